@@ -1,0 +1,170 @@
+//! When things are due: at most one deadline per key, the earliest first.
+//!
+//! Deadlines that arrive in order stand in a linked list: constant time to add, remove and find the first.
+//! That is every deadline of a semaphore with one TTL or one acquire timeout. What arrives out of order goes
+//! into a tree, in logarithmic time.
+
+use std::collections::BTreeSet;
+
+use crate::Timestamp;
+
+const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Copy)]
+struct Node {
+    at: Timestamp,
+    prev: u32,
+    next: u32,
+    in_tree: bool,
+}
+
+const VACANT: Node = Node { at: Timestamp::NEVER, prev: NONE, next: NONE, in_tree: false };
+
+pub(crate) struct Deadlines {
+    nodes: Vec<Node>,
+    head: u32,
+    tail: u32,
+    tree: BTreeSet<(Timestamp, u32)>,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self { nodes: Vec::new(), head: NONE, tail: NONE, tree: BTreeSet::new() }
+    }
+}
+
+impl Deadlines {
+    /// Sets the deadline of `key`, in place of any it had. `NEVER` is no deadline.
+    pub(crate) fn set(&mut self, key: u32, at: Timestamp) {
+        self.remove(key);
+        if at == Timestamp::NEVER {
+            return;
+        }
+        let index = key as usize;
+        if index >= self.nodes.len() {
+            self.nodes.resize(index + 1, VACANT);
+        }
+        let in_order = self.tail == NONE || self.nodes[self.tail as usize].at <= at;
+        if in_order {
+            self.nodes[index] = Node { at, prev: self.tail, next: NONE, in_tree: false };
+            match self.tail {
+                NONE => self.head = key,
+                tail => self.nodes[tail as usize].next = key,
+            }
+            self.tail = key;
+        } else {
+            self.nodes[index] = Node { at, in_tree: true, ..VACANT };
+            self.tree.insert((at, key));
+        }
+    }
+
+    #[inline]
+    pub(crate) fn remove(&mut self, key: u32) {
+        if let Some(&node) = self.nodes.get(key as usize)
+            && node.at != Timestamp::NEVER
+        {
+            self.unlink(key, node);
+        }
+    }
+
+    fn unlink(&mut self, key: u32, node: Node) {
+        self.nodes[key as usize] = VACANT;
+        if node.in_tree {
+            self.tree.remove(&(node.at, key));
+            return;
+        }
+        match node.prev {
+            NONE => self.head = node.next,
+            prev => self.nodes[prev as usize].next = node.next,
+        }
+        match node.next {
+            NONE => self.tail = node.prev,
+            next => self.nodes[next as usize].prev = node.prev,
+        }
+    }
+
+    /// The earliest deadline, and whose it is.
+    #[inline]
+    fn first(&self) -> (Timestamp, u32) {
+        let in_list = match self.head {
+            NONE => (Timestamp::NEVER, NONE),
+            head => (self.nodes[head as usize].at, head),
+        };
+        match self.tree.first() {
+            Some(&in_tree) => in_list.min(in_tree),
+            None => in_list,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn next(&self) -> Timestamp {
+        self.first().0
+    }
+
+    /// Takes out the earliest deadline.
+    pub(crate) fn pop(&mut self) -> Option<u32> {
+        let (_, key) = self.first();
+        let node = *self.nodes.get(key as usize)?;
+        self.unlink(key, node);
+        Some(key)
+    }
+
+    /// Gives memory back after a burst, once nothing is due.
+    pub(crate) fn trim(&mut self, keep: usize) {
+        if self.head == NONE && self.tree.is_empty() && self.nodes.capacity() > keep {
+            self.nodes = Vec::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Set(u32, u64),
+        Remove(u32),
+        Pop,
+    }
+
+    fn ops() -> impl Strategy<Value = Vec<Op>> {
+        let op = prop_oneof![
+            3 => (0..20u32, 0..50u64).prop_map(|(key, at)| Op::Set(key, at)),
+            2 => (0..24u32).prop_map(Op::Remove),
+            1 => Just(Op::Pop),
+        ];
+        proptest::collection::vec(op, 0..200)
+    }
+
+    proptest! {
+        #[test]
+        fn the_earliest_comes_first_whatever_the_order_of_arrival(ops in ops()) {
+            let mut deadlines = Deadlines::default();
+            let mut model = BTreeMap::new();
+            for op in ops {
+                match op {
+                    Op::Set(key, at) => {
+                        deadlines.set(key, Timestamp::from_nanos(at));
+                        model.insert(key, at);
+                    }
+                    Op::Remove(key) => {
+                        deadlines.remove(key);
+                        model.remove(&key);
+                    }
+                    Op::Pop => {
+                        let popped = deadlines.pop();
+                        let earliest = model.values().min().copied();
+                        prop_assert_eq!(popped.and_then(|key| model.remove(&key)), earliest);
+                    }
+                }
+                let next = model.values().min().map_or(Timestamp::NEVER, |at| Timestamp::from_nanos(*at));
+                prop_assert_eq!(deadlines.next(), next);
+            }
+        }
+    }
+}

@@ -1,0 +1,668 @@
+//! Who gets the slot. The one file that decides it.
+//!
+//! 1. **Bound.** A grant needs `held + weight <= capacity` ([`Gate::fits`]), and nothing else raises `held`.
+//!    A shrink lowers `capacity` under what is held; the difference is the debt. `held` then only falls, because
+//!    nothing fits until the debt is gone.
+//! 2. **FIFO, no barging.** A newcomer is admitted only past an empty line ([`Gate::admit`]). The line is served
+//!    from its head, and a head that does not fit stops it ([`Gate::serve_line`]).
+//! 3. **Direct transfer.** Every operation that may free weight or change the head ends with `serve_line`, so
+//!    between operations a non-empty line means that its head does not fit.
+//! 4. **Nothing leaks.** A grant ends in [`Gate::end`] and nowhere else. A waiter that was granted and is cancelled
+//!    before it claimed ends its grant there too.
+//! 5. **Idempotent release.** An id is live or it is not ([`Slots::holds`]); what is not live is answered from
+//!    [`Endings`], and nothing changes.
+//! 6. **Constant time** for acquire, release and cancel. A request's deadline costs more only out of order.
+//! 7. **Impossible requests fail at once.** `admit` refuses them; a shrink turns away those it made impossible.
+//! 8. Slot numbers: see [`slots`](crate::slots).
+
+use std::fmt;
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::deadlines::Deadlines;
+use crate::endings::Endings;
+use crate::line::{Line, Queued, Settlement};
+use crate::slots::Slots;
+use crate::time::saturating_nanos;
+use crate::{Histogram, Holder, Loss, NotHeld, PermitId, Stats, Ticket, Timestamp, Totals, Waiter};
+
+/// Arenas no larger than this are kept for the next burst.
+const KEPT_ENTRIES: usize = 1024;
+
+/// N slots, one line, some deadlines.
+///
+/// `W` is what a waiter carries to be woken by (a `Waker`, a task id, a connection). It comes back in
+/// [`Effects::wake`] when its place in line is settled. `T` is who it is (a label, say): it moves from the waiter
+/// to the holder, and can be looked at in both places.
+pub struct Gate<W, T> {
+    serial: u32,
+    capacity: u32,
+    held: u32,
+    closed: bool,
+    max_waiting: usize,
+    tokens: u64,
+    slots: Slots<T>,
+    line: Line<W, T>,
+    /// Waiters with a time to live, so that a home knows when a grant needs a precise clock.
+    waiting_for_lease: usize,
+    /// Waiters that ask for more than one slot: the only ones a shrink can make impossible.
+    waiting_heavy: usize,
+    leases: Deadlines,
+    patience: Deadlines,
+    endings: Endings,
+    totals: Totals,
+    waits: Histogram,
+    holds: Histogram,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// How many slots at once.
+    pub weight: u32,
+    /// How long they may be held.
+    pub ttl: Option<Duration>,
+    /// When to stop waiting; [`Timestamp::NEVER`] to wait for ever.
+    pub deadline: Timestamp,
+}
+
+impl Default for Request {
+    /// One slot, held and waited for without limit.
+    fn default() -> Self {
+        Self { weight: 1, ttl: None, deadline: Timestamp::NEVER }
+    }
+}
+
+/// What the caller has left to do when an operation returns, and it holds no lock any more.
+#[must_use = "waiters sleep on until they are woken"]
+pub struct Effects<W, T> {
+    /// Waiters whose place is settled: each should [claim](Gate::claim) its ticket now.
+    pub wake: SmallVec<[W; 2]>,
+    /// Holders whose slot was taken from them.
+    pub lost: Vec<Lost<T>>,
+}
+
+impl<W, T> Default for Effects<W, T> {
+    #[inline]
+    fn default() -> Self {
+        Self { wake: SmallVec::new(), lost: Vec::new() }
+    }
+}
+
+/// A holder that lost its slot.
+#[derive(Debug)]
+pub struct Lost<T> {
+    /// The id that holds nothing any more.
+    pub id: PermitId,
+    /// What happened.
+    pub loss: Loss,
+    /// What the home had attached.
+    pub tag: T,
+}
+
+/// The answer to [`Gate::acquire`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Acquired {
+    /// Here you are.
+    Granted(PermitId),
+    /// Your place in line.
+    Queued(Ticket),
+}
+
+/// Why a request was refused at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// It would have to wait, and was not ready to.
+    Busy,
+    /// The line has reached its bound.
+    LineFull {
+        /// The bound.
+        limit: usize,
+    },
+    /// It asks for no slot at all.
+    ZeroWeight,
+    /// It asks for more than there is.
+    TooHeavy {
+        /// What it asks for.
+        weight: u32,
+        /// What there is.
+        capacity: u32,
+    },
+    /// The gate is closed.
+    Closed,
+}
+
+/// What became of a place in line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Claim {
+    /// Still waiting.
+    Waiting,
+    /// The slot is yours.
+    Granted {
+        /// The id of the grant.
+        id: PermitId,
+        /// How long the line took.
+        waited: Duration,
+    },
+    /// The slot was yours, and was gone before you looked.
+    Gone(NotHeld),
+    /// Your deadline passed.
+    TimedOut,
+    /// The gate was closed.
+    Closed,
+    /// The gate shrank below what you asked for.
+    TooHeavy {
+        /// What you asked for.
+        weight: u32,
+        /// What there is.
+        capacity: u32,
+    },
+    /// No such ticket: claimed or cancelled before, or of another gate.
+    Unknown,
+}
+
+/// The answer to [`Gate::cancel`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cancelled<W> {
+    /// It left the line. What it carried comes back, to be dropped outside the caller's lock.
+    Left(W),
+    /// A slot had been granted already; it went to the next in line.
+    HandedOn,
+    /// It had been told something else already (timed out, closed, …), or its grant had ended.
+    Settled,
+    /// No such ticket: claimed or cancelled before.
+    Unknown,
+}
+
+/// A gate needs at least one slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ZeroSlots;
+
+impl fmt::Display for ZeroSlots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("slots must be at least 1, got 0")
+    }
+}
+
+impl std::error::Error for ZeroSlots {}
+
+/// How a grant ends.
+#[derive(Clone, Copy)]
+enum End {
+    Released,
+    HandedOn,
+    Lost(Loss),
+}
+
+impl<W, T> Gate<W, T> {
+    /// A gate of `capacity` slots whose ids carry `serial`, which tells them from those of other gates.
+    pub fn new(serial: u32, capacity: u32) -> Result<Self, ZeroSlots> {
+        if capacity == 0 {
+            return Err(ZeroSlots);
+        }
+        Ok(Self {
+            serial,
+            capacity,
+            held: 0,
+            closed: false,
+            max_waiting: usize::MAX,
+            tokens: 0,
+            slots: Slots::new(),
+            line: Line::new(),
+            waiting_for_lease: 0,
+            waiting_heavy: 0,
+            leases: Deadlines::default(),
+            patience: Deadlines::default(),
+            endings: Endings::default(),
+            totals: Totals::default(),
+            waits: Histogram::default(),
+            holds: Histogram::default(),
+        })
+    }
+
+    /// Issues only fencing tokens above `token`, for a gate that follows an earlier one of the same name.
+    pub fn continue_after(&mut self, token: u64) {
+        self.tokens = self.tokens.max(token);
+    }
+
+    /// The newest fencing token.
+    pub fn last_token(&self) -> u64 {
+        self.tokens
+    }
+
+    /// Bounds the line: who would be number `limit + 1` in it is refused.
+    pub fn set_max_waiting(&mut self, limit: usize) {
+        self.max_waiting = limit;
+    }
+
+    /// Takes a slot if one is free and nobody waits for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Busy`] if it would have to wait; the other refusals as for [`acquire`](Self::acquire).
+    #[inline]
+    pub fn try_acquire(&mut self, request: &Request, tag: T, now: Timestamp) -> Result<PermitId, Refusal> {
+        match self.admit(request) {
+            Ok(true) => Ok(self.grant(request.weight, lease_nanos(request), tag, now)),
+            Ok(false) => Err(self.refuse(Refusal::Busy)),
+            Err(refusal) => Err(self.refuse(refusal)),
+        }
+    }
+
+    /// True if `request` would be granted at once. Counts nothing, changes nothing.
+    #[inline]
+    pub fn would_admit(&self, request: &Request) -> bool {
+        self.admit(request) == Ok(true)
+    }
+
+    /// Takes a slot, or a place in line.
+    ///
+    /// # Errors
+    ///
+    /// A [`Refusal`] for a request that no wait could satisfy, or that finds the line full.
+    pub fn acquire(
+        &mut self,
+        request: &Request,
+        payload: W,
+        tag: T,
+        now: Timestamp,
+        effects: &mut Effects<W, T>,
+    ) -> Result<Acquired, Refusal> {
+        self.expire(now, effects);
+        match self.admit(request) {
+            Ok(true) => {
+                let id = self.grant(request.weight, lease_nanos(request), tag, now);
+                return Ok(Acquired::Granted(id));
+            }
+            Ok(false) => {}
+            Err(refusal) => return Err(self.refuse(refusal)),
+        }
+        if self.line.len() >= self.max_waiting {
+            return Err(self.refuse(Refusal::LineFull { limit: self.max_waiting }));
+        }
+        let ttl_nanos = lease_nanos(request);
+        let ticket = self.line.join(Queued { since: now, ttl_nanos, payload, tag, weight: request.weight });
+        self.patience.set(ticket.index, request.deadline);
+        self.waiting_for_lease += usize::from(ttl_nanos.is_some());
+        self.waiting_heavy += usize::from(request.weight > 1);
+        self.totals.queued += 1;
+        Ok(Acquired::Queued(ticket))
+    }
+
+    /// What became of a place in line. Anything but [`Claim::Waiting`] uses the ticket up.
+    #[inline]
+    pub fn claim(&mut self, ticket: Ticket) -> Claim {
+        let Some(settlement) = self.line.take_settlement(ticket) else {
+            return if self.line.is_waiting(ticket) { Claim::Waiting } else { Claim::Unknown };
+        };
+        self.trim();
+        match settlement {
+            Settlement::Granted { id, waited_nanos } => match self.held_slot(id) {
+                Ok(_) => Claim::Granted { id, waited: Duration::from_nanos(waited_nanos) },
+                Err(why) => Claim::Gone(why),
+            },
+            Settlement::TimedOut => Claim::TimedOut,
+            Settlement::Closed => Claim::Closed,
+            Settlement::TooHeavy { weight } => Claim::TooHeavy { weight, capacity: self.capacity },
+        }
+    }
+
+    /// What a waiter carries, to look at or replace; `None` once its place is settled.
+    #[inline]
+    pub fn payload_mut(&mut self, ticket: Ticket) -> Option<&mut W> {
+        self.line.payload_mut(ticket)
+    }
+
+    /// Gives a place in line back, with the slot that may have been granted meanwhile.
+    pub fn cancel(&mut self, ticket: Ticket, now: Timestamp, effects: &mut Effects<W, T>) -> Cancelled<W> {
+        if let Some(queued) = self.line.leave(ticket) {
+            self.forget_waiter(ticket.index, &queued);
+            self.totals.cancelled += 1;
+            self.serve_line(now, effects);
+            self.trim();
+            return Cancelled::Left(queued.payload);
+        }
+        let Some(settlement) = self.line.take_settlement(ticket) else { return Cancelled::Unknown };
+        let unclaimed = match settlement {
+            Settlement::Granted { id, .. } => self.held_slot(id).ok(),
+            _ => None,
+        };
+        if let Some(slot) = unclaimed {
+            self.end(slot, End::HandedOn, now, effects);
+            self.serve_line(now, effects);
+        }
+        self.trim();
+        if unclaimed.is_some() { Cancelled::HandedOn } else { Cancelled::Settled }
+    }
+
+    /// Gives a slot back, to the first in line or to the pool. What was attached to the holder comes back.
+    ///
+    /// # Errors
+    ///
+    /// [`NotHeld`] says why there was nothing to give back; nothing has changed then.
+    #[inline]
+    pub fn release(
+        &mut self,
+        id: PermitId,
+        now: Timestamp,
+        effects: &mut Effects<W, T>,
+    ) -> Result<Option<T>, NotHeld> {
+        let slot = self.held_slot(id)?;
+        let tag = self.end(slot, End::Released, now, effects);
+        self.serve_line(now, effects);
+        Ok(tag)
+    }
+
+    /// Takes a slot away from its holder.
+    ///
+    /// # Errors
+    ///
+    /// [`NotHeld`] as for [`release`](Self::release).
+    pub fn evict(
+        &mut self,
+        id: PermitId,
+        now: Timestamp,
+        effects: &mut Effects<W, T>,
+    ) -> Result<(), NotHeld> {
+        let slot = self.held_slot(id)?;
+        self.end(slot, End::Lost(Loss::Evicted), now, effects);
+        self.serve_line(now, effects);
+        Ok(())
+    }
+
+    /// Lets a holder keep its slot for `ttl` from now, or for ever; returns the new deadline.
+    ///
+    /// # Errors
+    ///
+    /// [`NotHeld`] if the slot is not held any more, its time being up included.
+    pub fn renew(
+        &mut self,
+        id: PermitId,
+        ttl: Option<Duration>,
+        now: Timestamp,
+        effects: &mut Effects<W, T>,
+    ) -> Result<Timestamp, NotHeld> {
+        self.expire(now, effects);
+        let slot = self.held_slot(id)?;
+        let expires = ttl.map_or(Timestamp::NEVER, |ttl| now.after(ttl));
+        self.slots.set_expiry(slot, expires);
+        self.leases.set(slot, expires);
+        Ok(expires)
+    }
+
+    /// Ends what is due: leases of holders, patience of waiters, in the order of their deadlines.
+    ///
+    /// A caller that comes late does not change who wins: a slot that came free before a waiter's deadline is
+    /// granted to that waiter, although both are past by now.
+    pub fn expire(&mut self, now: Timestamp, effects: &mut Effects<W, T>) {
+        while self.next_deadline() <= now {
+            if self.leases.next() <= self.patience.next() {
+                let Some(slot) = self.leases.pop() else { break };
+                self.end(slot, End::Lost(Loss::Expired), now, effects);
+                self.serve_line(now, effects);
+            } else {
+                let Some(index) = self.patience.pop() else { break };
+                self.turn_away(index, Settlement::TimedOut, effects);
+                self.totals.timed_out += 1;
+                self.serve_line(now, effects);
+            }
+        }
+    }
+
+    /// When [`expire`](Self::expire) has something to do; [`Timestamp::NEVER`] if nothing is due.
+    #[inline]
+    pub fn next_deadline(&self) -> Timestamp {
+        self.leases.next().min(self.patience.next())
+    }
+
+    /// Changes the number of slots.
+    ///
+    /// Nobody loses a slot to a shrink: what is held above the new capacity is debt, and nothing is granted until it
+    /// is worked off. Waiters that ask for more than there now is are turned away.
+    ///
+    /// # Errors
+    ///
+    /// [`ZeroSlots`]: use [`close`](Self::close) to stop a gate.
+    pub fn resize(
+        &mut self,
+        capacity: u32,
+        now: Timestamp,
+        effects: &mut Effects<W, T>,
+    ) -> Result<(), ZeroSlots> {
+        if capacity == 0 {
+            return Err(ZeroSlots);
+        }
+        if capacity < self.capacity {
+            self.slots.shrink(capacity);
+        }
+        self.capacity = capacity;
+        if self.waiting_heavy > 0 {
+            let line = self.line.iter().map(|(index, queued)| (index, queued.weight));
+            let impossible: Vec<_> = line.filter(|(_, weight)| *weight > capacity).collect();
+            for (index, weight) in impossible {
+                self.turn_away(index, Settlement::TooHeavy { weight }, effects);
+                self.totals.refused += 1;
+            }
+        }
+        self.serve_line(now, effects);
+        Ok(())
+    }
+
+    /// Turns everybody in line away, and every request from now on. Holders keep what they hold.
+    pub fn close(&mut self, effects: &mut Effects<W, T>) {
+        self.closed = true;
+        while let Some((index, _)) = self.line.first() {
+            self.turn_away(index, Settlement::Closed, effects);
+            self.totals.refused += 1;
+        }
+    }
+
+    /// True after [`close`](Self::close).
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// True if nothing is held, nobody waits, and nobody has yet to look at the outcome.
+    pub fn is_idle(&self) -> bool {
+        self.slots.live() == 0 && self.line.is_deserted()
+    }
+
+    /// How many slots there are.
+    #[inline]
+    pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// How many slots are held.
+    #[inline]
+    pub fn held(&self) -> u32 {
+        self.held
+    }
+
+    /// How many stand in line.
+    #[inline]
+    pub fn waiting(&self) -> usize {
+        self.line.len()
+    }
+
+    /// True if somebody in line asks for a lease: ending a grant may then start one, and needs a precise time.
+    #[inline]
+    pub fn may_start_lease(&self) -> bool {
+        self.waiting_for_lease > 0
+    }
+
+    /// When a holder will lose its slot.
+    ///
+    /// # Errors
+    ///
+    /// [`NotHeld`] if it has none.
+    pub fn expiry(&self, id: PermitId) -> Result<Timestamp, NotHeld> {
+        Ok(self.slots.expiry(self.held_slot(id)?))
+    }
+
+    /// What the home attached to a holder.
+    ///
+    /// # Errors
+    ///
+    /// [`NotHeld`] if the id holds nothing.
+    pub fn tag_mut(&mut self, id: PermitId) -> Result<&mut T, NotHeld> {
+        let slot = self.held_slot(id)?;
+        self.slots.tag_mut(slot).ok_or(NotHeld::Unknown)
+    }
+
+    /// Live holders, by slot number.
+    pub fn holders(&self) -> impl Iterator<Item = Holder<'_, T>> {
+        self.slots.holders(self.serial)
+    }
+
+    /// The line, first to last.
+    pub fn waiters(&self) -> impl Iterator<Item = Waiter<'_, T>> {
+        let line = self.line.iter();
+        line.map(|(_, queued)| Waiter { weight: queued.weight, since: queued.since, tag: &queued.tag })
+    }
+
+    /// A snapshot of everything that is counted.
+    pub fn stats(&self, now: Timestamp) -> Stats {
+        Stats {
+            capacity: self.capacity,
+            held: self.held,
+            holders: self.slots.live(),
+            waiting: self.line.len(),
+            longest_wait: self.line.first().map_or(Duration::ZERO, |(_, first)| now.since(first.since)),
+            totals: self.totals,
+            waits: self.waits.clone(),
+            holds: self.holds.clone(),
+        }
+    }
+
+    /// May this request have a slot right now? Errs on one that no wait could satisfy.
+    #[inline]
+    fn admit(&self, request: &Request) -> Result<bool, Refusal> {
+        if self.closed {
+            return Err(Refusal::Closed);
+        }
+        if request.weight == 0 {
+            return Err(Refusal::ZeroWeight);
+        }
+        if request.weight > self.capacity {
+            return Err(Refusal::TooHeavy { weight: request.weight, capacity: self.capacity });
+        }
+        Ok(self.line.is_empty() && self.fits(request.weight))
+    }
+
+    #[inline]
+    fn fits(&self, weight: u32) -> bool {
+        self.capacity.saturating_sub(self.held) >= weight
+    }
+
+    #[inline]
+    fn refuse(&mut self, refusal: Refusal) -> Refusal {
+        self.totals.refused += 1;
+        refusal
+    }
+
+    #[inline]
+    fn grant(&mut self, weight: u32, ttl_nanos: Option<NonZeroU64>, tag: T, now: Timestamp) -> PermitId {
+        self.held += weight;
+        self.tokens += 1;
+        self.totals.granted += 1;
+        let expires = match ttl_nanos {
+            Some(nanos) => now.after(Duration::from_nanos(nanos.get())),
+            None => Timestamp::NEVER,
+        };
+        let slot = self.slots.occupy(self.tokens, weight, now, expires, tag);
+        if ttl_nanos.is_some() {
+            self.leases.set(slot, expires);
+        }
+        PermitId { token: self.tokens, gate: self.serial, slot }
+    }
+
+    /// Grants to the head of the line for as long as it fits.
+    #[inline]
+    fn serve_line(&mut self, now: Timestamp, effects: &mut Effects<W, T>) {
+        while let Some((index, first)) = self.line.first()
+            && self.fits(first.weight)
+            && let Some(queued) = self.line.call(index)
+        {
+            self.forget_waiter(index, &queued);
+            let waited_nanos = now.nanos_since(queued.since);
+            self.waits.record_nanos(waited_nanos);
+            let id = self.grant(queued.weight, queued.ttl_nanos, queued.tag, now);
+            self.line.leave_word(index, Settlement::Granted { id, waited_nanos });
+            effects.wake.push(queued.payload);
+        }
+    }
+
+    /// Takes a waiter out of the line without a grant.
+    fn turn_away(&mut self, index: u32, settlement: Settlement, effects: &mut Effects<W, T>) {
+        if let Some(queued) = self.line.call(index) {
+            self.forget_waiter(index, &queued);
+            self.line.leave_word(index, settlement);
+            effects.wake.push(queued.payload);
+        }
+    }
+
+    fn forget_waiter(&mut self, index: u32, queued: &Queued<W, T>) {
+        self.patience.remove(index);
+        self.waiting_for_lease -= usize::from(queued.ttl_nanos.is_some());
+        self.waiting_heavy -= usize::from(queued.weight > 1);
+    }
+
+    /// The slot that an id holds.
+    #[inline]
+    fn held_slot(&self, id: PermitId) -> Result<u32, NotHeld> {
+        if id.gate == self.serial && self.slots.holds(id.slot, id.token) {
+            Ok(id.slot)
+        } else {
+            Err(self.why_not_held(id))
+        }
+    }
+
+    #[cold]
+    fn why_not_held(&self, id: PermitId) -> NotHeld {
+        let issued = id.gate == self.serial && id.token != 0 && id.token <= self.tokens;
+        if issued { self.endings.look_up(id.token) } else { NotHeld::Unknown }
+    }
+
+    /// Ends the grant on a held slot. Its tag goes to the effects of a loss, or else back to the caller.
+    #[inline]
+    fn end(&mut self, slot: u32, end: End, now: Timestamp, effects: &mut Effects<W, T>) -> Option<T> {
+        let token = self.slots.token(slot);
+        self.leases.remove(slot);
+        let mut vacated = self.slots.vacate(slot);
+        self.held -= vacated.weight;
+        self.holds.record_nanos(now.nanos_since(vacated.since));
+        match end {
+            End::Released => self.totals.released += 1,
+            End::HandedOn => self.totals.handed_on += 1,
+            End::Lost(loss) => {
+                match loss {
+                    Loss::Expired => self.totals.expired += 1,
+                    Loss::Evicted => self.totals.evicted += 1,
+                }
+                self.endings.record(token, loss);
+                let id = PermitId { token, gate: self.serial, slot };
+                effects.lost.extend(vacated.tag.take().map(|tag| Lost { id, loss, tag }));
+            }
+        }
+        self.slots.trim(KEPT_ENTRIES);
+        self.leases.trim(KEPT_ENTRIES);
+        vacated.tag
+    }
+
+    fn trim(&mut self) {
+        self.line.trim(KEPT_ENTRIES);
+        self.patience.trim(KEPT_ENTRIES);
+    }
+}
+
+/// A time to live as the line keeps it. Zero is kept as the shortest there is.
+#[inline]
+fn lease_nanos(request: &Request) -> Option<NonZeroU64> {
+    let nanos = saturating_nanos(request.ttl?);
+    Some(NonZeroU64::new(nanos).unwrap_or(NonZeroU64::MIN))
+}

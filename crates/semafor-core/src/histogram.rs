@@ -1,0 +1,148 @@
+use std::time::Duration;
+
+use crate::time::saturating_nanos;
+
+/// Buckets per doubling, as a power of two: four, so a bucket is at most a quarter wider than its start.
+const STEPS: u32 = 2;
+/// Durations below 2^10 ns, about a microsecond, share the first bucket.
+const FLOOR: u32 = 10;
+
+/// Counts of durations in buckets that grow with the duration.
+///
+/// Four buckets per doubling from a microsecond upwards: a quantile is right to within a quarter. It grows only
+/// as far as the longest duration it has seen, so a short-lived semaphore pays for a few numbers.
+#[derive(Clone, Default, Debug, PartialEq, Eq)]
+pub struct Histogram {
+    buckets: Vec<u64>,
+    count: u64,
+    total_nanos: u64,
+    max_nanos: u64,
+}
+
+impl Histogram {
+    /// Counts one duration.
+    pub fn record(&mut self, span: Duration) {
+        self.record_nanos(saturating_nanos(span));
+    }
+
+    #[inline]
+    pub(crate) fn record_nanos(&mut self, nanos: u64) {
+        let bucket = bucket_of(nanos);
+        if bucket >= self.buckets.len() {
+            self.buckets.resize(bucket + 1, 0);
+        }
+        self.buckets[bucket] += 1;
+        self.count += 1;
+        self.total_nanos = self.total_nanos.saturating_add(nanos);
+        self.max_nanos = self.max_nanos.max(nanos);
+    }
+
+    /// How many durations were counted.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The sum of all durations.
+    pub fn total(&self) -> Duration {
+        Duration::from_nanos(self.total_nanos)
+    }
+
+    /// The longest duration, exactly.
+    pub fn max(&self) -> Duration {
+        Duration::from_nanos(self.max_nanos)
+    }
+
+    /// The mean duration; zero if nothing was counted.
+    pub fn mean(&self) -> Duration {
+        Duration::from_nanos(self.total_nanos.checked_div(self.count).unwrap_or(0))
+    }
+
+    /// A duration that the share `q` of all counted ones did not exceed, rounded up by at most a quarter.
+    ///
+    /// `q` is clamped to 0..=1. Zero if nothing was counted.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let mut waits = semafor_core::Histogram::default();
+    /// for ms in 1..=100 {
+    ///     waits.record(Duration::from_millis(ms));
+    /// }
+    /// let median = waits.quantile(0.5);
+    /// assert!((Duration::from_millis(50)..Duration::from_millis(63)).contains(&median));
+    /// assert_eq!(waits.quantile(1.0), Duration::from_millis(100));
+    /// ```
+    pub fn quantile(&self, q: f64) -> Duration {
+        let rank = ((self.count as f64 * q.clamp(0.0, 1.0)).ceil() as u64).max(1);
+        let mut seen = 0;
+        for (bucket, count) in self.buckets.iter().enumerate() {
+            seen += count;
+            if seen >= rank {
+                return Duration::from_nanos((upper_bound(bucket) - 1).min(self.max_nanos));
+            }
+        }
+        self.max()
+    }
+
+    /// The buckets in order, as (upper bound, count); only those with a count.
+    pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> {
+        let filled = self.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
+        filled.map(|(bucket, count)| (Duration::from_nanos(upper_bound(bucket)), *count))
+    }
+}
+
+fn bucket_of(nanos: u64) -> usize {
+    let octave = nanos.checked_ilog2().unwrap_or(0);
+    if octave < FLOOR {
+        return 0;
+    }
+    let step = (nanos >> (octave - STEPS)) & ((1 << STEPS) - 1);
+    1 + ((u64::from(octave - FLOOR) << STEPS) + step) as usize
+}
+
+fn upper_bound(bucket: usize) -> u64 {
+    let bucket = bucket as u64;
+    let octave = (bucket >> STEPS) + u64::from(FLOOR);
+    let step = bucket & ((1 << STEPS) - 1);
+    let start = 1u128 << octave;
+    u64::try_from(start + ((start * u128::from(step)) >> STEPS)).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn every_duration_falls_into_the_bucket_that_covers_it(nanos in any::<u64>()) {
+            let bucket = bucket_of(nanos);
+            prop_assert!(nanos < upper_bound(bucket) || upper_bound(bucket) == u64::MAX);
+            if bucket > 0 {
+                prop_assert!(nanos >= upper_bound(bucket - 1));
+            }
+        }
+
+        #[test]
+        fn a_quantile_is_right_to_within_a_quarter(
+            mut spans in proptest::collection::vec(1_024..1u64 << 40, 1..200),
+            q in 0.0..=1.0f64,
+        ) {
+            let mut histogram = Histogram::default();
+            for nanos in &spans {
+                histogram.record(Duration::from_nanos(*nanos));
+            }
+            spans.sort_unstable();
+            let rank = ((spans.len() as f64 * q).ceil() as usize).clamp(1, spans.len());
+            let exact = spans[rank - 1];
+            let told = histogram.quantile(q).as_nanos() as u64;
+            prop_assert!(told >= exact && told <= exact + exact / 4 + 1, "{told} for {exact}");
+        }
+    }
+
+    #[test]
+    fn nothing_counted_answers_zero() {
+        assert_eq!(Histogram::default().quantile(0.99), Duration::ZERO);
+        assert_eq!(Histogram::default().mean(), Duration::ZERO);
+    }
+}

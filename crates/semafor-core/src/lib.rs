@@ -1,0 +1,50 @@
+//! The state machine behind [semafor]: N slots, one line, some deadlines, as plain data.
+//!
+//! Nothing here performs I/O, reads a clock, starts a thread or wakes a task. Time is an argument; what a
+//! waiter carries is a type parameter; what must happen afterwards (wake these, tell those they lost their
+//! slot) comes out as [`Effects`]. A *home* (memory, a local agent, a cooperative scheduler) keeps a [`Gate`]
+//! behind whatever it locks with and carries the effects out once it has let go. The Redis home speaks Lua
+//! instead, and is checked against this crate.
+//!
+//! Who gets the next slot is decided in one file: [`gate`](Gate).
+//!
+//! ```
+//! use semafor_core::{Acquired, Claim, Effects, Gate, Request, Timestamp};
+//!
+//! let mut gate: Gate<&str, ()> = Gate::new(1, 1).unwrap();
+//! let mut effects = Effects::default();
+//! let now = Timestamp::from_nanos(0);
+//!
+//! let first = gate.try_acquire(&Request::default(), (), now).unwrap();
+//! let Ok(Acquired::Queued(ticket)) =
+//!     gate.acquire(&Request::default(), "second", (), now, &mut effects)
+//! else {
+//!     panic!("one slot, and it is taken")
+//! };
+//!
+//! gate.release(first, now, &mut effects).unwrap();
+//! assert_eq!(effects.wake.as_slice(), ["second"]);
+//! assert!(matches!(gate.claim(ticket), Claim::Granted { .. }));
+//! ```
+//!
+//! [semafor]: https://docs.rs/semafor
+#![forbid(unsafe_code)]
+
+mod deadlines;
+mod endings;
+mod gate;
+mod histogram;
+mod id;
+mod line;
+mod slots;
+mod stats;
+mod time;
+
+pub use endings::{Loss, NotHeld};
+pub use gate::{Acquired, Cancelled, Claim, Effects, Gate, Lost, Refusal, Request, ZeroSlots};
+pub use histogram::Histogram;
+pub use id::{ParsePermitIdError, PermitId, Ticket};
+pub use line::Waiter;
+pub use slots::Holder;
+pub use stats::{Stats, Totals};
+pub use time::Timestamp;

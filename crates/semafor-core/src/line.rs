@@ -1,0 +1,218 @@
+//! The line: waiters in order of arrival, and what became of those who have left it but have not looked yet.
+//!
+//! An index arena with a linked list through it: constant time to join, leave from anywhere, and serve the
+//! first. Arrival numbers are never reused, so a stale [`Ticket`] is recognised even after memory was given back.
+
+use std::num::NonZeroU64;
+
+use crate::{PermitId, Ticket, Timestamp};
+
+const NONE: u32 = u32::MAX;
+
+pub(crate) struct Line<W, T> {
+    entries: Vec<Entry<W, T>>,
+    free: u32,
+    head: u32,
+    tail: u32,
+    waiting: usize,
+    /// Entries in use: waiting, or settled and not yet looked at.
+    taken: usize,
+    arrivals: u64,
+}
+
+struct Entry<W, T> {
+    arrival: u64,
+    prev: u32,
+    next: u32,
+    place: Place<W, T>,
+}
+
+enum Place<W, T> {
+    Vacant,
+    Waiting(Queued<W, T>),
+    Settled(Settlement),
+}
+
+/// What a waiter asked for and carries.
+pub(crate) struct Queued<W, T> {
+    pub(crate) since: Timestamp,
+    pub(crate) ttl_nanos: Option<NonZeroU64>,
+    pub(crate) payload: W,
+    pub(crate) tag: T,
+    pub(crate) weight: u32,
+}
+
+/// What became of a waiter.
+#[derive(Clone, Copy)]
+pub(crate) enum Settlement {
+    Granted { id: PermitId, waited_nanos: u64 },
+    TimedOut,
+    Closed,
+    TooHeavy { weight: u32 },
+}
+
+/// What a waiter looks like from outside.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Waiter<'a, T> {
+    /// How much it asks for.
+    pub weight: u32,
+    /// When it joined the line.
+    pub since: Timestamp,
+    /// What the home attached to it.
+    pub tag: &'a T,
+}
+
+impl<W, T> Line<W, T> {
+    pub(crate) fn new() -> Self {
+        Self { entries: Vec::new(), free: NONE, head: NONE, tail: NONE, waiting: 0, taken: 0, arrivals: 0 }
+    }
+
+    /// How many are waiting.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.waiting
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head == NONE
+    }
+
+    /// True if nobody is here: neither waiting nor about to look.
+    pub(crate) fn is_deserted(&self) -> bool {
+        self.taken == 0
+    }
+
+    pub(crate) fn join(&mut self, queued: Queued<W, T>) -> Ticket {
+        self.arrivals += 1;
+        let entry =
+            Entry { arrival: self.arrivals, prev: self.tail, next: NONE, place: Place::Waiting(queued) };
+        let index = match self.free {
+            NONE => {
+                self.entries.push(entry);
+                (self.entries.len() - 1) as u32
+            }
+            index => {
+                self.free = self.entries[index as usize].next;
+                self.entries[index as usize] = entry;
+                index
+            }
+        };
+        match self.tail {
+            NONE => self.head = index,
+            tail => self.entries[tail as usize].next = index,
+        }
+        self.tail = index;
+        self.waiting += 1;
+        self.taken += 1;
+        Ticket { arrival: self.arrivals, index }
+    }
+
+    /// The first in line.
+    #[inline]
+    pub(crate) fn first(&self) -> Option<(u32, &Queued<W, T>)> {
+        let queued = self.waiting_at(self.head)?;
+        Some((self.head, queued))
+    }
+
+    /// The waiter at `index`, if one is waiting there.
+    pub(crate) fn waiting_at(&self, index: u32) -> Option<&Queued<W, T>> {
+        match self.entries.get(index as usize) {
+            Some(Entry { place: Place::Waiting(queued), .. }) => Some(queued),
+            _ => None,
+        }
+    }
+
+    /// Takes the waiter at `index` out of the line. Its entry stays until [word](Self::leave_word) of what became
+    /// of it was taken.
+    pub(crate) fn call(&mut self, index: u32) -> Option<Queued<W, T>> {
+        self.waiting_at(index)?;
+        self.unlink(index);
+        match std::mem::replace(&mut self.entries[index as usize].place, Place::Vacant) {
+            Place::Waiting(queued) => Some(queued),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn leave_word(&mut self, index: u32, settlement: Settlement) {
+        self.entries[index as usize].place = Place::Settled(settlement);
+    }
+
+    fn unlink(&mut self, index: u32) {
+        let Entry { prev, next, .. } = self.entries[index as usize];
+        match prev {
+            NONE => self.head = next,
+            prev => self.entries[prev as usize].next = next,
+        }
+        match next {
+            NONE => self.tail = prev,
+            next => self.entries[next as usize].prev = prev,
+        }
+        self.waiting -= 1;
+    }
+
+    fn owns(&self, ticket: Ticket) -> Option<&Place<W, T>> {
+        let entry = self.entries.get(ticket.index as usize)?;
+        (entry.arrival == ticket.arrival).then_some(&entry.place)
+    }
+
+    pub(crate) fn is_waiting(&self, ticket: Ticket) -> bool {
+        matches!(self.owns(ticket), Some(Place::Waiting(_)))
+    }
+
+    /// What became of a waiter that left the line. Takes the word away: it is given once.
+    pub(crate) fn take_settlement(&mut self, ticket: Ticket) -> Option<Settlement> {
+        let Some(Place::Settled(settlement)) = self.owns(ticket) else { return None };
+        let settlement = *settlement;
+        self.vacate(ticket.index);
+        Some(settlement)
+    }
+
+    /// Takes a waiter out of the line without a trace.
+    pub(crate) fn leave(&mut self, ticket: Ticket) -> Option<Queued<W, T>> {
+        if !self.is_waiting(ticket) {
+            return None;
+        }
+        self.unlink(ticket.index);
+        match self.vacate(ticket.index) {
+            Place::Waiting(queued) => Some(queued),
+            _ => None,
+        }
+    }
+
+    fn vacate(&mut self, index: u32) -> Place<W, T> {
+        let entry = &mut self.entries[index as usize];
+        entry.arrival = 0;
+        entry.next = self.free;
+        self.free = index;
+        self.taken -= 1;
+        std::mem::replace(&mut entry.place, Place::Vacant)
+    }
+
+    pub(crate) fn payload_mut(&mut self, ticket: Ticket) -> Option<&mut W> {
+        let entry = self.entries.get_mut(ticket.index as usize)?;
+        match &mut entry.place {
+            Place::Waiting(queued) if entry.arrival == ticket.arrival => Some(&mut queued.payload),
+            _ => None,
+        }
+    }
+
+    /// Everybody in line, first to last, with their index.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Queued<W, T>)> {
+        let mut at = self.head;
+        std::iter::from_fn(move || {
+            let queued = self.waiting_at(at)?;
+            let index = at;
+            at = self.entries[at as usize].next;
+            Some((index, queued))
+        })
+    }
+
+    /// Gives memory back after a burst, once nobody is here.
+    pub(crate) fn trim(&mut self, keep: usize) {
+        if self.taken == 0 && self.entries.capacity() > keep {
+            *self = Self { arrivals: self.arrivals, ..Self::new() };
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Who holds what.
+//!
+//! Invariant 8 lives here: slot numbers are 0-based and unique among live holders. They are also below the
+//! capacity at the time of the grant, so they can index a fixed set of things (ports, GPUs, directories).
+//! [`Slots::occupy`] takes a number freed before, or else the next `fresh` one: all numbers below `fresh` are
+//! either live or in `free`. A shrink lowers `fresh` to the new capacity and forgets the free numbers above it;
+//! live ones above it are stepped over should the capacity grow again.
+
+use crate::{PermitId, Timestamp};
+
+const FREE: u64 = 0;
+
+pub(crate) struct Slots<T> {
+    entries: Vec<Entry<T>>,
+    free: Vec<u32>,
+    fresh: u32,
+    live: usize,
+}
+
+struct Entry<T> {
+    /// The fencing token of the live grant, or [`FREE`].
+    token: u64,
+    since: Timestamp,
+    expires: Timestamp,
+    weight: u32,
+    tag: Option<T>,
+}
+
+/// What a live holder looks like from outside.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Holder<'a, T> {
+    /// The id of its permit.
+    pub id: PermitId,
+    /// How much it holds.
+    pub weight: u32,
+    /// When it was granted.
+    pub since: Timestamp,
+    /// When it will expire; [`Timestamp::NEVER`] without a time to live.
+    pub expires: Timestamp,
+    /// What the home attached to it.
+    pub tag: &'a T,
+}
+
+/// What a slot held when it was vacated.
+pub(crate) struct Vacated<T> {
+    pub(crate) weight: u32,
+    pub(crate) since: Timestamp,
+    pub(crate) tag: Option<T>,
+}
+
+impl<T> Slots<T> {
+    pub(crate) fn new() -> Self {
+        Self { entries: Vec::new(), free: Vec::new(), fresh: 0, live: 0 }
+    }
+
+    pub(crate) fn live(&self) -> usize {
+        self.live
+    }
+
+    /// Puts a holder on a free slot and says which.
+    #[inline]
+    pub(crate) fn occupy(
+        &mut self,
+        token: u64,
+        weight: u32,
+        since: Timestamp,
+        expires: Timestamp,
+        tag: T,
+    ) -> u32 {
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None => self.fresh_slot(),
+        };
+        self.entries[slot as usize] = Entry { token, since, expires, weight, tag: Some(tag) };
+        self.live += 1;
+        slot
+    }
+
+    #[cold]
+    fn fresh_slot(&mut self) -> u32 {
+        loop {
+            let slot = self.fresh;
+            self.fresh += 1;
+            match self.entries.get(slot as usize) {
+                None => {
+                    self.entries.push(Entry {
+                        token: FREE,
+                        since: Timestamp::NEVER,
+                        expires: Timestamp::NEVER,
+                        weight: 0,
+                        tag: None,
+                    });
+                    return slot;
+                }
+                Some(entry) if entry.token == FREE => return slot,
+                Some(_) => {}
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn holds(&self, slot: u32, token: u64) -> bool {
+        token != FREE && self.entries.get(slot as usize).is_some_and(|entry| entry.token == token)
+    }
+
+    /// Frees a slot that [holds](Self::holds) something.
+    #[inline]
+    pub(crate) fn vacate(&mut self, slot: u32) -> Vacated<T> {
+        let entry = &mut self.entries[slot as usize];
+        entry.token = FREE;
+        let vacated = Vacated { weight: entry.weight, since: entry.since, tag: entry.tag.take() };
+        if slot < self.fresh {
+            self.free.push(slot);
+        }
+        self.live -= 1;
+        vacated
+    }
+
+    /// The live token on a slot.
+    pub(crate) fn token(&self, slot: u32) -> u64 {
+        self.entries[slot as usize].token
+    }
+
+    pub(crate) fn set_expiry(&mut self, slot: u32, expires: Timestamp) {
+        self.entries[slot as usize].expires = expires;
+    }
+
+    pub(crate) fn expiry(&self, slot: u32) -> Timestamp {
+        self.entries[slot as usize].expires
+    }
+
+    pub(crate) fn tag_mut(&mut self, slot: u32) -> Option<&mut T> {
+        self.entries[slot as usize].tag.as_mut()
+    }
+
+    /// From now on hands out numbers below `capacity` only.
+    pub(crate) fn shrink(&mut self, capacity: u32) {
+        self.free.retain(|slot| *slot < capacity);
+        self.fresh = self.fresh.min(capacity);
+    }
+
+    /// Gives memory back after a burst, once nothing is held.
+    pub(crate) fn trim(&mut self, keep: usize) {
+        if self.live == 0 && self.entries.capacity() > keep {
+            *self = Self::new();
+        }
+    }
+
+    pub(crate) fn holders(&self, gate: u32) -> impl Iterator<Item = Holder<'_, T>> {
+        self.entries.iter().enumerate().filter_map(move |(slot, entry)| {
+            Some(Holder {
+                id: PermitId { token: entry.token, gate, slot: slot as u32 },
+                weight: entry.weight,
+                since: entry.since,
+                expires: entry.expires,
+                tag: entry.tag.as_ref()?,
+            })
+        })
+    }
+}

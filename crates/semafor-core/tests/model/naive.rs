@@ -1,0 +1,336 @@
+//! The contract of a gate, written for reading: lists, scans, and no thought of speed.
+
+use std::time::Duration;
+
+use semafor_core::{
+    Acquired, Cancelled, Claim, Histogram, Loss, NotHeld, PermitId, Refusal, Request, Ticket, Timestamp,
+    Totals, ZeroSlots,
+};
+
+use crate::moves::{Answer, Call, Played};
+
+pub(crate) struct Naive {
+    pub(crate) capacity: u32,
+    pub(crate) closed: bool,
+    pub(crate) last_token: u64,
+    pub(crate) holders: Vec<Holding>,
+    pub(crate) line: Vec<Waiting>,
+    /// What became of waiters that have not looked yet.
+    pub(crate) words: Vec<(Ticket, Word)>,
+    pub(crate) totals: Totals,
+    pub(crate) waits: Histogram,
+    pub(crate) holds: Histogram,
+    max_waiting: usize,
+    ended: Vec<(PermitId, NotHeld)>,
+    tickets: Vec<Ticket>,
+    woken: Vec<u32>,
+    lost: Vec<(PermitId, Loss, u32)>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Holding {
+    pub(crate) id: PermitId,
+    pub(crate) weight: u32,
+    pub(crate) since: Timestamp,
+    pub(crate) expires: Timestamp,
+    pub(crate) tag: u32,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Waiting {
+    pub(crate) weight: u32,
+    pub(crate) since: Timestamp,
+    pub(crate) deadline: Timestamp,
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) tag: u32,
+    ticket: Ticket,
+    payload: u32,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Word {
+    Granted(PermitId, Duration),
+    TimedOut,
+    Closed,
+    TooHeavy(u32),
+}
+
+impl Naive {
+    pub(crate) fn new(capacity: u32) -> Self {
+        Self {
+            capacity,
+            closed: false,
+            last_token: 0,
+            holders: Vec::new(),
+            line: Vec::new(),
+            words: Vec::new(),
+            totals: Totals::default(),
+            waits: Histogram::default(),
+            holds: Histogram::default(),
+            max_waiting: usize::MAX,
+            ended: Vec::new(),
+            tickets: Vec::new(),
+            woken: Vec::new(),
+            lost: Vec::new(),
+        }
+    }
+
+    /// Makes the call that the gate has answered. `told` serves for what the contract leaves open: the slot
+    /// number and token of a grant, what a ticket looks like, and who goes first of two that are due at one time.
+    pub(crate) fn answer(&mut self, told: &Played) -> Answer {
+        let now = told.now;
+        match told.call {
+            Call::TryAcquire { request, tag } => Answer::Tried(self.try_acquire(request, tag, told)),
+            Call::WouldAdmit { request } => Answer::WouldAdmit(self.admits(request) == Ok(true)),
+            Call::Acquire { request, payload, tag } => {
+                Answer::Acquired(self.acquire(request, payload, tag, told))
+            }
+            Call::Claim(ticket) => Answer::Claimed(self.claim(ticket)),
+            Call::Cancel(ticket) => Answer::Cancelled(self.cancel(ticket, told)),
+            Call::ReplacePayload(ticket, new) => {
+                let waiter = self.line.iter_mut().find(|waiter| waiter.ticket == ticket);
+                Answer::OldPayload(waiter.map(|waiter| std::mem::replace(&mut waiter.payload, new)))
+            }
+            Call::Release(id) => Answer::Released(self.end(id, NotHeld::Released, now).map(|held| {
+                self.totals.released += 1;
+                self.serve_line(told);
+                Some(held.tag)
+            })),
+            Call::Evict(id) => Answer::Evicted(self.lose(id, Loss::Evicted, told)),
+            Call::Renew(id, ttl) => {
+                self.expire(told);
+                let expires = ttl.map_or(Timestamp::NEVER, |ttl| now.after(ttl));
+                Answer::Renewed(self.held_by(id).map(|holder| {
+                    holder.expires = expires;
+                    expires
+                }))
+            }
+            Call::Expiry(id) => Answer::Expiry(self.held_by(id).map(|holder| holder.expires)),
+            Call::ReplaceTag(id, new) => {
+                Answer::OldTag(self.held_by(id).map(|holder| std::mem::replace(&mut holder.tag, new)))
+            }
+            Call::Resize(0) => Answer::Resized(Err(ZeroSlots)),
+            Call::Resize(capacity) => {
+                self.capacity = capacity;
+                while let Some(place) = self.line.iter().position(|waiter| waiter.weight > capacity) {
+                    self.turn_away(place, Word::TooHeavy(self.line[place].weight));
+                    self.totals.refused += 1;
+                }
+                self.serve_line(told);
+                Answer::Resized(Ok(()))
+            }
+            Call::Close => {
+                self.closed = true;
+                while !self.line.is_empty() {
+                    self.turn_away(0, Word::Closed);
+                    self.totals.refused += 1;
+                }
+                Answer::Nothing
+            }
+            Call::SetMaxWaiting(limit) => {
+                self.max_waiting = limit;
+                Answer::Nothing
+            }
+            Call::ContinueAfter(token) => {
+                self.last_token = self.last_token.max(token);
+                Answer::Nothing
+            }
+            Call::Expire => {
+                self.expire(told);
+                Answer::Nothing
+            }
+        }
+    }
+
+    /// Who was woken since this was last asked, in order.
+    pub(crate) fn take_woken(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.woken)
+    }
+
+    /// Who lost its slot since this was last asked, in order.
+    pub(crate) fn take_lost(&mut self) -> Vec<(PermitId, Loss, u32)> {
+        std::mem::take(&mut self.lost)
+    }
+
+    pub(crate) fn held(&self) -> u32 {
+        self.holders.iter().map(|holder| holder.weight).sum()
+    }
+
+    pub(crate) fn next_deadline(&self) -> Timestamp {
+        let leases = self.holders.iter().map(|holder| holder.expires);
+        let patience = self.line.iter().map(|waiter| waiter.deadline);
+        leases.chain(patience).min().unwrap_or(Timestamp::NEVER)
+    }
+
+    fn fits(&self, weight: u32) -> bool {
+        self.held() + weight <= self.capacity
+    }
+
+    fn admits(&self, request: Request) -> Result<bool, Refusal> {
+        let Request { weight, .. } = request;
+        if self.closed {
+            Err(Refusal::Closed)
+        } else if weight == 0 {
+            Err(Refusal::ZeroWeight)
+        } else if weight > self.capacity {
+            Err(Refusal::TooHeavy { weight, capacity: self.capacity })
+        } else {
+            Ok(self.line.is_empty() && self.fits(weight))
+        }
+    }
+
+    fn try_acquire(&mut self, request: Request, tag: u32, told: &Played) -> Result<PermitId, Refusal> {
+        match self.admits(request) {
+            Ok(true) => Ok(self.grant(request.weight, request.ttl, tag, told)),
+            Ok(false) => self.refuse(Refusal::Busy),
+            Err(refusal) => self.refuse(refusal),
+        }
+    }
+
+    fn acquire(
+        &mut self,
+        request: Request,
+        payload: u32,
+        tag: u32,
+        told: &Played,
+    ) -> Result<Acquired, Refusal> {
+        self.expire(told);
+        match self.admits(request) {
+            Ok(true) => Ok(Acquired::Granted(self.grant(request.weight, request.ttl, tag, told))),
+            Ok(false) if self.line.len() >= self.max_waiting => {
+                self.refuse(Refusal::LineFull { limit: self.max_waiting })
+            }
+            Ok(false) => {
+                let Answer::Acquired(Ok(Acquired::Queued(ticket))) = told.answer else {
+                    panic!("{tag} has to queue, and was answered {:?}", told.answer);
+                };
+                assert!(!self.tickets.contains(&ticket), "{ticket:?} was issued twice");
+                self.tickets.push(ticket);
+                self.totals.queued += 1;
+                let Request { weight, ttl, deadline } = request;
+                self.line.push(Waiting { weight, since: told.now, deadline, ttl, tag, ticket, payload });
+                Ok(Acquired::Queued(ticket))
+            }
+            Err(refusal) => self.refuse(refusal),
+        }
+    }
+
+    fn refuse<A>(&mut self, refusal: Refusal) -> Result<A, Refusal> {
+        self.totals.refused += 1;
+        Err(refusal)
+    }
+
+    fn claim(&mut self, ticket: Ticket) -> Claim {
+        match self.take_word(ticket) {
+            Some(Word::Granted(id, waited)) => match self.held_by(id) {
+                Ok(_) => Claim::Granted { id, waited },
+                Err(why) => Claim::Gone(why),
+            },
+            Some(Word::TimedOut) => Claim::TimedOut,
+            Some(Word::Closed) => Claim::Closed,
+            Some(Word::TooHeavy(weight)) => Claim::TooHeavy { weight, capacity: self.capacity },
+            None if self.line.iter().any(|waiter| waiter.ticket == ticket) => Claim::Waiting,
+            None => Claim::Unknown,
+        }
+    }
+
+    fn cancel(&mut self, ticket: Ticket, told: &Played) -> Cancelled<u32> {
+        if let Some(place) = self.line.iter().position(|waiter| waiter.ticket == ticket) {
+            let waiter = self.line.remove(place);
+            self.totals.cancelled += 1;
+            self.serve_line(told);
+            return Cancelled::Left(waiter.payload);
+        }
+        match self.take_word(ticket) {
+            None => Cancelled::Unknown,
+            Some(Word::Granted(id, _)) if self.end(id, NotHeld::Released, told.now).is_ok() => {
+                self.totals.handed_on += 1;
+                self.serve_line(told);
+                Cancelled::HandedOn
+            }
+            Some(_) => Cancelled::Settled,
+        }
+    }
+
+    fn take_word(&mut self, ticket: Ticket) -> Option<Word> {
+        let at = self.words.iter().position(|(of, _)| *of == ticket)?;
+        Some(self.words.remove(at).1)
+    }
+
+    fn expire(&mut self, told: &Played) {
+        while self.next_deadline() <= told.now {
+            let told_lost = |holder: &Holding| told.lost.iter().position(|(.., tag)| *tag == holder.tag);
+            let told_woken = |waiter: &Waiting| told.woken.iter().position(|name| *name == waiter.payload);
+            let due = self.next_deadline();
+            let leases = self.holders.iter().filter(|holder| holder.expires == due);
+            if let Some(holder) = leases.min_by_key(|holder| told_lost(holder).unwrap_or(usize::MAX)) {
+                self.lose(holder.id, Loss::Expired, told).expect("a holder holds");
+                continue;
+            }
+            let waiters = (0..self.line.len()).filter(|place| self.line[*place].deadline == due);
+            let place = waiters.min_by_key(|place| told_woken(&self.line[*place]).unwrap_or(usize::MAX));
+            self.turn_away(place.expect("somebody is due"), Word::TimedOut);
+            self.totals.timed_out += 1;
+            self.serve_line(told);
+        }
+    }
+
+    fn turn_away(&mut self, place: usize, word: Word) {
+        let waiter = self.line.remove(place);
+        self.words.push((waiter.ticket, word));
+        self.woken.push(waiter.payload);
+    }
+
+    fn serve_line(&mut self, told: &Played) {
+        while let Some(&head) = self.line.first()
+            && self.fits(head.weight)
+        {
+            self.line.remove(0);
+            let id = self.grant(head.weight, head.ttl, head.tag, told);
+            let waited = told.now.since(head.since);
+            self.waits.record(waited);
+            self.words.push((head.ticket, Word::Granted(id, waited)));
+            self.woken.push(head.payload);
+        }
+    }
+
+    /// Grants, and adopts the id that the gate has issued if it is a possible one.
+    fn grant(&mut self, weight: u32, ttl: Option<Duration>, tag: u32, told: &Played) -> PermitId {
+        let issued = told.holders.iter().find(|(.., holder)| *holder == tag);
+        let &(id, ..) = issued.unwrap_or_else(|| panic!("{tag} should hold a slot"));
+        assert!(id.slot() < self.capacity, "slot {} of {}", id.slot(), self.capacity);
+        assert!(self.holders.iter().all(|holder| holder.id.slot() != id.slot()), "{id} shares its slot");
+        assert!(id.fencing_token() > self.last_token, "{id} after token {}", self.last_token);
+        self.last_token = id.fencing_token();
+        self.totals.granted += 1;
+        let shortest = Duration::from_nanos(1);
+        let expires = ttl.map_or(Timestamp::NEVER, |ttl| told.now.after(ttl.max(shortest)));
+        self.holders.push(Holding { id, weight, since: told.now, expires, tag });
+        id
+    }
+
+    fn held_by(&mut self, id: PermitId) -> Result<&mut Holding, NotHeld> {
+        let ended = self.ended.iter().find(|(gone, _)| *gone == id);
+        let why = ended.map_or(NotHeld::Unknown, |(_, why)| *why);
+        self.holders.iter_mut().find(|holder| holder.id == id).ok_or(why)
+    }
+
+    fn end(&mut self, id: PermitId, why: NotHeld, now: Timestamp) -> Result<Holding, NotHeld> {
+        let held = *self.held_by(id)?;
+        self.holders.retain(|holder| holder.id != id);
+        self.ended.push((id, why));
+        self.holds.record(now.since(held.since));
+        Ok(held)
+    }
+
+    fn lose(&mut self, id: PermitId, loss: Loss, told: &Played) -> Result<(), NotHeld> {
+        let held = self.end(id, NotHeld::Lost(loss), told.now)?;
+        match loss {
+            Loss::Expired => self.totals.expired += 1,
+            _ => self.totals.evicted += 1,
+        }
+        self.lost.push((id, loss, held.tag));
+        self.serve_line(told);
+        Ok(())
+    }
+}

@@ -1,0 +1,456 @@
+//! Single situations, each with the outcome it must have.
+
+use std::time::Duration;
+
+use semafor_core::{
+    Acquired, Cancelled, Claim, Effects, Gate, Loss, NotHeld, PermitId, Refusal, Request, Ticket, Timestamp,
+    ZeroSlots,
+};
+
+/// A gate whose clock counts seconds and whose waiters carry their names.
+struct Scene {
+    gate: Gate<&'static str, &'static str>,
+    now: Timestamp,
+    effects: Effects<&'static str, &'static str>,
+}
+
+impl Scene {
+    fn with_slots(capacity: u32) -> Self {
+        let gate = Gate::new(1, capacity).expect("at least one slot");
+        Self { gate, now: Timestamp::default(), effects: Effects::default() }
+    }
+
+    fn at(&mut self, seconds: u64) -> &mut Self {
+        self.now = second(seconds);
+        self
+    }
+
+    fn hold(&mut self, request: Request) -> PermitId {
+        self.gate.try_acquire(&request, "holder", self.now).expect("a slot is free")
+    }
+
+    fn queue(&mut self, name: &'static str, request: Request) -> Ticket {
+        match self.gate.acquire(&request, name, name, self.now, &mut self.effects) {
+            Ok(Acquired::Queued(ticket)) => ticket,
+            other => panic!("{name} should queue, not {other:?}"),
+        }
+    }
+
+    fn release(&mut self, id: PermitId) -> Result<Option<&'static str>, NotHeld> {
+        self.gate.release(id, self.now, &mut self.effects)
+    }
+
+    fn cancel(&mut self, ticket: Ticket) -> Cancelled<&'static str> {
+        self.gate.cancel(ticket, self.now, &mut self.effects)
+    }
+
+    fn expire(&mut self) {
+        self.gate.expire(self.now, &mut self.effects);
+    }
+
+    fn resize(&mut self, capacity: u32) {
+        self.gate.resize(capacity, self.now, &mut self.effects).expect("not to zero");
+    }
+
+    /// Who was woken since this was last asked.
+    fn woken(&mut self) -> Vec<&'static str> {
+        self.effects.wake.drain(..).collect()
+    }
+
+    fn holders(&self) -> Vec<&'static str> {
+        self.gate.holders().map(|held| *held.tag).collect()
+    }
+
+    fn claim_granted(&mut self, ticket: Ticket) -> PermitId {
+        match self.gate.claim(ticket) {
+            Claim::Granted { id, .. } => id,
+            other => panic!("expected a grant, got {other:?}"),
+        }
+    }
+}
+
+fn second(seconds: u64) -> Timestamp {
+    Timestamp::default().after(Duration::from_secs(seconds))
+}
+
+fn one() -> Request {
+    Request::default()
+}
+
+fn weighing(weight: u32) -> Request {
+    Request { weight, ..one() }
+}
+
+fn for_seconds(seconds: u64) -> Request {
+    Request { ttl: Some(Duration::from_secs(seconds)), ..one() }
+}
+
+fn until(seconds: u64) -> Request {
+    Request { deadline: second(seconds), ..one() }
+}
+
+#[test]
+fn slot_numbers_below_the_capacity_are_used_again_after_a_shrink_and_a_growth() {
+    let mut scene = Scene::with_slots(4);
+    let ids: Vec<_> = (0..4).map(|_| scene.hold(one())).collect();
+    scene.resize(2);
+    for id in &ids[..3] {
+        scene.release(*id).unwrap();
+    }
+    let second_of_two = scene.hold(one());
+    assert!(second_of_two.slot() < 2);
+    assert!(!scene.gate.would_admit(&one()));
+
+    scene.resize(4);
+    let [third, fourth] = [scene.hold(one()), scene.hold(one())];
+    let mut slots = [ids[3], second_of_two, third, fourth].map(PermitId::slot);
+    slots.sort_unstable();
+    assert_eq!(slots, [0, 1, 2, 3]);
+}
+
+#[test]
+fn a_shrink_takes_nothing_away_and_grants_nothing_until_its_debt_is_worked_off() {
+    let mut scene = Scene::with_slots(3);
+    let ids: Vec<_> = (0..3).map(|_| scene.hold(one())).collect();
+    let ticket = scene.queue("waiter", one());
+    scene.resize(1);
+    assert_eq!(scene.gate.stats(scene.now).debt(), 2);
+    scene.release(ids[0]).unwrap();
+    scene.release(ids[1]).unwrap();
+    assert_eq!(scene.gate.claim(ticket), Claim::Waiting);
+    assert_eq!(scene.gate.stats(scene.now).debt(), 0);
+    scene.release(ids[2]).unwrap();
+    assert_eq!(scene.claim_granted(ticket).slot(), 0);
+}
+
+#[test]
+fn a_gate_cannot_be_made_or_resized_to_zero_slots() {
+    assert_eq!(Gate::<(), ()>::new(1, 0).err(), Some(ZeroSlots));
+    let mut scene = Scene::with_slots(2);
+    let refused = scene.gate.resize(0, scene.now, &mut scene.effects);
+    assert_eq!((refused, scene.gate.capacity()), (Err(ZeroSlots), 2));
+}
+
+#[test]
+fn a_late_expire_grants_to_the_waiter_whose_deadline_was_after_the_slot_came_free() {
+    let mut scene = Scene::with_slots(1);
+    scene.hold(for_seconds(10));
+    let too_early = scene.queue("gives up at 9", until(9));
+    let in_time = scene.queue("gives up at 11", until(11));
+    let too_late = scene.queue("gives up at 12", until(12));
+    scene.at(60).expire();
+    assert_eq!(scene.gate.claim(too_early), Claim::TimedOut);
+    assert!(matches!(scene.gate.claim(in_time), Claim::Granted { .. }));
+    assert_eq!(scene.gate.claim(too_late), Claim::TimedOut);
+    assert_eq!(scene.woken(), ["gives up at 9", "gives up at 11", "gives up at 12"]);
+}
+
+#[test]
+fn a_slot_that_comes_free_at_the_very_deadline_of_a_waiter_is_still_granted() {
+    let mut scene = Scene::with_slots(1);
+    scene.hold(for_seconds(10));
+    let ticket = scene.queue("gives up at 10", until(10));
+    scene.at(10).expire();
+    assert!(matches!(scene.gate.claim(ticket), Claim::Granted { .. }));
+}
+
+#[test]
+fn a_deadline_has_passed_when_its_time_has_come_and_not_before() {
+    let mut scene = Scene::with_slots(1);
+    let id = scene.hold(for_seconds(10));
+    assert_eq!(scene.gate.next_deadline(), second(10));
+    scene.now = Timestamp::from_nanos(second(10).as_nanos() - 1);
+    scene.expire();
+    assert_eq!(scene.gate.expiry(id), Ok(second(10)));
+    scene.at(10).expire();
+    assert_eq!(scene.gate.expiry(id), Err(NotHeld::Lost(Loss::Expired)));
+}
+
+#[test]
+fn waiters_with_one_deadline_give_up_in_the_order_they_came() {
+    let mut scene = Scene::with_slots(1);
+    scene.hold(one());
+    for name in ["first", "second", "third"] {
+        scene.queue(name, until(5));
+    }
+    scene.at(5).expire();
+    assert_eq!(scene.woken(), ["first", "second", "third"]);
+}
+
+#[test]
+fn a_lease_starts_with_the_grant_and_not_with_the_wait() {
+    let mut scene = Scene::with_slots(1);
+    let first = scene.hold(one());
+    let ticket = scene.queue("waiter", for_seconds(10));
+    scene.at(8).release(first).unwrap();
+    let id = scene.claim_granted(ticket);
+    assert_eq!(scene.gate.expiry(id), Ok(second(18)));
+}
+
+#[test]
+fn a_renewed_lease_starts_again_from_now() {
+    let mut scene = Scene::with_slots(1);
+    let id = scene.hold(for_seconds(10));
+    scene.at(9);
+    let renewed = scene.gate.renew(id, Some(Duration::from_secs(10)), scene.now, &mut scene.effects);
+    assert_eq!(renewed, Ok(second(19)));
+    scene.at(18).expire();
+    assert_eq!(scene.holders(), ["holder"]);
+    scene.at(19).expire();
+    assert_eq!(scene.holders(), [""; 0]);
+}
+
+#[test]
+fn a_renewal_that_comes_too_late_finds_the_slot_with_the_next_in_line() {
+    let mut scene = Scene::with_slots(1);
+    let id = scene.hold(for_seconds(10));
+    scene.queue("next", one());
+    scene.at(10);
+    let renewed = scene.gate.renew(id, None, scene.now, &mut scene.effects);
+    assert_eq!(renewed, Err(NotHeld::Lost(Loss::Expired)));
+    assert_eq!(scene.holders(), ["next"]);
+    assert_eq!(scene.woken(), ["next"]);
+}
+
+#[test]
+fn a_granted_ticket_that_is_cancelled_before_it_was_claimed_hands_the_slot_to_the_next() {
+    let mut scene = Scene::with_slots(1);
+    let first = scene.hold(one());
+    let absent = scene.queue("absent", one());
+    let next = scene.queue("next", one());
+    scene.release(first).unwrap();
+    assert_eq!(scene.cancel(absent), Cancelled::HandedOn);
+    assert_eq!(scene.woken(), ["absent", "next"]);
+    let id = scene.claim_granted(next);
+    assert_eq!(scene.gate.stats(scene.now).totals.handed_on, 1);
+    assert_eq!(scene.release(id), Ok(Some("next")));
+    assert!(scene.gate.is_idle());
+}
+
+#[test]
+fn an_unclaimed_grant_that_ends_is_reported_as_gone_to_the_claimer() {
+    let mut scene = Scene::with_slots(1);
+    let first = scene.hold(one());
+    let [expiring, evicted] = ["expiring", "evicted"].map(|name| scene.queue(name, for_seconds(5)));
+    scene.release(first).unwrap();
+    scene.at(5).expire();
+    assert_eq!(scene.gate.claim(expiring), Claim::Gone(NotHeld::Lost(Loss::Expired)));
+
+    let unclaimed = scene.gate.holders().next().unwrap().id;
+    scene.gate.evict(unclaimed, scene.now, &mut scene.effects).unwrap();
+    assert_eq!(scene.gate.claim(evicted), Claim::Gone(NotHeld::Lost(Loss::Evicted)));
+    assert!(scene.gate.is_idle());
+}
+
+#[test]
+fn the_cancel_of_an_unclaimed_grant_that_has_ended_frees_no_second_slot() {
+    let mut scene = Scene::with_slots(1);
+    let first = scene.hold(one());
+    let expiring = scene.queue("expiring", for_seconds(5));
+    scene.release(first).unwrap();
+    scene.at(5).expire();
+    scene.hold(one());
+    assert_eq!(scene.cancel(expiring), Cancelled::Settled);
+    assert_eq!(scene.gate.held(), 1);
+}
+
+#[test]
+fn a_ticket_is_used_up_by_one_claim_or_cancel() {
+    let mut scene = Scene::with_slots(1);
+    let first = scene.hold(one());
+    let [claimed, cancelled] = ["claimed", "cancelled"].map(|name| scene.queue(name, one()));
+    assert_eq!(scene.cancel(cancelled), Cancelled::Left("cancelled"));
+    scene.release(first).unwrap();
+    scene.claim_granted(claimed);
+    for ticket in [claimed, cancelled] {
+        assert_eq!(scene.gate.claim(ticket), Claim::Unknown);
+        assert_eq!(scene.cancel(ticket), Cancelled::Unknown);
+        assert_eq!(scene.gate.payload_mut(ticket), None);
+    }
+    assert_eq!(scene.holders(), ["claimed"]);
+}
+
+#[test]
+fn a_heavy_head_blocks_the_light_ones_behind_it_until_it_is_cancelled() {
+    let mut scene = Scene::with_slots(3);
+    scene.hold(one());
+    let heavy = scene.queue("heavy", weighing(3));
+    scene.queue("light", one());
+    scene.queue("light too", one());
+    assert!(!scene.gate.would_admit(&one()));
+    assert_eq!(scene.gate.try_acquire(&one(), "barger", scene.now), Err(Refusal::Busy));
+    assert_eq!(scene.woken(), [""; 0]);
+    assert_eq!(scene.cancel(heavy), Cancelled::Left("heavy"));
+    assert_eq!(scene.woken(), ["light", "light too"]);
+}
+
+#[test]
+fn a_heavy_head_blocks_the_light_ones_behind_it_until_it_times_out() {
+    let mut scene = Scene::with_slots(3);
+    scene.hold(one());
+    let heavy = scene.queue("heavy", Request { weight: 3, ..until(5) });
+    scene.queue("light", one());
+    scene.at(4).expire();
+    assert_eq!(scene.woken(), [""; 0]);
+    scene.at(5).expire();
+    assert_eq!(scene.gate.claim(heavy), Claim::TimedOut);
+    assert_eq!(scene.woken(), ["heavy", "light"]);
+}
+
+#[test]
+fn a_heavy_head_gets_its_slots_once_enough_of_them_came_free() {
+    let mut scene = Scene::with_slots(3);
+    let ids = [scene.hold(one()), scene.hold(one())];
+    scene.queue("heavy", weighing(3));
+    scene.queue("light", one());
+    scene.release(ids[0]).unwrap();
+    assert_eq!(scene.woken(), [""; 0]);
+    scene.release(ids[1]).unwrap();
+    assert_eq!(scene.woken(), ["heavy"]);
+}
+
+#[test]
+fn a_waiter_made_impossible_by_a_shrink_is_turned_away_and_the_line_moves_on() {
+    let mut scene = Scene::with_slots(4);
+    scene.hold(one());
+    let heavy = scene.queue("heavy", weighing(4));
+    scene.queue("light", one());
+    let heavy_too = scene.queue("heavy too", weighing(3));
+    scene.resize(2);
+    assert_eq!(scene.gate.claim(heavy), Claim::TooHeavy { weight: 4, capacity: 2 });
+    assert_eq!(scene.gate.claim(heavy_too), Claim::TooHeavy { weight: 3, capacity: 2 });
+    assert_eq!(scene.woken(), ["heavy", "heavy too", "light"]);
+    assert_eq!(scene.holders(), ["holder", "light"]);
+}
+
+#[test]
+fn a_close_turns_the_line_away_and_leaves_holders_alone() {
+    let mut scene = Scene::with_slots(1);
+    let id = scene.hold(for_seconds(10));
+    let tickets = ["first", "second"].map(|name| scene.queue(name, one()));
+    scene.gate.close(&mut scene.effects);
+    assert_eq!(scene.woken(), ["first", "second"]);
+    assert_eq!(tickets.map(|ticket| scene.gate.claim(ticket)), [Claim::Closed; 2]);
+    assert_eq!(scene.gate.try_acquire(&one(), "late", scene.now), Err(Refusal::Closed));
+
+    let renewed = scene.gate.renew(id, Some(Duration::from_secs(20)), scene.now, &mut scene.effects);
+    assert_eq!(renewed, Ok(second(20)));
+    assert_eq!(scene.release(id), Ok(Some("holder")));
+    assert!(scene.gate.is_idle());
+}
+
+#[test]
+fn a_granted_ticket_survives_a_close() {
+    let mut scene = Scene::with_slots(1);
+    let first = scene.hold(one());
+    let ticket = scene.queue("waiter", one());
+    scene.release(first).unwrap();
+    scene.gate.close(&mut scene.effects);
+    scene.claim_granted(ticket);
+    assert_eq!(scene.holders(), ["waiter"]);
+}
+
+#[test]
+fn a_line_takes_exactly_as_many_as_its_bound_allows() {
+    let mut scene = Scene::with_slots(1);
+    scene.hold(one());
+    scene.gate.set_max_waiting(2);
+    scene.queue("first", one());
+    scene.queue("second", one());
+    let refused = scene.gate.acquire(&one(), "third", "third", scene.now, &mut scene.effects);
+    assert_eq!(refused, Err(Refusal::LineFull { limit: 2 }));
+}
+
+#[test]
+fn an_id_with_another_slot_gate_or_token_frees_nothing() {
+    let mut scene = Scene::with_slots(3);
+    scene.hold(one());
+    assert_eq!(scene.gate.holders().next().unwrap().id.to_string(), "1-0-1");
+    for forged in ["1-1-1", "2-0-1", "1-0-2", "1-0-0", "1-ffffffff-1"] {
+        assert!(scene.release(forged.parse().unwrap()).is_err(), "{forged}");
+    }
+    assert_eq!(scene.holders(), ["holder"]);
+}
+
+#[test]
+fn a_time_that_runs_backwards_makes_a_wait_of_zero() {
+    let mut scene = Scene::with_slots(1);
+    let first = scene.at(10).hold(one());
+    let ticket = scene.queue("waiter", one());
+    scene.at(9);
+    assert_eq!(scene.gate.stats(scene.now).longest_wait, Duration::ZERO);
+    scene.release(first).unwrap();
+    assert!(matches!(scene.gate.claim(ticket), Claim::Granted { waited: Duration::ZERO, .. }));
+}
+
+const BURST: u32 = 3_000;
+
+#[test]
+fn stale_ids_are_recognised_after_thousands_of_holders_came_and_went() {
+    let mut scene = Scene::with_slots(BURST);
+    let mut burst: Vec<_> = (0..BURST).map(|_| scene.hold(for_seconds(60))).collect();
+    let evicted = burst.pop().unwrap();
+    scene.gate.evict(evicted, scene.now, &mut scene.effects).unwrap();
+    for id in &burst {
+        scene.release(*id).unwrap();
+    }
+    assert!(scene.gate.is_idle());
+    assert_eq!(scene.gate.next_deadline(), Timestamp::NEVER);
+
+    let again = scene.hold(for_seconds(60));
+    assert!(again.fencing_token() > evicted.fencing_token());
+    for id in &burst {
+        assert_eq!(scene.release(*id), Err(NotHeld::Released));
+    }
+    assert_eq!(scene.release(evicted), Err(NotHeld::Lost(Loss::Evicted)));
+    assert_eq!(scene.gate.held(), 1);
+    assert_eq!(scene.gate.next_deadline(), second(60));
+    let rest: Vec<_> = (1..BURST).map(|_| scene.hold(one()).slot()).collect();
+    assert!(rest.iter().all(|slot| *slot < BURST && *slot != again.slot()));
+}
+
+#[test]
+fn a_loss_is_never_called_a_release_however_many_there_were() {
+    let mut scene = Scene::with_slots(BURST);
+    let ids: Vec<_> = (0..BURST).map(|_| scene.hold(for_seconds(10))).collect();
+    scene.at(10).expire();
+    assert_eq!(scene.effects.lost.len(), BURST as usize);
+    assert_eq!(scene.gate.held(), 0);
+    for id in &ids {
+        let why = scene.release(*id).unwrap_err();
+        assert!(why.is_expired() || why == NotHeld::Unknown, "{why:?}");
+    }
+    let [first, .., last] = ids[..] else { panic!("a burst") };
+    assert_eq!(scene.release(first), Err(NotHeld::Unknown));
+    assert_eq!(scene.release(last), Err(NotHeld::Lost(Loss::Expired)));
+}
+
+#[test]
+fn stale_tickets_are_recognised_after_thousands_of_waiters_came_and_went() {
+    let mut scene = Scene::with_slots(1);
+    let first = scene.hold(one());
+    let burst: Vec<_> = (0..BURST).map(|_| scene.queue("burst", until(60))).collect();
+    let (cancelled, granted) = burst.split_at(burst.len() / 2);
+    for ticket in cancelled {
+        assert_eq!(scene.cancel(*ticket), Cancelled::Left("burst"));
+    }
+    scene.release(first).unwrap();
+    for ticket in granted {
+        let id = scene.claim_granted(*ticket);
+        scene.release(id).unwrap();
+    }
+    assert!(scene.gate.is_idle());
+    assert_eq!(scene.gate.next_deadline(), Timestamp::NEVER);
+
+    scene.hold(one());
+    let waiting = scene.queue("afterwards", until(70));
+    for ticket in &burst {
+        assert_eq!(scene.gate.claim(*ticket), Claim::Unknown);
+        assert_eq!(scene.cancel(*ticket), Cancelled::Unknown);
+        assert_eq!(scene.gate.payload_mut(*ticket), None);
+    }
+    assert_eq!(scene.gate.claim(waiting), Claim::Waiting);
+    assert_eq!(scene.gate.next_deadline(), second(70));
+    scene.at(70).expire();
+    assert_eq!(scene.gate.claim(waiting), Claim::TimedOut);
+}

@@ -1,0 +1,55 @@
+//! Limit how many do a thing at once: fair, never over-admitting, never leaking a slot, always able to say who holds what.
+//!
+//! ```
+//! use semafor::{Semaphore, secs};
+//!
+//! # pollster::block_on(async {
+//! let sem = Semaphore::memory("images").slots(10).ttl(secs(30)).max_acquire_time(secs(5)).build()?;
+//!
+//! let permit = sem.acquire().await?; // waits in line, five seconds at most
+//! println!("slot {} after {:?}", permit.slot(), permit.waited());
+//! drop(permit); // the next in line has it now
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # }).unwrap();
+//! ```
+//!
+//! - A [`Semaphore`] is a handle to a name; [`Registry`] is where names live.
+//! - [`Semaphore::acquire`] gives a [`Permit`]: a guard with an id, a slot number and a fencing token. It may have a time
+//!   to live; [`Permit::lost`] fires when it is lost, and [`Semaphore::run`] stops the work then.
+//! - [`Semaphore::stats`], [`holders`](Semaphore::holders) and [`waiters`](Semaphore::waiters) say who holds what.
+//!
+//! Works under tokio, smol, any other executor, and on plain threads ([`Acquire::blocking`]). Deadlines are watched by a
+//! thread of the registry, whatever the runtimes of the holders are doing.
+//!
+//! Who gets the next slot is decided by [`semafor_core`], a state machine without I/O, clocks or threads.
+//!
+//! # Features
+//!
+//! - `tokio`: `Semaphore::spawn`, and tokio's task ids for [`Semaphore::release_latest`].
+//! - `tracing`: events under the target `semafor`.
+//! - `metrics`: `Registry::publish_metrics`.
+
+mod acquire;
+mod error;
+mod memory;
+mod observe;
+mod options;
+mod permit;
+mod semaphore;
+mod span;
+mod stats;
+mod sync;
+pub mod task;
+
+pub use acquire::Acquire;
+pub use error::{
+    AcquireError, BuildError, InvalidDuration, ParsePermitIdError, ReleaseError, RenewError, RunError,
+};
+pub use memory::{ManualClock, Registry, RegistryBuilder, StatsQuery};
+pub use options::{Builder, MAX_NAME_LEN};
+pub use permit::{Permit, PermitId};
+pub use semafor_core::{Histogram, Loss, NotHeld, Totals, ZeroSlots};
+pub use semaphore::Semaphore;
+pub use span::{Span, secs};
+pub use stats::{HolderInfo, Stats, WaiterInfo};
+pub use tokio_util::sync::CancellationToken;

@@ -1,0 +1,82 @@
+//! Time that moves when it is told to, for tests.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use semafor_core::Timestamp;
+
+use super::registry::Shelf;
+
+/// A clock that stands still until it is [advanced](Self::advance), for tests that do not sleep.
+///
+/// ```
+/// use std::time::Duration;
+/// use semafor::{ManualClock, Registry, secs};
+///
+/// # pollster::block_on(async {
+/// let clock = ManualClock::new();
+/// let registry = Registry::builder().clock(&clock).build();
+/// let sem = registry.semaphore("leased").slots(1).ttl(secs(30)).build().unwrap();
+///
+/// let permit = sem.acquire().await.unwrap();
+/// clock.advance(Duration::from_secs(29));
+/// assert!(!permit.is_lost());
+/// clock.advance(Duration::from_secs(1));
+/// assert!(permit.is_lost());
+/// # });
+/// ```
+#[derive(Clone, Default)]
+pub struct ManualClock(Arc<Hands>);
+
+#[derive(Default)]
+pub(crate) struct Hands {
+    nanos: AtomicU64,
+    registries: Mutex<Vec<Weak<Shelf>>>,
+}
+
+impl ManualClock {
+    /// A clock at zero.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Moves time on. What falls due on the way (leases, acquire timeouts, idle names) happens on this thread, each
+    /// at its own time, before this returns.
+    pub fn advance(&self, by: Duration) {
+        let target = self.0.now().after(by);
+        let registries: Vec<_> = self.0.registries.lock().iter().filter_map(Weak::upgrade).collect();
+        loop {
+            let due = registries.iter().map(|shelf| shelf.next_due()).min();
+            match due.filter(|due| *due <= target) {
+                Some(due) => self.0.set(due.max(self.0.now())),
+                None => break,
+            }
+            for shelf in &registries {
+                shelf.run_due(self.0.now());
+            }
+        }
+        self.0.set(target);
+    }
+
+    pub(super) fn hands(&self) -> Arc<Hands> {
+        Arc::clone(&self.0)
+    }
+}
+
+impl Hands {
+    pub(super) fn now(&self) -> Timestamp {
+        Timestamp::from_nanos(self.nanos.load(Ordering::Acquire))
+    }
+
+    fn set(&self, now: Timestamp) {
+        self.nanos.store(now.as_nanos(), Ordering::Release);
+    }
+
+    pub(super) fn drive(&self, shelf: Weak<Shelf>) {
+        let mut registries = self.registries.lock();
+        registries.retain(|known| known.strong_count() > 0);
+        registries.push(shelf);
+    }
+}

@@ -1,0 +1,22 @@
+//! The memory home: semaphores for the tasks and threads of one process.
+
+mod clock;
+mod handle;
+mod manual_clock;
+mod names;
+mod registry;
+mod shared_gate;
+pub(crate) mod short_lock;
+mod tag;
+mod ticker;
+mod timetable;
+
+#[cfg(all(test, semafor_loom))]
+mod loom_models;
+
+pub use manual_clock::ManualClock;
+pub use registry::{Registry, RegistryBuilder, StatsQuery};
+
+pub(crate) use handle::Handle;
+pub(crate) use shared_gate::{Enqueued, SharedGate};
+pub(crate) use tag::Tag;

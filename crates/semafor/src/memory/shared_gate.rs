@@ -1,0 +1,507 @@
+//! One named semaphore: a core gate behind a lock, its wakers and signals run outside of it.
+//!
+//! The core decides; this file locks, reads the clock, and carries out the [`Effects`]. Whatever users wrote (wakers,
+//! listeners of a loss, tracing) runs after the lock was given back: see [`SharedGate::finish`].
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use semafor_core::{
+    Acquired, Cancelled, Claim, Effects, Gate, NotHeld, PermitId, Refusal, Request, Ticket, Timestamp,
+    ZeroSlots,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::clock::Clock;
+use super::registry::Shelf;
+use super::tag::Tag;
+use crate::error::{AcquireError, BuildError};
+use crate::observe;
+use crate::stats::{HolderInfo, Stats, WaiterInfo};
+use crate::sync::{Mutex, MutexGuard};
+use crate::task::TaskKey;
+
+pub(crate) struct SharedGate {
+    state: Mutex<State>,
+    clock: Clock,
+    handles: AtomicUsize,
+    this: Weak<Self>,
+    shelf: Weak<Shelf>,
+    name: Arc<str>,
+}
+
+struct State {
+    gate: Gate<Waker, Tag>,
+    /// When the driver will look at this gate.
+    armed: Timestamp,
+    /// Ids by the task that detached them, oldest first.
+    detached: HashMap<TaskKey, Vec<PermitId>>,
+    unused_since: Timestamp,
+    /// Stands in the timetable's list of unused names.
+    listed: bool,
+}
+
+type Fx = Effects<Waker, Tag>;
+
+/// What opening a name led to.
+pub(super) enum Joined {
+    Here,
+    /// The gate is closed and nobody holds a slot: a new one may take its name, and count on from its tokens.
+    ClosedForGood {
+        last_token: u64,
+    },
+}
+
+/// What a first attempt that may wait led to.
+pub(crate) enum Enqueued {
+    Granted(PermitId),
+    Waiting { ticket: Ticket, since: Timestamp },
+}
+
+impl SharedGate {
+    pub(super) fn new(
+        name: &str,
+        serial: u32,
+        slots: u32,
+        clock: Clock,
+        shelf: Weak<Shelf>,
+    ) -> Result<Arc<Self>, ZeroSlots> {
+        let state = State {
+            gate: Gate::new(serial, slots)?,
+            armed: Timestamp::NEVER,
+            detached: HashMap::new(),
+            unused_since: Timestamp::NEVER,
+            listed: false,
+        };
+        Ok(Arc::new_cyclic(|this| Self {
+            state: Mutex::new(state),
+            clock,
+            handles: AtomicUsize::new(0),
+            this: Weak::clone(this),
+            shelf,
+            name: name.into(),
+        }))
+    }
+
+    pub(super) fn begin(&self, token_floor: u64, max_waiting: Option<usize>) {
+        let mut state = self.state.lock();
+        state.gate.continue_after(token_floor);
+        if let Some(limit) = max_waiting {
+            state.gate.set_max_waiting(limit);
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn shared_name(&self) -> Arc<str> {
+        Arc::clone(&self.name)
+    }
+
+    /// Agrees on the number of slots with somebody who opens the name.
+    pub(super) fn join(&self, slots: Option<u32>, max_waiting: Option<usize>) -> Result<Joined, BuildError> {
+        let mut state = self.state.lock();
+        let gate = &mut state.gate;
+        if gate.is_closed() {
+            return match gate.held() {
+                0 => Ok(Joined::ClosedForGood { last_token: gate.last_token() }),
+                held => Err(BuildError::Closed { name: self.name.to_string(), held }),
+            };
+        }
+        if let Some(slots) = slots.filter(|slots| *slots != gate.capacity()) {
+            if !gate.is_idle() && slots > 0 {
+                let (name, live) = (self.name.to_string(), gate.capacity());
+                return Err(BuildError::SlotsMismatch { name, live, asked: slots });
+            }
+            // Idle: nobody to serve, so nothing comes of it but the new size.
+            gate.resize(slots, self.clock.rough(), &mut Fx::default())?;
+        }
+        if let Some(limit) = max_waiting {
+            gate.set_max_waiting(limit);
+        }
+        Ok(Joined::Here)
+    }
+
+    /// Takes a slot that is free, or says why not. The whole of an uncontended acquire.
+    #[inline]
+    pub(crate) fn try_acquire(&self, request: &Request, tag: Tag) -> Result<PermitId, Refusal> {
+        let now = match request.ttl {
+            Some(ttl) => self.clock.lease_start(ttl),
+            None => self.clock.rough(),
+        };
+        let mut state = self.state.lock();
+        let granted = state.gate.try_acquire(request, tag, now);
+        if request.ttl.is_some() {
+            self.arm(&mut state);
+        }
+        drop(state);
+        observe::attempted(self, &granted);
+        granted
+    }
+
+    /// True if the request would be granted at once.
+    pub(crate) fn would_admit(&self, request: &Request) -> bool {
+        self.sweep();
+        self.state.lock().gate.would_admit(request)
+    }
+
+    /// Ends what is due, in case the driver has not come round to it yet; true if something was.
+    pub(crate) fn sweep(&self) -> bool {
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        let is_due = state.gate.next_deadline() <= now;
+        if is_due {
+            let mut effects = Fx::default();
+            state.gate.expire(now, &mut effects);
+            self.finish(state, effects);
+        }
+        is_due
+    }
+
+    /// Takes a slot or a place in line, to be given up after `patience`.
+    pub(crate) fn enqueue(
+        &self,
+        mut request: Request,
+        patience: Option<Duration>,
+        waker: Waker,
+        tag: Tag,
+    ) -> Result<Enqueued, AcquireError> {
+        let now = self.clock.now();
+        request.deadline = patience.map_or(Timestamp::NEVER, |patience| now.after(patience));
+        let mut effects = Fx::default();
+        let mut state = self.state.lock();
+        let acquired = state.gate.acquire(&request, waker, tag, now, &mut effects);
+        self.finish(state, effects);
+        observe::enqueued(self, &acquired);
+        match acquired? {
+            Acquired::Granted(id) => Ok(Enqueued::Granted(id)),
+            Acquired::Queued(ticket) => Ok(Enqueued::Waiting { ticket, since: now }),
+        }
+    }
+
+    /// Asks what became of a place in line, and leaves the waker there if nothing did.
+    pub(crate) fn poll_ticket(
+        &self,
+        ticket: Ticket,
+        since: Timestamp,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(PermitId, Duration), AcquireError>> {
+        let mut fresh_waker = None;
+        let claim = loop {
+            let mut state = self.state.lock();
+            let claim = state.gate.claim(ticket);
+            match (claim, state.gate.payload_mut(ticket)) {
+                (Claim::Waiting, Some(waker)) if !waker.will_wake(cx.waker()) => match fresh_waker.take() {
+                    Some(fresh) => {
+                        let stale = std::mem::replace(waker, fresh);
+                        drop(state);
+                        drop(stale);
+                        return Poll::Pending;
+                    }
+                    None => {
+                        // Cloning runs foreign code, so it happens between two looks.
+                        drop(state);
+                        fresh_waker = Some(cx.waker().clone());
+                    }
+                },
+                (Claim::Waiting, _) => return Poll::Pending,
+                (claim, _) => {
+                    let (held, capacity) = (state.gate.held(), state.gate.capacity());
+                    let waiting = state.gate.waiting();
+                    drop(state);
+                    break (claim, held, capacity, waiting);
+                }
+            }
+        };
+        let (claim, held, capacity, waiting) = claim;
+        let settled = match claim {
+            Claim::Granted { id, waited } => Ok((id, waited)),
+            Claim::Gone(why) => Err(AcquireError::Lost(why)),
+            Claim::TimedOut => {
+                let waited = self.clock.now().since(since);
+                Err(AcquireError::TimedOut { waited, held, capacity, waiting })
+            }
+            Claim::TooHeavy { weight, capacity } => Err(AcquireError::TooHeavy { weight, capacity }),
+            _ => Err(AcquireError::Closed),
+        };
+        observe::settled(self, &settled);
+        Poll::Ready(settled)
+    }
+
+    /// The error of somebody who would not wait at all.
+    pub(crate) fn impatient(&self) -> AcquireError {
+        let state = self.state.lock();
+        AcquireError::TimedOut {
+            waited: Duration::ZERO,
+            held: state.gate.held(),
+            capacity: state.gate.capacity(),
+            waiting: state.gate.waiting(),
+        }
+    }
+
+    /// Gives a place in line back, with the slot that may have been granted meanwhile.
+    pub(crate) fn cancel(&self, ticket: Ticket) {
+        let mut effects = Fx::default();
+        let mut state = self.state.lock();
+        let now = self.now_for_grants(&state);
+        let cancelled = state.gate.cancel(ticket, now, &mut effects);
+        self.finish(state, effects);
+        observe::cancelled(self, &cancelled);
+        // Only now, unlocked, may the waker in it be dropped.
+        drop::<Cancelled<Waker>>(cancelled);
+    }
+
+    /// Gives a slot back on behalf of its guard.
+    #[inline]
+    pub(crate) fn release(&self, id: PermitId) -> Result<(), NotHeld> {
+        self.end(id).map(drop)
+    }
+
+    /// Gives a slot back on behalf of somebody who knows its id. A guard that still believes to hold it is told.
+    pub(crate) fn release_by_id(&self, id: PermitId) -> Result<(), NotHeld> {
+        let tag = self.end(id)?;
+        tag.iter().for_each(Tag::signal_loss);
+        Ok(())
+    }
+
+    #[inline]
+    fn end(&self, id: PermitId) -> Result<Option<Tag>, NotHeld> {
+        let rough = self.clock.rough();
+        let mut effects = Fx::default();
+        let mut state = self.state.lock();
+        let now = if state.gate.may_start_lease() { self.clock.now() } else { rough };
+        let released = state.gate.release(id, now, &mut effects);
+        if let Ok(Some(tag)) = &released {
+            state.forget_detached(id, tag);
+        }
+        if effects.wake.is_empty() {
+            drop(state);
+        } else {
+            self.finish(state, effects);
+        }
+        observe::released(self, id, &released);
+        released
+    }
+
+    pub(crate) fn evict(&self, id: PermitId) -> Result<(), NotHeld> {
+        let mut effects = Fx::default();
+        let mut state = self.state.lock();
+        let evicted = state.gate.evict(id, self.clock.now(), &mut effects);
+        self.finish(state, effects);
+        evicted
+    }
+
+    pub(crate) fn renew(&self, id: PermitId, ttl: Option<Duration>) -> Result<(), NotHeld> {
+        let mut effects = Fx::default();
+        let mut state = self.state.lock();
+        let renewed = state.gate.renew(id, ttl, self.clock.now(), &mut effects);
+        self.finish(state, effects);
+        renewed.map(drop)
+    }
+
+    pub(crate) fn expires_at(&self, id: PermitId) -> Option<Instant> {
+        let expires = self.state.lock().gate.expiry(id).ok()?;
+        if expires == Timestamp::NEVER {
+            return None;
+        }
+        self.clock.instant(expires)
+    }
+
+    /// Why `id` holds nothing; `None` while it does.
+    pub(crate) fn why_not_held(&self, id: PermitId) -> Option<NotHeld> {
+        self.state.lock().gate.expiry(id).err()
+    }
+
+    /// Fires when `id` holds nothing any more, although its guard did not release it.
+    pub(crate) fn lost_signal(&self, id: PermitId) -> CancellationToken {
+        let signal = self.state.lock().gate.tag_mut(id).map(Tag::lost_signal);
+        signal.unwrap_or_else(|_| {
+            let lost = CancellationToken::new();
+            lost.cancel();
+            lost
+        })
+    }
+
+    /// Remembers that the current task holds `id` without a guard.
+    pub(crate) fn detach(&self, id: PermitId) {
+        let task = TaskKey::current();
+        let mut state = self.state.lock();
+        if let Ok(tag) = state.gate.tag_mut(id) {
+            tag.set_detached_by(task);
+            state.detached.entry(task).or_default().push(id);
+        }
+    }
+
+    /// What the current task detached last.
+    pub(crate) fn latest_detached(&self) -> Option<PermitId> {
+        self.sweep();
+        self.state.lock().detached.get(&TaskKey::current())?.last().copied()
+    }
+
+    pub(crate) fn resize(&self, slots: u32) -> Result<(), ZeroSlots> {
+        let mut effects = Fx::default();
+        let mut state = self.state.lock();
+        let before = state.gate.capacity();
+        let resized = state.gate.resize(slots, self.clock.now(), &mut effects);
+        self.finish(state, effects);
+        observe::resized(self, before, slots);
+        resized
+    }
+
+    pub(crate) fn close(&self) {
+        let mut effects = Fx::default();
+        let mut state = self.state.lock();
+        state.gate.close(&mut effects);
+        self.finish(state, effects);
+        observe::closed(self);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state.lock().gate.is_closed()
+    }
+
+    pub(crate) fn capacity(&self) -> u32 {
+        self.state.lock().gate.capacity()
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let now = self.clock.now();
+        let stats = self.state.lock().gate.stats(now);
+        Stats::new(self.shared_name(), stats)
+    }
+
+    pub(crate) fn holders(&self) -> Vec<HolderInfo> {
+        let now = self.clock.now();
+        let state = self.state.lock();
+        state.gate.holders().map(|holder| HolderInfo::new(&holder, holder.tag.label.clone(), now)).collect()
+    }
+
+    pub(crate) fn waiters(&self) -> Vec<WaiterInfo> {
+        let now = self.clock.now();
+        let state = self.state.lock();
+        let waiters = state.gate.waiters().enumerate();
+        waiters
+            .map(|(ahead, waiter)| WaiterInfo::new(ahead, &waiter, waiter.tag.label.clone(), now))
+            .collect()
+    }
+
+    /// Called by the driver when this gate is due.
+    pub(super) fn expire_due(&self, shelf: &Shelf, now: Timestamp) {
+        let mut effects = Fx::default();
+        let mut state = self.state.lock();
+        state.gate.expire(now, &mut effects);
+        // The driver has taken this gate off the timetable, so it must be put on again even for a later time.
+        let next = state.gate.next_deadline();
+        shelf.rearm(&self.this, state.armed, next);
+        state.armed = next;
+        self.finish(state, effects);
+    }
+
+    pub(super) fn add_handle(&self) {
+        self.handles.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// True if that was the last one.
+    pub(super) fn drop_handle(&self) -> bool {
+        self.handles.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Starts the time after which the name may be dropped; `Some` if it has yet to be listed for that.
+    pub(super) fn mark_unused(&self) -> Option<Timestamp> {
+        let mut state = self.state.lock();
+        if !self.is_unused(&state) {
+            return None;
+        }
+        state.unused_since = self.clock.rough();
+        let newly_listed = !std::mem::replace(&mut state.listed, true);
+        newly_listed.then_some(state.unused_since)
+    }
+
+    /// Since when nobody has used this gate. If somebody does, it is no longer listed.
+    pub(super) fn unused_since(&self) -> Option<Timestamp> {
+        let mut state = self.state.lock();
+        state.listed = self.is_unused(&state);
+        state.listed.then_some(state.unused_since)
+    }
+
+    fn is_unused(&self, state: &State) -> bool {
+        self.handles.load(Ordering::Acquire) == 0 && state.gate.is_idle()
+    }
+
+    /// Leaves the timetable for good; returns the newest fencing token.
+    pub(super) fn retire(&self, shelf: &Shelf) -> u64 {
+        let mut state = self.state.lock();
+        let armed = std::mem::replace(&mut state.armed, Timestamp::NEVER);
+        shelf.rearm(&self.this, armed, Timestamp::NEVER);
+        state.gate.last_token()
+    }
+
+    /// A grant may start a lease, and a lease must not end early.
+    fn now_for_grants(&self, state: &State) -> Timestamp {
+        if state.gate.may_start_lease() { self.clock.now() } else { self.clock.rough() }
+    }
+
+    /// Sees to it that the driver comes when the next deadline is due.
+    #[inline]
+    fn arm(&self, state: &mut State) {
+        if state.gate.next_deadline() < state.armed {
+            self.rearm(state);
+        }
+    }
+
+    #[cold]
+    fn rearm(&self, state: &mut State) {
+        let next = state.gate.next_deadline();
+        if let Some(shelf) = self.shelf.upgrade() {
+            shelf.rearm(&self.this, state.armed, next);
+            state.armed = next;
+        }
+    }
+
+    /// Gives the lock back, then does what the core asked for.
+    #[inline]
+    fn finish(&self, mut state: MutexGuard<'_, State>, effects: Fx) {
+        for lost in &effects.lost {
+            state.forget_detached(lost.id, &lost.tag);
+        }
+        self.arm(&mut state);
+        drop(state);
+        if !effects.lost.is_empty() || !effects.wake.is_empty() {
+            self.carry_out(effects);
+        }
+    }
+
+    fn carry_out(&self, effects: Fx) {
+        // If one of them panics, the rest are woken while the panic goes its way.
+        struct WakeAll<I: Iterator<Item = Waker>>(I);
+        impl<I: Iterator<Item = Waker>> Drop for WakeAll<I> {
+            fn drop(&mut self) {
+                self.0.by_ref().for_each(Waker::wake);
+            }
+        }
+
+        let mut waking = WakeAll(effects.wake.into_iter());
+        for lost in effects.lost {
+            observe::lost(self, lost.id, lost.loss);
+            lost.tag.signal_loss();
+        }
+        waking.0.by_ref().for_each(Waker::wake);
+    }
+}
+
+impl State {
+    #[inline]
+    fn forget_detached(&mut self, id: PermitId, tag: &Tag) {
+        let Some(task) = tag.detached_by() else { return };
+        if let Some(ids) = self.detached.get_mut(&task) {
+            ids.retain(|detached| *detached != id);
+            if ids.is_empty() {
+                self.detached.remove(&task);
+            }
+        }
+    }
+}

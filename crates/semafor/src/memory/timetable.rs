@@ -1,0 +1,69 @@
+//! What is due when, in one registry.
+//!
+//! Each gate stands here at most once, at the time it is *armed* for: no later than its next deadline. Earlier is
+//! fine: it is looked at, nothing is due, and it is armed anew. So a semaphore that hands out ten million leases of
+//! 30 s a minute visits the timetable twice in that minute.
+//!
+//! Lock order: a name's shard, then its gate, then the timetable.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Weak};
+
+use semafor_core::Timestamp;
+
+use super::shared_gate::SharedGate;
+
+#[derive(Default)]
+pub(super) struct Timetable {
+    gates: BTreeMap<(Timestamp, GateKey), Weak<SharedGate>>,
+    /// Names without users, in the order in which they may be dropped: all wait equally long.
+    idle: VecDeque<(Timestamp, Arc<SharedGate>)>,
+}
+
+/// Tells gates apart for as long as they live.
+type GateKey = usize;
+
+pub(super) enum Due {
+    Gate(Weak<SharedGate>),
+    Idle(Arc<SharedGate>),
+}
+
+fn key(gate: &Weak<SharedGate>) -> GateKey {
+    gate.as_ptr() as GateKey
+}
+
+impl Timetable {
+    /// Moves a gate from the time it is armed for to another; `NEVER` takes it out.
+    pub(super) fn rearm(&mut self, gate: &Weak<SharedGate>, from: Timestamp, to: Timestamp) {
+        if from != Timestamp::NEVER {
+            self.gates.remove(&(from, key(gate)));
+        }
+        if to != Timestamp::NEVER {
+            self.gates.insert((to, key(gate)), Weak::clone(gate));
+        }
+    }
+
+    pub(super) fn list_idle(&mut self, gate: Arc<SharedGate>, until: Timestamp) {
+        self.idle.push_back((until, gate));
+    }
+
+    pub(super) fn next_due(&self) -> Timestamp {
+        let gate = self.gates.first_key_value().map_or(Timestamp::NEVER, |((at, _), _)| *at);
+        let idle = self.idle.front().map_or(Timestamp::NEVER, |(until, _)| *until);
+        gate.min(idle)
+    }
+
+    pub(super) fn pop_due(&mut self, now: Timestamp) -> Option<Due> {
+        if let Some(((at, _), _)) = self.gates.first_key_value()
+            && *at <= now
+        {
+            let (_, gate) = self.gates.pop_first()?;
+            return Some(Due::Gate(gate));
+        }
+        if self.idle.front().is_some_and(|(until, _)| *until <= now) {
+            let (_, gate) = self.idle.pop_front()?;
+            return Some(Due::Idle(gate));
+        }
+        None
+    }
+}

@@ -1,0 +1,88 @@
+use std::time::Duration;
+
+use crate::error::InvalidDuration;
+
+/// A length of time as users write it: a [`Duration`], [`secs`], or [`Span::UNLIMITED`].
+///
+/// Whether it makes sense is checked where it is used, so that the error can say what it was meant for.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Span(Written);
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Written {
+    Duration(Duration),
+    Unlimited,
+    NotADuration(f64),
+}
+
+/// Seconds, whole or fractional.
+///
+/// ```
+/// use std::time::Duration;
+/// use semafor::{Semaphore, secs, Span};
+///
+/// assert_eq!(secs(1.5), Span::from(Duration::from_millis(1500)));
+///
+/// let error = Semaphore::memory("images").slots(1).ttl(secs(-3)).build().unwrap_err();
+/// assert_eq!(error.to_string(), "ttl must be longer than zero seconds, got -3");
+/// ```
+pub fn secs(seconds: impl Into<f64>) -> Span {
+    let seconds = seconds.into();
+    Span(match Duration::try_from_secs_f64(seconds) {
+        Ok(duration) => Written::Duration(duration),
+        Err(_) if seconds > 0.0 => Written::Unlimited,
+        Err(_) => Written::NotADuration(seconds),
+    })
+}
+
+impl Span {
+    /// No limit: hold, or wait, for as long as it takes.
+    pub const UNLIMITED: Self = Self(Written::Unlimited);
+
+    /// As a time to live: longer than zero, or none.
+    pub(crate) fn to_ttl(self) -> Result<Option<Duration>, InvalidDuration> {
+        match self.0 {
+            Written::Duration(Duration::ZERO) => Err(InvalidDuration::ttl(0.0)),
+            Written::Duration(ttl) => Ok(Some(ttl)),
+            Written::Unlimited => Ok(None),
+            Written::NotADuration(seconds) => Err(InvalidDuration::ttl(seconds)),
+        }
+    }
+
+    /// As a time to wait: zero is not to wait at all.
+    pub(crate) fn to_patience(self, what: &'static str) -> Result<Option<Duration>, InvalidDuration> {
+        match self.0 {
+            Written::Duration(patience) => Ok(Some(patience)),
+            Written::Unlimited => Ok(None),
+            Written::NotADuration(seconds) => Err(InvalidDuration::patience(what, seconds)),
+        }
+    }
+}
+
+impl From<Duration> for Span {
+    fn from(duration: Duration) -> Self {
+        Self(Written::Duration(duration))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_length_of_time_is_named_in_the_error() {
+        for (seconds, named) in [(-1.0, "-1"), (f64::NAN, "NaN"), (f64::NEG_INFINITY, "-inf"), (0.0, "0")] {
+            let error = secs(seconds).to_ttl().unwrap_err().to_string();
+            assert_eq!(error, format!("ttl must be longer than zero seconds, got {named}"));
+        }
+        let error = secs(f64::NAN).to_patience("timeout").unwrap_err().to_string();
+        assert_eq!(error, "timeout must be zero seconds or longer, got NaN");
+    }
+
+    #[test]
+    fn more_than_can_be_counted_is_unlimited() {
+        assert_eq!(secs(f64::INFINITY), Span::UNLIMITED);
+        assert_eq!(secs(1e300), Span::UNLIMITED);
+        assert_eq!(secs(0).to_patience("timeout"), Ok(Some(Duration::ZERO)));
+    }
+}

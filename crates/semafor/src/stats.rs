@@ -1,0 +1,102 @@
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use semafor_core::Timestamp;
+
+use crate::PermitId;
+
+/// A snapshot of one semaphore: the numbers of [`semafor_core::Stats`], and its name.
+///
+/// Held and hold times are read off a clock that may be a millisecond or two late when the process acquires more than
+/// ten thousand times a second.
+///
+/// ```
+/// # pollster::block_on(async {
+/// use semafor::Semaphore;
+/// let sem = Semaphore::memory("docs-stats").slots(4).build().unwrap();
+/// let _permit = sem.acquire().await.unwrap();
+/// let stats = sem.stats().await;
+/// assert_eq!((stats.held, stats.capacity, stats.percent()), (1, 4, 25.0));
+/// assert_eq!(stats.totals.granted, 1);
+/// # });
+/// ```
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
+pub struct Stats {
+    /// The semaphore's name.
+    pub name: Arc<str>,
+    numbers: semafor_core::Stats,
+}
+
+impl Stats {
+    pub(crate) fn new(name: Arc<str>, numbers: semafor_core::Stats) -> Self {
+        Self { name, numbers }
+    }
+}
+
+impl Deref for Stats {
+    type Target = semafor_core::Stats;
+
+    fn deref(&self) -> &semafor_core::Stats {
+        &self.numbers
+    }
+}
+
+/// Who holds a slot.
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
+pub struct HolderInfo {
+    /// The permit's id: enough to renew, release or evict it.
+    pub id: PermitId,
+    /// How many slots it holds.
+    pub weight: u32,
+    /// The label given to it.
+    pub label: Option<Arc<str>>,
+    /// For how long it has been held.
+    pub held_for: Duration,
+    /// How long it may still be held; `None` without a time to live.
+    pub expires_in: Option<Duration>,
+}
+
+/// Who waits for a slot.
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
+pub struct WaiterInfo {
+    /// How many stand in front of it.
+    pub ahead: usize,
+    /// How many slots it asks for.
+    pub weight: u32,
+    /// The label given to it.
+    pub label: Option<Arc<str>>,
+    /// For how long it has been waiting.
+    pub waited_for: Duration,
+}
+
+impl HolderInfo {
+    pub(crate) fn new<T>(
+        holder: &semafor_core::Holder<'_, T>,
+        label: Option<Arc<str>>,
+        now: Timestamp,
+    ) -> Self {
+        let expires = holder.expires;
+        Self {
+            id: PermitId::from(holder.id),
+            weight: holder.weight,
+            label,
+            held_for: now.since(holder.since),
+            expires_in: (expires != Timestamp::NEVER).then(|| expires.since(now)),
+        }
+    }
+}
+
+impl WaiterInfo {
+    pub(crate) fn new<T>(
+        ahead: usize,
+        waiter: &semafor_core::Waiter<'_, T>,
+        label: Option<Arc<str>>,
+        now: Timestamp,
+    ) -> Self {
+        Self { ahead, weight: waiter.weight, label, waited_for: now.since(waiter.since) }
+    }
+}
