@@ -14,7 +14,6 @@ const FLOOR: u32 = 10;
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub struct Histogram {
     buckets: Vec<u64>,
-    count: u64,
     total_nanos: u64,
     max_nanos: u64,
 }
@@ -28,18 +27,23 @@ impl Histogram {
     #[inline]
     pub(crate) fn record_nanos(&mut self, nanos: u64) {
         let bucket = bucket_of(nanos);
-        if bucket >= self.buckets.len() {
-            self.buckets.resize(bucket + 1, 0);
+        match self.buckets.get_mut(bucket) {
+            Some(count) => *count += 1,
+            None => self.grow_to(bucket),
         }
-        self.buckets[bucket] += 1;
-        self.count += 1;
         self.total_nanos = self.total_nanos.saturating_add(nanos);
         self.max_nanos = self.max_nanos.max(nanos);
     }
 
+    #[cold]
+    fn grow_to(&mut self, bucket: usize) {
+        self.buckets.resize(bucket, 0);
+        self.buckets.push(1);
+    }
+
     /// How many durations were counted.
     pub fn count(&self) -> u64 {
-        self.count
+        self.buckets.iter().sum()
     }
 
     /// The sum of all durations.
@@ -54,7 +58,7 @@ impl Histogram {
 
     /// The mean duration; zero if nothing was counted.
     pub fn mean(&self) -> Duration {
-        Duration::from_nanos(self.total_nanos.checked_div(self.count).unwrap_or(0))
+        Duration::from_nanos(self.total_nanos.checked_div(self.count()).unwrap_or(0))
     }
 
     /// A duration that the share `q` of all counted ones did not exceed, rounded up by at most a quarter.
@@ -72,7 +76,7 @@ impl Histogram {
     /// assert_eq!(waits.quantile(1.0), Duration::from_millis(100));
     /// ```
     pub fn quantile(&self, q: f64) -> Duration {
-        let rank = ((self.count as f64 * q.clamp(0.0, 1.0)).ceil() as u64).max(1);
+        let rank = ((self.count() as f64 * q.clamp(0.0, 1.0)).ceil() as u64).max(1);
         let mut seen = 0;
         for (bucket, count) in self.buckets.iter().enumerate() {
             seen += count;
@@ -90,11 +94,12 @@ impl Histogram {
     }
 }
 
+#[inline]
 fn bucket_of(nanos: u64) -> usize {
-    let octave = nanos.checked_ilog2().unwrap_or(0);
-    if octave < FLOOR {
+    if nanos < 1 << FLOOR {
         return 0;
     }
+    let octave = nanos.ilog2();
     let step = (nanos >> (octave - STEPS)) & ((1 << STEPS) - 1);
     1 + ((u64::from(octave - FLOOR) << STEPS) + step) as usize
 }

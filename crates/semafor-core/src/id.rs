@@ -16,16 +16,24 @@ use std::str::FromStr;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PermitId {
-    pub(crate) token: u64,
-    pub(crate) gate: u32,
-    pub(crate) slot: u32,
+    token: u64,
+    /// Gate and slot in one word: two words travel in registers, three fields would not.
+    place: u64,
 }
 
 impl PermitId {
+    /// An id that no gate ever issues.
+    pub const NONE: Self = Self::new(0, 0, 0);
+
+    #[inline]
+    pub(crate) const fn new(gate: u32, slot: u32, token: u64) -> Self {
+        Self { token, place: (gate as u64) << 32 | slot as u64 }
+    }
+
     /// The slot number: 0-based, unique among live holders, below the capacity at the time of the grant.
     #[inline]
     pub const fn slot(self) -> u32 {
-        self.slot
+        self.place as u32
     }
 
     /// A number that grows with every grant of the gate.
@@ -37,13 +45,13 @@ impl PermitId {
     /// The serial number of the gate that issued the id.
     #[inline]
     pub const fn gate(self) -> u32 {
-        self.gate
+        (self.place >> 32) as u32
     }
 }
 
 impl fmt::Display for PermitId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:x}-{:x}-{:x}", self.gate, self.slot, self.token)
+        write!(f, "{:x}-{:x}-{:x}", self.gate(), self.slot(), self.token)
     }
 }
 
@@ -81,11 +89,8 @@ impl FromStr for PermitId {
         if parts.next().is_some() {
             return Err(ParsePermitIdError);
         }
-        Ok(Self {
-            token,
-            gate: gate.try_into().map_err(|_| ParsePermitIdError)?,
-            slot: slot.try_into().map_err(|_| ParsePermitIdError)?,
-        })
+        let narrow = |number: u64| u32::try_from(number).map_err(|_| ParsePermitIdError);
+        Ok(Self::new(narrow(gate)?, narrow(slot)?, token))
     }
 }
 

@@ -23,7 +23,7 @@ struct Entry<T> {
     since: Timestamp,
     expires: Timestamp,
     weight: u32,
-    tag: Option<T>,
+    tag: T,
 }
 
 /// What a live holder looks like from outside.
@@ -46,10 +46,11 @@ pub struct Holder<'a, T> {
 pub(crate) struct Vacated<T> {
     pub(crate) weight: u32,
     pub(crate) since: Timestamp,
-    pub(crate) tag: Option<T>,
+    pub(crate) expires: Timestamp,
+    pub(crate) tag: T,
 }
 
-impl<T> Slots<T> {
+impl<T: Default> Slots<T> {
     pub(crate) fn new() -> Self {
         Self { entries: Vec::new(), free: Vec::new(), fresh: 0, live: 0 }
     }
@@ -59,7 +60,7 @@ impl<T> Slots<T> {
     }
 
     /// Puts a holder on a free slot and says which.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn occupy(
         &mut self,
         token: u64,
@@ -72,7 +73,13 @@ impl<T> Slots<T> {
             Some(slot) => slot,
             None => self.fresh_slot(),
         };
-        self.entries[slot as usize] = Entry { token, since, expires, weight, tag: Some(tag) };
+        // Field by field: a whole new entry would be built elsewhere first.
+        let entry = &mut self.entries[slot as usize];
+        entry.token = token;
+        entry.since = since;
+        entry.expires = expires;
+        entry.weight = weight;
+        entry.tag = tag;
         self.live += 1;
         slot
     }
@@ -89,7 +96,7 @@ impl<T> Slots<T> {
                         since: Timestamp::NEVER,
                         expires: Timestamp::NEVER,
                         weight: 0,
-                        tag: None,
+                        tag: T::default(),
                     });
                     return slot;
                 }
@@ -109,7 +116,12 @@ impl<T> Slots<T> {
     pub(crate) fn vacate(&mut self, slot: u32) -> Vacated<T> {
         let entry = &mut self.entries[slot as usize];
         entry.token = FREE;
-        let vacated = Vacated { weight: entry.weight, since: entry.since, tag: entry.tag.take() };
+        let vacated = Vacated {
+            weight: entry.weight,
+            since: entry.since,
+            expires: entry.expires,
+            tag: std::mem::take(&mut entry.tag),
+        };
         if slot < self.fresh {
             self.free.push(slot);
         }
@@ -130,8 +142,8 @@ impl<T> Slots<T> {
         self.entries[slot as usize].expires
     }
 
-    pub(crate) fn tag_mut(&mut self, slot: u32) -> Option<&mut T> {
-        self.entries[slot as usize].tag.as_mut()
+    pub(crate) fn tag_mut(&mut self, slot: u32) -> &mut T {
+        &mut self.entries[slot as usize].tag
     }
 
     /// From now on hands out numbers below `capacity` only.
@@ -140,22 +152,20 @@ impl<T> Slots<T> {
         self.fresh = self.fresh.min(capacity);
     }
 
-    /// Gives memory back after a burst, once nothing is held.
-    pub(crate) fn trim(&mut self, keep: usize) {
-        if self.live == 0 && self.entries.capacity() > keep {
-            *self = Self::new();
-        }
+    /// True if there are more entries than `keep`: worth giving back once nothing is held.
+    #[inline]
+    pub(crate) fn is_oversized(&self, keep: usize) -> bool {
+        self.entries.capacity() > keep
     }
 
     pub(crate) fn holders(&self, gate: u32) -> impl Iterator<Item = Holder<'_, T>> {
-        self.entries.iter().enumerate().filter_map(move |(slot, entry)| {
-            Some(Holder {
-                id: PermitId { token: entry.token, gate, slot: slot as u32 },
-                weight: entry.weight,
-                since: entry.since,
-                expires: entry.expires,
-                tag: entry.tag.as_ref()?,
-            })
+        let live = self.entries.iter().enumerate().filter(|(_, entry)| entry.token != FREE);
+        live.map(move |(slot, entry)| Holder {
+            id: PermitId::new(gate, slot as u32, entry.token),
+            weight: entry.weight,
+            since: entry.since,
+            expires: entry.expires,
+            tag: &entry.tag,
         })
     }
 }

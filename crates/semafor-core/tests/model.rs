@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use semafor_core::{Gate, Timestamp};
 
 proptest! {
-    #![proptest_config(moves::config())]
+    #![proptest_config(moves::at_least(768))]
 
     #[test]
     fn a_gate_answers_wakes_and_looks_like_the_model_after_every_move(

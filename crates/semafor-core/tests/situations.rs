@@ -36,7 +36,7 @@ impl Scene {
         }
     }
 
-    fn release(&mut self, id: PermitId) -> Result<Option<&'static str>, NotHeld> {
+    fn release(&mut self, id: PermitId) -> Result<&'static str, NotHeld> {
         self.gate.release(id, self.now, &mut self.effects)
     }
 
@@ -101,11 +101,12 @@ fn slot_numbers_below_the_capacity_are_used_again_after_a_shrink_and_a_growth() 
     assert!(second_of_two.slot() < 2);
     assert!(!scene.gate.would_admit(&one()));
 
-    scene.resize(4);
-    let [third, fourth] = [scene.hold(one()), scene.hold(one())];
-    let mut slots = [ids[3], second_of_two, third, fourth].map(PermitId::slot);
+    scene.resize(5);
+    let [third, fourth, fifth] = [(); 3].map(|()| scene.hold(one()));
+    let mut slots = [ids[3], second_of_two, third, fourth, fifth].map(PermitId::slot);
     slots.sort_unstable();
-    assert_eq!(slots, [0, 1, 2, 3]);
+    assert_eq!(slots, [0, 1, 2, 3, 4]);
+    assert_eq!(scene.gate.holders().count(), 5);
 }
 
 #[test]
@@ -223,7 +224,7 @@ fn a_granted_ticket_that_is_cancelled_before_it_was_claimed_hands_the_slot_to_th
     assert_eq!(scene.woken(), ["absent", "next"]);
     let id = scene.claim_granted(next);
     assert_eq!(scene.gate.stats(scene.now).totals.handed_on, 1);
-    assert_eq!(scene.release(id), Ok(Some("next")));
+    assert_eq!(scene.release(id), Ok("next"));
     assert!(scene.gate.is_idle());
 }
 
@@ -335,7 +336,7 @@ fn a_close_turns_the_line_away_and_leaves_holders_alone() {
 
     let renewed = scene.gate.renew(id, Some(Duration::from_secs(20)), scene.now, &mut scene.effects);
     assert_eq!(renewed, Ok(second(20)));
-    assert_eq!(scene.release(id), Ok(Some("holder")));
+    assert_eq!(scene.release(id), Ok("holder"));
     assert!(scene.gate.is_idle());
 }
 
@@ -453,4 +454,20 @@ fn stale_tickets_are_recognised_after_thousands_of_waiters_came_and_went() {
     assert_eq!(scene.gate.next_deadline(), second(70));
     scene.at(70).expire();
     assert_eq!(scene.gate.claim(waiting), Claim::TimedOut);
+}
+
+#[test]
+fn an_unclaimed_grant_is_still_there_to_claim_after_the_rest_of_a_burst_has_gone() {
+    let mut scene = Scene::with_slots(1);
+    let first = scene.hold(one());
+    let burst: Vec<_> = (0..BURST).map(|_| scene.queue("burst", until(60))).collect();
+    let [absent, gone_at_once @ ..] = &burst[..] else { panic!("a burst") };
+    scene.release(first).unwrap();
+    for ticket in gone_at_once {
+        assert_eq!(scene.cancel(*ticket), Cancelled::Left("burst"));
+    }
+    assert!(!scene.gate.is_idle());
+    let id = scene.claim_granted(*absent);
+    scene.release(id).unwrap();
+    assert!(scene.gate.is_idle());
 }

@@ -1,11 +1,11 @@
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use semafor_core::{Refusal, Request, Ticket, Timestamp};
+use semafor_core::{PermitId, Refusal, Request, Ticket, Timestamp};
 
-use crate::error::{AcquireError, InvalidDuration};
+use crate::error::{AcquireError, InvalidDuration, MeantAs};
 use crate::memory::{Enqueued, Tag};
 use crate::{Permit, Semaphore, Span};
 
@@ -39,33 +39,27 @@ use crate::{Permit, Semaphore, Span};
 pub struct Acquire<'a> {
     semaphore: &'a Semaphore,
     weight: u32,
-    ttl: Option<Duration>,
-    patience: Option<Duration>,
-    label: Option<Arc<str>>,
-    invalid: Option<Box<InvalidDuration>>,
     progress: Progress,
+    /// What differs from the semaphore's defaults; out of the way, because mostly nothing does.
+    overrides: Option<Box<Overrides>>,
 }
 
-#[derive(Clone, Copy)]
 enum Progress {
     NotPolled,
     InLine { ticket: Ticket, since: Timestamp },
     Done,
 }
 
+struct Overrides {
+    ttl: Result<Option<Duration>, InvalidDuration>,
+    patience: Result<Option<Duration>, InvalidDuration>,
+    label: Option<Arc<str>>,
+}
+
 impl<'a> Acquire<'a> {
     #[inline]
     pub(crate) fn new(semaphore: &'a Semaphore) -> Self {
-        let defaults = semaphore.defaults();
-        Self {
-            semaphore,
-            weight: 1,
-            ttl: defaults.ttl,
-            patience: defaults.max_acquire_time,
-            label: None,
-            invalid: None,
-            progress: Progress::NotPolled,
-        }
+        Self { semaphore, weight: 1, progress: Progress::NotPolled, overrides: None }
     }
 
     /// So many slots at once, all or none. 1 by default.
@@ -76,25 +70,19 @@ impl<'a> Acquire<'a> {
 
     /// How long these slots may be held, in place of the semaphore's `ttl`.
     pub fn ttl(mut self, ttl: impl Into<Span>) -> Self {
-        match ttl.into().to_ttl() {
-            Ok(ttl) => self.ttl = ttl,
-            Err(invalid) => self.invalid = Some(Box::new(invalid)),
-        }
+        self.overrides().ttl = ttl.into().to_ttl();
         self
     }
 
     /// How long to wait, in place of the semaphore's `max_acquire_time`. Counted from the first poll.
     pub fn timeout(mut self, patience: impl Into<Span>) -> Self {
-        match patience.into().to_patience("timeout") {
-            Ok(patience) => self.patience = patience,
-            Err(invalid) => self.invalid = Some(Box::new(invalid)),
-        }
+        self.overrides().patience = patience.into().to_patience(MeantAs::Timeout);
         self
     }
 
     /// What this holder or waiter is called, in place of the semaphore's label.
     pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
-        self.label = Some(label.into());
+        self.overrides().label = Some(label.into());
         self
     }
 
@@ -105,8 +93,14 @@ impl<'a> Acquire<'a> {
     /// [`AcquireError::Busy`] if it would have to wait, [`Closed`](AcquireError::Closed), and what is wrong with the
     /// request.
     #[inline]
-    pub fn now(mut self) -> Result<Permit<'a>, AcquireError> {
-        self.attempt()
+    pub fn now(self) -> Result<Permit<'a>, AcquireError> {
+        if !self.is_plain() {
+            return self.attempt();
+        }
+        match self.attempt_plainly() {
+            Ok(id) => Ok(Permit::new(self.semaphore, id, Duration::ZERO)),
+            Err(refusal) => self.attempt_again(refusal),
+        }
     }
 
     /// Waits on this thread. For threads outside of any async runtime: in a runtime it would block the other tasks too.
@@ -118,27 +112,58 @@ impl<'a> Acquire<'a> {
         pollster::block_on(self)
     }
 
-    fn request(&self) -> Request {
-        Request { weight: self.weight, ttl: self.ttl, deadline: Timestamp::NEVER }
+    fn overrides(&mut self) -> &mut Overrides {
+        let defaults = self.semaphore.defaults();
+        self.overrides.get_or_insert_with(|| {
+            Box::new(Overrides {
+                ttl: Ok(defaults.ttl),
+                patience: Ok(defaults.max_acquire_time),
+                label: defaults.label.clone(),
+            })
+        })
+    }
+
+    fn request(&self) -> Result<Request, InvalidDuration> {
+        let ttl = match &self.overrides {
+            None => self.semaphore.defaults().ttl,
+            Some(overrides) => overrides.ttl?,
+        };
+        Ok(Request { weight: self.weight, ttl, ..Request::default() })
+    }
+
+    fn patience(&self) -> Result<Option<Duration>, InvalidDuration> {
+        match &self.overrides {
+            None => Ok(self.semaphore.defaults().max_acquire_time),
+            Some(overrides) => overrides.patience,
+        }
     }
 
     fn tag(&self) -> Tag {
-        Tag::new(self.label.as_ref().or(self.semaphore.defaults().label.as_ref()).cloned())
+        let label = match &self.overrides {
+            None => &self.semaphore.defaults().label,
+            Some(overrides) => &overrides.label,
+        };
+        Tag::new(label.as_ref())
     }
 
-    fn permit(&self, id: semafor_core::PermitId, waited: Duration) -> Permit<'a> {
-        let semaphore = self.semaphore;
-        Permit::new(semaphore.handle(), id, waited, semaphore.defaults().cancel_on_expiry)
+    /// True if this asks for slots and nothing else.
+    #[inline(always)]
+    fn is_plain(&self) -> bool {
+        self.overrides.is_none() && self.semaphore.defaults().are_plain()
     }
 
-    #[inline]
-    fn attempt(&mut self) -> Result<Permit<'a>, AcquireError> {
-        if let Some(invalid) = self.invalid.take() {
-            return Err(AcquireError::InvalidDuration(*invalid));
-        }
-        let handle = self.semaphore.handle();
-        match handle.try_acquire(&self.request(), self.tag()) {
-            Ok(id) => Ok(self.permit(id, Duration::ZERO)),
+    /// Asks for a free slot, where the compiler sees how plain the request is.
+    #[inline(always)]
+    fn attempt_plainly(&self) -> Result<PermitId, Refusal> {
+        let request = Request { weight: self.weight, ..Request::default() };
+        self.semaphore.handle().try_acquire(&request, Tag::default())
+    }
+
+    /// Asks for a free slot.
+    fn attempt(&self) -> Result<Permit<'a>, AcquireError> {
+        self.patience()?;
+        match self.semaphore.handle().try_acquire(&self.request()?, self.tag()) {
+            Ok(id) => Ok(Permit::new(self.semaphore, id, Duration::ZERO)),
             Err(refusal) => self.attempt_again(refusal),
         }
     }
@@ -146,28 +171,66 @@ impl<'a> Acquire<'a> {
     /// The slot may be that of a holder whose time is up, but whom the driver has not come round to yet.
     #[cold]
     fn attempt_again(&self, refusal: Refusal) -> Result<Permit<'a>, AcquireError> {
-        let handle = self.semaphore.handle();
-        if refusal == Refusal::Busy && handle.sweep() {
-            let again = handle.try_acquire(&self.request(), self.tag());
-            return Ok(again.map(|id| self.permit(id, Duration::ZERO))?);
+        if refusal == Refusal::Busy && self.semaphore.handle().sweep() {
+            return self.attempt();
         }
         Err(refusal.into())
     }
 
+    #[inline(never)]
+    fn poll_slowly(&mut self, cx: &mut Context<'_>) -> Poll<Result<Permit<'a>, AcquireError>> {
+        match self.progress {
+            Progress::NotPolled => {
+                self.progress = Progress::Done;
+                self.patience()?;
+                if self.semaphore.handle().has_line() {
+                    return self.join_line(cx);
+                }
+                let answer = self.semaphore.handle().try_acquire(&self.request()?, self.tag());
+                match answer {
+                    Ok(id) => Poll::Ready(Ok(Permit::new(self.semaphore, id, Duration::ZERO))),
+                    Err(refusal) => self.wait_or_fail(refusal, cx),
+                }
+            }
+            Progress::InLine { ticket, since } => {
+                let settled = ready!(self.semaphore.handle().poll_ticket(ticket, since, cx));
+                self.progress = Progress::Done;
+                Poll::Ready(settled.map(|(id, waited)| Permit::new(self.semaphore, id, waited)))
+            }
+            Progress::Done => panic!("Acquire polled after it returned Ready"),
+        }
+    }
+
+    #[inline(never)]
+    fn leave_line(&mut self, ticket: Ticket) {
+        self.semaphore.handle().cancel(ticket);
+    }
+
     #[cold]
+    fn wait_or_fail(&mut self, refusal: Refusal, cx: &Context<'_>) -> Poll<Result<Permit<'a>, AcquireError>> {
+        match refusal {
+            Refusal::Busy => self.join_line(cx),
+            refusal => Poll::Ready(Err(refusal.into())),
+        }
+    }
+
     fn join_line(&mut self, cx: &Context<'_>) -> Poll<Result<Permit<'a>, AcquireError>> {
         let handle = self.semaphore.handle();
-        if self.patience == Some(Duration::ZERO) {
-            return Poll::Ready(Err(handle.impatient()));
+        let patience = self.patience()?;
+        if patience == Some(Duration::ZERO) {
+            let answer = self.attempt().map_err(|error| match error {
+                AcquireError::Busy => handle.impatient(),
+                error => error,
+            });
+            return Poll::Ready(answer);
         }
         let waker = cx.waker().clone();
-        match handle.enqueue(self.request(), self.patience, waker, self.tag()) {
-            Ok(Enqueued::Granted(id)) => Poll::Ready(Ok(self.permit(id, Duration::ZERO))),
-            Ok(Enqueued::Waiting { ticket, since }) => {
+        match handle.enqueue(self.request()?, patience, waker, self.tag())? {
+            Enqueued::Granted(id) => Poll::Ready(Ok(Permit::new(self.semaphore, id, Duration::ZERO))),
+            Enqueued::Waiting { ticket, since } => {
                 self.progress = Progress::InLine { ticket, since };
                 Poll::Pending
             }
-            Err(error) => Poll::Ready(Err(error)),
         }
     }
 }
@@ -178,26 +241,16 @@ impl<'a> Future for Acquire<'a> {
     /// # Panics
     ///
     /// If polled again after it returned [`Poll::Ready`].
-    #[inline]
+    #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        match this.progress {
-            Progress::NotPolled => {
-                this.progress = Progress::Done;
-                match this.attempt() {
-                    Err(AcquireError::Busy) => this.join_line(cx),
-                    answer => Poll::Ready(answer),
-                }
-            }
-            Progress::InLine { ticket, since } => {
-                let handle = this.semaphore.handle();
-                let Poll::Ready(settled) = handle.poll_ticket(ticket, since, cx) else {
-                    return Poll::Pending;
-                };
-                this.progress = Progress::Done;
-                Poll::Ready(settled.map(|(id, waited)| this.permit(id, waited)))
-            }
-            Progress::Done => panic!("Acquire polled after it returned Ready"),
+        let is_fresh = matches!(self.progress, Progress::NotPolled);
+        if !is_fresh || !self.is_plain() || self.semaphore.handle().has_line() {
+            return self.poll_slowly(cx);
+        }
+        self.progress = Progress::Done;
+        match self.attempt_plainly() {
+            Ok(id) => Poll::Ready(Ok(Permit::new(self.semaphore, id, Duration::ZERO))),
+            Err(refusal) => self.wait_or_fail(refusal, cx),
         }
     }
 }
@@ -206,9 +259,18 @@ impl Drop for Acquire<'_> {
     #[inline]
     fn drop(&mut self) {
         if let Progress::InLine { ticket, .. } = self.progress {
-            self.semaphore.handle().cancel(ticket);
+            self.leave_line(ticket);
+        }
+        if let Some(overrides) = self.overrides.take() {
+            drop_overrides(overrides);
         }
     }
+}
+
+/// Not inlined into every `.await` of a plain acquire.
+#[inline(never)]
+fn drop_overrides(overrides: Box<Overrides>) {
+    drop(overrides);
 }
 
 impl std::fmt::Debug for Acquire<'_> {

@@ -7,20 +7,36 @@ use semafor_core::{NotHeld, Refusal, ZeroSlots};
 
 /// A number that is no length of time for what it was given as.
 #[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
-#[error("{what} must be {allowed}, got {seconds}")]
+#[error("{meant_as} must be {}, got {seconds}", meant_as.allowed())]
 pub struct InvalidDuration {
-    what: &'static str,
-    allowed: &'static str,
-    seconds: f64,
+    pub(crate) meant_as: MeantAs,
+    pub(crate) seconds: f64,
 }
 
-impl InvalidDuration {
-    pub(crate) fn ttl(seconds: f64) -> Self {
-        Self { what: "ttl", allowed: "longer than zero seconds", seconds }
-    }
+/// What a duration was given as.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum MeantAs {
+    Ttl,
+    Timeout,
+    MaxAcquireTime,
+}
 
-    pub(crate) fn patience(what: &'static str, seconds: f64) -> Self {
-        Self { what, allowed: "zero seconds or longer", seconds }
+impl MeantAs {
+    fn allowed(self) -> &'static str {
+        match self {
+            Self::Ttl => "longer than zero seconds",
+            Self::Timeout | Self::MaxAcquireTime => "zero seconds or longer",
+        }
+    }
+}
+
+impl fmt::Display for MeantAs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ttl => "ttl",
+            Self::Timeout => "timeout",
+            Self::MaxAcquireTime => "max_acquire_time",
+        })
     }
 }
 

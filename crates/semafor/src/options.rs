@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{BuildError, InvalidDuration};
+use crate::error::{BuildError, InvalidDuration, MeantAs};
 use crate::{Registry, Semaphore, Span};
 
 /// The longest name, in bytes.
@@ -30,6 +30,14 @@ pub(crate) struct Defaults {
     pub(crate) max_acquire_time: Option<Duration>,
     pub(crate) cancel_on_expiry: bool,
     pub(crate) label: Option<Arc<str>>,
+}
+
+impl Defaults {
+    /// True if a plain acquire has neither a time to live nor a label.
+    #[inline]
+    pub(crate) fn are_plain(&self) -> bool {
+        self.ttl.is_none() && self.label.is_none()
+    }
 }
 
 impl Builder {
@@ -110,6 +118,6 @@ impl Builder {
     }
 
     fn spans(&self) -> Result<(Option<Duration>, Option<Duration>), InvalidDuration> {
-        Ok((self.ttl.to_ttl()?, self.max_acquire_time.to_patience("max_acquire_time")?))
+        Ok((self.ttl.to_ttl()?, self.max_acquire_time.to_patience(MeantAs::MaxAcquireTime)?))
     }
 }

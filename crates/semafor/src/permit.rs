@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use semafor_core::NotHeld;
 use tokio_util::sync::CancellationToken;
 
-use crate::Span;
 use crate::error::{ParsePermitIdError, ReleaseError, RenewError, RunError};
 use crate::memory::Handle;
+use crate::{Semaphore, Span};
 
 /// Names one acquisition, for ever: never used again, and recognised when it comes too late.
 ///
@@ -67,38 +67,43 @@ impl FromStr for PermitId {
 #[must_use = "the slot is given back when the permit is dropped: bind it, `let _permit = …`"]
 pub struct Permit<'a> {
     owner: Owner<'a>,
+    /// [`NOTHING`] once dropping it shall not give the slot back.
     id: semafor_core::PermitId,
     waited_nanos: u64,
-    cancel_on_expiry: bool,
-    /// Whether dropping it gives the slot back.
-    guards: bool,
 }
 
+/// The id of a permit that was detached, released or moved elsewhere. No such id is ever issued.
+const NOTHING: semafor_core::PermitId = semafor_core::PermitId::NONE;
+
 enum Owner<'a> {
-    Borrowed(&'a Handle),
-    Owned(Handle),
+    Borrowed(&'a Semaphore),
+    Owned(Box<Semaphore>),
 }
 
 impl Owner<'_> {
     #[inline]
-    fn gate(&self) -> &Handle {
+    fn semaphore(&self) -> &Semaphore {
         match self {
-            Self::Borrowed(handle) => handle,
-            Self::Owned(handle) => handle,
+            Self::Borrowed(semaphore) => semaphore,
+            Self::Owned(semaphore) => semaphore,
         }
     }
 }
 
 impl<'a> Permit<'a> {
     #[inline]
-    pub(crate) fn new(
-        handle: &'a Handle,
-        id: semafor_core::PermitId,
-        waited: Duration,
-        cancel_on_expiry: bool,
-    ) -> Self {
+    pub(crate) fn new(semaphore: &'a Semaphore, id: semafor_core::PermitId, waited: Duration) -> Self {
         let waited_nanos = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
-        Self { owner: Owner::Borrowed(handle), id, waited_nanos, cancel_on_expiry, guards: true }
+        Self { owner: Owner::Borrowed(semaphore), id, waited_nanos }
+    }
+
+    fn disarm(&mut self) -> semafor_core::PermitId {
+        std::mem::replace(&mut self.id, NOTHING)
+    }
+
+    #[inline]
+    fn gate(&self) -> &Handle {
+        self.owner.semaphore().handle()
     }
 
     /// The id of this acquisition.
@@ -125,13 +130,13 @@ impl<'a> Permit<'a> {
 
     /// When the slot will be taken back. `None` without a time to live, and once it is lost.
     pub fn expires_at(&self) -> Option<Instant> {
-        self.owner.gate().expires_at(self.id)
+        self.gate().expires_at(self.id)
     }
 
     /// True once the slot is not held any more: its time to live is up, it was evicted, or released by id.
     pub fn is_lost(&self) -> bool {
-        self.owner.gate().sweep();
-        self.owner.gate().why_not_held(self.id).is_some()
+        self.gate().sweep();
+        self.gate().why_not_held(self.id).is_some()
     }
 
     /// Waits until the slot is lost, and says why. Never returns while it is held.
@@ -153,7 +158,7 @@ impl<'a> Permit<'a> {
     /// # });
     /// ```
     pub async fn lost(&self) -> NotHeld {
-        let gate = self.owner.gate();
+        let gate = self.gate();
         gate.lost_signal(self.id).cancelled().await;
         gate.why_not_held(self.id).unwrap_or(NotHeld::Unknown)
     }
@@ -161,7 +166,7 @@ impl<'a> Permit<'a> {
     /// A token that is cancelled when the slot is lost, to hand to the work that depends on it. It is not cancelled when
     /// the permit is dropped or released.
     pub fn cancellation_token(&self) -> CancellationToken {
-        self.owner.gate().lost_signal(self.id)
+        self.gate().lost_signal(self.id)
     }
 
     /// Keeps the slot for `ttl` from now, whatever was left; [`Span::UNLIMITED`] for as long as it takes.
@@ -171,7 +176,7 @@ impl<'a> Permit<'a> {
     /// [`RenewError::NotHeld`] if the slot is lost already; it does not come back.
     pub async fn renew(&self, ttl: impl Into<Span>) -> Result<(), RenewError> {
         let ttl = ttl.into().to_ttl()?;
-        Ok(self.owner.gate().renew(self.id, ttl)?)
+        Ok(self.gate().renew(self.id, ttl)?)
     }
 
     /// Gives the slot back and says whether it was still there to give.
@@ -184,28 +189,22 @@ impl<'a> Permit<'a> {
     ///
     /// If the future is dropped, the slot is given back all the same.
     pub async fn release(mut self) -> Result<(), ReleaseError> {
-        self.guards = false;
-        Ok(self.owner.gate().release(self.id)?)
+        let id = self.disarm();
+        Ok(self.gate().release(id)?)
     }
 
     /// Holds the slot without a guard, by id. From now on it is up to [`Semaphore::release`](crate::Semaphore::release),
     /// [`release_latest`](crate::Semaphore::release_latest) or the time to live to give it back.
     pub fn detach(mut self) -> PermitId {
-        self.guards = false;
-        self.owner.gate().detach(self.id);
-        self.id()
+        let id = self.disarm();
+        self.gate().detach(id);
+        PermitId(id)
     }
 
     /// The same permit, free of the borrow of its semaphore.
     pub fn into_owned(mut self) -> Permit<'static> {
-        self.guards = false;
-        Permit {
-            owner: Owner::Owned(self.owner.gate().clone()),
-            id: self.id,
-            waited_nanos: self.waited_nanos,
-            cancel_on_expiry: self.cancel_on_expiry,
-            guards: true,
-        }
+        let owner = Owner::Owned(Box::new(self.owner.semaphore().clone()));
+        Permit { owner, id: self.disarm(), waited_nanos: self.waited_nanos }
     }
 
     /// Runs `work` under this permit, then releases it. If the slot is lost first, `work` is dropped at once (unless the
@@ -219,7 +218,7 @@ impl<'a> Permit<'a> {
     ///
     /// Dropping the future drops `work` and gives the slot back.
     pub async fn run<F: Future>(self, work: F) -> Result<F::Output, RunError> {
-        if !self.cancel_on_expiry {
+        if !self.owner.semaphore().defaults().cancel_on_expiry {
             return Ok(work.await);
         }
         let signal = self.cancellation_token();
@@ -227,7 +226,7 @@ impl<'a> Permit<'a> {
         let mut work = pin!(work);
         poll_fn(|cx| {
             if lost.as_mut().poll(cx).is_ready() {
-                let why = self.owner.gate().why_not_held(self.id).unwrap_or(NotHeld::Unknown);
+                let why = self.gate().why_not_held(self.id).unwrap_or(NotHeld::Unknown);
                 return Poll::Ready(Err(RunError::Lost(why)));
             }
             work.as_mut().poll(cx).map(Ok)
@@ -239,16 +238,16 @@ impl<'a> Permit<'a> {
 impl Drop for Permit<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.guards {
+        if self.id != NOTHING {
             // Lost or released by id meanwhile: then there is nothing to give back.
-            let _ = self.owner.gate().release(self.id);
+            let _ = self.gate().release(self.id);
         }
     }
 }
 
 impl fmt::Debug for Permit<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.owner.gate().name();
+        let name = self.gate().name();
         f.debug_struct("Permit").field("name", &name).field("id", &self.id()).finish_non_exhaustive()
     }
 }

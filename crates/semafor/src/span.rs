@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use crate::error::InvalidDuration;
+use crate::error::{InvalidDuration, MeantAs};
 
 /// A length of time as users write it: a [`Duration`], [`secs`], or [`Span::UNLIMITED`].
 ///
@@ -41,20 +41,18 @@ impl Span {
 
     /// As a time to live: longer than zero, or none.
     pub(crate) fn to_ttl(self) -> Result<Option<Duration>, InvalidDuration> {
-        match self.0 {
-            Written::Duration(Duration::ZERO) => Err(InvalidDuration::ttl(0.0)),
-            Written::Duration(ttl) => Ok(Some(ttl)),
-            Written::Unlimited => Ok(None),
-            Written::NotADuration(seconds) => Err(InvalidDuration::ttl(seconds)),
+        match self.to_patience(MeantAs::Ttl)? {
+            Some(Duration::ZERO) => Err(InvalidDuration { meant_as: MeantAs::Ttl, seconds: 0.0 }),
+            ttl => Ok(ttl),
         }
     }
 
     /// As a time to wait: zero is not to wait at all.
-    pub(crate) fn to_patience(self, what: &'static str) -> Result<Option<Duration>, InvalidDuration> {
+    pub(crate) fn to_patience(self, meant_as: MeantAs) -> Result<Option<Duration>, InvalidDuration> {
         match self.0 {
             Written::Duration(patience) => Ok(Some(patience)),
             Written::Unlimited => Ok(None),
-            Written::NotADuration(seconds) => Err(InvalidDuration::patience(what, seconds)),
+            Written::NotADuration(seconds) => Err(InvalidDuration { meant_as, seconds }),
         }
     }
 }
@@ -75,7 +73,7 @@ mod tests {
             let error = secs(seconds).to_ttl().unwrap_err().to_string();
             assert_eq!(error, format!("ttl must be longer than zero seconds, got {named}"));
         }
-        let error = secs(f64::NAN).to_patience("timeout").unwrap_err().to_string();
+        let error = secs(f64::NAN).to_patience(MeantAs::Timeout).unwrap_err().to_string();
         assert_eq!(error, "timeout must be zero seconds or longer, got NaN");
     }
 
@@ -83,6 +81,6 @@ mod tests {
     fn more_than_can_be_counted_is_unlimited() {
         assert_eq!(secs(f64::INFINITY), Span::UNLIMITED);
         assert_eq!(secs(1e300), Span::UNLIMITED);
-        assert_eq!(secs(0).to_patience("timeout"), Ok(Some(Duration::ZERO)));
+        assert_eq!(secs(0).to_patience(MeantAs::Timeout), Ok(Some(Duration::ZERO)));
     }
 }

@@ -94,7 +94,7 @@ impl Naive {
             Call::Release(id) => Answer::Released(self.end(id, NotHeld::Released, now).map(|held| {
                 self.totals.released += 1;
                 self.serve_line(told);
-                Some(held.tag)
+                held.tag
             })),
             Call::Evict(id) => Answer::Evicted(self.lose(id, Loss::Evicted, told)),
             Call::Renew(id, ttl) => {

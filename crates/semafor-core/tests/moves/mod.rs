@@ -43,7 +43,7 @@ pub(crate) enum Answer {
     Claimed(Claim),
     Cancelled(Cancelled<u32>),
     OldPayload(Option<u32>),
-    Released(Result<Option<u32>, NotHeld>),
+    Released(Result<u32, NotHeld>),
     Evicted(Result<(), NotHeld>),
     Renewed(Result<Timestamp, NotHeld>),
     Expiry(Result<Timestamp, NotHeld>),
@@ -272,11 +272,11 @@ fn pick<A: Copy>(index: Index, from: &[A]) -> Option<A> {
     (!from.is_empty()).then(|| *index.get(from))
 }
 
-/// At least 512 cases; more if the environment asks for more. What fails is kept beside the test.
-pub(crate) fn config() -> ProptestConfig {
+/// At least so many cases; more if the environment asks for more. What fails is kept beside the test.
+pub(crate) fn at_least(cases: u32) -> ProptestConfig {
     let default = ProptestConfig::default();
     ProptestConfig {
-        cases: default.cases.max(512),
+        cases: default.cases.max(cases),
         failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
         ..default
     }

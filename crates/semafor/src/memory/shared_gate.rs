@@ -4,7 +4,7 @@
 //! listeners of a loss, tracing) runs after the lock was given back: see [`SharedGate::finish`].
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -24,17 +24,23 @@ use crate::stats::{HolderInfo, Stats, WaiterInfo};
 use crate::sync::{Mutex, MutexGuard};
 use crate::task::TaskKey;
 
+#[repr(C)]
 pub(crate) struct SharedGate {
-    state: Mutex<State>,
-    clock: Clock,
     handles: AtomicUsize,
+    clock: Clock,
+    /// Whether somebody waits, for those who would rather not take the lock to find out. Changed under the lock only.
+    line_formed: AtomicBool,
+    state: Mutex<State>,
     this: Weak<Self>,
     shelf: Weak<Shelf>,
     name: Arc<str>,
 }
 
+#[repr(C)]
 struct State {
     gate: Gate<Waker, Tag>,
+    /// What the gate asked for in the current operation. Empty whenever the lock is free.
+    effects: Fx,
     /// When the driver will look at this gate.
     armed: Timestamp,
     /// Ids by the task that detached them, oldest first.
@@ -71,6 +77,7 @@ impl SharedGate {
     ) -> Result<Arc<Self>, ZeroSlots> {
         let state = State {
             gate: Gate::new(serial, slots)?,
+            effects: Fx::default(),
             armed: Timestamp::NEVER,
             detached: HashMap::new(),
             unused_since: Timestamp::NEVER,
@@ -80,6 +87,7 @@ impl SharedGate {
             state: Mutex::new(state),
             clock,
             handles: AtomicUsize::new(0),
+            line_formed: AtomicBool::new(false),
             this: Weak::clone(this),
             shelf,
             name: name.into(),
@@ -127,7 +135,7 @@ impl SharedGate {
     }
 
     /// Takes a slot that is free, or says why not. The whole of an uncontended acquire.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn try_acquire(&self, request: &Request, tag: Tag) -> Result<PermitId, Refusal> {
         let now = match request.ttl {
             Some(ttl) => self.clock.lease_start(ttl),
@@ -143,6 +151,12 @@ impl SharedGate {
         granted
     }
 
+    /// True if somebody is waiting, so that an attempt to acquire at once is hardly worth it.
+    #[inline]
+    pub(crate) fn has_line(&self) -> bool {
+        self.line_formed.load(Ordering::Relaxed)
+    }
+
     /// True if the request would be granted at once.
     pub(crate) fn would_admit(&self, request: &Request) -> bool {
         self.sweep();
@@ -155,9 +169,8 @@ impl SharedGate {
         let mut state = self.state.lock();
         let is_due = state.gate.next_deadline() <= now;
         if is_due {
-            let mut effects = Fx::default();
-            state.gate.expire(now, &mut effects);
-            self.finish(state, effects);
+            state.expire(now);
+            self.finish(state);
         }
         is_due
     }
@@ -170,12 +183,13 @@ impl SharedGate {
         waker: Waker,
         tag: Tag,
     ) -> Result<Enqueued, AcquireError> {
-        let now = self.clock.now();
+        let has_limits = patience.is_some() || request.ttl.is_some();
+        let now = if has_limits { self.clock.now() } else { self.clock.rough() };
         request.deadline = patience.map_or(Timestamp::NEVER, |patience| now.after(patience));
-        let mut effects = Fx::default();
         let mut state = self.state.lock();
-        let acquired = state.gate.acquire(&request, waker, tag, now, &mut effects);
-        self.finish(state, effects);
+        let (gate, effects) = state.parts();
+        let acquired = gate.acquire(&request, waker, tag, now, effects);
+        self.finish(state);
         observe::enqueued(self, &acquired);
         match acquired? {
             Acquired::Granted(id) => Ok(Enqueued::Granted(id)),
@@ -190,66 +204,53 @@ impl SharedGate {
         since: Timestamp,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(PermitId, Duration), AcquireError>> {
-        let mut fresh_waker = None;
-        let claim = loop {
-            let mut state = self.state.lock();
-            let claim = state.gate.claim(ticket);
-            match (claim, state.gate.payload_mut(ticket)) {
-                (Claim::Waiting, Some(waker)) if !waker.will_wake(cx.waker()) => match fresh_waker.take() {
-                    Some(fresh) => {
-                        let stale = std::mem::replace(waker, fresh);
-                        drop(state);
-                        drop(stale);
-                        return Poll::Pending;
-                    }
-                    None => {
-                        // Cloning runs foreign code, so it happens between two looks.
-                        drop(state);
-                        fresh_waker = Some(cx.waker().clone());
-                    }
-                },
-                (Claim::Waiting, _) => return Poll::Pending,
-                (claim, _) => {
-                    let (held, capacity) = (state.gate.held(), state.gate.capacity());
-                    let waiting = state.gate.waiting();
-                    drop(state);
-                    break (claim, held, capacity, waiting);
-                }
+        let mut state = self.state.lock();
+        let mut claim = state.gate.claim(ticket);
+        if let (Claim::Waiting, Some(waker)) = (claim, state.gate.payload_mut(ticket)) {
+            if waker.will_wake(cx.waker()) {
+                return Poll::Pending;
             }
-        };
-        let (claim, held, capacity, waiting) = claim;
+            // Cloning a waker runs foreign code, so it happens between two looks.
+            drop(state);
+            let mut waker = cx.waker().clone();
+            state = self.state.lock();
+            claim = state.gate.claim(ticket);
+            if let (Claim::Waiting, Some(stale)) = (claim, state.gate.payload_mut(ticket)) {
+                std::mem::swap(stale, &mut waker);
+                drop(state);
+                return Poll::Pending;
+            }
+        }
         let settled = match claim {
             Claim::Granted { id, waited } => Ok((id, waited)),
             Claim::Gone(why) => Err(AcquireError::Lost(why)),
             Claim::TimedOut => {
                 let waited = self.clock.now().since(since);
-                Err(AcquireError::TimedOut { waited, held, capacity, waiting })
+                Err(timed_out(&state, waited))
             }
             Claim::TooHeavy { weight, capacity } => Err(AcquireError::TooHeavy { weight, capacity }),
             _ => Err(AcquireError::Closed),
         };
+        drop(state);
         observe::settled(self, &settled);
         Poll::Ready(settled)
     }
 
     /// The error of somebody who would not wait at all.
     pub(crate) fn impatient(&self) -> AcquireError {
-        let state = self.state.lock();
-        AcquireError::TimedOut {
-            waited: Duration::ZERO,
-            held: state.gate.held(),
-            capacity: state.gate.capacity(),
-            waiting: state.gate.waiting(),
-        }
+        timed_out(&self.state.lock(), Duration::ZERO)
     }
 
     /// Gives a place in line back, with the slot that may have been granted meanwhile.
     pub(crate) fn cancel(&self, ticket: Ticket) {
-        let mut effects = Fx::default();
+        let mut now = self.clock.rough();
         let mut state = self.state.lock();
-        let now = self.now_for_grants(&state);
-        let cancelled = state.gate.cancel(ticket, now, &mut effects);
-        self.finish(state, effects);
+        if state.gate.may_start_lease() {
+            now = self.precise_now();
+        }
+        let (gate, effects) = state.parts();
+        let cancelled = gate.cancel(ticket, now, effects);
+        self.finish(state);
         observe::cancelled(self, &cancelled);
         // Only now, unlocked, may the waker in it be dropped.
         drop::<Cancelled<Waker>>(cancelled);
@@ -263,43 +264,44 @@ impl SharedGate {
 
     /// Gives a slot back on behalf of somebody who knows its id. A guard that still believes to hold it is told.
     pub(crate) fn release_by_id(&self, id: PermitId) -> Result<(), NotHeld> {
-        let tag = self.end(id)?;
-        tag.iter().for_each(Tag::signal_loss);
+        self.end(id)?.signal_loss();
         Ok(())
     }
 
-    #[inline]
-    fn end(&self, id: PermitId) -> Result<Option<Tag>, NotHeld> {
-        let rough = self.clock.rough();
-        let mut effects = Fx::default();
+    #[inline(always)]
+    fn end(&self, id: PermitId) -> Result<Tag, NotHeld> {
+        let mut now = self.clock.rough();
         let mut state = self.state.lock();
-        let now = if state.gate.may_start_lease() { self.clock.now() } else { rough };
-        let released = state.gate.release(id, now, &mut effects);
-        if let Ok(Some(tag)) = &released {
+        if state.gate.may_start_lease() {
+            now = self.precise_now();
+        }
+        let (gate, effects) = state.parts();
+        let released = gate.release(id, now, effects);
+        if let Ok(tag) = &released {
             state.forget_detached(id, tag);
         }
-        if effects.wake.is_empty() {
+        if state.effects.is_empty() {
             drop(state);
         } else {
-            self.finish(state, effects);
+            self.finish(state);
         }
         observe::released(self, id, &released);
         released
     }
 
     pub(crate) fn evict(&self, id: PermitId) -> Result<(), NotHeld> {
-        let mut effects = Fx::default();
         let mut state = self.state.lock();
-        let evicted = state.gate.evict(id, self.clock.now(), &mut effects);
-        self.finish(state, effects);
+        let (gate, effects) = state.parts();
+        let evicted = gate.evict(id, self.clock.now(), effects);
+        self.finish(state);
         evicted
     }
 
     pub(crate) fn renew(&self, id: PermitId, ttl: Option<Duration>) -> Result<(), NotHeld> {
-        let mut effects = Fx::default();
         let mut state = self.state.lock();
-        let renewed = state.gate.renew(id, ttl, self.clock.now(), &mut effects);
-        self.finish(state, effects);
+        let (gate, effects) = state.parts();
+        let renewed = gate.renew(id, ttl, self.clock.now(), effects);
+        self.finish(state);
         renewed.map(drop)
     }
 
@@ -343,20 +345,20 @@ impl SharedGate {
     }
 
     pub(crate) fn resize(&self, slots: u32) -> Result<(), ZeroSlots> {
-        let mut effects = Fx::default();
         let mut state = self.state.lock();
         let before = state.gate.capacity();
-        let resized = state.gate.resize(slots, self.clock.now(), &mut effects);
-        self.finish(state, effects);
+        let (gate, effects) = state.parts();
+        let resized = gate.resize(slots, self.clock.now(), effects);
+        self.finish(state);
         observe::resized(self, before, slots);
         resized
     }
 
     pub(crate) fn close(&self) {
-        let mut effects = Fx::default();
         let mut state = self.state.lock();
-        state.gate.close(&mut effects);
-        self.finish(state, effects);
+        let (gate, effects) = state.parts();
+        gate.close(effects);
+        self.finish(state);
         observe::closed(self);
     }
 
@@ -377,28 +379,25 @@ impl SharedGate {
     pub(crate) fn holders(&self) -> Vec<HolderInfo> {
         let now = self.clock.now();
         let state = self.state.lock();
-        state.gate.holders().map(|holder| HolderInfo::new(&holder, holder.tag.label.clone(), now)).collect()
+        state.gate.holders().map(|holder| HolderInfo::new(&holder, holder.tag.label(), now)).collect()
     }
 
     pub(crate) fn waiters(&self) -> Vec<WaiterInfo> {
         let now = self.clock.now();
         let state = self.state.lock();
         let waiters = state.gate.waiters().enumerate();
-        waiters
-            .map(|(ahead, waiter)| WaiterInfo::new(ahead, &waiter, waiter.tag.label.clone(), now))
-            .collect()
+        waiters.map(|(ahead, waiter)| WaiterInfo::new(ahead, &waiter, waiter.tag.label(), now)).collect()
     }
 
     /// Called by the driver when this gate is due.
     pub(super) fn expire_due(&self, shelf: &Shelf, now: Timestamp) {
-        let mut effects = Fx::default();
         let mut state = self.state.lock();
-        state.gate.expire(now, &mut effects);
+        state.expire(now);
         // The driver has taken this gate off the timetable, so it must be put on again even for a later time.
         let next = state.gate.next_deadline();
         shelf.rearm(&self.this, state.armed, next);
         state.armed = next;
-        self.finish(state, effects);
+        self.finish(state);
     }
 
     pub(super) fn add_handle(&self) {
@@ -440,9 +439,10 @@ impl SharedGate {
         state.gate.last_token()
     }
 
-    /// A grant may start a lease, and a lease must not end early.
-    fn now_for_grants(&self, state: &State) -> Timestamp {
-        if state.gate.may_start_lease() { self.clock.now() } else { self.clock.rough() }
+    /// Where an operation may start a lease: by the rough clock it might end early.
+    #[cold]
+    fn precise_now(&self) -> Timestamp {
+        self.clock.now()
     }
 
     /// Sees to it that the driver comes when the next deadline is due.
@@ -463,16 +463,24 @@ impl SharedGate {
     }
 
     /// Gives the lock back, then does what the core asked for.
-    #[inline]
-    fn finish(&self, mut state: MutexGuard<'_, State>, effects: Fx) {
+    fn finish(&self, mut state: MutexGuard<'_, State>) {
+        self.arm(&mut state);
+        let has_line = state.gate.waiting() > 0;
+        if has_line != self.has_line() {
+            self.line_formed.store(has_line, Ordering::Relaxed);
+        }
+        if state.effects.lost.is_empty() && state.effects.wake.len() <= 1 {
+            let waker = state.effects.wake.pop();
+            drop(state);
+            waker.into_iter().for_each(Waker::wake);
+            return;
+        }
+        let effects = std::mem::take(&mut state.effects);
         for lost in &effects.lost {
             state.forget_detached(lost.id, &lost.tag);
         }
-        self.arm(&mut state);
         drop(state);
-        if !effects.lost.is_empty() || !effects.wake.is_empty() {
-            self.carry_out(effects);
-        }
+        self.carry_out(effects);
     }
 
     fn carry_out(&self, effects: Fx) {
@@ -493,10 +501,34 @@ impl SharedGate {
     }
 }
 
+fn timed_out(state: &State, waited: Duration) -> AcquireError {
+    AcquireError::TimedOut {
+        waited,
+        held: state.gate.held(),
+        capacity: state.gate.capacity(),
+        waiting: state.gate.waiting(),
+    }
+}
+
 impl State {
     #[inline]
+    fn parts(&mut self) -> (&mut Gate<Waker, Tag>, &mut Fx) {
+        (&mut self.gate, &mut self.effects)
+    }
+
+    fn expire(&mut self, now: Timestamp) {
+        self.gate.expire(now, &mut self.effects);
+    }
+
+    #[inline]
     fn forget_detached(&mut self, id: PermitId, tag: &Tag) {
-        let Some(task) = tag.detached_by() else { return };
+        if let Some(task) = tag.detached_by() {
+            self.forget_detached_by(task, id);
+        }
+    }
+
+    #[cold]
+    fn forget_detached_by(&mut self, task: TaskKey, id: PermitId) {
         if let Some(ids) = self.detached.get_mut(&task) {
             ids.retain(|detached| *detached != id);
             if ids.is_empty() {

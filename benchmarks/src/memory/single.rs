@@ -1,0 +1,163 @@
+//! One thread: what a call costs when nobody is in the way, and what handing a slot over costs.
+
+use std::future::Future;
+use std::hint::black_box;
+use std::pin::pin;
+use std::task::{Context, Waker};
+
+use semafor::{Registry, Semaphore, secs};
+use semafor_benchmarks::{Report, nanos_per};
+
+const CYCLES: usize = 300_000;
+const SLOTS: u32 = 10;
+
+pub(super) fn ours(slots: u32) -> Semaphore {
+    Registry::new().semaphore("bench").slots(slots).build().expect("valid options")
+}
+
+fn leased() -> Semaphore {
+    Registry::new().semaphore("bench").slots(SLOTS).ttl(secs(30)).build().expect("valid options")
+}
+
+/// Runs a future on tokio's current-thread runtime, where all contestants are at home.
+fn on_tokio(work: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    runtime.block_on(work);
+}
+
+macro_rules! cycle {
+    ($acquire:expr) => {
+        Box::new(|| {
+            let mut nanos = 0.0;
+            on_tokio(async {
+                nanos = {
+                    let start = std::time::Instant::now();
+                    for _ in 0..CYCLES {
+                        black_box(&$acquire.await);
+                    }
+                    start.elapsed().as_nanos() as f64 / CYCLES as f64
+                };
+            });
+            nanos
+        })
+    };
+}
+
+macro_rules! attempt {
+    ($acquire:expr) => {
+        Box::new(|| {
+            nanos_per(CYCLES, || {
+                for _ in 0..CYCLES {
+                    black_box(&$acquire);
+                }
+            })
+        })
+    };
+}
+
+/// One holder, one waiter, polled by hand: release until the waiter has the slot.
+macro_rules! handoff {
+    ($acquire:expr, $take:expr) => {
+        Box::new(|| {
+            let mut cx = Context::from_waker(Waker::noop());
+            let mut held = Some($take);
+            nanos_per(CYCLES, || {
+                for _ in 0..CYCLES {
+                    let mut next = pin!($acquire);
+                    assert!(next.as_mut().poll(&mut cx).is_pending());
+                    drop(held.take());
+                    let std::task::Poll::Ready(permit) = next.as_mut().poll(&mut cx) else {
+                        unreachable!("the slot was handed over")
+                    };
+                    held = Some(permit);
+                }
+            })
+        })
+    };
+}
+
+/// Many join the line and leave it again, first come first gone.
+macro_rules! cancel_storm {
+    ($acquire:expr, $take:expr) => {
+        Box::new(|| {
+            const WAITERS: usize = 20_000;
+            let mut cx = Context::from_waker(Waker::noop());
+            let _held = $take;
+            nanos_per(WAITERS, || {
+                let mut waiting = Vec::with_capacity(WAITERS);
+                for _ in 0..WAITERS {
+                    let mut next = Box::pin($acquire);
+                    assert!(next.as_mut().poll(&mut cx).is_pending());
+                    waiting.push(next);
+                }
+                drop(waiting);
+            })
+        })
+    };
+}
+
+pub(super) fn measure(report: &mut Report, rounds: usize) {
+    let (sem, leased) = (ours(SLOTS), leased());
+    let tokio = tokio::sync::Semaphore::new(SLOTS as usize);
+    let async_lock = async_lock::Semaphore::new(SLOTS as usize);
+    let asyncband = asyncband::semaphore::Semaphore::new(SLOTS as usize);
+
+    report.compare(
+        "uncontended acquire+release",
+        "ns",
+        rounds,
+        vec![
+            ("ours", cycle!(sem.acquire())),
+            ("tokio", cycle!(tokio.acquire())),
+            ("async-lock", cycle!(async_lock.acquire())),
+            ("asyncband", cycle!(asyncband.acquire(1))),
+        ],
+    );
+    report.compare(
+        "uncontended acquire+release with TTL",
+        "ns",
+        rounds,
+        vec![
+            ("ours", cycle!(leased.acquire())),
+            ("tokio (has no TTL)", cycle!(tokio.acquire())),
+            ("asyncband (has no TTL)", cycle!(asyncband.acquire(1))),
+        ],
+    );
+    report.compare(
+        "try acquire+release",
+        "ns",
+        rounds,
+        vec![
+            ("ours", attempt!(sem.try_acquire())),
+            ("tokio", attempt!(tokio.try_acquire())),
+            ("async-lock", attempt!(async_lock.try_acquire())),
+            ("asyncband", attempt!(asyncband.try_acquire(1))),
+        ],
+    );
+
+    let sem = ours(1);
+    let tokio = tokio::sync::Semaphore::new(1);
+    let async_lock = async_lock::Semaphore::new(1);
+    let asyncband = asyncband::semaphore::Semaphore::new(1);
+    report.compare(
+        "handoff to a queued waiter",
+        "ns",
+        rounds,
+        vec![
+            ("ours", handoff!(sem.acquire(), sem.try_acquire())),
+            ("tokio", handoff!(tokio.acquire(), tokio.try_acquire().map_err(|_| unreachable!()))),
+            ("asyncband", handoff!(asyncband.acquire(1), asyncband.try_acquire(1).expect("free"))),
+        ],
+    );
+    report.compare(
+        "cancel storm, per waiter",
+        "ns",
+        rounds,
+        vec![
+            ("ours", cancel_storm!(sem.acquire(), sem.try_acquire())),
+            ("tokio", cancel_storm!(tokio.acquire(), tokio.try_acquire())),
+            ("async-lock", cancel_storm!(async_lock.acquire(), async_lock.try_acquire())),
+            ("asyncband", cancel_storm!(asyncband.acquire(1), asyncband.try_acquire(1))),
+        ],
+    );
+}
