@@ -18,12 +18,25 @@ fn main() -> std::io::Result<()> {
     let out =
         std::env::args_os().nth(1).map_or_else(|| PathBuf::from("target/bench/memory.json"), PathBuf::from);
 
+    let only = std::env::var("SEMAFOR_BENCH_ONLY").ok();
+    let wanted = |part: &str| only.as_deref().is_none_or(|only| only == part);
+
     let mut report = Report::new("memory");
-    single::measure(&mut report, rounds);
-    contended::measure(&mut report, rounds);
-    heap::measure(&mut report);
-    names::measure(&mut report, rounds);
-    python::measure(&mut report, rounds);
+    if wanted("single") {
+        single::measure(&mut report, rounds);
+    }
+    if wanted("contended") {
+        contended::measure(&mut report, rounds);
+    }
+    if wanted("heap") {
+        heap::measure(&mut report);
+    }
+    if wanted("names") {
+        names::measure(&mut report, rounds);
+    }
+    if wanted("python") {
+        python::measure(&mut report, rounds);
+    }
     report.write(&out)?;
     println!("written to {}", out.display());
     Ok(())

@@ -1,4 +1,4 @@
-//! When things are due: at most one deadline per key, the earliest first.
+//! When things are due: at most one deadline per key, the earliest first, equal ones in the order they were set.
 //!
 //! Deadlines that arrive in order stand in a linked list: constant time to add, remove and find the first.
 //! That is every deadline of a semaphore with one TTL or one acquire timeout. What arrives out of order goes
@@ -13,23 +13,25 @@ const NONE: u32 = u32::MAX;
 #[derive(Clone, Copy)]
 struct Node {
     at: Timestamp,
+    order: u64,
     prev: u32,
     next: u32,
     in_tree: bool,
 }
 
-const VACANT: Node = Node { at: Timestamp::NEVER, prev: NONE, next: NONE, in_tree: false };
+const VACANT: Node = Node { at: Timestamp::NEVER, order: 0, prev: NONE, next: NONE, in_tree: false };
 
 pub(crate) struct Deadlines {
     nodes: Vec<Node>,
     head: u32,
     tail: u32,
-    tree: BTreeSet<(Timestamp, u32)>,
+    tree: BTreeSet<(Timestamp, u64, u32)>,
+    orders: u64,
 }
 
 impl Default for Deadlines {
     fn default() -> Self {
-        Self { nodes: Vec::new(), head: NONE, tail: NONE, tree: BTreeSet::new() }
+        Self { nodes: Vec::new(), head: NONE, tail: NONE, tree: BTreeSet::new(), orders: 0 }
     }
 }
 
@@ -44,17 +46,19 @@ impl Deadlines {
         if index >= self.nodes.len() {
             self.nodes.resize(index + 1, VACANT);
         }
+        self.orders += 1;
+        let order = self.orders;
         let in_order = self.tail == NONE || self.nodes[self.tail as usize].at <= at;
         if in_order {
-            self.nodes[index] = Node { at, prev: self.tail, next: NONE, in_tree: false };
+            self.nodes[index] = Node { at, order, prev: self.tail, next: NONE, in_tree: false };
             match self.tail {
                 NONE => self.head = key,
                 tail => self.nodes[tail as usize].next = key,
             }
             self.tail = key;
         } else {
-            self.nodes[index] = Node { at, in_tree: true, ..VACANT };
-            self.tree.insert((at, key));
+            self.nodes[index] = Node { at, order, in_tree: true, ..VACANT };
+            self.tree.insert((at, order, key));
         }
     }
 
@@ -70,7 +74,7 @@ impl Deadlines {
     fn unlink(&mut self, key: u32, node: Node) {
         self.nodes[key as usize] = VACANT;
         if node.in_tree {
-            self.tree.remove(&(node.at, key));
+            self.tree.remove(&(node.at, node.order, key));
             return;
         }
         match node.prev {
@@ -83,12 +87,12 @@ impl Deadlines {
         }
     }
 
-    /// The earliest deadline, and whose it is.
+    /// The earliest deadline, its order among equal ones, and whose it is.
     #[inline]
-    fn first(&self) -> (Timestamp, u32) {
-        let in_list = match self.head {
-            NONE => (Timestamp::NEVER, NONE),
-            head => (self.nodes[head as usize].at, head),
+    fn first(&self) -> (Timestamp, u64, u32) {
+        let in_list = match self.nodes.get(self.head as usize) {
+            None => (Timestamp::NEVER, 0, NONE),
+            Some(node) => (node.at, node.order, self.head),
         };
         match self.tree.first() {
             Some(&in_tree) => in_list.min(in_tree),
@@ -103,7 +107,7 @@ impl Deadlines {
 
     /// Takes out the earliest deadline.
     pub(crate) fn pop(&mut self) -> Option<u32> {
-        let (_, key) = self.first();
+        let (_, _, key) = self.first();
         let node = *self.nodes.get(key as usize)?;
         self.unlink(key, node);
         Some(key)
@@ -146,11 +150,11 @@ mod tests {
         fn the_earliest_comes_first_whatever_the_order_of_arrival(ops in ops()) {
             let mut deadlines = Deadlines::default();
             let mut model = BTreeMap::new();
-            for op in ops {
+            for (order, op) in ops.into_iter().enumerate() {
                 match op {
                     Op::Set(key, at) => {
                         deadlines.set(key, Timestamp::from_nanos(at));
-                        model.insert(key, at);
+                        model.insert(key, (at, order));
                     }
                     Op::Remove(key) => {
                         deadlines.remove(key);
@@ -162,7 +166,7 @@ mod tests {
                         prop_assert_eq!(popped.and_then(|key| model.remove(&key)), earliest);
                     }
                 }
-                let next = model.values().min().map_or(Timestamp::NEVER, |at| Timestamp::from_nanos(*at));
+                let next = model.values().min().map_or(Timestamp::NEVER, |(at, _)| Timestamp::from_nanos(*at));
                 prop_assert_eq!(deadlines.next(), next);
             }
         }

@@ -32,7 +32,7 @@ impl fmt::Display for Loss {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum NotHeld {
-    /// It was released before.
+    /// It was released before. (An id that somebody made up from numbers that were issued gets this answer too.)
     Released,
     /// Its slot was lost first.
     Lost(Loss),

@@ -44,6 +44,10 @@ pub struct Gate<W, T> {
     serial: u32,
     closed: bool,
     tokens: u64,
+    /// Tokens up to this one were issued by an earlier gate of the same name.
+    token_floor: u64,
+    /// The earliest of `leases` and `patience`.
+    next_deadline: Timestamp,
     /// Waiters with a time to live, so that a home knows when a grant needs a precise clock.
     waiting_for_lease: usize,
     slots: Slots<T>,
@@ -66,7 +70,8 @@ pub struct Request {
     pub weight: u32,
     /// How long they may be held.
     pub ttl: Option<Duration>,
-    /// When to stop waiting; [`Timestamp::NEVER`] to wait for ever.
+    /// When to stop waiting; [`Timestamp::NEVER`] to wait for ever. One that has passed already is noticed by the next
+    /// [`expire`](Gate::expire).
     pub deadline: Timestamp,
 }
 
@@ -168,7 +173,7 @@ pub enum Claim {
     TooHeavy {
         /// What you asked for.
         weight: u32,
-        /// What there is.
+        /// What it shrank to.
         capacity: u32,
     },
     /// No such ticket: claimed or cancelled before, or of another gate.
@@ -221,8 +226,10 @@ impl<W, T: Default> Gate<W, T> {
             closed: false,
             max_waiting: usize::MAX,
             tokens: 0,
+            token_floor: 0,
+            next_deadline: Timestamp::NEVER,
             slots: Slots::new(),
-            line: Line::new(),
+            line: Line::new(serial),
             waiting_for_lease: 0,
             waiting_heavy: 0,
             leases: Deadlines::default(),
@@ -236,7 +243,11 @@ impl<W, T: Default> Gate<W, T> {
 
     /// Issues only fencing tokens above `token`, for a gate that follows an earlier one of the same name.
     pub fn continue_after(&mut self, token: u64) {
+        let has_issued = self.tokens > self.token_floor;
         self.tokens = self.tokens.max(token);
+        if !has_issued {
+            self.token_floor = self.tokens;
+        }
     }
 
     /// The newest fencing token.
@@ -295,8 +306,13 @@ impl<W, T: Default> Gate<W, T> {
             return Err(self.refuse(Refusal::LineFull { limit: self.max_waiting }));
         }
         let ttl_nanos = lease_nanos(request);
-        let ticket = self.line.join(Queued { since: now, ttl_nanos, payload, tag, weight: request.weight });
-        self.patience.set(ticket.index, request.deadline);
+        let has_deadline = request.deadline != Timestamp::NEVER;
+        let weight = request.weight;
+        let ticket = self.line.join(Queued { since: now, ttl_nanos, payload, tag, weight, has_deadline });
+        if has_deadline {
+            self.patience.set(ticket.index, request.deadline);
+            self.refresh_deadline();
+        }
         self.waiting_for_lease += usize::from(ttl_nanos.is_some());
         self.waiting_heavy += usize::from(request.weight > 1);
         self.totals.queued += 1;
@@ -317,7 +333,7 @@ impl<W, T: Default> Gate<W, T> {
             },
             Settlement::TimedOut => Claim::TimedOut,
             Settlement::Closed => Claim::Closed,
-            Settlement::TooHeavy { weight } => Claim::TooHeavy { weight, capacity: self.capacity },
+            Settlement::TooHeavy { weight, capacity } => Claim::TooHeavy { weight, capacity },
         }
     }
 
@@ -398,24 +414,30 @@ impl<W, T: Default> Gate<W, T> {
     ) -> Result<Timestamp, NotHeld> {
         self.expire(now, effects);
         let slot = self.held_slot(id)?;
-        let expires = ttl.map_or(Timestamp::NEVER, |ttl| now.after(ttl));
+        let expires = expiry(now, nonzero_nanos(ttl));
         self.slots.set_expiry(slot, expires);
         self.leases.set(slot, expires);
+        self.refresh_deadline();
         Ok(expires)
     }
 
     /// Ends what is due: leases of holders, patience of waiters, in the order of their deadlines.
     ///
-    /// A caller that comes late does not change who wins: a slot that came free before a waiter's deadline is
-    /// granted to that waiter, although both are past by now.
+    /// A caller that comes late does not change who wins: a slot that was due before a waiter's deadline is granted to
+    /// that waiter, although both are past by now. The new lease starts at `now`, when the grant really happens.
+    ///
+    /// [`acquire`](Self::acquire) and [`renew`](Self::renew) do this first. The other operations take things as they
+    /// are: whoever gets there first, the release or the expiry, wins.
     pub fn expire(&mut self, now: Timestamp, effects: &mut Effects<W, T>) {
         while self.next_deadline() <= now {
             if self.leases.next() <= self.patience.next() {
                 let Some(slot) = self.leases.pop() else { break };
+                self.refresh_deadline();
                 self.end(slot, End::Lost(Loss::Expired), now, effects);
                 self.serve_line(now, effects);
             } else {
                 let Some(index) = self.patience.pop() else { break };
+                self.refresh_deadline();
                 self.turn_away(index, Settlement::TimedOut, effects);
                 self.totals.timed_out += 1;
                 self.serve_line(now, effects);
@@ -426,7 +448,7 @@ impl<W, T: Default> Gate<W, T> {
     /// When [`expire`](Self::expire) has something to do; [`Timestamp::NEVER`] if nothing is due.
     #[inline]
     pub fn next_deadline(&self) -> Timestamp {
-        self.leases.next().min(self.patience.next())
+        self.next_deadline
     }
 
     /// Changes the number of slots.
@@ -454,7 +476,7 @@ impl<W, T: Default> Gate<W, T> {
             let line = self.line.iter().map(|(index, queued)| (index, queued.weight));
             let impossible: Vec<_> = line.filter(|(_, weight)| *weight > capacity).collect();
             for (index, weight) in impossible {
-                self.turn_away(index, Settlement::TooHeavy { weight }, effects);
+                self.turn_away(index, Settlement::TooHeavy { weight, capacity }, effects);
                 self.totals.refused += 1;
             }
         }
@@ -580,13 +602,11 @@ impl<W, T: Default> Gate<W, T> {
         self.held += weight;
         self.tokens += 1;
         self.totals.granted += 1;
-        let expires = match ttl_nanos {
-            Some(nanos) => now.after(Duration::from_nanos(nanos.get())),
-            None => Timestamp::NEVER,
-        };
+        let expires = expiry(now, ttl_nanos);
         let slot = self.slots.occupy(self.tokens, weight, now, expires, tag);
         if ttl_nanos.is_some() {
             self.leases.set(slot, expires);
+            self.refresh_deadline();
         }
         PermitId::new(self.serial, slot, self.tokens)
     }
@@ -624,9 +644,17 @@ impl<W, T: Default> Gate<W, T> {
     }
 
     fn forget_waiter(&mut self, index: u32, queued: &Queued<W, T>) {
-        self.patience.remove(index);
+        if queued.has_deadline {
+            self.patience.remove(index);
+            self.refresh_deadline();
+        }
         self.waiting_for_lease -= usize::from(queued.ttl_nanos.is_some());
         self.waiting_heavy -= usize::from(queued.weight > 1);
+    }
+
+    #[inline]
+    fn refresh_deadline(&mut self) {
+        self.next_deadline = self.leases.next().min(self.patience.next());
     }
 
     /// The slot that an id holds.
@@ -642,7 +670,7 @@ impl<W, T: Default> Gate<W, T> {
     #[cold]
     fn why_not_held(&self, id: PermitId) -> NotHeld {
         let token = id.fencing_token();
-        let issued = id.gate() == self.serial && token != 0 && token <= self.tokens;
+        let issued = id.gate() == self.serial && token > self.token_floor && token <= self.tokens;
         if issued { self.endings.look_up(token) } else { NotHeld::Unknown }
     }
 
@@ -653,6 +681,7 @@ impl<W, T: Default> Gate<W, T> {
         let mut vacated = self.slots.vacate(slot);
         if vacated.expires != Timestamp::NEVER {
             self.leases.remove(slot);
+            self.refresh_deadline();
         }
         self.held -= vacated.weight;
         self.holds.record_nanos(now.nanos_since(vacated.since));
@@ -687,9 +716,20 @@ impl<W, T: Default> Gate<W, T> {
     }
 }
 
-/// A time to live as the line keeps it. Zero is kept as the shortest there is.
+/// A time to live as the line keeps it.
 #[inline]
 fn lease_nanos(request: &Request) -> Option<NonZeroU64> {
-    let nanos = saturating_nanos(request.ttl?);
-    Some(NonZeroU64::new(nanos).unwrap_or(NonZeroU64::MIN))
+    nonzero_nanos(request.ttl)
+}
+
+/// Zero counts as the shortest time there is.
+#[inline]
+fn nonzero_nanos(ttl: Option<Duration>) -> Option<NonZeroU64> {
+    Some(NonZeroU64::new(saturating_nanos(ttl?)).unwrap_or(NonZeroU64::MIN))
+}
+
+#[inline]
+fn expiry(now: Timestamp, ttl_nanos: Option<NonZeroU64>) -> Timestamp {
+    let Some(nanos) = ttl_nanos else { return Timestamp::NEVER };
+    Timestamp::from_nanos(now.as_nanos().saturating_add(nanos.get()))
 }

@@ -99,6 +99,7 @@ impl FromStr for PermitId {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Ticket {
     pub(crate) arrival: u64,
+    pub(crate) gate: u32,
     pub(crate) index: u32,
 }
 

@@ -10,6 +10,7 @@ use crate::{PermitId, Ticket, Timestamp};
 const NONE: u32 = u32::MAX;
 
 pub(crate) struct Line<W, T> {
+    gate: u32,
     entries: Vec<Entry<W, T>>,
     free: u32,
     head: u32,
@@ -40,6 +41,8 @@ pub(crate) struct Queued<W, T> {
     pub(crate) payload: W,
     pub(crate) tag: T,
     pub(crate) weight: u32,
+    /// Whether its patience has an end.
+    pub(crate) has_deadline: bool,
 }
 
 /// What became of a waiter.
@@ -48,7 +51,7 @@ pub(crate) enum Settlement {
     Granted { id: PermitId, waited_nanos: u64 },
     TimedOut,
     Closed,
-    TooHeavy { weight: u32 },
+    TooHeavy { weight: u32, capacity: u32 },
 }
 
 /// What a waiter looks like from outside.
@@ -64,8 +67,17 @@ pub struct Waiter<'a, T> {
 }
 
 impl<W, T> Line<W, T> {
-    pub(crate) fn new() -> Self {
-        Self { entries: Vec::new(), free: NONE, head: NONE, tail: NONE, waiting: 0, taken: 0, arrivals: 0 }
+    pub(crate) fn new(gate: u32) -> Self {
+        Self {
+            gate,
+            entries: Vec::new(),
+            free: NONE,
+            head: NONE,
+            tail: NONE,
+            waiting: 0,
+            taken: 0,
+            arrivals: 0,
+        }
     }
 
     /// How many are waiting.
@@ -106,7 +118,7 @@ impl<W, T> Line<W, T> {
         self.tail = index;
         self.waiting += 1;
         self.taken += 1;
-        Ticket { arrival: self.arrivals, index }
+        Ticket { arrival: self.arrivals, gate: self.gate, index }
     }
 
     /// The first in line.
@@ -154,7 +166,7 @@ impl<W, T> Line<W, T> {
 
     fn owns(&self, ticket: Ticket) -> Option<&Place<W, T>> {
         let entry = self.entries.get(ticket.index as usize)?;
-        (entry.arrival == ticket.arrival).then_some(&entry.place)
+        (entry.arrival == ticket.arrival && self.gate == ticket.gate).then_some(&entry.place)
     }
 
     pub(crate) fn is_waiting(&self, ticket: Ticket) -> bool {
@@ -191,9 +203,9 @@ impl<W, T> Line<W, T> {
     }
 
     pub(crate) fn payload_mut(&mut self, ticket: Ticket) -> Option<&mut W> {
-        let entry = self.entries.get_mut(ticket.index as usize)?;
-        match &mut entry.place {
-            Place::Waiting(queued) if entry.arrival == ticket.arrival => Some(&mut queued.payload),
+        self.owns(ticket)?;
+        match &mut self.entries[ticket.index as usize].place {
+            Place::Waiting(queued) => Some(&mut queued.payload),
             _ => None,
         }
     }
@@ -212,7 +224,7 @@ impl<W, T> Line<W, T> {
     /// Gives memory back after a burst, once nobody is here.
     pub(crate) fn trim(&mut self, keep: usize) {
         if self.taken == 0 && self.entries.capacity() > keep {
-            *self = Self { arrivals: self.arrivals, ..Self::new() };
+            *self = Self { arrivals: self.arrivals, ..Self::new(self.gate) };
         }
     }
 }

@@ -3,16 +3,18 @@
 //! Invariant 8 lives here: slot numbers are 0-based and unique among live holders. They are also below the
 //! capacity at the time of the grant, so they can index a fixed set of things (ports, GPUs, directories).
 //! [`Slots::occupy`] takes a number freed before, or else the next `fresh` one: all numbers below `fresh` are
-//! either live or in `free`. A shrink lowers `fresh` to the new capacity and forgets the free numbers above it;
-//! live ones above it are stepped over should the capacity grow again.
+//! either live or in the list of `free` ones. A shrink lowers `fresh` to the new capacity and forgets the free
+//! numbers above it; live ones above it are stepped over should the capacity grow again.
 
 use crate::{PermitId, Timestamp};
 
 const FREE: u64 = 0;
+const NONE: u32 = u32::MAX;
 
 pub(crate) struct Slots<T> {
     entries: Vec<Entry<T>>,
-    free: Vec<u32>,
+    /// The first free number; the rest hang on it.
+    free: u32,
     fresh: u32,
     live: usize,
 }
@@ -23,6 +25,8 @@ struct Entry<T> {
     since: Timestamp,
     expires: Timestamp,
     weight: u32,
+    /// While free: the next free number.
+    next_free: u32,
     tag: T,
 }
 
@@ -52,7 +56,7 @@ pub(crate) struct Vacated<T> {
 
 impl<T: Default> Slots<T> {
     pub(crate) fn new() -> Self {
-        Self { entries: Vec::new(), free: Vec::new(), fresh: 0, live: 0 }
+        Self { entries: Vec::new(), free: NONE, fresh: 0, live: 0 }
     }
 
     pub(crate) fn live(&self) -> usize {
@@ -69,12 +73,10 @@ impl<T: Default> Slots<T> {
         expires: Timestamp,
         tag: T,
     ) -> u32 {
-        let slot = match self.free.pop() {
-            Some(slot) => slot,
-            None => self.fresh_slot(),
-        };
+        let slot = if self.free == NONE { self.fresh_slot() } else { self.free };
         // Field by field: a whole new entry would be built elsewhere first.
         let entry = &mut self.entries[slot as usize];
+        self.free = entry.next_free;
         entry.token = token;
         entry.since = since;
         entry.expires = expires;
@@ -96,11 +98,15 @@ impl<T: Default> Slots<T> {
                         since: Timestamp::NEVER,
                         expires: Timestamp::NEVER,
                         weight: 0,
+                        next_free: NONE,
                         tag: T::default(),
                     });
                     return slot;
                 }
-                Some(entry) if entry.token == FREE => return slot,
+                Some(entry) if entry.token == FREE => {
+                    self.entries[slot as usize].next_free = NONE;
+                    return slot;
+                }
                 Some(_) => {}
             }
         }
@@ -123,7 +129,8 @@ impl<T: Default> Slots<T> {
             tag: std::mem::take(&mut entry.tag),
         };
         if slot < self.fresh {
-            self.free.push(slot);
+            entry.next_free = self.free;
+            self.free = slot;
         }
         self.live -= 1;
         vacated
@@ -148,7 +155,16 @@ impl<T: Default> Slots<T> {
 
     /// From now on hands out numbers below `capacity` only.
     pub(crate) fn shrink(&mut self, capacity: u32) {
-        self.free.retain(|slot| *slot < capacity);
+        let mut next = std::mem::replace(&mut self.free, NONE);
+        while next != NONE {
+            let slot = next;
+            let entry = &mut self.entries[slot as usize];
+            next = entry.next_free;
+            if slot < capacity {
+                entry.next_free = self.free;
+                self.free = slot;
+            }
+        }
         self.fresh = self.fresh.min(capacity);
     }
 

@@ -13,19 +13,19 @@ pub struct Totals {
     pub granted: u64,
     /// Grants ended by their holder.
     pub released: u64,
+    /// Requests that had to wait.
+    pub queued: u64,
     /// Grants ended by their time to live.
     pub expired: u64,
     /// Grants taken away.
     pub evicted: u64,
     /// Grants to a waiter that had left before it looked; the slot went to the next in line.
     pub handed_on: u64,
-    /// Requests that had to wait.
-    pub queued: u64,
     /// Waiters whose patience ran out.
     pub timed_out: u64,
     /// Waiters that left the line.
     pub cancelled: u64,
-    /// Requests refused at once: busy, impossible, line full, closed.
+    /// Requests refused: busy, impossible, line full, closed. Waiters turned away by a close or a shrink count too.
     pub refused: u64,
 }
 

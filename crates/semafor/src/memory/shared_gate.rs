@@ -38,11 +38,11 @@ pub(crate) struct SharedGate {
 
 #[repr(C)]
 struct State {
+    /// When the driver will look at this gate.
+    armed: Timestamp,
     gate: Gate<Waker, Tag>,
     /// What the gate asked for in the current operation. Empty whenever the lock is free.
     effects: Fx,
-    /// When the driver will look at this gate.
-    armed: Timestamp,
     /// Ids by the task that detached them, oldest first.
     detached: HashMap<TaskKey, Vec<PermitId>>,
     unused_since: Timestamp,
