@@ -33,7 +33,7 @@ pub struct Report {
 impl Report {
     /// An empty report.
     pub fn new(area: &'static str) -> Self {
-        println!("{:<44} {:>12} {:<24} {:>12} {:>8}  unit", "work", "ours", "peer", "theirs", "ratio");
+        println!("{:<44} {:>12} {:<42} {:>12} {:>8}  unit", "work", "ours", "peer", "theirs", "ratio");
         Self { area, rows: Vec::new() }
     }
 
@@ -41,7 +41,7 @@ impl Report {
     pub fn add(&mut self, work: &str, unit: &'static str, ours: f64, peer: &str, peer_value: f64) {
         let ratio = (peer_value > 0.0).then(|| ours / peer_value);
         let shown = ratio.map_or("-".into(), |ratio| format!("{ratio:.3}"));
-        println!("{work:<44} {ours:>12.1} {peer:<24} {peer_value:>12.1} {shown:>8}  {unit}");
+        println!("{work:<44} {ours:>12.1} {peer:<42} {peer_value:>12.1} {shown:>8}  {unit}");
         self.rows.push(Row {
             area: self.area,
             work: work.into(),

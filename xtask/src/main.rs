@@ -1,2 +1,65 @@
-//! x
-fn main() {}
+//! What CI runs, and what you run before it does: the same commands.
+
+mod args;
+mod bench;
+mod lint;
+mod python;
+mod shell;
+mod stress;
+mod test;
+mod tools;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use args::Args;
+use shell::{Failure, show};
+
+const USAGE: &str = "\
+cargo xtask <command>
+
+  lint                           formatting, clippy, documentation, one version of each dependency
+  test [--repeat N] [FILTER...]  everything that has to pass: lint, the tests and the loom models;
+                                 with a filter only the tests whose names contain it;
+                                 --repeat runs the tests N times and stops at the first failing round
+  bench memory                   the memory home beside its peers; rows go to target/bench/memory.json
+  stress [--seconds N]           the stress test, in release mode, for N seconds (600)
+  help                           this text
+";
+
+fn main() -> ExitCode {
+    let started = Instant::now();
+    match run(Args::from_env()) {
+        Ok(None) => ExitCode::SUCCESS,
+        Ok(Some(summary)) => {
+            println!("\n{summary} in {}", show(started.elapsed()));
+            ExitCode::SUCCESS
+        }
+        Err(Failure::Usage(complaint)) => {
+            eprintln!("error: {complaint}\n\n{USAGE}");
+            ExitCode::from(2)
+        }
+        Err(Failure::Step { name, reason }) => {
+            eprintln!("\nFAILED after {}: {name}: {reason}", show(started.elapsed()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs one command and says how it went, in words to end the output with.
+fn run(mut args: Args) -> Result<Option<&'static str>, Failure> {
+    match args.next().as_deref() {
+        None | Some("help" | "--help" | "-h") => {
+            print!("{USAGE}");
+            Ok(None)
+        }
+        Some("lint") => {
+            args.finish()?;
+            lint::run().map(|()| Some("lint passed"))
+        }
+        Some("test") => test::run(args).map(|()| Some("all passed")),
+        Some("bench") => bench::run(args).map(|()| Some("measured")),
+        Some("stress") => stress::run(args).map(|()| Some("stress passed")),
+        Some(other) => Err(Failure::Usage(format!("there is no command `{other}`"))),
+    }
+}

@@ -1,19 +1,19 @@
-//! Many tasks on two workers. Each holds its slot across one yield, so that a line forms.
+//! Many tasks, mostly on two workers. Each holds its slot across one yield, so that a line forms.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use semafor_benchmarks::Report;
+use tokio::runtime::Builder;
 
 use super::single::ours;
 
-const CYCLES: usize = 60_000;
+const CYCLES: usize = 200_000;
 
 macro_rules! contend {
-    ($sem:expr, $tasks:expr, $sem_name:ident => $acquire:expr) => {{
+    ($runtime:expr, $sem:expr, $tasks:expr, $sem_name:ident => $acquire:expr) => {{
         let sem = Arc::new($sem);
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().expect("a runtime");
+        let runtime = $runtime.build().expect("a runtime");
         Box::new(move || {
             let start = Instant::now();
             let tasks: Vec<_> = (0..$tasks)
@@ -37,14 +37,25 @@ macro_rules! contend {
     }};
 }
 
+fn two_workers() -> Builder {
+    let mut runtime = Builder::new_multi_thread();
+    runtime.worker_threads(2);
+    runtime
+}
+
+/// Ours, where everything else has one thread too.
+pub(super) fn on_one_thread(tasks: usize, slots: u32) -> Box<dyn FnMut() -> f64> {
+    contend!(Builder::new_current_thread(), ours(slots), tasks, sem => sem.acquire())
+}
+
 pub(super) fn measure(report: &mut Report, rounds: usize) {
     for (tasks, slots) in [(2, 1), (64, 8), (1000, 10)] {
         let work = format!("{tasks} tasks, {slots} slots, 2 workers");
         report.compare(&work, "ns", rounds, vec![
-            ("ours", contend!(ours(slots), tasks, sem => sem.acquire())),
-            ("tokio", contend!(tokio::sync::Semaphore::new(slots as usize), tasks, sem => sem.acquire())),
-            ("async-lock", contend!(async_lock::Semaphore::new(slots as usize), tasks, sem => sem.acquire())),
-            ("asyncband", contend!(asyncband::semaphore::Semaphore::new(slots as usize), tasks, sem => sem.acquire(1))),
+            ("ours", contend!(two_workers(), ours(slots), tasks, sem => sem.acquire())),
+            ("tokio", contend!(two_workers(), tokio::sync::Semaphore::new(slots as usize), tasks, sem => sem.acquire())),
+            ("async-lock", contend!(two_workers(), async_lock::Semaphore::new(slots as usize), tasks, sem => sem.acquire())),
+            ("asyncband", contend!(two_workers(), asyncband::semaphore::Semaphore::new(slots as usize), tasks, sem => sem.acquire(1))),
         ]);
     }
 }

@@ -9,13 +9,13 @@ use semafor::{Registry, Semaphore, secs};
 use semafor_benchmarks::{Report, nanos_per};
 
 const CYCLES: usize = 300_000;
-const SLOTS: u32 = 10;
+pub(super) const SLOTS: u32 = 10;
 
 pub(super) fn ours(slots: u32) -> Semaphore {
     Registry::new().semaphore("bench").slots(slots).build().expect("valid options")
 }
 
-fn leased() -> Semaphore {
+pub(super) fn leased() -> Semaphore {
     Registry::new().semaphore("bench").slots(SLOTS).ttl(secs(30)).build().expect("valid options")
 }
 
@@ -41,6 +41,10 @@ macro_rules! cycle {
             nanos
         })
     };
+}
+
+pub(super) fn uncontended(sem: &Semaphore) -> Box<dyn FnMut() -> f64 + '_> {
+    cycle!(sem.acquire())
 }
 
 macro_rules! attempt {
@@ -107,7 +111,7 @@ pub(super) fn measure(report: &mut Report, rounds: usize) {
         "ns",
         rounds,
         vec![
-            ("ours", cycle!(sem.acquire())),
+            ("ours", uncontended(&sem)),
             ("tokio", cycle!(tokio.acquire())),
             ("async-lock", cycle!(async_lock.acquire())),
             ("asyncband", cycle!(asyncband.acquire(1))),
@@ -118,7 +122,7 @@ pub(super) fn measure(report: &mut Report, rounds: usize) {
         "ns",
         rounds,
         vec![
-            ("ours", cycle!(leased.acquire())),
+            ("ours", uncontended(&leased)),
             ("tokio (has no TTL)", cycle!(tokio.acquire())),
             ("asyncband (has no TTL)", cycle!(asyncband.acquire(1))),
         ],

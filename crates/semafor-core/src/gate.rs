@@ -265,13 +265,19 @@ impl<W, T: Default> Gate<W, T> {
     /// # Errors
     ///
     /// [`Refusal::Busy`] if it would have to wait; the other refusals as for [`acquire`](Self::acquire).
-    #[inline(always)]
     pub fn try_acquire(&mut self, request: &Request, tag: T, now: Timestamp) -> Result<PermitId, Refusal> {
         match self.admit(request) {
             Ok(true) => Ok(self.grant(request.weight, lease_nanos(request), tag, now)),
             Ok(false) => Err(self.refuse(Refusal::Busy)),
             Err(refusal) => Err(self.refuse(refusal)),
         }
+    }
+
+    /// As [`try_acquire`](Self::try_acquire), but `None` is no answer: nothing was counted as refused, and the caller
+    /// goes on to ask with one of the others.
+    #[inline(always)]
+    pub fn take_if_free(&mut self, request: &Request, tag: T, now: Timestamp) -> Option<PermitId> {
+        self.would_admit(request).then(|| self.grant(request.weight, lease_nanos(request), tag, now))
     }
 
     /// True if `request` would be granted at once. Counts nothing, changes nothing.

@@ -29,6 +29,7 @@
 //!
 //! [semafor]: https://docs.rs/semafor
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod deadlines;
 mod endings;

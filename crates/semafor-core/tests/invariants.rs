@@ -5,88 +5,47 @@
 mod moves;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use moves::{Answer, Call, Played, Player};
+use moves::{Answer, Call, Game, Holding, Played, Player, Scene};
 use proptest::prelude::*;
-use semafor_core::{
-    Acquired, Cancelled, Claim, Effects, Gate, NotHeld, PermitId, Refusal, Request, Timestamp, Totals,
-};
+use semafor_core::{Acquired, Cancelled, Claim, Effects, NotHeld, Refusal, Request, Timestamp, Totals};
 
-/// What the outside sees of a gate between two moves.
-#[derive(Clone, PartialEq, Debug)]
-struct Scene {
-    capacity: u32,
-    debt: u32,
-    held: u32,
-    holders: Vec<(PermitId, u32, u32)>,
-    /// The line, first to last: weight and tag.
-    line: Vec<(u32, u32)>,
-    closed: bool,
-    next_deadline: Timestamp,
-    totals: Totals,
-}
-
-impl Scene {
-    fn of(gate: &Gate<u32, u32>) -> Self {
-        let stats = gate.stats(Timestamp::default());
-        Self {
-            capacity: gate.capacity(),
-            debt: stats.debt(),
-            held: gate.held(),
-            holders: gate.holders().map(|held| (held.id, held.weight, *held.tag)).collect(),
-            line: gate.waiters().map(|waiter| (waiter.weight, *waiter.tag)).collect(),
-            closed: gate.is_closed(),
-            next_deadline: gate.next_deadline(),
-            totals: stats.totals,
-        }
-    }
-
-    /// Holders that are not in the `other` scene, in the order of their grants.
-    fn holders_not_in(&self, other: &Self) -> Vec<(PermitId, u32, u32)> {
-        let mut holders = self.holders.clone();
-        holders.retain(|(id, ..)| other.holders.iter().all(|(known, ..)| known != id));
-        holders.sort_by_key(|(id, ..)| id.fencing_token());
-        holders
-    }
-}
-
-/// Plays `moves` and shows `look` every one of them, with the scene before and after.
-fn watch(
-    capacity: u32,
-    moves: &[moves::Move],
-    mut look: impl FnMut(&Scene, &Played, &Scene, &mut Player),
-) -> Player {
-    let mut player = Player::new(capacity);
+/// Plays the game and shows `look` every move, with the scene before it.
+fn watch(game: &Game, mut look: impl FnMut(&Scene, &Played, &mut Player)) -> Player {
+    let mut player = Player::new(game.capacity);
     let mut before = Scene::of(&player.gate);
-    for step in moves {
-        let Some(played) = player.play(step) else { continue };
-        let after = Scene::of(&player.gate);
-        look(&before, &played, &after, &mut player);
-        before = after;
+    for step in &game.moves {
+        if let Some(played) = player.play(step) {
+            look(&before, &played, &mut player);
+            before = played.after;
+        }
     }
     player
 }
 
-fn was_resized(played: &Played) -> bool {
-    matches!(played.answer, Answer::Resized(Ok(())))
+/// Who holds in `scene` and not in the `other`, in the order of the grants.
+fn holders_only_in(scene: &Scene, other: &Scene) -> Vec<Holding> {
+    let mut holders = scene.holders.clone();
+    holders.retain(|holder| other.holders.iter().all(|known| known.id != holder.id));
+    holders.sort_by_key(|holder| holder.id.fencing_token());
+    holders
 }
 
 proptest! {
     #![proptest_config(moves::at_least(256))]
 
     #[test]
-    fn invariant_1_the_weight_held_stays_within_capacity_but_for_a_debt_that_only_falls(
-        capacity in moves::capacity(),
-        moves in moves::moves(),
-    ) {
-        watch(capacity, &moves, |before, played, after, _| {
-            let weights: u32 = after.holders.iter().map(|(_, weight, _)| weight).sum();
+    fn invariant_1_the_weight_held_stays_within_capacity_but_for_a_debt_that_only_falls(game in moves::game()) {
+        watch(&game, |before, played, _| {
+            let after = &played.after;
+            let weights: u32 = after.holders.iter().map(|holder| holder.weight).sum();
             assert_eq!(weights, after.held);
             assert_eq!(after.debt, weights.saturating_sub(after.capacity));
             if after.totals.granted > before.totals.granted {
                 assert_eq!(after.debt, 0, "{played:?} granted what was not there");
             }
-            if !was_resized(played) {
+            if !matches!(played.answer, Answer::Resized(Ok(()))) {
                 assert_eq!(after.capacity, before.capacity);
                 assert!(after.debt <= before.debt, "{played:?} raised the debt");
             }
@@ -94,46 +53,42 @@ proptest! {
     }
 
     #[test]
-    fn invariant_2_nobody_overtakes_the_line(capacity in moves::capacity(), moves in moves::moves()) {
-        watch(capacity, &moves, |before, played, after, _| {
-            assert!(after.line.is_sorted_by_key(|(_, tag)| *tag), "{:?}", after.line);
-            let newcomers = after.holders_not_in(before);
-            assert!(newcomers.is_sorted_by_key(|(.., tag)| *tag), "{newcomers:?} by {played:?}");
-            if let (Some((.., last)), Some((_, first_in_line))) = (newcomers.last(), after.line.first()) {
-                assert!(last < first_in_line, "{last} overtook {first_in_line} by {played:?}");
+    fn invariant_2_nobody_overtakes_the_line(game in moves::game()) {
+        watch(&game, |before, played, _| {
+            let line = &played.after.line;
+            assert!(line.is_sorted_by_key(|waiter| waiter.tag), "{line:?}");
+            let newcomers = holders_only_in(&played.after, before);
+            assert!(newcomers.is_sorted_by_key(|holder| holder.tag), "{newcomers:?} by {played:?}");
+            if let (Some(last), Some(first_in_line)) = (newcomers.last(), line.first()) {
+                assert!(last.tag < first_in_line.tag, "{last:?} overtook {first_in_line:?} by {played:?}");
             }
         });
     }
 
     #[test]
-    fn invariant_3_a_line_stands_only_while_its_head_does_not_fit(
-        capacity in moves::capacity(),
-        moves in moves::moves(),
-    ) {
-        watch(capacity, &moves, |_, played, after, _| {
-            if let Some((weight, tag)) = after.line.first() {
+    fn invariant_3_a_line_stands_only_while_its_head_does_not_fit(game in moves::game()) {
+        watch(&game, |_, played, _| {
+            let after = &played.after;
+            if let Some(head) = after.line.first() {
                 let free = after.capacity.saturating_sub(after.held);
-                assert!(*weight > free, "{tag} waits for {weight} of {free} free after {played:?}");
+                assert!(head.weight > free, "{head:?} waits, with {free} free after {played:?}");
             }
         });
     }
 
     #[test]
-    fn invariant_4_every_grant_ends_exactly_once_and_a_drained_gate_is_as_good_as_new(
-        capacity in moves::capacity(),
-        moves in moves::moves(),
-    ) {
+    fn invariant_4_every_grant_ends_exactly_once_and_a_drained_gate_is_as_good_as_new(game in moves::game()) {
         let mut live = BTreeSet::new();
         let mut ended = BTreeSet::new();
         let mut told = Vec::new();
-        let mut player = watch(capacity, &moves, |_, played, after, _| {
-            let Totals { granted, released, expired, evicted, handed_on, .. } = after.totals;
-            let holders = after.holders.len();
-            assert_eq!(granted, released + expired + evicted + handed_on + holders as u64, "{played:?}");
-            let now_live: BTreeSet<_> = after.holders.iter().map(|(id, ..)| *id).collect();
+        let mut player = watch(&game, |_, played, _| {
+            let Totals { granted, released, expired, evicted, handed_on, .. } = played.after.totals;
+            let now_live: BTreeSet<_> = played.after.holders.iter().map(|holder| holder.id).collect();
+            let holders = now_live.len() as u64;
+            assert_eq!(granted, released + expired + evicted + handed_on + holders, "{played:?}");
             ended.extend(live.difference(&now_live).copied());
             assert!(ended.is_disjoint(&now_live), "{played:?} brought a grant back");
-            assert_eq!(ended.len() as u64, granted - holders as u64, "{played:?}");
+            assert_eq!(ended.len() as u64, granted - holders, "{played:?}");
             live = now_live;
             if let Answer::Tried(Ok(id))
             | Answer::Acquired(Ok(Acquired::Granted(id)))
@@ -158,37 +113,32 @@ proptest! {
     }
 
     #[test]
-    fn invariant_5_a_second_release_frees_nothing_and_says_how_the_grant_ended(
-        capacity in moves::capacity(),
-        moves in moves::moves(),
-    ) {
+    fn invariant_5_a_second_release_frees_nothing_and_says_how_the_grant_ended(game in moves::game()) {
         let mut endings = Vec::new();
-        watch(capacity, &moves, |before, played, after, player| {
+        watch(&game, |before, played, player| {
             if let (Call::Release(id), Answer::Released(Ok(_))) = (played.call, played.answer) {
                 endings.push((id, NotHeld::Released));
             }
             endings.extend(played.lost.iter().map(|(id, loss, _)| (*id, NotHeld::Lost(*loss))));
             if let Answer::Released(Err(_)) | Answer::Evicted(Err(_)) = played.answer {
-                assert_eq!(before, after);
+                assert_eq!(before, &played.after);
             }
             let mut effects = Effects::default();
             for (id, why) in &endings {
                 assert_eq!(player.gate.release(*id, played.now, &mut effects), Err(*why));
                 assert_eq!(player.gate.evict(*id, played.now, &mut effects), Err(*why));
             }
-            assert!(effects.wake.is_empty() && effects.lost.is_empty());
-            assert_eq!(&Scene::of(&player.gate), after);
+            assert!(effects.is_empty());
+            assert_eq!(Scene::of(&player.gate), played.after);
         });
     }
 
     #[test]
-    fn invariant_7_an_impossible_request_fails_at_once_and_nobody_waits_in_vain(
-        capacity in moves::capacity(),
-        moves in moves::moves(),
-    ) {
-        watch(capacity, &moves, |before, played, after, _| {
-            let possible = |(weight, _): &(u32, u32)| (1..=after.capacity).contains(weight);
-            assert!(after.line.iter().all(possible), "{:?} of {}", after.line, after.capacity);
+    fn invariant_7_an_impossible_request_fails_at_once_and_nobody_waits_in_vain(game in moves::game()) {
+        watch(&game, |before, played, _| {
+            let after = &played.after;
+            let mut weights = after.line.iter().map(|waiter| waiter.weight);
+            assert!(weights.all(|weight| (1..=after.capacity).contains(&weight)), "{played:?}");
             assert!(!after.closed || after.line.is_empty());
             let (Call::Acquire { request, .. } | Call::TryAcquire { request, .. }) = played.call else {
                 return;
@@ -213,36 +163,31 @@ proptest! {
     }
 
     #[test]
-    fn invariant_8_slot_numbers_are_below_the_capacity_and_unique_among_live_holders(
-        capacity in moves::capacity(),
-        moves in moves::moves(),
-    ) {
-        watch(capacity, &moves, |before, played, after, _| {
-            let slots: BTreeSet<_> = played.holders.iter().map(|(id, ..)| id.slot()).collect();
-            assert_eq!(slots.len(), played.holders.len(), "{played:?}");
+    fn invariant_8_slot_numbers_are_below_the_capacity_and_unique_among_live_holders(game in moves::game()) {
+        watch(&game, |before, played, _| {
+            let after = &played.after;
+            let slots: BTreeSet<_> = after.holders.iter().map(|holder| holder.id.slot()).collect();
+            assert_eq!(slots.len(), after.holders.len(), "{played:?}");
             let given_up = match played.answer {
                 Answer::Released(Ok(_)) | Answer::Cancelled(Cancelled::HandedOn) => 1,
                 _ => played.lost.len(),
             };
-            let gone = before.holders_not_in(after);
+            let gone = holders_only_in(before, after);
             assert_eq!(gone.len(), given_up, "{played:?} put another holder on a slot of {gone:?}");
-            for (id, ..) in after.holders_not_in(before) {
+            for Holding { id, .. } in holders_only_in(&played.after, before) {
                 assert!(id.slot() < after.capacity, "{id} of {} by {played:?}", after.capacity);
             }
         });
     }
 
     #[test]
-    fn whoever_leaves_the_line_is_woken_once_unless_it_left_by_itself(
-        capacity in moves::capacity(),
-        moves in moves::moves(),
-    ) {
+    fn whoever_leaves_the_line_is_woken_once_unless_it_left_by_itself(game in moves::game()) {
         let mut woken = BTreeSet::new();
-        watch(capacity, &moves, |before, played, after, _| {
+        watch(&game, |before, played, _| {
+            let after = &played.after;
             let left = before.line.iter().filter(|waiter| !after.line.contains(waiter)).count();
             let by_itself = matches!(played.answer, Answer::Cancelled(Cancelled::Left(_)));
-            let turned = left - usize::from(by_itself);
-            assert_eq!(played.woken.len(), turned, "{played:?}");
+            assert_eq!(played.woken.len(), left - usize::from(by_itself), "{played:?}");
             for name in &played.woken {
                 assert!(woken.insert(*name), "{name} was woken twice");
             }
@@ -250,19 +195,29 @@ proptest! {
     }
 
     #[test]
-    fn a_fencing_token_is_above_all_that_were_issued_before(
-        capacity in moves::capacity(),
-        moves in moves::moves(),
-    ) {
+    fn a_fencing_token_is_above_all_that_were_issued_before(game in moves::game()) {
         let mut newest = 0;
-        watch(capacity, &moves, |before, played, after, _| {
+        watch(&game, |before, played, _| {
             if let Call::ContinueAfter(token) = played.call {
                 newest = newest.max(token);
             }
-            for (id, ..) in after.holders_not_in(before) {
+            for Holding { id, .. } in holders_only_in(&played.after, before) {
                 assert!(id.fencing_token() > newest, "{id} after token {newest} by {played:?}");
                 newest = id.fencing_token();
             }
+        });
+    }
+
+    #[test]
+    fn the_stats_of_a_gate_agree_with_what_it_shows(game in moves::game()) {
+        watch(&game, |_, played, player| {
+            let Scene { capacity, held, holders, line, .. } = &played.after;
+            let stats = player.gate.stats(played.now);
+            assert_eq!((stats.capacity, stats.held), (*capacity, *held));
+            assert_eq!((stats.holders, stats.waiting), (holders.len(), line.len()));
+            assert_eq!(player.gate.waiting(), line.len());
+            let longest_wait = line.first().map_or(Duration::ZERO, |first| played.now.since(first.since));
+            assert_eq!(stats.longest_wait, longest_wait);
         });
     }
 }

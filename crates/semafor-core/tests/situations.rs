@@ -16,7 +16,11 @@ struct Scene {
 
 impl Scene {
     fn with_slots(capacity: u32) -> Self {
-        let gate = Gate::new(1, capacity).expect("at least one slot");
+        Self::with_serial(1, capacity)
+    }
+
+    fn with_serial(serial: u32, capacity: u32) -> Self {
+        let gate = Gate::new(serial, capacity).expect("at least one slot");
         Self { gate, now: Timestamp::default(), effects: Effects::default() }
     }
 
@@ -46,6 +50,10 @@ impl Scene {
 
     fn expire(&mut self) {
         self.gate.expire(self.now, &mut self.effects);
+    }
+
+    fn renew(&mut self, id: PermitId, ttl: Duration) -> Result<Timestamp, NotHeld> {
+        self.gate.renew(id, Some(ttl), self.now, &mut self.effects)
     }
 
     fn resize(&mut self, capacity: u32) {
@@ -179,6 +187,55 @@ fn waiters_with_one_deadline_give_up_in_the_order_they_came() {
 }
 
 #[test]
+fn equal_deadlines_of_waiters_fall_due_in_the_order_of_the_line_whatever_places_they_took_over() {
+    for reversed in [false, true] {
+        let mut scene = Scene::with_slots(2);
+        scene.hold(one());
+        let far = scene.queue("far", Request { weight: 2, ..until(100) });
+        let mut leavers = ["x", "y"].map(|name| scene.queue(name, one()));
+        if reversed {
+            leavers.reverse();
+        }
+        for leaver in leavers {
+            scene.cancel(leaver);
+        }
+        let heavy = scene.queue("heavy", Request { weight: 2, ..until(50) });
+        let light = scene.queue("light", until(50));
+        assert_eq!(scene.cancel(far), Cancelled::Left("far"));
+        assert_eq!(scene.woken(), [""; 0]);
+        scene.at(50).expire();
+        assert_eq!(scene.woken(), ["heavy", "light"]);
+        assert_eq!(scene.gate.claim(heavy), Claim::TimedOut);
+        scene.claim_granted(light);
+    }
+}
+
+#[test]
+fn equal_leases_run_out_in_the_order_in_which_they_were_granted_or_renewed() {
+    let mut scene = Scene::with_slots(4);
+    scene.hold(for_seconds(100));
+    let [first, second, third] = [(); 3].map(|()| scene.hold(for_seconds(10)));
+    scene.renew(first, Duration::from_secs(10)).unwrap();
+    scene.at(10).expire();
+    let lost: Vec<_> = scene.effects.lost.iter().map(|lost| lost.id).collect();
+    assert_eq!(lost, [second, third, first]);
+}
+
+#[test]
+fn a_lease_of_no_time_is_granted_and_renewed_for_the_shortest_time_there_is() {
+    let mut scene = Scene::with_slots(1);
+    let id = scene.at(5).hold(for_seconds(0));
+    let shortest = second(5).after(Duration::from_nanos(1));
+    assert_eq!(scene.gate.expiry(id), Ok(shortest));
+    assert_eq!(scene.renew(id, Duration::ZERO), Ok(shortest));
+    scene.expire();
+    assert_eq!(scene.holders(), ["holder"]);
+    scene.now = shortest;
+    scene.expire();
+    assert_eq!(scene.release(id), Err(NotHeld::Lost(Loss::Expired)));
+}
+
+#[test]
 fn a_lease_starts_with_the_grant_and_not_with_the_wait() {
     let mut scene = Scene::with_slots(1);
     let first = scene.hold(one());
@@ -193,8 +250,7 @@ fn a_renewed_lease_starts_again_from_now() {
     let mut scene = Scene::with_slots(1);
     let id = scene.hold(for_seconds(10));
     scene.at(9);
-    let renewed = scene.gate.renew(id, Some(Duration::from_secs(10)), scene.now, &mut scene.effects);
-    assert_eq!(renewed, Ok(second(19)));
+    assert_eq!(scene.renew(id, Duration::from_secs(10)), Ok(second(19)));
     scene.at(18).expire();
     assert_eq!(scene.holders(), ["holder"]);
     scene.at(19).expire();
@@ -206,8 +262,7 @@ fn a_renewal_that_comes_too_late_finds_the_slot_with_the_next_in_line() {
     let mut scene = Scene::with_slots(1);
     let id = scene.hold(for_seconds(10));
     scene.queue("next", one());
-    scene.at(10);
-    let renewed = scene.gate.renew(id, None, scene.now, &mut scene.effects);
+    let renewed = scene.at(10).renew(id, Duration::from_secs(10));
     assert_eq!(renewed, Err(NotHeld::Lost(Loss::Expired)));
     assert_eq!(scene.holders(), ["next"]);
     assert_eq!(scene.woken(), ["next"]);
@@ -272,6 +327,25 @@ fn a_ticket_is_used_up_by_one_claim_or_cancel() {
 }
 
 #[test]
+fn a_ticket_of_another_gate_is_unknown_and_changes_nothing() {
+    let [mut ours, mut theirs] = [1, 2].map(|serial| Scene::with_serial(serial, 1));
+    let [our_id, their_id] = [ours.hold(one()), theirs.hold(one())];
+    let [our_ticket, their_ticket] = [ours.queue("ours", one()), theirs.queue("theirs", one())];
+    let assert_is_unknown = |ours: &mut Scene| {
+        assert_eq!(ours.gate.claim(their_ticket), Claim::Unknown);
+        assert_eq!(ours.cancel(their_ticket), Cancelled::Unknown);
+        assert_eq!(ours.gate.payload_mut(their_ticket), None);
+    };
+    assert_is_unknown(&mut ours);
+    assert_eq!(ours.gate.claim(our_ticket), Claim::Waiting);
+    ours.release(our_id).unwrap();
+    theirs.release(their_id).unwrap();
+    assert_is_unknown(&mut ours);
+    ours.claim_granted(our_ticket);
+    theirs.claim_granted(their_ticket);
+}
+
+#[test]
 fn a_heavy_head_blocks_the_light_ones_behind_it_until_it_is_cancelled() {
     let mut scene = Scene::with_slots(3);
     scene.hold(one());
@@ -322,6 +396,18 @@ fn a_waiter_made_impossible_by_a_shrink_is_turned_away_and_the_line_moves_on() {
     assert_eq!(scene.gate.claim(heavy_too), Claim::TooHeavy { weight: 3, capacity: 2 });
     assert_eq!(scene.woken(), ["heavy", "heavy too", "light"]);
     assert_eq!(scene.holders(), ["holder", "light"]);
+    assert_eq!(scene.gate.stats(scene.now).totals.refused, 2);
+}
+
+#[test]
+fn a_waiter_turned_away_by_a_shrink_learns_of_that_capacity_though_the_gate_has_grown_since() {
+    let mut scene = Scene::with_slots(4);
+    scene.hold(one());
+    let heavy = scene.queue("heavy", weighing(4));
+    scene.resize(2);
+    scene.resize(8);
+    assert_eq!(scene.gate.claim(heavy), Claim::TooHeavy { weight: 4, capacity: 2 });
+    assert_eq!(scene.holders(), ["holder"]);
 }
 
 #[test]
@@ -332,10 +418,10 @@ fn a_close_turns_the_line_away_and_leaves_holders_alone() {
     scene.gate.close(&mut scene.effects);
     assert_eq!(scene.woken(), ["first", "second"]);
     assert_eq!(tickets.map(|ticket| scene.gate.claim(ticket)), [Claim::Closed; 2]);
+    assert_eq!(scene.gate.stats(scene.now).totals.refused, 2);
     assert_eq!(scene.gate.try_acquire(&one(), "late", scene.now), Err(Refusal::Closed));
 
-    let renewed = scene.gate.renew(id, Some(Duration::from_secs(20)), scene.now, &mut scene.effects);
-    assert_eq!(renewed, Ok(second(20)));
+    assert_eq!(scene.renew(id, Duration::from_secs(20)), Ok(second(20)));
     assert_eq!(scene.release(id), Ok("holder"));
     assert!(scene.gate.is_idle());
 }
@@ -371,6 +457,34 @@ fn an_id_with_another_slot_gate_or_token_frees_nothing() {
         assert!(scene.release(forged.parse().unwrap()).is_err(), "{forged}");
     }
     assert_eq!(scene.holders(), ["holder"]);
+}
+
+#[test]
+fn an_id_of_the_gate_before_is_unknown_to_the_one_that_continues_after_it() {
+    let mut before = Scene::with_slots(2);
+    let [released, held] = [before.hold(one()), before.hold(one())];
+    before.release(released).unwrap();
+
+    let mut scene = Scene::with_slots(2);
+    scene.gate.continue_after(1);
+    scene.gate.continue_after(before.gate.last_token());
+    let first = scene.hold(one());
+    assert_eq!(first.fencing_token(), held.fencing_token() + 1);
+    for earlier in [released, held] {
+        assert_eq!(scene.release(earlier), Err(NotHeld::Unknown));
+    }
+    assert_eq!(scene.release(first), Ok("holder"));
+    assert_eq!(scene.release(first), Err(NotHeld::Released));
+}
+
+#[test]
+fn a_gate_that_has_issued_ids_still_knows_them_after_its_tokens_were_moved_ahead() {
+    let mut scene = Scene::with_slots(1);
+    let id = scene.hold(one());
+    scene.gate.continue_after(100);
+    assert_eq!(scene.release(id), Ok("holder"));
+    assert_eq!(scene.release(id), Err(NotHeld::Released));
+    assert_eq!(scene.hold(one()).fencing_token(), 101);
 }
 
 #[test]

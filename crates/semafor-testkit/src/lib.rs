@@ -1,1 +1,12 @@
-//! x
+//! What every home of a semaphore promises, written once and run by each of them.
+//!
+//! - [`mod@conformance`]: the promises. A home says how it is [opened](Home), [`conformance!`] makes a test of each.
+//! - [`history`]: records what contestants saw, and checks that one semaphore can have shown it to them.
+//! - [`by_hand`]: futures polled by hand, to establish that somebody waits without waiting for it.
+
+pub mod by_hand;
+pub mod conformance;
+pub mod history;
+mod home;
+
+pub use home::{Home, Spec};

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use semafor_core::{PermitId, Refusal, Request, Ticket, Timestamp};
+use semafor_core::{PermitId, Request, Ticket, Timestamp};
 
 use crate::error::{AcquireError, InvalidDuration, MeantAs};
 use crate::memory::{Enqueued, Tag};
@@ -94,12 +94,10 @@ impl<'a> Acquire<'a> {
     /// request.
     #[inline]
     pub fn now(self) -> Result<Permit<'a>, AcquireError> {
-        if !self.is_plain() {
-            return self.attempt();
-        }
-        match self.attempt_plainly() {
-            Ok(id) => Ok(Permit::new(self.semaphore, id, Duration::ZERO)),
-            Err(refusal) => self.attempt_again(refusal),
+        let taken = if self.is_plain() { self.take_plainly() } else { self.take_in_detail()? };
+        match taken {
+            Some(id) => Ok(Permit::new(self.semaphore, id, Duration::ZERO)),
+            None => self.try_once(),
         }
     }
 
@@ -152,29 +150,25 @@ impl<'a> Acquire<'a> {
         self.overrides.is_none() && self.semaphore.defaults().are_plain()
     }
 
-    /// Asks for a free slot, where the compiler sees how plain the request is.
+    /// Takes a free slot, where the compiler sees how plain the request is.
     #[inline(always)]
-    fn attempt_plainly(&self) -> Result<PermitId, Refusal> {
+    fn take_plainly(&self) -> Option<PermitId> {
         let request = Request { weight: self.weight, ..Request::default() };
-        self.semaphore.handle().try_acquire(&request, Tag::default())
+        self.semaphore.handle().take_if_free(&request, Tag::default())
     }
 
-    /// Asks for a free slot.
-    fn attempt(&self) -> Result<Permit<'a>, AcquireError> {
+    #[inline(never)]
+    fn take_in_detail(&self) -> Result<Option<PermitId>, InvalidDuration> {
         self.patience()?;
-        match self.semaphore.handle().try_acquire(&self.request()?, self.tag()) {
-            Ok(id) => Ok(Permit::new(self.semaphore, id, Duration::ZERO)),
-            Err(refusal) => self.attempt_again(refusal),
-        }
+        Ok(self.semaphore.handle().take_if_free(&self.request()?, self.tag()))
     }
 
-    /// The slot may be that of a holder whose time is up, but whom the driver has not come round to yet.
+    /// Asks for a free slot and takes the answer for final.
     #[cold]
-    fn attempt_again(&self, refusal: Refusal) -> Result<Permit<'a>, AcquireError> {
-        if refusal == Refusal::Busy && self.semaphore.handle().sweep() {
-            return self.attempt();
-        }
-        Err(refusal.into())
+    fn try_once(&self) -> Result<Permit<'a>, AcquireError> {
+        self.patience()?;
+        let id = self.semaphore.handle().try_acquire(&self.request()?, self.tag())?;
+        Ok(Permit::new(self.semaphore, id, Duration::ZERO))
     }
 
     #[inline(never)]
@@ -182,14 +176,12 @@ impl<'a> Acquire<'a> {
         match self.progress {
             Progress::NotPolled => {
                 self.progress = Progress::Done;
-                self.patience()?;
                 if self.semaphore.handle().has_line() {
                     return self.join_line(cx);
                 }
-                let answer = self.semaphore.handle().try_acquire(&self.request()?, self.tag());
-                match answer {
-                    Ok(id) => Poll::Ready(Ok(Permit::new(self.semaphore, id, Duration::ZERO))),
-                    Err(refusal) => self.wait_or_fail(refusal, cx),
+                match self.take_in_detail()? {
+                    Some(id) => Poll::Ready(Ok(Permit::new(self.semaphore, id, Duration::ZERO))),
+                    None => self.join_line(cx),
                 }
             }
             Progress::InLine { ticket, since } => {
@@ -206,19 +198,12 @@ impl<'a> Acquire<'a> {
         self.semaphore.handle().cancel(ticket);
     }
 
-    #[cold]
-    fn wait_or_fail(&mut self, refusal: Refusal, cx: &Context<'_>) -> Poll<Result<Permit<'a>, AcquireError>> {
-        match refusal {
-            Refusal::Busy => self.join_line(cx),
-            refusal => Poll::Ready(Err(refusal.into())),
-        }
-    }
-
+    #[inline(never)]
     fn join_line(&mut self, cx: &Context<'_>) -> Poll<Result<Permit<'a>, AcquireError>> {
         let handle = self.semaphore.handle();
         let patience = self.patience()?;
         if patience == Some(Duration::ZERO) {
-            let answer = self.attempt().map_err(|error| match error {
+            let answer = self.try_once().map_err(|error| match error {
                 AcquireError::Busy => handle.impatient(),
                 error => error,
             });
@@ -248,9 +233,9 @@ impl<'a> Future for Acquire<'a> {
             return self.poll_slowly(cx);
         }
         self.progress = Progress::Done;
-        match self.attempt_plainly() {
-            Ok(id) => Poll::Ready(Ok(Permit::new(self.semaphore, id, Duration::ZERO))),
-            Err(refusal) => self.wait_or_fail(refusal, cx),
+        match self.take_plainly() {
+            Some(id) => Poll::Ready(Ok(Permit::new(self.semaphore, id, Duration::ZERO))),
+            None => self.join_line(cx),
         }
     }
 }

@@ -28,6 +28,7 @@
 //! - `tokio`: `Semaphore::spawn`, and tokio's task ids for [`Semaphore::release_latest`].
 //! - `tracing`: events under the target `semafor`.
 //! - `metrics`: `Registry::publish_metrics`.
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod acquire;
 mod error;

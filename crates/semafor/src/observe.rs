@@ -25,9 +25,16 @@ use crate::error::AcquireError;
 use crate::memory::SharedGate;
 
 #[inline]
-pub(crate) fn attempted(gate: &SharedGate, answer: &Result<PermitId, Refusal>) {
-    if let Ok(id) = answer {
+pub(crate) fn taken(gate: &SharedGate, taken: Option<PermitId>) {
+    if let Some(id) = taken {
         event!(trace, gate, "granted", id = %id);
+    }
+}
+
+pub(crate) fn tried(gate: &SharedGate, answer: &Result<PermitId, Refusal>) {
+    match answer {
+        Ok(id) => event!(trace, gate, "granted", id = %id),
+        Err(_) => event!(debug, gate, "refused"),
     }
 }
 

@@ -7,52 +7,42 @@ use semafor_core::{
     Totals, ZeroSlots,
 };
 
-use crate::moves::{Answer, Call, Played};
+use crate::moves::{Answer, Call, Holding, Played, Scene, Standing};
 
 pub(crate) struct Naive {
-    pub(crate) capacity: u32,
-    pub(crate) closed: bool,
-    pub(crate) last_token: u64,
-    pub(crate) holders: Vec<Holding>,
-    pub(crate) line: Vec<Waiting>,
-    /// What became of waiters that have not looked yet.
-    pub(crate) words: Vec<(Ticket, Word)>,
-    pub(crate) totals: Totals,
-    pub(crate) waits: Histogram,
-    pub(crate) holds: Histogram,
+    capacity: u32,
+    closed: bool,
     max_waiting: usize,
+    last_token: u64,
+    /// In the order in which their leases were set.
+    holders: Vec<Holding>,
+    line: Vec<Waiting>,
+    /// What became of waiters that have not looked yet.
+    words: Vec<(Ticket, Word)>,
     ended: Vec<(PermitId, NotHeld)>,
     tickets: Vec<Ticket>,
+    totals: Totals,
+    waits: Histogram,
+    holds: Histogram,
     woken: Vec<u32>,
     lost: Vec<(PermitId, Loss, u32)>,
 }
 
 #[derive(Clone, Copy)]
-pub(crate) struct Holding {
-    pub(crate) id: PermitId,
-    pub(crate) weight: u32,
-    pub(crate) since: Timestamp,
-    pub(crate) expires: Timestamp,
-    pub(crate) tag: u32,
-}
-
-#[derive(Clone, Copy)]
-pub(crate) struct Waiting {
-    pub(crate) weight: u32,
-    pub(crate) since: Timestamp,
-    pub(crate) deadline: Timestamp,
-    pub(crate) ttl: Option<Duration>,
-    pub(crate) tag: u32,
+struct Waiting {
+    request: Request,
+    since: Timestamp,
+    tag: u32,
     ticket: Ticket,
     payload: u32,
 }
 
 #[derive(Clone, Copy)]
-pub(crate) enum Word {
+enum Word {
     Granted(PermitId, Duration),
     TimedOut,
     Closed,
-    TooHeavy(u32),
+    TooHeavy { weight: u32, capacity: u32 },
 }
 
 impl Naive {
@@ -60,23 +50,48 @@ impl Naive {
         Self {
             capacity,
             closed: false,
+            max_waiting: usize::MAX,
             last_token: 0,
             holders: Vec::new(),
             line: Vec::new(),
             words: Vec::new(),
+            ended: Vec::new(),
+            tickets: Vec::new(),
             totals: Totals::default(),
             waits: Histogram::default(),
             holds: Histogram::default(),
-            max_waiting: usize::MAX,
-            ended: Vec::new(),
-            tickets: Vec::new(),
             woken: Vec::new(),
             lost: Vec::new(),
         }
     }
 
+    pub(crate) fn scene(&self) -> Scene {
+        let mut holders = self.holders.clone();
+        holders.sort_by_key(|holder| holder.id.slot());
+        let standing = |waiter: &Waiting| Standing {
+            weight: waiter.request.weight,
+            since: waiter.since,
+            tag: waiter.tag,
+        };
+        Scene {
+            capacity: self.capacity,
+            held: self.held(),
+            debt: self.held().saturating_sub(self.capacity),
+            closed: self.closed,
+            idle: self.holders.is_empty() && self.line.is_empty() && self.words.is_empty(),
+            may_start_lease: self.line.iter().any(|waiter| waiter.request.ttl.is_some()),
+            last_token: self.last_token,
+            next_deadline: self.next_deadline(),
+            holders,
+            line: self.line.iter().map(standing).collect(),
+            totals: self.totals,
+            waits: self.waits.clone(),
+            holds: self.holds.clone(),
+        }
+    }
+
     /// Makes the call that the gate has answered. `told` serves for what the contract leaves open: the slot
-    /// number and token of a grant, what a ticket looks like, and who goes first of two that are due at one time.
+    /// number and token of a grant, and what a ticket looks like.
     pub(crate) fn answer(&mut self, told: &Played) -> Answer {
         let now = told.now;
         match told.call {
@@ -99,9 +114,11 @@ impl Naive {
             Call::Evict(id) => Answer::Evicted(self.lose(id, Loss::Evicted, told)),
             Call::Renew(id, ttl) => {
                 self.expire(told);
-                let expires = ttl.map_or(Timestamp::NEVER, |ttl| now.after(ttl));
-                Answer::Renewed(self.held_by(id).map(|holder| {
-                    holder.expires = expires;
+                let expires = lease_end(ttl, now);
+                let renewed = self.held_by(id).map(|holder| Holding { expires, ..*holder });
+                Answer::Renewed(renewed.map(|holder| {
+                    self.holders.retain(|other| other.id != id);
+                    self.holders.push(holder);
                     expires
                 }))
             }
@@ -112,8 +129,10 @@ impl Naive {
             Call::Resize(0) => Answer::Resized(Err(ZeroSlots)),
             Call::Resize(capacity) => {
                 self.capacity = capacity;
-                while let Some(place) = self.line.iter().position(|waiter| waiter.weight > capacity) {
-                    self.turn_away(place, Word::TooHeavy(self.line[place].weight));
+                let too_heavy = |waiter: &Waiting| waiter.request.weight > capacity;
+                while let Some(place) = self.line.iter().position(too_heavy) {
+                    let weight = self.line[place].request.weight;
+                    self.turn_away(place, Word::TooHeavy { weight, capacity });
                     self.totals.refused += 1;
                 }
                 self.serve_line(told);
@@ -152,13 +171,13 @@ impl Naive {
         std::mem::take(&mut self.lost)
     }
 
-    pub(crate) fn held(&self) -> u32 {
+    fn held(&self) -> u32 {
         self.holders.iter().map(|holder| holder.weight).sum()
     }
 
-    pub(crate) fn next_deadline(&self) -> Timestamp {
+    fn next_deadline(&self) -> Timestamp {
         let leases = self.holders.iter().map(|holder| holder.expires);
-        let patience = self.line.iter().map(|waiter| waiter.deadline);
+        let patience = self.line.iter().map(|waiter| waiter.request.deadline);
         leases.chain(patience).min().unwrap_or(Timestamp::NEVER)
     }
 
@@ -181,7 +200,7 @@ impl Naive {
 
     fn try_acquire(&mut self, request: Request, tag: u32, told: &Played) -> Result<PermitId, Refusal> {
         match self.admits(request) {
-            Ok(true) => Ok(self.grant(request.weight, request.ttl, tag, told)),
+            Ok(true) => Ok(self.grant(request, tag, told)),
             Ok(false) => self.refuse(Refusal::Busy),
             Err(refusal) => self.refuse(refusal),
         }
@@ -196,7 +215,7 @@ impl Naive {
     ) -> Result<Acquired, Refusal> {
         self.expire(told);
         match self.admits(request) {
-            Ok(true) => Ok(Acquired::Granted(self.grant(request.weight, request.ttl, tag, told))),
+            Ok(true) => Ok(Acquired::Granted(self.grant(request, tag, told))),
             Ok(false) if self.line.len() >= self.max_waiting => {
                 self.refuse(Refusal::LineFull { limit: self.max_waiting })
             }
@@ -207,8 +226,7 @@ impl Naive {
                 assert!(!self.tickets.contains(&ticket), "{ticket:?} was issued twice");
                 self.tickets.push(ticket);
                 self.totals.queued += 1;
-                let Request { weight, ttl, deadline } = request;
-                self.line.push(Waiting { weight, since: told.now, deadline, ttl, tag, ticket, payload });
+                self.line.push(Waiting { request, since: told.now, tag, ticket, payload });
                 Ok(Acquired::Queued(ticket))
             }
             Err(refusal) => self.refuse(refusal),
@@ -228,7 +246,7 @@ impl Naive {
             },
             Some(Word::TimedOut) => Claim::TimedOut,
             Some(Word::Closed) => Claim::Closed,
-            Some(Word::TooHeavy(weight)) => Claim::TooHeavy { weight, capacity: self.capacity },
+            Some(Word::TooHeavy { weight, capacity }) => Claim::TooHeavy { weight, capacity },
             None if self.line.iter().any(|waiter| waiter.ticket == ticket) => Claim::Waiting,
             None => Claim::Unknown,
         }
@@ -259,19 +277,15 @@ impl Naive {
 
     fn expire(&mut self, told: &Played) {
         while self.next_deadline() <= told.now {
-            let told_lost = |holder: &Holding| told.lost.iter().position(|(.., tag)| *tag == holder.tag);
-            let told_woken = |waiter: &Waiting| told.woken.iter().position(|name| *name == waiter.payload);
             let due = self.next_deadline();
-            let leases = self.holders.iter().filter(|holder| holder.expires == due);
-            if let Some(holder) = leases.min_by_key(|holder| told_lost(holder).unwrap_or(usize::MAX)) {
+            if let Some(holder) = self.holders.iter().find(|holder| holder.expires == due) {
                 self.lose(holder.id, Loss::Expired, told).expect("a holder holds");
-                continue;
+            } else {
+                let place = self.line.iter().position(|waiter| waiter.request.deadline == due);
+                self.turn_away(place.expect("somebody is due"), Word::TimedOut);
+                self.totals.timed_out += 1;
+                self.serve_line(told);
             }
-            let waiters = (0..self.line.len()).filter(|place| self.line[*place].deadline == due);
-            let place = waiters.min_by_key(|place| told_woken(&self.line[*place]).unwrap_or(usize::MAX));
-            self.turn_away(place.expect("somebody is due"), Word::TimedOut);
-            self.totals.timed_out += 1;
-            self.serve_line(told);
         }
     }
 
@@ -283,10 +297,10 @@ impl Naive {
 
     fn serve_line(&mut self, told: &Played) {
         while let Some(&head) = self.line.first()
-            && self.fits(head.weight)
+            && self.fits(head.request.weight)
         {
             self.line.remove(0);
-            let id = self.grant(head.weight, head.ttl, head.tag, told);
+            let id = self.grant(head.request, head.tag, told);
             let waited = told.now.since(head.since);
             self.waits.record(waited);
             self.words.push((head.ticket, Word::Granted(id, waited)));
@@ -295,17 +309,16 @@ impl Naive {
     }
 
     /// Grants, and adopts the id that the gate has issued if it is a possible one.
-    fn grant(&mut self, weight: u32, ttl: Option<Duration>, tag: u32, told: &Played) -> PermitId {
-        let issued = told.holders.iter().find(|(.., holder)| *holder == tag);
-        let &(id, ..) = issued.unwrap_or_else(|| panic!("{tag} should hold a slot"));
+    fn grant(&mut self, request: Request, tag: u32, told: &Played) -> PermitId {
+        let issued = told.after.holders.iter().find(|holder| holder.tag == tag);
+        let &Holding { id, .. } = issued.unwrap_or_else(|| panic!("{tag} should hold a slot"));
         assert!(id.slot() < self.capacity, "slot {} of {}", id.slot(), self.capacity);
         assert!(self.holders.iter().all(|holder| holder.id.slot() != id.slot()), "{id} shares its slot");
         assert!(id.fencing_token() > self.last_token, "{id} after token {}", self.last_token);
         self.last_token = id.fencing_token();
         self.totals.granted += 1;
-        let shortest = Duration::from_nanos(1);
-        let expires = ttl.map_or(Timestamp::NEVER, |ttl| told.now.after(ttl.max(shortest)));
-        self.holders.push(Holding { id, weight, since: told.now, expires, tag });
+        let expires = lease_end(request.ttl, told.now);
+        self.holders.push(Holding { id, weight: request.weight, since: told.now, expires, tag });
         id
     }
 
@@ -333,4 +346,9 @@ impl Naive {
         self.serve_line(told);
         Ok(())
     }
+}
+
+fn lease_end(ttl: Option<Duration>, now: Timestamp) -> Timestamp {
+    let shortest = Duration::from_nanos(1);
+    ttl.map_or(Timestamp::NEVER, |ttl| now.after(ttl.max(shortest)))
 }

@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
+use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
-use proptest::test_runner::FileFailurePersistence;
+use proptest::test_runner::{FileFailurePersistence, RngAlgorithm};
 use semafor_core::{
-    Acquired, Cancelled, Claim, Effects, Gate, Loss, NotHeld, PermitId, Refusal, Request, Ticket, Timestamp,
-    ZeroSlots,
+    Acquired, Cancelled, Claim, Effects, Gate, Histogram, Loss, NotHeld, PermitId, Refusal, Request, Ticket,
+    Timestamp, Totals, ZeroSlots,
 };
 
 const SERIAL: u32 = 7;
+const ANOTHER_SERIAL: u32 = 8;
 const TICK: u64 = 1_000_000;
 const START: Timestamp = Timestamp::from_nanos(1_000 * TICK);
 
@@ -52,7 +54,7 @@ pub(crate) enum Answer {
     Nothing,
 }
 
-/// A call that was made, and everything the gate had to say.
+/// A call that was made, and everything there was to see.
 #[derive(Debug)]
 pub(crate) struct Played {
     pub(crate) call: Call,
@@ -60,8 +62,83 @@ pub(crate) struct Played {
     pub(crate) answer: Answer,
     pub(crate) woken: Vec<u32>,
     pub(crate) lost: Vec<(PermitId, Loss, u32)>,
-    /// The holders after the call: id, weight and tag.
-    pub(crate) holders: Vec<(PermitId, u32, u32)>,
+    pub(crate) after: Scene,
+}
+
+/// What a gate shows between two calls.
+#[derive(PartialEq, Debug)]
+pub(crate) struct Scene {
+    pub(crate) capacity: u32,
+    pub(crate) held: u32,
+    pub(crate) debt: u32,
+    pub(crate) closed: bool,
+    pub(crate) idle: bool,
+    pub(crate) may_start_lease: bool,
+    pub(crate) last_token: u64,
+    pub(crate) next_deadline: Timestamp,
+    /// By slot number.
+    pub(crate) holders: Vec<Holding>,
+    /// First to last.
+    pub(crate) line: Vec<Standing>,
+    pub(crate) totals: Totals,
+    pub(crate) waits: Histogram,
+    pub(crate) holds: Histogram,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Holding {
+    pub(crate) id: PermitId,
+    pub(crate) weight: u32,
+    pub(crate) since: Timestamp,
+    pub(crate) expires: Timestamp,
+    pub(crate) tag: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Standing {
+    pub(crate) weight: u32,
+    pub(crate) since: Timestamp,
+    pub(crate) tag: u32,
+}
+
+impl Scene {
+    pub(crate) fn of(gate: &Gate<u32, u32>) -> Self {
+        let stats = gate.stats(START);
+        let holders = gate.holders().map(|held| Holding {
+            id: held.id,
+            weight: held.weight,
+            since: held.since,
+            expires: held.expires,
+            tag: *held.tag,
+        });
+        let line = gate.waiters().map(|waiter| Standing {
+            weight: waiter.weight,
+            since: waiter.since,
+            tag: *waiter.tag,
+        });
+        Self {
+            capacity: gate.capacity(),
+            held: gate.held(),
+            debt: stats.debt(),
+            closed: gate.is_closed(),
+            idle: gate.is_idle(),
+            may_start_lease: gate.may_start_lease(),
+            last_token: gate.last_token(),
+            next_deadline: gate.next_deadline(),
+            holders: holders.collect(),
+            line: line.collect(),
+            totals: stats.totals,
+            waits: stats.waits,
+            holds: stats.holds,
+        }
+    }
+}
+
+/// A gate of some capacity, and what to do with it.
+#[derive(Debug)]
+pub(crate) struct Game {
+    pub(crate) capacity: u32,
+    pub(crate) moves: Vec<Move>,
 }
 
 /// A call before it is known which ids and tickets there are to choose from.
@@ -103,14 +180,15 @@ enum WhichId {
     Live(Index),
     Seen(Index),
     OfAnotherGate(Index),
-    WithoutToken(u32),
-    FromTheFuture(u32, u64),
+    FromThePast { slot: u32, back: u64 },
+    FromTheFuture { slot: u32, ahead: u64 },
 }
 
 #[derive(Clone, Copy, Debug)]
 enum WhichTicket {
     Open(Index),
     Seen(Index),
+    OfAnotherGate(Index),
 }
 
 /// Makes moves on a gate. Tags and payloads are numbered in the order of arrival and never used twice.
@@ -119,6 +197,7 @@ pub(crate) struct Player {
     pub(crate) now: Timestamp,
     pub(crate) open_tickets: Vec<Ticket>,
     seen_tickets: Vec<Ticket>,
+    foreign_tickets: Vec<Ticket>,
     seen_ids: Vec<PermitId>,
     names: u32,
 }
@@ -130,6 +209,7 @@ impl Player {
             now: START,
             open_tickets: Vec::new(),
             seen_tickets: Vec::new(),
+            foreign_tickets: tickets_of_another_gate(),
             seen_ids: Vec::new(),
             names: 0,
         }
@@ -140,8 +220,8 @@ impl Player {
         self.now = shifted(self.now, step.ticks);
         let call = self.resolve(step.action)?;
         let (answer, effects) = perform(&mut self.gate, call, self.now);
-        let holders: Vec<_> = self.gate.holders().map(|held| (held.id, held.weight, *held.tag)).collect();
-        for (id, ..) in &holders {
+        let after = Scene::of(&self.gate);
+        for Holding { id, .. } in &after.holders {
             if !self.seen_ids.contains(id) {
                 self.seen_ids.push(*id);
             }
@@ -157,7 +237,7 @@ impl Player {
         }
         let woken = effects.wake.to_vec();
         let lost = effects.lost.into_iter().map(|lost| (lost.id, lost.loss, lost.tag)).collect();
-        Some(Played { call, now: self.now, answer, woken, lost, holders })
+        Some(Played { call, now: self.now, answer, woken, lost, after })
     }
 
     fn resolve(&mut self, action: Action) -> Option<Call> {
@@ -201,6 +281,7 @@ impl Player {
         match which {
             WhichTicket::Open(index) => pick(index, &self.open_tickets),
             WhichTicket::Seen(index) => pick(index, &self.seen_tickets),
+            WhichTicket::OfAnotherGate(index) => pick(index, &self.foreign_tickets),
         }
     }
 
@@ -212,9 +293,13 @@ impl Player {
             }
             WhichId::Seen(index) => pick(index, &self.seen_ids),
             WhichId::OfAnotherGate(index) => pick(index, &self.seen_ids)
-                .map(|theirs| permit_id(SERIAL + 1, theirs.slot(), theirs.fencing_token())),
-            WhichId::WithoutToken(slot) => Some(permit_id(SERIAL, slot, 0)),
-            WhichId::FromTheFuture(slot, ahead) => {
+                .map(|ours| permit_id(ANOTHER_SERIAL, ours.slot(), ours.fencing_token())),
+            WhichId::FromThePast { slot, back } => {
+                let first = self.seen_ids.first().map(|id| id.fencing_token());
+                let newest_before = first.map_or(self.gate.last_token(), |token| token - 1);
+                Some(permit_id(SERIAL, slot, newest_before.saturating_sub(back)))
+            }
+            WhichId::FromTheFuture { slot, ahead } => {
                 Some(permit_id(SERIAL, slot, self.gate.last_token() + ahead))
             }
         }
@@ -264,6 +349,19 @@ fn permit_id(gate: u32, slot: u32, token: u64) -> PermitId {
     format!("{gate:x}-{slot:x}-{token:x}").parse().expect("the written form of an id")
 }
 
+/// Tickets that differ in nothing but their gate from the first that a player gets.
+fn tickets_of_another_gate() -> Vec<Ticket> {
+    let mut gate: Gate<(), ()> = Gate::new(ANOTHER_SERIAL, 1).expect("at least one slot");
+    let mut effects = Effects::default();
+    let mut ask = || gate.acquire(&Request::default(), (), (), START, &mut effects);
+    let answers = (0..=8).map(|_| ask());
+    let tickets = answers.filter_map(|answer| match answer {
+        Ok(Acquired::Queued(ticket)) => Some(ticket),
+        _ => None,
+    });
+    tickets.collect()
+}
+
 fn shifted(time: Timestamp, ticks: i64) -> Timestamp {
     Timestamp::from_nanos(time.as_nanos().saturating_add_signed(ticks * TICK as i64))
 }
@@ -277,18 +375,18 @@ pub(crate) fn at_least(cases: u32) -> ProptestConfig {
     let default = ProptestConfig::default();
     ProptestConfig {
         cases: default.cases.max(cases),
+        // ChaCha, the default, takes most of the time in a debug build.
+        rng_algorithm: RngAlgorithm::XorShift,
         failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
         ..default
     }
 }
 
-pub(crate) fn capacity() -> impl Strategy<Value = u32> {
-    1..=6u32
-}
-
-pub(crate) fn moves() -> impl Strategy<Value = Vec<Move>> {
+pub(crate) fn game() -> impl Strategy<Value = Game> {
     let step = (ticks(), action()).prop_map(|(ticks, action)| Move { ticks, action });
-    proptest::collection::vec(step, 1..120)
+    let opening = continue_after().prop_map(|action| Move { ticks: 0, action });
+    let moves = (vec(opening, 0..=2), vec(step, 1..120)).prop_map(|(opening, rest)| [opening, rest].concat());
+    (1..=6u32, moves).prop_map(|(capacity, moves)| Game { capacity, moves })
 }
 
 fn ticks() -> impl Strategy<Value = i64> {
@@ -311,9 +409,13 @@ fn action() -> impl Strategy<Value = Action> {
         10 => (0..=8u32).prop_map(Action::Resize),
         1 => Just(Action::Close),
         5 => prop_oneof![0..=5usize, Just(usize::MAX)].prop_map(Action::SetMaxWaiting),
-        2 => (any::<bool>(), 0..=3u64).prop_map(|(ahead, by)| Action::ContinueAfter { ahead, by }),
+        2 => continue_after(),
         15 => Just(Action::Expire),
     ]
+}
+
+fn continue_after() -> impl Strategy<Value = Action> {
+    (any::<bool>(), 0..=3u64).prop_map(|(ahead, by)| Action::ContinueAfter { ahead, by })
 }
 
 fn wish() -> impl Strategy<Value = Wish> {
@@ -333,8 +435,9 @@ fn ttl() -> impl Strategy<Value = Option<Duration>> {
 
 fn ticket() -> impl Strategy<Value = WhichTicket> {
     prop_oneof![
-        4 => any::<Index>().prop_map(WhichTicket::Open),
+        6 => any::<Index>().prop_map(WhichTicket::Open),
         1 => any::<Index>().prop_map(WhichTicket::Seen),
+        1 => any::<Index>().prop_map(WhichTicket::OfAnotherGate),
     ]
 }
 
@@ -343,7 +446,7 @@ fn id() -> impl Strategy<Value = WhichId> {
         8 => any::<Index>().prop_map(WhichId::Live),
         3 => any::<Index>().prop_map(WhichId::Seen),
         1 => any::<Index>().prop_map(WhichId::OfAnotherGate),
-        1 => (0..8u32).prop_map(WhichId::WithoutToken),
-        1 => (0..8u32, 1_000..1_004u64).prop_map(|(slot, ahead)| WhichId::FromTheFuture(slot, ahead)),
+        1 => (0..8u32, 0..3u64).prop_map(|(slot, back)| WhichId::FromThePast { slot, back }),
+        1 => (0..8u32, 1_000..1_004u64).prop_map(|(slot, ahead)| WhichId::FromTheFuture { slot, ahead }),
     ]
 }

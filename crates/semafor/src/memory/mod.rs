@@ -6,6 +6,7 @@ mod manual_clock;
 mod names;
 mod registry;
 mod shared_gate;
+#[cfg(not(semafor_loom))]
 pub(crate) mod short_lock;
 mod tag;
 mod ticker;

@@ -134,21 +134,30 @@ impl SharedGate {
         Ok(Joined::Here)
     }
 
-    /// Takes a slot that is free, or says why not. The whole of an uncontended acquire.
+    /// Takes a slot that is free. The whole of an uncontended acquire.
     #[inline(always)]
-    pub(crate) fn try_acquire(&self, request: &Request, tag: Tag) -> Result<PermitId, Refusal> {
-        let now = match request.ttl {
-            Some(ttl) => self.clock.lease_start(ttl),
-            None => self.clock.rough(),
-        };
+    pub(crate) fn take_if_free(&self, request: &Request, tag: Tag) -> Option<PermitId> {
+        let now = if request.ttl.is_some() { self.clock.now() } else { self.clock.rough() };
         let mut state = self.state.lock();
-        let granted = state.gate.try_acquire(request, tag, now);
+        let taken = state.gate.take_if_free(request, tag, now);
         if request.ttl.is_some() {
             self.arm(&mut state);
         }
         drop(state);
-        observe::attempted(self, &granted);
-        granted
+        observe::taken(self, taken);
+        taken
+    }
+
+    /// Takes a slot that is free, or says why not. Notices also those whose holder's time is up, although the driver has
+    /// not come round to it yet.
+    pub(crate) fn try_acquire(&self, request: &Request, tag: Tag) -> Result<PermitId, Refusal> {
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        state.expire(now);
+        let answer = state.gate.try_acquire(request, tag, now);
+        self.finish(state);
+        observe::tried(self, &answer);
+        answer
     }
 
     /// True if somebody is waiting, so that an attempt to acquire at once is hardly worth it.

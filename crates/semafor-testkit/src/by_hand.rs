@@ -1,0 +1,169 @@
+//! Futures polled by hand.
+//!
+//! A future here is polled when the test says so, and after that only when its waker was called: a home that forgets to
+//! wake somebody fails, although another look would have found the slot.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use semafor::{Acquire, Semaphore, Stats};
+use tokio::sync::Notify;
+use tokio::task::yield_now;
+use tokio::time::timeout;
+
+/// After so long, what has not happened is said not to happen. Not a measure of speed.
+const NEVER: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 10_000 });
+
+/// A future that is polled by hand.
+#[must_use = "it is not polled by itself"]
+pub struct ByHand<F: Future> {
+    future: Pin<Box<F>>,
+    woken: Arc<Woken>,
+}
+
+#[derive(Default)]
+struct Woken(Notify);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.notify_one();
+    }
+}
+
+impl<F: Future> ByHand<F> {
+    /// Takes a future that was not polled yet.
+    pub fn new(future: F) -> Self {
+        Self { future: Box::pin(future), woken: Arc::default() }
+    }
+
+    /// Polls once.
+    pub fn poll(&mut self) -> Poll<F::Output> {
+        let waker = Waker::from(Arc::clone(&self.woken));
+        self.future.as_mut().poll(&mut Context::from_waker(&waker))
+    }
+
+    /// Polls once and says whether it waits.
+    pub fn waits(&mut self) -> bool {
+        self.poll().is_pending()
+    }
+
+    /// What comes of a future that waits: polls it whenever it was woken, not otherwise.
+    ///
+    /// # Panics
+    ///
+    /// If nothing comes of it.
+    #[track_caller]
+    pub fn outcome(mut self) -> impl Future<Output = F::Output> {
+        let caller = std::panic::Location::caller();
+        async move {
+            let settled = timeout(NEVER, async {
+                loop {
+                    self.woken.0.notified().await;
+                    if let Poll::Ready(outcome) = self.poll() {
+                        return outcome;
+                    }
+                }
+            });
+            settled.await.unwrap_or_else(|_| panic!("{caller}: it waits on, and nobody wakes it"))
+        }
+    }
+}
+
+/// Puts `acquire` in line of `semaphore`, behind all who stand there.
+///
+/// # Panics
+///
+/// If it does not have to wait.
+#[track_caller]
+pub fn in_line<'a>(
+    semaphore: &'a Semaphore,
+    acquire: Acquire<'a>,
+) -> impl Future<Output = ByHand<Acquire<'a>>> {
+    let caller = std::panic::Location::caller();
+    async move {
+        let before = semaphore.stats().await.waiting;
+        let mut acquire = ByHand::new(acquire);
+        let joined = timeout(NEVER, async {
+            loop {
+                if let Poll::Ready(outcome) = acquire.poll() {
+                    panic!("{caller}: it should wait in line, not get {outcome:?}");
+                }
+                if semaphore.stats().await.waiting > before {
+                    return;
+                }
+                yield_now().await;
+            }
+        });
+        assert!(joined.await.is_ok(), "{caller}: it never got in line");
+        acquire
+    }
+}
+
+/// Returns as soon as the semaphore's numbers are as wanted.
+///
+/// For what a home may do in the background, such as giving back what was dropped.
+///
+/// # Panics
+///
+/// If they never are.
+#[track_caller]
+pub fn until(semaphore: &Semaphore, wanted: impl Fn(&Stats) -> bool) -> impl Future<Output = ()> {
+    let caller = std::panic::Location::caller();
+    async move {
+        let reached = timeout(NEVER, async {
+            while !wanted(&semaphore.stats().await) {
+                yield_now().await;
+            }
+        });
+        if reached.await.is_err() {
+            panic!("{caller}: never came to that, but stays at {:?}", semaphore.stats().await);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+
+    fn run<T>(test: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(test)
+    }
+
+    #[test]
+    #[should_panic(expected = "nobody wakes it")]
+    fn what_is_ready_but_was_not_woken_has_no_outcome() {
+        let mut asked = 0;
+        let mut ready_when_asked_again = ByHand::new(poll_fn(move |_| {
+            asked += 1;
+            if asked > 1 { Poll::Ready(()) } else { Poll::Pending }
+        }));
+        assert!(ready_when_asked_again.waits());
+        run(ready_when_asked_again.outcome());
+    }
+
+    #[test]
+    fn what_was_woken_is_polled() {
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let mut receiving = ByHand::new(receiver);
+        assert!(receiving.waits());
+        sender.send(7).unwrap();
+        assert_eq!(run(receiving.outcome()), Ok(7));
+    }
+
+    #[test]
+    #[should_panic(expected = "it should wait in line")]
+    fn who_gets_a_slot_is_not_in_line() {
+        let semaphore = Semaphore::memory("who_gets_a_slot_is_not_in_line").slots(1).build().unwrap();
+        let _ = run(in_line(&semaphore, semaphore.acquire()));
+    }
+
+    #[test]
+    #[should_panic(expected = "never came to that")]
+    fn what_never_happens_is_not_waited_for_longer() {
+        let semaphore = Semaphore::memory("what_never_happens").slots(1).build().unwrap();
+        run(until(&semaphore, |stats| stats.held == 1));
+    }
+}

@@ -1,0 +1,160 @@
+//! How long a slot may be held, and what happens when it is taken back.
+
+use semafor::{Loss, NotHeld, ReleaseError, RenewError, Span};
+
+use super::{LONG, SHORT, open, semaphore};
+use crate::by_hand::{ByHand, in_line};
+use crate::{Home, Spec};
+
+/// At once; and the one who lost it is told.
+pub async fn an_expired_slot_goes_to_the_next_in_line(home: &impl Home) {
+    let sem = semaphore(home, 1).await;
+    let hung = sem.acquire().ttl(SHORT).await.expect("a slot is free");
+    let next = in_line(&sem, sem.acquire()).await;
+    let mut lost = ByHand::new(hung.lost());
+    let token = hung.cancellation_token();
+    assert!(lost.waits() && !hung.is_lost() && !token.is_cancelled());
+    home.pass(SHORT).await;
+
+    let permit = next.outcome().await.expect("it is served");
+    assert!(lost.outcome().await.is_expired());
+    assert!(hung.is_lost() && token.is_cancelled());
+    assert!(hung.lost().await.is_expired(), "asked afterwards, it says the same");
+    assert!(!permit.is_lost());
+}
+
+/// Nobody needs to have waited for it.
+pub async fn an_expired_slot_is_free_when_nobody_waits(home: &impl Home) {
+    let sem = semaphore(home, 1).await;
+    let id = sem.acquire().ttl(SHORT).await.expect("a slot is free").detach();
+    home.pass(SHORT).await;
+    assert_eq!(sem.stats().await.held, 0);
+    drop(sem.try_acquire().expect("the slot is free"));
+    assert!(sem.release(&id).await.expect_err("too late").is_expired());
+}
+
+/// The error says that the time was up; whoever has the slot now keeps it.
+pub async fn a_late_release_is_told_so_and_harms_nobody(home: &impl Home) {
+    let sem = semaphore(home, 1).await;
+    let late = sem.acquire().ttl(SHORT).await.expect("a slot is free");
+    let id = late.id();
+    let next = in_line(&sem, sem.acquire()).await;
+    home.pass(SHORT).await;
+    let permit = next.outcome().await.expect("it is served");
+
+    assert!(late.release().await.expect_err("too late").is_expired());
+    assert!(sem.release(&id).await.expect_err("still too late").is_expired());
+    assert!(!permit.is_lost());
+    assert_eq!(sem.stats().await.held, 1);
+    permit.release().await.expect("it was never disturbed");
+}
+
+/// The guard of a lost slot gives nothing back.
+pub async fn a_late_drop_harms_nobody(home: &impl Home) {
+    let sem = semaphore(home, 1).await;
+    let late = sem.acquire().ttl(SHORT).await.expect("a slot is free");
+    let next = in_line(&sem, sem.acquire()).await;
+    home.pass(SHORT).await;
+    let permit = next.outcome().await.expect("it is served");
+    drop(late);
+    permit.release().await.expect("it was never disturbed");
+}
+
+/// What the semaphore was opened with holds for an acquire that says nothing else.
+pub async fn the_semaphores_own_ttl_is_the_default(home: &impl Home) {
+    let sem = open(home, Spec::new("it", 2).ttl(SHORT)).await;
+    let by_default = sem.acquire().await.expect("a slot is free");
+    let says_otherwise = sem.acquire().ttl(LONG).await.expect("a slot is free");
+    assert!(by_default.expires_at().is_some());
+    home.pass(SHORT).await;
+    assert!(by_default.lost().await.is_expired());
+    assert!(!says_otherwise.is_lost());
+    assert_eq!(by_default.expires_at(), None, "it has expired");
+}
+
+/// The time in line does not count.
+pub async fn a_lease_starts_with_the_grant(home: &impl Home) {
+    let sem = semaphore(home, 1).await;
+    let held = sem.acquire().await.expect("a slot is free");
+    let waiting = in_line(&sem, sem.acquire().ttl(SHORT)).await;
+    home.pass(SHORT * 2).await;
+    held.release().await.expect("it is held");
+    let permit = waiting.outcome().await.expect("it is served");
+    assert!(!permit.is_lost());
+    home.pass(SHORT).await;
+    assert!(permit.lost().await.is_expired());
+}
+
+/// Beyond the time it would have been lost.
+pub async fn renewing_keeps_the_slot(home: &impl Home) {
+    let sem = semaphore(home, 1).await;
+    let permit = sem.acquire().ttl(SHORT).await.expect("a slot is free");
+    let mut next = in_line(&sem, sem.acquire()).await;
+    permit.renew(LONG).await.expect("it is held");
+    home.pass(SHORT * 2).await;
+    assert!(!permit.is_lost() && next.waits());
+    permit.release().await.expect("it is still held");
+    drop(next.outcome().await.expect("it is served"));
+}
+
+/// Whatever was left: a shorter time ends sooner.
+pub async fn renewing_counts_from_now(home: &impl Home) {
+    let sem = semaphore(home, 1).await;
+    let permit = sem.acquire().ttl(LONG).await.expect("a slot is free");
+    let next = in_line(&sem, sem.acquire()).await;
+    permit.renew(SHORT).await.expect("it is held");
+    home.pass(SHORT).await;
+    assert!(permit.lost().await.is_expired());
+    drop(next.outcome().await.expect("it is served"));
+}
+
+/// And a limit can be set again.
+pub async fn renewing_without_limit_keeps_the_slot_for_good(home: &impl Home) {
+    let sem = semaphore(home, 1).await;
+    let permit = sem.acquire().ttl(SHORT).await.expect("a slot is free");
+    permit.renew(Span::UNLIMITED).await.expect("it is held");
+    assert_eq!(permit.expires_at(), None);
+    home.pass(SHORT * 2).await;
+    assert!(!permit.is_lost());
+    permit.renew(SHORT).await.expect("it is held");
+    home.pass(SHORT).await;
+    assert!(permit.lost().await.is_expired());
+}
+
+/// For those who hold by id.
+pub async fn renewing_by_id_works_from_another_handle(home: &impl Home) {
+    let (here, there) = (semaphore(home, 1).await, semaphore(home, 1).await);
+    let id = here.acquire().ttl(SHORT).await.expect("a slot is free").detach();
+    there.renew(&id, LONG).await.expect("it is held");
+    home.pass(SHORT * 2).await;
+    here.release(&id).await.expect("it is still held");
+}
+
+/// The slot does not come back.
+pub async fn what_is_lost_cannot_be_renewed(home: &impl Home) {
+    let sem = semaphore(home, 1).await;
+    let permit = sem.acquire().ttl(SHORT).await.expect("a slot is free");
+    home.pass(SHORT).await;
+    let too_late = RenewError::NotHeld(NotHeld::Lost(Loss::Expired));
+    assert_eq!(permit.renew(LONG).await.expect_err("too late"), too_late);
+    assert_eq!(sem.renew(&permit.id(), LONG).await.expect_err("too late"), too_late);
+    assert!(permit.is_lost());
+    drop(sem.try_acquire().expect("the slot is free"));
+}
+
+/// By anybody who knows the id.
+pub async fn an_evicted_holder_is_told_and_the_next_in_line_served(home: &impl Home) {
+    let (here, there) = (semaphore(home, 1).await, semaphore(home, 1).await);
+    let evicted = here.acquire().await.expect("a slot is free");
+    let next = in_line(&here, here.acquire()).await;
+    let mut lost = ByHand::new(evicted.lost());
+    assert!(lost.waits());
+    there.evict(&evicted.id()).await.expect("it is held");
+
+    let why = NotHeld::Lost(Loss::Evicted);
+    assert_eq!(lost.outcome().await, why);
+    let permit = next.outcome().await.expect("it is served");
+    assert_eq!(there.evict(&evicted.id()).await, Err(ReleaseError::NotHeld(why)), "not twice");
+    assert_eq!(evicted.release().await, Err(ReleaseError::NotHeld(why)));
+    permit.release().await.expect("it was never disturbed");
+}

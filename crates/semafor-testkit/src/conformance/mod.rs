@@ -1,0 +1,197 @@
+//! What every home promises. Each promise is a function named by it; [`conformance!`](crate::conformance!) makes tests
+//! of them all.
+//!
+//! No promise sleeps or looks at a clock: time passes when the [home](crate::Home) is told to let it pass. That somebody
+//! waits is established by polling [by hand](crate::by_hand) and by asking the home.
+
+pub mod bound;
+pub mod cancellation;
+pub mod closing;
+pub mod insight;
+pub mod leases;
+pub mod line;
+pub mod names;
+pub mod patience;
+pub mod release;
+pub mod resize;
+pub mod run;
+pub mod slots;
+pub mod weights;
+
+use std::time::Duration;
+
+use semafor::Semaphore;
+
+use crate::{Home, Spec};
+
+/// Deadlines that the suite lets pass. Long enough for a home in real time to get there with the deadline still ahead.
+pub(crate) const SHORT: Duration = Duration::from_millis(500);
+
+/// Deadlines that no promise reaches.
+pub(crate) const LONG: Duration = Duration::from_secs(3600);
+
+/// A promise that takes longer hangs.
+const HANGS: Duration = Duration::from_secs(30);
+
+/// Makes one test of each promise, with a home of its own: `conformance!(expression)`.
+///
+/// The expression is evaluated for each test, within a tokio runtime, and may await.
+#[macro_export]
+macro_rules! conformance {
+    ($home:expr) => {
+        $crate::conformance! { $home =>
+            names {
+                a_name_is_one_semaphore
+                different_names_are_different_semaphores
+                another_number_of_slots_for_a_live_name_is_an_error_with_both_numbers
+                an_idle_name_takes_a_new_number_of_slots
+                zero_slots_are_refused
+            }
+            bound {
+                never_more_than_the_slots_are_held_by_many_tasks
+                never_more_than_the_slots_are_held_while_they_are_resized
+            }
+            line {
+                first_come_first_served
+                a_try_does_not_wait
+                a_try_does_not_overtake_the_line
+                a_freed_slot_is_the_first_in_lines_before_it_looks
+                a_full_line_turns_away
+                a_place_in_line_is_free_again_once_left
+            }
+            weights {
+                a_weight_takes_that_many_slots
+                a_heavy_head_holds_up_those_behind_it
+                a_weight_above_the_slots_fails_at_once
+                a_weight_of_zero_fails_at_once
+            }
+            patience {
+                who_waits_too_long_leaves_the_line
+                the_semaphores_own_patience_is_the_default
+                no_patience_is_not_to_wait
+                a_head_that_gives_up_lets_those_behind_it_pass
+                who_was_served_in_time_is_not_timed_out
+            }
+            leases {
+                an_expired_slot_goes_to_the_next_in_line
+                an_expired_slot_is_free_when_nobody_waits
+                a_late_release_is_told_so_and_harms_nobody
+                a_late_drop_harms_nobody
+                the_semaphores_own_ttl_is_the_default
+                a_lease_starts_with_the_grant
+                renewing_keeps_the_slot
+                renewing_counts_from_now
+                renewing_without_limit_keeps_the_slot_for_good
+                renewing_by_id_works_from_another_handle
+                what_is_lost_cannot_be_renewed
+                an_evicted_holder_is_told_and_the_next_in_line_served
+            }
+            release {
+                dropping_a_permit_gives_the_slot_back
+                releasing_by_id_works_from_another_handle
+                a_guard_whose_id_was_released_is_told
+                a_second_release_says_released_and_frees_nothing
+                an_id_of_another_semaphore_is_refused_and_changes_nothing
+                a_detached_permit_is_held_until_released
+                the_latest_detached_comes_back_first
+                the_latest_detached_is_the_tasks_own
+                what_was_released_by_id_is_not_the_latest
+            }
+            cancellation {
+                dropping_a_waiter_gives_its_place_back
+                dropping_a_heavy_head_lets_those_behind_it_pass
+                dropping_a_granted_waiter_hands_the_slot_on
+                dropping_a_granted_waiter_without_a_line_frees_the_slot
+                an_acquire_that_was_never_polled_takes_nothing
+            }
+            closing {
+                closing_turns_the_line_away
+                a_closed_semaphore_refuses_newcomers
+                holders_keep_their_slots_when_it_is_closed
+                a_closed_name_opens_anew_once_all_slots_are_back
+            }
+            resize {
+                growing_serves_the_line
+                shrinking_takes_nothing_and_admits_nobody_until_worked_off
+                shrinking_turns_away_who_became_too_heavy
+                a_resize_is_seen_by_all_handles
+                resizing_to_zero_is_refused
+            }
+            run {
+                the_work_runs_under_a_slot_and_gives_it_back
+                the_work_is_dropped_when_its_slot_is_lost
+                work_that_was_never_admitted_never_starts
+                dropping_a_run_drops_the_work_and_gives_the_slot_back
+            }
+            slots {
+                slot_numbers_start_at_zero_and_are_not_shared
+                a_freed_slot_number_is_used_again
+                fencing_tokens_grow_with_every_grant
+                fencing_tokens_grow_beyond_a_close
+                ids_are_not_used_again
+            }
+            insight {
+                stats_count_what_is_held_and_who_waits
+                holders_say_who_holds_what
+                waiters_say_who_waits_in_which_order
+                it_is_locked_while_an_acquire_would_wait
+                a_permit_says_how_long_it_waited
+            }
+        }
+    };
+    ($home:expr => $($topic:ident { $($promise:ident)* })*) => {
+        $($(
+            #[test]
+            fn $promise() {
+                $crate::conformance::keep(async { $crate::conformance::$topic::$promise(&$home).await });
+            }
+        )*)*
+    };
+}
+
+/// Runs one promise in a runtime of its own.
+///
+/// # Panics
+///
+/// If it is not kept, or hangs.
+pub fn keep(promise: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let kept = runtime.expect("a runtime").block_on(async { tokio::time::timeout(HANGS, promise).await });
+    assert!(kept.is_ok(), "it hangs");
+}
+
+/// A semaphore named "it", with so many slots.
+pub(crate) async fn semaphore(home: &impl Home, slots: u32) -> Semaphore {
+    open(home, Spec::new("it", slots)).await
+}
+
+pub(crate) async fn open(home: &impl Home, spec: Spec) -> Semaphore {
+    home.open(spec).await.expect("opens")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_promise_is_made_a_test_of() {
+        let index = include_str!("mod.rs");
+        let promised = [
+            include_str!("bound.rs"),
+            include_str!("cancellation.rs"),
+            include_str!("closing.rs"),
+            include_str!("insight.rs"),
+            include_str!("leases.rs"),
+            include_str!("line.rs"),
+            include_str!("names.rs"),
+            include_str!("patience.rs"),
+            include_str!("release.rs"),
+            include_str!("resize.rs"),
+            include_str!("run.rs"),
+            include_str!("slots.rs"),
+            include_str!("weights.rs"),
+        ];
+        let names = promised.iter().flat_map(|topic| topic.split("pub async fn ").skip(1));
+        for name in names.filter_map(|rest| rest.split(['(', '<']).next()) {
+            assert!(index.contains(&format!(" {name}\n")), "{name} is not listed in conformance!");
+        }
+    }
+}

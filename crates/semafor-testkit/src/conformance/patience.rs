@@ -1,0 +1,75 @@
+//! How long somebody waits.
+
+use std::time::Duration;
+
+use semafor::AcquireError;
+
+use super::{LONG, SHORT, open, semaphore};
+use crate::by_hand::in_line;
+use crate::{Home, Spec};
+
+/// It gets an error that says what was the matter, and those behind it move up.
+pub async fn who_waits_too_long_leaves_the_line(home: &impl Home) {
+    let sem = semaphore(home, 1).await;
+    let held = sem.acquire().await.expect("a slot is free");
+    let impatient = in_line(&sem, sem.acquire().timeout(SHORT)).await;
+    let mut patient = in_line(&sem, sem.acquire().timeout(LONG)).await;
+    home.pass(SHORT).await;
+
+    let error = impatient.outcome().await.expect_err("no slot came free");
+    assert!(error.is_timeout(), "{error:?}");
+    let AcquireError::TimedOut { waited, held: 1, capacity: 1, waiting: 1, .. } = error else {
+        panic!("{error:?}");
+    };
+    assert!(waited >= SHORT, "{waited:?}");
+    assert!(patient.waits());
+    assert_eq!(sem.stats().await.waiting, 1);
+
+    held.release().await.expect("it is held");
+    drop(patient.outcome().await.expect("the slot is its own"));
+}
+
+/// What the semaphore was opened with holds for an acquire that says nothing else.
+pub async fn the_semaphores_own_patience_is_the_default(home: &impl Home) {
+    let sem = open(home, Spec::new("it", 1).max_acquire_time(SHORT)).await;
+    let _held = sem.acquire().await.expect("a slot is free");
+    let by_default = in_line(&sem, sem.acquire()).await;
+    let mut says_otherwise = in_line(&sem, sem.acquire().timeout(LONG)).await;
+    home.pass(SHORT).await;
+    assert!(by_default.outcome().await.expect_err("no slot came free").is_timeout());
+    assert!(says_otherwise.waits());
+}
+
+/// A timeout of zero takes a free slot or fails; it does not get in line.
+pub async fn no_patience_is_not_to_wait(home: &impl Home) {
+    let sem = semaphore(home, 1).await;
+    let held = sem.acquire().timeout(Duration::ZERO).await.expect("a slot is free");
+    let error = sem.acquire().timeout(Duration::ZERO).await.expect_err("it is held");
+    assert!(matches!(error, AcquireError::TimedOut { held: 1, capacity: 1, waiting: 0, .. }), "{error:?}");
+    assert_eq!(sem.stats().await.waiting, 0);
+    held.release().await.expect("it is held");
+    drop(sem.acquire().timeout(Duration::ZERO).await.expect("a slot is free again"));
+}
+
+/// A head that could not be served yet no longer stands in their way.
+pub async fn a_head_that_gives_up_lets_those_behind_it_pass(home: &impl Home) {
+    let sem = semaphore(home, 2).await;
+    let _held = sem.acquire().await.expect("a slot is free");
+    let heavy = in_line(&sem, sem.acquire().weight(2).timeout(SHORT)).await;
+    let light = in_line(&sem, sem.acquire()).await;
+    home.pass(SHORT).await;
+    assert!(heavy.outcome().await.expect_err("one slot is held").is_timeout());
+    drop(light.outcome().await.expect("one slot is free"));
+}
+
+/// Once served, there is nothing left to time out.
+pub async fn who_was_served_in_time_is_not_timed_out(home: &impl Home) {
+    let sem = semaphore(home, 1).await;
+    let held = sem.acquire().await.expect("a slot is free");
+    let waiting = in_line(&sem, sem.acquire().timeout(SHORT)).await;
+    held.release().await.expect("it is held");
+    let permit = waiting.outcome().await.expect("it is served");
+    home.pass(SHORT * 2).await;
+    assert!(!permit.is_lost());
+    permit.release().await.expect("it is still held");
+}

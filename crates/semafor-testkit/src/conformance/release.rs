@@ -1,0 +1,144 @@
+//! How a slot comes back.
+
+use semafor::{Loss, NotHeld, ReleaseError, task};
+
+use super::{LONG, open, semaphore};
+use crate::by_hand::{ByHand, in_line, until};
+use crate::{Home, Spec};
+
+/// To the next in line, and to the pool.
+pub async fn dropping_a_permit_gives_the_slot_back(home: &impl Home) {
+    let sem = semaphore(home, 1).await;
+    let held = sem.acquire().await.expect("a slot is free");
+    let next = in_line(&sem, sem.acquire()).await;
+    drop(held);
+    let owned = next.outcome().await.expect("it is served").into_owned();
+    assert_eq!(sem.stats().await.held, 1, "moving a permit gives nothing back");
+    drop(owned);
+    until(&sem, |stats| stats.held == 0).await;
+}
+
+/// Whoever knows the id and the name can do it.
+pub async fn releasing_by_id_works_from_another_handle(home: &impl Home) {
+    let (here, there) = (semaphore(home, 1).await, semaphore(home, 1).await);
+    let id = here.acquire().await.expect("a slot is free").detach();
+    let next = in_line(&here, here.acquire()).await;
+    let passed_on = id.to_string().parse().expect("an id is text both ways");
+    there.release(&passed_on).await.expect("it is held");
+    drop(next.outcome().await.expect("it is served"));
+}
+
+/// It believes to hold a slot that is another's by now.
+pub async fn a_guard_whose_id_was_released_is_told(home: &impl Home) {
+    let sem = semaphore(home, 1).await;
+    let guard = sem.acquire().await.expect("a slot is free");
+    let mut lost = ByHand::new(guard.lost());
+    assert!(lost.waits());
+    sem.release(&guard.id()).await.expect("it is held");
+    let next = sem.try_acquire().expect("the slot is free");
+    assert_eq!(lost.outcome().await, NotHeld::Released);
+    assert!(guard.is_lost());
+    drop(guard);
+    next.release().await.expect("it was never disturbed");
+}
+
+/// However often it is repeated, and whoever holds the slot by then.
+pub async fn a_second_release_says_released_and_frees_nothing(home: &impl Home) {
+    let sem = semaphore(home, 1).await;
+    let id = sem.acquire().await.expect("a slot is free").detach();
+    sem.release(&id).await.expect("it is held");
+    let again = Err(ReleaseError::NotHeld(NotHeld::Released));
+    assert_eq!(sem.release(&id).await, again);
+
+    let other = sem.acquire().await.expect("a slot is free");
+    let mut next = in_line(&sem, sem.acquire()).await;
+    assert_eq!(sem.release(&id).await, again);
+    assert_eq!(sem.evict(&id).await, again);
+    assert!(!other.is_lost() && next.waits());
+    assert_eq!(sem.stats().await.held, 1);
+    other.release().await.expect("it was never disturbed");
+}
+
+/// Even if both hold the same slot number under the same token.
+pub async fn an_id_of_another_semaphore_is_refused_and_changes_nothing(home: &impl Home) {
+    let a = open(home, Spec::new("a", 1)).await;
+    let b = open(home, Spec::new("b", 1)).await;
+    let ours = a.acquire().await.expect("a slot is free");
+    let theirs = b.acquire().await.expect("a slot is free");
+    let mut next = in_line(&a, a.acquire()).await;
+
+    let unknown = ReleaseError::NotHeld(NotHeld::Unknown);
+    assert_eq!(a.release(&theirs.id()).await, Err(unknown));
+    assert_eq!(a.evict(&theirs.id()).await, Err(unknown));
+    assert_eq!(a.renew(&theirs.id(), LONG).await, Err(NotHeld::Unknown.into()));
+
+    assert!(!ours.is_lost() && !theirs.is_lost() && next.waits());
+    assert_eq!((a.stats().await.held, b.stats().await.held), (1, 1));
+    ours.release().await.expect("it was never disturbed");
+    theirs.release().await.expect("it was never disturbed");
+}
+
+/// There is no guard that could give it back.
+pub async fn a_detached_permit_is_held_until_released(home: &impl Home) {
+    let sem = semaphore(home, 1).await;
+    let id = sem.acquire().await.expect("a slot is free").detach();
+    let mut next = in_line(&sem, sem.acquire()).await;
+    assert_eq!(sem.stats().await.held, 1);
+    assert!(next.waits());
+    sem.release(&id).await.expect("it is held");
+    drop(next.outcome().await.expect("it is served"));
+}
+
+/// Last in, first out, and an error when there is none left.
+pub async fn the_latest_detached_comes_back_first(home: &impl Home) {
+    let sem = semaphore(home, 3).await;
+    task::scope(async {
+        assert_eq!(sem.release_latest().await, Err(ReleaseError::NothingDetached));
+        let mut nested = Vec::new();
+        for _ in 0..3 {
+            nested.push(sem.acquire().await.expect("a slot is free").detach());
+        }
+        while let Some(latest) = nested.pop() {
+            assert_eq!(sem.release_latest().await, Ok(latest));
+            assert_eq!(sem.stats().await.held as usize, nested.len());
+        }
+        assert_eq!(sem.release_latest().await, Err(ReleaseError::NothingDetached));
+    })
+    .await;
+}
+
+/// Not that of others, and not that of a guard.
+pub async fn the_latest_detached_is_the_tasks_own(home: &impl Home) {
+    let sem = semaphore(home, 3).await;
+    task::scope(async {
+        let ours = sem.acquire().await.expect("a slot is free").detach();
+        let _guarded = sem.acquire().await.expect("a slot is free");
+        task::scope(async {
+            assert_eq!(sem.release_latest().await, Err(ReleaseError::NothingDetached));
+            let theirs = sem.acquire().await.expect("a slot is free").detach();
+            assert_eq!(sem.release_latest().await, Ok(theirs));
+        })
+        .await;
+        assert_eq!(sem.release_latest().await, Ok(ours));
+        assert_eq!(sem.release_latest().await, Err(ReleaseError::NothingDetached));
+    })
+    .await;
+}
+
+/// Nor is what was lost: the one before is.
+pub async fn what_was_released_by_id_is_not_the_latest(home: &impl Home) {
+    let sem = semaphore(home, 3).await;
+    task::scope(async {
+        let [first, second, third] = [
+            sem.acquire().await.expect("a slot is free").detach(),
+            sem.acquire().await.expect("a slot is free").detach(),
+            sem.acquire().await.expect("a slot is free").detach(),
+        ];
+        sem.release(&second).await.expect("it is held");
+        sem.evict(&third).await.expect("it is held");
+        assert_eq!(sem.release_latest().await, Ok(first));
+        let evicted = ReleaseError::NotHeld(NotHeld::Lost(Loss::Evicted));
+        assert_eq!(sem.release(&third).await, Err(evicted));
+    })
+    .await;
+}

@@ -1,0 +1,86 @@
+//! The numbers on a permit.
+
+use std::collections::HashSet;
+
+use super::semaphore;
+use crate::Home;
+use crate::by_hand::in_line;
+
+/// So they can stand for a fixed set of things.
+pub async fn slot_numbers_start_at_zero_and_are_not_shared(home: &impl Home) {
+    let (here, there) = (semaphore(home, 4).await, semaphore(home, 4).await);
+    let held = [
+        here.acquire().await.expect("a slot is free"),
+        there.acquire().await.expect("a slot is free"),
+        here.acquire().await.expect("a slot is free"),
+        there.acquire().await.expect("a slot is free"),
+    ];
+    let mut slots: Vec<_> = held.iter().map(semafor::Permit::slot).collect();
+    slots.sort_unstable();
+    assert_eq!(slots, [0, 1, 2, 3]);
+}
+
+/// By who takes it from the pool, and by who gets it in line.
+pub async fn a_freed_slot_number_is_used_again(home: &impl Home) {
+    let sem = semaphore(home, 3).await;
+    let mut held = [
+        sem.acquire().await.expect("a slot is free"),
+        sem.acquire().await.expect("a slot is free"),
+        sem.acquire().await.expect("a slot is free"),
+    ];
+    for permit in &mut held {
+        let freed = permit.slot();
+        let waiting = in_line(&sem, sem.acquire()).await;
+        sem.release(&permit.id()).await.expect("it is held");
+        *permit = waiting.outcome().await.expect("it is served");
+        assert_eq!(permit.slot(), freed, "from the line");
+
+        sem.release(&permit.id()).await.expect("it is held");
+        *permit = sem.try_acquire().expect("a slot is free");
+        assert_eq!(permit.slot(), freed, "from the pool");
+    }
+}
+
+/// Through whatever handle, from the pool or in line.
+pub async fn fencing_tokens_grow_with_every_grant(home: &impl Home) {
+    let (here, there) = (semaphore(home, 1).await, semaphore(home, 1).await);
+    let mut newest = here.acquire().await.expect("a slot is free");
+    for round in 0..6 {
+        let asks = if round % 2 == 0 { &there } else { &here };
+        let waiting = in_line(asks, asks.acquire()).await;
+        let before = newest.fencing_token();
+        newest.release().await.expect("it is held");
+        newest = waiting.outcome().await.expect("it is served");
+        assert!(newest.fencing_token() > before, "{} after {before}", newest.fencing_token());
+    }
+    let before = newest.fencing_token();
+    newest.release().await.expect("it is held");
+    let after = there.try_acquire().expect("a slot is free").fencing_token();
+    assert!(after > before, "{after} after {before}");
+}
+
+/// What a resource has seen under a name is valid for the name.
+pub async fn fencing_tokens_grow_beyond_a_close(home: &impl Home) {
+    let old = semaphore(home, 1).await;
+    let mut before = 0;
+    for _ in 0..3 {
+        let permit = old.acquire().await.expect("a slot is free");
+        before = permit.fencing_token();
+        permit.release().await.expect("it is held");
+    }
+    old.close().await;
+    let new = semaphore(home, 1).await;
+    let after = new.acquire().await.expect("a slot is free").fencing_token();
+    assert!(after > before, "{after} after {before}");
+}
+
+/// Not on the same slot, and not as text.
+pub async fn ids_are_not_used_again(home: &impl Home) {
+    let sem = semaphore(home, 2).await;
+    let mut seen = HashSet::new();
+    for _ in 0..20 {
+        let permit = sem.acquire().await.expect("a slot is free");
+        assert!(seen.insert(permit.id().to_string()), "{} was seen before", permit.id());
+        permit.release().await.expect("it is held");
+    }
+}

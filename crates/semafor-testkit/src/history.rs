@@ -1,0 +1,666 @@
+//! What contestants saw of one semaphore, and whether one semaphore can have shown it to them.
+//!
+//! Each event gets the next number of one sequence **while its fact holds**: a grant is recorded after it was received, its
+//! end before it is given back. So a hold in the history is never longer than the real one, and two that overlap here did
+//! overlap. Whatever [`History::check`] objects to has really happened; in return it may overlook an overlap too short to
+//! be recorded.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use semafor::Permit;
+
+/// Takes down what contestants see. A clone writes into the same history.
+#[derive(Clone, Default)]
+pub struct Recorder(Arc<Notes>);
+
+#[derive(Default)]
+struct Notes {
+    sequence: AtomicU64,
+    contestants: AtomicU64,
+    handed_in: Mutex<Vec<Event>>,
+}
+
+/// One who asks for slots, for one at a time, and writes down what comes of it. Hands its notes in when it is dropped.
+pub struct Contestant {
+    notes: Arc<Notes>,
+    number: u64,
+    events: Vec<Event>,
+}
+
+/// What was granted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Grant {
+    /// The permit's id.
+    pub id: String,
+    /// Its slot number.
+    pub slot: u32,
+    /// Its fencing token.
+    pub token: u64,
+    /// How many slots it holds.
+    pub weight: u32,
+}
+
+impl Grant {
+    /// What `permit` is, being one for `weight` slots.
+    pub fn of(permit: &Permit<'_>, weight: u32) -> Self {
+        Self { id: permit.id().to_string(), slot: permit.slot(), token: permit.fencing_token(), weight }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Event {
+    at: u64,
+    by: u64,
+    what: What,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum What {
+    Asked,
+    Queued,
+    Granted(Grant),
+    GaveUp,
+    Ended(String),
+    Resized(u32),
+}
+
+impl Recorder {
+    /// An empty history.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// One more contestant.
+    pub fn contestant(&self) -> Contestant {
+        let number = self.0.contestants.fetch_add(1, Ordering::Relaxed);
+        Contestant { notes: Arc::clone(&self.0), number, events: Vec::new() }
+    }
+
+    /// What was handed in so far.
+    pub fn history(&self) -> History {
+        let mut events = self.0.handed_in.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        events.sort_unstable_by_key(|event| event.at);
+        History { events }
+    }
+}
+
+impl Contestant {
+    fn note(&mut self, what: What) {
+        let at = self.notes.sequence.fetch_add(1, Ordering::SeqCst);
+        self.events.push(Event { at, by: self.number, what });
+    }
+
+    /// Is going to ask for a slot.
+    pub fn asks(&mut self) {
+        self.note(What::Asked);
+    }
+
+    /// Is known to stand in line.
+    pub fn is_in_line(&mut self) {
+        self.note(What::Queued);
+    }
+
+    /// Has got what it asked for.
+    pub fn got(&mut self, grant: Grant) {
+        self.note(What::Granted(grant));
+    }
+
+    /// Was refused, timed out, or went away.
+    pub fn gave_up(&mut self) {
+        self.note(What::GaveUp);
+    }
+
+    /// Is going to release this id, or to do (or let happen) what ends it otherwise.
+    pub fn ends(&mut self, id: impl ToString) {
+        self.note(What::Ended(id.to_string()));
+    }
+
+    /// Is going to grow the semaphore to so many slots, or has shrunk it to so many: at all times the history allows
+    /// what is allowed in fact.
+    pub fn resizes(&mut self, slots: u32) {
+        self.note(What::Resized(slots));
+    }
+}
+
+impl Drop for Contestant {
+    fn drop(&mut self) {
+        let mut handed_in = self.notes.handed_in.lock().unwrap_or_else(PoisonError::into_inner);
+        handed_in.append(&mut self.events);
+    }
+}
+
+/// The events of one semaphore, in order.
+#[derive(Clone, Debug)]
+pub struct History {
+    events: Vec<Event>,
+}
+
+/// One request and what became of it. Displays with the numbers of its events.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hold {
+    by: u64,
+    asked_at: u64,
+    queued_at: Option<u64>,
+    granted: Option<(u64, Grant)>,
+    ended_at: Option<u64>,
+    gave_up: bool,
+}
+
+/// What cannot be, if it was one semaphore and it kept its promises.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Contradiction {
+    /// More was held at once than there was.
+    OverBound {
+        /// What there was, at most, since the last of them asked.
+        capacity: u32,
+        /// What was held.
+        held: Vec<Hold>,
+    },
+    /// Two held the same slot number at once.
+    SlotShared(Box<[Hold; 2]>),
+    /// A slot number is not below the number of slots.
+    SlotOutOfRange {
+        /// How many slots there were, at most, since it asked.
+        capacity: u32,
+        /// Who got it.
+        hold: Box<Hold>,
+    },
+    /// Two grants have the same id.
+    IdRepeated(Box<[Hold; 2]>),
+    /// Two grants have the same fencing token.
+    TokenRepeated(Box<[Hold; 2]>),
+    /// The first was granted before the second asked, but has the higher fencing token.
+    TokenFell(Box<[Hold; 2]>),
+    /// The first stood in line before the second asked, but was served after it.
+    Overtaken(Box<[Hold; 2]>),
+    /// A grant that never ended.
+    StillHeld(Box<Hold>),
+    /// A request that was neither granted nor given up.
+    Unanswered(Box<Hold>),
+    /// An id ended that was not held: never granted, or ended before.
+    EndedTwice {
+        /// The id.
+        id: String,
+        /// When it ended once more.
+        at: u64,
+    },
+    /// A contestant was answered that had not asked, or asked before it was answered.
+    OutOfTurn {
+        /// Which contestant.
+        by: u64,
+        /// When.
+        at: u64,
+    },
+}
+
+impl Hold {
+    fn token(&self) -> Option<u64> {
+        self.granted.as_ref().map(|(_, grant)| grant.token)
+    }
+
+    /// Since when its place among the others is known: it stood in line, or held its slot.
+    fn place_known_at(&self) -> Option<u64> {
+        self.queued_at.or(self.granted.as_ref().map(|(at, _)| *at))
+    }
+}
+
+impl History {
+    /// How many grants there were.
+    pub fn grants(&self) -> usize {
+        self.events.iter().filter(|event| matches!(event.what, What::Granted(_))).count()
+    }
+
+    /// Checks that one semaphore of `capacity` slots can have done this:
+    ///
+    /// - **bound**: no more held than there are slots, whatever they were resized to meanwhile;
+    /// - **slots**: numbers below the number of slots, no two live holders with the same;
+    /// - **ids** never repeated;
+    /// - **fencing tokens** never repeated, and growing from one grant to whoever asked after it;
+    /// - **order**: who stood in line is served before whoever asked later;
+    /// - **nothing left**: every request is answered, every grant ends, and ends once.
+    ///
+    /// # Errors
+    ///
+    /// The first [`Contradiction`] found, with the events that contradict each other.
+    pub fn check(&self, capacity: u32) -> Result<(), Contradiction> {
+        let holds = self.holds()?;
+        self.check_bound(&holds, capacity)?;
+        check_tokens(&holds)?;
+        for hold in holds {
+            match hold.granted {
+                Some(_) if hold.ended_at.is_none() => return Err(Contradiction::StillHeld(Box::new(hold))),
+                None if !hold.gave_up => return Err(Contradiction::Unanswered(Box::new(hold))),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the events of each request together.
+    fn holds(&self) -> Result<Vec<Hold>, Contradiction> {
+        let mut holds: Vec<Hold> = Vec::new();
+        let mut unanswered: HashMap<u64, usize> = HashMap::new();
+        let mut by_id: HashMap<&str, usize> = HashMap::new();
+        for Event { at, by, what } in &self.events {
+            let out_of_turn = Contradiction::OutOfTurn { by: *by, at: *at };
+            match what {
+                What::Asked => {
+                    if unanswered.insert(*by, holds.len()).is_some() {
+                        return Err(out_of_turn);
+                    }
+                    holds.push(Hold {
+                        by: *by,
+                        asked_at: *at,
+                        queued_at: None,
+                        granted: None,
+                        ended_at: None,
+                        gave_up: false,
+                    });
+                }
+                What::Queued => {
+                    let index = *unanswered.get(by).ok_or(out_of_turn)?;
+                    holds[index].queued_at = Some(*at);
+                }
+                What::Granted(grant) => {
+                    let index = unanswered.remove(by).ok_or(out_of_turn)?;
+                    holds[index].granted = Some((*at, grant.clone()));
+                    if let Some(first) = by_id.insert(&grant.id, index) {
+                        return Err(Contradiction::IdRepeated(both(&holds[first], &holds[index])));
+                    }
+                }
+                What::GaveUp => {
+                    let index = unanswered.remove(by).ok_or(out_of_turn)?;
+                    holds[index].gave_up = true;
+                }
+                What::Ended(id) => {
+                    let held = by_id.get(id.as_str()).map(|index| &mut holds[*index].ended_at);
+                    match held {
+                        Some(ended_at @ None) => *ended_at = Some(*at),
+                        _ => return Err(Contradiction::EndedTwice { id: id.clone(), at: *at }),
+                    }
+                }
+                What::Resized(_) => {}
+            }
+        }
+        Ok(holds)
+    }
+
+    fn check_bound(&self, holds: &[Hold], capacity: u32) -> Result<(), Contradiction> {
+        let sizes = self.sizes(capacity);
+        let mut by_grant: Vec<_> =
+            holds.iter().filter_map(|hold| Some((hold.granted.as_ref()?, hold))).collect();
+        by_grant.sort_by_key(|((at, _), _)| *at);
+        let mut live: Vec<(&Grant, &Hold)> = Vec::new();
+        for ((at, grant), hold) in by_grant {
+            live.retain(|(_, other)| other.ended_at.is_none_or(|ended| ended > *at));
+            let capacity_since = |since| largest_within(&sizes, since, *at);
+
+            let capacity = capacity_since(hold.asked_at);
+            if grant.slot >= capacity {
+                return Err(Contradiction::SlotOutOfRange { capacity, hold: Box::new(hold.clone()) });
+            }
+            if let Some((_, other)) = live.iter().find(|(other, _)| other.slot == grant.slot) {
+                return Err(Contradiction::SlotShared(both(other, hold)));
+            }
+            live.push((grant, hold));
+            // The last of them to be granted found all others there, and that was after each of them had asked.
+            let all_asked_at = live.iter().map(|(_, hold)| hold.asked_at).max().unwrap_or(*at);
+            let capacity = capacity_since(all_asked_at);
+            if live.iter().map(|(grant, _)| u64::from(grant.weight)).sum::<u64>() > u64::from(capacity) {
+                let held = live.iter().map(|(_, hold)| (*hold).clone()).collect();
+                return Err(Contradiction::OverBound { capacity, held });
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of slots from when on.
+    fn sizes(&self, capacity: u32) -> Vec<(u64, u32)> {
+        let resizes = self.events.iter().filter_map(|event| match event.what {
+            What::Resized(slots) => Some((event.at, slots)),
+            _ => None,
+        });
+        std::iter::once((0, capacity)).chain(resizes).collect()
+    }
+}
+
+fn both(first: &Hold, second: &Hold) -> Box<[Hold; 2]> {
+    Box::new([first.clone(), second.clone()])
+}
+
+/// The largest size in effect at any time from `since` to `at`.
+fn largest_within(sizes: &[(u64, u32)], since: u64, at: u64) -> u32 {
+    let first = sizes.partition_point(|(from, _)| *from <= since).saturating_sub(1);
+    let in_effect = sizes[first..].iter().take_while(|(from, _)| *from <= at);
+    in_effect.map(|(_, slots)| *slots).max().unwrap_or(0)
+}
+
+fn check_tokens(holds: &[Hold]) -> Result<(), Contradiction> {
+    let mut by_token: HashMap<u64, &Hold> = HashMap::new();
+    for hold in holds {
+        if let Some(token) = hold.token()
+            && let Some(first) = by_token.insert(token, hold)
+        {
+            return Err(Contradiction::TokenRepeated(both(first, hold)));
+        }
+    }
+
+    let mut by_place: Vec<_> = holds.iter().filter(|hold| hold.token().is_some()).collect();
+    by_place.sort_by_key(|hold| hold.place_known_at());
+    let mut placed = by_place.into_iter().peekable();
+    let mut highest: Option<&Hold> = None;
+    // In the order of asking.
+    for later in holds.iter().filter(|hold| hold.token().is_some()) {
+        while let Some(earlier) = placed.next_if(|hold| hold.place_known_at() < Some(later.asked_at)) {
+            if highest.is_none_or(|highest| highest.token() < earlier.token()) {
+                highest = Some(earlier);
+            }
+        }
+        if let Some(earlier) = highest.filter(|earlier| earlier.token() > later.token()) {
+            let was_granted = earlier.granted.as_ref().is_some_and(|(at, _)| *at < later.asked_at);
+            let pair = both(earlier, later);
+            return Err(if was_granted {
+                Contradiction::TokenFell(pair)
+            } else {
+                Contradiction::Overtaken(pair)
+            });
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Display for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "contestant {} (asked at {}", self.by, self.asked_at)?;
+        if let Some(at) = self.queued_at {
+            write!(f, ", in line at {at}")?;
+        }
+        if let Some((at, Grant { id, slot, token, weight })) = &self.granted {
+            write!(f, ", granted at {at}: id {id}, slot {slot}, token {token}, weight {weight}")?;
+        }
+        if let Some(at) = self.ended_at {
+            write!(f, ", ended at {at}")?;
+        }
+        f.write_str(")")
+    }
+}
+
+fn contrast(f: &mut fmt::Formatter<'_>, what: &str, [first, second]: &[Hold; 2]) -> fmt::Result {
+    write!(f, "{what}:\n  {first}\n  {second}")
+}
+
+impl fmt::Display for Contradiction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OverBound { capacity, held } => {
+                write!(f, "more was held at once than the {capacity} slots there were:")?;
+                held.iter().try_for_each(|hold| write!(f, "\n  {hold}"))
+            }
+            Self::SlotOutOfRange { capacity, hold } => {
+                write!(f, "the slot number is not below the {capacity} slots there were:\n  {hold}")
+            }
+            Self::SlotShared(pair) => contrast(f, "two held the same slot at once", pair),
+            Self::IdRepeated(pair) => contrast(f, "an id was used twice", pair),
+            Self::TokenRepeated(pair) => contrast(f, "a fencing token was used twice", pair),
+            Self::TokenFell(pair) => contrast(f, "a later grant has a lower fencing token", pair),
+            Self::Overtaken(pair) => {
+                contrast(f, "the first was in line before the second asked, but served after it", pair)
+            }
+            Self::StillHeld(hold) => write!(f, "a grant never ended:\n  {hold}"),
+            Self::Unanswered(hold) => write!(f, "a request was never answered:\n  {hold}"),
+            Self::EndedTwice { id, at } => write!(f, "id {id} ended at {at}, but was not held then"),
+            Self::OutOfTurn { by, at } => {
+                write!(f, "contestant {by} asked again, or was answered, out of turn at {at}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Contradiction {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grant(slot: u32, token: u64) -> Grant {
+        Grant { id: format!("id-{token}"), slot, token, weight: 1 }
+    }
+
+    /// A history of two contestants, both of whom ask first.
+    fn two(tell: impl FnOnce(&mut Contestant, &mut Contestant)) -> History {
+        let recorder = Recorder::new();
+        let (mut a, mut b) = (recorder.contestant(), recorder.contestant());
+        a.asks();
+        b.asks();
+        tell(&mut a, &mut b);
+        drop((a, b));
+        recorder.history()
+    }
+
+    fn one(tell: impl FnOnce(&mut Contestant)) -> History {
+        let recorder = Recorder::new();
+        tell(&mut recorder.contestant());
+        recorder.history()
+    }
+
+    fn says(history: &History, capacity: u32) -> String {
+        history.check(capacity).expect_err("a contradiction").to_string()
+    }
+
+    #[test]
+    fn a_history_that_can_be_is_not_objected_to() {
+        let history = two(|a, b| {
+            a.got(grant(0, 1));
+            b.is_in_line();
+            a.ends("id-1");
+            b.got(grant(0, 2));
+            a.asks();
+            a.gave_up();
+            b.ends("id-2");
+        });
+        assert_eq!(history.check(1), Ok(()));
+        assert_eq!(history.grants(), 2);
+    }
+
+    #[test]
+    fn two_in_one_slot_are_too_many() {
+        let history = two(|a, b| {
+            a.got(grant(0, 1));
+            b.got(grant(0, 2));
+        });
+        assert!(matches!(history.check(2), Err(Contradiction::SlotShared(..))));
+        assert_eq!(
+            says(&history, 2),
+            "two held the same slot at once:\n  \
+             contestant 0 (asked at 0, granted at 2: id id-1, slot 0, token 1, weight 1)\n  \
+             contestant 1 (asked at 1, granted at 3: id id-2, slot 0, token 2, weight 1)"
+        );
+    }
+
+    #[test]
+    fn more_weight_than_slots_is_too_much() {
+        let history = two(|a, b| {
+            a.got(Grant { weight: 2, ..grant(0, 1) });
+            b.got(Grant { weight: 2, ..grant(1, 2) });
+            a.ends("id-1");
+            b.ends("id-2");
+        });
+        assert_eq!(history.check(4), Ok(()));
+        assert!(
+            matches!(history.check(3), Err(Contradiction::OverBound { capacity: 3, held }) if held.len() == 2)
+        );
+        assert!(says(&history, 3).starts_with("more was held at once than the 3 slots there were:"));
+    }
+
+    #[test]
+    fn the_bound_follows_a_resize() {
+        let resized = |first: u32, second: u32| {
+            let recorder = Recorder::new();
+            let (mut a, mut b) = (recorder.contestant(), recorder.contestant());
+            a.asks();
+            a.got(grant(0, 1));
+            a.resizes(first);
+            a.resizes(second);
+            b.asks();
+            b.got(grant(1, 2));
+            a.ends("id-1");
+            b.ends("id-2");
+            drop((a, b));
+            recorder.history()
+        };
+        assert_eq!(resized(1, 2).check(1), Ok(()));
+        let shrunk = resized(2, 1).check(1);
+        assert!(matches!(shrunk, Err(Contradiction::SlotOutOfRange { capacity: 1, .. })), "{shrunk:?}");
+    }
+
+    #[test]
+    fn nobody_is_admitted_while_a_shrink_is_worked_off() {
+        let recorder = Recorder::new();
+        let [mut a, mut b, mut c] = [(); 3].map(|()| recorder.contestant());
+        for (contestant, slot) in [(&mut a, 1), (&mut b, 2)] {
+            contestant.asks();
+            contestant.got(grant(slot, slot.into()));
+        }
+        a.resizes(2);
+        a.ends("id-1");
+        c.asks();
+        c.got(Grant { weight: 2, ..grant(0, 3) });
+        drop((a, b, c));
+        let over = recorder.history().check(3);
+        assert!(matches!(over, Err(Contradiction::OverBound { capacity: 2, .. })), "{over:?}");
+    }
+
+    #[test]
+    fn a_request_from_before_a_shrink_may_be_granted_by_the_old_size() {
+        let history = two(|a, b| {
+            a.got(grant(0, 1));
+            a.resizes(1);
+            b.got(grant(1, 2));
+            a.ends("id-1");
+            b.ends("id-2");
+        });
+        assert_eq!(history.check(2), Ok(()));
+    }
+
+    #[test]
+    fn a_slot_number_is_below_the_number_of_slots() {
+        let history = one(|a| {
+            a.asks();
+            a.got(grant(2, 1));
+            a.ends("id-1");
+        });
+        assert_eq!(history.check(3), Ok(()));
+        assert!(matches!(history.check(2), Err(Contradiction::SlotOutOfRange { capacity: 2, .. })));
+    }
+
+    #[test]
+    fn an_id_is_never_used_again() {
+        let history = one(|a| {
+            for token in [1, 2] {
+                a.asks();
+                a.got(Grant { id: "same".into(), ..grant(0, token) });
+                a.ends("same");
+            }
+        });
+        assert!(matches!(history.check(1), Err(Contradiction::IdRepeated(..))));
+        assert!(says(&history, 1).starts_with("an id was used twice:"));
+    }
+
+    #[test]
+    fn a_token_is_never_used_again() {
+        let history = two(|a, b| {
+            a.got(grant(0, 1));
+            b.got(Grant { id: "other".into(), ..grant(1, 1) });
+            a.ends("id-1");
+            b.ends("other");
+        });
+        assert!(matches!(history.check(2), Err(Contradiction::TokenRepeated(..))));
+    }
+
+    #[test]
+    fn tokens_grow_from_a_grant_to_whoever_asks_after_it() {
+        let history = one(|a| {
+            for token in [2, 1] {
+                a.asks();
+                a.got(grant(0, token));
+                a.ends(format!("id-{token}"));
+            }
+        });
+        assert!(matches!(history.check(1), Err(Contradiction::TokenFell(..))));
+        assert!(says(&history, 1).starts_with("a later grant has a lower fencing token:"));
+    }
+
+    #[test]
+    fn tokens_of_those_who_asked_at_the_same_time_may_be_seen_in_any_order() {
+        let history = two(|a, b| {
+            a.got(grant(0, 2));
+            b.got(grant(1, 1));
+            a.ends("id-2");
+            b.ends("id-1");
+        });
+        assert_eq!(history.check(2), Ok(()));
+    }
+
+    #[test]
+    fn who_stood_in_line_is_not_overtaken() {
+        let overtaken_if = |stood_in_line: bool| {
+            let recorder = Recorder::new();
+            let (mut a, mut b) = (recorder.contestant(), recorder.contestant());
+            a.asks();
+            if stood_in_line {
+                a.is_in_line();
+            }
+            b.asks();
+            b.got(grant(0, 1));
+            b.ends("id-1");
+            a.got(grant(0, 2));
+            a.ends("id-2");
+            drop((a, b));
+            recorder.history().check(1)
+        };
+        assert!(matches!(overtaken_if(true), Err(Contradiction::Overtaken(..))));
+        assert_eq!(overtaken_if(false), Ok(()), "nobody knows who came first");
+    }
+
+    #[test]
+    fn a_grant_that_never_ends_is_a_leak() {
+        let history = one(|a| {
+            a.asks();
+            a.got(grant(0, 1));
+        });
+        assert!(matches!(history.check(1), Err(Contradiction::StillHeld(_))));
+    }
+
+    #[test]
+    fn a_request_without_an_answer_is_missed() {
+        let history = one(Contestant::asks);
+        assert!(matches!(history.check(1), Err(Contradiction::Unanswered(_))));
+    }
+
+    #[test]
+    fn a_grant_ends_once() {
+        let history = one(|a| {
+            a.asks();
+            a.got(grant(0, 1));
+            a.ends("id-1");
+            a.ends("id-1");
+        });
+        assert_eq!(says(&history, 1), "id id-1 ended at 3, but was not held then");
+    }
+
+    #[test]
+    fn an_answer_needs_a_question() {
+        let out_of_turn = |history: History| matches!(history.check(1), Err(Contradiction::OutOfTurn { .. }));
+        assert!(out_of_turn(one(|a| a.got(grant(0, 1)))));
+        assert!(out_of_turn(one(Contestant::gave_up)));
+        assert!(out_of_turn(one(Contestant::is_in_line)));
+        assert!(out_of_turn(one(|a| {
+            a.asks();
+            a.asks();
+        })));
+    }
+}

@@ -1,0 +1,60 @@
+use std::time::Duration;
+
+use semafor::{BuildError, Semaphore};
+
+/// How the suite gets semaphores of one home, and how time passes there.
+///
+/// Each promise is tested in a home of its own: no name is known in it yet.
+pub trait Home: Sync {
+    /// Opens the semaphore of that name, as `spec` says.
+    fn open(&self, spec: Spec) -> impl Future<Output = Result<Semaphore, BuildError>> + Send;
+
+    /// Lets so much time pass: deadlines within it have been acted upon when this returns.
+    fn pass(&self, time: Duration) -> impl Future<Output = ()> + Send;
+}
+
+/// What a semaphore is opened with. What is `None` is left to the home's defaults.
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
+pub struct Spec {
+    /// Its name.
+    pub name: String,
+    /// How many slots it has.
+    pub slots: u32,
+    /// How long a slot may be held.
+    pub ttl: Option<Duration>,
+    /// How long to wait for one.
+    pub max_acquire_time: Option<Duration>,
+    /// How many may wait.
+    pub max_waiting: Option<usize>,
+    /// What holders and waiters are called.
+    pub label: Option<String>,
+}
+
+impl Spec {
+    /// A name, so many slots, and defaults for the rest.
+    pub fn new(name: &str, slots: u32) -> Self {
+        let name = name.to_owned();
+        Self { name, slots, ttl: None, max_acquire_time: None, max_waiting: None, label: None }
+    }
+
+    /// With a time to live.
+    pub fn ttl(self, ttl: Duration) -> Self {
+        Self { ttl: Some(ttl), ..self }
+    }
+
+    /// With a limit on the wait.
+    pub fn max_acquire_time(self, patience: Duration) -> Self {
+        Self { max_acquire_time: Some(patience), ..self }
+    }
+
+    /// With a bound of the line.
+    pub fn max_waiting(self, limit: usize) -> Self {
+        Self { max_waiting: Some(limit), ..self }
+    }
+
+    /// With a label.
+    pub fn label(self, label: &str) -> Self {
+        Self { label: Some(label.to_owned()), ..self }
+    }
+}

@@ -1,0 +1,119 @@
+//! Work ends with its slot.
+
+mod by_hand;
+
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use by_hand::{answer, now, pend, seconds, standing_still};
+use semafor::{RunError, secs};
+
+/// Tells when it is dropped.
+struct Flag(Arc<AtomicBool>);
+
+impl Drop for Flag {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+fn flag() -> (Flag, Arc<AtomicBool>) {
+    let dropped = Arc::new(AtomicBool::new(false));
+    (Flag(dropped.clone()), dropped)
+}
+
+#[test]
+fn run_gives_the_output_of_the_work_and_the_slot_back() {
+    let (registry, _) = standing_still();
+    let sem = registry.semaphore("run").slots(1).build().unwrap();
+    assert_eq!(now(sem.run(async { 42 })), Ok(42));
+    assert_eq!(now(sem.stats()).held, 0);
+}
+
+#[test]
+fn run_drops_the_work_when_its_time_is_up_and_says_why() {
+    let (registry, clock) = standing_still();
+    let sem = registry.semaphore("run").slots(1).ttl(secs(5)).build().unwrap();
+    let (flag, dropped) = flag();
+    let running = pend(sem.run(async move {
+        let _flag = flag;
+        pending::<()>().await;
+    }));
+    let next = pend(sem.acquire());
+    clock.advance(seconds(5));
+    let error = answer(running).unwrap_err();
+    assert!(dropped.load(Ordering::SeqCst));
+    assert!(error.is_lost());
+    assert_eq!(
+        error.to_string(),
+        "the work was stopped: this permit lost its slot: its time to live ran out"
+    );
+    drop(answer(next).unwrap());
+}
+
+#[test]
+fn run_drops_the_work_when_it_is_evicted() {
+    let (registry, _) = standing_still();
+    let sem = registry.semaphore("run").slots(1).build().unwrap();
+    let running = pend(sem.run(pending::<()>()));
+    let holder = now(sem.holders()).remove(0);
+    now(sem.evict(&holder.id)).unwrap();
+    assert!(matches!(answer(running), Err(RunError::Lost(why)) if !why.is_expired()));
+}
+
+#[test]
+fn run_lets_the_work_finish_if_asked_to() {
+    let (registry, clock) = standing_still();
+    let sem = registry.semaphore("run").slots(1).ttl(secs(5)).cancel_on_expiry(false).build().unwrap();
+    let (done, is_done) = tokio::sync::oneshot::channel();
+    let running = pend(sem.run(is_done));
+    clock.advance(seconds(5));
+    let running = pend(running);
+    assert_eq!(now(sem.stats()).held, 0, "the slot is gone all the same");
+    done.send("finished").unwrap();
+    assert_eq!(answer(running), Ok(Ok("finished")));
+}
+
+#[test]
+fn a_cancellation_token_is_cancelled_by_the_loss_and_not_by_a_release() {
+    let (registry, clock) = standing_still();
+    let sem = registry.semaphore("token").slots(2).ttl(secs(5)).build().unwrap();
+    let (lost, released) = (now(sem.acquire()).unwrap(), now(sem.acquire()).unwrap());
+    let (of_lost, of_released) = (lost.cancellation_token(), released.cancellation_token());
+    now(released.release()).unwrap();
+    clock.advance(seconds(5));
+    assert!(of_lost.is_cancelled() && !of_released.is_cancelled());
+    assert!(lost.cancellation_token().is_cancelled(), "also when asked too late");
+}
+
+#[test]
+fn a_guard_learns_that_its_slot_was_released_by_id() {
+    let (registry, _) = standing_still();
+    let sem = registry.semaphore("token").slots(1).build().unwrap();
+    let permit = now(sem.acquire()).unwrap();
+    let lost = pend(permit.lost());
+    now(sem.release(&permit.id())).unwrap();
+    assert_eq!(answer(lost), semafor::NotHeld::Released);
+    drop(permit);
+    assert_eq!(now(sem.stats()).totals.released, 1);
+}
+
+#[cfg(feature = "tokio")]
+#[tokio::test]
+async fn spawned_work_is_aborted_with_its_slot() {
+    let (registry, clock) = standing_still();
+    let sem = registry.semaphore("spawn").slots(1).ttl(secs(5)).build().unwrap();
+    let (flag, dropped) = flag();
+    let (started, has_started) = tokio::sync::oneshot::channel();
+    let task = sem.spawn(async move {
+        let _flag = flag;
+        started.send(()).unwrap();
+        pending::<()>().await;
+    });
+    has_started.await.unwrap();
+    clock.advance(seconds(5));
+    assert!(task.await.unwrap().unwrap_err().is_lost());
+    assert!(dropped.load(Ordering::SeqCst));
+    assert_eq!(sem.spawn(async { "next" }).await.unwrap(), Ok("next"));
+}

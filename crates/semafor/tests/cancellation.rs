@@ -1,0 +1,198 @@
+//! Dropped at every await point, nothing is lost: neither a slot nor a place in line.
+
+mod by_hand;
+
+use std::pin::pin;
+use std::task::{Context, Waker};
+
+use by_hand::{Bell, answer, now, pend, poll, seconds, standing_still};
+use semafor::{ManualClock, Permit, Registry, Semaphore, secs};
+
+fn one_slot() -> (Semaphore, ManualClock, Registry) {
+    let (registry, clock) = standing_still();
+    (registry.semaphore("one").slots(1).build().unwrap(), clock, registry)
+}
+
+fn assert_idle(sem: &Semaphore) {
+    let stats = now(sem.stats());
+    assert_eq!((stats.held, stats.waiting), (0, 0));
+    drop(sem.try_acquire().expect("all slots are free"));
+}
+
+#[test]
+fn an_acquire_dropped_before_its_first_poll_was_never_there() {
+    let (sem, ..) = one_slot();
+    drop(sem.acquire());
+    assert_eq!(now(sem.stats()).totals.granted, 0);
+    assert_idle(&sem);
+}
+
+#[test]
+fn an_acquire_dropped_in_line_leaves_it() {
+    let (sem, ..) = one_slot();
+    let held = now(sem.acquire()).unwrap();
+    let (first, second, third) = (pend(sem.acquire()), pend(sem.acquire()), pend(sem.acquire()));
+    drop(second);
+    assert_eq!(now(sem.stats()).waiting, 2);
+    drop(held);
+    drop(answer(first).unwrap());
+    drop(answer(third).unwrap());
+    assert_idle(&sem);
+}
+
+#[test]
+fn an_acquire_dropped_after_its_grant_but_before_it_looked_hands_the_slot_on_and_wakes_the_next() {
+    let (sem, ..) = one_slot();
+    let held = now(sem.acquire()).unwrap();
+    let granted = pend(sem.acquire());
+    let bell = Bell::new();
+    let mut next = Box::pin(sem.acquire());
+    let waker = Waker::from(bell.clone());
+    assert!(next.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    drop(held);
+    assert_eq!(bell.rings(), 0);
+    drop(granted);
+    assert_eq!(bell.rings(), 1);
+    drop(answer(next).unwrap());
+    assert_eq!(now(sem.stats()).totals.handed_on, 1);
+    assert_idle(&sem);
+}
+
+#[test]
+fn an_acquire_dropped_after_it_timed_out_leaves_nothing_behind() {
+    let (sem, clock, _registry) = one_slot();
+    let held = now(sem.acquire()).unwrap();
+    let waiting = pend(sem.acquire().timeout(secs(1)));
+    clock.advance(seconds(1));
+    drop(waiting);
+    drop(held);
+    assert_idle(&sem);
+}
+
+#[test]
+fn an_acquire_dropped_after_a_close_leaves_nothing_behind() {
+    let (sem, ..) = one_slot();
+    let held = now(sem.acquire()).unwrap();
+    let waiting = pend(sem.acquire());
+    now(sem.close());
+    drop(waiting);
+    drop(held);
+    assert_eq!(now(sem.stats()).held, 0);
+}
+
+#[test]
+fn a_heavy_head_that_leaves_lets_those_behind_it_in() {
+    let (registry, _) = standing_still();
+    let sem = registry.semaphore("two").slots(2).build().unwrap();
+    let one = now(sem.acquire()).unwrap();
+    let heavy = pend(sem.acquire().weight(2));
+    let light = pend(sem.acquire());
+    drop(heavy);
+    drop(answer(light).unwrap());
+    drop(one);
+    assert_idle(&sem);
+}
+
+#[test]
+fn run_dropped_at_each_of_its_await_points_gives_everything_back() {
+    let (sem, ..) = one_slot();
+    let dropped_unpolled = sem.run(async {});
+    drop(dropped_unpolled);
+
+    let held = now(sem.acquire()).unwrap();
+    let dropped_in_line = pend(sem.run(async {}));
+    drop(dropped_in_line);
+    let dropped_when_granted = pend(sem.run(async {}));
+    drop(held);
+    drop(dropped_when_granted);
+
+    let dropped_at_work = pend(sem.run(std::future::pending::<()>()));
+    assert_eq!(now(sem.stats()).held, 1);
+    drop(dropped_at_work);
+    assert_idle(&sem);
+}
+
+#[test]
+fn lost_can_be_dropped_and_asked_again() {
+    let (sem, clock, _registry) = one_slot();
+    let permit = now(sem.acquire().ttl(secs(1))).unwrap();
+    drop(pend(permit.lost()));
+    let again = pend(permit.lost());
+    clock.advance(seconds(1));
+    assert!(answer(again).is_expired());
+    assert!(now(permit.lost()).is_expired(), "and once more, when it is over");
+}
+
+#[test]
+fn a_release_that_is_never_polled_releases_all_the_same() {
+    let (sem, ..) = one_slot();
+    let permit = now(sem.acquire()).unwrap();
+    drop(permit.release());
+    assert_idle(&sem);
+}
+
+#[test]
+fn an_owned_permit_gives_its_slot_back_wherever_it_ends() {
+    let (sem, ..) = one_slot();
+    let permit: Permit<'static> = now(sem.acquire()).unwrap().into_owned();
+    let panicked = std::thread::spawn(move || {
+        let _permit = permit;
+        panic!("the holder fails");
+    })
+    .join();
+    assert!(panicked.is_err());
+    assert_idle(&sem);
+}
+
+#[test]
+fn a_waker_that_changes_between_polls_is_the_one_that_is_woken() {
+    let (sem, ..) = one_slot();
+    let held = now(sem.acquire()).unwrap();
+    let mut waiting = pin!(sem.acquire());
+    let (old, new) = (Bell::new(), Bell::new());
+    for bell in [&old, &new] {
+        let waker = Waker::from(bell.clone());
+        assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    drop(held);
+    assert_eq!((old.rings(), new.rings()), (0, 1));
+}
+
+#[test]
+fn a_waker_that_panics_does_not_keep_others_from_being_woken() {
+    struct Panics;
+    impl std::task::Wake for Panics {
+        fn wake(self: std::sync::Arc<Self>) {
+            panic!("a faulty runtime");
+        }
+    }
+
+    let (sem, ..) = one_slot();
+    let held = now(sem.acquire()).unwrap();
+    let mut faulty = Box::pin(sem.acquire());
+    let waker = Waker::from(std::sync::Arc::new(Panics));
+    assert!(faulty.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    let bell = Bell::new();
+    let mut sound = Box::pin(sem.acquire());
+    let waker = Waker::from(bell.clone());
+    assert!(sound.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+
+    let resized = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| now(sem.resize(3))));
+    assert!(resized.is_err());
+    assert_eq!(bell.rings(), 1);
+    drop((poll(&mut sound), poll(&mut faulty), held));
+    drop((sound, faulty));
+    assert_eq!(now(sem.stats()).held, 0);
+}
+
+#[test]
+fn a_million_waiters_that_leave_give_their_memory_back_and_their_places() {
+    let (sem, ..) = one_slot();
+    let held = now(sem.acquire()).unwrap();
+    let waiting: Vec<_> = (0..1_000_000).map(|_| pend(sem.acquire())).collect();
+    assert_eq!(now(sem.stats()).waiting, 1_000_000);
+    drop(waiting);
+    drop(held);
+    assert_eq!(now(sem.stats()).totals.cancelled, 1_000_000);
+    assert_idle(&sem);
+}

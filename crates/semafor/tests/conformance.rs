@@ -1,0 +1,45 @@
+//! The memory home keeps what every home promises.
+
+use std::time::Duration;
+
+use semafor::{BuildError, ManualClock, Registry, Semaphore};
+use semafor_testkit::{Home, Spec};
+
+/// A registry of its own, whose clock is moved by hand.
+struct Memory {
+    clock: ManualClock,
+    registry: Registry,
+}
+
+impl Memory {
+    fn new() -> Self {
+        let clock = ManualClock::new();
+        let registry = Registry::builder().clock(&clock).build();
+        Self { clock, registry }
+    }
+}
+
+impl Home for Memory {
+    async fn open(&self, spec: Spec) -> Result<Semaphore, BuildError> {
+        let mut builder = self.registry.semaphore(spec.name).slots(spec.slots);
+        if let Some(ttl) = spec.ttl {
+            builder = builder.ttl(ttl);
+        }
+        if let Some(patience) = spec.max_acquire_time {
+            builder = builder.max_acquire_time(patience);
+        }
+        if let Some(limit) = spec.max_waiting {
+            builder = builder.max_waiting(limit);
+        }
+        if let Some(label) = spec.label {
+            builder = builder.label(label);
+        }
+        builder.build()
+    }
+
+    async fn pass(&self, time: Duration) {
+        self.clock.advance(time);
+    }
+}
+
+semafor_testkit::conformance!(Memory::new());

@@ -1,0 +1,81 @@
+//! First come, first served. Peers measured otherwise: a newcomer right after a release overtook the line, and a holder
+//! that kept coming back got 740 grants while the one waiter got 1.
+
+mod by_hand;
+
+use std::cell::RefCell;
+
+use by_hand::{answer, now, pend, poll, standing_still};
+use semafor::Semaphore;
+
+#[test]
+fn a_newcomer_right_after_a_release_queues_behind_the_line() {
+    let (registry, _) = standing_still();
+    let sem = registry.semaphore("one").slots(1).build().unwrap();
+    let order = RefCell::new(Vec::new());
+    let take = |who| {
+        let (sem, order) = (&sem, &order);
+        async move {
+            let permit = sem.acquire().await.unwrap();
+            order.borrow_mut().push(who);
+            permit
+        }
+    };
+
+    let held = now(sem.acquire()).unwrap();
+    let line = [pend(take("0")), pend(take("1")), pend(take("2"))];
+    drop(held);
+    let newcomer = pend(take("newcomer"));
+    for waiter in line {
+        drop(answer(waiter));
+    }
+    drop(answer(newcomer));
+    assert_eq!(*order.borrow(), ["0", "1", "2", "newcomer"]);
+}
+
+#[test]
+fn a_holder_that_comes_back_at_once_takes_turns_with_the_waiter() {
+    let (registry, _) = standing_still();
+    let sem = registry.semaphore("one").slots(1).build().unwrap();
+    let mut grants = [0, 0];
+    let mut held = now(sem.acquire()).unwrap();
+    let mut waiting = pend(sem.acquire());
+    for turn in 0..1_000 {
+        grants[turn % 2] += 1;
+        let again = {
+            drop(held);
+            pend(sem.acquire())
+        };
+        held = answer(waiting).unwrap();
+        waiting = again;
+    }
+    assert_eq!(grants, [500, 500]);
+    drop((held, waiting));
+}
+
+#[test]
+fn trying_does_not_overtake_the_line_even_when_a_slot_is_free() {
+    let (registry, _) = standing_still();
+    let sem = registry.semaphore("three").slots(3).build().unwrap();
+    let two = now(sem.acquire().weight(2)).unwrap();
+    let mut heavy = pend(sem.acquire().weight(3));
+    assert!(sem.try_acquire().unwrap_err().is_timeout(), "one slot is free, but not for a newcomer");
+    drop(two);
+    assert!(poll(&mut heavy).is_ready());
+}
+
+#[test]
+fn a_granted_future_that_nobody_polls_holds_its_slot_no_longer_than_its_ttl() {
+    let (registry, clock) = standing_still();
+    let sem: Semaphore = registry.semaphore("one").slots(1).ttl(by_hand::seconds(10)).build().unwrap();
+    let held = now(sem.acquire()).unwrap();
+    let forgotten = pend(sem.acquire());
+    let mut next = pend(sem.acquire());
+    drop(held);
+    assert!(poll(&mut next).is_pending(), "the slot went to the future that is not polled");
+    clock.advance(by_hand::seconds(10));
+    let permit = answer(next).unwrap();
+    let error = answer(forgotten).unwrap_err();
+    assert!(error.to_string().contains("time to live ran out"), "{error}");
+    drop(permit);
+}

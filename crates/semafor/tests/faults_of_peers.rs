@@ -1,0 +1,64 @@
+//! Faults that were measured in other semaphores, each as a test that fails on the faulty behaviour.
+//!
+//! The unfair newcomer is in `fairness.rs`, the TTL that dies with its runtime in `ttl.rs`.
+
+mod by_hand;
+
+use by_hand::{answer, now, pend, standing_still};
+use semafor::{AcquireError, Registry};
+
+/// The seed's slot number is a count: two live holders both had number 2.
+#[test]
+fn no_two_live_holders_ever_share_a_slot_number() {
+    let (registry, _) = standing_still();
+    let sem = registry.semaphore("three").slots(3).build().unwrap();
+    let (zero, one, two) =
+        (now(sem.acquire()).unwrap(), now(sem.acquire()).unwrap(), now(sem.acquire()).unwrap());
+    assert_eq!([zero.slot(), one.slot(), two.slot()], [0, 1, 2]);
+    drop(zero);
+    let again = now(sem.acquire()).unwrap();
+    assert_eq!(again.slot(), 0, "not 2, as a count would have it");
+    drop((one, two));
+}
+
+/// In the seed 4,000 new names took 14 s, each scanning all before it: this many would take nine hours.
+#[test]
+fn two_hundred_thousand_new_names_do_not_look_at_each_other() {
+    let registry = Registry::new();
+    let handles: Vec<_> =
+        (0..200_000).map(|n| registry.semaphore(format!("name {n}")).slots(1).build().unwrap()).collect();
+    assert_eq!(registry.len(), 200_000);
+    drop(handles);
+}
+
+/// deadpool: two of two held, `resize(0)` and `resize(2)` let two more out.
+#[test]
+fn shrinking_and_growing_back_admits_nobody_new() {
+    let (registry, _) = standing_still();
+    let sem = registry.semaphore("two").slots(2).build().unwrap();
+    let held = [now(sem.acquire()).unwrap(), now(sem.acquire()).unwrap()];
+    now(sem.resize(1)).unwrap();
+    assert_eq!(now(sem.stats()).debt(), 1);
+    now(sem.resize(2)).unwrap();
+    assert_eq!(sem.try_acquire().unwrap_err(), AcquireError::Busy);
+    let [first, second] = held;
+    drop(first);
+    let third = sem.try_acquire().unwrap();
+    assert_eq!(sem.try_acquire().unwrap_err(), AcquireError::Busy);
+    drop((second, third));
+}
+
+/// tokio: `acquire_many(5)` of two permits swallows both, and everybody after it waits for ever.
+#[test]
+fn a_request_for_more_than_there_is_fails_at_once_and_takes_nothing() {
+    let (registry, _) = standing_still();
+    let sem = registry.semaphore("two").slots(2).build().unwrap();
+    let error = now(sem.acquire().weight(5)).unwrap_err();
+    assert_eq!(error, AcquireError::TooHeavy { weight: 5, capacity: 2 });
+    assert_eq!(error.to_string(), "weight 5 can never be acquired from 2 slots");
+    let both = sem.acquire().weight(2).now().unwrap();
+    let waiting = pend(sem.acquire());
+    assert!(now(sem.acquire().weight(5)).is_err(), "also while others wait");
+    drop(both);
+    drop(answer(waiting).unwrap());
+}

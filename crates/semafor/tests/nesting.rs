@@ -1,0 +1,94 @@
+//! One task may hold several slots of one semaphore, and gives them back in reverse.
+
+mod by_hand;
+
+use by_hand::{now, seconds, standing_still};
+use semafor::{Registry, ReleaseError, secs, task};
+
+#[test]
+fn nested_guards_of_one_task_hold_a_slot_each() {
+    let (registry, _) = standing_still();
+    let sem = registry.semaphore("nested").slots(3).build().unwrap();
+    let outer = now(sem.acquire()).unwrap();
+    let inner = now(sem.acquire()).unwrap();
+    assert_ne!(outer.id(), inner.id());
+    assert_eq!(now(sem.stats()).held, 2);
+    drop((outer, inner));
+}
+
+#[test]
+fn releasing_without_an_id_takes_the_latest_that_is_still_held() {
+    let (registry, clock) = standing_still();
+    let sem = registry.semaphore("nested").slots(4).build().unwrap();
+    let outer = now(sem.acquire()).unwrap().detach();
+    let by_id = now(sem.acquire()).unwrap().detach();
+    let expires = now(sem.acquire().ttl(secs(1))).unwrap().detach();
+    let inner = now(sem.acquire()).unwrap().detach();
+    now(sem.release(&by_id)).unwrap();
+    clock.advance(seconds(1));
+    assert!(now(sem.release(&expires)).unwrap_err().is_expired());
+    assert_eq!(now(sem.release_latest()), Ok(inner));
+    assert_eq!(now(sem.release_latest()), Ok(outer));
+    assert_eq!(now(sem.release_latest()), Err(ReleaseError::NothingDetached));
+}
+
+#[test]
+fn a_guard_that_is_alive_is_not_released_behind_its_back() {
+    let (registry, _) = standing_still();
+    let sem = registry.semaphore("nested").slots(2).build().unwrap();
+    let _guard = now(sem.acquire()).unwrap();
+    assert_eq!(now(sem.release_latest()), Err(ReleaseError::NothingDetached));
+}
+
+#[test]
+fn each_thread_has_its_own_latest() {
+    let sem = Registry::new().semaphore("threads").slots(2).build().unwrap();
+    let ours = sem.try_acquire().unwrap().detach();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            assert_eq!(now(sem.release_latest()), Err(ReleaseError::NothingDetached));
+            let theirs = sem.try_acquire().unwrap().detach();
+            assert_eq!(now(sem.release_latest()), Ok(theirs));
+        });
+    });
+    assert_eq!(now(sem.release_latest()), Ok(ours));
+}
+
+#[test]
+fn scopes_tell_tasks_apart_that_share_a_thread() {
+    let sem = Registry::new().semaphore("scopes").slots(2).build().unwrap();
+    let executor = smol::LocalExecutor::new();
+    let work = || {
+        task::scope(async {
+            let mine = sem.acquire().await.unwrap().detach();
+            smol::future::yield_now().await;
+            assert_eq!(sem.release_latest().await, Ok(mine));
+        })
+    };
+    smol::block_on(executor.run(async {
+        let (a, b) = (executor.spawn(work()), executor.spawn(work()));
+        a.await;
+        b.await;
+    }));
+    assert_eq!(now(sem.stats()).held, 0);
+}
+
+#[cfg(feature = "tokio")]
+#[tokio::test]
+async fn tokio_tasks_are_told_apart_by_themselves() {
+    let sem = Registry::new().semaphore("tokio").slots(2).build().unwrap();
+    let barrier = std::sync::Arc::new(tokio::sync::Barrier::new(2));
+    let tasks: Vec<_> = (0..2)
+        .map(|_| {
+            let (sem, barrier) = (sem.clone(), barrier.clone());
+            tokio::spawn(async move {
+                let mine = sem.acquire().await.unwrap().detach();
+                barrier.wait().await;
+                assert_eq!(sem.release_latest().await, Ok(mine));
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+}

@@ -1,0 +1,179 @@
+//! Names come and go.
+
+mod by_hand;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use by_hand::{now, seconds, standing_still};
+use semafor::{ManualClock, NotHeld, Registry, ReleaseError, Semaphore, secs};
+
+#[test]
+fn one_name_is_one_semaphore_in_one_registry_and_another_in_another() {
+    let (here, there) = (Registry::new(), Registry::new());
+    let a = here.semaphore("shared").slots(1).build().unwrap();
+    let b = here.semaphore("shared").slots(1).build().unwrap();
+    let elsewhere = there.semaphore("shared").slots(1).build().unwrap();
+    let _held = a.try_acquire().unwrap();
+    assert!(b.try_acquire().is_err());
+    assert!(elsewhere.try_acquire().is_ok());
+}
+
+#[test]
+fn the_global_registry_serves_semaphore_memory() {
+    let sem = Semaphore::memory("test: global").slots(2).build().unwrap();
+    let _held = sem.try_acquire().unwrap();
+    let same = Registry::global().semaphore("test: global").build().unwrap();
+    assert_eq!(now(same.stats()).held, 1);
+}
+
+#[test]
+fn an_idle_name_takes_over_a_new_number_of_slots_for_all_its_handles() {
+    let (registry, _) = standing_still();
+    let old = registry.semaphore("grows").slots(1).build().unwrap();
+    drop(old.try_acquire().unwrap());
+    let new = registry.semaphore("grows").slots(2).build().unwrap();
+    assert_eq!(now(old.capacity()), 2);
+    let _both = (old.try_acquire().unwrap(), new.try_acquire().unwrap());
+    assert!(old.try_acquire().is_err());
+}
+
+#[test]
+fn an_unused_name_is_dropped_after_its_time_and_not_before() {
+    let (registry, clock) = standing_still();
+    drop(registry.semaphore("brief").slots(1).build().unwrap());
+    clock.advance(seconds(59));
+    assert_eq!((registry.cleanup(), registry.len()), (0, 1));
+    clock.advance(seconds(1));
+    assert_eq!(registry.len(), 0, "by itself, nobody had to ask");
+}
+
+#[test]
+fn the_time_until_an_unused_name_is_dropped_can_be_set() {
+    let clock = ManualClock::new();
+    let registry = Registry::builder().clock(&clock).empty_queue_max_ttl(seconds(5)).build();
+    drop(registry.semaphore("brief").slots(1).build().unwrap());
+    clock.advance(seconds(5));
+    assert!(registry.is_empty());
+}
+
+#[test]
+fn a_name_that_is_used_again_gets_its_whole_time_again() {
+    let (registry, clock) = standing_still();
+    drop(registry.semaphore("again").slots(1).build().unwrap());
+    clock.advance(seconds(59));
+    drop(registry.semaphore("again").slots(1).build().unwrap());
+    clock.advance(seconds(59));
+    assert_eq!(registry.len(), 1);
+    clock.advance(seconds(1));
+    assert_eq!(registry.len(), 0);
+}
+
+#[test]
+fn a_live_handle_never_points_at_an_orphan() {
+    let (registry, clock) = standing_still();
+    let old = registry.semaphore("kept").slots(1).build().unwrap();
+    clock.advance(seconds(10_000));
+    registry.cleanup();
+    let new = registry.semaphore("kept").slots(1).build().unwrap();
+    let _held = old.try_acquire().unwrap();
+    assert!(new.try_acquire().is_err(), "both are the same semaphore");
+}
+
+#[test]
+fn a_detached_permit_keeps_its_name_until_it_ends() {
+    let (registry, clock) = standing_still();
+    let sem = registry.semaphore("detached").slots(1).build().unwrap();
+    let id = sem.acquire().ttl(secs(1_000)).now().unwrap().detach();
+    drop(sem);
+    clock.advance(seconds(500));
+    let again = registry.semaphore("detached").build().unwrap();
+    assert!(again.try_acquire().is_err());
+    drop(again);
+    clock.advance(seconds(500 + 59));
+    assert_eq!(registry.len(), 1);
+    clock.advance(seconds(1));
+    assert_eq!(registry.len(), 0, "expired at 1,000, dropped at 1,060");
+    let new = registry.semaphore("detached").slots(1).build().unwrap();
+    assert_eq!(now(new.release(&id)), Err(ReleaseError::NotHeld(NotHeld::Unknown)));
+}
+
+#[test]
+fn fencing_tokens_of_a_name_grow_even_after_it_was_dropped_and_came_back() {
+    let (registry, clock) = standing_still();
+    let mut last = 0;
+    for _ in 0..3 {
+        let sem = registry.semaphore("fenced").slots(1).build().unwrap();
+        for _ in 0..5 {
+            let token = sem.try_acquire().unwrap().fencing_token();
+            assert!(token > last);
+            last = token;
+        }
+        drop(sem);
+        clock.advance(seconds(60));
+        assert!(registry.is_empty());
+    }
+}
+
+#[test]
+fn a_million_names_come_and_go_without_growth() {
+    let (registry, clock) = standing_still();
+    let mut most = 0;
+    for n in 0..1_000_000u32 {
+        let sem = registry.semaphore(format!("user:{n}")).slots(1).ttl(secs(3_600)).build().unwrap();
+        drop(sem.try_acquire().unwrap());
+        drop(sem);
+        if n % 1_000 == 0 {
+            clock.advance(seconds(10));
+            most = most.max(registry.len());
+        }
+    }
+    assert!(most <= 7_000, "six or seven thousand are waiting for their 60 s to pass, not {most}");
+    clock.advance(seconds(60));
+    assert!(registry.is_empty());
+}
+
+#[test]
+fn one_name_opened_and_dropped_many_times_is_listed_once() {
+    let (registry, clock) = standing_still();
+    for _ in 0..100_000 {
+        drop(registry.semaphore("flapping").slots(1).build().unwrap());
+    }
+    assert_eq!(registry.len(), 1);
+    clock.advance(seconds(60));
+    assert!(registry.is_empty());
+}
+
+#[test]
+fn the_driver_drops_unused_names_in_real_time_too() {
+    let registry = Registry::builder().empty_queue_max_ttl(Duration::from_millis(20)).build();
+    drop(registry.semaphore("brief").slots(1).build().unwrap());
+    let bell = Registry::new().semaphore("bell").slots(1).build().unwrap();
+    let _rung = bell.try_acquire().unwrap();
+    while !registry.is_empty() {
+        let waited = bell.acquire().timeout(secs(0.005)).blocking();
+        assert!(waited.is_err());
+    }
+}
+
+#[test]
+fn threads_that_open_use_and_drop_the_same_names_never_split_one() {
+    let registry = Registry::builder().empty_queue_max_ttl(Duration::ZERO).build();
+    let inside: Vec<_> = (0..4).map(|_| AtomicUsize::new(0)).collect();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (registry, inside) = (&registry, &inside);
+            scope.spawn(move || {
+                for round in 0..2_000 {
+                    let which = (thread + round) % inside.len();
+                    let sem = registry.semaphore(format!("name {which}")).slots(1).build().unwrap();
+                    let permit = sem.acquire().blocking().unwrap();
+                    let before = inside[which].fetch_add(1, Ordering::SeqCst);
+                    assert_eq!(before, 0, "two semaphores under one name");
+                    inside[which].fetch_sub(1, Ordering::SeqCst);
+                    drop(permit);
+                }
+            });
+        }
+    });
+}

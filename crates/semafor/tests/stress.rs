@@ -1,0 +1,128 @@
+//! Everything at once, over eight threads, on the real clock; then every slot must be accounted for.
+//!
+//! Two seconds by default. `cargo xtask stress` runs it for ten minutes.
+
+mod by_hand;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use by_hand::{now, poll};
+use semafor::{Registry, Semaphore, secs};
+
+const THREADS: u64 = 8;
+const NAMES: u64 = 6;
+
+/// A small generator of its own per thread, so that a seed repeats what a thread does.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % sides
+    }
+}
+
+/// As it is, or else anew. `None` while a closed one still has holders, or if somebody else was faster.
+fn open(registry: &Registry, name: u64) -> Option<Semaphore> {
+    let named = || registry.semaphore(format!("stressed {name}"));
+    named().build().or_else(|_| named().slots(1 + (name % 4) as u32).build()).ok()
+}
+
+fn act(registry: &Registry, dice: &mut Dice) {
+    let Some(sem) = open(registry, dice.roll(NAMES)) else { return };
+    let acquire = sem.acquire().weight(1 + dice.roll(2) as u32);
+    match dice.roll(100) {
+        0..25 => drop(acquire.now()),
+        25..45 => drop(acquire.timeout(secs(0.002)).blocking()),
+        45..60 => {
+            let mut waiting = Box::pin(acquire.timeout(secs(0.001)));
+            drop(poll(&mut waiting));
+        }
+        60..75 => {
+            if let Ok(permit) = acquire.ttl(Duration::from_micros(100 + dice.roll(2_000))).now() {
+                let id = permit.detach();
+                if dice.roll(2) == 0 {
+                    let _ = now(sem.release(&id));
+                }
+            }
+        }
+        75..82 => {
+            if let Ok(permit) = acquire.ttl(secs(0.001)).now() {
+                let _ = now(permit.renew(secs(0.003)));
+                let id = permit.id();
+                drop(permit);
+                assert!(now(sem.release(&id)).is_err(), "released or expired, but not held");
+            }
+        }
+        82..90 => {
+            let _ = now(sem.resize(1 + dice.roll(4) as u32));
+        }
+        90..93 => {
+            let holders = now(sem.holders());
+            if let Some(holder) = holders.first() {
+                let _ = now(sem.evict(&holder.id));
+            }
+        }
+        93..96 => {
+            let mut work = Box::pin(async { sem.run(std::future::pending::<()>()).await });
+            let _ = poll(&mut work);
+        }
+        96..99 => {
+            let stats = registry.stats(&Default::default());
+            assert!(stats.iter().all(|stats| stats.debt() <= 8));
+        }
+        _ if dice.roll(10) == 0 => now(sem.close()),
+        _ => {}
+    }
+}
+
+fn resident_kib() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse().ok())
+}
+
+#[test]
+fn everything_at_once_leaves_every_slot_accounted_for() {
+    let seconds =
+        std::env::var("SEMAFOR_STRESS_SECONDS").map_or(2.0, |s| s.parse().expect("seconds, a number"));
+    let registry = Registry::builder().empty_queue_max_ttl(Duration::from_millis(50)).build();
+    let (stop, actions) = (AtomicBool::new(false), AtomicU64::new(0));
+    let mut memory = Vec::new();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (registry, stop, actions) = (&registry, &stop, &actions);
+            scope.spawn(move || {
+                let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ (thread + 1));
+                while !stop.load(Ordering::Relaxed) {
+                    (0..64).for_each(|_| act(registry, &mut dice));
+                    actions.fetch_add(64, Ordering::Relaxed);
+                }
+            });
+        }
+        let (start, step) = (Instant::now(), Duration::from_secs_f64(seconds / 10.0));
+        while start.elapsed().as_secs_f64() < seconds {
+            std::thread::sleep(step);
+            memory.push(resident_kib());
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    println!("{} actions in {seconds} s; resident KiB: {memory:?}", actions.load(Ordering::Relaxed));
+
+    for stats in registry.stats(&Default::default()) {
+        let sem = registry.semaphore(&*stats.name).build();
+        let Ok(sem) = sem else { continue };
+        let all = now(sem.capacity());
+        let waited = sem.acquire().weight(all).timeout(secs(30)).blocking();
+        drop(waited.expect("the last leases ran out and every slot came back"));
+        let totals = now(sem.stats()).totals;
+        let ended = totals.released + totals.expired + totals.evicted + totals.handed_on;
+        assert_eq!(totals.granted, ended, "every grant of {:?} ended once", stats.name);
+        assert_eq!(now(sem.stats()).waiting, 0);
+    }
+    if let [Some(early), .., Some(late)] = memory[2..] {
+        assert!(late < early + 16 * 1024, "memory grew from {early} to {late} KiB");
+    }
+}

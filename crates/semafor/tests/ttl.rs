@@ -1,0 +1,128 @@
+//! A slot comes back when its time is up, whatever its holder's runtime is doing.
+
+mod by_hand;
+
+use std::sync::mpsc;
+
+use by_hand::{answer, now, pend, seconds, standing_still};
+use semafor::{AcquireError, Registry, Span, secs};
+
+#[test]
+fn a_slot_comes_back_although_the_runtime_that_acquired_it_is_gone() {
+    let sem = Registry::new().semaphore("orphaned").slots(1).ttl(secs(0.05)).build().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let id = runtime.block_on(async { sem.acquire().await.unwrap().detach() });
+    drop(runtime);
+
+    let permit =
+        sem.acquire().timeout(secs(30)).blocking().expect("the registry's driver gave the slot back");
+    assert_ne!(permit.id(), id);
+}
+
+#[test]
+fn a_slot_comes_back_although_the_runtime_that_acquired_it_is_blocked() {
+    let sem = Registry::new().semaphore("blocked").slots(1).ttl(secs(0.05)).build().unwrap();
+    let (unblock, blocked) = mpsc::channel::<()>();
+    let (holding, is_held) = mpsc::channel();
+    let busy = std::thread::spawn({
+        let sem = sem.clone();
+        move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(async {
+                let permit = sem.acquire().await.unwrap();
+                holding.send(()).unwrap();
+                blocked.recv().unwrap();
+                permit.release().await
+            })
+        }
+    });
+    is_held.recv().unwrap();
+    drop(sem.acquire().timeout(secs(30)).blocking().expect("the registry's driver gave the slot back"));
+    unblock.send(()).unwrap();
+    assert!(busy.join().unwrap().unwrap_err().is_expired());
+}
+
+#[test]
+fn a_waiter_gives_up_in_time_without_any_runtime() {
+    let sem = Registry::new().semaphore("taken").slots(1).build().unwrap();
+    let _held = sem.try_acquire().unwrap();
+    let error = sem.acquire().timeout(secs(0.05)).blocking().unwrap_err();
+    assert!(error.is_timeout());
+    assert!(error.to_string().contains("1 of 1 slots held"), "{error}");
+}
+
+#[test]
+fn expiry_hands_the_slot_to_the_first_in_line() {
+    let (registry, clock) = standing_still();
+    let sem = registry.semaphore("one").slots(1).ttl(secs(5)).build().unwrap();
+    let held = now(sem.acquire()).unwrap();
+    let (first, mut second) = (pend(sem.acquire()), pend(sem.acquire()));
+    clock.advance(seconds(5));
+    let first = answer(first).unwrap();
+    assert!(held.is_lost() && !first.is_lost());
+    assert!(by_hand::poll(&mut second).is_pending());
+    assert!(now(held.release()).unwrap_err().is_expired(), "a late release is told so");
+    assert!(!first.is_lost(), "and harms nobody");
+}
+
+#[test]
+fn leases_of_one_chain_follow_each_other() {
+    let (registry, clock) = standing_still();
+    let sem = registry.semaphore("chain").slots(1).ttl(secs(3)).build().unwrap();
+    let _first = now(sem.acquire()).unwrap();
+    let (second, third) = (pend(sem.acquire()), pend(sem.acquire()));
+    clock.advance(seconds(8));
+    assert!(!answer(third).unwrap().is_lost(), "granted at 6, it lasts until 9");
+    assert!(
+        matches!(answer(second), Err(AcquireError::Lost(_))),
+        "it was granted from 3 to 6 and never looked"
+    );
+}
+
+#[test]
+fn a_renewed_permit_outlives_its_first_ttl_and_a_permanent_one_all() {
+    let (registry, clock) = standing_still();
+    let sem = registry.semaphore("renewed").slots(1).ttl(secs(10)).build().unwrap();
+    let permit = now(sem.acquire()).unwrap();
+    clock.advance(seconds(9));
+    now(permit.renew(secs(10))).unwrap();
+    clock.advance(seconds(9));
+    assert!(!permit.is_lost());
+    now(permit.renew(Span::UNLIMITED)).unwrap();
+    assert_eq!(permit.expires_at(), None);
+    clock.advance(seconds(1_000_000));
+    assert!(!permit.is_lost());
+}
+
+#[test]
+fn a_lost_permit_cannot_be_renewed() {
+    let (registry, clock) = standing_still();
+    let sem = registry.semaphore("late").slots(1).ttl(secs(1)).build().unwrap();
+    let permit = now(sem.acquire()).unwrap();
+    clock.advance(seconds(1));
+    let error = now(permit.renew(secs(5))).unwrap_err();
+    assert_eq!(error.to_string(), "this permit lost its slot: its time to live ran out");
+}
+
+#[test]
+fn many_leases_with_different_ttls_end_each_at_its_own_time() {
+    let (registry, clock) = standing_still();
+    let sem = registry.semaphore("mixed").slots(50).build().unwrap();
+    let permits: Vec<_> =
+        (1..=50u64).map(|n| now(sem.acquire().ttl(seconds(n * 37 % 50 + 1))).unwrap()).collect();
+    for passed in 1..=50 {
+        clock.advance(seconds(1));
+        let live = permits.iter().filter(|permit| !permit.is_lost()).count();
+        assert_eq!(live as u64, 50 - passed);
+    }
+}
+
+#[test]
+fn a_process_that_acquires_in_a_hurry_still_loses_leases_on_time() {
+    let sem = Registry::new().semaphore("hurry").slots(2).build().unwrap();
+    let short = sem.acquire().ttl(secs(0.05)).now().unwrap();
+    while !short.is_lost() {
+        drop(sem.acquire().ttl(secs(30)).now().unwrap());
+    }
+    assert_eq!(now(sem.stats()).held, 0);
+}

@@ -1,0 +1,73 @@
+//! The words after `cargo xtask`.
+
+use crate::shell::Failure;
+
+pub(crate) struct Args(Vec<String>);
+
+impl Args {
+    pub(crate) fn from_env() -> Self {
+        Self(std::env::args().skip(1).collect())
+    }
+
+    /// Takes the first word.
+    pub(crate) fn next(&mut self) -> Option<String> {
+        (!self.0.is_empty()).then(|| self.0.remove(0))
+    }
+
+    /// Takes `flag N` out, wherever it stands.
+    pub(crate) fn number(&mut self, flag: &str) -> Result<Option<u32>, Failure> {
+        let Some(at) = self.0.iter().position(|word| word == flag) else { return Ok(None) };
+        self.0.remove(at);
+        let value = (at < self.0.len()).then(|| self.0.remove(at));
+        match value.as_deref().map(str::parse) {
+            Some(Ok(number)) if number > 0 => Ok(Some(number)),
+            _ => Err(Failure::Usage(format!("`{flag}` needs a whole number of at least 1"))),
+        }
+    }
+
+    /// What is left, none of it a flag.
+    pub(crate) fn words(self) -> Result<Vec<String>, Failure> {
+        match self.0.iter().find(|word| word.starts_with('-')) {
+            Some(flag) => Err(Failure::Usage(format!("`{flag}` is not known here"))),
+            None => Ok(self.0),
+        }
+    }
+
+    /// Nothing may be left.
+    pub(crate) fn finish(self) -> Result<(), Failure> {
+        match self.words()?.first() {
+            Some(word) => Err(Failure::Usage(format!("`{word}` is not known here"))),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(line: &str) -> Args {
+        Args(line.split_whitespace().map(str::to_owned).collect())
+    }
+
+    #[test]
+    fn numbers_are_taken_from_anywhere() {
+        let mut args = args("fair --repeat 3 cancel");
+        assert_eq!(args.number("--repeat").ok(), Some(Some(3)));
+        assert_eq!(args.words().ok(), Some(vec!["fair".into(), "cancel".into()]));
+    }
+
+    #[test]
+    fn a_number_has_to_follow_and_to_count() {
+        for line in ["--repeat", "--repeat fair", "--repeat 0", "--repeat -1"] {
+            assert!(args(line).number("--repeat").is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn unknown_flags_and_words_are_refused() {
+        assert!(args("fair --fast").words().is_err());
+        assert!(args("fair").finish().is_err());
+        assert!(args("").finish().is_ok());
+    }
+}

@@ -1,0 +1,84 @@
+//! Running other programs, from the workspace's root.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Why a command of xtask ended early.
+pub(crate) enum Failure {
+    /// It was called wrongly.
+    Usage(String),
+    /// A step failed.
+    Step { name: String, reason: String },
+}
+
+/// The folder of the workspace's `Cargo.toml`.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace")
+}
+
+pub(crate) fn command(program: impl AsRef<Path>, args: &[&str]) -> Command {
+    let mut command = Command::new(program.as_ref());
+    command.args(args).current_dir(root());
+    command
+}
+
+/// The cargo that runs us.
+pub(crate) fn cargo(args: &[&str]) -> Command {
+    command(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()), args)
+}
+
+/// Announces a step, takes it, and says how long it took.
+pub(crate) fn step(name: &str, work: impl FnOnce() -> Result<(), String>) -> Result<(), Failure> {
+    println!("==> {name}");
+    let started = Instant::now();
+    work().map_err(|reason| Failure::Step { name: name.into(), reason })?;
+    println!("    {}", show(started.elapsed()));
+    Ok(())
+}
+
+/// Runs to the end, its output among ours.
+pub(crate) fn run(command: &mut Command) -> Result<(), String> {
+    let status = command.status().map_err(|error| cannot_start(command, &error))?;
+    if status.success() { Ok(()) } else { Err(status.to_string()) }
+}
+
+/// Runs to the end and returns what it wrote to stdout.
+pub(crate) fn read(command: &mut Command) -> Result<String, String> {
+    let output = command.stderr(Stdio::inherit()).output().map_err(|error| cannot_start(command, &error))?;
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        Err(output.status.to_string())
+    }
+}
+
+/// As [`read`], where failing is an answer and nothing to show.
+pub(crate) fn probe(command: &mut Command) -> Option<String> {
+    let output = command.output().ok().filter(|output| output.status.success())?;
+    Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+fn cannot_start(command: &Command, error: &std::io::Error) -> String {
+    format!("can't start `{}`: {error}", command.get_program().display())
+}
+
+/// `4.2s`, `3m12s`.
+pub(crate) fn show(time: Duration) -> String {
+    match time.as_secs() {
+        0..60 => format!("{:.1}s", time.as_secs_f64()),
+        seconds => format!("{}m{:02}s", seconds / 60, seconds % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_read_well() {
+        assert_eq!(show(Duration::from_millis(4_230)), "4.2s");
+        assert_eq!(show(Duration::from_secs(60)), "1m00s");
+        assert_eq!(show(Duration::from_secs(192)), "3m12s");
+    }
+}
