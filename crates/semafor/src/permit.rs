@@ -135,7 +135,6 @@ impl<'a> Permit<'a> {
 
     /// True once the slot is not held any more: its time to live is up, it was evicted, or released by id.
     pub fn is_lost(&self) -> bool {
-        self.gate().sweep();
         self.gate().why_not_held(self.id).is_some()
     }
 

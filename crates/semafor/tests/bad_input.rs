@@ -1,11 +1,9 @@
 //! Bad input gets an error that says what was wrong, with the value; nothing hangs, nothing panics, nothing is lost.
 
-mod by_hand;
-
-use by_hand::{answer, now, pend, standing_still};
 use semafor::{
     AcquireError, BuildError, MAX_NAME_LEN, NotHeld, PermitId, Registry, ReleaseError, Semaphore, secs,
 };
+use semafor_testkit::stepwise::{answer, now, pend, poll, standing_still};
 
 fn one_slot() -> Semaphore {
     Registry::new().semaphore("one").slots(1).build().unwrap()
@@ -188,6 +186,6 @@ fn a_full_line_refuses_at_once() {
 fn polling_a_finished_acquire_again_panics_as_futures_do() {
     let sem = one_slot();
     let mut acquire = Box::pin(sem.acquire());
-    drop(by_hand::poll(&mut acquire));
-    drop(by_hand::poll(&mut acquire));
+    drop(poll(&mut acquire));
+    drop(poll(&mut acquire));
 }

@@ -1,13 +1,11 @@
 //! Work ends with its slot.
 
-mod by_hand;
-
 use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use by_hand::{answer, now, pend, seconds, standing_still};
 use semafor::{RunError, secs};
+use semafor_testkit::stepwise::{answer, now, pend, seconds, standing_still};
 
 /// Tells when it is dropped.
 struct Flag(Arc<AtomicBool>);

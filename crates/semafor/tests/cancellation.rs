@@ -1,12 +1,10 @@
 //! Dropped at every await point, nothing is lost: neither a slot nor a place in line.
 
-mod by_hand;
-
 use std::pin::pin;
 use std::task::{Context, Waker};
 
-use by_hand::{Bell, answer, now, pend, poll, seconds, standing_still};
 use semafor::{ManualClock, Permit, Registry, Semaphore, secs};
+use semafor_testkit::stepwise::{Bell, answer, now, pend, poll, seconds, standing_still};
 
 fn one_slot() -> (Semaphore, ManualClock, Registry) {
     let (registry, clock) = standing_still();

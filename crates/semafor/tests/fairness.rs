@@ -1,12 +1,10 @@
 //! First come, first served. Peers measured otherwise: a newcomer right after a release overtook the line, and a holder
 //! that kept coming back got 740 grants while the one waiter got 1.
 
-mod by_hand;
-
 use std::cell::RefCell;
 
-use by_hand::{answer, now, pend, poll, standing_still};
 use semafor::Semaphore;
+use semafor_testkit::stepwise::{answer, now, pend, poll, seconds, standing_still};
 
 #[test]
 fn a_newcomer_right_after_a_release_queues_behind_the_line() {
@@ -67,13 +65,13 @@ fn trying_does_not_overtake_the_line_even_when_a_slot_is_free() {
 #[test]
 fn a_granted_future_that_nobody_polls_holds_its_slot_no_longer_than_its_ttl() {
     let (registry, clock) = standing_still();
-    let sem: Semaphore = registry.semaphore("one").slots(1).ttl(by_hand::seconds(10)).build().unwrap();
+    let sem: Semaphore = registry.semaphore("one").slots(1).ttl(seconds(10)).build().unwrap();
     let held = now(sem.acquire()).unwrap();
     let forgotten = pend(sem.acquire());
     let mut next = pend(sem.acquire());
     drop(held);
     assert!(poll(&mut next).is_pending(), "the slot went to the future that is not polled");
-    clock.advance(by_hand::seconds(10));
+    clock.advance(seconds(10));
     let permit = answer(next).unwrap();
     let error = answer(forgotten).unwrap_err();
     assert!(error.to_string().contains("time to live ran out"), "{error}");

@@ -2,10 +2,8 @@
 //!
 //! The unfair newcomer is in `fairness.rs`, the TTL that dies with its runtime in `ttl.rs`.
 
-mod by_hand;
-
-use by_hand::{answer, now, pend, standing_still};
 use semafor::{AcquireError, Registry};
+use semafor_testkit::stepwise::{answer, now, pend, standing_still};
 
 /// The seed's slot number is a count: two live holders both had number 2.
 #[test]

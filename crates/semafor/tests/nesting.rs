@@ -1,9 +1,7 @@
 //! One task may hold several slots of one semaphore, and gives them back in reverse.
 
-mod by_hand;
-
-use by_hand::{now, seconds, standing_still};
 use semafor::{Registry, ReleaseError, secs, task};
+use semafor_testkit::stepwise::{now, seconds, standing_still};
 
 #[test]
 fn nested_guards_of_one_task_hold_a_slot_each() {

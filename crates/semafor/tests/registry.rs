@@ -1,12 +1,10 @@
 //! Names come and go.
 
-mod by_hand;
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use by_hand::{now, seconds, standing_still};
 use semafor::{ManualClock, NotHeld, Registry, ReleaseError, Semaphore, secs};
+use semafor_testkit::stepwise::{now, seconds, standing_still};
 
 #[test]
 fn one_name_is_one_semaphore_in_one_registry_and_another_in_another() {

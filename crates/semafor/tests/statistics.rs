@@ -1,11 +1,9 @@
 //! Who holds what, who waits, and what has happened so far.
 
-mod by_hand;
-
 use std::time::Duration;
 
-use by_hand::{answer, now, pend, seconds, standing_still};
 use semafor::{StatsQuery, secs};
+use semafor_testkit::stepwise::{answer, now, pend, seconds, standing_still};
 
 #[test]
 fn a_snapshot_shows_slots_line_and_totals() {

@@ -2,13 +2,11 @@
 //!
 //! Two seconds by default. `cargo xtask stress` runs it for ten minutes.
 
-mod by_hand;
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use by_hand::{now, poll};
 use semafor::{Registry, Semaphore, secs};
+use semafor_testkit::stepwise::{now, poll};
 
 const THREADS: u64 = 8;
 const NAMES: u64 = 6;

@@ -1,11 +1,9 @@
 //! A slot comes back when its time is up, whatever its holder's runtime is doing.
 
-mod by_hand;
-
 use std::sync::mpsc;
 
-use by_hand::{answer, now, pend, seconds, standing_still};
 use semafor::{AcquireError, Registry, Span, secs};
+use semafor_testkit::stepwise::{answer, now, pend, poll, seconds, standing_still};
 
 #[test]
 fn a_slot_comes_back_although_the_runtime_that_acquired_it_is_gone() {
@@ -60,7 +58,7 @@ fn expiry_hands_the_slot_to_the_first_in_line() {
     clock.advance(seconds(5));
     let first = answer(first).unwrap();
     assert!(held.is_lost() && !first.is_lost());
-    assert!(by_hand::poll(&mut second).is_pending());
+    assert!(poll(&mut second).is_pending());
     assert!(now(held.release()).unwrap_err().is_expired(), "a late release is told so");
     assert!(!first.is_lost(), "and harms nobody");
 }

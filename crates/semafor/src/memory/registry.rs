@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -142,13 +143,13 @@ impl Registry {
         let gates = match &query.names {
             None => self.0.names.all(),
             Some(names) => {
-                let found = names.iter().map(|name| self.0.names.entry(name).get(name).cloned());
+                let names = BTreeSet::from_iter(names);
+                let found = names.into_iter().map(|name| self.0.names.entry(name).get(name).cloned());
                 found.flatten().collect()
             }
         };
         let mut stats: Vec<_> = gates.iter().map(|gate| gate.stats()).collect();
         stats.sort_by(|a, b| b.percent().total_cmp(&a.percent()).then_with(|| a.name.cmp(&b.name)));
-        stats.dedup_by(|a, b| a.name == b.name);
         stats.truncate(query.limit.unwrap_or(usize::MAX));
         stats
     }
@@ -214,6 +215,7 @@ impl Shelf {
         let mut entry = self.names.entry(name);
         let mut token_floor = self.token_floor.load(Ordering::Relaxed);
         if let Some(gate) = entry.get(name) {
+            gate.sweep();
             match gate.join(slots, max_waiting)? {
                 Joined::Here => return Ok(Handle::new(Arc::clone(gate), Arc::clone(self))),
                 Joined::ClosedForGood { last_token } => token_floor = token_floor.max(last_token),

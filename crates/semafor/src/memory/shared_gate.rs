@@ -168,8 +168,7 @@ impl SharedGate {
 
     /// True if the request would be granted at once.
     pub(crate) fn would_admit(&self, request: &Request) -> bool {
-        self.sweep();
-        self.state.lock().gate.would_admit(request)
+        self.look(|gate, _| gate.would_admit(request))
     }
 
     /// Ends what is due, in case the driver has not come round to it yet; true if something was.
@@ -324,7 +323,7 @@ impl SharedGate {
 
     /// Why `id` holds nothing; `None` while it does.
     pub(crate) fn why_not_held(&self, id: PermitId) -> Option<NotHeld> {
-        self.state.lock().gate.expiry(id).err()
+        self.look(|gate, _| gate.expiry(id).err())
     }
 
     /// Fires when `id` holds nothing any more, although its guard did not release it.
@@ -380,22 +379,31 @@ impl SharedGate {
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        let now = self.clock.now();
-        let stats = self.state.lock().gate.stats(now);
-        Stats::new(self.shared_name(), stats)
+        let numbers = self.look(Gate::stats);
+        Stats::new(self.shared_name(), numbers)
     }
 
     pub(crate) fn holders(&self) -> Vec<HolderInfo> {
-        let now = self.clock.now();
-        let state = self.state.lock();
-        state.gate.holders().map(|holder| HolderInfo::new(&holder, holder.tag.label(), now)).collect()
+        self.look(|gate, now| {
+            gate.holders().map(|holder| HolderInfo::new(&holder, holder.tag.label(), now)).collect()
+        })
     }
 
     pub(crate) fn waiters(&self) -> Vec<WaiterInfo> {
+        self.look(|gate, now| {
+            let waiters = gate.waiters().enumerate();
+            waiters.map(|(ahead, waiter)| WaiterInfo::new(ahead, &waiter, waiter.tag.label(), now)).collect()
+        })
+    }
+
+    /// Looks at the gate as it should be by now: what is due has ended.
+    fn look<R>(&self, view: impl FnOnce(&Gate<Waker, Tag>, Timestamp) -> R) -> R {
         let now = self.clock.now();
-        let state = self.state.lock();
-        let waiters = state.gate.waiters().enumerate();
-        waiters.map(|(ahead, waiter)| WaiterInfo::new(ahead, &waiter, waiter.tag.label(), now)).collect()
+        let mut state = self.state.lock();
+        state.expire(now);
+        let seen = view(&state.gate, now);
+        self.finish(state);
+        seen
     }
 
     /// Called by the driver when this gate is due.

@@ -1,5 +1,4 @@
-//! Polling by hand, to stop a future wherever a test wants it.
-#![allow(dead_code, reason = "not every test file needs all of it")]
+//! For tests without a runtime: futures are polled step by step, and time stands still until it is moved.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,19 +8,30 @@ use std::time::Duration;
 
 use semafor::{ManualClock, Registry};
 
-pub(crate) fn poll<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
+/// Polls once.
+pub fn poll<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Polls once and wants the future to go on waiting.
-pub(crate) fn pend<F: Future>(future: F) -> Pin<Box<F>> {
+/// A future that was polled once, and waits.
+///
+/// # Panics
+///
+/// If it does not wait.
+#[track_caller]
+pub fn pend<F: Future>(future: F) -> Pin<Box<F>> {
     let mut future = Box::pin(future);
     assert!(poll(&mut future).is_pending(), "the future was expected to wait");
     future
 }
 
 /// The answer of a future that has one.
-pub(crate) fn answer<F: Future + ?Sized>(mut future: Pin<Box<F>>) -> F::Output {
+///
+/// # Panics
+///
+/// If it still waits.
+#[track_caller]
+pub fn answer<F: Future + ?Sized>(mut future: Pin<Box<F>>) -> F::Output {
     match poll(&mut future) {
         Poll::Ready(answer) => answer,
         Poll::Pending => panic!("the future was expected to be ready"),
@@ -29,20 +39,28 @@ pub(crate) fn answer<F: Future + ?Sized>(mut future: Pin<Box<F>>) -> F::Output {
 }
 
 /// The answer of a future that does not wait.
-pub(crate) fn now<F: Future>(future: F) -> F::Output {
+///
+/// # Panics
+///
+/// If it waits.
+#[track_caller]
+pub fn now<F: Future>(future: F) -> F::Output {
     answer(Box::pin(future))
 }
 
 /// A waker that counts.
 #[derive(Default)]
-pub(crate) struct Bell(AtomicUsize);
+pub struct Bell(AtomicUsize);
 
 impl Bell {
-    pub(crate) fn new() -> Arc<Self> {
+    /// One that has not rung yet.
+    #[allow(clippy::new_ret_no_self, reason = "a waker is shared")]
+    pub fn new() -> Arc<Self> {
         Arc::default()
     }
 
-    pub(crate) fn rings(&self) -> usize {
+    /// How often it has rung.
+    pub fn rings(&self) -> usize {
         self.0.load(Ordering::SeqCst)
     }
 }
@@ -54,11 +72,12 @@ impl Wake for Bell {
 }
 
 /// A registry whose time stands still.
-pub(crate) fn standing_still() -> (Registry, ManualClock) {
+pub fn standing_still() -> (Registry, ManualClock) {
     let clock = ManualClock::new();
     (Registry::builder().clock(&clock).build(), clock)
 }
 
-pub(crate) fn seconds(seconds: u64) -> Duration {
+/// So many seconds.
+pub fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
