@@ -54,3 +54,8 @@ pub use semaphore::Semaphore;
 pub use span::{Span, secs};
 pub use stats::{HolderInfo, Stats, WaiterInfo};
 pub use tokio_util::sync::CancellationToken;
+
+/// The README's examples, as doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

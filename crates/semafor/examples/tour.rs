@@ -1,0 +1,39 @@
+//! The tour of the README.
+
+use semafor::{Registry, Semaphore, StatsQuery, secs};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let sem = Semaphore::memory("thumbnails").slots(4).ttl(secs(30)).build()?;
+
+    // Say what differs for one acquire: it is the future and its options in one.
+    let permit = sem.acquire().weight(2).ttl(secs(5)).timeout(secs(1)).label("batch").await?;
+    println!("id {}: enough to renew, release or evict it from anywhere", permit.id());
+    println!("slot {}: no other live permit has it", permit.slot());
+    println!("fencing token {}: grows with every grant of the name", permit.fencing_token());
+    permit.renew(secs(60)).await?;
+    permit.release().await?; // or drop it: a drop never blocks and never leaks
+
+    drop(sem.try_acquire()?); // does not wait, and does not overtake the line
+    drop(sem.acquire().blocking()?); // on a thread without a runtime
+    sem.run(async { println!("dropped the moment its slot is lost") }).await?;
+
+    let held = sem.acquire().await?.detach(); // hold by id …
+    sem.release(&held).await?; // … and release by id
+    println!("again: {}", sem.release(&held).await.unwrap_err());
+
+    let permit = sem.acquire().label("to be evicted").await?;
+    sem.evict(&permit.id()).await?;
+    println!("lost: {}", permit.lost().await); // or permit.cancellation_token()
+
+    sem.resize(8).await?; // shrinking takes nothing from anybody: debt is worked off
+    let _permit = sem.acquire().label("who am I").await?;
+    for holder in sem.holders().await {
+        println!("{:?} holds {}, {:?} left", holder.label, holder.id, holder.expires_in);
+    }
+    for busy in Registry::global().stats(&StatsQuery::default().limit(10)) {
+        let (held, capacity, percent) = (busy.held, busy.capacity, busy.percent());
+        println!("{}: {held}/{capacity} ({percent:.0} %), {} waiting", busy.name, busy.waiting);
+    }
+    Ok(())
+}
