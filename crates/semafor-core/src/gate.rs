@@ -89,20 +89,22 @@ pub struct Effects<W, T> {
     pub wake: SmallVec<[W; 2]>,
     /// Holders whose slot was taken from them.
     pub lost: Vec<Lost<T>>,
+    /// The payload of a request that did not queue after all: dropping it may run foreign code.
+    pub unused: Option<W>,
 }
 
 impl<W, T> Effects<W, T> {
     /// True if there is nothing to do.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.wake.is_empty() && self.lost.is_empty()
+        self.wake.is_empty() && self.lost.is_empty() && self.unused.is_none()
     }
 }
 
 impl<W, T> Default for Effects<W, T> {
     #[inline]
     fn default() -> Self {
-        Self { wake: SmallVec::new(), lost: Vec::new() }
+        Self { wake: SmallVec::new(), lost: Vec::new(), unused: None }
     }
 }
 
@@ -300,16 +302,18 @@ impl<W, T: Default> Gate<W, T> {
         effects: &mut Effects<W, T>,
     ) -> Result<Acquired, Refusal> {
         self.expire(now, effects);
-        match self.admit(request) {
-            Ok(true) => {
-                let id = self.grant(request.weight, lease_nanos(request), tag, now);
-                return Ok(Acquired::Granted(id));
+        let fate = match self.admit(request) {
+            Ok(false) if self.line.len() >= self.max_waiting => {
+                Err(Refusal::LineFull { limit: self.max_waiting })
             }
-            Ok(false) => {}
-            Err(refusal) => return Err(self.refuse(refusal)),
-        }
-        if self.line.len() >= self.max_waiting {
-            return Err(self.refuse(Refusal::LineFull { limit: self.max_waiting }));
+            fate => fate,
+        };
+        if fate != Ok(false) {
+            effects.unused = Some(payload);
+            return match fate {
+                Ok(_) => Ok(Acquired::Granted(self.grant(request.weight, lease_nanos(request), tag, now))),
+                Err(refusal) => Err(self.refuse(refusal)),
+            };
         }
         let ttl_nanos = lease_nanos(request);
         let has_deadline = request.deadline != Timestamp::NEVER;

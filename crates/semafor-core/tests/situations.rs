@@ -585,3 +585,35 @@ fn an_unclaimed_grant_is_still_there_to_claim_after_the_rest_of_a_burst_has_gone
     scene.release(id).unwrap();
     assert!(scene.gate.is_idle());
 }
+
+#[test]
+fn what_a_request_carried_comes_back_if_it_did_not_queue() {
+    let mut scene = Scene::with_slots(1);
+    let granted = scene.gate.acquire(&Request::default(), "granted", "", scene.now, &mut scene.effects);
+    assert!(matches!(granted, Ok(Acquired::Granted(_))));
+    assert_eq!(scene.effects.unused.take(), Some("granted"));
+
+    let heavy = Request { weight: 2, ..Request::default() };
+    assert!(scene.gate.acquire(&heavy, "refused", "", scene.now, &mut scene.effects).is_err());
+    assert_eq!(scene.effects.unused.take(), Some("refused"));
+
+    scene.queue("queued", Request::default());
+    assert_eq!(scene.effects.unused, None);
+}
+
+#[test]
+fn taking_what_is_free_keeps_to_the_line_and_counts_no_refusal() {
+    let mut scene = Scene::with_slots(2);
+    let take = |scene: &mut Scene, weight| {
+        scene.gate.take_if_free(&Request { weight, ..Request::default() }, "taker", scene.now)
+    };
+    assert!(take(&mut scene, 1).is_some());
+    assert!(take(&mut scene, 2).is_none(), "only one is left");
+    scene.queue("heavy", Request { weight: 2, ..Request::default() });
+    assert!(take(&mut scene, 1).is_none(), "somebody is waiting");
+    assert!(take(&mut scene, 0).is_none() && take(&mut scene, 3).is_none());
+    scene.gate.close(&mut scene.effects);
+    assert!(take(&mut scene, 1).is_none());
+    let totals = scene.gate.stats(scene.now).totals;
+    assert_eq!((totals.granted, totals.refused), (1, 1), "the one that was turned away by the close");
+}

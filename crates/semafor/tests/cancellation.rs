@@ -1,7 +1,7 @@
 //! Dropped at every await point, nothing is lost: neither a slot nor a place in line.
 
 use std::pin::pin;
-use std::task::{Context, Waker};
+use std::task::{Context, RawWaker, RawWakerVTable, Waker};
 
 use semafor::{ManualClock, Permit, Registry, Semaphore, secs};
 use semafor_testkit::stepwise::{Bell, answer, now, pend, poll, seconds, standing_still};
@@ -181,6 +181,54 @@ fn a_waker_that_panics_does_not_keep_others_from_being_woken() {
     drop((poll(&mut sound), poll(&mut faulty), held));
     drop((sound, faulty));
     assert_eq!(now(sem.stats()).held, 0);
+}
+
+/// A waker that looks at the semaphore whenever it is cloned, woken or dropped. Under its lock it would never return.
+fn curious(sem: &'static Semaphore) -> Waker {
+    fn look(data: *const ()) {
+        // SAFETY: the pointer is that of a semaphore that lives for ever.
+        let sem = unsafe { &*data.cast::<Semaphore>() };
+        now(sem.stats());
+    }
+    fn clone(data: *const ()) -> RawWaker {
+        look(data);
+        RawWaker::new(data, &VTABLE)
+    }
+    static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, look, look, look);
+    let data = std::ptr::from_ref(sem).cast();
+    // SAFETY: nothing is owned, so nothing can be freed too early or twice, and semaphores may be used by any thread.
+    unsafe { Waker::from_raw(clone(data)) }
+}
+
+#[test]
+fn whatever_a_waker_does_when_cloned_woken_or_dropped_happens_outside_the_lock() {
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let sem = Registry::new().semaphore("curious").slots(1).max_waiting(3).build().unwrap();
+        let sem: &Semaphore = Box::leak(Box::new(sem));
+        let waker = curious(sem);
+        let ask = |patience: f64| {
+            let mut acquire = Box::pin(sem.acquire().timeout(secs(patience)));
+            let _ = acquire.as_mut().poll(&mut Context::from_waker(&waker));
+            acquire
+        };
+        let held = sem.try_acquire().unwrap();
+        let mut line = vec![ask(100.0), ask(0.001), ask(100.0)];
+        drop(ask(100.0)); // refused: the line is full
+        for waiting in &mut line {
+            let _ = waiting.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            let _ = waiting.as_mut().poll(&mut Context::from_waker(&waker));
+        }
+        drop(line.pop());
+        drop(held);
+        now(sem.resize(5)).unwrap();
+        drop(ask(100.0)); // granted at once
+        now(sem.close());
+        drop(ask(100.0)); // refused: closed
+        drop(line);
+        done.send(()).unwrap();
+    });
+    is_done.recv_timeout(seconds(60)).expect("nothing ran under the lock");
 }
 
 #[test]

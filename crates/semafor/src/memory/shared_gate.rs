@@ -212,19 +212,20 @@ impl SharedGate {
         since: Timestamp,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(PermitId, Duration), AcquireError>> {
+        let mut spare;
         let mut state = self.state.lock();
         let mut claim = state.gate.claim(ticket);
         if let (Claim::Waiting, Some(waker)) = (claim, state.gate.payload_mut(ticket)) {
             if waker.will_wake(cx.waker()) {
                 return Poll::Pending;
             }
-            // Cloning a waker runs foreign code, so it happens between two looks.
+            // Cloning and dropping a waker runs foreign code: it happens between two looks, and after the last.
             drop(state);
-            let mut waker = cx.waker().clone();
+            spare = cx.waker().clone();
             state = self.state.lock();
             claim = state.gate.claim(ticket);
             if let (Claim::Waiting, Some(stale)) = (claim, state.gate.payload_mut(ticket)) {
-                std::mem::swap(stale, &mut waker);
+                std::mem::swap(stale, &mut spare);
                 drop(state);
                 return Poll::Pending;
             }
@@ -358,7 +359,9 @@ impl SharedGate {
         let (gate, effects) = state.parts();
         let resized = gate.resize(slots, self.clock.now(), effects);
         self.finish(state);
-        observe::resized(self, before, slots);
+        if resized.is_ok() {
+            observe::resized(self, before, slots);
+        }
         resized
     }
 
@@ -486,6 +489,8 @@ impl SharedGate {
         if has_line != self.has_line() {
             self.line_formed.store(has_line, Ordering::Relaxed);
         }
+        // Dropped last, whatever happens before.
+        let _unused = state.effects.unused.take();
         if state.effects.lost.is_empty() && state.effects.wake.len() <= 1 {
             let waker = state.effects.wake.pop();
             drop(state);
