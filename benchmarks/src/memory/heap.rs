@@ -1,46 +1,24 @@
 //! What a queued waiter costs in memory.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::future::Future;
-use std::sync::atomic::{AtomicIsize, Ordering};
 use std::task::{Context, Waker};
 
 use semafor_benchmarks::Report;
+use semafor_testkit::heap::live_bytes;
 
 use super::single::ours;
 
 const WAITERS: usize = 1_000_000;
 
-static LIVE: AtomicIsize = AtomicIsize::new(0);
-
-/// The system's allocator, counting.
-pub(super) struct Counting;
-
-// SAFETY: passes every call through to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LIVE.fetch_add(layout.size() as isize, Ordering::Relaxed);
-        // SAFETY: as promised by our caller.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size() as isize, Ordering::Relaxed);
-        // SAFETY: as promised by our caller.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
 /// Heap per waiter beyond its future, and the size of the future.
 fn queue<F: Future>(acquire: impl Fn() -> F) -> (f64, f64) {
     let mut cx = Context::from_waker(Waker::noop());
-    let waiting: Vec<_> = (0..WAITERS).map(|_| Box::pin(acquire())).collect();
-    let mut waiting = waiting;
-    let before = LIVE.load(Ordering::Relaxed);
+    let mut waiting: Vec<_> = (0..WAITERS).map(|_| Box::pin(acquire())).collect();
+    let before = live_bytes();
     for next in &mut waiting {
         assert!(next.as_mut().poll(&mut cx).is_pending());
     }
-    let heap = (LIVE.load(Ordering::Relaxed) - before) as f64 / WAITERS as f64;
+    let heap = (live_bytes() - before) as f64 / WAITERS as f64;
     (heap, size_of::<F>() as f64)
 }
 

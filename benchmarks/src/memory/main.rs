@@ -9,9 +9,10 @@ mod single;
 use std::path::PathBuf;
 
 use semafor_benchmarks::Report;
+use semafor_testkit::heap::Counting;
 
 #[global_allocator]
-static HEAP: heap::Counting = heap::Counting;
+static HEAP: Counting = Counting;
 
 fn main() -> std::io::Result<()> {
     let rounds = std::env::var("SEMAFOR_BENCH_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(11);

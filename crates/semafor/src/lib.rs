@@ -32,6 +32,7 @@
 
 mod acquire;
 mod error;
+mod foreign;
 mod memory;
 mod observe;
 mod options;

@@ -5,7 +5,9 @@
 #[cfg(feature = "tracing")]
 macro_rules! event {
     ($level:ident, $gate:expr, $message:literal $(, $($field:tt)*)?) => {
-        tracing::$level!(target: "semafor", name = $gate.name(), $($($field)*,)? $message)
+        crate::foreign::call(|| {
+            tracing::$level!(target: "semafor", name = $gate.name(), $($($field)*,)? $message);
+        })
     };
 }
 

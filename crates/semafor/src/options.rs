@@ -73,8 +73,8 @@ impl Builder {
         self
     }
 
-    /// Whether [`Semaphore::run`] and `spawn` stop their work when the slot is lost. They do by default: work that
-    /// goes on without its slot runs beside that of the next holder.
+    /// Whether [`Semaphore::run`] and `spawn` stop their work when the slot is lost. They do by default: work that goes on
+    /// without its slot runs beside that of the next holder.
     pub fn cancel_on_expiry(mut self, cancel: bool) -> Self {
         self.defaults.cancel_on_expiry = cancel;
         self

@@ -12,7 +12,7 @@ use crate::error::{ParsePermitIdError, ReleaseError, RenewError, RunError};
 use crate::memory::Handle;
 use crate::{Semaphore, Span};
 
-/// Names one acquisition, for ever: never used again, and recognised when it comes too late.
+/// Names one acquisition: never used again, and recognised when it comes too late.
 ///
 /// Text both ways, so that it can be passed through files, flags and queues.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -117,8 +117,8 @@ impl<'a> Permit<'a> {
         self.id.slot()
     }
 
-    /// A number that grows with every grant of the semaphore's name. A resource that refuses numbers below the highest
-    /// it has seen is safe from holders that lost their slot and do not know it yet.
+    /// A number that grows with every grant of the semaphore's name, for as long as the process lives. A resource that
+    /// refuses numbers below the highest it has seen is safe from holders that lost their slot and do not know it yet.
     pub fn fencing_token(&self) -> u64 {
         self.id.fencing_token()
     }

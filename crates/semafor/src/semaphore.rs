@@ -75,8 +75,8 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// [`AcquireError`] if no slot came free in time, the line was full, the semaphore is or was closed, or the request
-    /// could never be met.
+    /// [`AcquireError`] if no slot came free in time, the line was full, the semaphore is or was closed, the request could
+    /// never be met, or a slot was granted and its time to live was over before the task was polled again.
     ///
     /// # Cancel safety
     ///
@@ -96,8 +96,9 @@ impl Semaphore {
         self.acquire().now()
     }
 
-    /// Runs `work` under a permit. If the slot is lost, `work` is dropped at once: it never runs beside the next holder's
-    /// (unless opened with `cancel_on_expiry(false)`).
+    /// Runs `work` under a permit. If the slot is lost, `work` is dropped where it awaits, as soon as its task is polled
+    /// (unless opened with `cancel_on_expiry(false)`). Where an overlap with the next holder's work must be ruled out, hand
+    /// the resource the [fencing token](Permit::fencing_token).
     ///
     /// # Errors
     ///
@@ -122,7 +123,8 @@ impl Semaphore {
     }
 
     /// Runs `work` under a permit in a tokio task of its own. If the slot is lost, the task's work is aborted, and the
-    /// handle gives [`RunError::Lost`].
+    /// handle gives [`RunError::Lost`] (unless opened with `cancel_on_expiry(false)`). The task takes its place in line when
+    /// the runtime first polls it.
     ///
     /// # Panics
     ///
@@ -147,7 +149,7 @@ impl Semaphore {
         Ok(self.handle.release_by_id(id.in_memory())?)
     }
 
-    /// Gives back what the current task detached last and still holds, and says what it was.
+    /// Gives back what the current task acquired last of all that it detached and still holds, and says what it was.
     ///
     /// Nested acquires come back in reverse order. What the current task is, [`task`](crate::task) says.
     ///
@@ -166,9 +168,7 @@ impl Semaphore {
     /// # });
     /// ```
     pub async fn release_latest(&self) -> Result<PermitId, ReleaseError> {
-        let latest = self.handle.latest_detached().ok_or(ReleaseError::NothingDetached)?;
-        self.handle.release_by_id(latest)?;
-        Ok(PermitId::from(latest))
+        self.handle.release_latest().map(PermitId::from).ok_or(ReleaseError::NothingDetached)
     }
 
     /// Lets the holder of `id` keep its slot for `ttl` from now; [`Span::UNLIMITED`] for as long as it takes.

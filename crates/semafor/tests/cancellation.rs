@@ -157,7 +157,7 @@ fn a_waker_that_changes_between_polls_is_the_one_that_is_woken() {
 }
 
 #[test]
-fn a_waker_that_panics_does_not_keep_others_from_being_woken() {
+fn a_waker_that_panics_harms_nobody_else() {
     struct Panics;
     impl std::task::Wake for Panics {
         fn wake(self: std::sync::Arc<Self>) {
@@ -175,8 +175,7 @@ fn a_waker_that_panics_does_not_keep_others_from_being_woken() {
     let waker = Waker::from(bell.clone());
     assert!(sound.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
 
-    let resized = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| now(sem.resize(3))));
-    assert!(resized.is_err());
+    now(sem.resize(3)).expect("the panic is not ours");
     assert_eq!(bell.rings(), 1);
     drop((poll(&mut sound), poll(&mut faulty), held));
     drop((sound, faulty));

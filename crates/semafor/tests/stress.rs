@@ -6,7 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use semafor::{Registry, Semaphore, secs};
+use semafor_testkit::heap::{Counting, live_bytes};
 use semafor_testkit::stepwise::{now, poll};
+
+#[global_allocator]
+static HEAP: Counting = Counting;
 
 const THREADS: u64 = 8;
 const NAMES: u64 = 6;
@@ -77,18 +81,13 @@ fn act(registry: &Registry, dice: &mut Dice) {
     }
 }
 
-fn resident_kib() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse().ok())
-}
-
 #[test]
 fn everything_at_once_leaves_every_slot_accounted_for() {
     let seconds =
         std::env::var("SEMAFOR_STRESS_SECONDS").map_or(2.0, |s| s.parse().expect("seconds, a number"));
     let registry = Registry::builder().empty_queue_max_ttl(Duration::from_millis(50)).build();
     let (stop, actions) = (AtomicBool::new(false), AtomicU64::new(0));
-    let mut memory = Vec::new();
+    let mut heap = vec![live_bytes()];
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let (registry, stop, actions) = (&registry, &stop, &actions);
@@ -103,11 +102,11 @@ fn everything_at_once_leaves_every_slot_accounted_for() {
         let (start, step) = (Instant::now(), Duration::from_secs_f64(seconds / 10.0));
         while start.elapsed().as_secs_f64() < seconds {
             std::thread::sleep(step);
-            memory.push(resident_kib());
+            heap.push(live_bytes());
         }
         stop.store(true, Ordering::Relaxed);
     });
-    println!("{} actions in {seconds} s; resident KiB: {memory:?}", actions.load(Ordering::Relaxed));
+    println!("{} actions in {seconds} s; heap bytes: {heap:?}", actions.load(Ordering::Relaxed));
 
     for stats in registry.stats(&Default::default()) {
         let sem = registry.semaphore(&*stats.name).build();
@@ -120,7 +119,8 @@ fn everything_at_once_leaves_every_slot_accounted_for() {
         assert_eq!(totals.granted, ended, "every grant of {:?} ended once", stats.name);
         assert_eq!(now(sem.stats()).waiting, 0);
     }
-    if let [Some(early), .., Some(late)] = memory[2..] {
-        assert!(late < early + 16 * 1024, "memory grew from {early} to {late} KiB");
-    }
+    drop(registry);
+    let left = live_bytes() - heap[0];
+    assert!(left < 64 * 1024, "{left} bytes were left behind");
+    assert!(heap.iter().all(|bytes| *bytes < 1024 * 1024), "a few semaphores and threads need no megabyte");
 }

@@ -1,8 +1,9 @@
 //! A slot comes back when its time is up, whatever its holder's runtime is doing.
 
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Wake, Waker};
 
-use semafor::{AcquireError, Registry, Span, secs};
+use semafor::{AcquireError, ManualClock, Registry, Span, secs};
 use semafor_testkit::stepwise::{answer, now, pend, poll, seconds, standing_still};
 
 #[test]
@@ -123,4 +124,23 @@ fn a_process_that_acquires_in_a_hurry_still_loses_leases_on_time() {
         drop(sem.acquire().ttl(secs(30)).now().unwrap());
     }
     assert_eq!(now(sem.stats()).held, 0);
+}
+
+#[test]
+fn a_clock_that_is_moved_on_from_within_does_not_run_backwards() {
+    struct Hasty(ManualClock);
+    impl Wake for Hasty {
+        fn wake(self: Arc<Self>) {
+            self.0.advance(seconds(100));
+        }
+    }
+
+    let (registry, clock) = standing_still();
+    let sem = registry.semaphore("hasty").slots(1).ttl(secs(5)).build().unwrap();
+    let _held = now(sem.acquire()).unwrap();
+    let mut waiting = Box::pin(sem.acquire());
+    let waker = Waker::from(Arc::new(Hasty(clock.clone())));
+    assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    clock.advance(seconds(6));
+    assert!(matches!(answer(waiting), Err(AcquireError::Lost(_))), "granted at 5, it is 105 by now");
 }

@@ -39,18 +39,22 @@ impl Clock {
 
     /// The same moment on the standard library's clock.
     pub(crate) fn instant(&self, at: Timestamp) -> Option<Instant> {
-        let now = self.now();
-        let ahead = Instant::now().checked_add(at.since(now))?;
-        ahead.checked_sub(now.since(at))
+        match self {
+            Self::System => epoch().checked_add(at.since(Timestamp::default())),
+            Self::Manual(hands) => Instant::now().checked_add(at.since(hands.now())),
+        }
     }
+}
+
+fn epoch() -> Instant {
+    static EPOCH: OnceLock<Instant> = OnceLock::new();
+    *EPOCH.get_or_init(Instant::now)
 }
 
 /// Nanoseconds since the process first asked.
 #[inline]
 pub(super) fn system_now() -> Timestamp {
-    static EPOCH: OnceLock<Instant> = OnceLock::new();
-    let elapsed = EPOCH.get_or_init(Instant::now).elapsed();
-    Timestamp::from_nanos(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
+    Timestamp::from_nanos(u64::try_from(epoch().elapsed().as_nanos()).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

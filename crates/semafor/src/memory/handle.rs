@@ -33,10 +33,10 @@ impl Drop for Handle {
 }
 
 impl Deref for Handle {
-    type Target = Arc<SharedGate>;
+    type Target = SharedGate;
 
     #[inline]
-    fn deref(&self) -> &Arc<SharedGate> {
+    fn deref(&self) -> &SharedGate {
         &self.gate
     }
 }

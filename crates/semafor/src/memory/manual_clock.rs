@@ -71,7 +71,7 @@ impl Hands {
     }
 
     fn set(&self, now: Timestamp) {
-        self.nanos.store(now.as_nanos(), Ordering::Release);
+        self.nanos.fetch_max(now.as_nanos(), Ordering::AcqRel);
     }
 
     pub(super) fn drive(&self, shelf: Weak<Shelf>) {

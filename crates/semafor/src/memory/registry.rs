@@ -1,5 +1,5 @@
 use std::collections::BTreeSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::Thread;
@@ -24,6 +24,9 @@ const DEFAULT_IDLE_TTL: Duration = Duration::from_secs(60);
 ///
 /// Within one registry a name is one semaphore. Names that nobody uses any more (no handle, no holder, no waiter)
 /// are dropped after a while. A clone is another reference to the same registry.
+///
+/// Time to live and timeouts count while the machine is awake. A forked child does not inherit the thread that watches
+/// them: let it use a registry of its own.
 ///
 /// ```
 /// use semafor::Registry;
@@ -165,7 +168,8 @@ impl Registry {
 
     /// Publishes the statistics of all semaphores through the [`metrics`](https://docs.rs/metrics) facade.
     ///
-    /// Call it when metrics are scraped, or at intervals. In between they cost nothing.
+    /// Call it when metrics are scraped, or at intervals. In between they cost nothing. A name that was dropped is not
+    /// published any more; if it comes back, its totals start anew.
     #[cfg(feature = "metrics")]
     pub fn publish_metrics(&self) {
         crate::observe::publish_metrics(&self.stats(&StatsQuery::default()));
@@ -213,9 +217,17 @@ impl Shelf {
         max_waiting: Option<usize>,
     ) -> Result<Handle, BuildError> {
         let mut entry = self.names.entry(name);
+        if let Some(gate) = entry.get(name)
+            && gate.is_due()
+        {
+            // A lease that is over, but not ended yet, would stand in the way. Ending it wakes others: not under this lock.
+            let gate = Arc::clone(gate);
+            drop(entry);
+            gate.sweep();
+            entry = self.names.entry(name);
+        }
         let mut token_floor = self.token_floor.load(Ordering::Relaxed);
         if let Some(gate) = entry.get(name) {
-            gate.sweep();
             match gate.join(slots, max_waiting)? {
                 Joined::Here => return Ok(Handle::new(Arc::clone(gate), Arc::clone(self))),
                 Joined::ClosedForGood { last_token } => token_floor = token_floor.max(last_token),
@@ -228,22 +240,30 @@ impl Shelf {
         Ok(Handle::new(gate, Arc::clone(self)))
     }
 
-    /// Looks at `gate` at `to` instead of at `from`. Called with the gate locked.
+    /// Looks at `gate` at `to` instead of at `from`. Called with the gate locked. Returns the time it is armed for, which
+    /// is never if there is no driver to be had: then its next deadline tries again.
     #[cold]
-    pub(super) fn rearm(&self, gate: &Weak<SharedGate>, from: Timestamp, to: Timestamp) {
+    pub(super) fn rearm(&self, gate: &Weak<SharedGate>, from: Timestamp, to: Timestamp) -> Timestamp {
         let is_next = {
             let mut timetable = self.timetable.lock();
             timetable.rearm(gate, from, to);
             timetable.next_due() >= to
         };
-        if is_next && to != Timestamp::NEVER {
-            self.wake_driver();
+        if to != Timestamp::NEVER && is_next && !self.wake_driver() {
+            self.timetable.lock().rearm(gate, to, Timestamp::NEVER);
+            return Timestamp::NEVER;
         }
+        to
     }
 
     /// The last handle of `gate` is gone, or its last holder: drop its name after a while, unless it is used again.
     pub(super) fn note_unused(&self, gate: &Arc<SharedGate>) {
-        let Some(since) = gate.mark_unused() else { return };
+        if let Some(since) = gate.mark_unused() {
+            self.list_unused(gate, since);
+        }
+    }
+
+    fn list_unused(&self, gate: &Arc<SharedGate>, since: Timestamp) {
         let is_first = {
             let mut timetable = self.timetable.lock();
             let before = timetable.next_due();
@@ -265,9 +285,7 @@ impl Shelf {
                 }
                 self.token_floor.fetch_max(gate.retire(self), Ordering::Relaxed);
             }
-            Some(since) => {
-                self.timetable.lock().list_idle(Arc::clone(gate), since.after(self.idle_ttl));
-            }
+            Some(since) => self.list_unused(gate, since),
             None => {}
         }
     }
@@ -293,21 +311,19 @@ impl Shelf {
         }
     }
 
-    fn wake_driver(&self) {
+    /// Has the driver look at the timetable, started if need be; false if there is none to be had.
+    fn wake_driver(&self) -> bool {
         if matches!(self.clock, Clock::Manual(_)) {
-            return;
+            return true;
         }
         let mut driver = self.driver.lock();
         if driver.is_none() {
             let shelf = Weak::clone(&self.this);
             let thread =
                 std::thread::Builder::new().name("semafor-driver".into()).spawn(move || drive(&shelf));
-            // Out of threads: those who come to acquire sweep meanwhile, and the next deadline tries again.
             *driver = thread.ok().map(|handle| handle.thread().clone());
         }
-        if let Some(thread) = driver.as_ref() {
-            thread.unpark();
-        }
+        driver.as_ref().map(Thread::unpark).is_some()
     }
 }
 
@@ -321,23 +337,22 @@ impl Drop for Shelf {
 
 /// The deadline driver: one thread per registry, from its first deadline until the registry goes.
 fn drive(shelf: &Weak<Shelf>) {
-    loop {
-        let Some(alive) = shelf.upgrade() else { return };
-        // A waker that panics is its owner's trouble, not that of everybody else's deadlines.
-        let panicked = catch_unwind(AssertUnwindSafe(|| alive.run_due(alive.clock.now()))).is_err();
+    while let Some(alive) = shelf.upgrade() {
+        alive.run_due(alive.clock.now());
         let next = alive.next_due();
         let sleep = (next != Timestamp::NEVER).then(|| next.since(alive.clock.now()));
         drop(alive);
         match sleep {
-            _ if panicked => {}
             Some(sleep) => std::thread::park_timeout(sleep),
             None => std::thread::park(),
         }
     }
 }
 
-/// Serial numbers of gates, so that an id of one is not taken for an id of another.
+/// Serial numbers of gates, so that an id of one is not taken for an id of another. They start anywhere, so that an id that
+/// was kept in a file is not taken for one of this process either.
 fn next_serial() -> u32 {
-    static NEXT: AtomicU32 = AtomicU32::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
+    static NEXT: OnceLock<AtomicU32> = OnceLock::new();
+    let next = NEXT.get_or_init(|| AtomicU32::new(RandomState::new().hash_one(std::process::id()) as u32));
+    next.fetch_add(1, Ordering::Relaxed)
 }

@@ -3,7 +3,7 @@
 //! The core decides; this file locks, reads the clock, and carries out the [`Effects`]. Whatever users wrote (wakers,
 //! listeners of a loss, tracing) runs after the lock was given back: see [`SharedGate::finish`].
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
@@ -19,10 +19,10 @@ use super::clock::Clock;
 use super::registry::Shelf;
 use super::tag::Tag;
 use crate::error::{AcquireError, BuildError};
-use crate::observe;
 use crate::stats::{HolderInfo, Stats, WaiterInfo};
 use crate::sync::{Mutex, MutexGuard};
 use crate::task::TaskKey;
+use crate::{foreign, observe};
 
 #[repr(C)]
 pub(crate) struct SharedGate {
@@ -43,8 +43,8 @@ struct State {
     gate: Gate<Waker, Tag>,
     /// What the gate asked for in the current operation. Empty whenever the lock is free.
     effects: Fx,
-    /// Ids by the task that detached them, oldest first.
-    detached: HashMap<TaskKey, Vec<PermitId>>,
+    /// Ids by the task that detached them, and by their token, so that the latest stands last.
+    detached: HashMap<TaskKey, BTreeMap<u64, PermitId>>,
     unused_since: Timestamp,
     /// Stands in the timetable's list of unused names.
     listed: bool,
@@ -168,19 +168,18 @@ impl SharedGate {
 
     /// True if the request would be granted at once.
     pub(crate) fn would_admit(&self, request: &Request) -> bool {
-        self.look(|gate, _| gate.would_admit(request))
+        self.view(|gate, _| gate.would_admit(request))
     }
 
-    /// Ends what is due, in case the driver has not come round to it yet; true if something was.
-    pub(crate) fn sweep(&self) -> bool {
-        let now = self.clock.now();
-        let mut state = self.state.lock();
-        let is_due = state.gate.next_deadline() <= now;
-        if is_due {
-            state.expire(now);
-            self.finish(state);
-        }
-        is_due
+    /// True if something is due that the driver has not come round to yet.
+    pub(super) fn is_due(&self) -> bool {
+        let next = self.state.lock().gate.next_deadline();
+        next != Timestamp::NEVER && next <= self.clock.now()
+    }
+
+    /// Ends what is due.
+    pub(super) fn sweep(&self) {
+        self.view(|_, _| ());
     }
 
     /// Takes a slot or a place in line, to be given up after `patience`.
@@ -192,9 +191,12 @@ impl SharedGate {
         tag: Tag,
     ) -> Result<Enqueued, AcquireError> {
         let has_limits = patience.is_some() || request.ttl.is_some();
-        let now = if has_limits { self.clock.now() } else { self.clock.rough() };
+        let mut now = if has_limits { self.clock.now() } else { self.clock.rough() };
         request.deadline = patience.map_or(Timestamp::NEVER, |patience| now.after(patience));
         let mut state = self.state.lock();
+        if !has_limits && state.gate.may_start_lease() {
+            now = self.precise_now();
+        }
         let (gate, effects) = state.parts();
         let acquired = gate.acquire(&request, waker, tag, now, effects);
         self.finish(state);
@@ -268,19 +270,43 @@ impl SharedGate {
     /// Gives a slot back on behalf of its guard.
     #[inline]
     pub(crate) fn release(&self, id: PermitId) -> Result<(), NotHeld> {
-        self.end(id).map(drop)
+        let now = self.clock.rough();
+        let state = self.state.lock();
+        self.end(state, id, now).map(drop)
     }
 
     /// Gives a slot back on behalf of somebody who knows its id. A guard that still believes to hold it is told.
     pub(crate) fn release_by_id(&self, id: PermitId) -> Result<(), NotHeld> {
-        self.end(id)?.signal_loss();
+        let now = self.clock.rough();
+        let state = self.state.lock();
+        let tag = self.end(state, id, now)?;
+        foreign::call(|| tag.signal_loss());
         Ok(())
     }
 
-    #[inline(always)]
-    fn end(&self, id: PermitId) -> Result<Tag, NotHeld> {
-        let mut now = self.clock.rough();
+    /// Gives back what the current task detached and acquired last.
+    pub(crate) fn release_latest(&self) -> Option<PermitId> {
+        let task = TaskKey::current();
+        let now = self.clock.now();
         let mut state = self.state.lock();
+        state.expire(now);
+        let latest = state.detached.get(&task).and_then(|held| held.values().next_back().copied());
+        let Some(id) = latest else {
+            self.finish(state);
+            return None;
+        };
+        let tag = self.end(state, id, now).ok()?;
+        foreign::call(|| tag.signal_loss());
+        Some(id)
+    }
+
+    #[inline(always)]
+    fn end(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        id: PermitId,
+        mut now: Timestamp,
+    ) -> Result<Tag, NotHeld> {
         if state.gate.may_start_lease() {
             now = self.precise_now();
         }
@@ -315,7 +341,7 @@ impl SharedGate {
     }
 
     pub(crate) fn expires_at(&self, id: PermitId) -> Option<Instant> {
-        let expires = self.state.lock().gate.expiry(id).ok()?;
+        let expires = self.view(|gate, _| gate.expiry(id)).ok()?;
         if expires == Timestamp::NEVER {
             return None;
         }
@@ -324,7 +350,7 @@ impl SharedGate {
 
     /// Why `id` holds nothing; `None` while it does.
     pub(crate) fn why_not_held(&self, id: PermitId) -> Option<NotHeld> {
-        self.look(|gate, _| gate.expiry(id).err())
+        self.view(|gate, _| gate.expiry(id).err())
     }
 
     /// Fires when `id` holds nothing any more, although its guard did not release it.
@@ -343,14 +369,8 @@ impl SharedGate {
         let mut state = self.state.lock();
         if let Ok(tag) = state.gate.tag_mut(id) {
             tag.set_detached_by(task);
-            state.detached.entry(task).or_default().push(id);
+            state.detached.entry(task).or_default().insert(id.fencing_token(), id);
         }
-    }
-
-    /// What the current task detached last.
-    pub(crate) fn latest_detached(&self) -> Option<PermitId> {
-        self.sweep();
-        self.state.lock().detached.get(&TaskKey::current())?.last().copied()
     }
 
     pub(crate) fn resize(&self, slots: u32) -> Result<(), ZeroSlots> {
@@ -382,25 +402,25 @@ impl SharedGate {
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        let numbers = self.look(Gate::stats);
+        let numbers = self.view(Gate::stats);
         Stats::new(self.shared_name(), numbers)
     }
 
     pub(crate) fn holders(&self) -> Vec<HolderInfo> {
-        self.look(|gate, now| {
+        self.view(|gate, now| {
             gate.holders().map(|holder| HolderInfo::new(&holder, holder.tag.label(), now)).collect()
         })
     }
 
     pub(crate) fn waiters(&self) -> Vec<WaiterInfo> {
-        self.look(|gate, now| {
+        self.view(|gate, now| {
             let waiters = gate.waiters().enumerate();
             waiters.map(|(ahead, waiter)| WaiterInfo::new(ahead, &waiter, waiter.tag.label(), now)).collect()
         })
     }
 
-    /// Looks at the gate as it should be by now: what is due has ended.
-    fn look<R>(&self, view: impl FnOnce(&Gate<Waker, Tag>, Timestamp) -> R) -> R {
+    /// Looks at the gate as it should be by now: first ends what is due and tells those concerned.
+    fn view<R>(&self, view: impl FnOnce(&Gate<Waker, Tag>, Timestamp) -> R) -> R {
         let now = self.clock.now();
         let mut state = self.state.lock();
         state.expire(now);
@@ -415,8 +435,7 @@ impl SharedGate {
         state.expire(now);
         // The driver has taken this gate off the timetable, so it must be put on again even for a later time.
         let next = state.gate.next_deadline();
-        shelf.rearm(&self.this, state.armed, next);
-        state.armed = next;
+        state.armed = shelf.rearm(&self.this, state.armed, next);
         self.finish(state);
     }
 
@@ -477,8 +496,7 @@ impl SharedGate {
     fn rearm(&self, state: &mut State) {
         let next = state.gate.next_deadline();
         if let Some(shelf) = self.shelf.upgrade() {
-            shelf.rearm(&self.this, state.armed, next);
-            state.armed = next;
+            state.armed = shelf.rearm(&self.this, state.armed, next);
         }
     }
 
@@ -489,12 +507,11 @@ impl SharedGate {
         if has_line != self.has_line() {
             self.line_formed.store(has_line, Ordering::Relaxed);
         }
-        // Dropped last, whatever happens before.
-        let _unused = state.effects.unused.take();
         if state.effects.lost.is_empty() && state.effects.wake.len() <= 1 {
-            let waker = state.effects.wake.pop();
+            let (waker, unused) = (state.effects.wake.pop(), state.effects.unused.take());
             drop(state);
-            waker.into_iter().for_each(Waker::wake);
+            waker.into_iter().for_each(wake);
+            unused.into_iter().for_each(|waker| foreign::call(|| drop(waker)));
             return;
         }
         let effects = std::mem::take(&mut state.effects);
@@ -506,21 +523,17 @@ impl SharedGate {
     }
 
     fn carry_out(&self, effects: Fx) {
-        // If one of them panics, the rest are woken while the panic goes its way.
-        struct WakeAll<I: Iterator<Item = Waker>>(I);
-        impl<I: Iterator<Item = Waker>> Drop for WakeAll<I> {
-            fn drop(&mut self) {
-                self.0.by_ref().for_each(Waker::wake);
-            }
-        }
-
-        let mut waking = WakeAll(effects.wake.into_iter());
         for lost in effects.lost {
             observe::lost(self, lost.id, lost.loss);
-            lost.tag.signal_loss();
+            foreign::call(|| lost.tag.signal_loss());
         }
-        waking.0.by_ref().for_each(Waker::wake);
+        effects.wake.into_iter().for_each(wake);
+        foreign::call(|| drop(effects.unused));
     }
+}
+
+fn wake(waker: Waker) {
+    foreign::call(|| waker.wake());
 }
 
 fn timed_out(state: &State, waited: Duration) -> AcquireError {
@@ -552,7 +565,7 @@ impl State {
     #[cold]
     fn forget_detached_by(&mut self, task: TaskKey, id: PermitId) {
         if let Some(ids) = self.detached.get_mut(&task) {
-            ids.retain(|detached| *detached != id);
+            ids.remove(&id.fencing_token());
             if ids.is_empty() {
                 self.detached.remove(&task);
             }

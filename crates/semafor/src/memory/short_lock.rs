@@ -1,4 +1,4 @@
-//! A lock for sections of some tens of nanoseconds.
+//! A lock for sections of some tens of nanoseconds, and now and then (statistics, a resize) of some microseconds.
 //!
 //! Taken with one atomic swap, given back with one plain store: half the atomic read-modify-writes of a mutex that
 //! must look for parked threads when it unlocks, and they are most of what an uncontended acquire and release cost.

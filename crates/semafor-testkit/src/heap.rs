@@ -1,0 +1,29 @@
+//! How much heap is in use, counted at the allocator.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicIsize, Ordering};
+
+static LIVE: AtomicIsize = AtomicIsize::new(0);
+
+/// The system's allocator, counting. A program makes it its `#[global_allocator]`.
+pub struct Counting;
+
+// SAFETY: passes every call through to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LIVE.fetch_add(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: as promised by our caller.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: as promised by our caller.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+/// Bytes in use. Zero in a program without the [`Counting`] allocator.
+pub fn live_bytes() -> isize {
+    LIVE.load(Ordering::Relaxed)
+}

@@ -1,0 +1,10 @@
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Calls what somebody else wrote: a waker, a listener, a subscriber.
+///
+/// If it panics, that is its owner's trouble, and the panic hook has told about it. The slot that was just granted, and
+/// the others that have to be woken, are not to be lost over it.
+#[inline]
+pub(crate) fn call(theirs: impl FnOnce()) {
+    let _ = catch_unwind(AssertUnwindSafe(theirs));
+}
