@@ -616,7 +616,7 @@ impl<W, T: Default> Gate<W, T> {
         let slot = self.slots.occupy(self.tokens, weight, now, expires, tag);
         if ttl_nanos.is_some() {
             self.leases.set(slot, expires);
-            self.refresh_deadline();
+            self.next_deadline = self.next_deadline.min(expires);
         }
         PermitId::new(self.serial, slot, self.tokens)
     }
@@ -691,7 +691,9 @@ impl<W, T: Default> Gate<W, T> {
         let mut vacated = self.slots.vacate(slot);
         if vacated.expires != Timestamp::NEVER {
             self.leases.remove(slot);
-            self.refresh_deadline();
+            if vacated.expires == self.next_deadline {
+                self.refresh_deadline();
+            }
         }
         self.held -= vacated.weight;
         self.holds.record_nanos(now.nanos_since(vacated.since));

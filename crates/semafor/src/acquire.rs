@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use semafor_core::{PermitId, Request, Ticket, Timestamp};
+use semafor_core::{Request, Ticket, Timestamp};
 
 use crate::error::{AcquireError, InvalidDuration, MeantAs};
 use crate::memory::{Enqueued, Tag};
@@ -94,9 +94,14 @@ impl<'a> Acquire<'a> {
     /// request.
     #[inline]
     pub fn now(self) -> Result<Permit<'a>, AcquireError> {
-        let taken = if self.is_plain() { self.take_plainly() } else { self.take_in_detail()? };
-        match taken {
-            Some(id) => Ok(Permit::new(self.semaphore, id, Duration::ZERO)),
+        if self.is_plain() {
+            return match self.take_plainly() {
+                Some(permit) => Ok(permit),
+                None => self.try_once(),
+            };
+        }
+        match self.take_in_detail()? {
+            Some(permit) => Ok(permit),
             None => self.try_once(),
         }
     }
@@ -144,23 +149,36 @@ impl<'a> Acquire<'a> {
         Tag::new(label.as_ref())
     }
 
-    /// True if this asks for slots and nothing else.
+    /// True if nothing is asked for but slots, with or without the semaphore's time to live.
     #[inline(always)]
     fn is_plain(&self) -> bool {
-        self.overrides.is_none() && self.semaphore.defaults().are_plain()
+        self.overrides.is_none() && self.semaphore.defaults().label.is_none()
     }
 
-    /// Takes a free slot, where the compiler sees how plain the request is.
+    /// Takes a free slot on behalf of a [plain](Self::is_plain) request. Without a time to live it is inlined, where the
+    /// compiler sees how plain it is.
     #[inline(always)]
-    fn take_plainly(&self) -> Option<PermitId> {
+    fn take_plainly(&self) -> Option<Permit<'a>> {
+        if self.semaphore.defaults().ttl.is_some() {
+            return self.take_leased();
+        }
         let request = Request { weight: self.weight, ..Request::default() };
-        self.semaphore.handle().take_if_free(&request, Tag::default())
+        let id = self.semaphore.handle().take_if_free(&request, Tag::default())?;
+        Some(Permit::new(self.semaphore, id, Duration::ZERO))
     }
 
     #[inline(never)]
-    fn take_in_detail(&self) -> Result<Option<PermitId>, InvalidDuration> {
+    fn take_leased(&self) -> Option<Permit<'a>> {
+        let ttl = self.semaphore.defaults().ttl;
+        let request = Request { weight: self.weight, ttl, ..Request::default() };
+        let id = self.semaphore.handle().take_if_free(&request, Tag::default())?;
+        Some(Permit::new(self.semaphore, id, Duration::ZERO))
+    }
+
+    fn take_in_detail(&self) -> Result<Option<Permit<'a>>, InvalidDuration> {
         self.patience()?;
-        Ok(self.semaphore.handle().take_if_free(&self.request()?, self.tag()))
+        let taken = self.semaphore.handle().take_if_free(&self.request()?, self.tag());
+        Ok(taken.map(|id| Permit::new(self.semaphore, id, Duration::ZERO)))
     }
 
     /// Asks for a free slot and takes the answer for final.
@@ -180,7 +198,7 @@ impl<'a> Acquire<'a> {
                     return self.join_line(cx);
                 }
                 match self.take_in_detail()? {
-                    Some(id) => Poll::Ready(Ok(Permit::new(self.semaphore, id, Duration::ZERO))),
+                    Some(permit) => Poll::Ready(Ok(permit)),
                     None => self.join_line(cx),
                 }
             }
@@ -234,7 +252,7 @@ impl<'a> Future for Acquire<'a> {
         }
         self.progress = Progress::Done;
         match self.take_plainly() {
-            Some(id) => Poll::Ready(Ok(Permit::new(self.semaphore, id, Duration::ZERO))),
+            Some(permit) => Poll::Ready(Ok(permit)),
             None => self.join_line(cx),
         }
     }

@@ -32,14 +32,6 @@ pub(crate) struct Defaults {
     pub(crate) label: Option<Arc<str>>,
 }
 
-impl Defaults {
-    /// True if a plain acquire has neither a time to live nor a label.
-    #[inline]
-    pub(crate) fn are_plain(&self) -> bool {
-        self.ttl.is_none() && self.label.is_none()
-    }
-}
-
 impl Builder {
     pub(crate) fn new(registry: Registry, name: String) -> Self {
         Self {

@@ -54,7 +54,8 @@ fn epoch() -> Instant {
 /// Nanoseconds since the process first asked.
 #[inline]
 pub(super) fn system_now() -> Timestamp {
-    Timestamp::from_nanos(u64::try_from(epoch().elapsed().as_nanos()).unwrap_or(u64::MAX))
+    let elapsed = epoch().elapsed();
+    Timestamp::from_nanos(elapsed.as_secs() * 1_000_000_000 + u64::from(elapsed.subsec_nanos()))
 }
 
 #[cfg(test)]
