@@ -217,20 +217,20 @@ impl Shelf {
         max_waiting: Option<usize>,
     ) -> Result<Handle, BuildError> {
         let mut entry = self.names.entry(name);
-        if let Some(gate) = entry.get(name)
-            && gate.is_due()
-        {
-            // A lease that is over, but not ended yet, would stand in the way. Ending it wakes others: not under this lock.
-            let gate = Arc::clone(gate);
-            drop(entry);
-            gate.sweep();
-            entry = self.names.entry(name);
-        }
         let mut token_floor = self.token_floor.load(Ordering::Relaxed);
-        if let Some(gate) = entry.get(name) {
+        while let Some(gate) = entry.get(name).cloned() {
             match gate.join(slots, max_waiting)? {
-                Joined::Here => return Ok(Handle::new(Arc::clone(gate), Arc::clone(self))),
-                Joined::ClosedForGood { last_token } => token_floor = token_floor.max(last_token),
+                Joined::Here => return Ok(Handle::new(gate, Arc::clone(self))),
+                Joined::ClosedForGood { last_token } => {
+                    token_floor = token_floor.max(last_token);
+                    break;
+                }
+                Joined::Overdue => {
+                    // Ending a lease wakes others: not under this lock.
+                    drop(entry);
+                    gate.sweep();
+                    entry = self.names.entry(name);
+                }
             }
         }
         let slots = slots.ok_or_else(|| BuildError::SlotsNotSet { name: name.to_owned() })?;

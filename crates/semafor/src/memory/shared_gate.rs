@@ -55,6 +55,8 @@ type Fx = Effects<Waker, Tag>;
 /// What opening a name led to.
 pub(super) enum Joined {
     Here,
+    /// Something is due that the driver has not come round to yet: sweep first, then ask again.
+    Overdue,
     /// The gate is closed and nobody holds a slot: a new one may take its name, and count on from its tokens.
     ClosedForGood {
         last_token: u64,
@@ -114,6 +116,9 @@ impl SharedGate {
     pub(super) fn join(&self, slots: Option<u32>, max_waiting: Option<usize>) -> Result<Joined, BuildError> {
         let mut state = self.state.lock();
         let gate = &mut state.gate;
+        if gate.next_deadline() != Timestamp::NEVER && gate.next_deadline() <= self.clock.now() {
+            return Ok(Joined::Overdue);
+        }
         if gate.is_closed() {
             return match gate.held() {
                 0 => Ok(Joined::ClosedForGood { last_token: gate.last_token() }),
@@ -169,12 +174,6 @@ impl SharedGate {
     /// True if the request would be granted at once.
     pub(crate) fn would_admit(&self, request: &Request) -> bool {
         self.view(|gate, _| gate.would_admit(request))
-    }
-
-    /// True if something is due that the driver has not come round to yet.
-    pub(super) fn is_due(&self) -> bool {
-        let next = self.state.lock().gate.next_deadline();
-        next != Timestamp::NEVER && next <= self.clock.now()
     }
 
     /// Ends what is due.
