@@ -120,7 +120,12 @@ fn everything_at_once_leaves_every_slot_accounted_for() {
         assert_eq!(now(sem.stats()).waiting, 0);
     }
     drop(registry);
-    let left = live_bytes() - heap[0];
-    assert!(left < 64 * 1024, "{left} bytes were left behind");
+    let left = || live_bytes() - heap[0];
+    let patience = Instant::now() + Duration::from_secs(30);
+    // The driver may be the last one to let go of it.
+    while left() > 64 * 1024 && Instant::now() < patience {
+        std::thread::yield_now();
+    }
+    assert!(left() < 64 * 1024, "{} bytes were left behind", left());
     assert!(heap.iter().all(|bytes| *bytes < 1024 * 1024), "a few semaphores and threads need no megabyte");
 }
