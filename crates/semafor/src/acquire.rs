@@ -94,6 +94,7 @@ impl<'a> Acquire<'a> {
     /// request.
     #[inline]
     pub fn now(self) -> Result<Permit<'a>, AcquireError> {
+        // Each way has its own return: joined, they would hand the permit over through memory.
         if self.is_plain() {
             return match self.take_plainly() {
                 Some(permit) => Ok(permit),
