@@ -279,7 +279,10 @@ impl<W, T: Default> Gate<W, T> {
     /// goes on to ask with one of the others.
     #[inline(always)]
     pub fn take_if_free(&mut self, request: &Request, tag: T, now: Timestamp) -> Option<PermitId> {
-        self.would_admit(request).then(|| self.grant(request.weight, lease_nanos(request), tag, now))
+        if !self.would_admit(request) {
+            return None;
+        }
+        Some(self.grant(request.weight, lease_nanos(request), tag, now))
     }
 
     /// True if `request` would be granted at once. Counts nothing, changes nothing.

@@ -176,7 +176,19 @@ fn loom_shrinking_against_acquire_never_over_admits() {
 }
 
 #[test]
-fn loom_close_against_acquire_never_hangs() {
+fn loom_close_against_acquire_turns_the_waiter_away() {
+    loom::model(|| {
+        let (sem, _) = open(1);
+        let _held = hold(&sem);
+        let closed = sem.clone();
+        let closer = thread::spawn(move || block_on(closed.close()));
+        assert!(block_on(sem.acquire()).unwrap_err().is_closed());
+        closer.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_close_and_release_against_acquire_have_one_winner() {
     loom::model(|| {
         let (sem, _) = open(1);
         let held = hold(&sem);
