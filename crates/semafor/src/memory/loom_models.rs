@@ -1,4 +1,4 @@
-//! One model per race on a gate: loom runs each through every interleaving (up to a bound on preemptions). Opening and
+//! One model per race on a gate: loom runs each through every interleaving. Opening and
 //! dropping names, which takes the registry's locks too, is left to `tests/registry.rs` and the stress test.
 //!
 //! Run by `cargo xtask test`, or on its own as CONTRIBUTING.md says.
