@@ -9,17 +9,16 @@ use std::collections::BTreeSet;
 use crate::Timestamp;
 
 const NONE: u32 = u32::MAX;
+/// In place of a predecessor: not in the list but in the tree.
+const IN_TREE: u32 = u32::MAX - 1;
 
-#[derive(Clone, Copy)]
 struct Node {
+    /// `NEVER` if the key has no deadline.
     at: Timestamp,
     order: u64,
     prev: u32,
     next: u32,
-    in_tree: bool,
 }
-
-const VACANT: Node = Node { at: Timestamp::NEVER, order: 0, prev: NONE, next: NONE, in_tree: false };
 
 pub(crate) struct Deadlines {
     nodes: Vec<Node>,
@@ -42,48 +41,54 @@ impl Deadlines {
         if at == Timestamp::NEVER {
             return;
         }
-        let index = key as usize;
-        if index >= self.nodes.len() {
-            self.nodes.resize(index + 1, VACANT);
-        }
+        self.make_room(key);
         self.orders += 1;
-        let order = self.orders;
-        let in_order = self.tail == NONE || self.nodes[self.tail as usize].at <= at;
-        if in_order {
-            self.nodes[index] = Node { at, order, prev: self.tail, next: NONE, in_tree: false };
-            match self.tail {
-                NONE => self.head = key,
-                tail => self.nodes[tail as usize].next = key,
-            }
-            self.tail = key;
-        } else {
-            self.nodes[index] = Node { at, order, in_tree: true, ..VACANT };
-            self.tree.insert((at, order, key));
+        let is_in_order = self.nodes.get(self.tail as usize).is_none_or(|last| last.at <= at);
+        let prev = if is_in_order { self.tail } else { IN_TREE };
+        self.nodes[key as usize] = Node { at, order: self.orders, prev, next: NONE };
+        if !is_in_order {
+            self.tree.insert((at, self.orders, key));
+            return;
+        }
+        match self.tail {
+            NONE => self.head = key,
+            tail => self.nodes[tail as usize].next = key,
+        }
+        self.tail = key;
+    }
+
+    #[inline]
+    fn make_room(&mut self, key: u32) {
+        if key as usize >= self.nodes.len() {
+            let vacant = || Node { at: Timestamp::NEVER, order: 0, prev: NONE, next: NONE };
+            self.nodes.resize_with(key as usize + 1, vacant);
         }
     }
 
     #[inline]
     pub(crate) fn remove(&mut self, key: u32) {
-        if let Some(&node) = self.nodes.get(key as usize)
+        if let Some(node) = self.nodes.get(key as usize)
             && node.at != Timestamp::NEVER
         {
-            self.unlink(key, node);
+            self.unlink(key);
         }
     }
 
-    fn unlink(&mut self, key: u32, node: Node) {
-        self.nodes[key as usize] = VACANT;
-        if node.in_tree {
-            self.tree.remove(&(node.at, node.order, key));
+    fn unlink(&mut self, key: u32) {
+        let node = &mut self.nodes[key as usize];
+        let at = std::mem::replace(&mut node.at, Timestamp::NEVER);
+        let (order, prev, next) = (node.order, node.prev, node.next);
+        if prev == IN_TREE {
+            self.tree.remove(&(at, order, key));
             return;
         }
-        match node.prev {
-            NONE => self.head = node.next,
-            prev => self.nodes[prev as usize].next = node.next,
+        match prev {
+            NONE => self.head = next,
+            prev => self.nodes[prev as usize].next = next,
         }
-        match node.next {
-            NONE => self.tail = node.prev,
-            next => self.nodes[next as usize].prev = node.prev,
+        match next {
+            NONE => self.tail = prev,
+            next => self.nodes[next as usize].prev = prev,
         }
     }
 
@@ -107,9 +112,11 @@ impl Deadlines {
 
     /// Takes out the earliest deadline.
     pub(crate) fn pop(&mut self) -> Option<u32> {
-        let (_, _, key) = self.first();
-        let node = *self.nodes.get(key as usize)?;
-        self.unlink(key, node);
+        let (at, _, key) = self.first();
+        if at == Timestamp::NEVER {
+            return None;
+        }
+        self.unlink(key);
         Some(key)
     }
 
