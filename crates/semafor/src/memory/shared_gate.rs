@@ -44,14 +44,16 @@ struct State {
     gate: Gate<Waker, Tag>,
     /// What the gate asked for in the current operation. Empty whenever the lock is free.
     effects: Fx,
-    /// Ids by the task that detached them, and by their token, so that the latest stands last.
-    detached: HashMap<TaskKey, BTreeMap<u64, PermitId>>,
+    detached: Detached,
     unused_since: Timestamp,
     /// Stands in the timetable's list of unused names.
     listed: bool,
 }
 
 type Fx = Effects<Waker, Tag>;
+
+/// Ids by the task that detached them, and by their token, so that the latest stands last.
+type Detached = HashMap<TaskKey, BTreeMap<u64, PermitId>>;
 
 /// What opening a name led to.
 pub(super) enum Joined {
@@ -290,6 +292,7 @@ impl SharedGate {
         let now = self.clock.now();
         let mut state = self.state.lock();
         state.expire(now);
+        state.forget_lost();
         let latest = state.detached.get(&task).and_then(|held| held.values().next_back().copied());
         let Some(id) = latest else {
             self.finish(state);
@@ -514,10 +517,8 @@ impl SharedGate {
             unused.into_iter().for_each(|waker| foreign::call(|| drop(waker)));
             return;
         }
+        state.forget_lost();
         let effects = std::mem::take(&mut state.effects);
-        for lost in &effects.lost {
-            state.forget_detached(lost.id, &lost.tag);
-        }
         drop(state);
         self.carry_out(effects);
     }
@@ -558,17 +559,26 @@ impl State {
     #[inline]
     fn forget_detached(&mut self, id: PermitId, tag: &Tag) {
         if let Some(task) = tag.detached_by() {
-            self.forget_detached_by(task, id);
+            forget_detached_by(&mut self.detached, task, id);
         }
     }
 
-    #[cold]
-    fn forget_detached_by(&mut self, task: TaskKey, id: PermitId) {
-        if let Some(ids) = self.detached.get_mut(&task) {
-            ids.remove(&id.fencing_token());
-            if ids.is_empty() {
-                self.detached.remove(&task);
+    /// The tasks of those who lost their slot hold it no longer.
+    fn forget_lost(&mut self) {
+        for lost in &self.effects.lost {
+            if let Some(task) = lost.tag.detached_by() {
+                forget_detached_by(&mut self.detached, task, lost.id);
             }
+        }
+    }
+}
+
+#[cold]
+fn forget_detached_by(detached: &mut Detached, task: TaskKey, id: PermitId) {
+    if let Some(ids) = detached.get_mut(&task) {
+        ids.remove(&id.fencing_token());
+        if ids.is_empty() {
+            detached.remove(&task);
         }
     }
 }

@@ -1,0 +1,80 @@
+//! What is due counts as over, although nobody has come round to ending it yet.
+//!
+//! Two semaphores whose leases end at the same moment: whoever is told of the first end finds the other one overdue.
+
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
+
+use semafor::{PermitId, Registry, Semaphore, secs};
+use semafor_testkit::stepwise::{now, seconds, standing_still};
+
+/// A waker that does something.
+struct Does<F>(F);
+
+impl<F: Fn() + Send + Sync + 'static> Wake for Does<F> {
+    fn wake(self: Arc<Self>) {
+        (self.0)();
+    }
+}
+
+fn when_woken(does: impl Fn() + Send + Sync + 'static) -> Waker {
+    Waker::from(Arc::new(Does(does)))
+}
+
+fn both(registry: &Registry, slots: u32) -> [Semaphore; 2] {
+    ["one", "other"].map(|name| registry.semaphore(name).slots(slots).build().unwrap())
+}
+
+#[test]
+fn releasing_without_an_id_passes_over_an_overdue_permit() {
+    let (registry, clock) = standing_still();
+    let sems = both(&registry, 2);
+    let outer = sems.each_ref().map(|sem| now(sem.acquire()).unwrap().detach());
+    for sem in &sems {
+        now(sem.acquire().ttl(secs(5))).unwrap().detach();
+    }
+    let released: Arc<Mutex<Vec<Option<PermitId>>>> = Arc::default();
+    let line: Vec<_> = (0..2)
+        .map(|this| {
+            let (other, released) = (sems[1 - this].clone(), Arc::clone(&released));
+            let waker = when_woken(move || {
+                let answer = now(other.release_latest()).ok();
+                released.lock().unwrap().push(answer);
+            });
+            let mut waiting = Box::pin(sems[this].acquire());
+            assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            waiting
+        })
+        .collect();
+    clock.advance(seconds(5));
+    let mut released = released.lock().unwrap().clone();
+    released.sort();
+    let mut outer = outer.map(Some);
+    outer.sort();
+    assert_eq!(released, outer);
+    drop(line);
+}
+
+#[test]
+fn an_overdue_lease_does_not_stand_in_the_way_of_opening_its_name_anew() {
+    let (registry, clock) = standing_still();
+    let sems = both(&registry, 1);
+    let permits = sems.each_ref().map(|sem| now(sem.acquire().ttl(secs(5))).unwrap());
+    let opened: Arc<Mutex<Vec<bool>>> = Arc::default();
+    let listening: Vec<_> = (0..2)
+        .map(|this| {
+            let (registry, opened) = (registry.clone(), Arc::clone(&opened));
+            let other = sems[1 - this].name().to_owned();
+            let waker = when_woken(move || {
+                let anew = registry.semaphore(&other).slots(7).build();
+                opened.lock().unwrap().push(anew.is_ok());
+            });
+            let mut lost = Box::pin(permits[this].lost());
+            assert!(lost.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            lost
+        })
+        .collect();
+    clock.advance(seconds(5));
+    assert_eq!(*opened.lock().unwrap(), [true, true]);
+    drop(listening);
+}
