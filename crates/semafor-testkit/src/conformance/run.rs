@@ -9,6 +9,11 @@ use super::{SHORT, open, semaphore};
 use crate::by_hand::{ByHand, in_line, until};
 use crate::{Home, Spec};
 
+/// Work that never ends. Its witness lives for as long as it does.
+async fn hang_on(_witness: Arc<()>) {
+    pending::<()>().await;
+}
+
 /// Its result comes back.
 pub async fn the_work_runs_under_a_slot_and_gives_it_back(home: &impl Home) {
     let sem = semaphore(home, 1).await;
@@ -24,11 +29,7 @@ pub async fn the_work_runs_under_a_slot_and_gives_it_back(home: &impl Home) {
 pub async fn the_work_is_dropped_when_its_slot_is_lost(home: &impl Home) {
     let sem = open(home, Spec::new("it", 1).ttl(SHORT)).await;
     let alive = Arc::new(());
-    let witness = Arc::clone(&alive);
-    let mut run = ByHand::new(sem.run(async move {
-        let _witness = witness;
-        pending::<()>().await;
-    }));
+    let mut run = ByHand::new(sem.run(hang_on(Arc::clone(&alive))));
     while sem.stats().await.held == 0 {
         assert!(run.waits());
     }
@@ -53,11 +54,7 @@ pub async fn work_that_was_never_admitted_never_starts(home: &impl Home) {
 pub async fn dropping_a_run_drops_the_work_and_gives_the_slot_back(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let alive = Arc::new(());
-    let witness = Arc::clone(&alive);
-    let mut run = ByHand::new(sem.run(async move {
-        let _witness = witness;
-        pending::<()>().await;
-    }));
+    let mut run = ByHand::new(sem.run(hang_on(Arc::clone(&alive))));
     while sem.stats().await.held == 0 {
         assert!(run.waits());
     }
