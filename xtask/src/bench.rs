@@ -1,32 +1,49 @@
 //! Ours beside the peers, in one run.
 
+use std::path::PathBuf;
+
 use crate::args::Args;
-use crate::python::Venv;
 use crate::shell::{self, Failure, cargo, command, probe, step};
+use crate::{node, python, tools};
 
 pub(crate) fn run(mut args: Args) -> Result<(), Failure> {
     let area = args.next();
     args.finish()?;
     match area.as_deref() {
         Some("memory") => memory(),
+        Some("redis") => redis(),
         Some(other) => Err(Failure::Usage(format!("there is no benchmark `{other}`"))),
-        None => Err(Failure::Usage("which benchmark? There is `memory`".into())),
+        None => Err(Failure::Usage("which benchmark? There are `memory` and `redis`".into())),
     }
 }
 
 fn memory() -> Result<(), Failure> {
+    let python = or_without("Python", python::with(&["asyncio-advanced-semaphores"]));
+    measure("memory", &[("SEMAFOR_BENCH_PYTHON", python)])
+}
+
+fn redis() -> Result<(), Failure> {
+    tools::ensure(tools::FOR_REDIS)?;
+    // A new Python is often out before self-limiters can be installed in it.
+    let python = or_without("self-limiters", python::with(&["asyncio-advanced-semaphores", "self-limiters"]))
+        .or_else(|| or_without("Python", python::with(&["asyncio-advanced-semaphores"])));
+    let node = or_without("Node", node::folder_with(&["redis-semaphore", "ioredis"]));
+    measure("redis", &[("SEMAFOR_BENCH_PYTHON", python), ("SEMAFOR_BENCH_NODE_DIR", node)])
+}
+
+/// Measures `area` beside the peers there are.
+fn measure(area: &str, peers: &[(&str, Option<PathBuf>)]) -> Result<(), Failure> {
     print_machine();
-    let python = Venv::prepare(&["asyncio-advanced-semaphores"])
-        .inspect_err(|reason| eprintln!("WARNING: measuring without Python, {reason}"))
-        .ok();
-    step("memory benchmark", || {
-        let mut bench = cargo(&["run", "--profile", "bench", "-p", "semafor-benchmarks"]);
-        bench.args(["--bin", "bench-memory", "--", "target/bench/memory.json"]);
-        if let Some(python) = &python {
-            bench.env("SEMAFOR_BENCH_PYTHON", python.interpreter());
-        }
+    step(&format!("{area} benchmark"), || {
+        let mut bench = cargo(&["run", "--profile", "bench", "-p", "semafor-benchmarks", "--bin"]);
+        bench.args([&format!("bench-{area}"), "--", &format!("target/bench/{area}.json")]);
+        bench.envs(peers.iter().filter_map(|(variable, path)| Some((variable, path.as_ref()?))));
         shell::run(&mut bench)
     })
+}
+
+fn or_without(peer: &str, found: Result<PathBuf, String>) -> Option<PathBuf> {
+    found.inspect_err(|reason| eprintln!("WARNING: measuring without {peer}: {reason}")).ok()
 }
 
 /// Numbers mean little without the machine they come from.

@@ -1,26 +1,47 @@
 //! Everything that can be said about the code without running it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::read_to_string;
+use std::iter;
 
-use crate::shell::{self, Failure, cargo, read, step};
+use crate::shell::{self, Failure, cargo, read, root, step};
 use crate::tools;
 
 pub(crate) fn run() -> Result<(), Failure> {
-    tools::ensure()?;
+    tools::ensure(tools::FOR_LINT)?;
     step("formatting", || shell::run(&mut cargo(&["fmt", "--all", "--check"])))?;
     step("clippy", || {
         let everything = ["clippy", "--workspace", "--all-targets", "--all-features"];
         shell::run(cargo(&everything).args(["--", "-D", "warnings"]))
     })?;
-    step("clippy without features", || {
-        let bare = ["clippy", "-p", "semafor", "--all-targets", "--no-default-features"];
-        shell::run(cargo(&bare).args(["--", "-D", "warnings"]))
+    step("clippy without features, and with each one alone", || {
+        let manifest = read_to_string(root().join("crates/semafor/Cargo.toml"));
+        let manifest = manifest.map_err(|error| format!("can't read semafor's Cargo.toml: {error}"))?;
+        iter::once("").chain(features(&manifest)).try_for_each(clippy_with)
     })?;
     step("documentation", || {
         let doc = ["doc", "--workspace", "--no-deps", "--all-features"];
         shell::run(cargo(&doc).env("RUSTDOCFLAGS", "-D warnings"))
     })?;
     step("one version of each dependency", one_version_each)
+}
+
+fn clippy_with(feature: &str) -> Result<(), String> {
+    let alone = ["clippy", "-p", "semafor", "--all-targets", "--no-default-features", "--features", feature];
+    shell::run(cargo(&alone).args(["--", "-D", "warnings"]))
+        .map_err(|reason| format!("with `--features \"{feature}\"`: {reason}"))
+}
+
+/// What a manifest's `[features]` names.
+fn features(manifest: &str) -> impl Iterator<Item = &str> {
+    manifest
+        .lines()
+        .skip_while(|line| *line != "[features]")
+        .skip(1)
+        .take_while(|line| !line.starts_with('['))
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| Some(line.split_once('=')?.0.trim()))
+        .filter(|name| *name != "default")
 }
 
 fn one_version_each() -> Result<(), String> {
@@ -49,6 +70,13 @@ fn several_versions(tree: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn features_are_read_from_the_manifest() {
+        let manifest = "[package]\nname = \"x\"\n\n[features]\ndefault = []\n## Over = TLS.\nredis-tls = [\"redis\"]\n\
+            redis = []\n\n[dependencies]\nloom = \"1\"\n";
+        assert_eq!(Vec::from_iter(features(manifest)), ["redis-tls", "redis"]);
+    }
 
     #[test]
     fn only_differing_versions_count() {

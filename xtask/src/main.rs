@@ -1,13 +1,17 @@
 //! What CI runs, and what you run before it does: the same commands.
 
+mod apt;
 mod args;
 mod bench;
 mod lint;
+mod node;
 mod python;
+mod select;
 mod shell;
 mod stress;
 mod test;
 mod tools;
+mod wire;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -20,9 +24,11 @@ cargo xtask <command>
 
   lint                           formatting, clippy, documentation, one version of each dependency
   test [--repeat N] [FILTER...]  everything that has to pass: lint, the tests and the loom models;
-                                 with a filter only the tests whose names contain it;
+                                 with a filter only the tests that contain it in their names,
+                                 and all those of the files in `tests/` that do;
                                  --repeat runs the tests N times and stops at the first failing round
   bench memory                   the memory home beside its peers; rows go to target/bench/memory.json
+  bench redis                    the Redis home beside its peers; rows go to target/bench/redis.json
   stress [--seconds N]           the stress test, in release mode, for N seconds (600)
   help                           this text
 ";

@@ -1,48 +1,55 @@
-//! A Python to measure against.
+//! A Python with packages from PyPI, to measure and to test against.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::shell::{command, probe, root, run};
 
 const OLDEST: (u32, u32) = (3, 12);
 
-/// A virtual environment, removed when dropped.
-pub(crate) struct Venv {
+/// Fails unless every package named after it is installed.
+const VERSIONS: &str = "
+import sys
+from importlib.metadata import version
+print(f'Python {sys.version_info[0]}.{sys.version_info[1]}', *(f'{name} {version(name)}' for name in sys.argv[1:]), sep=', ')
+";
+
+/// An interpreter that has these packages, in a virtual environment that is kept for the next run.
+pub(crate) fn with(packages: &[&str]) -> Result<PathBuf, String> {
+    let venv = Venv { folder: root().join("target/python").join(packages.join("+")) };
+    if venv.versions(packages).is_none() {
+        venv.make(packages)?;
+    }
+    let versions = venv.versions(packages).ok_or("what pip installed can't be found")?;
+    println!("==> {versions}, kept in {}", venv.folder.display());
+    Ok(venv.interpreter())
+}
+
+struct Venv {
     folder: PathBuf,
 }
 
 impl Venv {
-    /// With these packages from PyPI, in the newest Python there is.
-    pub(crate) fn prepare(packages: &[&str]) -> Result<Self, String> {
-        let (version, python) =
-            newest().ok_or(format!("there is none of at least {}.{}", OLDEST.0, OLDEST.1))?;
-        println!(
-            "==> installing {} from PyPI for Python {}.{}, into a virtual environment of its own",
-            packages.join(", "),
-            version.0,
-            version.1
-        );
-        let venv = Self { folder: root().join(format!("target/bench/python-{}", std::process::id())) };
-        run(command(python, &["-m", "venv"]).arg(&venv.folder))
-            .map_err(|reason| format!("the virtual environment can't be made: {reason}"))?;
-        let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
-        run(command(venv.interpreter(), &install).args(packages))
-            .map_err(|reason| format!("pip failed: {reason}"))?;
-        Ok(venv)
-    }
-
-    pub(crate) fn interpreter(&self) -> PathBuf {
+    fn interpreter(&self) -> PathBuf {
         self.folder.join("bin/python")
     }
-}
 
-impl Drop for Venv {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
+    /// None if it is missing, half made, or its Python is gone.
+    fn versions(&self, packages: &[&str]) -> Option<String> {
+        probe(command(self.interpreter(), &["-c", VERSIONS]).args(packages))
+    }
+
+    fn make(&self, packages: &[&str]) -> Result<(), String> {
+        let python = newest().ok_or(format!("there is no Python of at least {}.{}", OLDEST.0, OLDEST.1))?;
+        println!("==> installing {} from PyPI into {}", packages.join(", "), self.folder.display());
+        run(command(python, &["-m", "venv", "--clear"]).arg(&self.folder))
+            .map_err(|reason| format!("the virtual environment can't be made: {reason}"))?;
+        let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
+        run(command(self.interpreter(), &install).args(packages))
+            .map_err(|reason| format!("pip failed: {reason}"))
     }
 }
 
-fn newest() -> Option<((u32, u32), PathBuf)> {
+fn newest() -> Option<PathBuf> {
     let on_path = ["python3.14", "python3.13", "python3.12", "python3"].map(PathBuf::from);
     on_path
         .into_iter()
@@ -50,10 +57,11 @@ fn newest() -> Option<((u32, u32), PathBuf)> {
         .filter_map(|python| Some((version(&python)?, python)))
         .filter(|(version, _)| *version >= OLDEST)
         .max()
+        .map(|(_, python)| python)
 }
 
 /// Asks the interpreter itself: pyenv leaves programs on the path that only say they are switched off.
-fn version(python: &PathBuf) -> Option<(u32, u32)> {
+fn version(python: &Path) -> Option<(u32, u32)> {
     let answer = probe(&mut command(python, &["-c", "import sys; print(*sys.version_info[:2])"]))?;
     let (major, minor) = answer.split_once(' ')?;
     Some((major.parse().ok()?, minor.parse().ok()?))

@@ -29,12 +29,12 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
 }
 
 /// Announces a step, takes it, and says how long it took.
-pub(crate) fn step(name: &str, work: impl FnOnce() -> Result<(), String>) -> Result<(), Failure> {
+pub(crate) fn step<T>(name: &str, work: impl FnOnce() -> Result<T, String>) -> Result<T, Failure> {
     println!("==> {name}");
     let started = Instant::now();
-    work().map_err(|reason| Failure::Step { name: name.into(), reason })?;
+    let done = work().map_err(|reason| Failure::Step { name: name.into(), reason })?;
     println!("    {}", show(started.elapsed()));
-    Ok(())
+    Ok(done)
 }
 
 /// Runs to the end, its output among ours.
@@ -71,9 +71,21 @@ pub(crate) fn show(time: Duration) -> String {
     }
 }
 
+/// Lines that stand out in a log.
+pub(crate) fn framed(text: &str) -> String {
+    let edge = "#".repeat(text.lines().map(|line| line.chars().count() + 2).max().unwrap_or(0));
+    let lines: String = text.lines().map(|line| format!("# {line}\n")).collect();
+    format!("{edge}\n{lines}{edge}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_frame_is_as_wide_as_its_text() {
+        assert_eq!(framed("one\nlonger"), "########\n# one\n# longer\n########");
+    }
 
     #[test]
     fn durations_read_well() {

@@ -1,58 +1,73 @@
 //! Everything that has to pass before a change goes in.
 
-use std::ffi::OsStr;
 use std::process::Command;
+use std::time::Instant;
 
 use crate::args::Args;
-use crate::lint;
-use crate::shell::{self, Failure, cargo, read, step};
+use crate::select::Selection;
+use crate::shell::{self, Failure, cargo, show, step};
+use crate::wire::Peer;
+use crate::{lint, select, tools};
 
 pub(crate) fn run(mut args: Args) -> Result<(), Failure> {
     let repeat = args.number("--repeat")?.unwrap_or(1);
     let filters = args.words()?;
 
-    if !filters.is_empty() {
-        let chosen = || cargo(&["test", "--workspace", "--all-features"]);
-        let name = format!("tests matching {}", filters.join(", "));
-        step(&format!("looking for {name}"), || any_match(chosen(), &filters))?;
-        return rounds(repeat, |round| {
-            step(&format!("{name}{round}"), || shell::run(chosen().arg("--").args(&filters)))
-        });
+    tools::ensure(tools::FOR_REDIS)?;
+    let peer = Peer::prepare();
+    if filters.is_empty() {
+        everything(repeat, &peer)?;
+    } else {
+        chosen(repeat, &peer, &filters)?;
     }
+    peer.complain();
+    Ok(())
+}
 
+fn everything(repeat: u32, peer: &Peer) -> Result<(), Failure> {
     lint::run()?;
     rounds(repeat, |round| {
         step(&format!("tests{round}"), || {
-            shell::run(&mut cargo(&["test", "--workspace", "--all-features"]))
+            shell::run(&mut peer.known_to(cargo(&["test", "--workspace", "--all-features"])))
         })?;
         step(&format!("tests without features{round}"), || {
             shell::run(&mut cargo(&["test", "-p", "semafor", "--no-default-features"]))
         })
     })?;
     step("loom models", || {
-        any_match(loom(), &["loom"])?;
-        shell::run(loom().args(["--", "loom"]))
+        select::any(loom())?.then_some(()).ok_or("there are none")?;
+        shell::run(&mut loom())
+    })
+}
+
+fn chosen(repeat: u32, peer: &Peer, filters: &[String]) -> Result<(), Failure> {
+    let name = format!("tests matching {}", filters.join(", "));
+    let selections = step(&format!("looking for {name}"), || Selection::matching(filters))?;
+    rounds(repeat, |round| {
+        selections.iter().try_for_each(|selection| {
+            step(&format!("{selection}{round}"), || shell::run(&mut peer.known_to(selection.command())))
+        })
     })
 }
 
 /// In a target folder of its own: the flags would otherwise throw away what is built there.
 fn loom() -> Command {
     let mut command = cargo(&["test", "-p", "semafor", "--lib", "--release", "--target-dir", "target/loom"]);
-    command.env("RUSTFLAGS", "--cfg semafor_loom");
+    command.args(["--", "loom"]).env("RUSTFLAGS", "--cfg semafor_loom");
     command
-}
-
-/// Fails if there is nothing to run: a green run of no tests says nothing.
-fn any_match(mut test: Command, filters: &[impl AsRef<OsStr>]) -> Result<(), String> {
-    let listed = read(test.args(["--", "--list"]).args(filters))?;
-    let found = listed.lines().any(|line| line.ends_with(": test"));
-    found.then_some(()).ok_or("there are none".into())
 }
 
 /// Calls with what to add to a step's name, which tells the rounds apart if there are several.
 fn rounds(count: u32, mut round: impl FnMut(&str) -> Result<(), Failure>) -> Result<(), Failure> {
-    match count {
-        1 => round(""),
-        _ => (1..=count).try_for_each(|number| round(&format!(", round {number} of {count}"))),
+    if count == 1 {
+        return round("");
     }
+    let all = Instant::now();
+    for number in 1..=count {
+        let this = Instant::now();
+        round(&format!(", round {number} of {count}"))?;
+        println!("==> round {number} of {count} took {}", show(this.elapsed()));
+    }
+    println!("==> {count} rounds took {}", show(all.elapsed()));
+    Ok(())
 }

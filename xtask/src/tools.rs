@@ -1,36 +1,65 @@
 //! What the commands need besides cargo, installed when it is missing.
 
+use crate::apt;
 use crate::shell::{Failure, command, probe, run, step};
 
-struct Tool {
+pub(crate) struct Tool {
     name: &'static str,
     /// Succeeds if the tool is there.
     detect: &'static [&'static str],
-    install: &'static [&'static str],
+    source: Source,
 }
 
-/// One line per tool. The install command of a system package is an `apt-get` one.
-const TOOLS: &[Tool] = &[
-    Tool {
-        name: "rustfmt",
-        detect: &["cargo", "fmt", "--version"],
-        install: &["rustup", "component", "add", "rustfmt"],
-    },
-    Tool {
-        name: "clippy",
-        detect: &["cargo", "clippy", "--version"],
-        install: &["rustup", "component", "add", "clippy"],
-    },
+enum Source {
+    /// A component of the Rust toolchain.
+    Rustup(&'static str),
+    /// A package of the system, and what to know before it comes.
+    Apt { package: &'static str, note: &'static str },
+}
+
+pub(crate) const FOR_LINT: &[Tool] = &[
+    Tool { name: "rustfmt", detect: &["cargo", "fmt", "--version"], source: Source::Rustup("rustfmt") },
+    Tool { name: "clippy", detect: &["cargo", "clippy", "--version"], source: Source::Rustup("clippy") },
 ];
 
+/// A sentinel needs no package of its own: it is `redis-server --sentinel`.
+pub(crate) const FOR_REDIS: &[Tool] = &[Tool {
+    name: "redis-server",
+    detect: &["redis-server", "--version"],
+    source: Source::Apt {
+        package: "redis-server",
+        note: "the package may start a service on port 6379, which nothing here uses",
+    },
+}];
+
 /// Installs what is missing, saying so first.
-pub(crate) fn ensure() -> Result<(), Failure> {
-    for tool in TOOLS {
-        let words = |line: &'static [&str]| command(line[0], &line[1..]);
-        if probe(&mut words(tool.detect)).is_none() {
-            let name = format!("{} is missing, installing it: {}", tool.name, tool.install.join(" "));
-            step(&name, || run(&mut words(tool.install)))?;
+pub(crate) fn ensure(tools: &[Tool]) -> Result<(), Failure> {
+    tools.iter().filter(|tool| !tool.is_there()).try_for_each(|tool| {
+        step(&format!("{} is missing, installing it", tool.name), || {
+            tool.source.install()?;
+            let complaint = || format!("installed, but `{}` still fails", tool.detect.join(" "));
+            tool.is_there().then_some(()).ok_or_else(complaint)
+        })
+    })
+}
+
+impl Tool {
+    fn is_there(&self) -> bool {
+        probe(&mut command(self.detect[0], &self.detect[1..])).is_some()
+    }
+}
+
+impl Source {
+    fn install(&self) -> Result<(), String> {
+        match self {
+            Self::Rustup(component) => {
+                println!("    rustup component add {component}");
+                run(&mut command("rustup", &["component", "add", component]))
+            }
+            Self::Apt { package, note } => {
+                println!("    {note}");
+                apt::install(package)
+            }
         }
     }
-    Ok(())
 }

@@ -24,7 +24,7 @@ fn queue<F: Future>(acquire: impl Fn() -> F) -> (f64, f64) {
 
 pub(super) fn measure(report: &mut Report) {
     let sem = ours(1);
-    let _held = sem.try_acquire();
+    let _held = sem.try_acquire().blocking();
     let (heap, future) = queue(|| sem.acquire());
 
     let tokio = tokio::sync::Semaphore::new(1);

@@ -132,7 +132,7 @@ pub(super) fn measure(report: &mut Report, rounds: usize) {
         "ns",
         rounds,
         vec![
-            ("ours", attempt!(sem.try_acquire())),
+            ("ours", attempt!(sem.try_acquire().blocking())),
             ("tokio", attempt!(tokio.try_acquire())),
             ("async-lock", attempt!(async_lock.try_acquire())),
             ("asyncband", attempt!(asyncband.try_acquire(1))),
@@ -148,7 +148,7 @@ pub(super) fn measure(report: &mut Report, rounds: usize) {
         "ns",
         rounds,
         vec![
-            ("ours", handoff!(sem.acquire(), sem.try_acquire())),
+            ("ours", handoff!(sem.acquire(), sem.try_acquire().blocking())),
             ("tokio", handoff!(tokio.acquire(), tokio.try_acquire().map_err(|_| unreachable!()))),
             ("asyncband", handoff!(asyncband.acquire(1), asyncband.try_acquire(1).expect("free"))),
         ],
@@ -158,7 +158,7 @@ pub(super) fn measure(report: &mut Report, rounds: usize) {
         "ns",
         rounds,
         vec![
-            ("ours", cancel_storm!(sem.acquire(), sem.try_acquire())),
+            ("ours", cancel_storm!(sem.acquire(), sem.try_acquire().blocking())),
             ("tokio", cancel_storm!(tokio.acquire(), tokio.try_acquire())),
             ("async-lock", cancel_storm!(async_lock.acquire(), async_lock.try_acquire())),
             ("asyncband", cancel_storm!(asyncband.acquire(1), asyncband.try_acquire(1))),

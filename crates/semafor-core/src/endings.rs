@@ -17,6 +17,10 @@ pub enum Loss {
     Expired,
     /// Somebody took the slot away.
     Evicted,
+    /// Its home lost sight of it: missed heartbeats, a flush, a failover. Not from a gate, only from homes that can.
+    Vanished,
+    /// Its home could not be reached for so long that it may have given the slot to another. Only from such homes, too.
+    OutOfTouch,
 }
 
 impl fmt::Display for Loss {
@@ -24,6 +28,8 @@ impl fmt::Display for Loss {
         f.write_str(match self {
             Self::Expired => "its time to live ran out",
             Self::Evicted => "it was evicted",
+            Self::Vanished => "its home knows nothing of it any more",
+            Self::OutOfTouch => "its home could not be reached in time",
         })
     }
 }

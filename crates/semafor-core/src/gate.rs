@@ -705,8 +705,8 @@ impl<W, T: Default> Gate<W, T> {
             End::HandedOn => self.totals.handed_on += 1,
             End::Lost(loss) => {
                 match loss {
-                    Loss::Expired => self.totals.expired += 1,
                     Loss::Evicted => self.totals.evicted += 1,
+                    _ => self.totals.expired += 1,
                 }
                 self.endings.record(token, loss);
                 let id = PermitId::new(self.serial, slot, token);

@@ -41,6 +41,24 @@ impl Histogram {
         self.buckets.push(1);
     }
 
+    /// One that was counted elsewhere, by the same buckets: pairs of a bucket's number and its count.
+    ///
+    /// The first bucket is below 1024 ns; after it come four per doubling.
+    pub fn restore(buckets: impl IntoIterator<Item = (usize, u64)>, total: Duration, max: Duration) -> Self {
+        let mut restored = Self {
+            buckets: Vec::new(),
+            total_nanos: saturating_nanos(total),
+            max_nanos: saturating_nanos(max),
+        };
+        for (bucket, count) in buckets.into_iter().filter(|(bucket, _)| *bucket <= bucket_of(u64::MAX)) {
+            if restored.buckets.len() <= bucket {
+                restored.buckets.resize(bucket + 1, 0);
+            }
+            restored.buckets[bucket] += count;
+        }
+        restored
+    }
+
     /// How many durations were counted.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()

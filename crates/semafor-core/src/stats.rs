@@ -30,7 +30,7 @@ pub struct Totals {
 }
 
 /// A snapshot of a gate.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Default, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Stats {
     /// How much weight may be held.

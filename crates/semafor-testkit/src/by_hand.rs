@@ -83,14 +83,14 @@ pub fn in_line<'a>(
 ) -> impl Future<Output = ByHand<Acquire<'a>>> {
     let caller = std::panic::Location::caller();
     async move {
-        let before = semaphore.stats().await.waiting;
+        let before = stats(semaphore).await.waiting;
         let mut acquire = ByHand::new(acquire);
         let joined = timeout(NEVER, async {
             loop {
                 if let Poll::Ready(outcome) = acquire.poll() {
                     panic!("{caller}: it should wait in line, not get {outcome:?}");
                 }
-                if semaphore.stats().await.waiting > before {
+                if stats(semaphore).await.waiting > before {
                     return;
                 }
                 yield_now().await;
@@ -113,14 +113,19 @@ pub fn until(semaphore: &Semaphore, wanted: impl Fn(&Stats) -> bool) -> impl Fut
     let caller = std::panic::Location::caller();
     async move {
         let reached = timeout(NEVER, async {
-            while !wanted(&semaphore.stats().await) {
+            while !wanted(&stats(semaphore).await) {
                 yield_now().await;
             }
         });
         if reached.await.is_err() {
-            panic!("{caller}: never came to that, but stays at {:?}", semaphore.stats().await);
+            panic!("{caller}: never came to that, but stays at {:?}", stats(semaphore).await);
         }
     }
+}
+
+/// The semaphore's numbers.
+pub(crate) async fn stats(semaphore: &Semaphore) -> Stats {
+    semaphore.stats().await.expect("the home answers")
 }
 
 #[cfg(test)]

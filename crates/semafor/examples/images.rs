@@ -19,7 +19,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 
     tokio::time::sleep(std::time::Duration::from_millis(150)).await;
-    for holder in sem.holders().await {
+    for holder in sem.holders().await? {
         println!(
             "  {} holds {} for {:?}",
             holder.label.as_deref().unwrap_or("?"),
@@ -30,10 +30,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for task in tasks {
         task.await??;
     }
-    println!(
-        "  {} grants, longest wait {:?}",
-        sem.stats().await.totals.granted,
-        sem.stats().await.waits.max()
-    );
+    let stats = sem.stats().await?;
+    println!("  {} grants, longest wait {:?}", stats.totals.granted, stats.waits.max());
     Ok(())
 }

@@ -14,7 +14,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     permit.renew(secs(60)).await?;
     permit.release().await?; // or drop it: a drop never blocks and never leaks
 
-    drop(sem.try_acquire()?); // does not wait, and does not overtake the line
+    drop(sem.try_acquire().await?); // does not wait, and does not overtake the line
     drop(sem.acquire().blocking()?); // on a thread without a runtime
     sem.run(async { println!("dropped the moment its slot is lost") }).await?;
 
@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     sem.resize(8).await?; // shrinking takes nothing from anybody: debt is worked off
     let _permit = sem.acquire().label("who am I").await?;
-    for holder in sem.holders().await {
+    for holder in sem.holders().await? {
         println!("{:?} holds {}, {:?} left", holder.label, holder.id, holder.expires_in);
     }
     for busy in Registry::global().stats(&StatsQuery::default().limit(10)) {

@@ -1,12 +1,13 @@
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use semafor_core::{Request, Ticket, Timestamp};
 
 use crate::error::{AcquireError, InvalidDuration, MeantAs};
-use crate::memory::{Enqueued, Tag};
+use crate::memory::{Enqueued, Handle, Tag};
+use crate::remote::{Answer, Patience, RemoteLease, Wish};
 use crate::{Permit, Semaphore, Span};
 
 /// An acquire: await it, or first say what differs from the semaphore's defaults.
@@ -18,7 +19,7 @@ use crate::{Permit, Semaphore, Span};
 ///
 /// let one = sem.acquire().await.unwrap();
 /// let two = sem.acquire().weight(2).ttl(secs(5)).timeout(secs(1)).label("resize").await.unwrap();
-/// let refused = sem.acquire().weight(2).now().unwrap_err();
+/// let refused = sem.acquire().weight(2).now().await.unwrap_err();
 /// assert!(refused.is_timeout());
 /// # });
 /// ```
@@ -39,6 +40,7 @@ use crate::{Permit, Semaphore, Span};
 pub struct Acquire<'a> {
     semaphore: &'a Semaphore,
     weight: u32,
+    waits: bool,
     progress: Progress,
     /// What differs from the semaphore's defaults; out of the way, because mostly nothing does.
     overrides: Option<Box<Overrides>>,
@@ -54,12 +56,17 @@ struct Overrides {
     ttl: Result<Option<Duration>, InvalidDuration>,
     patience: Result<Option<Duration>, InvalidDuration>,
     label: Option<Arc<str>>,
+    /// The answer of a home outside of this process, once it was asked.
+    answer: Option<RemoteAnswer>,
 }
+
+/// Shared by nobody: the mutex only says so, for the sake of `Sync`.
+type RemoteAnswer = std::sync::Mutex<Answer<'static, Result<Box<dyn RemoteLease>, AcquireError>>>;
 
 impl<'a> Acquire<'a> {
     #[inline]
     pub(crate) fn new(semaphore: &'a Semaphore) -> Self {
-        Self { semaphore, weight: 1, progress: Progress::NotPolled, overrides: None }
+        Self { semaphore, weight: 1, waits: true, progress: Progress::NotPolled, overrides: None }
     }
 
     /// So many slots at once, all or none. 1 by default.
@@ -86,25 +93,14 @@ impl<'a> Acquire<'a> {
         self
     }
 
-    /// Takes a slot if one is free right now and nobody is waiting for it. Does not wait.
+    /// Does not wait in line: takes a slot if one is free right now and nobody is waiting for it.
     ///
-    /// # Errors
-    ///
-    /// [`AcquireError::Busy`] if it would have to wait, [`Closed`](AcquireError::Closed), and what is wrong with the
-    /// request.
+    /// When awaited it gives [`AcquireError::Busy`] if it would have to wait, [`Closed`](AcquireError::Closed), or what is
+    /// wrong with the request. In memory, the first poll has the answer.
     #[inline]
-    pub fn now(self) -> Result<Permit<'a>, AcquireError> {
-        // Each way has its own return: joined, they would hand the permit over through memory.
-        if self.is_plain() {
-            return match self.take_plainly() {
-                Some(permit) => Ok(permit),
-                None => self.try_once(),
-            };
-        }
-        match self.take_in_detail()? {
-            Some(permit) => Ok(permit),
-            None => self.try_once(),
-        }
+    pub fn now(mut self) -> Self {
+        self.waits = false;
+        self
     }
 
     /// Waits on this thread. For threads outside of any async runtime: in a runtime it would block the other tasks too.
@@ -112,8 +108,22 @@ impl<'a> Acquire<'a> {
     /// # Errors
     ///
     /// As when awaited.
-    pub fn blocking(self) -> Result<Permit<'a>, AcquireError> {
-        pollster::block_on(self)
+    #[inline]
+    pub fn blocking(mut self) -> Result<Permit<'a>, AcquireError> {
+        // A return of its own: joined with the others, it would hand the permit over through memory.
+        if let Some(handle) = self.semaphore.in_memory()
+            && matches!(self.progress, Progress::NotPolled)
+            && self.is_plain()
+            && !handle.has_line()
+            && let Some(permit) = self.take_plainly(handle)
+        {
+            return Ok(permit);
+        }
+        let mut first_look = Context::from_waker(Waker::noop());
+        match Pin::new(&mut self).poll(&mut first_look) {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => pollster::block_on(self),
+        }
     }
 
     fn overrides(&mut self) -> &mut Overrides {
@@ -123,6 +133,7 @@ impl<'a> Acquire<'a> {
                 ttl: Ok(defaults.ttl),
                 patience: Ok(defaults.max_acquire_time),
                 label: defaults.label.clone(),
+                answer: None,
             })
         })
     }
@@ -159,70 +170,78 @@ impl<'a> Acquire<'a> {
     /// Takes a free slot on behalf of a [plain](Self::is_plain) request. Without a time to live it is inlined, where the
     /// compiler sees how plain it is.
     #[inline(always)]
-    fn take_plainly(&self) -> Option<Permit<'a>> {
+    fn take_plainly(&self, handle: &Handle) -> Option<Permit<'a>> {
         if self.semaphore.defaults().ttl.is_some() {
-            return self.take_leased();
+            return self.take_leased(handle);
         }
         let request = Request { weight: self.weight, ..Request::default() };
-        let id = self.semaphore.handle().take_if_free(&request, Tag::default())?;
+        let id = handle.take_if_free(&request, Tag::default())?;
         Some(Permit::new(self.semaphore, id, Duration::ZERO))
     }
 
     #[inline(never)]
-    fn take_leased(&self) -> Option<Permit<'a>> {
+    fn take_leased(&self, handle: &Handle) -> Option<Permit<'a>> {
         let ttl = self.semaphore.defaults().ttl;
         let request = Request { weight: self.weight, ttl, ..Request::default() };
-        let id = self.semaphore.handle().take_if_free(&request, Tag::default())?;
+        let id = handle.take_if_free(&request, Tag::default())?;
         Some(Permit::new(self.semaphore, id, Duration::ZERO))
     }
 
-    fn take_in_detail(&self) -> Result<Option<Permit<'a>>, InvalidDuration> {
+    fn take_in_detail(&self, handle: &Handle) -> Result<Option<Permit<'a>>, InvalidDuration> {
         self.patience()?;
-        let taken = self.semaphore.handle().take_if_free(&self.request()?, self.tag());
+        let taken = handle.take_if_free(&self.request()?, self.tag());
         Ok(taken.map(|id| Permit::new(self.semaphore, id, Duration::ZERO)))
     }
 
     /// Asks for a free slot and takes the answer for final.
     #[cold]
-    fn try_once(&self) -> Result<Permit<'a>, AcquireError> {
+    fn try_once(&self, handle: &Handle) -> Result<Permit<'a>, AcquireError> {
         self.patience()?;
-        let id = self.semaphore.handle().try_acquire(&self.request()?, self.tag())?;
+        let id = handle.try_acquire(&self.request()?, self.tag())?;
         Ok(Permit::new(self.semaphore, id, Duration::ZERO))
     }
 
     #[inline(never)]
-    fn poll_slowly(&mut self, cx: &mut Context<'_>) -> Poll<Result<Permit<'a>, AcquireError>> {
+    fn poll_slowly(
+        &mut self,
+        handle: &'a Handle,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Permit<'a>, AcquireError>> {
         match self.progress {
             Progress::NotPolled => {
                 self.progress = Progress::Done;
-                if self.semaphore.handle().has_line() {
-                    return self.join_line(cx);
+                if handle.has_line() {
+                    return self.join_line(handle, cx);
                 }
-                match self.take_in_detail()? {
+                match self.take_in_detail(handle)? {
                     Some(permit) => Poll::Ready(Ok(permit)),
-                    None => self.join_line(cx),
+                    None => self.join_line(handle, cx),
                 }
             }
             Progress::InLine { ticket, since } => {
-                let settled = ready!(self.semaphore.handle().poll_ticket(ticket, since, cx));
+                let settled = ready!(handle.poll_ticket(ticket, since, cx));
                 self.progress = Progress::Done;
                 Poll::Ready(settled.map(|(id, waited)| Permit::new(self.semaphore, id, waited)))
             }
-            Progress::Done => panic!("Acquire polled after it returned Ready"),
+            Progress::Done => panic!("{POLLED_TOO_OFTEN}"),
         }
     }
 
     #[inline(never)]
     fn leave_line(&mut self, ticket: Ticket) {
-        self.semaphore.handle().cancel(ticket);
+        if let Some(handle) = self.semaphore.in_memory() {
+            handle.cancel(ticket);
+        }
     }
 
     #[inline(never)]
-    fn join_line(&mut self, cx: &Context<'_>) -> Poll<Result<Permit<'a>, AcquireError>> {
-        let handle = self.semaphore.handle();
+    fn join_line(&mut self, handle: &Handle, cx: &Context<'_>) -> Poll<Result<Permit<'a>, AcquireError>> {
         let patience = self.patience()?;
+        if !self.waits {
+            return Poll::Ready(self.try_once(handle));
+        }
         if patience == Some(Duration::ZERO) {
-            let answer = self.try_once().map_err(|error| match error {
+            let answer = self.try_once(handle).map_err(|error| match error {
                 AcquireError::Busy => handle.impatient(),
                 error => error,
             });
@@ -237,7 +256,40 @@ impl<'a> Acquire<'a> {
             }
         }
     }
+
+    /// Asks a home outside of this process, or looks whether it has answered.
+    #[cold]
+    fn poll_remote(&mut self, cx: &mut Context<'_>) -> Poll<Result<Permit<'a>, AcquireError>> {
+        let semaphore = self.semaphore;
+        if matches!(self.progress, Progress::NotPolled) {
+            self.progress = Progress::Done;
+            let wish = self.wish()?;
+            let answer = semaphore.remote().map(|remote| remote.acquire(wish).into());
+            self.overrides().answer = answer;
+        }
+        let Some(answer) = &mut self.overrides().answer else { panic!("{POLLED_TOO_OFTEN}") };
+        let answer = answer.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let outcome = ready!(answer.as_mut().poll(cx));
+        self.overrides().answer = None;
+        Poll::Ready(outcome.map(|lease| Permit::elsewhere(lease, semaphore.defaults().cancel_on_expiry)))
+    }
+
+    fn wish(&self) -> Result<Wish, InvalidDuration> {
+        let Request { weight, ttl, .. } = self.request()?;
+        let patience = match self.patience()? {
+            _ if !self.waits => Patience::None,
+            Some(patience) => Patience::For(patience),
+            None => Patience::Unlimited,
+        };
+        let label = match &self.overrides {
+            None => self.semaphore.defaults().label.clone(),
+            Some(overrides) => overrides.label.clone(),
+        };
+        Ok(Wish { weight, ttl, patience, label })
+    }
 }
+
+const POLLED_TOO_OFTEN: &str = "Acquire polled after it returned Ready";
 
 impl<'a> Future for Acquire<'a> {
     type Output = Result<Permit<'a>, AcquireError>;
@@ -247,14 +299,16 @@ impl<'a> Future for Acquire<'a> {
     /// If polled again after it returned [`Poll::Ready`].
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let semaphore = self.semaphore;
+        let Some(handle) = semaphore.in_memory() else { return self.poll_remote(cx) };
         let is_fresh = matches!(self.progress, Progress::NotPolled);
-        if !is_fresh || !self.is_plain() || self.semaphore.handle().has_line() {
-            return self.poll_slowly(cx);
+        if !is_fresh || !self.is_plain() || handle.has_line() {
+            return self.poll_slowly(handle, cx);
         }
         self.progress = Progress::Done;
-        match self.take_plainly() {
+        match self.take_plainly(handle) {
             Some(permit) => Poll::Ready(Ok(permit)),
-            None => self.join_line(cx),
+            None => self.join_line(handle, cx),
         }
     }
 }

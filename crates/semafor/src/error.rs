@@ -1,6 +1,7 @@
 //! What can go wrong, one small type per operation.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use semafor_core::{NotHeld, Refusal, ZeroSlots};
@@ -19,12 +20,13 @@ pub(crate) enum MeantAs {
     Ttl,
     Timeout,
     MaxAcquireTime,
+    HeartbeatMaxInterval,
 }
 
 impl MeantAs {
     fn allowed(self) -> &'static str {
         match self {
-            Self::Ttl => "longer than zero seconds",
+            Self::Ttl | Self::HeartbeatMaxInterval => "longer than zero seconds",
             Self::Timeout | Self::MaxAcquireTime => "zero seconds or longer",
         }
     }
@@ -36,9 +38,75 @@ impl fmt::Display for MeantAs {
             Self::Ttl => "ttl",
             Self::Timeout => "timeout",
             Self::MaxAcquireTime => "max_acquire_time",
+            Self::HeartbeatMaxInterval => "heartbeat_max_interval",
         })
     }
 }
+
+/// The home of a semaphore could not be asked, or would not do what it was asked for.
+///
+/// Memory never gives one. The message says what to do about it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct HomeError(Arc<Trouble>);
+
+#[derive(PartialEq, Eq)]
+struct Trouble {
+    kind: HomeErrorKind,
+    message: String,
+}
+
+/// What kind of trouble there is with a home.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum HomeErrorKind {
+    /// The URL, or something in it, is no address of a home.
+    InvalidUrl,
+    /// Nobody answers.
+    Unreachable,
+    /// It refuses the user, the password, or a command that is needed.
+    AccessDenied,
+    /// It takes no writes: a replica.
+    ReadOnly,
+    /// It is too old for what is needed, or lacks it.
+    Unsupported,
+    /// It holds something else where the semaphore's data should be.
+    WrongType,
+    /// It has no memory left.
+    OutOfMemory,
+    /// It says something that was not foreseen.
+    Other,
+}
+
+impl HomeError {
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "memory gives no such error"))]
+    pub(crate) fn new(kind: HomeErrorKind, message: impl Into<String>) -> Self {
+        Self(Arc::new(Trouble { kind, message: message.into() }))
+    }
+
+    /// What kind of trouble it is.
+    pub fn kind(&self) -> HomeErrorKind {
+        self.0.kind
+    }
+
+    /// True if nobody answered: later, it may work.
+    pub fn is_unreachable(&self) -> bool {
+        self.kind() == HomeErrorKind::Unreachable
+    }
+}
+
+impl fmt::Display for HomeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)
+    }
+}
+
+impl fmt::Debug for HomeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HomeError").field("kind", &self.0.kind).field("message", &self.0.message).finish()
+    }
+}
+
+impl std::error::Error for HomeError {}
 
 /// A semaphore could not be opened.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
@@ -90,10 +158,13 @@ pub enum BuildError {
     /// A duration makes no sense.
     #[error(transparent)]
     InvalidDuration(#[from] InvalidDuration),
+    /// Its home gives no answer, or none that would do.
+    #[error(transparent)]
+    Home(#[from] HomeError),
 }
 
 /// No slot was acquired.
-#[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
     /// No slot is free, or others are waiting for it. Only from attempts that do not wait.
@@ -137,6 +208,12 @@ pub enum AcquireError {
     /// A duration makes no sense.
     #[error(transparent)]
     InvalidDuration(#[from] InvalidDuration),
+    /// The semaphore was built without asking its home, and now that it is asked, it can't be opened.
+    #[error(transparent)]
+    Open(Box<BuildError>),
+    /// Its home gives no answer, or none that would do.
+    #[error(transparent)]
+    Home(#[from] HomeError),
 }
 
 impl AcquireError {
@@ -164,7 +241,7 @@ impl From<Refusal> for AcquireError {
 }
 
 /// Nothing was released.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReleaseError {
     /// The id holds nothing; the inner value says why.
@@ -173,6 +250,9 @@ pub enum ReleaseError {
     /// The current task has detached no permit of this semaphore that is still held.
     #[error("the current task holds no detached permit of this semaphore")]
     NothingDetached,
+    /// Its home gives no answer. If it can't be reached for long, it takes the slot back by itself.
+    #[error(transparent)]
+    Home(#[from] HomeError),
 }
 
 impl ReleaseError {
@@ -183,7 +263,7 @@ impl ReleaseError {
 }
 
 /// A permit was not renewed.
-#[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RenewError {
     /// The id holds nothing; the inner value says why.
@@ -192,10 +272,25 @@ pub enum RenewError {
     /// The duration makes no sense.
     #[error(transparent)]
     InvalidDuration(#[from] InvalidDuration),
+    /// Its home gives no answer.
+    #[error(transparent)]
+    Home(#[from] HomeError),
+}
+
+/// The number of slots was not changed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResizeError {
+    /// To zero; to stop a semaphore, [close](crate::Semaphore::close) it.
+    #[error(transparent)]
+    ZeroSlots(#[from] ZeroSlots),
+    /// Its home gives no answer.
+    #[error(transparent)]
+    Home(#[from] HomeError),
 }
 
 /// The work under a permit was not run to its end.
-#[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
     /// It never started.

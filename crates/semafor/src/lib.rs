@@ -33,10 +33,16 @@
 mod acquire;
 mod error;
 mod foreign;
+#[cfg(feature = "redis")]
+mod home;
 mod memory;
 mod observe;
 mod options;
 mod permit;
+#[cfg(feature = "redis")]
+pub mod redis;
+#[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "memory is no remote home"))]
+mod remote;
 mod semaphore;
 mod span;
 mod stats;
@@ -45,8 +51,11 @@ pub mod task;
 
 pub use acquire::Acquire;
 pub use error::{
-    AcquireError, BuildError, InvalidDuration, ParsePermitIdError, ReleaseError, RenewError, RunError,
+    AcquireError, BuildError, HomeError, HomeErrorKind, InvalidDuration, ParsePermitIdError, ReleaseError,
+    RenewError, ResizeError, RunError,
 };
+#[cfg(feature = "redis")]
+pub use home::Home;
 pub use memory::{ManualClock, Registry, RegistryBuilder, StatsQuery};
 pub use options::{Builder, MAX_NAME_LEN};
 pub use permit::{Permit, PermitId};

@@ -84,6 +84,32 @@ pub(crate) fn closed(gate: &SharedGate) {
     event!(info, gate, "closed");
 }
 
+#[cfg(feature = "redis")]
+pub(crate) fn remote_loss(home: &str, id: &str, why: NotHeld) {
+    #[cfg(feature = "tracing")]
+    crate::foreign::call(|| {
+        tracing::warn!(target: "semafor", home, id, reason = %why, "a holder lost its slot");
+    });
+    #[cfg(not(feature = "tracing"))]
+    let _ = (home, id, why);
+}
+
+/// The server does not push what a waiter waits for: it is asked again and again.
+#[cfg(feature = "redis")]
+pub(crate) fn home_hears_little(home: &str, hears_own: bool) {
+    #[cfg(feature = "tracing")]
+    crate::foreign::call(|| {
+        tracing::warn!(
+            target: "semafor",
+            home,
+            "no push messages{}: waiters are polled for",
+            if hears_own { " for grants by other libraries" } else { "" },
+        );
+    });
+    #[cfg(not(feature = "tracing"))]
+    let _ = (home, hears_own);
+}
+
 #[cfg(feature = "metrics")]
 pub(crate) fn publish_metrics(all: &[crate::Stats]) {
     use metrics::{counter, gauge};

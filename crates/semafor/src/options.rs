@@ -1,7 +1,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{BuildError, InvalidDuration, MeantAs};
+use semafor_core::ZeroSlots;
+
+use crate::error::{BuildError, MeantAs};
 use crate::{Registry, Semaphore, Span};
 
 /// The longest name, in bytes.
@@ -14,14 +16,26 @@ pub const MAX_NAME_LEN: usize = 512;
 #[derive(Clone, Debug)]
 #[must_use = "call .build()"]
 pub struct Builder {
-    registry: Registry,
+    place: Place,
     name: String,
     slots: Option<u32>,
     max_waiting: Option<usize>,
     ttl: Span,
     max_acquire_time: Span,
+    heartbeat_max_interval: Span,
     defaults: Defaults,
 }
+
+/// Where it will be.
+#[derive(Clone, Debug)]
+enum Place {
+    Memory(Registry),
+    #[cfg(feature = "redis")]
+    Elsewhere(crate::Home),
+}
+
+/// As in the Python library.
+const HEARTBEAT_MAX_INTERVAL: Duration = Duration::from_secs(180);
 
 /// What an acquire does unless it says otherwise.
 #[derive(Clone, Debug)]
@@ -33,14 +47,24 @@ pub(crate) struct Defaults {
 }
 
 impl Builder {
-    pub(crate) fn new(registry: Registry, name: String) -> Self {
+    pub(crate) fn in_memory(registry: Registry, name: String) -> Self {
+        Self::new(Place::Memory(registry), name)
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn elsewhere(home: crate::Home, name: String) -> Self {
+        Self::new(Place::Elsewhere(home), name)
+    }
+
+    fn new(place: Place, name: String) -> Self {
         Self {
-            registry,
+            place,
             name,
             slots: None,
             max_waiting: None,
             ttl: Span::UNLIMITED,
             max_acquire_time: Span::UNLIMITED,
+            heartbeat_max_interval: Span::from(HEARTBEAT_MAX_INTERVAL),
             defaults: Defaults { ttl: None, max_acquire_time: None, cancel_on_expiry: true, label: None },
         }
     }
@@ -85,7 +109,19 @@ impl Builder {
         self
     }
 
+    /// How long a holder or waiter of a home outside of this process may give no sign of life before it is taken for dead;
+    /// 180 seconds by default. A sign of life is sent five times as often, and at least every five seconds.
+    ///
+    /// For a slot with a shorter time to live, that counts instead. Memory needs no such signs, and ignores this.
+    pub fn heartbeat_max_interval(mut self, interval: impl Into<Span>) -> Self {
+        self.heartbeat_max_interval = interval.into();
+        self
+    }
+
     /// Opens the semaphore.
+    ///
+    /// In memory, this is all there is to it. A home outside of this process is not asked yet: the first acquire opens the
+    /// name there, and may fail with [`AcquireError::Open`](crate::AcquireError::Open). [`open`](Self::open) asks at once.
     ///
     /// If the name is in use, this is another handle to it. If it is known but idle (nothing held, nobody waiting), a
     /// different number of slots takes over.
@@ -94,7 +130,38 @@ impl Builder {
     ///
     /// [`BuildError`] for an empty or overlong name, zero slots, a number of slots that differs from the one in use,
     /// and durations that are none.
-    pub fn build(mut self) -> Result<Semaphore, BuildError> {
+    pub fn build(self) -> Result<Semaphore, BuildError> {
+        let defaults = self.check()?;
+        match self.place {
+            Place::Memory(registry) => {
+                let handle = registry.open(&self.name, self.slots, self.max_waiting)?;
+                Ok(Semaphore::memory_home(handle, defaults))
+            }
+            #[cfg(feature = "redis")]
+            Place::Elsewhere(home) => {
+                let heartbeat = self.heartbeat_max_interval.to_heartbeat()?;
+                let remote = home.semaphore(&self.name, self.slots, self.max_waiting, heartbeat);
+                Ok(Semaphore::elsewhere(Arc::new(remote), defaults))
+            }
+        }
+    }
+
+    /// Opens the semaphore, and asks its home whether it can be: as [`build`](Self::build), but a mismatch of slots or a
+    /// home that does not answer shows now.
+    ///
+    /// # Errors
+    ///
+    /// As for `build`, and [`BuildError::Home`].
+    pub async fn open(self) -> Result<Semaphore, BuildError> {
+        let semaphore = self.build()?;
+        if let Some(remote) = semaphore.remote() {
+            remote.open().await?;
+        }
+        Ok(semaphore)
+    }
+
+    /// What can be wrong wherever it will be.
+    fn check(&self) -> Result<Defaults, BuildError> {
         if self.name.is_empty() {
             return Err(BuildError::EmptyName);
         }
@@ -102,14 +169,13 @@ impl Builder {
             let start = self.name.chars().take(40).collect();
             return Err(BuildError::NameTooLong { len: self.name.len(), max: MAX_NAME_LEN, start });
         }
-        let (ttl, max_acquire_time) = self.spans()?;
-        self.defaults.ttl = ttl;
-        self.defaults.max_acquire_time = max_acquire_time;
-        let handle = self.registry.open(&self.name, self.slots, self.max_waiting)?;
-        Ok(Semaphore::new(handle, self.defaults))
-    }
-
-    fn spans(&self) -> Result<(Option<Duration>, Option<Duration>), InvalidDuration> {
-        Ok((self.ttl.to_ttl()?, self.max_acquire_time.to_patience(MeantAs::MaxAcquireTime)?))
+        if self.slots == Some(0) {
+            return Err(ZeroSlots.into());
+        }
+        let mut defaults = self.defaults.clone();
+        defaults.ttl = self.ttl.to_ttl()?;
+        defaults.max_acquire_time = self.max_acquire_time.to_patience(MeantAs::MaxAcquireTime)?;
+        self.heartbeat_max_interval.to_heartbeat()?;
+        Ok(defaults)
     }
 }

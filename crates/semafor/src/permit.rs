@@ -2,6 +2,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -10,35 +11,57 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::{ParsePermitIdError, ReleaseError, RenewError, RunError};
 use crate::memory::Handle;
+use crate::remote::RemoteLease;
 use crate::{Semaphore, Span};
 
 /// Names one acquisition: never used again, and recognised when it comes too late.
 ///
 /// Text both ways, so that it can be passed through files, flags and queues.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PermitId(semafor_core::PermitId);
+pub struct PermitId(Name);
+
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Name {
+    InMemory(semafor_core::PermitId),
+    Remote(Arc<str>),
+}
+
+/// The longest id of another home that is taken for one.
+const MAX_REMOTE_ID_LEN: usize = 64;
 
 impl PermitId {
+    /// An id that is not one of memory's is one that memory never issued.
     pub(crate) fn in_memory(&self) -> semafor_core::PermitId {
-        self.0
+        match &self.0 {
+            Name::InMemory(id) => *id,
+            Name::Remote(_) => NOTHING,
+        }
+    }
+
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "memory has its own"))]
+    pub(crate) fn remote(id: impl Into<Arc<str>>) -> Self {
+        Self(Name::Remote(id.into()))
     }
 }
 
 impl From<semafor_core::PermitId> for PermitId {
     fn from(id: semafor_core::PermitId) -> Self {
-        Self(id)
+        Self(Name::InMemory(id))
     }
 }
 
 impl fmt::Display for PermitId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        match &self.0 {
+            Name::InMemory(id) => id.fmt(f),
+            Name::Remote(id) => f.write_str(id),
+        }
     }
 }
 
 impl fmt::Debug for PermitId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        write!(f, "PermitId({self})")
     }
 }
 
@@ -46,7 +69,12 @@ impl FromStr for PermitId {
     type Err = ParsePermitIdError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.parse().map(Self).map_err(ParsePermitIdError)
+        let in_memory = text.parse().map(|id| Self(Name::InMemory(id)));
+        let is_word = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        match in_memory {
+            Err(_) if is_word && text.len() <= MAX_REMOTE_ID_LEN => Ok(Self(Name::Remote(text.into()))),
+            parsed => parsed.map_err(ParsePermitIdError),
+        }
     }
 }
 
@@ -67,7 +95,7 @@ impl FromStr for PermitId {
 #[must_use = "the slot is given back when the permit is dropped: bind it, `let _permit = …`"]
 pub struct Permit<'a> {
     owner: Owner<'a>,
-    /// [`NOTHING`] once dropping it shall not give the slot back.
+    /// [`NOTHING`] once dropping it shall not give the slot back, and always for a slot elsewhere.
     id: semafor_core::PermitId,
     waited_nanos: u64,
 }
@@ -78,16 +106,22 @@ const NOTHING: semafor_core::PermitId = semafor_core::PermitId::NONE;
 enum Owner<'a> {
     Borrowed(&'a Semaphore),
     Owned(Box<Semaphore>),
+    Elsewhere(Box<Elsewhere>),
 }
 
-impl Owner<'_> {
-    #[inline]
-    fn semaphore(&self) -> &Semaphore {
-        match self {
-            Self::Borrowed(semaphore) => semaphore,
-            Self::Owned(semaphore) => semaphore,
-        }
-    }
+/// A slot of a home outside of this process.
+struct Elsewhere {
+    /// `None` once it was released or detached.
+    lease: Option<Box<dyn RemoteLease>>,
+    cancel_on_expiry: bool,
+}
+
+/// Where the slot is.
+enum Place<'a> {
+    Memory(&'a Handle),
+    Remote(&'a dyn RemoteLease),
+    /// Between its release and its drop. No user sees it there.
+    Nowhere,
 }
 
 impl<'a> Permit<'a> {
@@ -97,45 +131,93 @@ impl<'a> Permit<'a> {
         Self { owner: Owner::Borrowed(semaphore), id, waited_nanos }
     }
 
+    pub(crate) fn elsewhere(lease: Box<dyn RemoteLease>, cancel_on_expiry: bool) -> Self {
+        let elsewhere = Elsewhere { lease: Some(lease), cancel_on_expiry };
+        Self { owner: Owner::Elsewhere(Box::new(elsewhere)), id: NOTHING, waited_nanos: 0 }
+    }
+
     fn disarm(&mut self) -> semafor_core::PermitId {
         std::mem::replace(&mut self.id, NOTHING)
     }
 
     #[inline]
-    fn gate(&self) -> &Handle {
-        self.owner.semaphore().handle()
+    fn place(&self) -> Place<'_> {
+        match &self.owner {
+            Owner::Borrowed(semaphore) => semaphore.in_memory().map_or(Place::Nowhere, Place::Memory),
+            Owner::Owned(semaphore) => semaphore.in_memory().map_or(Place::Nowhere, Place::Memory),
+            Owner::Elsewhere(elsewhere) => match &elsewhere.lease {
+                Some(lease) => Place::Remote(lease.as_ref()),
+                None => Place::Nowhere,
+            },
+        }
+    }
+
+    fn take_lease(&mut self) -> Option<Box<dyn RemoteLease>> {
+        match &mut self.owner {
+            Owner::Elsewhere(elsewhere) => elsewhere.lease.take(),
+            _ => None,
+        }
     }
 
     /// The id of this acquisition.
     pub fn id(&self) -> PermitId {
-        PermitId(self.id)
+        match self.place() {
+            Place::Remote(lease) => lease.id(),
+            _ => PermitId::from(self.id),
+        }
     }
 
     /// The slot number: 0-based, and no other live permit of the semaphore has it. Below the number of slots there were
     /// when it was granted.
     pub fn slot(&self) -> u32 {
-        self.id.slot()
+        match self.place() {
+            Place::Remote(lease) => lease.slot(),
+            _ => self.id.slot(),
+        }
     }
 
-    /// A number that grows with every grant of the semaphore's name, for as long as the process lives. A resource that
-    /// refuses numbers below the highest it has seen is safe from holders that lost their slot and do not know it yet.
+    /// A number that grows with every grant of the semaphore's name: in memory for as long as the process lives, elsewhere
+    /// for good. A resource that refuses numbers below the highest it has seen is safe from holders that lost their slot
+    /// and do not know it yet.
     pub fn fencing_token(&self) -> u64 {
-        self.id.fencing_token()
+        match self.place() {
+            Place::Remote(lease) => lease.fencing_token(),
+            _ => self.id.fencing_token(),
+        }
     }
 
     /// How long the line took. Zero if a slot was free.
     pub fn waited(&self) -> Duration {
-        Duration::from_nanos(self.waited_nanos)
+        match self.place() {
+            Place::Remote(lease) => lease.waited(),
+            _ => Duration::from_nanos(self.waited_nanos),
+        }
     }
 
     /// When the slot will be taken back. `None` without a time to live, and once it is lost.
+    ///
+    /// A home outside of this process goes by its own clock; this is the earliest time it can be here.
     pub fn expires_at(&self) -> Option<Instant> {
-        self.gate().expires_at(self.id)
+        match self.place() {
+            Place::Memory(gate) => gate.expires_at(self.id),
+            Place::Remote(lease) => lease.expires_at(),
+            Place::Nowhere => None,
+        }
     }
 
     /// True once the slot is not held any more: its time to live is up, it was evicted, or released by id.
+    ///
+    /// For a home outside of this process: as far as is known here by now.
     pub fn is_lost(&self) -> bool {
-        self.gate().why_not_held(self.id).is_some()
+        self.why_not_held().is_some()
+    }
+
+    fn why_not_held(&self) -> Option<NotHeld> {
+        match self.place() {
+            Place::Memory(gate) => gate.why_not_held(self.id),
+            Place::Remote(lease) => lease.why_not_held(),
+            Place::Nowhere => Some(NotHeld::Released),
+        }
     }
 
     /// Waits until the slot is lost, and says why. Never returns while it is held.
@@ -157,15 +239,18 @@ impl<'a> Permit<'a> {
     /// # });
     /// ```
     pub async fn lost(&self) -> NotHeld {
-        let gate = self.gate();
-        gate.lost_signal(self.id).cancelled().await;
-        gate.why_not_held(self.id).unwrap_or(NotHeld::Unknown)
+        self.cancellation_token().cancelled().await;
+        self.why_not_held().unwrap_or(NotHeld::Unknown)
     }
 
     /// A token that is cancelled when the slot is lost, to hand to the work that depends on it. It is not cancelled when
     /// the permit is dropped or released.
     pub fn cancellation_token(&self) -> CancellationToken {
-        self.gate().lost_signal(self.id)
+        match self.place() {
+            Place::Memory(gate) => gate.lost_signal(self.id),
+            Place::Remote(lease) => lease.lost_signal(),
+            Place::Nowhere => CancellationToken::new(),
+        }
     }
 
     /// Keeps the slot for `ttl` from now, whatever was left; [`Span::UNLIMITED`] for as long as it takes.
@@ -175,7 +260,11 @@ impl<'a> Permit<'a> {
     /// [`RenewError::NotHeld`] if the slot is lost already; it does not come back.
     pub async fn renew(&self, ttl: impl Into<Span>) -> Result<(), RenewError> {
         let ttl = ttl.into().to_ttl()?;
-        Ok(self.gate().renew(self.id, ttl)?)
+        match self.place() {
+            Place::Memory(gate) => Ok(gate.renew(self.id, ttl)?),
+            Place::Remote(lease) => lease.renew(ttl).await,
+            Place::Nowhere => Err(NotHeld::Released.into()),
+        }
     }
 
     /// Gives the slot back and says whether it was still there to give.
@@ -188,22 +277,50 @@ impl<'a> Permit<'a> {
     ///
     /// If the future is dropped, the slot is given back all the same.
     pub async fn release(mut self) -> Result<(), ReleaseError> {
+        if let Some(lease) = self.take_lease() {
+            return lease.release().await;
+        }
         let id = self.disarm();
-        Ok(self.gate().release(id)?)
+        match self.place() {
+            Place::Memory(gate) => Ok(gate.release(id)?),
+            _ => Err(NotHeld::Released.into()),
+        }
     }
 
     /// Holds the slot without a guard, by id. From now on it is up to [`Semaphore::release`](crate::Semaphore::release),
     /// [`release_latest`](crate::Semaphore::release_latest) or the time to live to give it back.
     pub fn detach(mut self) -> PermitId {
+        if let Some(lease) = self.take_lease() {
+            return lease.detach();
+        }
         let id = self.disarm();
-        self.gate().detach(id);
-        PermitId(id)
+        if let Place::Memory(gate) = self.place() {
+            gate.detach(id);
+        }
+        PermitId::from(id)
     }
 
     /// The same permit, free of the borrow of its semaphore.
     pub fn into_owned(mut self) -> Permit<'static> {
-        let owner = Owner::Owned(Box::new(self.owner.semaphore().clone()));
-        Permit { owner, id: self.disarm(), waited_nanos: self.waited_nanos }
+        let (id, waited_nanos) = (self.disarm(), self.waited_nanos);
+        let cancel_on_expiry = self.cancels_on_expiry();
+        if let Some(lease) = self.take_lease() {
+            return Permit::elsewhere(lease, cancel_on_expiry);
+        }
+        let owner = match &mut self.owner {
+            Owner::Borrowed(semaphore) => Owner::Owned(Box::new(semaphore.clone())),
+            Owner::Owned(semaphore) => Owner::Owned(Box::new(Semaphore::clone(semaphore))),
+            Owner::Elsewhere(_) => Owner::Elsewhere(Box::new(Elsewhere { lease: None, cancel_on_expiry })),
+        };
+        Permit { owner, id, waited_nanos }
+    }
+
+    fn cancels_on_expiry(&self) -> bool {
+        match &self.owner {
+            Owner::Borrowed(semaphore) => semaphore.defaults().cancel_on_expiry,
+            Owner::Owned(semaphore) => semaphore.defaults().cancel_on_expiry,
+            Owner::Elsewhere(elsewhere) => elsewhere.cancel_on_expiry,
+        }
     }
 
     /// Runs `work` under this permit, then releases it. If the slot is lost first, `work` is dropped at once (unless the
@@ -217,7 +334,7 @@ impl<'a> Permit<'a> {
     ///
     /// Dropping the future drops `work` and gives the slot back.
     pub async fn run<F: Future>(self, work: F) -> Result<F::Output, RunError> {
-        if !self.owner.semaphore().defaults().cancel_on_expiry {
+        if !self.cancels_on_expiry() {
             return Ok(work.await);
         }
         let signal = self.cancellation_token();
@@ -225,7 +342,7 @@ impl<'a> Permit<'a> {
         let mut work = pin!(work);
         poll_fn(|cx| {
             if lost.as_mut().poll(cx).is_ready() {
-                let why = self.gate().why_not_held(self.id).unwrap_or(NotHeld::Unknown);
+                let why = self.why_not_held().unwrap_or(NotHeld::Unknown);
                 return Poll::Ready(Err(RunError::Lost(why)));
             }
             work.as_mut().poll(cx).map(Ok)
@@ -237,16 +354,22 @@ impl<'a> Permit<'a> {
 impl Drop for Permit<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.id != NOTHING {
+        if self.id != NOTHING
+            && let Place::Memory(gate) = self.place()
+        {
             // Lost or released by id meanwhile: then there is nothing to give back.
-            let _ = self.gate().release(self.id);
+            let _ = gate.release(self.id);
         }
     }
 }
 
 impl fmt::Debug for Permit<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.gate().name();
+        let name = match self.place() {
+            Place::Memory(gate) => gate.name(),
+            Place::Remote(lease) => lease.name(),
+            Place::Nowhere => "",
+        };
         f.debug_struct("Permit").field("name", &name).field("id", &self.id()).finish_non_exhaustive()
     }
 }

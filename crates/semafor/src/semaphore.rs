@@ -1,11 +1,13 @@
 use std::fmt;
+use std::sync::Arc;
 
 use semafor_core::{Request, ZeroSlots};
 
-use crate::error::{AcquireError, ReleaseError, RenewError, RunError};
+use crate::error::{HomeError, ReleaseError, RenewError, ResizeError, RunError};
 use crate::memory::Handle;
 use crate::options::{Builder, Defaults};
-use crate::{Acquire, HolderInfo, Permit, PermitId, Registry, Span, Stats, WaiterInfo};
+use crate::remote::RemoteSemaphore;
+use crate::{Acquire, HolderInfo, PermitId, Registry, Span, Stats, WaiterInfo};
 
 /// Limits how many do a thing at once.
 ///
@@ -21,17 +23,27 @@ use crate::{Acquire, HolderInfo, Permit, PermitId, Registry, Span, Stats, Waiter
 /// let first = sem.acquire().await.unwrap();
 /// let second = sem.acquire().await.unwrap();
 /// assert_eq!((first.slot(), second.slot()), (0, 1));
-/// assert!(sem.locked().await);
+/// assert!(sem.locked().await.unwrap());
 ///
 /// drop(first);
 /// let third = sem.acquire().await.unwrap();
 /// assert_eq!(third.slot(), 0);
 /// # });
 /// ```
+///
+/// A semaphore in memory answers at once and never fails with a [`HomeError`].
 #[derive(Clone)]
 pub struct Semaphore {
-    handle: Handle,
+    place: Place,
     defaults: Defaults,
+}
+
+/// Where its slots and its line are.
+#[derive(Clone)]
+enum Place {
+    Memory(Handle),
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "memory is no remote home"))]
+    Remote(Arc<dyn RemoteSemaphore>),
 }
 
 impl Semaphore {
@@ -42,7 +54,7 @@ impl Semaphore {
     ///
     /// let a = Semaphore::memory("docs-shared").slots(3).build().unwrap();
     /// let b = Semaphore::memory("docs-shared").slots(3).build().unwrap();
-    /// let held = a.try_acquire().unwrap();
+    /// let held = a.try_acquire().blocking().unwrap();
     ///
     /// let mismatch = Semaphore::memory("docs-shared").slots(5).build().unwrap_err();
     /// assert!(matches!(mismatch, BuildError::SlotsMismatch { live: 3, asked: 5, .. }));
@@ -52,13 +64,38 @@ impl Semaphore {
         Registry::global().semaphore(name)
     }
 
-    pub(crate) fn new(handle: Handle, defaults: Defaults) -> Self {
-        Self { handle, defaults }
+    /// Connects to a home outside of this process. See [`redis`](crate::redis) for the forms of its URL.
+    ///
+    /// # Errors
+    ///
+    /// [`HomeError`] if the URL is none, or nobody answers there, in bounded time. Its message says what to do.
+    #[cfg(feature = "redis")]
+    pub async fn connect(url: &str) -> Result<crate::Home, HomeError> {
+        crate::Home::connect(url).await
+    }
+
+    pub(crate) fn memory_home(handle: Handle, defaults: Defaults) -> Self {
+        Self { place: Place::Memory(handle), defaults }
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn elsewhere(remote: Arc<dyn RemoteSemaphore>, defaults: Defaults) -> Self {
+        Self { place: Place::Remote(remote), defaults }
     }
 
     #[inline]
-    pub(crate) fn handle(&self) -> &Handle {
-        &self.handle
+    pub(crate) fn in_memory(&self) -> Option<&Handle> {
+        match &self.place {
+            Place::Memory(handle) => Some(handle),
+            Place::Remote(_) => None,
+        }
+    }
+
+    pub(crate) fn remote(&self) -> Option<&Arc<dyn RemoteSemaphore>> {
+        match &self.place {
+            Place::Memory(_) => None,
+            Place::Remote(remote) => Some(remote),
+        }
     }
 
     #[inline]
@@ -68,14 +105,17 @@ impl Semaphore {
 
     /// Its name.
     pub fn name(&self) -> &str {
-        self.handle.name()
+        match &self.place {
+            Place::Memory(handle) => handle.name(),
+            Place::Remote(remote) => remote.name(),
+        }
     }
 
     /// Waits for a slot, first come, first served. See [`Acquire`] for what can be said before awaiting it.
     ///
     /// # Errors
     ///
-    /// [`AcquireError`] if no slot came free in time, the line was full, the semaphore is or was closed, the request could
+    /// [`AcquireError`](crate::AcquireError) if no slot came free in time, the line was full, the semaphore is or was closed, the request could
     /// never be met, or a slot was granted and its time to live was over before the task was polled again.
     ///
     /// # Cancel safety
@@ -86,19 +126,16 @@ impl Semaphore {
         Acquire::new(self)
     }
 
-    /// Takes a slot if one is free right now: short for `acquire().now()`.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Acquire::now`].
+    /// Takes a slot if one is free right now: short for [`acquire().now()`](Acquire::now). Await it; it does not wait in
+    /// line. On a thread without a runtime, `try_acquire().blocking()`.
     #[inline]
-    pub fn try_acquire(&self) -> Result<Permit<'_>, AcquireError> {
+    pub fn try_acquire(&self) -> Acquire<'_> {
         self.acquire().now()
     }
 
     /// Runs `work` under a permit. If the slot is lost, `work` is dropped where it awaits, as soon as its task is polled
     /// (unless opened with `cancel_on_expiry(false)`). Where an overlap with the next holder's work must be ruled out, hand
-    /// the resource the [fencing token](Permit::fencing_token).
+    /// the resource the [fencing token](crate::Permit::fencing_token).
     ///
     /// # Errors
     ///
@@ -139,14 +176,17 @@ impl Semaphore {
         tokio::spawn(async move { semaphore.run(work).await })
     }
 
-    /// Gives the slot of a [detached](Permit::detach) permit back. Works from any task, thread or handle of the same name.
+    /// Gives the slot of a [detached](crate::Permit::detach) permit back. Works from any task, thread or handle of the same name.
     ///
     /// # Errors
     ///
     /// [`ReleaseError::NotHeld`] if the id holds nothing: released before, lost, or never issued by this semaphore. Nothing
     /// has changed then.
     pub async fn release(&self, id: &PermitId) -> Result<(), ReleaseError> {
-        Ok(self.handle.release_by_id(id.in_memory())?)
+        match &self.place {
+            Place::Memory(handle) => Ok(handle.release_by_id(id.in_memory())?),
+            Place::Remote(remote) => remote.release(id).await,
+        }
     }
 
     /// Gives back what the current task acquired last of all that it detached and still holds, and says what it was.
@@ -168,7 +208,12 @@ impl Semaphore {
     /// # });
     /// ```
     pub async fn release_latest(&self) -> Result<PermitId, ReleaseError> {
-        self.handle.release_latest().map(PermitId::from).ok_or(ReleaseError::NothingDetached)
+        match &self.place {
+            Place::Memory(handle) => {
+                handle.release_latest().map(PermitId::from).ok_or(ReleaseError::NothingDetached)
+            }
+            Place::Remote(remote) => remote.release_latest().await,
+        }
     }
 
     /// Lets the holder of `id` keep its slot for `ttl` from now; [`Span::UNLIMITED`] for as long as it takes.
@@ -178,26 +223,46 @@ impl Semaphore {
     /// [`RenewError::NotHeld`] if the id holds nothing any more.
     pub async fn renew(&self, id: &PermitId, ttl: impl Into<Span>) -> Result<(), RenewError> {
         let ttl = ttl.into().to_ttl()?;
-        Ok(self.handle.renew(id.in_memory(), ttl)?)
+        match &self.place {
+            Place::Memory(handle) => Ok(handle.renew(id.in_memory(), ttl)?),
+            Place::Remote(remote) => remote.renew(id, ttl).await,
+        }
     }
 
-    /// Takes the slot away from whoever holds it by `id`, and tells them: [`Permit::lost`] fires.
+    /// Takes the slot away from whoever holds it by `id`, and tells them: [`Permit::lost`](crate::Permit::lost) fires.
     ///
     /// # Errors
     ///
     /// [`ReleaseError::NotHeld`] if the id holds nothing.
     pub async fn evict(&self, id: &PermitId) -> Result<(), ReleaseError> {
-        Ok(self.handle.evict(id.in_memory())?)
+        match &self.place {
+            Place::Memory(handle) => Ok(handle.evict(id.in_memory())?),
+            Place::Remote(remote) => remote.evict(id).await,
+        }
     }
 
     /// True if an [`acquire`](Self::acquire) of one slot would have to wait right now, or would fail.
-    pub async fn locked(&self) -> bool {
-        !self.handle.would_admit(&Request::default())
+    ///
+    /// # Errors
+    ///
+    /// [`HomeError`], as all questions below: not from memory.
+    pub async fn locked(&self) -> Result<bool, HomeError> {
+        match &self.place {
+            Place::Memory(handle) => Ok(!handle.would_admit(&Request::default())),
+            Place::Remote(remote) => remote.locked().await,
+        }
     }
 
     /// How many slots there are.
-    pub async fn capacity(&self) -> u32 {
-        self.handle.capacity()
+    ///
+    /// # Errors
+    ///
+    /// [`HomeError`]; not from memory.
+    pub async fn capacity(&self) -> Result<u32, HomeError> {
+        match &self.place {
+            Place::Memory(handle) => Ok(handle.capacity()),
+            Place::Remote(remote) => remote.stats().await.map(|stats| stats.capacity),
+        }
     }
 
     /// Changes the number of slots, for everybody who uses the name.
@@ -207,36 +272,78 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// [`ZeroSlots`]; to stop a semaphore, [`close`](Self::close) it.
-    pub async fn resize(&self, slots: u32) -> Result<(), ZeroSlots> {
-        self.handle.resize(slots)
+    /// [`ResizeError::ZeroSlots`]; to stop a semaphore, [`close`](Self::close) it. [`HomeError`]; not from memory.
+    pub async fn resize(&self, slots: u32) -> Result<(), ResizeError> {
+        match &self.place {
+            Place::Memory(handle) => Ok(handle.resize(slots)?),
+            Place::Remote(_) if slots == 0 => Err(ZeroSlots.into()),
+            Place::Remote(remote) => Ok(remote.resize(slots).await?),
+        }
     }
 
     /// Turns everybody in line away, and whoever comes later. Holders keep their slots.
     ///
     /// For good: the name can be opened anew once all slots have been given back.
-    pub async fn close(&self) {
-        self.handle.close();
+    ///
+    /// # Errors
+    ///
+    /// [`HomeError`]; not from memory.
+    pub async fn close(&self) -> Result<(), HomeError> {
+        match &self.place {
+            Place::Memory(handle) => {
+                handle.close();
+                Ok(())
+            }
+            Place::Remote(remote) => remote.close().await,
+        }
     }
 
     /// True after [`close`](Self::close).
-    pub async fn is_closed(&self) -> bool {
-        self.handle.is_closed()
+    ///
+    /// # Errors
+    ///
+    /// [`HomeError`]; not from memory.
+    pub async fn is_closed(&self) -> Result<bool, HomeError> {
+        match &self.place {
+            Place::Memory(handle) => Ok(handle.is_closed()),
+            Place::Remote(remote) => remote.is_closed().await,
+        }
     }
 
     /// Held, waiting, totals and histograms, all of one moment.
-    pub async fn stats(&self) -> Stats {
-        self.handle.stats()
+    ///
+    /// # Errors
+    ///
+    /// [`HomeError`]; not from memory.
+    pub async fn stats(&self) -> Result<Stats, HomeError> {
+        match &self.place {
+            Place::Memory(handle) => Ok(handle.stats()),
+            Place::Remote(remote) => remote.stats().await,
+        }
     }
 
     /// Who holds the slots, by slot number.
-    pub async fn holders(&self) -> Vec<HolderInfo> {
-        self.handle.holders()
+    ///
+    /// # Errors
+    ///
+    /// [`HomeError`]; not from memory.
+    pub async fn holders(&self) -> Result<Vec<HolderInfo>, HomeError> {
+        match &self.place {
+            Place::Memory(handle) => Ok(handle.holders()),
+            Place::Remote(remote) => remote.holders().await,
+        }
     }
 
     /// Who waits for them, first to last.
-    pub async fn waiters(&self) -> Vec<WaiterInfo> {
-        self.handle.waiters()
+    ///
+    /// # Errors
+    ///
+    /// [`HomeError`]; not from memory.
+    pub async fn waiters(&self) -> Result<Vec<WaiterInfo>, HomeError> {
+        match &self.place {
+            Place::Memory(handle) => Ok(handle.waiters()),
+            Place::Remote(remote) => remote.waiters().await,
+        }
     }
 }
 

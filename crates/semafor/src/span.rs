@@ -47,6 +47,17 @@ impl Span {
         }
     }
 
+    /// As an interval between signs of life: longer than zero. Without a limit, it is a very long time.
+    pub(crate) fn to_heartbeat(self) -> Result<Duration, InvalidDuration> {
+        const LONGEST: Duration = Duration::from_secs(2_147_483_637);
+        match self.to_patience(MeantAs::HeartbeatMaxInterval)? {
+            Some(Duration::ZERO) => {
+                Err(InvalidDuration { meant_as: MeantAs::HeartbeatMaxInterval, seconds: 0.0 })
+            }
+            interval => Ok(interval.unwrap_or(LONGEST).min(LONGEST)),
+        }
+    }
+
     /// As a time to wait: zero is not to wait at all.
     pub(crate) fn to_patience(self, meant_as: MeantAs) -> Result<Option<Duration>, InvalidDuration> {
         match self.0 {

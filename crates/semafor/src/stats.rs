@@ -16,7 +16,7 @@ use crate::PermitId;
 /// use semafor::Semaphore;
 /// let sem = Semaphore::memory("docs-stats").slots(4).build().unwrap();
 /// let _permit = sem.acquire().await.unwrap();
-/// let stats = sem.stats().await;
+/// let stats = sem.stats().await.unwrap();
 /// assert_eq!((stats.held, stats.capacity, stats.percent()), (1, 4, 25.0));
 /// assert_eq!(stats.totals.granted, 1);
 /// # });
@@ -49,10 +49,18 @@ impl Deref for Stats {
 pub struct HolderInfo {
     /// The permit's id: enough to renew, release or evict it.
     pub id: PermitId,
+    /// Its slot number. `None` for a client of another library, which has none.
+    pub slot: Option<u32>,
+    /// Its fencing token, likewise.
+    pub fencing_token: Option<u64>,
     /// How many slots it holds.
     pub weight: u32,
     /// The label given to it.
     pub label: Option<Arc<str>>,
+    /// The machine it runs on, unless it is a part of this process by necessity.
+    pub host: Option<Arc<str>>,
+    /// Its process there.
+    pub pid: Option<u32>,
     /// For how long it has been held.
     pub held_for: Duration,
     /// How long it may still be held; `None` without a time to live.
@@ -69,6 +77,10 @@ pub struct WaiterInfo {
     pub weight: u32,
     /// The label given to it.
     pub label: Option<Arc<str>>,
+    /// The machine it runs on, unless it is a part of this process by necessity.
+    pub host: Option<Arc<str>>,
+    /// Its process there.
+    pub pid: Option<u32>,
     /// For how long it has been waiting.
     pub waited_for: Duration,
 }
@@ -82,6 +94,10 @@ impl HolderInfo {
         let expires = holder.expires;
         Self {
             id: PermitId::from(holder.id),
+            slot: Some(holder.id.slot()),
+            fencing_token: Some(holder.id.fencing_token()),
+            host: None,
+            pid: None,
             weight: holder.weight,
             label,
             held_for: now.since(holder.since),
@@ -97,6 +113,7 @@ impl WaiterInfo {
         label: Option<Arc<str>>,
         now: Timestamp,
     ) -> Self {
-        Self { ahead, weight: waiter.weight, label, waited_for: now.since(waiter.since) }
+        let waited_for = now.since(waiter.since);
+        Self { ahead, weight: waiter.weight, label, host: None, pid: None, waited_for }
     }
 }

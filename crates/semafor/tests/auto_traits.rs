@@ -1,8 +1,8 @@
 //! What may cross threads, pinned.
 
 use semafor::{
-    Acquire, AcquireError, BuildError, Builder, HolderInfo, ManualClock, Permit, PermitId, Registry,
-    ReleaseError, RunError, Semaphore, Stats, StatsQuery, WaiterInfo,
+    Acquire, AcquireError, BuildError, Builder, HolderInfo, HomeError, ManualClock, Permit, PermitId,
+    Registry, ReleaseError, RenewError, ResizeError, RunError, Semaphore, Stats, StatsQuery, WaiterInfo,
 };
 
 fn everywhere<T: Send + Sync + Unpin>() {}
@@ -23,7 +23,10 @@ fn everything_public_is_send_sync_and_unpin() {
     everywhere::<WaiterInfo>();
     error::<AcquireError>();
     error::<BuildError>();
+    error::<HomeError>();
     error::<ReleaseError>();
+    error::<RenewError>();
+    error::<ResizeError>();
     error::<RunError>();
 }
 
@@ -33,7 +36,9 @@ fn futures_of_the_api_can_be_spawned() {
     let sem = Registry::new().semaphore("spawned").slots(1).build().unwrap();
     spawnable(sem.acquire());
     spawnable(sem.run(async {}));
-    let permit = sem.try_acquire().unwrap();
+    spawnable(sem.stats());
+    spawnable(sem.resize(2));
+    let permit = sem.try_acquire().blocking().unwrap();
     spawnable(permit.lost());
     spawnable(permit.release());
 }

@@ -57,7 +57,10 @@ fn trying_does_not_overtake_the_line_even_when_a_slot_is_free() {
     let sem = registry.semaphore("three").slots(3).build().unwrap();
     let two = now(sem.acquire().weight(2)).unwrap();
     let mut heavy = pend(sem.acquire().weight(3));
-    assert!(sem.try_acquire().unwrap_err().is_timeout(), "one slot is free, but not for a newcomer");
+    assert!(
+        sem.try_acquire().blocking().unwrap_err().is_timeout(),
+        "one slot is free, but not for a newcomer"
+    );
     drop(two);
     assert!(poll(&mut heavy).is_ready());
 }

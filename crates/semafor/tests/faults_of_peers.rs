@@ -36,13 +36,13 @@ fn shrinking_and_growing_back_admits_nobody_new() {
     let sem = registry.semaphore("two").slots(2).build().unwrap();
     let held = [now(sem.acquire()).unwrap(), now(sem.acquire()).unwrap()];
     now(sem.resize(1)).unwrap();
-    assert_eq!(now(sem.stats()).debt(), 1);
+    assert_eq!(now(sem.stats()).unwrap().debt(), 1);
     now(sem.resize(2)).unwrap();
-    assert_eq!(sem.try_acquire().unwrap_err(), AcquireError::Busy);
+    assert_eq!(sem.try_acquire().blocking().unwrap_err(), AcquireError::Busy);
     let [first, second] = held;
     drop(first);
-    let third = sem.try_acquire().unwrap();
-    assert_eq!(sem.try_acquire().unwrap_err(), AcquireError::Busy);
+    let third = sem.try_acquire().blocking().unwrap();
+    assert_eq!(sem.try_acquire().blocking().unwrap_err(), AcquireError::Busy);
     drop((second, third));
 }
 
@@ -54,7 +54,7 @@ fn a_request_for_more_than_there_is_fails_at_once_and_takes_nothing() {
     let error = now(sem.acquire().weight(5)).unwrap_err();
     assert_eq!(error, AcquireError::TooHeavy { weight: 5, capacity: 2 });
     assert_eq!(error.to_string(), "weight 5 can never be acquired from 2 slots");
-    let both = sem.acquire().weight(2).now().unwrap();
+    let both = sem.acquire().weight(2).now().blocking().unwrap();
     let waiting = pend(sem.acquire());
     assert!(now(sem.acquire().weight(5)).is_err(), "also while others wait");
     drop(both);

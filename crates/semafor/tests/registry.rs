@@ -12,28 +12,28 @@ fn one_name_is_one_semaphore_in_one_registry_and_another_in_another() {
     let a = here.semaphore("shared").slots(1).build().unwrap();
     let b = here.semaphore("shared").slots(1).build().unwrap();
     let elsewhere = there.semaphore("shared").slots(1).build().unwrap();
-    let _held = a.try_acquire().unwrap();
-    assert!(b.try_acquire().is_err());
-    assert!(elsewhere.try_acquire().is_ok());
+    let _held = a.try_acquire().blocking().unwrap();
+    assert!(b.try_acquire().blocking().is_err());
+    assert!(elsewhere.try_acquire().blocking().is_ok());
 }
 
 #[test]
 fn the_global_registry_serves_semaphore_memory() {
     let sem = Semaphore::memory("test: global").slots(2).build().unwrap();
-    let _held = sem.try_acquire().unwrap();
+    let _held = sem.try_acquire().blocking().unwrap();
     let same = Registry::global().semaphore("test: global").build().unwrap();
-    assert_eq!(now(same.stats()).held, 1);
+    assert_eq!(now(same.stats()).unwrap().held, 1);
 }
 
 #[test]
 fn an_idle_name_takes_over_a_new_number_of_slots_for_all_its_handles() {
     let (registry, _) = standing_still();
     let old = registry.semaphore("grows").slots(1).build().unwrap();
-    drop(old.try_acquire().unwrap());
+    drop(old.try_acquire().blocking().unwrap());
     let new = registry.semaphore("grows").slots(2).build().unwrap();
-    assert_eq!(now(old.capacity()), 2);
-    let _both = (old.try_acquire().unwrap(), new.try_acquire().unwrap());
-    assert!(old.try_acquire().is_err());
+    assert_eq!(now(old.capacity()).unwrap(), 2);
+    let _both = (old.try_acquire().blocking().unwrap(), new.try_acquire().blocking().unwrap());
+    assert!(old.try_acquire().blocking().is_err());
 }
 
 #[test]
@@ -74,19 +74,19 @@ fn a_live_handle_never_points_at_an_orphan() {
     clock.advance(seconds(10_000));
     registry.cleanup();
     let new = registry.semaphore("kept").slots(1).build().unwrap();
-    let _held = old.try_acquire().unwrap();
-    assert!(new.try_acquire().is_err(), "both are the same semaphore");
+    let _held = old.try_acquire().blocking().unwrap();
+    assert!(new.try_acquire().blocking().is_err(), "both are the same semaphore");
 }
 
 #[test]
 fn a_detached_permit_keeps_its_name_until_it_ends() {
     let (registry, clock) = standing_still();
     let sem = registry.semaphore("detached").slots(1).build().unwrap();
-    let id = sem.acquire().ttl(secs(1_000)).now().unwrap().detach();
+    let id = sem.acquire().ttl(secs(1_000)).now().blocking().unwrap().detach();
     drop(sem);
     clock.advance(seconds(500));
     let again = registry.semaphore("detached").build().unwrap();
-    assert!(again.try_acquire().is_err());
+    assert!(again.try_acquire().blocking().is_err());
     drop(again);
     clock.advance(seconds(500 + 59));
     assert_eq!(registry.len(), 1);
@@ -103,7 +103,7 @@ fn fencing_tokens_of_a_name_grow_even_after_it_was_dropped_and_came_back() {
     for _ in 0..3 {
         let sem = registry.semaphore("fenced").slots(1).build().unwrap();
         for _ in 0..5 {
-            let token = sem.try_acquire().unwrap().fencing_token();
+            let token = sem.try_acquire().blocking().unwrap().fencing_token();
             assert!(token > last);
             last = token;
         }
@@ -119,7 +119,7 @@ fn a_million_names_come_and_go_without_growth() {
     let mut most = 0;
     for n in 0..1_000_000u32 {
         let sem = registry.semaphore(format!("user:{n}")).slots(1).ttl(secs(3_600)).build().unwrap();
-        drop(sem.try_acquire().unwrap());
+        drop(sem.try_acquire().blocking().unwrap());
         drop(sem);
         if n % 1_000 == 0 {
             clock.advance(seconds(10));
@@ -147,7 +147,7 @@ fn the_driver_drops_unused_names_in_real_time_too() {
     let registry = Registry::builder().empty_queue_max_ttl(Duration::from_millis(20)).build();
     drop(registry.semaphore("brief").slots(1).build().unwrap());
     let bell = Registry::new().semaphore("bell").slots(1).build().unwrap();
-    let _rung = bell.try_acquire().unwrap();
+    let _rung = bell.try_acquire().blocking().unwrap();
     while !registry.is_empty() {
         let waited = bell.acquire().timeout(secs(0.005)).blocking();
         assert!(waited.is_err());

@@ -72,7 +72,7 @@ fn tokio_smol_and_plain_threads_contend_for_the_same_slots() {
         thread.join().unwrap();
     }
     assert!(room.most.load(Ordering::SeqCst) <= 3);
-    let stats = smol::block_on(sem.stats());
+    let stats = smol::block_on(sem.stats()).unwrap();
     assert_eq!((stats.held, stats.waiting), (0, 0));
     assert_eq!(stats.totals.granted as usize, (2 * 4 + 2 * 4 + 2) * ROUNDS);
 }
@@ -83,13 +83,13 @@ fn a_permit_acquired_in_one_runtime_can_end_in_another() {
     let permit = smol::block_on(async { sem.acquire().await.unwrap().into_owned() });
     let tokio = tokio::runtime::Runtime::new().unwrap();
     tokio.block_on(async move { permit.release().await.unwrap() });
-    drop(sem.try_acquire().unwrap());
+    drop(sem.try_acquire().blocking().unwrap());
 }
 
 #[test]
 fn a_timeout_fires_under_a_runtime_without_timers() {
     let sem = Registry::new().semaphore("no timers").slots(1).build().unwrap();
-    let _held = sem.try_acquire().unwrap();
+    let _held = sem.try_acquire().blocking().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let error = runtime.block_on(async { sem.acquire().timeout(secs(0.02)).await.unwrap_err() });
     assert!(error.is_timeout());

@@ -37,14 +37,14 @@ fn act(registry: &Registry, dice: &mut Dice) {
     let Some(sem) = open(registry, dice.roll(NAMES)) else { return };
     let acquire = sem.acquire().weight(1 + dice.roll(2) as u32);
     match dice.roll(100) {
-        0..25 => drop(acquire.now()),
+        0..25 => drop(acquire.now().blocking()),
         25..45 => drop(acquire.timeout(secs(0.002)).blocking()),
         45..60 => {
             let mut waiting = Box::pin(acquire.timeout(secs(0.001)));
             drop(poll(&mut waiting));
         }
         60..75 => {
-            if let Ok(permit) = acquire.ttl(Duration::from_micros(100 + dice.roll(2_000))).now() {
+            if let Ok(permit) = acquire.ttl(Duration::from_micros(100 + dice.roll(2_000))).now().blocking() {
                 let id = permit.detach();
                 if dice.roll(2) == 0 {
                     let _ = now(sem.release(&id));
@@ -52,7 +52,7 @@ fn act(registry: &Registry, dice: &mut Dice) {
             }
         }
         75..82 => {
-            if let Ok(permit) = acquire.ttl(secs(0.001)).now() {
+            if let Ok(permit) = acquire.ttl(secs(0.001)).now().blocking() {
                 let _ = now(permit.renew(secs(0.003)));
                 let id = permit.id();
                 drop(permit);
@@ -63,7 +63,7 @@ fn act(registry: &Registry, dice: &mut Dice) {
             let _ = now(sem.resize(1 + dice.roll(4) as u32));
         }
         90..93 => {
-            let holders = now(sem.holders());
+            let holders = now(sem.holders()).unwrap();
             if let Some(holder) = holders.first() {
                 let _ = now(sem.evict(&holder.id));
             }
@@ -76,7 +76,7 @@ fn act(registry: &Registry, dice: &mut Dice) {
             let stats = registry.stats(&Default::default());
             assert!(stats.iter().all(|stats| stats.debt() <= 8));
         }
-        _ if dice.roll(10) == 0 => now(sem.close()),
+        _ if dice.roll(10) == 0 => now(sem.close()).unwrap(),
         _ => {}
     }
 }
@@ -111,13 +111,13 @@ fn everything_at_once_leaves_every_slot_accounted_for() {
     for stats in registry.stats(&Default::default()) {
         let sem = registry.semaphore(&*stats.name).build();
         let Ok(sem) = sem else { continue };
-        let all = now(sem.capacity());
+        let all = now(sem.capacity()).unwrap();
         let waited = sem.acquire().weight(all).timeout(secs(30)).blocking();
         drop(waited.expect("the last leases ran out and every slot came back"));
-        let totals = now(sem.stats()).totals;
+        let totals = now(sem.stats()).unwrap().totals;
         let ended = totals.released + totals.expired + totals.evicted + totals.handed_on;
         assert_eq!(totals.granted, ended, "every grant of {:?} ended once", stats.name);
-        assert_eq!(now(sem.stats()).waiting, 0);
+        assert_eq!(now(sem.stats()).unwrap().waiting, 0);
     }
     drop(registry);
     let left = || live_bytes() - heap[0];

@@ -56,7 +56,7 @@ fn a_life_of_a_semaphore_is_told_to_tracing() {
         drop(answer(waiting).unwrap());
         drop(held);
         now(sem.resize(2)).unwrap();
-        now(sem.close());
+        now(sem.close()).unwrap();
         listener.0.lock().unwrap().clone()
     });
     let told: Vec<_> = heard.iter().map(|line| line.split(" name=").next().unwrap_or_default()).collect();

@@ -3,12 +3,12 @@
 use std::task::Poll;
 use std::time::Duration;
 
-use semafor::{Acquire, AcquireError, Permit, Semaphore};
+use semafor::{AcquireError, Permit, Semaphore};
 use tokio::task::{JoinSet, yield_now};
 
 use super::semaphore;
 use crate::Home;
-use crate::by_hand::{ByHand, until};
+use crate::by_hand::{ByHand, stats, until};
 use crate::history::{Contestant, Grant, Recorder};
 
 const CONTESTANTS: u64 = 12;
@@ -40,7 +40,7 @@ pub async fn never_more_than_the_slots_are_held_while_they_are_resized(home: &im
             break;
         }
         let slots = 2 + round * 3 % 7;
-        let grows = slots > sem.capacity().await;
+        let grows = slots > sem.capacity().await.expect("the home answers");
         if grows {
             resizer.resizes(slots);
         }
@@ -71,7 +71,7 @@ async fn compete(sem: Semaphore, mut me: Contestant, mut chance: Chance, heavies
     for _ in 0..ROUNDS {
         let weight = 1 + chance.below(heaviest);
         me.asks();
-        match ask(sem.acquire().weight(weight), &mut chance).await {
+        match ask(&sem, weight, &mut chance).await {
             Some(Ok(permit)) => {
                 me.got(Grant::of(&permit, weight));
                 for _ in 0..chance.below(4) {
@@ -86,17 +86,24 @@ async fn compete(sem: Semaphore, mut me: Contestant, mut chance: Chance, heavies
 }
 
 /// `None` if it went away before it knew.
-async fn ask<'a>(acquire: Acquire<'a>, chance: &mut Chance) -> Option<Result<Permit<'a>, AcquireError>> {
+async fn ask<'a>(
+    sem: &'a Semaphore,
+    weight: u32,
+    chance: &mut Chance,
+) -> Option<Result<Permit<'a>, AcquireError>> {
+    let acquire = sem.acquire().weight(weight);
     match chance.below(6) {
-        0 => Some(acquire.now()),
+        0 => Some(acquire.now().await),
         1 => Some(acquire.timeout(Duration::ZERO).await),
         2 => {
             let mut acquire = ByHand::new(acquire);
             if let Poll::Ready(outcome) = acquire.poll() {
                 return Some(outcome);
             }
-            // Long enough to be granted a slot it never looks at, now and then.
+            // Long enough to be granted a slot it never looks at, now and then: a home that has answered a question has
+            // heard what was asked before.
             for _ in 0..chance.below(12) {
+                stats(sem).await;
                 yield_now().await;
             }
             None

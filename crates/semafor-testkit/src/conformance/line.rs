@@ -3,7 +3,7 @@
 use semafor::AcquireError;
 
 use super::{open, semaphore};
-use crate::by_hand::{in_line, until};
+use crate::by_hand::{in_line, stats, until};
 use crate::history::{Grant, Recorder};
 use crate::{Home, Spec};
 
@@ -26,7 +26,7 @@ pub async fn first_come_first_served(home: &impl Home) {
     while waiting.len() >= 2 {
         // Two are due. The second of them looks first.
         let (second, first) = (waiting.remove(1), waiting.remove(0));
-        assert_eq!(sem.stats().await.waiting, waiting.len());
+        assert_eq!(stats(&sem).await.waiting, waiting.len());
         assert!(waiting.iter_mut().all(|(_, acquire)| acquire.waits()));
         let mut served = Vec::new();
         for (mut contestant, acquire) in [second, first] {
@@ -45,12 +45,12 @@ pub async fn first_come_first_served(home: &impl Home) {
 /// It takes a free slot, or says that there is none.
 pub async fn a_try_does_not_wait(home: &impl Home) {
     let sem = semaphore(home, 1).await;
-    let held = sem.try_acquire().expect("a slot is free");
-    assert_eq!(sem.try_acquire().expect_err("it is held"), AcquireError::Busy);
-    let stats = sem.stats().await;
+    let held = sem.try_acquire().await.expect("a slot is free");
+    assert_eq!(sem.try_acquire().await.expect_err("it is held"), AcquireError::Busy);
+    let stats = stats(&sem).await;
     assert_eq!((stats.held, stats.waiting), (1, 0), "it did not get in line");
     held.release().await.expect("it is held");
-    assert!(sem.try_acquire().is_ok());
+    assert!(sem.try_acquire().await.is_ok());
 }
 
 /// A slot that is free but waited for is not for those who come later.
@@ -58,7 +58,7 @@ pub async fn a_try_does_not_overtake_the_line(home: &impl Home) {
     let sem = semaphore(home, 2).await;
     let held = sem.acquire().await.expect("a slot is free");
     let mut head = in_line(&sem, sem.acquire().weight(2)).await;
-    assert_eq!(sem.try_acquire().expect_err("the line is first"), AcquireError::Busy);
+    assert_eq!(sem.try_acquire().await.expect_err("the line is first"), AcquireError::Busy);
     let no_patience = sem.acquire().timeout(std::time::Duration::ZERO).await;
     assert!(no_patience.expect_err("the line is first").is_timeout());
     assert!(head.waits());
@@ -72,9 +72,9 @@ pub async fn a_freed_slot_is_the_first_in_lines_before_it_looks(home: &impl Home
     let held = sem.acquire().await.expect("a slot is free");
     let next = in_line(&sem, sem.acquire()).await;
     held.release().await.expect("it is held");
-    let stats = sem.stats().await;
+    let stats = stats(&sem).await;
     assert_eq!((stats.held, stats.waiting), (1, 0));
-    assert_eq!(sem.try_acquire().expect_err("it is the next in line's"), AcquireError::Busy);
+    assert_eq!(sem.try_acquire().await.expect_err("it is the next in line's"), AcquireError::Busy);
     let mut newcomer = in_line(&sem, sem.acquire()).await;
     let permit = next.outcome().await.expect("it was served");
     assert!(newcomer.waits());
@@ -90,7 +90,7 @@ pub async fn a_full_line_turns_away(home: &impl Home) {
     let second = in_line(&sem, sem.acquire()).await;
     let refused = sem.acquire().await.expect_err("the line is full");
     assert_eq!(refused, AcquireError::LineFull { limit: 2 });
-    assert_eq!(sem.stats().await.waiting, 2);
+    assert_eq!(stats(&sem).await.waiting, 2);
 
     held.release().await.expect("it is held");
     drop(first.outcome().await.expect("it is served"));

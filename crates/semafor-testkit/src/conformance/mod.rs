@@ -2,7 +2,8 @@
 //! of them all.
 //!
 //! No promise sleeps or looks at a clock: time passes when the [home](crate::Home) is told to let it pass. That somebody
-//! waits is established by polling [by hand](crate::by_hand) and by asking the home.
+//! waits is established by polling [by hand](crate::by_hand) and by asking the home: where an answer has a way to go, who
+//! has not got one yet may have been served all the same.
 
 pub mod bound;
 pub mod cancellation;

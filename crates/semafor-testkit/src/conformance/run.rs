@@ -2,23 +2,34 @@
 
 use std::future::pending;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use semafor::{AcquireError, RunError};
+use tokio::task::yield_now;
 
 use super::{SHORT, open, semaphore};
-use crate::by_hand::{ByHand, in_line, until};
+use crate::by_hand::{ByHand, in_line, stats, until};
 use crate::{Home, Spec};
 
-/// Work that never ends. Its witness lives for as long as it does.
-async fn hang_on(_witness: Arc<()>) {
+/// Work that never ends. Its witness sees it begin, and is shared with it for as long as it lives.
+async fn hang_on(begun: Arc<AtomicBool>) {
+    begun.store(true, Ordering::SeqCst);
     pending::<()>().await;
+}
+
+/// Polls `run` until its work has begun.
+async fn begin<F: Future>(run: &mut ByHand<F>, begun: &AtomicBool) {
+    while !begun.load(Ordering::SeqCst) {
+        assert!(run.waits(), "its work never ends");
+        yield_now().await;
+    }
 }
 
 /// Its result comes back.
 pub async fn the_work_runs_under_a_slot_and_gives_it_back(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let work = async {
-        assert_eq!(sem.stats().await.held, 1);
+        assert_eq!(stats(&sem).await.held, 1);
         "done"
     };
     assert_eq!(sem.run(work).await, Ok("done"));
@@ -28,24 +39,22 @@ pub async fn the_work_runs_under_a_slot_and_gives_it_back(home: &impl Home) {
 /// So that it does not run beside the next holder's.
 pub async fn the_work_is_dropped_when_its_slot_is_lost(home: &impl Home) {
     let sem = open(home, Spec::new("it", 1).ttl(SHORT)).await;
-    let alive = Arc::new(());
-    let mut run = ByHand::new(sem.run(hang_on(Arc::clone(&alive))));
-    while sem.stats().await.held == 0 {
-        assert!(run.waits());
-    }
+    let begun = Arc::default();
+    let mut run = ByHand::new(sem.run(hang_on(Arc::clone(&begun))));
+    begin(&mut run, &begun).await;
     let next = in_line(&sem, sem.acquire()).await;
     home.pass(SHORT).await;
     let error = run.outcome().await.expect_err("its slot was lost");
     assert!(error.is_lost(), "{error:?}");
     assert!(matches!(error, RunError::Lost(why) if why.is_expired()), "{error:?}");
-    assert_eq!(Arc::strong_count(&alive), 1, "the work was dropped");
+    assert_eq!(Arc::strong_count(&begun), 1, "the work was dropped");
     next.outcome().await.expect("it is served").release().await.expect("it was never disturbed");
 }
 
 /// It is not even polled.
 pub async fn work_that_was_never_admitted_never_starts(home: &impl Home) {
     let sem = semaphore(home, 1).await;
-    sem.close().await;
+    sem.close().await.expect("the home answers");
     let outcome = sem.run(async { panic!("it started") }).await;
     assert_eq!(outcome, Err::<(), _>(RunError::Acquire(AcquireError::Closed)));
 }
@@ -53,13 +62,11 @@ pub async fn work_that_was_never_admitted_never_starts(home: &impl Home) {
 /// Whoever waited for the work did not want it any more.
 pub async fn dropping_a_run_drops_the_work_and_gives_the_slot_back(home: &impl Home) {
     let sem = semaphore(home, 1).await;
-    let alive = Arc::new(());
-    let mut run = ByHand::new(sem.run(hang_on(Arc::clone(&alive))));
-    while sem.stats().await.held == 0 {
-        assert!(run.waits());
-    }
+    let begun = Arc::default();
+    let mut run = ByHand::new(sem.run(hang_on(Arc::clone(&begun))));
+    begin(&mut run, &begun).await;
     let next = in_line(&sem, sem.acquire()).await;
     drop(run);
-    assert_eq!(Arc::strong_count(&alive), 1, "the work was dropped");
+    assert_eq!(Arc::strong_count(&begun), 1, "the work was dropped");
     drop(next.outcome().await.expect("it is served"));
 }

@@ -36,7 +36,7 @@ pub async fn a_freed_slot_number_is_used_again(home: &impl Home) {
         assert_eq!(permit.slot(), freed, "from the line");
 
         sem.release(&permit.id()).await.expect("it is held");
-        *permit = sem.try_acquire().expect("a slot is free");
+        *permit = sem.try_acquire().await.expect("a slot is free");
         assert_eq!(permit.slot(), freed, "from the pool");
     }
 }
@@ -55,7 +55,7 @@ pub async fn fencing_tokens_grow_with_every_grant(home: &impl Home) {
     }
     let before = newest.fencing_token();
     newest.release().await.expect("it is held");
-    let after = there.try_acquire().expect("a slot is free").fencing_token();
+    let after = there.try_acquire().await.expect("a slot is free").fencing_token();
     assert!(after > before, "{after} after {before}");
 }
 
@@ -68,7 +68,7 @@ pub async fn fencing_tokens_grow_beyond_a_close(home: &impl Home) {
         before = permit.fencing_token();
         permit.release().await.expect("it is held");
     }
-    old.close().await;
+    old.close().await.expect("the home answers");
     let new = semaphore(home, 1).await;
     let after = new.acquire().await.expect("a slot is free").fencing_token();
     assert!(after > before, "{after} after {before}");

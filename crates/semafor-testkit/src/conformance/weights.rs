@@ -4,19 +4,19 @@ use semafor::{AcquireError, Semaphore};
 
 use super::semaphore;
 use crate::Home;
-use crate::by_hand::in_line;
+use crate::by_hand::{in_line, stats};
 
 /// All of them, and all of them come back.
 pub async fn a_weight_takes_that_many_slots(home: &impl Home) {
     let sem = semaphore(home, 3).await;
     let heavy = sem.acquire().weight(2).await.expect("two slots are free");
-    assert_eq!(sem.stats().await.held, 2);
-    assert_eq!(sem.acquire().weight(2).now().expect_err("one is free"), AcquireError::Busy);
+    assert_eq!(stats(&sem).await.held, 2);
+    assert_eq!(sem.acquire().weight(2).now().await.expect_err("one is free"), AcquireError::Busy);
     let light = sem.acquire().await.expect("one is free");
     heavy.release().await.expect("it is held");
-    assert_eq!(sem.stats().await.held, 1);
+    assert_eq!(stats(&sem).await.held, 1);
     light.release().await.expect("it is held");
-    drop(sem.acquire().weight(3).now().expect("all are free"));
+    drop(sem.acquire().weight(3).now().await.expect("all are free"));
 }
 
 /// Otherwise light ones could starve it.
@@ -28,6 +28,7 @@ pub async fn a_heavy_head_holds_up_those_behind_it(home: &impl Home) {
     assert!(heavy.waits() && light.waits(), "a slot is free, and the head cannot use it yet");
 
     one.release().await.expect("it is held");
+    assert_eq!(stats(&sem).await.waiting, 2);
     assert!(heavy.waits() && light.waits(), "two slots are free, and the head needs three");
 
     two.release().await.expect("it is held");
@@ -43,7 +44,7 @@ pub async fn a_weight_above_the_slots_fails_at_once(home: &impl Home) {
     let _held = sem.acquire().await.expect("a slot is free");
     let impossible = AcquireError::TooHeavy { weight: 3, capacity: 2 };
     assert_eq!(sem.acquire().weight(3).await.expect_err("there are two"), impossible);
-    assert_eq!(sem.acquire().weight(3).now().expect_err("there are two"), impossible);
+    assert_eq!(sem.acquire().weight(3).now().await.expect_err("there are two"), impossible);
     nothing_was_taken(&sem).await;
 }
 
@@ -52,12 +53,12 @@ pub async fn a_weight_of_zero_fails_at_once(home: &impl Home) {
     let sem = semaphore(home, 2).await;
     let _held = sem.acquire().await.expect("a slot is free");
     assert_eq!(sem.acquire().weight(0).await.expect_err("zero"), AcquireError::ZeroWeight);
-    assert_eq!(sem.acquire().weight(0).now().expect_err("zero"), AcquireError::ZeroWeight);
+    assert_eq!(sem.acquire().weight(0).now().await.expect_err("zero"), AcquireError::ZeroWeight);
     nothing_was_taken(&sem).await;
 }
 
 async fn nothing_was_taken(sem: &Semaphore) {
-    let stats = sem.stats().await;
+    let stats = stats(sem).await;
     assert_eq!((stats.held, stats.holders, stats.waiting), (1, 1, 0));
-    drop(sem.try_acquire().expect("the other slot is still free"));
+    drop(sem.try_acquire().await.expect("the other slot is still free"));
 }

@@ -23,7 +23,7 @@ fn open(slots: u32) -> (Semaphore, ManualClock) {
 }
 
 fn hold(sem: &Semaphore) -> Permit<'static> {
-    sem.try_acquire().unwrap().into_owned()
+    sem.try_acquire().blocking().unwrap().into_owned()
 }
 
 /// An acquire that has joined the line.
@@ -40,13 +40,13 @@ fn poll(waiting: &mut Waiting, waker: &Waker) -> Poll<Result<Permit<'static>, Ac
 
 /// Everything was given back, exactly once.
 fn assert_all_free(sem: &Semaphore) {
-    let stats = block_on(sem.stats());
+    let stats = block_on(sem.stats()).unwrap();
     assert_eq!((stats.held, stats.holders, stats.waiting), (0, 0, 0));
     let totals = &stats.totals;
     let ended = totals.released + totals.expired + totals.evicted + totals.handed_on;
     assert_eq!(totals.granted, ended);
-    let all = block_on(sem.capacity());
-    drop(sem.acquire().weight(all).now().unwrap());
+    let all = block_on(sem.capacity()).unwrap();
+    drop(sem.acquire().weight(all).now().blocking().unwrap());
 }
 
 #[test]
@@ -107,12 +107,12 @@ fn loom_grant_against_a_poll_with_another_waker_wakes_the_new_one() {
 fn loom_expiry_against_release_has_one_winner() {
     loom::model(|| {
         let (sem, clock) = open(1);
-        let held = sem.acquire().ttl(secs(1)).now().unwrap().into_owned();
+        let held = sem.acquire().ttl(secs(1)).now().blocking().unwrap().into_owned();
         let waiting = wait_in_line(&sem);
         let time = thread::spawn(move || clock.advance(Duration::from_secs(1)));
         let released = block_on(held.release());
         time.join().unwrap();
-        let totals = block_on(sem.stats()).totals;
+        let totals = block_on(sem.stats()).unwrap().totals;
         match released {
             Ok(()) => assert_eq!((totals.released, totals.expired), (1, 0)),
             Err(error) => {
@@ -165,11 +165,11 @@ fn loom_shrinking_against_acquire_never_over_admits() {
         let held = hold(&sem);
         let resized = sem.clone();
         let shrinker = thread::spawn(move || block_on(resized.resize(1)).unwrap());
-        let second = sem.try_acquire().map(Permit::into_owned);
+        let second = sem.try_acquire().blocking().map(Permit::into_owned);
         shrinker.join().unwrap();
-        let stats = block_on(sem.stats());
+        let stats = block_on(sem.stats()).unwrap();
         assert_eq!(stats.debt(), u32::from(second.is_ok()));
-        assert!(sem.try_acquire().is_err(), "one slot, and it is held");
+        assert!(sem.try_acquire().blocking().is_err(), "one slot, and it is held");
         drop((held, second));
         assert_all_free(&sem);
     });
@@ -181,7 +181,7 @@ fn loom_close_against_acquire_turns_the_waiter_away() {
         let (sem, _) = open(1);
         let _held = hold(&sem);
         let closed = sem.clone();
-        let closer = thread::spawn(move || block_on(closed.close()));
+        let closer = thread::spawn(move || block_on(closed.close()).unwrap());
         assert!(block_on(sem.acquire()).unwrap_err().is_closed());
         closer.join().unwrap();
     });
@@ -193,7 +193,7 @@ fn loom_close_and_release_against_acquire_have_one_winner() {
         let (sem, _) = open(1);
         let held = hold(&sem);
         let closed = sem.clone();
-        let closer = thread::spawn(move || block_on(closed.close()));
+        let closer = thread::spawn(move || block_on(closed.close()).unwrap());
         let releaser = thread::spawn(move || drop(held));
         match block_on(sem.acquire()) {
             Ok(permit) => drop(permit),
@@ -201,7 +201,7 @@ fn loom_close_and_release_against_acquire_have_one_winner() {
         }
         closer.join().unwrap();
         releaser.join().unwrap();
-        let stats = block_on(sem.stats());
+        let stats = block_on(sem.stats()).unwrap();
         assert_eq!((stats.held, stats.waiting), (0, 0));
     });
 }

@@ -34,7 +34,7 @@ const DEFAULT_IDLE_TTL: Duration = Duration::from_secs(60);
 /// let registry = Registry::new();
 /// let a = registry.semaphore("images").slots(2).build().unwrap();
 /// let b = registry.semaphore("images").slots(2).build().unwrap();
-/// let _held = a.try_acquire().unwrap();
+/// let _held = a.try_acquire().blocking().unwrap();
 /// assert_eq!(registry.stats(&Default::default())[0].held, 1);
 /// # drop(b);
 /// ```
@@ -58,7 +58,7 @@ pub struct RegistryBuilder {
 /// ```
 #[derive(Clone, Default, Debug)]
 pub struct StatsQuery {
-    names: Option<Vec<String>>,
+    pub(crate) names: Option<Vec<String>>,
     limit: Option<usize>,
 }
 
@@ -73,6 +73,13 @@ impl StatsQuery {
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = Some(limit);
         self
+    }
+
+    /// Sorts by utilisation and keeps as many as wanted.
+    pub(crate) fn pick(&self, mut stats: Vec<Stats>) -> Vec<Stats> {
+        stats.sort_by(|a, b| b.percent().total_cmp(&a.percent()).then_with(|| a.name.cmp(&b.name)));
+        stats.truncate(self.limit.unwrap_or(usize::MAX));
+        stats
     }
 }
 
@@ -126,7 +133,7 @@ impl Registry {
 
     /// Opens the semaphore of that name in this registry; see [`Semaphore::memory`](crate::Semaphore::memory).
     pub fn semaphore(&self, name: impl Into<String>) -> Builder {
-        Builder::new(self.clone(), name.into())
+        Builder::in_memory(self.clone(), name.into())
     }
 
     /// How many names there are, unused ones that were not dropped yet included.
@@ -151,10 +158,7 @@ impl Registry {
                 found.flatten().collect()
             }
         };
-        let mut stats: Vec<_> = gates.iter().map(|gate| gate.stats()).collect();
-        stats.sort_by(|a, b| b.percent().total_cmp(&a.percent()).then_with(|| a.name.cmp(&b.name)));
-        stats.truncate(query.limit.unwrap_or(usize::MAX));
-        stats
+        query.pick(gates.iter().map(|gate| gate.stats()).collect())
     }
 
     /// Drops the names that have been unused for long enough, and says how many.

@@ -1,0 +1,139 @@
+//! What the scripts say, taken apart.
+
+use std::time::{Duration, Instant};
+
+use redis::Value;
+use semafor_core::{Loss, NotHeld};
+
+use super::link::Answered;
+use crate::error::{HomeError, HomeErrorKind};
+
+/// A list of an answer, read from its start.
+pub(super) struct Words(std::vec::IntoIter<Value>);
+
+impl Words {
+    pub(super) fn of(value: Value) -> Result<Self, HomeError> {
+        value.into_sequence().map(|words| Self(words.into_iter())).map_err(|value| unexpected(&value))
+    }
+
+    pub(super) fn next(&mut self) -> Result<Value, HomeError> {
+        self.0.next().ok_or_else(|| unexpected(&Value::Nil))
+    }
+
+    pub(super) fn text(&mut self) -> Result<String, HomeError> {
+        text(self.next()?)
+    }
+
+    pub(super) fn number<N: TryFrom<i64>>(&mut self) -> Result<N, HomeError> {
+        number(&self.next()?)
+    }
+
+    /// Seconds since the epoch, or a span of them; `None` if it says nothing.
+    pub(super) fn seconds(&mut self) -> Result<Option<f64>, HomeError> {
+        let text = self.text()?;
+        if text.is_empty() { Ok(None) } else { seconds(&text).map(Some) }
+    }
+
+    /// Seconds that have to be there.
+    pub(super) fn some_seconds(&mut self) -> Result<f64, HomeError> {
+        seconds(&self.text()?)
+    }
+
+    pub(super) fn list(&mut self) -> Result<Self, HomeError> {
+        Self::of(self.next()?)
+    }
+
+    /// The rest, two by two. RESP3 has maps for some of these, RESP2 lists.
+    pub(super) fn pairs(value: Value) -> Result<Vec<(String, String)>, HomeError> {
+        let flat: Vec<Value> = match value {
+            Value::Map(pairs) => pairs.into_iter().flat_map(|(key, value)| [key, value]).collect(),
+            value => value.into_sequence().map_err(|value| unexpected(&value))?,
+        };
+        let mut pairs = Vec::with_capacity(flat.len() / 2);
+        let mut flat = flat.into_iter();
+        while let (Some(key), Some(value)) = (flat.next(), flat.next()) {
+            pairs.push((text(key)?, text(value)?));
+        }
+        Ok(pairs)
+    }
+
+    pub(super) fn rest(self) -> impl Iterator<Item = Value> {
+        self.0
+    }
+}
+
+pub(super) fn text(value: Value) -> Result<String, HomeError> {
+    match value {
+        Value::BulkString(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        Value::SimpleString(text) => Ok(text),
+        Value::Int(number) => Ok(number.to_string()),
+        Value::Double(number) => Ok(number.to_string()),
+        value => Err(unexpected(&value)),
+    }
+}
+
+pub(super) fn number<N: TryFrom<i64>>(value: &Value) -> Result<N, HomeError> {
+    let number = match value {
+        Value::Int(number) => Some(*number),
+        value => text(value.clone())?.parse().ok(),
+    };
+    number.and_then(|number| N::try_from(number).ok()).ok_or_else(|| unexpected(value))
+}
+
+fn seconds(text: &str) -> Result<f64, HomeError> {
+    text.parse().map_err(|_| unexpected(&Value::SimpleString(text.into())))
+}
+
+pub(super) fn span(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO)
+}
+
+pub(super) fn unexpected(value: &Value) -> HomeError {
+    let message = format!(
+        "Redis gave an answer that makes no sense: {value:?}. Is another version of semafor at work under this namespace?"
+    );
+    HomeError::new(HomeErrorKind::Other, message)
+}
+
+/// How an id ended, as `lua/prelude.lua` numbers it.
+pub(super) fn ending(code: i64) -> NotHeld {
+    match code {
+        0 | 6 => NotHeld::Released,
+        1 => NotHeld::Lost(Loss::Expired),
+        EVICTED => NotHeld::Lost(Loss::Evicted),
+        3 => NotHeld::Lost(Loss::Vanished),
+        _ => NotHeld::Unknown,
+    }
+}
+
+pub(super) const EVICTED: i64 = 2;
+pub(super) const CLOSED: i64 = 4;
+pub(super) const TOO_HEAVY: i64 = 5;
+
+/// The server's clock beside ours, from one answer.
+#[derive(Clone, Copy)]
+pub(super) struct ServerClock {
+    now: f64,
+    sent: Instant,
+    received: Instant,
+}
+
+impl ServerClock {
+    pub(super) fn new(now: f64, answered: &Answered) -> Self {
+        Self { now, sent: answered.sent, received: answered.received }
+    }
+
+    /// The earliest time it can be here when it is `then` there.
+    pub(super) fn earliest(&self, then: f64) -> Option<Instant> {
+        shifted(self.sent, then - self.now)
+    }
+
+    /// The latest.
+    pub(super) fn latest(&self, then: f64) -> Option<Instant> {
+        shifted(self.received, then - self.now)
+    }
+}
+
+fn shifted(instant: Instant, seconds: f64) -> Option<Instant> {
+    if seconds < 0.0 { instant.checked_sub(span(-seconds)) } else { instant.checked_add(span(seconds)) }
+}

@@ -1,0 +1,355 @@
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use redis::{ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+use url::form_urlencoded;
+
+use crate::error::{HomeError, HomeErrorKind};
+
+/// The longest namespace, in bytes.
+const MAX_NAMESPACE_LEN: usize = 256;
+
+/// How to reach a Redis, and how to deal with it. Made from a URL; see the [module](crate::redis) for its forms.
+///
+/// ```
+/// use std::time::Duration;
+/// use semafor::redis::Config;
+///
+/// let config: Config = "redis://user:secret@cache.example/2?namespace=my-app&socket_timeout=5".parse().unwrap();
+/// assert_eq!(config.namespace, "my-app");
+/// assert_eq!(config.socket_timeout, Duration::from_secs(5));
+/// assert!(!format!("{config:?}").contains("secret"));
+/// ```
+#[derive(Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Config {
+    /// Where: everything of the URL but its options.
+    pub url: String,
+    /// The prefix of all keys. On a cluster it needs a `{tag}`.
+    pub namespace: String,
+    /// Never more connections than this. One is enough for any number of holders and waiters.
+    pub max_connections: u32,
+    /// How long to wait for an answer.
+    pub socket_timeout: Duration,
+    /// How long to wait for a connection.
+    pub socket_connect_timeout: Duration,
+    /// How often to try, all in all.
+    pub number_of_attempts: u32,
+    /// The pause before the first retry, in seconds; each further one is twice as long.
+    pub retry_multiplier: f64,
+    /// The shortest pause.
+    pub retry_min_delay: Duration,
+    /// The longest pause.
+    pub retry_max_delay: Duration,
+    /// Push messages (RESP3), or polling only.
+    pub protocol: Protocol,
+    /// The certificate to trust, in PEM, in place of the system's.
+    pub ca: Option<PathBuf>,
+}
+
+/// How to speak with the server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Protocol {
+    /// The old one: no push messages on the one connection, so waiters are polled for.
+    Resp2,
+    /// The new one.
+    Resp3,
+}
+
+/// Where to find Redis.
+#[derive(Clone, Debug)]
+pub(super) enum Address {
+    Server(Box<ConnectionInfo>),
+    Cluster(Vec<ConnectionInfo>),
+    Sentinel { sentinels: Vec<ConnectionInfo>, master: String, then: Box<ConnectionInfo> },
+}
+
+const FORMS: &str = "redis://host:port/db, rediss://host (TLS), unix:///path/to/socket, \
+    redis+cluster://host,host,host or redis+sentinel://host,host/master/db";
+
+impl Config {
+    /// With the defaults, for this URL without options.
+    fn new(url: String) -> Self {
+        Self {
+            url,
+            namespace: "adv-sem".into(),
+            max_connections: 300,
+            socket_timeout: Duration::from_secs(30),
+            socket_connect_timeout: Duration::from_secs(10),
+            number_of_attempts: 3,
+            retry_multiplier: 2.0,
+            retry_min_delay: Duration::from_secs(1),
+            retry_max_delay: Duration::from_secs(60),
+            protocol: Protocol::Resp3,
+            ca: None,
+        }
+    }
+
+    /// The pause after so many failed attempts.
+    pub(super) fn pause_after(&self, attempts: u32) -> Duration {
+        let exponent = i32::try_from(attempts.saturating_sub(1)).unwrap_or(i32::MAX);
+        let seconds = self.retry_multiplier * 2f64.powi(exponent);
+        let pause = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+        pause.clamp(self.retry_min_delay.min(self.retry_max_delay), self.retry_max_delay)
+    }
+
+    fn set(&mut self, option: &str, value: &str) -> Result<(), HomeError> {
+        let wrong = |wanted: &str| invalid(format!("{option} must be {wanted}, got {value:?}"));
+        let seconds = || -> Result<Duration, HomeError> {
+            let parsed = value.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+            parsed.filter(|duration| !duration.is_zero()).ok_or_else(|| wrong("a number of seconds above 0"))
+        };
+        let number = || -> Result<u32, HomeError> {
+            let parsed = value.parse().ok().filter(|number| *number > 0);
+            parsed.ok_or_else(|| wrong("a whole number of at least 1"))
+        };
+        match option {
+            "namespace" => self.namespace = value.into(),
+            "max_connections" => self.max_connections = number()?,
+            "socket_timeout" => self.socket_timeout = seconds()?,
+            "socket_connect_timeout" => self.socket_connect_timeout = seconds()?,
+            "number_of_attempts" => self.number_of_attempts = number()?,
+            "retry_multiplier" => self.retry_multiplier = seconds()?.as_secs_f64(),
+            "retry_min_delay" => self.retry_min_delay = seconds()?,
+            "retry_max_delay" => self.retry_max_delay = seconds()?,
+            "protocol" => {
+                self.protocol = match value {
+                    "2" | "resp2" => Protocol::Resp2,
+                    "3" | "resp3" => Protocol::Resp3,
+                    _ => return Err(wrong("resp2 or resp3")),
+                }
+            }
+            "ca" => self.ca = Some(value.into()),
+            _ => {
+                return Err(invalid(format!(
+                    "there is no option {option:?}: there are namespace, socket_timeout, socket_connect_timeout, \
+                     number_of_attempts, retry_multiplier, retry_min_delay, retry_max_delay, max_connections, \
+                     protocol and ca"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), HomeError> {
+        let namespace = &self.namespace;
+        let odd = namespace.chars().find(|character| character.is_whitespace() || character.is_control());
+        let complaint = if namespace.is_empty() {
+            "it is empty".to_owned()
+        } else if namespace.len() > MAX_NAMESPACE_LEN {
+            format!("it is {} bytes long, the limit is {MAX_NAMESPACE_LEN}", namespace.len())
+        } else if let Some(odd) = odd {
+            format!("{odd:?} in it is white space or a control character")
+        } else if matches!(self.address()?, Address::Cluster(_)) && !has_hash_tag(namespace) {
+            format!(
+                "on a cluster it needs a tag in braces, such as {{{namespace}}}, to keep its keys together"
+            )
+        } else {
+            return Ok(());
+        };
+        Err(invalid(format!("namespace {namespace:?} won't do: {complaint}")))
+    }
+
+    /// Where the URL points to.
+    pub(super) fn address(&self) -> Result<Address, HomeError> {
+        let (scheme, rest) = self.url.split_once("://").ok_or_else(|| self.no_address("it has no ://"))?;
+        match scheme {
+            "redis" | "rediss" | "unix" | "redis+unix" => {
+                Ok(Address::Server(Box::new(self.server(self.url.clone())?)))
+            }
+            "redis+cluster" | "rediss+cluster" => {
+                let scheme = scheme.trim_end_matches("+cluster");
+                let (hosts, path) = self.hosts(rest)?;
+                if !path.is_empty() && path != "0" {
+                    return Err(self.no_address("a cluster has no database but 0"));
+                }
+                let nodes = hosts.iter().map(|host| self.server(format!("{scheme}://{host}/")));
+                Ok(Address::Cluster(nodes.collect::<Result<_, _>>()?))
+            }
+            "redis+sentinel" | "rediss+sentinel" => {
+                let scheme = scheme.trim_end_matches("+sentinel");
+                let (hosts, path) = self.hosts(rest)?;
+                let (master, db) = path.split_once('/').unwrap_or((path, "0"));
+                if master.is_empty() {
+                    return Err(self.no_address("the name of the master is missing after the hosts"));
+                }
+                let bare = |host: &String| host.rsplit('@').next().unwrap_or(host).to_owned();
+                let with_port = |host: String| match host.rsplit_once(':') {
+                    Some((_, port)) if port.parse::<u16>().is_ok() => host,
+                    _ => format!("{host}:26379"),
+                };
+                let sentinels =
+                    hosts.iter().map(|host| self.server(format!("redis://{}/", with_port(bare(host)))));
+                let then = hosts.first().map(|host| self.server(format!("{scheme}://{host}/{db}")));
+                Ok(Address::Sentinel {
+                    sentinels: sentinels.collect::<Result<_, _>>()?,
+                    master: master.into(),
+                    then: Box::new(then.ok_or_else(|| self.no_address("it has no host"))??),
+                })
+            }
+            _ => Err(self.no_address("its scheme is not known")),
+        }
+    }
+
+    /// `user:password@a,b/path` as [`user:password@a`, `user:password@b`] and `path`.
+    fn hosts<'a>(&self, rest: &'a str) -> Result<(Vec<String>, &'a str), HomeError> {
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (user, hosts) = match authority.rsplit_once('@') {
+            Some((user, hosts)) => (format!("{user}@"), hosts),
+            None => (String::new(), authority),
+        };
+        let hosts: Vec<_> =
+            hosts.split(',').filter(|host| !host.is_empty()).map(|host| format!("{user}{host}")).collect();
+        if hosts.is_empty() {
+            return Err(self.no_address("it has no host"));
+        }
+        Ok((hosts, path.trim_end_matches('/')))
+    }
+
+    fn server(&self, url: String) -> Result<ConnectionInfo, HomeError> {
+        let info = url.into_connection_info().map_err(|error| self.no_address(&error.to_string()))?;
+        let settings = info.redis_settings().clone();
+        Ok(info.set_redis_settings(settings.set_protocol(match self.protocol {
+            Protocol::Resp2 => ProtocolVersion::RESP2,
+            Protocol::Resp3 => ProtocolVersion::RESP3,
+        })))
+    }
+
+    fn no_address(&self, complaint: &str) -> HomeError {
+        invalid(format!("{:?} is no address of a Redis ({complaint}): it looks like {FORMS}", self.shown()))
+    }
+
+    /// The URL as it may be shown to anybody.
+    pub(super) fn shown(&self) -> String {
+        redacted(&self.url)
+    }
+}
+
+impl std::str::FromStr for Config {
+    type Err = HomeError;
+
+    fn from_str(text: &str) -> Result<Self, HomeError> {
+        let (base, options) = text.split_once('?').unwrap_or((text, ""));
+        let mut config = Self::new(base.to_owned());
+        let mut ours = Vec::new();
+        for (option, value) in form_urlencoded::parse(options.as_bytes()) {
+            // A socket has no other place for these in its URL.
+            match &*option {
+                "db" | "user" | "pass" if base.starts_with("unix:") || base.starts_with("redis+unix:") => {
+                    ours.push((option.into_owned(), value.into_owned()));
+                }
+                _ => config.set(&option, &value)?,
+            }
+        }
+        if !ours.is_empty() {
+            let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(ours).finish();
+            config.url = format!("{base}?{query}");
+        }
+        config.check()?;
+        Ok(config)
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("url", &self.shown())
+            .field("namespace", &self.namespace)
+            .finish_non_exhaustive()
+    }
+}
+
+fn invalid(message: String) -> HomeError {
+    HomeError::new(HomeErrorKind::InvalidUrl, message)
+}
+
+/// True if Redis hashes only a part of it: the first non-empty text in braces.
+fn has_hash_tag(namespace: &str) -> bool {
+    let tag = namespace.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
+    tag.is_some_and(|(tag, _)| !tag.is_empty())
+}
+
+/// Without what stands between the scheme and the host, and without the options.
+fn redacted(url: &str) -> String {
+    let base = url.split_once('?').map_or(url, |(base, _)| base);
+    match base.split_once("://") {
+        Some((scheme, rest)) => match rest.rsplit_once('@') {
+            Some((_, host)) => format!("{scheme}://***@{host}"),
+            None => base.into(),
+        },
+        // Whatever this is, it may be a password that got into the wrong place.
+        None => "…".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(url: &str) -> Result<Config, String> {
+        url.parse::<Config>().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_python_library() {
+        let config = parse("redis://localhost:6379").unwrap();
+        assert_eq!(config.namespace, "adv-sem");
+        assert_eq!((config.max_connections, config.number_of_attempts), (300, 3));
+        assert_eq!((config.socket_timeout.as_secs(), config.socket_connect_timeout.as_secs()), (30, 10));
+        let pauses: Vec<_> = (1..8).map(|attempts| config.pause_after(attempts).as_secs()).collect();
+        assert_eq!(pauses, [2, 4, 8, 16, 32, 60, 60]);
+    }
+
+    #[test]
+    fn every_form_of_address_is_understood() {
+        for url in [
+            "redis://127.0.0.1",
+            "redis://user:pass@host:6380/3?namespace=app",
+            "unix:///run/redis.sock?db=2&namespace=app",
+            "redis+cluster://a:7000,b:7001,c?namespace={app}",
+            "redis+sentinel://a,b:26380/mymaster/1",
+            "redis+sentinel://:secret@a/mymaster",
+        ] {
+            let config = parse(url).unwrap_or_else(|error| panic!("{url}: {error}"));
+            config.address().unwrap_or_else(|error| panic!("{url}: {error}"));
+        }
+        let Address::Sentinel { sentinels, master, then } =
+            parse("redis+sentinel://u:p@a,b:26380/mymaster/1").unwrap().address().unwrap()
+        else {
+            panic!("not a sentinel");
+        };
+        assert_eq!((sentinels.len(), master.as_str()), (2, "mymaster"));
+        assert_eq!(sentinels[0].addr().to_string(), "a:26379");
+        assert_eq!((then.redis_settings().db(), then.redis_settings().password()), (1, Some("p")));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_and_passwords_are_not() {
+        for (url, complaint) in [
+            ("localhost:6379", "it has no ://"),
+            ("http://u:hunter2@host", "its scheme is not known"),
+            ("redis://u:hunter2@host:99999999/", "is no address of a Redis"),
+            (
+                "redis://u:hunter2@host/?socket_timeout=soon",
+                "socket_timeout must be a number of seconds above 0, got \"soon\"",
+            ),
+            (
+                "redis://h/?number_of_attempts=0",
+                "number_of_attempts must be a whole number of at least 1, got \"0\"",
+            ),
+            ("redis://h/?colour=red", "there is no option \"colour\""),
+            ("redis://h/?namespace=", "namespace \"\" won't do: it is empty"),
+            ("redis://h/?namespace=a%20b", "' ' in it is white space"),
+            ("redis+cluster://a,b/?namespace=app", "it needs a tag in braces, such as {app}"),
+            ("redis+sentinel://a,b/", "the name of the master is missing"),
+            ("redis+cluster:///", "it has no host"),
+        ] {
+            let error = parse(url).and_then(|config| config.address().map_err(|error| error.to_string()));
+            let error = error.expect_err(url);
+            assert!(error.contains(complaint), "{url}: {error}");
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+    }
+}

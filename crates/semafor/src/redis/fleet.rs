@@ -1,0 +1,854 @@
+//! What one process holds and waits for on one Redis, and how it keeps it.
+//!
+//! A thread of its own runs all of it, on a runtime of its own: holders keep their slots whatever the users' runtimes do,
+//! and what users drop is given back even if their runtime is gone. Four loops turn there:
+//!
+//! - **news** takes what the server pushes to those whom it concerns;
+//! - **heartbeat** says for all holders and waiters at once that they live, and hears what became of them;
+//! - **sweeps** has the server end what is due, at the moment it is due, under names where somebody here waits for it;
+//! - **leases** tells holders that their time is up.
+//!
+//! Nothing here decides who gets a slot: the scripts do.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use redis::{PushInfo, PushKind, Value};
+use semafor_core::{Loss, NotHeld};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::answer::{ServerClock, Words, ending, span, text};
+use super::config::Config;
+use super::hold::{Granted, Hold};
+use super::ids::Ids;
+use super::keys::{self, Keys};
+use super::link::{Event, Link};
+use super::lua;
+use crate::error::{HomeError, HomeErrorKind};
+use crate::task::TaskKey;
+
+/// Heartbeats come at least so often: they also keep the keys of others from expiring under the shorter times of Python's
+/// scripts.
+const SLOWEST_BEAT: Duration = Duration::from_secs(5);
+/// As in the Python library.
+const BEATS_PER_INTERVAL: u32 = 5;
+/// How often to ask for waiters where the server pushes nothing at all.
+const POLL: Duration = Duration::from_millis(100);
+/// How often to ask where it pushes our own messages only: for grants by Python's scripts.
+const POLL_FOR_OTHERS: Duration = Duration::from_secs(1);
+/// Ids in one heartbeat; more would keep the server from others for too long.
+const ROLL: usize = 500;
+/// How long the last one to leave waits for what was dropped to be given back.
+const LAST_WAIT: Duration = Duration::from_secs(2);
+/// Pauses between attempts to connect again.
+const REDIAL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+
+pub(super) struct Fleet {
+    pub(super) config: Arc<Config>,
+    pub(super) link: Link,
+    pub(super) ids: Ids,
+    pub(super) runtime: tokio::runtime::Handle,
+    thread: ThreadId,
+    table: Mutex<Table>,
+    clock: Mutex<Option<ServerClock>>,
+    rhythm_changed: Notify,
+    is_beat_wanted: AtomicBool,
+    sweeps_changed: Notify,
+    leases_changed: Notify,
+    loose_ends: AtomicUsize,
+    tied_up: (Mutex<()>, Condvar),
+    stop: CancellationToken,
+}
+
+/// A user's hold on the fleet. When the last one goes, the thread ends, after what was dropped has been given back.
+pub(super) struct Anchor(Arc<Fleet>);
+
+#[derive(Default)]
+struct Table {
+    acquisitions: HashMap<Arc<str>, Acquisition>,
+    names: HashMap<Arc<str>, Interest>,
+    /// Ends of time to live, earliest first.
+    leases: BTreeSet<(Instant, Arc<str>)>,
+    detached: Vec<Detached>,
+}
+
+struct Acquisition {
+    name: Arc<Name>,
+    state: State,
+}
+
+enum State {
+    Waiting { news: UnboundedSender<News>, weight: u32, heartbeat: Duration },
+    Holding(Arc<Hold>),
+}
+
+/// A name under which somebody here waits, or holds for a limited time.
+struct Interest {
+    name: Arc<Name>,
+    waiting: usize,
+    leased: usize,
+    next_sweep: Option<Instant>,
+    watches_holders: bool,
+}
+
+struct Detached {
+    task: TaskKey,
+    hold: Arc<Hold>,
+    name: Arc<Name>,
+    /// It is kept alive by heartbeats, although nobody has a handle any more.
+    _anchor: Arc<Anchor>,
+}
+
+/// A name and its keys.
+pub(super) struct Name {
+    pub(super) name: Arc<str>,
+    pub(super) keys: Keys,
+}
+
+/// What a waiter is told.
+#[derive(Debug)]
+pub(super) enum News {
+    Granted(Granted),
+    /// Its grant came from somebody else's script, or so late that it may be over: it has to ask.
+    LookAgain,
+    /// The server does not know it any more; how it ended.
+    Gone(i64),
+}
+
+impl Fleet {
+    /// Connects, or joins the connection that the process has to the same place already.
+    pub(super) async fn connect(config: Config) -> Result<Arc<Anchor>, HomeError> {
+        static FLEETS: Mutex<Vec<(Config, Weak<Anchor>)>> = Mutex::new(Vec::new());
+        let known = |fleets: &mut Vec<(Config, Weak<Anchor>)>| {
+            fleets.retain(|(_, anchor)| anchor.strong_count() > 0);
+            fleets.iter().find(|(known, _)| *known == config).and_then(|(_, anchor)| anchor.upgrade())
+        };
+        let (anchor, is_new) = {
+            let mut fleets = FLEETS.lock();
+            match known(&mut fleets) {
+                Some(anchor) => (anchor, false),
+                None => {
+                    let anchor = Arc::new(Anchor(Self::start(config.clone())?));
+                    fleets.push((config.clone(), Arc::downgrade(&anchor)));
+                    (anchor, true)
+                }
+            }
+        };
+        let fleet = Arc::clone(anchor.fleet());
+        if is_new || !fleet.link.is_connected() {
+            fleet.on_own_thread(|fleet| async move { fleet.link.line().await.map(drop) }).await?;
+        }
+        Ok(anchor)
+    }
+
+    fn start(config: Config) -> Result<Arc<Self>, HomeError> {
+        let no_thread = |error: std::io::Error| {
+            HomeError::new(HomeErrorKind::Other, format!("the thread for Redis can't be started: {error}"))
+        };
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
+        let handle = runtime.handle().clone();
+        let (config, ids) = (Arc::new(config), Ids::new());
+        let (events, heard) = mpsc::unbounded_channel();
+        let channel = keys::channel(&config.namespace, ids.process());
+        let link = Link::new(Arc::clone(&config), channel, events)?;
+        let (send_fleet, take_fleet) = std::sync::mpsc::channel::<Arc<Self>>();
+        let stop = CancellationToken::new();
+        let thread = std::thread::Builder::new().name("semafor-redis".into()).spawn({
+            let stop = stop.clone();
+            move || {
+                if let Ok(fleet) = take_fleet.recv() {
+                    runtime.block_on(fleet.live(heard, stop));
+                }
+            }
+        });
+        let thread = thread.map_err(no_thread)?.thread().id();
+        let fleet = Arc::new(Self {
+            config,
+            link,
+            ids,
+            runtime: handle,
+            thread,
+            table: Mutex::default(),
+            clock: Mutex::default(),
+            rhythm_changed: Notify::new(),
+            is_beat_wanted: AtomicBool::new(false),
+            sweeps_changed: Notify::new(),
+            leases_changed: Notify::new(),
+            loose_ends: AtomicUsize::new(0),
+            tied_up: Default::default(),
+            stop,
+        });
+        let _ = send_fleet.send(Arc::clone(&fleet));
+        Ok(fleet)
+    }
+
+    async fn live(self: Arc<Self>, heard: UnboundedReceiver<Event>, stop: CancellationToken) {
+        let mut loops = JoinSet::new();
+        loops.spawn(Arc::clone(&self).hear_news(heard));
+        loops.spawn(Arc::clone(&self).send_heartbeats());
+        loops.spawn(Arc::clone(&self).sweep_when_due());
+        loops.spawn(Arc::clone(&self).end_leases());
+        stop.cancelled().await;
+        let patience = Instant::now() + LAST_WAIT;
+        while self.loose_ends.load(Ordering::SeqCst) > 0 && Instant::now() < patience {
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Runs `work` on the fleet's thread, to its end, even if nobody waits for it any more.
+    pub(super) async fn on_own_thread<T, F>(
+        self: &Arc<Self>,
+        work: impl FnOnce(Arc<Self>) -> F,
+    ) -> Result<T, HomeError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, HomeError>> + Send + 'static,
+    {
+        let (answer, answered) = tokio::sync::oneshot::channel();
+        let work = work(Arc::clone(self));
+        self.runtime.spawn(async move {
+            let _ = answer.send(work.await);
+        });
+        answered.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// As [`on_own_thread`](Self::on_own_thread), and the process is not to end before it is done, if it can be helped.
+    pub(super) fn give_back(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
+        self.loose_ends.fetch_add(1, Ordering::SeqCst);
+        let end = LooseEnd(Arc::clone(self));
+        self.runtime.spawn(async move {
+            let _end = end;
+            work.await;
+        });
+    }
+
+    pub(super) fn note_clock(&self, clock: ServerClock) {
+        *self.clock.lock() = Some(clock);
+    }
+
+    // Waiters and holders
+
+    /// Puts a waiter on the list of those to whom news are taken.
+    pub(super) fn enlist(
+        &self,
+        id: &Arc<str>,
+        name: &Arc<Name>,
+        weight: u32,
+        heartbeat: Duration,
+    ) -> UnboundedReceiver<News> {
+        let (news, heard) = mpsc::unbounded_channel();
+        let state = State::Waiting { news, weight, heartbeat };
+        let mut table = self.table.lock();
+        table.interest(name).waiting += 1;
+        table.acquisitions.insert(Arc::clone(id), Acquisition { name: Arc::clone(name), state });
+        let is_first = table.acquisitions.len() == 1;
+        drop(table);
+        self.mind_rhythm(is_first, heartbeat);
+        heard
+    }
+
+    /// Strikes it off the list again, if it is still on it as a waiter.
+    pub(super) fn discharge(&self, id: &str) {
+        let mut table = self.table.lock();
+        if let Some(Acquisition { state: State::Waiting { .. }, .. }) = table.acquisitions.get(id) {
+            table.remove(id);
+        }
+    }
+
+    /// From now on it is a holder.
+    pub(super) fn hold(&self, name: &Arc<Name>, hold: &Arc<Hold>) {
+        let mut table = self.table.lock();
+        table.remove(&hold.id);
+        let acquisition = Acquisition { name: Arc::clone(name), state: State::Holding(Arc::clone(hold)) };
+        table.acquisitions.insert(Arc::clone(&hold.id), acquisition);
+        let is_first = table.acquisitions.len() == 1;
+        if let Some(end) = hold.ends_at() {
+            table.interest(name).leased += 1;
+            table.leases.insert((end, Arc::clone(&hold.id)));
+            drop(table);
+            self.leases_changed.notify_one();
+        }
+        self.mind_rhythm(is_first, hold.heartbeat);
+    }
+
+    /// A lease has another end now.
+    pub(super) fn move_end(&self, hold: &Hold, change: impl FnOnce(&Hold)) {
+        let mut table = self.table.lock();
+        let before = hold.ends_at();
+        change(hold);
+        let after = hold.ends_at();
+        if let Some(before) = before {
+            table.leases.remove(&(before, Arc::clone(&hold.id)));
+        }
+        if let Some(after) = after {
+            table.leases.insert((after, Arc::clone(&hold.id)));
+        }
+        if before.is_some() != after.is_some()
+            && let Some(name) = table.acquisitions.get(&hold.id).map(|found| Arc::clone(&found.name))
+        {
+            let interest = table.interest(&name);
+            interest.leased = interest.leased + usize::from(after.is_some()) - usize::from(before.is_some());
+        }
+        drop(table);
+        self.leases_changed.notify_one();
+    }
+
+    /// What this process knows under an id.
+    pub(super) fn held(&self, id: &str) -> Option<Arc<Hold>> {
+        match &self.table.lock().acquisitions.get(id)?.state {
+            State::Holding(hold) => Some(Arc::clone(hold)),
+            State::Waiting { .. } => None,
+        }
+    }
+
+    /// It is not held any more, as far as this process is concerned: no more heartbeats for it.
+    pub(super) fn let_go(&self, id: &str) {
+        let mut table = self.table.lock();
+        table.remove(id);
+        let detached = {
+            let at = table.detached.iter().position(|detached| *detached.hold.id == *id);
+            at.map(|at| table.detached.swap_remove(at))
+        };
+        drop(table);
+        // Its anchor may be the last one.
+        drop(detached);
+    }
+
+    fn lose(&self, id: &str, why: NotHeld) {
+        let hold = self.held(id);
+        self.let_go(id);
+        if let Some(hold) = hold
+            && hold.lose(why)
+        {
+            crate::observe::remote_loss(&self.config.shown(), id, why);
+        }
+    }
+
+    pub(super) fn detach(&self, name: &Arc<Name>, hold: &Arc<Hold>, anchor: Arc<Anchor>) {
+        let (name, hold) = (Arc::clone(name), Arc::clone(hold));
+        let detached = Detached { task: TaskKey::current(), hold, name, _anchor: anchor };
+        self.table.lock().detached.push(detached);
+    }
+
+    /// The latest acquisition that `task` detached under `name` and still holds.
+    pub(super) fn latest_detached(&self, task: TaskKey, name: &Name) -> Option<Arc<str>> {
+        let table = self.table.lock();
+        let own = table.detached.iter().filter(|detached| {
+            detached.task == task && detached.name.name == name.name && detached.hold.why_not_held().is_none()
+        });
+        own.max_by_key(|detached| detached.hold.token).map(|detached| Arc::clone(&detached.hold.id))
+    }
+
+    // News
+
+    async fn hear_news(self: Arc<Self>, mut heard: UnboundedReceiver<Event>) {
+        while let Some(event) = heard.recv().await {
+            match event {
+                Event::Connected => {
+                    let fleet = Arc::clone(&self);
+                    tokio::spawn(async move { fleet.take_stock().await });
+                }
+                Event::Push { generation, push } => self.hear(generation, push),
+            }
+        }
+    }
+
+    fn hear(self: &Arc<Self>, generation: u64, push: PushInfo) {
+        match push.kind {
+            PushKind::Message | PushKind::SMessage => {
+                if let Some(message) = push.data.into_iter().nth(1).and_then(|message| text(message).ok()) {
+                    self.hear_message(&message);
+                }
+            }
+            PushKind::Invalidate => match push.data.into_iter().next() {
+                Some(Value::Array(keys)) => {
+                    for key in keys.into_iter().filter_map(|key| text(key).ok()) {
+                        self.hear_change(&key);
+                    }
+                }
+                // All keys are gone.
+                _ => self.beat_now(),
+            },
+            PushKind::Disconnection => {
+                self.link.hang_up(generation);
+                let fleet = Arc::clone(self);
+                tokio::spawn(async move { fleet.redial().await });
+            }
+            _ => {}
+        }
+    }
+
+    fn hear_message(&self, message: &str) {
+        let mut words = message.split(' ');
+        let (Some(kind), Some(id)) = (words.next(), words.next()) else { return };
+        match kind {
+            "granted" => self.tell(id, self.read_grant(words).map_or(News::LookAgain, News::Granted)),
+            "closed" => self.tell(id, News::Gone(super::answer::CLOSED)),
+            "too_heavy" => self.tell(id, News::Gone(super::answer::TOO_HEAVY)),
+            "lost" => {
+                let code = words.next().and_then(|code| code.parse().ok());
+                self.lose(id, code.map_or(NotHeld::Unknown, ending));
+            }
+            _ => {}
+        }
+    }
+
+    /// `None` if it may be over by now: the process may have slept between the message and its reading.
+    fn read_grant<'a>(&self, mut words: impl Iterator<Item = &'a str>) -> Option<Granted> {
+        let (slot, token) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        let [waited, now, until] = [(); 3].map(|()| words.next().and_then(|word| word.parse::<f64>().ok()));
+        let clock = (*self.clock.lock())?;
+        let (since, safe_until) = (clock.earliest(now?)?, clock.earliest(until?)?);
+        let is_fresh = safe_until > Instant::now() + Duration::from_millis(1);
+        is_fresh.then_some(Granted { slot, token, waited: span(waited?), since, safe_until })
+    }
+
+    fn hear_change(self: &Arc<Self>, key: &str) {
+        let namespace = &self.config.namespace;
+        if let Some(id) = keys::notified(namespace, key) {
+            self.tell(id, News::LookAgain);
+        } else if let Some(name) = keys::name_of_main(namespace, key) {
+            let watched = {
+                let mut table = self.table.lock();
+                let interest = table.names.get_mut(name);
+                interest.and_then(|interest| {
+                    std::mem::take(&mut interest.watches_holders).then(|| Arc::clone(&interest.name))
+                })
+            };
+            if let Some(name) = watched {
+                let fleet = Arc::clone(self);
+                tokio::spawn(async move { fleet.sweep(&name).await });
+            }
+        }
+    }
+
+    fn tell(&self, id: &str, news: News) {
+        let table = self.table.lock();
+        if let Some(Acquisition { state: State::Waiting { news: teller, .. }, .. }) =
+            table.acquisitions.get(id)
+        {
+            // A waiter that has just gone needs no news.
+            let _ = teller.send(news);
+        }
+    }
+
+    // The connection
+
+    async fn redial(&self) {
+        let mut pause = REDIAL.0;
+        while !self.link.is_connected() && !self.table.lock().acquisitions.is_empty() {
+            if self.link.line().await.is_ok() {
+                return;
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(REDIAL.1);
+        }
+    }
+
+    /// Whatever happened while there was no connection, all waiters and holders learn what became of them.
+    async fn take_stock(self: &Arc<Self>) {
+        let (waiting, watched) = {
+            let mut table = self.table.lock();
+            let waiting: Vec<_> = table
+                .acquisitions
+                .iter()
+                .filter(|(_, acquisition)| matches!(acquisition.state, State::Waiting { .. }))
+                .map(|(id, _)| keys::notification(&self.config.namespace, id))
+                .collect();
+            for interest in table.names.values_mut() {
+                interest.watches_holders = false;
+            }
+            (waiting, table.names.values().map(|interest| Arc::clone(&interest.name)).collect::<Vec<_>>())
+        };
+        for some in waiting.chunks(ROLL) {
+            // If this fails, there will be another connection, and another stock-taking.
+            let _ = self.link.track(some).await;
+        }
+        if !waiting.is_empty() || !self.table.lock().acquisitions.is_empty() {
+            self.beat_now();
+        }
+        for name in watched {
+            self.note_deadline(&name, Some(Instant::now()));
+        }
+    }
+
+    // Heartbeats
+
+    fn beat_now(&self) {
+        self.is_beat_wanted.store(true, Ordering::SeqCst);
+        self.rhythm_changed.notify_one();
+    }
+
+    /// Somebody is new who may need more heartbeats than there were.
+    fn mind_rhythm(&self, is_first: bool, heartbeat: Duration) {
+        if is_first || heartbeat < SLOWEST_BEAT * BEATS_PER_INTERVAL {
+            self.rhythm_changed.notify_one();
+        }
+    }
+
+    /// How often, and when the first holder has to be told that nobody answers.
+    fn rhythm(&self) -> Option<(Duration, Option<Instant>)> {
+        let table = self.table.lock();
+        let mut fastest = SLOWEST_BEAT;
+        let mut give_up_at: Option<Instant> = None;
+        let mut waits = false;
+        for acquisition in table.acquisitions.values() {
+            let heartbeat = match &acquisition.state {
+                State::Waiting { heartbeat, .. } => {
+                    waits = true;
+                    *heartbeat
+                }
+                State::Holding(hold) => {
+                    give_up_at = [give_up_at, hold.give_up_at()].into_iter().flatten().min();
+                    hold.heartbeat
+                }
+            };
+            fastest = fastest.min(heartbeat / BEATS_PER_INTERVAL);
+        }
+        if waits {
+            let hearing = self.link.hearing();
+            if !hearing.messages {
+                fastest = fastest.min(POLL);
+            } else if !hearing.tracking {
+                fastest = fastest.min(POLL_FOR_OTHERS);
+            }
+        }
+        (!table.acquisitions.is_empty()).then_some((fastest, give_up_at))
+    }
+
+    async fn send_heartbeats(self: Arc<Self>) {
+        let mut last = Instant::now();
+        loop {
+            let Some((interval, give_up_at)) = self.rhythm() else {
+                self.rhythm_changed.notified().await;
+                last = Instant::now();
+                continue;
+            };
+            let next = give_up_at.map_or(last + interval, |give_up| give_up.min(last + interval));
+            tokio::select! {
+                () = self.rhythm_changed.notified() => {}
+                () = sleep_until(next.into()) => {}
+            }
+            self.give_up_who_is_out_of_touch();
+            if self.is_beat_wanted.swap(false, Ordering::SeqCst) || last.elapsed() >= interval {
+                last = Instant::now();
+                let fleet = Arc::clone(&self);
+                tokio::spawn(async move { fleet.beat().await });
+            }
+        }
+    }
+
+    fn give_up_who_is_out_of_touch(&self) {
+        let now = Instant::now();
+        let out_of_touch: Vec<_> = {
+            let table = self.table.lock();
+            let holds = table.acquisitions.values().filter_map(|acquisition| match &acquisition.state {
+                State::Holding(hold) => Some(hold),
+                State::Waiting { .. } => None,
+            });
+            let late = holds.filter(|hold| hold.give_up_at().is_some_and(|give_up| give_up <= now));
+            late.map(|hold| Arc::clone(&hold.id)).collect()
+        };
+        for id in out_of_touch {
+            self.lose(&id, NotHeld::Lost(Loss::OutOfTouch));
+        }
+    }
+
+    async fn beat(self: Arc<Self>) {
+        let mut rolls = JoinSet::new();
+        for (name, holders, waiters) in self.roll_call() {
+            let mut holders = holders.chunks(ROLL).map(<[_]>::to_vec);
+            let mut waiters = waiters.chunks(ROLL).map(<[_]>::to_vec);
+            loop {
+                let roll = (holders.next().unwrap_or_default(), waiters.next().unwrap_or_default());
+                if roll.0.is_empty() && roll.1.is_empty() {
+                    break;
+                }
+                let (fleet, name) = (Arc::clone(&self), Arc::clone(&name));
+                rolls.spawn(async move { fleet.call_roll(&name, roll.0, roll.1).await });
+            }
+        }
+        while rolls.join_next().await.is_some() {}
+    }
+
+    #[expect(clippy::type_complexity, reason = "used once, right below")]
+    fn roll_call(&self) -> Vec<(Arc<Name>, Vec<Arc<Hold>>, Vec<(Arc<str>, u32, Duration)>)> {
+        let mut rolls: HashMap<Arc<str>, (Arc<Name>, Vec<_>, Vec<_>)> = HashMap::new();
+        for (id, Acquisition { name, state }) in &self.table.lock().acquisitions {
+            let roll = rolls
+                .entry(Arc::clone(&name.name))
+                .or_insert_with(|| (Arc::clone(name), Vec::new(), Vec::new()));
+            match state {
+                State::Holding(hold) => roll.1.push(Arc::clone(hold)),
+                State::Waiting { weight, heartbeat, .. } => {
+                    roll.2.push((Arc::clone(id), *weight, *heartbeat));
+                }
+            }
+        }
+        rolls.into_values().collect()
+    }
+
+    async fn call_roll(
+        self: &Arc<Self>,
+        name: &Arc<Name>,
+        holders: Vec<Arc<Hold>>,
+        waiters: Vec<(Arc<str>, u32, Duration)>,
+    ) {
+        let answered = self.link.run_once(&lua::PING, &name.keys, |command| {
+            command.arg(holders.len());
+            for hold in &holders {
+                command.arg(&*hold.id).arg(hold.weight).arg(hold.lease().as_secs_f64());
+            }
+            for (id, weight, heartbeat) in &waiters {
+                command.arg(&**id).arg(*weight).arg(heartbeat.as_secs_f64());
+            }
+        });
+        // Without an answer, holders give up in time by themselves; a new connection begins with a heartbeat.
+        let Ok(answered) = answered.await else { return };
+        let (sent, received) = (answered.sent, answered.received);
+        let read = || -> Result<_, HomeError> {
+            let mut words = Words::of(answered.value.clone())?;
+            let clock = ServerClock::new(words.some_seconds()?, &answered);
+            let deadline = words.seconds()?.and_then(|then| clock.latest(then));
+            let is_watch_needed = words.number::<u8>()? == 1;
+            Ok((clock, deadline, is_watch_needed, words))
+        };
+        let Ok((clock, deadline, is_watch_needed, words)) = read() else { return };
+        self.note_clock(clock);
+        self.note_deadline(name, deadline.map(|deadline| deadline.max(received)));
+        let mut states = words.rest();
+        for (hold, state) in holders.iter().zip(states.by_ref()) {
+            match read_state(state) {
+                RollState::Present => hold.confirm(sent),
+                RollState::Gone(0) => self.lose(&hold.id, NotHeld::Lost(Loss::Vanished)),
+                RollState::Gone(code) => self.lose(&hold.id, ending(code)),
+                RollState::Granted => {}
+            }
+        }
+        for ((id, ..), state) in waiters.iter().zip(states) {
+            match read_state(state) {
+                RollState::Present => {}
+                RollState::Granted => self.tell(id, News::LookAgain),
+                RollState::Gone(code) => self.tell(id, News::Gone(code)),
+            }
+        }
+        if is_watch_needed {
+            self.watch_holders(name).await;
+        }
+    }
+
+    // Deadlines
+
+    /// Something will be due under `name` at that time.
+    pub(super) fn note_deadline(&self, name: &Name, deadline: Option<Instant>) {
+        let mut table = self.table.lock();
+        let Some(interest) = table.names.get_mut(&name.name) else { return };
+        if interest.next_sweep != deadline {
+            let is_sooner = deadline.is_some_and(|new| interest.next_sweep.is_none_or(|known| new < known));
+            interest.next_sweep = deadline;
+            drop(table);
+            if is_sooner {
+                self.sweeps_changed.notify_one();
+            }
+        }
+    }
+
+    async fn sweep_when_due(self: Arc<Self>) {
+        loop {
+            let next = self.table.lock().names.values().filter_map(|interest| interest.next_sweep).min();
+            match next {
+                None => self.sweeps_changed.notified().await,
+                Some(next) => tokio::select! {
+                    () = self.sweeps_changed.notified() => {}
+                    () = sleep_until(next.into()) => {}
+                },
+            }
+            for name in self.names_due() {
+                let fleet = Arc::clone(&self);
+                tokio::spawn(async move { fleet.sweep(&name).await });
+            }
+        }
+    }
+
+    fn names_due(&self) -> Vec<Arc<Name>> {
+        let now = Instant::now();
+        let mut table = self.table.lock();
+        let due = table.names.values_mut().filter(|interest| interest.next_sweep.is_some_and(|at| at <= now));
+        due.map(|interest| {
+            interest.next_sweep = None;
+            Arc::clone(&interest.name)
+        })
+        .collect()
+    }
+
+    /// Has the server end what is due and serve the line.
+    pub(super) async fn sweep(self: &Arc<Self>, name: &Arc<Name>) {
+        let Ok(answered) = self.link.run_once(&lua::WAKE_UP_NEXTS, &name.keys, |_| {}).await else { return };
+        let read = || -> Result<_, HomeError> {
+            let mut words = Words::of(answered.value.clone())?;
+            let clock = ServerClock::new(words.some_seconds()?, &answered);
+            Ok((clock, words.seconds()?.and_then(|then| clock.latest(then)), words.number::<u8>()? == 1))
+        };
+        let Ok((clock, deadline, is_watch_needed)) = read() else { return };
+        self.note_clock(clock);
+        self.note_deadline(name, deadline);
+        if is_watch_needed {
+            self.watch_holders(name).await;
+        }
+    }
+
+    /// Some hold slots whose releases tell nobody. So the set of holders is watched, once, for any change.
+    pub(super) async fn watch_holders(&self, name: &Arc<Name>) {
+        let is_worth_it = {
+            let mut table = self.table.lock();
+            let interest = table.names.get_mut(&name.name);
+            interest.is_some_and(|interest| {
+                interest.waiting > 0 && !std::mem::replace(&mut interest.watches_holders, true)
+            })
+        };
+        if is_worth_it {
+            let _ = self.link.track(&[name.keys.main().to_owned()]).await;
+        }
+    }
+
+    async fn end_leases(self: Arc<Self>) {
+        loop {
+            let next = self.table.lock().leases.first().map(|(end, _)| *end);
+            match next {
+                None => self.leases_changed.notified().await,
+                Some(next) => tokio::select! {
+                    () = self.leases_changed.notified() => {}
+                    () = sleep_until(next.into()) => {}
+                },
+            }
+            self.end_due_leases();
+        }
+    }
+
+    fn end_due_leases(self: &Arc<Self>) {
+        let now = Instant::now();
+        loop {
+            let due = {
+                let mut table = self.table.lock();
+                match table.leases.first() {
+                    Some((end, _)) if *end <= now => table.leases.pop_first(),
+                    _ => None,
+                }
+            };
+            let Some((_, id)) = due else { return };
+            let name = self.table.lock().acquisitions.get(&id).map(|found| Arc::clone(&found.name));
+            self.lose(&id, NotHeld::Lost(Loss::Expired));
+            if let Some(name) = name {
+                // The server counts from a little later: it will say when.
+                let fleet = Arc::clone(self);
+                tokio::spawn(async move { fleet.sweep_for_expired(&name).await });
+            }
+        }
+    }
+
+    /// Sweeps until what has expired here has expired there, even if nobody here waits under the name.
+    async fn sweep_for_expired(self: &Arc<Self>, name: &Arc<Name>) {
+        let Ok(answered) = self.link.run_once(&lua::WAKE_UP_NEXTS, &name.keys, |_| {}).await else { return };
+        let soon = Words::of(answered.value.clone()).ok().and_then(|mut words| {
+            let clock = ServerClock::new(words.some_seconds().ok()?, &answered);
+            clock.latest(words.seconds().ok()??)
+        });
+        if let Some(soon) = soon
+            && soon < Instant::now() + Duration::from_secs(1)
+        {
+            sleep_until(soon.into()).await;
+            self.sweep(name).await;
+        } else {
+            self.note_deadline(name, soon);
+        }
+    }
+}
+
+impl Table {
+    fn interest(&mut self, name: &Arc<Name>) -> &mut Interest {
+        self.names.entry(Arc::clone(&name.name)).or_insert_with(|| Interest {
+            name: Arc::clone(name),
+            waiting: 0,
+            leased: 0,
+            next_sweep: None,
+            watches_holders: false,
+        })
+    }
+
+    fn remove(&mut self, id: &str) {
+        let Some(Acquisition { name, state }) = self.acquisitions.remove(id) else { return };
+        let Some(interest) = self.names.get_mut(&name.name) else { return };
+        match state {
+            State::Waiting { .. } => interest.waiting = interest.waiting.saturating_sub(1),
+            State::Holding(hold) => {
+                if let Some(end) = hold.ends_at() {
+                    self.leases.remove(&(end, Arc::clone(&hold.id)));
+                    interest.leased = interest.leased.saturating_sub(1);
+                }
+            }
+        }
+        if interest.waiting == 0 && interest.leased == 0 {
+            self.names.remove(&name.name);
+        }
+    }
+}
+
+enum RollState {
+    Present,
+    Granted,
+    Gone(i64),
+}
+
+fn read_state(state: Value) -> RollState {
+    let Ok(mut words) = Words::of(state) else { return RollState::Present };
+    match words.text().as_deref() {
+        Ok("gone") => RollState::Gone(words.number().unwrap_or(0)),
+        _ => RollState::Granted,
+    }
+}
+
+struct LooseEnd(Arc<Fleet>);
+
+impl Drop for LooseEnd {
+    fn drop(&mut self) {
+        if self.0.loose_ends.fetch_sub(1, Ordering::SeqCst) == 1 {
+            let _turn = self.0.tied_up.0.lock();
+            self.0.tied_up.1.notify_all();
+        }
+    }
+}
+
+impl Anchor {
+    pub(super) fn fleet(&self) -> &Arc<Fleet> {
+        &self.0
+    }
+}
+
+impl Drop for Anchor {
+    fn drop(&mut self) {
+        let fleet = &self.0;
+        if std::thread::current().id() != fleet.thread {
+            let mut turn = fleet.tied_up.0.lock();
+            let patience = Instant::now() + LAST_WAIT;
+            while fleet.loose_ends.load(Ordering::SeqCst) > 0 {
+                if fleet.tied_up.1.wait_until(&mut turn, patience).timed_out() {
+                    break;
+                }
+            }
+        }
+        fleet.stop.cancel();
+    }
+}
+
+pub(super) fn gone() -> HomeError {
+    HomeError::new(HomeErrorKind::Other, "the connection to Redis was shut down meanwhile")
+}

@@ -1,0 +1,102 @@
+//! Where a semaphore's data is. The first five, and the notification lists, are shared with the Python library
+//! `asyncio-advanced-semaphores`; see `lua/prelude.lua` for what is in them.
+
+/// The keys of one name, in the order in which every script takes them.
+#[derive(Clone, Debug)]
+pub(super) struct Keys {
+    pub(super) all: [String; 10],
+}
+
+const KINDS: [&str; 10] = [
+    "semaphore_main",
+    "semaphore_ttl",
+    "semaphore_max",
+    "semaphore_waiting",
+    "semaphore_waiting_heartbeat",
+    "semaphore_info",
+    "semaphore_records",
+    "semaphore_slots",
+    "semaphore_endings",
+    "semaphore_times",
+];
+
+impl Keys {
+    pub(super) fn new(namespace: &str, name: &str) -> Self {
+        Self { all: KINDS.map(|kind| format!("{namespace}:{kind}:{name}")) }
+    }
+
+    pub(super) fn main(&self) -> &str {
+        &self.all[0]
+    }
+}
+
+/// The list that gets an element when a slot is granted to a waiter.
+pub(super) fn notification(namespace: &str, id: &str) -> String {
+    format!("{namespace}:acquisition_notification:{id}")
+}
+
+/// The id whose list this is.
+pub(super) fn notified<'a>(namespace: &str, key: &'a str) -> Option<&'a str> {
+    key.strip_prefix(namespace)?.strip_prefix(":acquisition_notification:")
+}
+
+/// The name whose holders this is the set of.
+pub(super) fn name_of_main<'a>(namespace: &str, key: &'a str) -> Option<&'a str> {
+    key.strip_prefix(namespace)?.strip_prefix(":semaphore_main:")
+}
+
+/// The channel on which a process is told what became of its ids.
+pub(super) fn channel(namespace: &str, process: &str) -> String {
+    format!("{namespace}:semafor:{process}")
+}
+
+/// Patterns that match one key per name that is known, to be stripped by [`name_of_pattern`].
+pub(super) fn patterns(namespace: &str) -> [String; 2] {
+    [KINDS[0], KINDS[5]].map(|kind| format!("{}:{kind}:*", escaped(namespace)))
+}
+
+pub(super) fn name_of_pattern<'a>(namespace: &str, key: &'a str) -> Option<&'a str> {
+    let rest = key.strip_prefix(namespace)?;
+    rest.strip_prefix(":semaphore_main:").or_else(|| rest.strip_prefix(":semaphore_info:"))
+}
+
+/// As a glob that matches nothing else.
+fn escaped(text: &str) -> String {
+    let mut glob = String::with_capacity(text.len());
+    for character in text.chars() {
+        if matches!(character, '*' | '?' | '[' | ']' | '\\' | '^') {
+            glob.push('\\');
+        }
+        glob.push(character);
+    }
+    glob
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shared_keys_are_named_as_documented() {
+        let keys = Keys::new("adv-sem", "images");
+        assert_eq!(
+            keys.all[..5],
+            [
+                "adv-sem:semaphore_main:images",
+                "adv-sem:semaphore_ttl:images",
+                "adv-sem:semaphore_max:images",
+                "adv-sem:semaphore_waiting:images",
+                "adv-sem:semaphore_waiting_heartbeat:images"
+            ]
+        );
+        assert_eq!(notification("adv-sem", "1f"), "adv-sem:acquisition_notification:1f");
+        assert_eq!(notified("adv-sem", "adv-sem:acquisition_notification:1f"), Some("1f"));
+        assert_eq!(notified("adv", "adv-sem:acquisition_notification:1f"), None);
+        assert_eq!(name_of_main("adv-sem", "adv-sem:semaphore_main:a:b"), Some("a:b"));
+    }
+
+    #[test]
+    fn a_namespace_is_no_pattern() {
+        assert_eq!(patterns("a*[b]")[0], "a\\*\\[b\\]:semaphore_main:*");
+    }
+}

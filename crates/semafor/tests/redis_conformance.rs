@@ -1,0 +1,47 @@
+//! The Redis home keeps what every home promises.
+
+use std::time::Duration;
+
+use semafor::{BuildError, Home as Connection, Semaphore};
+use semafor_testkit::redis::RedisServer;
+use semafor_testkit::{Home, Spec};
+
+/// A server of its own. Time passes by itself.
+struct Redis {
+    home: Connection,
+    _server: RedisServer,
+}
+
+impl Redis {
+    async fn new() -> Self {
+        let server = RedisServer::start();
+        let home = Semaphore::connect(&server.url()).await.expect("it answers");
+        Self { home, _server: server }
+    }
+}
+
+impl Home for Redis {
+    async fn open(&self, spec: Spec) -> Result<Semaphore, BuildError> {
+        let mut builder = self.home.named(spec.name).slots(spec.slots);
+        if let Some(ttl) = spec.ttl {
+            builder = builder.ttl(ttl);
+        }
+        if let Some(patience) = spec.max_acquire_time {
+            builder = builder.max_acquire_time(patience);
+        }
+        if let Some(limit) = spec.max_waiting {
+            builder = builder.max_waiting(limit);
+        }
+        if let Some(label) = spec.label {
+            builder = builder.label(label);
+        }
+        builder.open().await
+    }
+
+    /// Until what was due has been acted upon: the server's clock and ours differ by less than a trip.
+    async fn pass(&self, time: Duration) {
+        tokio::time::sleep(time + Duration::from_millis(50)).await;
+    }
+}
+
+semafor_testkit::conformance!(Redis::new().await);

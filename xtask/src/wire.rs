@@ -1,0 +1,42 @@
+//! The other side of the wire contract: the Python library that shares our keys in Redis.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::python;
+use crate::shell::framed;
+
+/// A Python that has the library, or why there is none. The tests then run against what was recorded of it.
+pub(crate) struct Peer(Result<PathBuf, String>);
+
+impl Peer {
+    pub(crate) fn prepare() -> Self {
+        let peer = Self(python::with(&["asyncio-advanced-semaphores"]));
+        peer.complain();
+        peer
+    }
+
+    /// Lets the tests that `command` runs know of it.
+    pub(crate) fn known_to(&self, mut command: Command) -> Command {
+        if let Ok(python) = &self.0 {
+            command.env("SEMAFOR_WIRE_PYTHON", python);
+        }
+        command
+    }
+
+    /// Too loud to miss if it is not there: green without it promises less.
+    pub(crate) fn complain(&self) {
+        if let Err(reason) = &self.0 {
+            println!("\n{}", framed(&complaint(reason)));
+        }
+    }
+}
+
+fn complaint(reason: &str) -> String {
+    format!(
+        "WARNING: THE WIRE CONTRACT IS NOT TESTED AGAINST PYTHON\n\
+         {reason}\n\
+         Its tests run against recorded fixtures instead, which can't tell what is newer than they are.\n\
+         Remedy: Python 3.12 or newer with its venv module (python3-venv), able to reach PyPI."
+    )
+}
