@@ -2,19 +2,17 @@
 -- ARGV: namespace, id
 -- Returns {'granted', slots, epoch, slot, token, waited, now}, {'waiting', now}, or {'gone', how it ended}.
 local id = ARGV[2]
-sweep()
-local record = record_of(id)
-if record.is_ours and parts_in(MAIN, id, record.weight) == record.weight then
-    adopt(id, record)
-    put(MAIN, id, record.weight, NOW + lease_of(record))
-    call('DEL', notification_of(id))
-    save()
-    return {
-        'granted', gate.limit, gate.epoch, record.slot, record.token, string.format('%.6f', record.waited), now_text(),
-    }
+gate.sweep()
+local record = gate.record_of(id)
+if record.is_ours and gate.has_all(MAIN, id, record.weight) then
+    gate.adopt(id, record)
+    gate.put(MAIN, id, record.weight, NOW + gate.lease_of(record))
+    call('DEL', gate.notification_of(id))
+    gate.save()
+    return { 'granted', gate.limit, gate.epoch, record.slot, record.token, tostring(record.waited), NOW_TEXT }
 end
-save()
-if call('ZSCORE', WAITING, member_of(id, record.weight - 1)) then
-    return { 'waiting', now_text() }
+gate.save()
+if call('ZSCORE', WAITING, gate.member_of(id, record.weight - 1)) then
+    return { 'waiting', NOW_TEXT }
 end
-return { 'gone', ending_of(id) }
+return { 'gone', gate.ending_of(id) }

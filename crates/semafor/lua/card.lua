@@ -2,15 +2,17 @@
 -- ARGV: namespace
 -- Returns {now, slots according to Python, {field, value, …}, {bucket, count, …}, held, holders, waiting, first arrival}
 local totals = {}
-for _, field in ipairs(FIELDS) do
-    totals[#totals + 1] = field
-    totals[#totals + 1] = string.format('%.0f', gate[field])
+for field, value in pairs(gate) do
+    if type(value) == 'number' and field ~= 'python_max' then
+        totals[#totals + 1] = field
+        totals[#totals + 1] = string.format('%.0f', value)
+    end
 end
 
 local function count_live(key)
     local members, ids = 0, 0
     for _, member in ipairs(call('ZRANGEBYSCORE', key, '(' .. string.format('%.17g', NOW), '+inf')) do
-        local id = id_of(member)
+        local id = gate.id_of(member)
         local ends = key == MAIN and call('ZSCORE', TTL, id)
         if not ends or tonumber(ends) > NOW then
             members = members + 1
@@ -23,8 +25,8 @@ end
 local slots_held, holders = count_live(MAIN)
 local _, waiting = count_live(BEATS)
 return {
-    now_text(),
-    tonumber(call('GET', MAX) or 0),
+    NOW_TEXT,
+    gate.python_max or 0,
     totals,
     call('HGETALL', TIMES),
     slots_held,

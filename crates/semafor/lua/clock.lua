@@ -1,5 +1,6 @@
--- The server's clock decides, for everybody. Seconds, as a float: the unit of all scores.
+-- The server's clock decides, for everybody. Seconds as a float, the unit of all scores; and the same as text.
 local function server_now()
     local time = redis.call('TIME')
-    return time[1] + time[2] / 1000000
+    local text = time[1] .. '.' .. string.sub('00000' .. time[2], -6)
+    return tonumber(text), text
 end

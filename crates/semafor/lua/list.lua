@@ -3,7 +3,7 @@
 -- Returns {now, {member, dead at, …} of holders, {id, end of lease, …}, {member, arrival, …} in line,
 --          {member, dead at, …} of waiters, {id, record, …}}
 return {
-    now_text(),
+    NOW_TEXT,
     call('ZRANGE', MAIN, 0, -1, 'WITHSCORES'),
     call('ZRANGE', TTL, 0, -1, 'WITHSCORES'),
     call('ZRANGE', WAITING, 0, -1, 'WITHSCORES'),

@@ -5,33 +5,42 @@
 -- Returns {'granted', slots, epoch, slot, token, waited, now}
 --      or {'queued', slots, epoch, arrival, now, next deadline, foreign holders}
 --      or {'busy', slots, epoch, held, waiting}, {'full', limit}, {'too_heavy', slots}, {'closed'}, and what open.lua returns.
-local id, weight, mode = ARGV[2], tonumber(ARGV[3]), ARGV[7]
-local arrival = tonumber(ARGV[13])
 
-local function granted(record)
-    return {
-        'granted', gate.limit, gate.epoch, record.slot, record.token, string.format('%.6f', record.waited), now_text(),
-    }
-end
-
-local function queued(score)
-    return {
-        'queued', gate.limit, gate.epoch, string.format('%.6f', score), now_text(), next_deadline(), has_foreign_holders(),
-    }
-end
-
-sweep()
-local wrong = enter(tonumber(ARGV[8]), ARGV[9] == '1', tonumber(ARGV[10]), tonumber(ARGV[11]))
-if wrong then
-    if wrong[1] == 'closed' then
-        count('refused')
+-- The short way: a slot is free, nobody waits for it, nothing is due, and nothing else is in question.
+if #info >= BITS and ARGV[3] == '1' and ARGV[9] == '1' and ARGV[12] == '0' then
+    local limit, closed, epoch, fence, ours, keep_until, due, unwanted, granted, released, hold_total, hold_max =
+        struct.unpack(SHORT, info)
+    local held, ttl, heartbeat = call('ZCARD', MAIN), tonumber(ARGV[4]), tonumber(ARGV[5])
+    local lease = ttl > 0 and math.min(ttl, heartbeat) or heartbeat
+    local is_plain = held < limit and held <= ours and NOW < due and closed == 0 and epoch == tonumber(ARGV[10])
+        and NOW >= unwanted + KEPT and NOW + math.max(ttl, heartbeat) < keep_until and (ttl == 0 or held == 0)
+    local slot, bits = occupy(string.sub(info, BITS))
+    if is_plain and slot < limit and call('ZCARD', WAITING) == 0 then
+        local token = math.max(fence + 1, math.floor(NOW * 1000000))
+        local expiry = math.ceil((keep_until - NOW + SPARE) * 1000)
+        call('HSET', RECORDS, ARGV[2], '1 ' .. ARGV[4] .. ' ' .. ARGV[5] .. ' ' .. NOW_TEXT .. ' ' .. slot .. ' '
+            .. string.format('%.0f', token) .. ' 0 ' .. ARGV[6])
+        call('ZADD', MAIN, NOW + lease, ARGV[2])
+        if held == 0 then
+            call('PEXPIRE', MAIN, expiry)
+        end
+        if ttl > 0 then
+            call('ZADD', TTL, NOW + ttl, ARGV[2])
+            call('PEXPIRE', TTL, expiry)
+        end
+        call('SET', INFO, struct.pack(SHORT, limit, closed, epoch, token, ours + 1, keep_until, math.min(due, NOW + lease),
+            unwanted, granted + 1, released, hold_total, hold_max) .. string.sub(info, 97, BITS - 1) .. bits, 'KEEPTTL')
+        return { 'granted', limit, epoch, slot, token, '0', NOW_TEXT }
     end
-    save()
-    return wrong
 end
 
+--- gate ---
+
+local id, weight, is_open, epoch = ARGV[2], tonumber(ARGV[3]), ARGV[9] == '1', tonumber(ARGV[10])
+local is_again = ARGV[12] == '1'
 local record = {
     is_ours = true,
+    wish = ARGV[3] .. ' ' .. ARGV[4] .. ' ' .. ARGV[5],
     weight = weight,
     ttl = tonumber(ARGV[4]),
     heartbeat = tonumber(ARGV[5]),
@@ -41,85 +50,94 @@ local record = {
     waited = 0,
     who = ARGV[6],
 }
-local span = math.max(record.heartbeat, record.ttl)
 
-if ending_of(id) == UNWANTED then
-    -- It comes after its own end: it was held up on the way.
-    save()
-    return { 'closed' }
+local function granted(to)
+    gate.save()
+    return { 'granted', gate.limit, gate.epoch, to.slot, to.token, tostring(to.waited), NOW_TEXT }
 end
 
-if ARGV[12] == '1' then
+local function queued(arrival)
+    gate.save()
+    local place = string.format('%.6f', arrival)
+    return { 'queued', gate.limit, gate.epoch, place, NOW_TEXT, gate.next_deadline(), gate.has_foreign_holders() }
+end
+
+local function refused(...)
+    gate.refused = gate.refused + 1
+    gate.save()
+    return { ... }
+end
+
+gate.sweep()
+local wrong = gate.enter(tonumber(ARGV[8]), is_open, epoch, tonumber(ARGV[11]))
+if wrong then
+    if wrong[1] == 'closed' then
+        return refused('closed')
+    end
+    return wrong
+end
+
+if is_again then
     -- Never twice: not two slots, not a slot and a place.
-    local known = record_of(id)
+    local known = gate.record_of(id)
     if known.is_ours then
-        if parts_in(MAIN, id, known.weight) == known.weight then
-            adopt(id, known)
-            put(MAIN, id, known.weight, NOW + lease_of(known))
-            save()
+        if gate.has_all(MAIN, id, known.weight) then
+            gate.adopt(id, known)
+            gate.put(MAIN, id, known.weight, NOW + gate.lease_of(known))
             return granted(known)
         end
-        local score = call('ZSCORE', WAITING, id)
+        local score = call('ZSCORE', WAITING, gate.member_of(id, known.weight - 1))
         if score then
-            save()
             return queued(tonumber(score))
         end
-        leave_line(id, known)
+        gate.leave_line(id, known)
     end
 end
 
-if weight > gate.limit then
-    count('refused')
-    save()
-    return { 'too_heavy', gate.limit }
+if gate.ending_of(id) == UNWANTED then
+    -- It comes after its own end: it was held up on the way.
+    return refused('closed')
 end
-
-if is_line_empty and gate.limit - held >= weight then
-    grant_at_once(id, record)
-    keep(span)
-    save()
+if weight > gate.limit then
+    return refused('too_heavy', gate.limit)
+end
+if gate.is_line_empty and gate.limit - gate.held >= weight then
+    gate.grant_at_once(id, record)
     return granted(record)
 end
-
-if mode == 'try' then
-    count('refused')
-    save()
-    return { 'busy', gate.limit, gate.epoch, held, line_length() }
+if ARGV[7] == 'try' then
+    return refused('busy', gate.limit, gate.epoch, gate.held, gate.line_length())
 end
 
-if gate.max_waiting > 0 and arrival == 0 then
+local arrival = tonumber(ARGV[13])
+local is_back = arrival > 0
+if not is_back then
     local bound = gate.max_waiting - 1
-    if call('ZCARD', WAITING) >= bound and line_length() >= bound then
-        count('refused')
-        save()
-        return { 'full', bound }
+    if bound >= 0 and call('ZCARD', WAITING) >= bound and gate.line_length() >= bound then
+        return refused('full', bound)
     end
-end
-
-local score = arrival
-if score == 0 then
     -- Behind everybody, also behind those whose clocks are fast.
     local last = call('ZRANGE', WAITING, -1, -1, 'WITHSCORES')[2]
-    score = last and math.max(NOW, tonumber(last) + 0.000001) or NOW
+    arrival = last and math.max(NOW, tonumber(last) + 0.000001) or NOW
 end
-record.since = math.min(score, NOW)
-put(WAITING, id, weight, score)
-put(BEATS, id, weight, NOW + record.heartbeat)
-write_record(id, record)
-if is_line_empty then
-    keep_new(WAITING, span)
-    keep_new(BEATS, span)
+
+record.since = math.min(arrival, NOW)
+gate.put(WAITING, id, weight, arrival)
+gate.put(BEATS, id, weight, NOW + record.heartbeat)
+gate.write_record(id, record)
+if gate.is_line_empty then
+    gate.keep_new(WAITING, record.heartbeat)
+    gate.keep_new(BEATS, record.heartbeat)
 end
-keep(span)
-is_line_empty = false
-count('queued')
-if arrival > 0 then
-    serve()
-    local now_known = record_of(id)
-    if now_known.slot ~= NOT_YET then
-        save()
-        return granted(now_known)
+gate.is_line_empty = false
+gate.due = math.min(gate.due, NOW + record.heartbeat)
+gate.queued = gate.queued + 1
+gate.keep(math.max(record.heartbeat, record.ttl))
+if is_back then
+    gate.serve()
+    local known = gate.record_of(id)
+    if known.slot ~= NOT_YET then
+        return granted(known)
     end
 end
-save()
-return queued(score)
+return queued(arrival)

@@ -1,6 +1,6 @@
 -- Ends what is due and serves the line. Run by somebody when the next deadline is reached.
 -- ARGV: namespace
 -- Returns {now, next deadline, foreign holders}
-sweep()
-save()
-return { now_text(), next_deadline(), has_foreign_holders() }
+gate.sweep()
+gate.save()
+return { NOW_TEXT, gate.next_deadline(), gate.has_foreign_holders() }

@@ -31,12 +31,12 @@ impl Words {
     /// Seconds since the epoch, or a span of them; `None` if it says nothing.
     pub(super) fn seconds(&mut self) -> Result<Option<f64>, HomeError> {
         let text = self.text()?;
-        if text.is_empty() { Ok(None) } else { seconds(&text).map(Some) }
+        if text.is_empty() { Ok(None) } else { read_seconds(&text).map(Some) }
     }
 
     /// Seconds that have to be there.
     pub(super) fn some_seconds(&mut self) -> Result<f64, HomeError> {
-        seconds(&self.text()?)
+        read_seconds(&self.text()?)
     }
 
     pub(super) fn list(&mut self) -> Result<Self, HomeError> {
@@ -80,7 +80,12 @@ pub(super) fn number<N: TryFrom<i64>>(value: &Value) -> Result<N, HomeError> {
     number.and_then(|number| N::try_from(number).ok()).ok_or_else(|| unexpected(value))
 }
 
-fn seconds(text: &str) -> Result<f64, HomeError> {
+/// A span as the scripts take it. The whole seconds that most are have no point.
+pub(super) fn seconds(span: Duration) -> String {
+    if span.subsec_nanos() == 0 { span.as_secs().to_string() } else { span.as_secs_f64().to_string() }
+}
+
+fn read_seconds(text: &str) -> Result<f64, HomeError> {
     text.parse().map_err(|_| unexpected(&Value::SimpleString(text.into())))
 }
 

@@ -11,7 +11,7 @@
 //! Nothing here decides who gets a slot: the scripts do.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::answer::{ServerClock, Words, ending, span, text};
+use super::answer::{ServerClock, Words, ending, seconds, span, text};
 use super::config::Config;
 use super::hold::{Granted, Hold};
 use super::ids::Ids;
@@ -61,6 +61,8 @@ pub(super) struct Fleet {
     clock: Mutex<Option<ServerClock>>,
     rhythm_changed: Notify,
     is_beat_wanted: AtomicBool,
+    /// How often heartbeats are sent right now; [`u64::MAX`] while there are none.
+    interval_micros: AtomicU64,
     sweeps_changed: Notify,
     leases_changed: Notify,
     loose_ends: AtomicUsize,
@@ -181,6 +183,7 @@ impl Fleet {
             clock: Mutex::default(),
             rhythm_changed: Notify::new(),
             is_beat_wanted: AtomicBool::new(false),
+            interval_micros: AtomicU64::new(u64::MAX),
             sweeps_changed: Notify::new(),
             leases_changed: Notify::new(),
             loose_ends: AtomicUsize::new(0),
@@ -250,9 +253,8 @@ impl Fleet {
         let mut table = self.table.lock();
         table.interest(name).waiting += 1;
         table.acquisitions.insert(Arc::clone(id), Acquisition { name: Arc::clone(name), state });
-        let is_first = table.acquisitions.len() == 1;
         drop(table);
-        self.mind_rhythm(is_first, heartbeat);
+        self.mind_rhythm(heartbeat);
         heard
     }
 
@@ -270,14 +272,13 @@ impl Fleet {
         table.remove(&hold.id);
         let acquisition = Acquisition { name: Arc::clone(name), state: State::Holding(Arc::clone(hold)) };
         table.acquisitions.insert(Arc::clone(&hold.id), acquisition);
-        let is_first = table.acquisitions.len() == 1;
         if let Some(end) = hold.ends_at() {
             table.interest(name).leased += 1;
             table.leases.insert((end, Arc::clone(&hold.id)));
             drop(table);
             self.leases_changed.notify_one();
         }
-        self.mind_rhythm(is_first, hold.heartbeat);
+        self.mind_rhythm(hold.heartbeat);
     }
 
     /// A lease has another end now.
@@ -488,9 +489,11 @@ impl Fleet {
         self.rhythm_changed.notify_one();
     }
 
-    /// Somebody is new who may need more heartbeats than there were.
-    fn mind_rhythm(&self, is_first: bool, heartbeat: Duration) {
-        if is_first || heartbeat < SLOWEST_BEAT * BEATS_PER_INTERVAL {
+    /// Somebody is new who may need more heartbeats than there are.
+    fn mind_rhythm(&self, heartbeat: Duration) {
+        let needs = (heartbeat / BEATS_PER_INTERVAL).min(SLOWEST_BEAT);
+        let needs = u64::try_from(needs.as_micros()).unwrap_or(u64::MAX);
+        if needs < self.interval_micros.load(Ordering::SeqCst) {
             self.rhythm_changed.notify_one();
         }
     }
@@ -528,11 +531,15 @@ impl Fleet {
     async fn send_heartbeats(self: Arc<Self>) {
         let mut last = Instant::now();
         loop {
+            // Who comes after this was stored looks at it, and says so if it is too slow.
+            self.interval_micros.store(u64::MAX, Ordering::SeqCst);
             let Some((interval, give_up_at)) = self.rhythm() else {
                 self.rhythm_changed.notified().await;
                 last = Instant::now();
                 continue;
             };
+            let micros = u64::try_from(interval.as_micros()).unwrap_or(u64::MAX);
+            self.interval_micros.store(micros, Ordering::SeqCst);
             let next = give_up_at.map_or(last + interval, |give_up| give_up.min(last + interval));
             tokio::select! {
                 () = self.rhythm_changed.notified() => {}
@@ -606,10 +613,10 @@ impl Fleet {
         let answered = self.link.run_once(&lua::PING, &name.keys, |command| {
             command.arg(holders.len());
             for hold in &holders {
-                command.arg(&*hold.id).arg(hold.weight).arg(hold.lease().as_secs_f64());
+                command.arg(&*hold.id).arg(hold.weight).arg(seconds(hold.lease()));
             }
             for (id, weight, heartbeat) in &waiters {
-                command.arg(&**id).arg(*weight).arg(heartbeat.as_secs_f64());
+                command.arg(&**id).arg(*weight).arg(seconds(*heartbeat));
             }
         });
         // Without an answer, holders give up in time by themselves; a new connection begins with a heartbeat.

@@ -1,5 +1,6 @@
 //! Who holds, who waits, and how it stands. Nothing is changed by looking.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock};
 
@@ -19,12 +20,14 @@ use crate::{HolderInfo, PermitId, Stats, StatsQuery, WaiterInfo};
 const AT_ONCE: usize = 100;
 
 /// Who this is, as others will read it.
-pub(super) fn who(label: Option<&str>) -> String {
+pub(super) fn who(label: Option<&str>) -> Cow<'static, str> {
     static HOST: LazyLock<String> =
         LazyLock::new(|| gethostname::gethostname().to_string_lossy().into_owned());
+    static NAMELESS: LazyLock<String> =
+        LazyLock::new(|| json!({ "host": *HOST, "pid": std::process::id() }).to_string());
     match label {
-        None => json!({ "host": *HOST, "pid": std::process::id() }).to_string(),
-        Some(label) => json!({ "host": *HOST, "pid": std::process::id(), "label": label }).to_string(),
+        None => Cow::Borrowed(&NAMELESS),
+        Some(label) => json!({ "host": *HOST, "pid": std::process::id(), "label": label }).to_string().into(),
     }
 }
 

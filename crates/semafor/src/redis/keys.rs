@@ -4,10 +4,10 @@
 /// The keys of one name, in the order in which every script takes them.
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
-    pub(super) all: [String; 10],
+    pub(super) all: [String; 9],
 }
 
-const KINDS: [&str; 10] = [
+const KINDS: [&str; 9] = [
     "semaphore_main",
     "semaphore_ttl",
     "semaphore_max",
@@ -15,7 +15,6 @@ const KINDS: [&str; 10] = [
     "semaphore_waiting_heartbeat",
     "semaphore_info",
     "semaphore_records",
-    "semaphore_slots",
     "semaphore_endings",
     "semaphore_times",
 ];

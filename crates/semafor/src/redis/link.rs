@@ -230,8 +230,8 @@ impl Link {
         if explained.kind() != HomeErrorKind::WrongType {
             return explained;
         }
-        const EXPECTED: [&str; 10] =
-            ["zset", "zset", "string", "zset", "zset", "hash", "hash", "string", "zset", "hash"];
+        const EXPECTED: [&str; 9] =
+            ["zset", "zset", "string", "zset", "zset", "string", "hash", "zset", "hash"];
         for (key, expected) in keys.all.iter().zip(EXPECTED) {
             let found = self.send(line, cmd("TYPE").arg(key)).await.ok();
             let found = found.and_then(|value| redis::from_redis_value::<String>(value).ok());

@@ -30,8 +30,13 @@ pub(super) struct Script {
     pub(super) digest: String,
 }
 
+/// Where an operation wants the whole gate. What stands before it does without.
+const GATE: &str = "--- gate ---\n";
+
 /// The clock is a part of its own, so that a test can hold it.
 pub(super) fn with_clock(clock: &str, operation: &str) -> Script {
-    let code = format!("{clock}\n{}\n{operation}", include_str!("../../lua/prelude.lua"));
+    let (prelude, gate) = (include_str!("../../lua/prelude.lua"), include_str!("../../lua/gate.lua"));
+    let (short_way, rest) = operation.split_once(GATE).unwrap_or(("", operation));
+    let code = [clock, prelude, short_way, gate, rest].join("\n");
     Script { digest: redis::Script::new(&code).get_hash().to_owned(), code }
 }

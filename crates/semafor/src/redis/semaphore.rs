@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 use tokio_util::sync::CancellationToken;
 
-use super::answer::{CLOSED, EVICTED, ServerClock, TOO_HEAVY, Words, ending, span, unexpected};
+use super::answer::{CLOSED, EVICTED, ServerClock, TOO_HEAVY, Words, ending, seconds, span, unexpected};
 use super::fleet::{Anchor, Fleet, Name, News, gone};
 use super::hold::{Granted, Hold};
 use super::ids;
@@ -234,7 +234,7 @@ impl RedisSemaphore {
             _ => "try",
         };
         let who = inspect::who(wish.label.as_deref());
-        let mut news = fleet.enlist(id, &self.0.name, wish.weight, self.0.heartbeat);
+        let mut news = None;
         let mut arrival = 0.0;
         loop {
             let is_open = self.0.is_open.load(Ordering::Acquire);
@@ -242,9 +242,9 @@ impl RedisSemaphore {
                 command
                     .arg(&**id)
                     .arg(wish.weight)
-                    .arg(wish.ttl.map_or(0.0, |ttl| ttl.as_secs_f64()))
-                    .arg(self.0.heartbeat.as_secs_f64())
-                    .arg(&who)
+                    .arg(seconds(wish.ttl.unwrap_or_default()))
+                    .arg(seconds(self.0.heartbeat))
+                    .arg(&*who)
                     .arg(mode)
                     .arg(self.0.slots.load(Ordering::Relaxed))
                     .arg(u8::from(is_open))
@@ -267,9 +267,13 @@ impl RedisSemaphore {
                     let clock = ServerClock::new(words.some_seconds()?, &answered);
                     fleet.note_clock(clock);
                     let deadline = words.seconds()?.and_then(|then| clock.latest(then));
-                    fleet.note_deadline(&self.0.name, deadline);
                     let is_watch_needed = words.number::<u8>()? == 1;
-                    if let Some(granted) = self.wait(id, wish, &mut news, is_watch_needed).await? {
+                    // A grant that came before it was on the list is seen when it begins to wait.
+                    let news = news.get_or_insert_with(|| {
+                        fleet.enlist(id, &self.0.name, wish.weight, self.0.heartbeat)
+                    });
+                    fleet.note_deadline(&self.0.name, deadline);
+                    if let Some(granted) = self.wait(id, wish, news, is_watch_needed).await? {
                         return Ok(self.lease(id, granted, wish));
                     }
                 }
@@ -448,7 +452,7 @@ impl RedisSemaphore {
     async fn renew_id(&self, id: Arc<str>, ttl: Option<Duration>) -> Result<(), RenewError> {
         let asked = Arc::clone(&id);
         let answered = self.run(&lua::RENEW, move |command| {
-            command.arg(&*asked).arg(ttl.map_or(0.0, |ttl| ttl.as_secs_f64()));
+            command.arg(&*asked).arg(seconds(ttl.unwrap_or_default()));
         });
         let answered = answered.await?;
         let mut words = Words::of(answered.value)?;
