@@ -4,13 +4,25 @@
 //! end before it is given back. So a hold in the history is never longer than the real one, and two that overlap here did
 //! overlap. Whatever [`History::check`] objects to has really happened; in return it may overlook an overlap too short to
 //! be recorded.
+//!
+//! Processes of one machine have no such sequence, but a clock: their [`Event`]s are stamped with [`now`], written down as
+//! text, and put into one [`History`]. What happened to them from outside, such as the end of what a killed process held,
+//! is added by who did it.
 
 use std::collections::HashMap;
 use std::fmt;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustix::time::{ClockId, clock_gettime};
 use semafor::Permit;
+
+/// The time on the clock that all processes of a machine share, and that nobody sets: nanoseconds since some time ago.
+pub fn now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+}
 
 /// Takes down what contestants see. A clone writes into the same history.
 #[derive(Clone, Default)]
@@ -50,21 +62,100 @@ impl Grant {
     }
 }
 
-#[derive(Clone, Debug)]
-struct Event {
-    at: u64,
-    by: u64,
-    what: What,
+/// Something that a contestant saw or did. Text both ways, in one line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Event {
+    /// Its place in the sequence of events, or the time on the clock.
+    pub at: u64,
+    /// Which contestant.
+    pub by: u64,
+    /// What it was.
+    pub what: What,
 }
 
+/// What can happen to a contestant.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum What {
+#[non_exhaustive]
+pub enum What {
+    /// It is going to ask for a slot.
     Asked,
+    /// It is known to stand in line.
     Queued,
+    /// It has got what it asked for.
     Granted(Grant),
+    /// It was refused, timed out, or went away.
     GaveUp,
+    /// This id is about to end.
     Ended(String),
+    /// This id has ended, and not by its holder's doing. It may have been given back first, only to hear this.
+    Lost {
+        /// The id.
+        id: String,
+        /// The reason given, in one word.
+        why: String,
+    },
+    /// The semaphore has so many slots.
     Resized(u32),
+    /// Here something happens after which holders may lose their slots before they know it: a process is stopped, or the
+    /// server forgets. What was asked for before, and turns out to be lost, does not count against the bound any more.
+    Disturbed,
+}
+
+impl Event {
+    /// Something that happens now, by the clock of the machine.
+    pub fn now(by: u64, what: What) -> Self {
+        Self { at: now(), by, what }
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} ", self.at, self.by)?;
+        match &self.what {
+            What::Asked => f.write_str("asked"),
+            What::Queued => f.write_str("queued"),
+            What::Granted(Grant { id, slot, token, weight }) => {
+                write!(f, "granted {id} {slot} {token} {weight}")
+            }
+            What::GaveUp => f.write_str("gave-up"),
+            What::Ended(id) => write!(f, "ended {id}"),
+            What::Lost { id, why } => write!(f, "lost {id} {why}"),
+            What::Resized(slots) => write!(f, "resized {slots}"),
+            What::Disturbed => f.write_str("disturbed"),
+        }
+    }
+}
+
+/// A line that is no [`Event`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NoEvent;
+
+impl FromStr for Event {
+    type Err = NoEvent;
+
+    fn from_str(line: &str) -> Result<Self, NoEvent> {
+        let words: Vec<_> = line.split(' ').collect();
+        let [at, by, rest @ ..] = &words[..] else { return Err(NoEvent) };
+        let number = |word: &str| word.parse::<u64>().map_err(|_| NoEvent);
+        let small = |word: &str| word.parse::<u32>().map_err(|_| NoEvent);
+        let what = match *rest {
+            ["asked"] => What::Asked,
+            ["queued"] => What::Queued,
+            ["granted", id, slot, token, weight] => What::Granted(Grant {
+                id: id.to_owned(),
+                slot: small(slot)?,
+                token: number(token)?,
+                weight: small(weight)?,
+            }),
+            ["gave-up"] => What::GaveUp,
+            ["ended", id] => What::Ended(id.to_owned()),
+            ["lost", id, why] => What::Lost { id: id.to_owned(), why: why.to_owned() },
+            ["resized", slots] => What::Resized(small(slots)?),
+            ["disturbed"] => What::Disturbed,
+            _ => return Err(NoEvent),
+        };
+        Ok(Self { at: number(at)?, by: number(by)?, what })
+    }
 }
 
 impl Recorder {
@@ -81,9 +172,7 @@ impl Recorder {
 
     /// What was handed in so far.
     pub fn history(&self) -> History {
-        let mut events = self.0.handed_in.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        events.sort_unstable_by_key(|event| event.at);
-        History { events }
+        self.0.handed_in.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 }
 
@@ -146,6 +235,7 @@ pub struct Hold {
     queued_at: Option<u64>,
     granted: Option<(u64, Grant)>,
     ended_at: Option<u64>,
+    lost_as: Option<String>,
     gave_up: bool,
 }
 
@@ -198,6 +288,31 @@ pub enum Contradiction {
 }
 
 impl Hold {
+    /// Whose it was.
+    pub fn by(&self) -> u64 {
+        self.by
+    }
+
+    /// What was granted, and when that was known.
+    pub fn granted(&self) -> Option<&(u64, Grant)> {
+        self.granted.as_ref()
+    }
+
+    /// When it ended.
+    pub fn ended_at(&self) -> Option<u64> {
+        self.ended_at
+    }
+
+    /// True if it was not granted, and is not to be any more.
+    pub fn gave_up(&self) -> bool {
+        self.gave_up
+    }
+
+    /// Why it was lost, if it was.
+    pub fn lost_as(&self) -> Option<&str> {
+        self.lost_as.as_deref()
+    }
+
     fn token(&self) -> Option<u64> {
         self.granted.as_ref().map(|(_, grant)| grant.token)
     }
@@ -205,6 +320,14 @@ impl Hold {
     /// Since when its place among the others is known: it stood in line, or held its slot.
     fn place_known_at(&self) -> Option<u64> {
         self.queued_at.or(self.granted.as_ref().map(|(at, _)| *at))
+    }
+}
+
+impl FromIterator<Event> for History {
+    fn from_iter<T: IntoIterator<Item = Event>>(events: T) -> Self {
+        let mut events: Vec<_> = events.into_iter().collect();
+        events.sort_by_key(|event| event.at);
+        Self { events }
     }
 }
 
@@ -216,7 +339,8 @@ impl History {
 
     /// Checks that one semaphore of `capacity` slots can have done this:
     ///
-    /// - **bound**: no more held than there are slots, whatever they were resized to meanwhile;
+    /// - **bound**: no more held than there are slots, whatever they were resized to meanwhile, up to where a
+    ///   [disturbance](What::Disturbed) excuses it;
     /// - **slots**: numbers below the number of slots, no two live holders with the same;
     /// - **ids** never repeated;
     /// - **fencing tokens** never repeated, and growing from one grant to whoever asked after it;
@@ -240,8 +364,12 @@ impl History {
         Ok(())
     }
 
-    /// Puts the events of each request together.
-    fn holds(&self) -> Result<Vec<Hold>, Contradiction> {
+    /// Puts the events of each request together, in the order of asking.
+    ///
+    /// # Errors
+    ///
+    /// If they don't go together.
+    pub fn holds(&self) -> Result<Vec<Hold>, Contradiction> {
         let mut holds: Vec<Hold> = Vec::new();
         let mut unanswered: HashMap<u64, usize> = HashMap::new();
         let mut by_id: HashMap<&str, usize> = HashMap::new();
@@ -258,6 +386,7 @@ impl History {
                         queued_at: None,
                         granted: None,
                         ended_at: None,
+                        lost_as: None,
                         gave_up: false,
                     });
                 }
@@ -283,7 +412,12 @@ impl History {
                         _ => return Err(Contradiction::EndedTwice { id: id.clone(), at: *at }),
                     }
                 }
-                What::Resized(_) => {}
+                What::Lost { id, why } => {
+                    let index = *by_id.get(id.as_str()).ok_or(out_of_turn)?;
+                    holds[index].ended_at.get_or_insert(*at);
+                    holds[index].lost_as.get_or_insert_with(|| why.clone());
+                }
+                What::Resized(_) | What::Disturbed => {}
             }
         }
         Ok(holds)
@@ -296,12 +430,16 @@ impl History {
         by_grant.sort_by_key(|((at, _), _)| *at);
         let mut live: Vec<(&Grant, &Hold)> = Vec::new();
         for ((at, grant), hold) in by_grant {
-            live.retain(|(_, other)| other.ended_at.is_none_or(|ended| ended > *at));
+            let counts_now = |hold: &Hold| self.counts_until(hold).is_none_or(|until| until > *at);
+            live.retain(|(_, other)| counts_now(other));
             let capacity_since = |since| largest_within(&sizes, since, *at);
 
             let capacity = capacity_since(hold.asked_at);
             if grant.slot >= capacity {
                 return Err(Contradiction::SlotOutOfRange { capacity, hold: Box::new(hold.clone()) });
+            }
+            if !counts_now(hold) {
+                continue;
             }
             if let Some((_, other)) = live.iter().find(|(other, _)| other.slot == grant.slot) {
                 return Err(Contradiction::SlotShared(both(other, hold)));
@@ -316,6 +454,16 @@ impl History {
             }
         }
         Ok(())
+    }
+
+    /// Until when it counts against the bound.
+    fn counts_until(&self, hold: &Hold) -> Option<u64> {
+        let mut disturbances = self.events.iter().filter(|event| event.what == What::Disturbed);
+        let excused_at = match hold.lost_as {
+            Some(_) => disturbances.find(|event| event.at >= hold.asked_at).map(|event| event.at),
+            None => None,
+        };
+        [hold.ended_at, excused_at].into_iter().flatten().min()
     }
 
     /// The number of slots from when on.
@@ -384,6 +532,9 @@ impl fmt::Display for Hold {
         }
         if let Some(at) = self.ended_at {
             write!(f, ", ended at {at}")?;
+        }
+        if let Some(why) = &self.lost_as {
+            write!(f, ", lost: {why}")?;
         }
         f.write_str(")")
     }
@@ -650,6 +801,60 @@ mod tests {
             a.ends("id-1");
         });
         assert_eq!(says(&history, 1), "id id-1 ended at 3, but was not held then");
+    }
+
+    #[test]
+    fn an_event_can_be_written_down() {
+        for line in [
+            "7 1 asked",
+            "7 1 queued",
+            "7 1 granted 1f 0 1700000000000001 3",
+            "7 1 gave-up",
+            "7 1 ended 1f",
+            "7 1 lost 1f vanished",
+            "7 1 resized 4",
+            "7 1 disturbed",
+        ] {
+            assert_eq!(line.parse::<Event>().map(|event| event.to_string()), Ok(line.to_owned()));
+        }
+        for line in ["", "ready", "7 1", "7 1 ended", "7 one asked", "7 1 granted 1f 0 1"] {
+            assert_eq!(line.parse::<Event>(), Err(NoEvent), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn histories_of_several_processes_are_put_together_by_the_clock() {
+        let before = now();
+        let event = Event::now(0, What::Asked);
+        assert!(before <= event.at && event.at <= now());
+        let lines = ["4 1 granted b 0 2 1", "1 0 asked", "3 1 asked", "2 0 granted a 0 1 1", "5 0 ended a"];
+        let history: History = lines.iter().map(|line| line.parse::<Event>().unwrap()).collect();
+        assert!(matches!(history.check(1), Err(Contradiction::SlotShared(..))));
+    }
+
+    #[test]
+    fn what_is_lost_counts_until_it_is_noticed_or_until_a_disturbance() {
+        let noticed_late = |between: &str| {
+            let lines = ["1 0 asked", "2 0 granted a 0 1 1", between, "5 1 asked", "6 1 granted b 0 2 1"];
+            let after = ["7 0 lost a vanished", "8 1 ended b"];
+            let events = lines.iter().chain(&after).map(|line| line.parse::<Event>().unwrap());
+            events.collect::<History>().check(1)
+        };
+        assert!(matches!(noticed_late("3 9 resized 1"), Err(Contradiction::SlotShared(..))));
+        assert_eq!(noticed_late("3 9 disturbed"), Ok(()));
+        // What is not lost has no excuse.
+        let lines = ["1 0 asked", "2 0 granted a 0 1 1", "3 9 disturbed", "4 1 asked", "5 1 granted b 0 2 1"];
+        let after = ["6 0 ended a", "7 1 ended b"];
+        let events = lines.iter().chain(&after).map(|line| line.parse::<Event>().unwrap());
+        assert!(matches!(events.collect::<History>().check(1), Err(Contradiction::SlotShared(..))));
+    }
+
+    #[test]
+    fn what_was_given_back_may_turn_out_to_be_lost() {
+        let lines = ["1 0 asked", "2 0 granted a 0 1 1", "3 0 ended a", "4 0 lost a vanished"];
+        let history: History = lines.iter().map(|line| line.parse::<Event>().unwrap()).collect();
+        assert_eq!(history.check(1), Ok(()));
+        assert_eq!(history.holds().unwrap()[0].lost_as(), Some("vanished"));
     }
 
     #[test]

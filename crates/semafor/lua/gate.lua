@@ -235,7 +235,7 @@ end
 -- What only ids of ours have: number, token, time to live, statistics. Their slots are in MAIN already.
 function gate.equip(id, record)
     record.slot = gate.occupy()
-    record.token = math.max(gate.fence + 1, math.floor(NOW * 1000000))
+    record.token = math.max(gate.fence + 1, SECONDS * 1000000 + MICROS)
     record.since = NOW
     if record.ttl > 0 then
         call('ZADD', TTL, NOW + record.ttl, id)

@@ -24,10 +24,11 @@ local call = redis.call
 local MAIN, TTL, MAX, WAITING, BEATS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local INFO, RECORDS, ENDINGS, TIMES = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local NAMESPACE = ARGV[1]
-local NOW, NOW_TEXT = server_now()
+local NOW, NOW_TEXT = SECONDS + MICROS / 1000000, SECONDS .. '.' .. MICROS -- seconds are the unit of all scores
 
 local SPARE = 10 -- keys outlive their content by so much
 local KEPT = 3600 -- what is only remembered, is remembered for so long
+local LATE = 60 -- no request is held up on its way for longer
 
 -- INFO: limit, closed, epoch, fence, ours, keep_until, due, unwanted, granted, released, hold_total, hold_max; then what the
 -- short ways need not know; then the bits.

@@ -13,13 +13,17 @@ if #info >= BITS and ARGV[3] == '1' and ARGV[9] == '1' and ARGV[12] == '0' then
     local held, ttl, heartbeat = call('ZCARD', MAIN), tonumber(ARGV[4]), tonumber(ARGV[5])
     local lease = ttl > 0 and math.min(ttl, heartbeat) or heartbeat
     local is_plain = held < limit and held <= ours and NOW < due and closed == 0 and epoch == tonumber(ARGV[10])
-        and NOW >= unwanted + KEPT and NOW + math.max(ttl, heartbeat) < keep_until and (ttl == 0 or held == 0)
+        and NOW >= unwanted + LATE and NOW + math.max(ttl, heartbeat) < keep_until and (ttl == 0 or held == 0)
     local slot, bits = occupy(string.sub(info, BITS))
     if is_plain and slot < limit and call('ZCARD', WAITING) == 0 then
-        local token = math.max(fence + 1, math.floor(NOW * 1000000))
+        -- The time in microseconds, if it has moved on since the last.
+        local token, token_text = SECONDS * 1000000 + MICROS, SECONDS .. MICROS
+        if token <= fence then
+            token, token_text = fence + 1, string.format('%.0f', fence + 1)
+        end
         local expiry = math.ceil((keep_until - NOW + SPARE) * 1000)
         call('HSET', RECORDS, ARGV[2], '1 ' .. ARGV[4] .. ' ' .. ARGV[5] .. ' ' .. NOW_TEXT .. ' ' .. slot .. ' '
-            .. string.format('%.0f', token) .. ' 0 ' .. ARGV[6])
+            .. token_text .. ' 0 ' .. ARGV[6])
         call('ZADD', MAIN, NOW + lease, ARGV[2])
         if held == 0 then
             call('PEXPIRE', MAIN, expiry)
@@ -69,14 +73,6 @@ local function refused(...)
 end
 
 gate.sweep()
-local wrong = gate.enter(tonumber(ARGV[8]), is_open, epoch, tonumber(ARGV[11]))
-if wrong then
-    if wrong[1] == 'closed' then
-        return refused('closed')
-    end
-    return wrong
-end
-
 if is_again then
     -- Never twice: not two slots, not a slot and a place.
     local known = gate.record_of(id)
@@ -92,6 +88,14 @@ if is_again then
         end
         gate.leave_line(id, known)
     end
+end
+
+local wrong = gate.enter(tonumber(ARGV[8]), is_open, epoch, tonumber(ARGV[11]))
+if wrong then
+    if wrong[1] == 'closed' then
+        return refused('closed')
+    end
+    return wrong
 end
 
 if gate.ending_of(id) == UNWANTED then

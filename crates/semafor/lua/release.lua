@@ -1,7 +1,7 @@
 -- Gives back whatever an id has, a slot or a place in line, and serves those who wait. One trip.
 -- ARGV: namespace, id, how: 'released', 'evicted' (by somebody else), 'cancelled' or 'timed_out' (no longer wanted),
 --       1 if the process that holds it is another one, and has to be told
--- Returns {'ended' | 'left' | 'gone', how it ended, held, slots, waiting}; the last one only if it timed out.
+-- Returns {'ended' | 'left' | 'gone', how it ended, held, slots, waiting}; the numbers are right if it timed out.
 
 -- The short way: its holder gives it back, it was not waited for, and nobody waits now.
 local known = ARGV[3] == 'released' and ARGV[4] == '0' and #info >= BITS and call('HGET', RECORDS, ARGV[2])

@@ -12,7 +12,7 @@ const NEVER: Duration = Duration::from_secs(60);
 ///
 /// If it never does.
 #[track_caller]
-pub(super) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + NEVER;
     loop {
         if let Some(found) = look() {
@@ -20,5 +20,25 @@ pub(super) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> 
         }
         assert!(Instant::now() < deadline, "it never came to that: {what}");
         sleep(Duration::from_millis(5));
+    }
+}
+
+/// The same for a test that is a task: others go on meanwhile.
+///
+/// # Panics
+///
+/// If it never finds anything.
+#[track_caller]
+pub fn until_seen<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> impl Future<Output = T> {
+    let caller = std::panic::Location::caller();
+    async move {
+        let deadline = Instant::now() + NEVER;
+        loop {
+            if let Some(found) = look() {
+                return found;
+            }
+            assert!(Instant::now() < deadline, "{caller}: it never came to that: {what}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 }

@@ -2,18 +2,27 @@
 //!
 //! - [`RedisServer`]: a process of its own, which can be paused, killed and started again.
 //! - [`RedisCluster`] and [`RedisSentinel`]: several of them, with a master that can be made to fail.
+//! - [`Contender`]: a process that contends for their slots, and can be stopped and killed.
 //! - [`Proxy`]: stands before a server and loses requests, replies or connections.
+//! - [`Keyspace`] and [`Monitor`]: what a semaphore leaves on a server, and what a server is told.
 //!
 //! All of it listens on the loopback interface only, and no server outlives the test, however the test ends.
 
 mod cluster;
+mod contender;
 mod eventually;
+mod keyspace;
+mod monitor;
 mod proxy;
 mod sentinel;
 mod server;
 mod spawner;
 
 pub use cluster::RedisCluster;
+pub use contender::Contender;
+pub use eventually::{eventually, until_seen};
+pub use keyspace::Keyspace;
+pub use monitor::{Monitor, Told};
 pub use proxy::Proxy;
 pub use sentinel::RedisSentinel;
 pub use server::RedisServer;

@@ -34,6 +34,8 @@ mod inspect;
 mod keys;
 mod link;
 mod lua;
+#[cfg(test)]
+mod model;
 mod semaphore;
 mod trouble;
 

@@ -24,11 +24,7 @@ use super::lua::with_clock;
 
 const NAMESPACE: &str = "model";
 const PROCESS: &str = "0000c0ffee00";
-const CLOCK: &str = "
-local function server_now()
-    local text = redis.call('GET', 'clock')
-    return tonumber(text), text
-end";
+const CLOCK: &str = "local SECONDS, MICROS = string.match(redis.call('GET', 'clock'), '^(%d+)%.(%d+)$')";
 
 const TICKS_PER_SECOND: u64 = 64;
 const NANOS_PER_TICK: u64 = 1_000_000_000 / TICKS_PER_SECOND;

@@ -408,9 +408,12 @@ impl RedisSemaphore {
         });
         let answered = answered.await?;
         let mut ended = read_ended(answered.value)?;
-        if let Outcome::Gone(0) = ended.outcome
-            && answered.again
-        {
+        let is_own_doing = match ended.outcome {
+            Outcome::Gone(0) => true,
+            Outcome::Gone(EVICTED) => matches!(how, How::Evicted),
+            _ => false,
+        };
+        if is_own_doing && answered.again {
             // It was an earlier attempt of this very call.
             ended.outcome = Outcome::Ended;
         }

@@ -1,0 +1,341 @@
+//! A process that contends for slots on a Redis, as it is told on its standard input.
+//!
+//! `contender URL` connects, says `ready`, and then takes one order per line:
+//!
+//! | | |
+//! |---|---|
+//! | `ask BY NAME SLOTS OPTIONS…` | contestant number BY asks for a slot, and holds it until told otherwise |
+//! | `release BY` | it releases what it holds, and waits for the answer |
+//! | `detach BY` | it detaches what it holds |
+//! | `drop BY` | its task is aborted, whether it waits or holds |
+//! | `panic BY` | its task panics while it holds |
+//! | `load FIRST TASKS ROUNDS NAME SLOTS OPTIONS…` | so many contestants from FIRST on ask, hold and give back so often |
+//! | `shutdown` | ends the runtime all of that runs on, and not the process |
+//! | `quit` | returns from `main` |
+//!
+//! Options: `weight`, `ttl`, `hb` (heartbeat), `timeout`, and for loads `heaviest` (weights from 1 up to this), `hold`
+//! (milliseconds, at most), `patience` (milliseconds, at most, after which an acquire is dropped) and `drops` (0: permits are
+//! released, so that it shows whether they were held; else half of them are dropped).
+//!
+//! Each request is labelled `BY.ROUND`. What the contestants see is written to standard output, one [`Event`] per line; a
+//! line `done …` answers what takes time, and `trouble …` is what went wrong.
+
+use std::collections::HashMap;
+use std::io::{self, BufRead, Write};
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use semafor::{AcquireError, Home, Loss, NotHeld, Permit, ReleaseError, Semaphore, secs};
+use semafor_testkit::history::{Event, Grant, What, now};
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{sleep, timeout};
+
+fn main() {
+    let url = std::env::args().nth(1).expect("the URL of a Redis");
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build();
+    let runtime = runtime.expect("a runtime");
+    let home = runtime.block_on(Semaphore::connect(&url)).expect("it answers");
+    let mut stage = Stage { runtime: Some(runtime), home, contestants: HashMap::new() };
+    say("ready");
+    for line in io::stdin().lock().lines() {
+        let line = line.expect("text");
+        let words: Vec<_> = line.split_whitespace().collect();
+        match words[..] {
+            ["ask", by, name, slots, ref options @ ..] => stage.ask(number(by), name, number(slots), options),
+            ["release", by] => stage.order(number(by), Order::Release),
+            ["detach", by] => stage.order(number(by), Order::Detach),
+            ["panic", by] => stage.order(number(by), Order::Panic),
+            ["drop", by] => stage.contestants[&number(by)].1.abort(),
+            ["load", first, tasks, rounds, name, slots, ref options @ ..] => {
+                let load = (number(first), number(tasks), number(rounds));
+                stage.load(load, name, number(slots), options);
+            }
+            ["shutdown"] => {
+                stage.runtime = None;
+                say("done shutdown");
+            }
+            ["quit"] => return,
+            _ => panic!("what is {line:?}?"),
+        }
+    }
+}
+
+fn number<N: FromStr>(word: &str) -> N {
+    word.parse().ok().unwrap_or_else(|| panic!("{word:?} is no such number"))
+}
+
+/// Where contestants run. The runtime goes before the home, as in most programs.
+struct Stage {
+    runtime: Option<Runtime>,
+    home: Home,
+    contestants: HashMap<u64, (UnboundedSender<Order>, AbortHandle)>,
+}
+
+enum Order {
+    Release,
+    Detach,
+    Panic,
+}
+
+#[derive(Clone)]
+struct Options {
+    weight: u32,
+    heaviest: Option<u32>,
+    ttl: Option<f64>,
+    heartbeat: Option<f64>,
+    timeout: Option<f64>,
+    hold: u64,
+    patience: Option<u64>,
+    drops: u64,
+}
+
+impl Options {
+    fn read(words: &[&str]) -> Self {
+        let mut options = Self {
+            weight: 1,
+            heaviest: None,
+            ttl: None,
+            heartbeat: None,
+            timeout: None,
+            hold: 2,
+            patience: None,
+            drops: 1,
+        };
+        for word in words {
+            match word.split_once('=').expect("option=value") {
+                ("weight", value) => options.weight = number(value),
+                ("heaviest", value) => options.heaviest = Some(number(value)),
+                ("ttl", value) => options.ttl = Some(number(value)),
+                ("hb", value) => options.heartbeat = Some(number(value)),
+                ("timeout", value) => options.timeout = Some(number(value)),
+                ("hold", value) => options.hold = number(value),
+                ("patience", value) => options.patience = Some(number(value)),
+                ("drops", value) => options.drops = number(value),
+                (other, _) => panic!("there is no option {other}"),
+            }
+        }
+        options
+    }
+}
+
+impl Stage {
+    fn semaphore(&self, name: &str, slots: u32, options: &Options) -> Semaphore {
+        let mut builder = self.home.named(name).slots(slots);
+        if let Some(ttl) = options.ttl {
+            builder = builder.ttl(secs(ttl));
+        }
+        if let Some(heartbeat) = options.heartbeat {
+            builder = builder.heartbeat_max_interval(secs(heartbeat));
+        }
+        if let Some(timeout) = options.timeout {
+            builder = builder.max_acquire_time(secs(timeout));
+        }
+        builder.build().expect("it makes sense")
+    }
+
+    fn order(&self, by: u64, order: Order) {
+        self.contestants[&by].0.send(order).unwrap_or_else(|_| panic!("contestant {by} holds nothing"));
+    }
+
+    fn ask(&mut self, by: u64, name: &str, slots: u32, options: &[&str]) {
+        let options = Options::read(options);
+        let semaphore = self.semaphore(name, slots, &options);
+        let (give, orders) = unbounded_channel();
+        let runtime = self.runtime.as_ref().expect("it was not shut down");
+        let task = runtime.spawn(contend(by, semaphore, options.weight, orders));
+        self.contestants.insert(by, (give, task.abort_handle()));
+    }
+
+    fn load(&self, (first, tasks, rounds): (u64, u64, u32), name: &str, slots: u32, options: &[&str]) {
+        let options = Options::read(options);
+        let semaphore = self.semaphore(name, slots, &options);
+        self.runtime.as_ref().expect("it was not shut down").spawn(async move {
+            let mut contestants = JoinSet::new();
+            for by in first..first + tasks {
+                contestants.spawn(contend_often(by, semaphore.clone(), rounds, options.clone()));
+            }
+            contestants.join_all().await;
+            say(&format!("done load {first}"));
+        });
+    }
+}
+
+/// A request that is not answered yet. If it is dropped, it was given up.
+struct Asking {
+    by: u64,
+    is_answered: bool,
+}
+
+impl Asking {
+    fn new(by: u64) -> Self {
+        tell(Event::now(by, What::Asked));
+        Self { by, is_answered: false }
+    }
+
+    fn answered(
+        mut self,
+        answer: Result<Permit<'_>, AcquireError>,
+        weight: u32,
+    ) -> Option<Holding<Permit<'_>>> {
+        match answer {
+            Ok(permit) => {
+                let grant = Grant::of(&permit, weight);
+                let ends_at = permit.expires_at().map(|end| {
+                    let left = end.saturating_duration_since(Instant::now());
+                    now() + u64::try_from(left.as_nanos()).expect("it is not that long")
+                });
+                let id = grant.id.clone();
+                tell(Event::now(self.by, What::Granted(grant)));
+                self.is_answered = true;
+                Some(Holding { by: self.by, id, ends_at, is_over: false, permit: Some(permit) })
+            }
+            Err(error) => {
+                say(&format!("trouble of {}: {error}", self.by));
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            tell(Event::now(self.by, What::GaveUp));
+        }
+    }
+}
+
+/// What a contestant holds. Its end is told before it is given back, however that comes about.
+struct Holding<P> {
+    by: u64,
+    id: String,
+    /// When its holder knows it to end.
+    ends_at: Option<u64>,
+    is_over: bool,
+    permit: Option<P>,
+}
+
+impl<P> Holding<P> {
+    /// Told by now, though it may have been over before.
+    fn at_the_latest(&self, what: What) {
+        let now = now();
+        tell(Event { at: self.ends_at.map_or(now, |end| end.min(now)), by: self.by, what });
+    }
+
+    fn ends(&mut self) {
+        if !self.is_over {
+            self.is_over = true;
+            self.at_the_latest(What::Ended(self.id.clone()));
+        }
+    }
+
+    fn is_lost(&mut self, why: NotHeld) {
+        self.is_over = true;
+        let what = What::Lost { id: self.id.clone(), why: word(why).into() };
+        if why.is_expired() { self.at_the_latest(what) } else { tell(Event::now(self.by, what)) }
+    }
+}
+
+impl Holding<Permit<'_>> {
+    async fn release(mut self) {
+        let was_lost = self.is_over;
+        self.ends();
+        let Some(permit) = self.permit.take() else { return };
+        match permit.release().await {
+            Ok(()) => {}
+            Err(ReleaseError::NotHeld(why)) if !was_lost => self.is_lost(why),
+            Err(ReleaseError::NotHeld(_)) => {}
+            Err(error) => say(&format!("trouble of {}: {error}", self.by)),
+        }
+        say(&format!("done release {}", self.by));
+    }
+}
+
+impl<P> Drop for Holding<P> {
+    fn drop(&mut self) {
+        self.ends();
+    }
+}
+
+fn word(why: NotHeld) -> &'static str {
+    match why {
+        NotHeld::Released => "released",
+        NotHeld::Lost(Loss::Expired) => "expired",
+        NotHeld::Lost(Loss::Evicted) => "evicted",
+        NotHeld::Lost(Loss::Vanished) => "vanished",
+        NotHeld::Lost(Loss::OutOfTouch) => "out-of-touch",
+        _ => "unknown",
+    }
+}
+
+/// Asks once, and holds until told otherwise.
+async fn contend(by: u64, semaphore: Semaphore, weight: u32, mut orders: UnboundedReceiver<Order>) {
+    let asking = Asking::new(by);
+    let answer = semaphore.acquire().weight(weight).label(label(by, 0)).await;
+    let Some(mut holding) = asking.answered(answer, weight) else { return };
+    loop {
+        let Some(permit) = &holding.permit else { return };
+        tokio::select! {
+            why = permit.lost(), if !holding.is_over => holding.is_lost(why),
+            order = orders.recv() => match order {
+                Some(Order::Release) => return holding.release().await,
+                Some(Order::Detach) => {
+                    // From here on the server alone decides when it ends, and whoever reads the history has to know.
+                    holding.is_over = true;
+                    let id = holding.permit.take().map(Permit::detach);
+                    return say(&format!("done detach {}", id.expect("it is held")));
+                }
+                // As a panic, without the noise.
+                Some(Order::Panic) => std::panic::resume_unwind(Box::new("as it was told to")),
+                None => return,
+            },
+        }
+    }
+}
+
+async fn contend_often(by: u64, semaphore: Semaphore, rounds: u32, options: Options) {
+    let mut dice = by.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut roll = move |sides: u64| {
+        dice ^= dice << 13;
+        dice ^= dice >> 7;
+        dice ^= dice << 17;
+        dice % sides
+    };
+    for round in 0..rounds {
+        let weight = options.heaviest.map_or(options.weight, |heaviest| 1 + roll(heaviest.into()) as u32);
+        let asking = Asking::new(by);
+        let acquire = semaphore.acquire().weight(weight).label(label(by, round));
+        let answer = match options.patience {
+            None => acquire.await,
+            Some(patience) => match timeout(Duration::from_micros(roll(patience * 1000)), acquire).await {
+                Ok(answer) => answer,
+                Err(_) => continue,
+            },
+        };
+        let Some(mut holding) = asking.answered(answer, weight) else { continue };
+        let Some(permit) = &holding.permit else { continue };
+        tokio::select! {
+            why = permit.lost() => holding.is_lost(why),
+            () = sleep(Duration::from_micros(roll(options.hold * 1000 + 1))) => {}
+        }
+        if roll(1 + options.drops) == 0 {
+            holding.release().await;
+        }
+    }
+}
+
+/// Which request of which contestant, so that it can be found in line.
+fn label(by: u64, round: u32) -> String {
+    format!("{by}.{round}")
+}
+
+fn tell(event: Event) {
+    say(&event.to_string());
+}
+
+fn say(line: &str) {
+    // Whoever does not listen any more does not need it either.
+    let _ = writeln!(io::stdout().lock(), "{line}");
+}

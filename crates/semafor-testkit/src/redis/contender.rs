@@ -1,0 +1,160 @@
+//! Processes that contend for slots.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+
+use super::eventually::eventually;
+use super::spawner::spawn;
+use crate::history::Event;
+
+/// A process of the program `contender`, which says what orders it takes.
+///
+/// It does not outlive the test. What it has said is kept when it is killed.
+pub struct Contender {
+    child: Child,
+    orders: Option<ChildStdin>,
+    said: Arc<Mutex<Said>>,
+    listener: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Said {
+    events: Vec<Event>,
+    words: Vec<String>,
+}
+
+impl Contender {
+    /// Starts `program`, which has the semaphores of the Redis at `url` contended for. It is connected when this returns.
+    ///
+    /// # Panics
+    ///
+    /// If that fails.
+    pub fn start(program: &str, url: &str) -> Self {
+        let mut command = Command::new(program);
+        command.arg(url).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = spawn(command).unwrap_or_else(|error| panic!("{program} can't be started: {error}"));
+        let said = Arc::<Mutex<Said>>::default();
+        let output = child.stdout.take().expect("it was asked for");
+        let listener = std::thread::spawn({
+            let said = Arc::clone(&said);
+            move || listen(BufReader::new(output), &said)
+        });
+        let contender = Self { orders: child.stdin.take(), child, said, listener: Some(listener) };
+        contender.has_said("ready");
+        contender
+    }
+
+    fn said(&self) -> MutexGuard<'_, Said> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives an order.
+    ///
+    /// # Panics
+    ///
+    /// If the process takes none any more.
+    pub fn order(&self, order: &str) {
+        let mut orders = self.orders.as_ref().expect("it is alive");
+        writeln!(orders, "{order}").unwrap_or_else(|error| panic!("{order:?} finds nobody: {error}"));
+    }
+
+    /// What its contestants have seen so far.
+    pub fn events(&self) -> Vec<Event> {
+        self.said().events.clone()
+    }
+
+    /// Returns as soon as it has said this, that is no event.
+    ///
+    /// # Panics
+    ///
+    /// If it never does.
+    #[track_caller]
+    pub fn has_said(&self, line: &str) {
+        eventually(&format!("somebody says {line:?}"), || {
+            self.said().words.iter().any(|word| word == line).then_some(())
+        });
+    }
+
+    /// What `look` finds among the events, as soon as it finds something.
+    ///
+    /// # Panics
+    ///
+    /// If it never does.
+    #[track_caller]
+    pub fn shows<T>(&self, what: &str, mut look: impl FnMut(&Event) -> Option<T>) -> T {
+        eventually(what, || self.said().events.iter().find_map(&mut look))
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn signal(&self, signal: Signal) -> Pid {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).expect("it is our child");
+        pid
+    }
+
+    /// Stops it with SIGSTOP. It has stopped when this returns.
+    ///
+    /// # Panics
+    ///
+    /// If it has ended.
+    pub fn pause(&self) {
+        let pid = self.signal(Signal::STOP);
+        let stopped = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let status = waitid(WaitId::Pid(pid), stopped).expect("it is our child").expect("it was waited for");
+        assert!(status.stopped(), "it has ended instead");
+    }
+
+    /// Lets it go on after a [pause](Self::pause).
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Kills it with SIGKILL. It is gone when this returns, and all that it said was heard.
+    pub fn kill(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        self.wait();
+    }
+
+    /// Returns when it has ended by itself, and all that it said was heard.
+    pub fn wait(&mut self) {
+        self.orders = None;
+        self.child.wait().expect("it is our child");
+        if let Some(listener) = self.listener.take() {
+            let _ = listener.join();
+        }
+    }
+}
+
+impl Drop for Contender {
+    fn drop(&mut self) {
+        self.kill();
+        // For the reader of a test that has failed.
+        self.said()
+            .words
+            .iter()
+            .filter(|word| word.starts_with("trouble"))
+            .for_each(|word| println!("{word}"));
+    }
+}
+
+fn listen(mut output: impl BufRead, said: &Mutex<Said>) {
+    let mut line = String::new();
+    // Who is killed while it speaks does not finish its line.
+    while matches!(output.read_line(&mut line), Ok(length) if length > 0) && line.ends_with('\n') {
+        let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+        match line.trim_end().parse::<Event>() {
+            Ok(event) => said.events.push(event),
+            Err(_) => said.words.push(line.trim_end().to_owned()),
+        }
+        line.clear();
+    }
+}

@@ -1,0 +1,166 @@
+//! What a server is told, by whom, in order.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::RedisServer;
+
+/// After so long, what has not happened is said not to happen. Not a measure of speed.
+const NEVER: Duration = Duration::from_secs(30);
+
+/// Listens to a server from when it was made: the `MONITOR` command.
+pub struct Monitor {
+    stream: TcpStream,
+    heard: Receiver<Told>,
+    listener: Option<JoinHandle<()>>,
+}
+
+/// One command.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Told {
+    /// When, by the server's clock, in seconds.
+    pub at: f64,
+    /// Whose: `127.0.0.1:1234`, or `lua` if it is a part of the script before it.
+    pub by: String,
+    /// Its words.
+    pub words: Vec<String>,
+}
+
+impl Monitor {
+    /// One of `server`, which must not want a password.
+    ///
+    /// # Panics
+    ///
+    /// If it can't listen.
+    pub fn of(server: &RedisServer) -> Self {
+        let mut stream = TcpStream::connect(("127.0.0.1", server.port())).expect("the server is up");
+        stream.write_all(b"MONITOR\r\n").expect("the server reads");
+        let mut lines = BufReader::new(stream.try_clone().expect("a second handle"));
+        let mut first = String::new();
+        lines.read_line(&mut first).expect("the server answers");
+        assert_eq!(first.trim_end(), "+OK");
+        let (tell, heard) = channel();
+        let listen = move || {
+            for line in lines.lines().map_while(Result::ok) {
+                let Some(told) = Told::read(&line) else { continue };
+                if tell.send(told).is_err() {
+                    return;
+                }
+            }
+        };
+        Self { stream, heard, listener: Some(thread::spawn(listen)) }
+    }
+
+    /// What was heard since the last call, up to the moment of this one.
+    pub fn so_far(&self, server: &RedisServer) -> Vec<Told> {
+        // What comes before this was told before now.
+        let mark = format!("mark-{:?}", Instant::now());
+        server.command(&["ECHO", &mark]);
+        let mut told = self.until("the mark is heard", |told| told.words.get(1) == Some(&mark));
+        told.pop();
+        told
+    }
+
+    /// What is heard up to the first command that is as wanted, that one included.
+    ///
+    /// # Panics
+    ///
+    /// If there never is any.
+    #[track_caller]
+    pub fn until(&self, what: &str, mut wanted: impl FnMut(&Told) -> bool) -> Vec<Told> {
+        let (deadline, mut all) = (Instant::now() + NEVER, Vec::new());
+        loop {
+            match self.heard.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(told) => {
+                    let is_last = wanted(&told);
+                    all.push(told);
+                    if is_last {
+                        return all;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => panic!("it never came to that: {what}"),
+                Err(RecvTimeoutError::Disconnected) => panic!("the server has gone before {what}"),
+            }
+        }
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        let _ = self.stream.shutdown(Shutdown::Both);
+        if let Some(listener) = self.listener.take() {
+            let _ = listener.join();
+        }
+    }
+}
+
+impl Told {
+    /// `+1700000000.000001 [0 127.0.0.1:1234] "GET" "key"`.
+    fn read(line: &str) -> Option<Self> {
+        let (at, rest) = line.strip_prefix('+')?.split_once(" [")?;
+        let (by, words) = rest.split_once("] ")?;
+        let by = by.split_once(' ')?.1.to_owned();
+        Some(Self { at: at.parse().ok()?, by, words: unquoted(words) })
+    }
+
+    /// True if it runs a script.
+    pub fn is_script(&self) -> bool {
+        self.words.first().is_some_and(|word| word.to_ascii_uppercase().starts_with("EVAL"))
+    }
+
+    /// True if its first word is `command`, and another one `word`.
+    pub fn is(&self, command: &str, word: &str) -> bool {
+        self.words.first().is_some_and(|first| first.eq_ignore_ascii_case(command))
+            && self.words[1..].iter().any(|other| other == word)
+    }
+}
+
+/// Takes the quotes off, and what is escaped in them. Bytes that are no text get lost.
+fn unquoted(text: &str) -> Vec<String> {
+    let (mut words, mut characters) = (Vec::new(), text.chars());
+    while characters.any(|character| character == '"') {
+        let mut word = Vec::new();
+        while let Some(character) = characters.next().filter(|character| *character != '"') {
+            let plain = match character {
+                '\\' => match characters.next() {
+                    Some('n') => '\n',
+                    Some('r') => '\r',
+                    Some('t') => '\t',
+                    Some('x') => {
+                        let digits: String = characters.by_ref().take(2).collect();
+                        word.push(u8::from_str_radix(&digits, 16).unwrap_or(b'?'));
+                        continue;
+                    }
+                    Some(other) => other,
+                    None => break,
+                },
+                plain => plain,
+            };
+            word.extend_from_slice(plain.encode_utf8(&mut [0; 4]).as_bytes());
+        }
+        words.push(String::from_utf8_lossy(&word).into_owned());
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_is_told_is_heard_with_what_its_scripts_do() {
+        let server = RedisServer::start();
+        let monitor = Monitor::of(&server);
+        server.command(&["SET", "a \"b\" \\ \n ä", "1"]);
+        server.command(&["EVAL", "return redis.call('GET', KEYS[1])", "1", "key"]);
+        let told = monitor.so_far(&server);
+        let of = |command: &str, word: &str| told.iter().find(|told| told.is(command, word));
+        assert!(of("SET", "a \"b\" \\ \n ä").is_some_and(|told| told.at > 0.0 && told.by.contains(':')));
+        assert!(of("EVAL", "key").is_some_and(Told::is_script));
+        assert_eq!(of("GET", "key").expect("the script does it").by, "lua");
+        assert_eq!(monitor.so_far(&server).iter().filter(|told| told.is_script()).count(), 0);
+    }
+}

@@ -1,0 +1,1022 @@
+//! Several processes share semaphores on one Redis, and things go wrong: with the processes, with the server, and with
+//! the connections between them.
+//!
+//! Each test says what must hold, and checks it from the history that all processes wrote by one clock, and from what is
+//! left in Redis in the end. Nobody waits for time to pass: what must come is waited for, and what must not come before
+//! some deadline of the server is checked against that deadline.
+
+use std::collections::HashMap;
+
+use semafor::{Home, Semaphore};
+use semafor_testkit::history::{Event, Grant, History, Hold, What, now};
+use semafor_testkit::redis::{Contender, Proxy, RedisServer, eventually};
+
+const NAMESPACE: &str = "processes";
+const NAME: &str = "jobs";
+/// Quick to try again, and patient.
+const RETRIES: &str = "namespace=processes&socket_connect_timeout=2&retry_multiplier=0.05&retry_min_delay=0.05\
+    &retry_max_delay=0.2&number_of_attempts=40";
+/// A heartbeat that is over soon, for those who are to be missed.
+const BRIEF: &str = "hb=1";
+/// The number of whoever is not a contestant.
+const NOBODY: u64 = u64::MAX;
+
+/// One semaphore, the processes that contend for it, and what was done to them.
+struct Contest {
+    server: RedisServer,
+    slots: u32,
+    /// Sees how it stands, and takes no part.
+    observer: Home,
+    contenders: Vec<Contender>,
+    notes: Vec<Event>,
+}
+
+impl Contest {
+    fn new(slots: u32, processes: usize) -> Self {
+        Self::on(RedisServer::start(), slots, processes)
+    }
+
+    fn on(server: RedisServer, slots: u32, processes: usize) -> Self {
+        let observer = pollster::block_on(Semaphore::connect(&patient(&server.url()))).expect("it answers");
+        let mut contest = Self { server, slots, observer, contenders: Vec::new(), notes: Vec::new() };
+        for _ in 0..processes {
+            contest.join(&patient(&contest.server.url()));
+        }
+        contest
+    }
+
+    /// One more process. Says which.
+    fn join(&mut self, url: &str) -> usize {
+        self.contenders.push(Contender::start(env!("CARGO_BIN_EXE_contender"), url));
+        self.contenders.len() - 1
+    }
+
+    fn semaphore(&self) -> Semaphore {
+        self.observer.named(NAME).build().expect("it makes sense")
+    }
+
+    fn note(&mut self, by: u64, what: What) {
+        self.notes.push(Event::now(by, what));
+    }
+
+    fn ask(&self, process: usize, by: u64, options: &str) {
+        self.contenders[process].order(&format!("ask {by} {NAME} {} {options}", self.slots));
+    }
+
+    /// Waits for the grant.
+    #[track_caller]
+    fn granted(&self, process: usize, by: u64) -> Grant {
+        self.contenders[process].shows(&format!("contestant {by} gets its slot"), |event| match &event.what {
+            What::Granted(grant) if event.by == by => Some(grant.clone()),
+            _ => None,
+        })
+    }
+
+    /// Asks, and waits for the grant.
+    #[track_caller]
+    fn gets(&self, process: usize, by: u64, options: &str) -> Grant {
+        self.ask(process, by, options);
+        self.granted(process, by)
+    }
+
+    /// Asks, and stands in line when this returns.
+    #[track_caller]
+    fn stands_in_line(&mut self, process: usize, by: u64, options: &str) {
+        self.ask(process, by, options);
+        self.is_in_line(by, true);
+        self.note(by, What::Queued);
+    }
+
+    /// Returns when it is so.
+    #[track_caller]
+    fn is_in_line(&self, by: u64, wanted: bool) {
+        let label = format!("{by}.0");
+        let word = if wanted { "stands" } else { "does not stand" };
+        eventually(&format!("contestant {by} {word} in line"), || {
+            (self.line().contains(&label) == wanted).then_some(())
+        });
+    }
+
+    /// The labels of those in line, in their order.
+    fn line(&self) -> Vec<String> {
+        let waiters = pollster::block_on(self.semaphore().waiters()).unwrap_or_default();
+        waiters.iter().filter_map(|waiter| waiter.label.as_deref().map(str::to_owned)).collect()
+    }
+
+    fn release(&self, process: usize, by: u64) {
+        self.contenders[process].order(&format!("release {by}"));
+    }
+
+    /// Waits for a loss, and says why it was.
+    #[track_caller]
+    fn lost(&self, process: usize, by: u64) -> String {
+        self.contenders[process].shows(&format!("contestant {by} is told of its loss"), |event| match &event
+            .what
+        {
+            What::Lost { why, .. } if event.by == by => Some(why.clone()),
+            _ => None,
+        })
+    }
+
+    /// When the server will take `id` off that key: the earliest time it can be on our clock.
+    #[track_caller]
+    fn deadline(&self, key: &str, id: &str) -> u64 {
+        self.find_deadline(key, id).unwrap_or_else(|| panic!("{id} is not in {key}"))
+    }
+
+    fn find_deadline(&self, key: &str, id: &str) -> Option<u64> {
+        let mut connection = self.server.connection();
+        let key = format!("{NAMESPACE}:{key}:{NAME}");
+        let score: Option<f64> =
+            redis::cmd("ZSCORE").arg(key).arg(id).query(&mut connection).expect("a score");
+        let score = score?;
+        let before = now();
+        let (seconds, micros): (u64, u64) = redis::cmd("TIME").query(&mut connection).expect("the time");
+        let left = score - (seconds as f64 + micros as f64 / 1e6);
+        Some(before.saturating_add_signed((left * 1e9) as i64))
+    }
+
+    /// Kills the process of a holder, whose slot is to be another's at that deadline, and not before.
+    fn kill_holder(&mut self, process: usize, by: u64, key: &str, id: &str) {
+        self.contenders[process].kill();
+        let at = self.deadline(key, id);
+        self.notes.push(Event { at, by, what: What::Ended(id.to_owned()) });
+    }
+
+    /// Writes down the end of what a killed process held, by the server's deadlines, and waited for.
+    fn bury(&mut self, process: usize) {
+        let history: History = self.contenders[process].events().into_iter().collect();
+        for hold in history.holds().expect("it was consistent") {
+            match hold.granted() {
+                None if !hold.gave_up() => self.note(hold.by(), What::GaveUp),
+                Some((_, grant)) if hold.ended_at().is_none() => {
+                    let at = self.find_deadline("semaphore_main", &grant.id).unwrap_or_else(now);
+                    let what = What::Ended(grant.id.clone());
+                    self.notes.push(Event { at, by: hold.by(), what });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn kill_waiter(&mut self, process: usize, by: u64) {
+        self.contenders[process].kill();
+        self.note(by, What::GaveUp);
+    }
+
+    /// Has `processes` times `tasks` contestants acquire `rounds` times each. They are at it when this returns.
+    fn load(&self, tasks: u64, rounds: u32, options: &str) -> u64 {
+        for (process, contender) in self.contenders.iter().enumerate() {
+            let first = process * 100;
+            contender.order(&format!("load {first} {tasks} {rounds} {NAME} {} {options}", self.slots));
+        }
+        self.grants_reach(1);
+        self.contenders.len() as u64 * tasks * u64::from(rounds)
+    }
+
+    fn grants(&self) -> usize {
+        let events = self.contenders.iter().flat_map(Contender::events);
+        events.filter(|event| matches!(event.what, What::Granted(_))).count()
+    }
+
+    #[track_caller]
+    fn grants_reach(&self, number: usize) {
+        eventually(&format!("{number} grants"), || (self.grants() >= number).then_some(()));
+    }
+
+    fn is_load_done(&self) -> bool {
+        let are_all_answered = |contender: &Contender| {
+            let events = contender.events();
+            let asked = events.iter().filter(|event| event.what == What::Asked).count();
+            let ended = |event: &&Event| matches!(event.what, What::GaveUp | What::Granted(_));
+            asked > 0 && events.iter().filter(ended).count() == asked
+        };
+        self.contenders.iter().all(are_all_answered)
+    }
+
+    #[track_caller]
+    fn wait_for_load(&self) {
+        for (process, contender) in self.contenders.iter().enumerate() {
+            contender.has_said(&format!("done load {}", process * 100));
+        }
+    }
+
+    /// Does `what` again and again while the load goes on, after `pause` grants each time.
+    #[track_caller]
+    fn while_loaded(&mut self, every: usize, mut what: impl FnMut(&mut Self)) -> usize {
+        let mut times = 0;
+        while !self.is_load_done() {
+            let before = self.grants();
+            what(self);
+            times += 1;
+            eventually("the load goes on", || {
+                (self.grants() >= before + every || self.is_load_done()).then_some(())
+            });
+        }
+        times
+    }
+
+    /// Kills all connections, and says how many.
+    fn kill_connections(&self) -> u64 {
+        let mut connection = self.server.connection();
+        // Who listens to a channel is of another type.
+        let mut kill = |kind: &str| -> u64 {
+            let mut kill = redis::cmd("CLIENT");
+            kill.arg("KILL").arg("TYPE").arg(kind).arg("SKIPME").arg("yes");
+            kill.query(&mut connection).expect("it kills")
+        };
+        kill("normal") + kill("pubsub")
+    }
+
+    fn history(&self) -> History {
+        let seen = self.contenders.iter().flat_map(Contender::events);
+        seen.chain(self.notes.iter().cloned()).collect()
+    }
+
+    /// Returns when no key holds anything of anybody any more.
+    #[track_caller]
+    fn nothing_is_left(&self) {
+        let mut last = Vec::new();
+        eventually("nothing is left in Redis", || {
+            // This ends what is due; other than that, it changes nothing.
+            let _ = pollster::block_on(self.observer.named(NAME).open());
+            let left = self.left();
+            if left != last {
+                println!("left in Redis: {left:?}");
+                last.clone_from(&left);
+            }
+            left.is_empty().then_some(())
+        });
+    }
+
+    /// What keys there are that hold something of somebody, or that nobody will ever remove.
+    fn left(&self) -> Vec<String> {
+        let mut connection = self.server.connection();
+        let keys: Vec<String> =
+            redis::cmd("KEYS").arg(format!("{NAMESPACE}:*")).query(&mut connection).expect("keys");
+        let mut left = Vec::new();
+        for key in keys {
+            let kind = key[NAMESPACE.len() + 1..].split(':').next().unwrap_or_default();
+            let found: Vec<String> = match kind {
+                "semaphore_main" | "semaphore_ttl" | "semaphore_waiting" | "semaphore_waiting_heartbeat" => {
+                    let members = redis::cmd("ZRANGE").arg(&key).arg(0).arg(-1).query(&mut connection);
+                    members.expect("members")
+                }
+                "semaphore_records" => redis::cmd("HKEYS").arg(&key).query(&mut connection).expect("ids"),
+                "acquisition_notification" => vec!["a notification".to_owned()],
+                _ => Vec::new(),
+            };
+            // A field without a name is of no one.
+            if found.iter().any(|id| !id.is_empty()) {
+                left.push(format!("{found:?} in {key}"));
+            }
+            let expiry: i64 = redis::cmd("PTTL").arg(&key).query(&mut connection).expect("an expiry");
+            if expiry == -1 {
+                left.push(format!("{key} for ever"));
+            }
+        }
+        left
+    }
+
+    /// Checks the history, that nothing is left, and that every grant ended in one way. The processes are gone after this.
+    #[track_caller]
+    fn ends_well(&mut self) -> Vec<Hold> {
+        self.nothing_is_left();
+        let stats = pollster::block_on(self.semaphore().stats()).expect("it answers");
+        let totals = &stats.totals;
+        let ended = totals.released + totals.expired + totals.evicted + totals.handed_on;
+        assert_eq!(totals.granted, ended + stats.holders as u64, "every grant ends once: {totals:?}");
+        // All that they have said was heard then.
+        self.contenders.iter_mut().for_each(Contender::kill);
+        let history = self.history();
+        if let Err(contradiction) = history.check(self.slots) {
+            panic!("{contradiction}");
+        }
+        history.holds().expect("it was checked")
+    }
+}
+
+/// With retries that wait for no one, and time for an answer on a busy machine.
+fn patient(url: &str) -> String {
+    format!("{url}?{RETRIES}&socket_timeout=5")
+}
+
+/// The same, but an answer that does not come is missed soon.
+fn impatient(url: &str) -> String {
+    format!("{url}?{RETRIES}&socket_timeout=0.3")
+}
+
+fn order_of_grants(holds: &[Hold]) -> Vec<u64> {
+    let mut granted: Vec<_> =
+        holds.iter().filter_map(|hold| Some((hold.granted()?.1.token, hold.by()))).collect();
+    granted.sort_unstable();
+    granted.into_iter().map(|(_, by)| by).collect()
+}
+
+fn losses(holds: &[Hold]) -> Vec<(u64, &str)> {
+    holds.iter().filter_map(|hold| Some((hold.by(), hold.lost_as()?))).collect()
+}
+
+/// The one hold of a contestant.
+fn hold_of(holds: &[Hold], by: u64) -> &Hold {
+    holds.iter().find(|hold| hold.by() == by).expect("it asked")
+}
+
+/// Four processes, six tasks in each, weights from 1 to 3: never more than 3 slots are held at once, each slot number by
+/// one at a time; whoever is seen ahead of another in the server's line gets its slot first; all are served; nothing is
+/// left.
+#[test]
+fn many_processes_share_one_bound_and_one_line() {
+    let mut contest = Contest::new(3, 4);
+    let expected = contest.load(6, 25, "heaviest=3");
+    let mut snapshots = Vec::new();
+    contest.while_loaded(1, |contest| snapshots.push(contest.line()));
+    contest.wait_for_load();
+    let holds = contest.ends_well();
+    assert_eq!(holds.iter().filter(|hold| hold.granted().is_some()).count() as u64, expected);
+    assert_eq!(losses(&holds), []);
+
+    let mut tokens = HashMap::new();
+    let mut rounds: HashMap<u64, u32> = HashMap::new();
+    for hold in &holds {
+        let round = rounds.entry(hold.by()).or_default();
+        tokens.insert(format!("{}.{round}", hold.by()), hold.granted().expect("all were served").1.token);
+        *round += 1;
+    }
+    let longest = snapshots.iter().map(Vec::len).max();
+    assert!(longest > Some(1), "a line was seen");
+    for line in snapshots {
+        let served: Vec<_> = line.iter().map(|label| tokens[label]).collect();
+        assert!(served.is_sorted(), "{line:?} were served in another order: {served:?}");
+    }
+}
+
+/// Who stood in line first is served first, whatever its process and its weight: here they come one after the other.
+#[test]
+fn who_comes_first_is_served_first() {
+    let mut contest = Contest::new(3, 3);
+    contest.gets(0, 0, "weight=3");
+    let weights = [1, 3, 2, 1, 2, 3, 1, 1, 1];
+    for (by, weight) in (1..).zip(weights) {
+        contest.stands_in_line(by as usize % 3, by, &format!("weight={weight}"));
+    }
+    let labels: Vec<_> = (1..=9).map(|by| format!("{by}.0")).collect();
+    assert_eq!(contest.line(), labels);
+    for by in 0..=9 {
+        contest.granted(by as usize % 3, by);
+        contest.release(by as usize % 3, by);
+    }
+    let holds = contest.ends_well();
+    assert_eq!(order_of_grants(&holds), Vec::from_iter(0..=9));
+}
+
+/// A holder is killed with -9. Its slot goes to the next in line when its heartbeat interval is over, and not before.
+#[test]
+fn a_killed_holder_is_missed_after_its_heartbeat_interval() {
+    let mut contest = Contest::new(1, 2);
+    let grant = contest.gets(0, 0, BRIEF);
+    contest.stands_in_line(1, 1, "");
+    contest.kill_holder(0, 0, "semaphore_main", &grant.id);
+    contest.granted(1, 1);
+    contest.release(1, 1);
+    contest.ends_well();
+}
+
+/// The same with a slot that has a time to live: that is what ends it, if it is shorter. Detached or not.
+#[test]
+fn a_killed_holder_with_a_time_to_live_keeps_its_slot_until_then() {
+    for is_detached in [false, true] {
+        let mut contest = Contest::new(1, 2);
+        let grant = contest.gets(0, 0, "ttl=1");
+        if is_detached {
+            contest.contenders[0].order("detach 0");
+            contest.contenders[0].has_said(&format!("done detach {}", grant.id));
+        }
+        contest.stands_in_line(1, 1, "");
+        contest.kill_holder(0, 0, "semaphore_ttl", &grant.id);
+        contest.granted(1, 1);
+        contest.release(1, 1);
+        contest.ends_well();
+    }
+}
+
+/// What is detached stays held for as long as its process lives, and its time to live lasts. Then it moves on.
+#[test]
+fn what_is_detached_ends_with_its_time_to_live() {
+    let mut contest = Contest::new(1, 2);
+    let grant = contest.gets(0, 0, "ttl=1.5 hb=1");
+    contest.contenders[0].order("detach 0");
+    contest.stands_in_line(1, 1, "");
+    let at = contest.deadline("semaphore_ttl", &grant.id);
+    contest.notes.push(Event { at, by: 0, what: What::Ended(grant.id) });
+    contest.granted(1, 1);
+    contest.release(1, 1);
+    contest.ends_well();
+}
+
+/// A waiter is killed with -9. It is passed over once its heartbeat interval is over, and the next is served.
+#[test]
+fn a_killed_waiter_is_passed_over() {
+    let mut contest = Contest::new(1, 3);
+    contest.gets(0, 0, "");
+    contest.stands_in_line(1, 1, BRIEF);
+    contest.stands_in_line(2, 2, "");
+    contest.kill_waiter(1, 1);
+    contest.is_in_line(1, false);
+    contest.release(0, 0);
+    contest.granted(2, 2);
+    contest.release(2, 2);
+    contest.ends_well();
+}
+
+/// A waiter dies at the moment its slot is granted: it never hears of it. The slot moves on when the grace for this is
+/// over: 10 seconds, or its heartbeat interval where that is shorter.
+#[test]
+fn a_slot_granted_to_a_dead_waiter_moves_on() {
+    for heartbeat in ["hb=1", "hb=180"] {
+        let mut contest = Contest::new(1, 3);
+        contest.gets(0, 0, "");
+        contest.stands_in_line(1, 1, heartbeat);
+        contest.stands_in_line(2, 2, "");
+        contest.contenders[1].pause();
+        contest.release(0, 0);
+        contest.is_in_line(1, false);
+        contest.kill_waiter(1, 1);
+        // In less time than anything here is waited for.
+        contest.granted(2, 2);
+        contest.release(2, 2);
+        contest.ends_well();
+    }
+}
+
+/// A holder is stopped for longer than its heartbeat interval: the next in line gets its slot. When it goes on, it is told
+/// that it has lost it, and whatever it releases then is not the other's.
+///
+/// It may believe to hold it until it is told: that is what fencing tokens are for, and the other's is higher.
+#[test]
+fn a_holder_that_was_stopped_too_long_has_lost_its_slot() {
+    let mut contest = Contest::new(1, 3);
+    contest.gets(0, 0, BRIEF);
+    contest.stands_in_line(1, 1, "");
+    contest.note(NOBODY, What::Disturbed);
+    contest.contenders[0].pause();
+    contest.granted(1, 1);
+    contest.stands_in_line(2, 2, "");
+    contest.contenders[0].resume();
+    let why = contest.lost(0, 0);
+    assert!(matches!(&*why, "vanished" | "out-of-touch"), "{why}");
+    contest.release(0, 0);
+    contest.contenders[0].has_said("done release 0");
+    // The third would get it now.
+    assert_eq!(contest.line(), ["2.0"]);
+    contest.release(1, 1);
+    contest.granted(2, 2);
+    contest.release(2, 2);
+    let holds = contest.ends_well();
+    assert_eq!(order_of_grants(&holds), [0, 1, 2]);
+    assert_eq!(losses(&holds), [(0, &*why)]);
+}
+
+/// A waiter is stopped for longer than its heartbeat interval, so that it is not in line any more. When it goes on, it
+/// returns to where it stood.
+#[test]
+fn a_waiter_that_was_stopped_too_long_returns_to_its_place() {
+    let mut contest = Contest::new(1, 3);
+    contest.gets(0, 0, "");
+    contest.stands_in_line(1, 1, BRIEF);
+    contest.stands_in_line(2, 2, "");
+    contest.contenders[1].pause();
+    contest.is_in_line(1, false);
+    contest.contenders[1].resume();
+    contest.is_in_line(1, true);
+    assert_eq!(contest.line(), ["1.0", "2.0"]);
+    for by in [0, 1, 2] {
+        contest.granted(by as usize, by);
+        contest.release(by as usize, by);
+    }
+    let holds = contest.ends_well();
+    assert_eq!(order_of_grants(&holds), [0, 1, 2]);
+    assert_eq!(losses(&holds), []);
+}
+
+/// A waiter is granted its slot while it is stopped, and is stopped for so long that the slot goes to the next. When it
+/// goes on it never takes that grant for its own: it returns to the line, and is served in the end.
+#[test]
+fn a_waiter_does_not_fall_for_a_grant_that_came_while_it_was_stopped() {
+    let mut contest = Contest::new(1, 3);
+    contest.gets(0, 0, "");
+    contest.ask(1, 1, BRIEF);
+    contest.is_in_line(1, true);
+    contest.stands_in_line(2, 2, "");
+    contest.contenders[1].pause();
+    contest.release(0, 0);
+    contest.granted(2, 2);
+    contest.contenders[1].resume();
+    contest.is_in_line(1, true);
+    contest.release(2, 2);
+    contest.granted(1, 1);
+    contest.release(1, 1);
+    let holds = contest.ends_well();
+    assert_eq!(order_of_grants(&holds), [0, 2, 1]);
+    assert_eq!(losses(&holds), []);
+}
+
+/// A process is killed with -9 in the midst of it, holding some slots and waiting for others. The others wait for what it
+/// held until its heartbeat interval is over, and are all served then.
+#[test]
+fn a_process_killed_in_the_midst_of_it_is_outlived() {
+    let mut contest = Contest::new(3, 3);
+    contest.load(4, 60, "heaviest=2 hb=1");
+    contest.grants_reach(30);
+    contest.contenders[0].kill();
+    contest.bury(0);
+    for process in [1, 2] {
+        contest.contenders[process].has_said(&format!("done load {}", process * 100));
+    }
+    let holds = contest.ends_well();
+    let of_survivors = holds.iter().filter(|hold| hold.by() >= 100);
+    assert_eq!(of_survivors.filter(|hold| hold.granted().is_some()).count(), 2 * 4 * 60);
+}
+
+/// A process is stopped in the midst of it for longer than the heartbeat interval, again and again. What it held may be
+/// another's before it learns of it; for everything else the bound holds, and all are served, those of the stopped process
+/// included.
+#[test]
+fn a_process_stopped_in_the_midst_of_it_goes_on() {
+    let mut contest = Contest::new(3, 3);
+    let expected = contest.load(4, 60, "heaviest=2 hb=1 drops=0");
+    for grants in [50, 150, 250] {
+        contest.grants_reach(grants);
+        contest.note(NOBODY, What::Disturbed);
+        contest.contenders[0].pause();
+        let pid = contest.contenders[0].pid();
+        eventually("nothing is left of the stopped one", || {
+            let semaphore = contest.semaphore();
+            let holders = pollster::block_on(semaphore.holders()).unwrap();
+            let waiters = pollster::block_on(semaphore.waiters()).unwrap();
+            let mut pids =
+                holders.iter().map(|holder| holder.pid).chain(waiters.iter().map(|waiter| waiter.pid));
+            pids.all(|found| found != Some(pid)).then_some(())
+        });
+        contest.contenders[0].resume();
+    }
+    contest.wait_for_load();
+    let holds = contest.ends_well();
+    assert_eq!(holds.iter().filter(|hold| hold.granted().is_some()).count() as u64, expected);
+}
+
+/// All connections are killed again and again: nobody loses a slot, nobody gets one too many, all are served.
+#[test]
+fn killed_connections_are_not_noticed_by_holders_and_waiters() {
+    let mut contest = Contest::new(2, 3);
+    let expected = contest.load(4, 60, "heaviest=2");
+    let mut killed = 0;
+    contest.while_loaded(20, |contest| killed += contest.kill_connections());
+    contest.wait_for_load();
+    assert!(killed > 3, "{killed} connections were killed");
+    let holds = contest.ends_well();
+    assert_eq!(holds.iter().filter(|hold| hold.granted().is_some()).count() as u64, expected);
+    assert_eq!(losses(&holds), []);
+}
+
+/// Redis is killed with -9 and comes up again with what it had written down, which is all that it had answered. Nobody
+/// loses a slot, nobody gets one too many, all are served.
+#[test]
+fn a_restart_of_a_durable_server_is_survived() {
+    let server = RedisServer::with(&[("appendonly", "yes"), ("appendfsync", "always")]);
+    let mut contest = Contest::on(server, 2, 3);
+    let expected = contest.load(4, 60, "heaviest=2");
+    let restarts = contest.while_loaded(60, |contest| {
+        contest.server.kill();
+        contest.server.start_again();
+    });
+    contest.wait_for_load();
+    assert!(restarts > 1);
+    let holds = contest.ends_well();
+    assert_eq!(holds.iter().filter(|hold| hold.granted().is_some()).count() as u64, expected);
+    assert_eq!(losses(&holds), []);
+}
+
+/// Redis stands still for longer than the heartbeat interval. Holders are told that they may have lost their slots before
+/// it goes on, and so before it can give them to others.
+#[test]
+fn holders_are_told_while_the_server_stands_still() {
+    let mut contest = Contest::new(1, 2);
+    contest.gets(0, 0, BRIEF);
+    contest.stands_in_line(1, 1, "");
+    contest.server.pause();
+    assert_eq!(contest.lost(0, 0), "out-of-touch");
+    contest.server.resume();
+    // It does not give anything back: that it is missed is enough.
+    contest.granted(1, 1);
+    contest.release(1, 1);
+    contest.release(0, 0);
+    let holds = contest.ends_well();
+    assert_eq!(losses(&holds), [(0, "out-of-touch")]);
+}
+
+/// Acquires time out while the server stands still: they are told in time, that is before it goes on. When it goes on,
+/// nothing of them is left.
+#[test]
+fn acquires_that_time_out_while_the_server_stands_still_leave_nothing() {
+    let mut contest = Contest::new(1, 2);
+    contest.gets(0, 0, "");
+    contest.server.pause();
+    for by in 1..=20 {
+        contest.ask(by as usize % 2, by, "timeout=0.2");
+    }
+    for by in 1..=20 {
+        contest.contenders[by as usize % 2].shows(&format!("contestant {by} gives up"), |event| {
+            (event.by == by && event.what == What::GaveUp).then_some(())
+        });
+    }
+    contest.server.resume();
+    contest.release(0, 0);
+    contest.ends_well();
+}
+
+/// A holder is cut off from a server that goes on. It is told so before its slot is another's, which is as soon as its
+/// heartbeat interval is over.
+#[test]
+fn a_holder_that_is_cut_off_is_told_before_its_slot_is_anothers() {
+    let mut contest = Contest::new(1, 1);
+    let proxy = Proxy::to(contest.server.port());
+    let cut_off = contest.join(&impatient(&proxy.url()));
+    // Told a tenth of it ahead: a busy machine may be that late.
+    contest.gets(cut_off, 0, "hb=3");
+    contest.stands_in_line(0, 1, "");
+    proxy.swallow_requests();
+    contest.granted(0, 1);
+    assert_eq!(contest.lost(cut_off, 0), "out-of-touch");
+    proxy.forward();
+    contest.release(cut_off, 0);
+    contest.contenders[cut_off].has_said("done release 0");
+    contest.release(0, 1);
+    // With nothing to excuse it, the loss has to come before the grant in the history.
+    let holds = contest.ends_well();
+    assert_eq!(losses(&holds), [(0, "out-of-touch")]);
+}
+
+/// The server forgets everything. Holders are told that their slots are gone, without waiting for a heartbeat interval,
+/// and waiters return to the line.
+#[test]
+fn a_flush_is_told_to_holders_and_survived_by_waiters() {
+    let mut contest = Contest::new(2, 3);
+    for by in [0, 1] {
+        contest.gets(by as usize, by, "hb=180");
+    }
+    for by in [2, 3] {
+        contest.ask(by as usize % 3, by, "hb=180");
+        contest.is_in_line(by, true);
+    }
+    contest.note(NOBODY, What::Disturbed);
+    contest.server.command(&["FLUSHALL"]);
+    for by in [0, 1] {
+        assert_eq!(contest.lost(by as usize, by), "vanished");
+        contest.release(by as usize, by);
+    }
+    for by in [2, 3] {
+        contest.granted(by as usize % 3, by);
+        contest.release(by as usize % 3, by);
+    }
+    let holds = contest.ends_well();
+    assert_eq!(losses(&holds), [(0, "vanished"), (1, "vanished")]);
+}
+
+/// The same where nobody waits: when the holders have gone, the server knows nothing of them, and keeps nothing for ever.
+#[test]
+fn a_flush_that_only_holders_see_leaves_nothing() {
+    let mut contest = Contest::new(2, 1);
+    for by in [0, 1] {
+        contest.gets(0, by, "");
+    }
+    contest.note(NOBODY, What::Disturbed);
+    contest.server.command(&["FLUSHALL"]);
+    for by in [0, 1] {
+        assert_eq!(contest.lost(0, by), "vanished");
+        contest.release(0, by);
+        contest.contenders[0].has_said(&format!("done release {by}"));
+    }
+    contest.ends_well();
+}
+
+/// The same again and again under load. Who was granted its slot before a flush may have lost it since, and learns of it
+/// by `lost()`, or when it releases. For all others the bound holds as ever, and all are served.
+#[test]
+fn the_bound_holds_for_whatever_is_granted_after_a_flush() {
+    let mut contest = Contest::new(2, 3);
+    let expected = contest.load(4, 60, "heaviest=2 drops=0");
+    let flushes = contest.while_loaded(40, |contest| {
+        contest.note(NOBODY, What::Disturbed);
+        contest.server.command(&["FLUSHALL"]);
+    });
+    contest.wait_for_load();
+    assert!(flushes > 1);
+    let holds = contest.ends_well();
+    assert_eq!(holds.iter().filter(|hold| hold.granted().is_some()).count() as u64, expected);
+    assert!(
+        losses(&holds).iter().all(|(_, why)| matches!(*why, "vanished" | "released")),
+        "{:?}",
+        losses(&holds)
+    );
+}
+
+/// The server forgets its scripts again and again. Nobody notices.
+#[test]
+fn flushed_scripts_are_not_noticed() {
+    let mut contest = Contest::new(2, 3);
+    let expected = contest.load(4, 60, "heaviest=2");
+    let flushes = contest.while_loaded(5, |contest| drop(contest.server.command(&["SCRIPT", "FLUSH"])));
+    contest.wait_for_load();
+    assert!(flushes > 1);
+    let holds = contest.ends_well();
+    assert_eq!(holds.iter().filter(|hold| hold.granted().is_some()).count() as u64, expected);
+    assert_eq!(losses(&holds), []);
+}
+
+/// How a request and its answer can be lost on the way.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    /// The connection breaks after it was carried out.
+    CutAfter,
+    /// The connection breaks before that.
+    CutBefore,
+    /// It is carried out, and the answer never comes.
+    NoReply,
+    /// It never arrives.
+    NoRequest,
+}
+
+const FAULTS: [Fault; 4] = [Fault::CutAfter, Fault::CutBefore, Fault::NoReply, Fault::NoRequest];
+
+impl Fault {
+    /// Sets it up for the next request with these words in it; or, if it can't be told apart, for the next one.
+    fn set_up(self, proxy: &Proxy, words: &str) {
+        match self {
+            Self::CutAfter => proxy.cut_after_request(words),
+            Self::CutBefore => proxy.cut_before_request(words),
+            Self::NoReply => proxy.swallow_replies(),
+            Self::NoRequest => proxy.swallow_requests(),
+        }
+    }
+
+    /// Returns when it has happened. What is swallowed goes on to be.
+    #[track_caller]
+    fn strikes(self, proxy: &Proxy) {
+        match self {
+            Self::CutAfter | Self::CutBefore => proxy.wait_until_cut(),
+            Self::NoReply | Self::NoRequest => proxy.wait_until_swallowed(),
+        }
+    }
+
+    /// Returns when it has happened, and all is well again.
+    #[track_caller]
+    fn happens(self, proxy: &Proxy) {
+        self.strikes(proxy);
+        proxy.forward();
+    }
+}
+
+/// A contest with one process behind a proxy (0) and one that is not (1), on a server that knows the scripts.
+fn behind_proxy(slots: u32) -> (Contest, Proxy) {
+    let mut contest = Contest::new(slots, 0);
+    let proxy = Proxy::to(contest.server.port());
+    contest.join(&impatient(&proxy.url()));
+    contest.join(&patient(&contest.server.url()));
+    contest.gets(1, 90, &format!("weight={slots}"));
+    contest.stands_in_line(1, 91, "");
+    contest.release(1, 90);
+    contest.granted(1, 91);
+    contest.release(1, 91);
+    contest.contenders[1].has_said("done release 91");
+    (contest, proxy)
+}
+
+/// An acquire that finds a free slot is lost on the way, there or back. It is repeated, and gets one slot, not two.
+#[test]
+fn a_lost_acquire_is_repeated_and_counts_once() {
+    for fault in FAULTS {
+        println!("{fault:?}");
+        let (mut contest, proxy) = behind_proxy(2);
+        fault.set_up(&proxy, "EVALSHA");
+        contest.ask(0, 0, "");
+        fault.happens(&proxy);
+        contest.granted(0, 0);
+        let stats = pollster::block_on(contest.semaphore().stats()).unwrap();
+        assert_eq!((stats.held, stats.holders, stats.waiting), (1, 1, 0));
+        assert_eq!(stats.totals.granted, 3, "two before, one now");
+        contest.release(0, 0);
+        assert_eq!(losses(&contest.ends_well()), []);
+    }
+}
+
+/// An acquire that finds no free slot is lost on the way. It is repeated, stands in line once, and not elsewhere than
+/// where its first try came to.
+#[test]
+fn a_lost_place_in_line_is_found_again() {
+    for fault in FAULTS {
+        println!("{fault:?}");
+        let (mut contest, proxy) = behind_proxy(1);
+        contest.gets(1, 1, "");
+        fault.set_up(&proxy, "EVALSHA");
+        contest.ask(0, 0, "");
+        if matches!(fault, Fault::CutAfter | Fault::NoReply) {
+            contest.is_in_line(0, true);
+            contest.stands_in_line(1, 2, "");
+        }
+        fault.happens(&proxy);
+        contest.is_in_line(0, true);
+        if matches!(fault, Fault::CutBefore | Fault::NoRequest) {
+            contest.stands_in_line(1, 2, "");
+        }
+        assert_eq!(contest.line(), ["0.0", "2.0"]);
+        for (process, by) in [(1, 1), (0, 0), (1, 2)] {
+            contest.granted(process, by);
+            contest.release(process, by);
+        }
+        let holds = contest.ends_well();
+        assert_eq!(order_of_grants(&holds), [90, 91, 1, 0, 2]);
+        assert_eq!(losses(&holds), []);
+    }
+}
+
+/// A release is lost on the way. It is repeated; its slot is free once, and nothing is wrong with having released it.
+#[test]
+fn a_lost_release_is_repeated_and_counts_once() {
+    for fault in FAULTS {
+        println!("{fault:?}");
+        let (mut contest, proxy) = behind_proxy(2);
+        contest.gets(0, 0, "");
+        contest.gets(1, 1, "");
+        fault.set_up(&proxy, "released");
+        contest.release(0, 0);
+        fault.happens(&proxy);
+        contest.contenders[0].has_said("done release 0");
+        let stats = pollster::block_on(contest.semaphore().stats()).unwrap();
+        assert_eq!((stats.held, stats.totals.granted, stats.totals.released), (1, 4, 3));
+        contest.release(1, 1);
+        assert_eq!(losses(&contest.ends_well()), []);
+    }
+}
+
+/// Heartbeats are lost on the way, those of a holder and of a waiter. Others follow, and neither is missed.
+#[test]
+fn lost_heartbeats_are_made_up_for() {
+    for fault in FAULTS {
+        println!("{fault:?}");
+        let (mut contest, proxy) = behind_proxy(1);
+        // Five times in this, and the next one is in time as well.
+        contest.gets(0, 0, "hb=4");
+        contest.stands_in_line(0, 1, "hb=4");
+        for _ in 0..2 {
+            fault.set_up(&proxy, "EVALSHA");
+            fault.happens(&proxy);
+        }
+        let (id, _) = (contest.granted(0, 0).id, ());
+        let deadline = contest.deadline("semaphore_main", &id);
+        eventually("a heartbeat comes through", || {
+            (contest.deadline("semaphore_main", &id) > deadline).then_some(())
+        });
+        contest.release(0, 0);
+        contest.granted(0, 1);
+        contest.release(0, 1);
+        let holds = contest.ends_well();
+        assert_eq!(order_of_grants(&holds), [90, 91, 0, 1]);
+        assert_eq!(losses(&holds), []);
+    }
+}
+
+/// A waiter's connection is dead when its slot is granted: nobody tells it. It learns of it on its next connection, and
+/// long before the grace is over.
+#[test]
+fn a_grant_that_nobody_was_told_of_is_found() {
+    for fault in [Fault::NoReply, Fault::NoRequest] {
+        println!("{fault:?}");
+        let (mut contest, proxy) = behind_proxy(1);
+        contest.gets(1, 1, "");
+        contest.stands_in_line(0, 0, "hb=20");
+        fault.set_up(&proxy, "");
+        contest.release(1, 1);
+        contest.is_in_line(0, false);
+        fault.happens(&proxy);
+        contest.granted(0, 0);
+        contest.release(0, 0);
+        let holds = contest.ends_well();
+        assert_eq!(losses(&holds), []);
+    }
+}
+
+/// An acquire is given up while its request, or the answer to it, is lost. Nothing of it stays: no slot, no place.
+#[test]
+fn an_acquire_that_is_dropped_while_nobody_answers_leaves_nothing() {
+    for fault in FAULTS {
+        for is_free in [true, false] {
+            println!("{fault:?}, free: {is_free}");
+            let (mut contest, proxy) = behind_proxy(1);
+            if !is_free {
+                contest.gets(1, 1, "");
+            }
+            fault.set_up(&proxy, "EVALSHA");
+            contest.ask(0, 0, "");
+            fault.strikes(&proxy);
+            contest.contenders[0].order("drop 0");
+            contest.contenders[0].shows("contestant 0 goes away", |event| {
+                matches!(event.what, What::GaveUp | What::Ended(_)).then_some(())
+            });
+            proxy.forward();
+            if !is_free {
+                contest.is_in_line(0, false);
+                contest.release(1, 1);
+            }
+            contest.ends_well();
+        }
+    }
+}
+
+/// Acquires are dropped at random moments, before, while and after their slots are granted. Nothing of them is left, at
+/// once: far sooner than a heartbeat interval of three minutes is over.
+#[test]
+fn acquires_dropped_at_random_moments_leave_nothing() {
+    let mut contest = Contest::new(2, 3);
+    contest.load(4, 100, "heaviest=2 patience=50 hb=180");
+    contest.wait_for_load();
+    let holds = contest.ends_well();
+    assert_eq!(losses(&holds), []);
+    let dropped = holds.iter().filter(|hold| hold.granted().is_none()).count();
+    assert!(dropped > 0 && dropped < holds.len(), "{dropped} of {} were dropped", holds.len());
+}
+
+/// The same while connections are killed: what was asked for and what gives it back go over different ones.
+#[test]
+fn acquires_dropped_while_connections_are_killed_leave_nothing() {
+    let mut contest = Contest::new(2, 3);
+    contest.load(4, 100, "heaviest=2 patience=50 hb=180");
+    contest.while_loaded(10, |contest| _ = contest.kill_connections());
+    contest.wait_for_load();
+    assert_eq!(losses(&contest.ends_well()), []);
+}
+
+/// A process ends its runtime while some of its tasks hold slots and others wait. It lives on, and yet all is given back
+/// at once.
+#[test]
+fn a_runtime_that_ends_gives_everything_back() {
+    let mut contest = Contest::new(2, 2);
+    contest.gets(0, 0, "hb=180");
+    contest.gets(1, 1, "hb=180");
+    for by in [2, 3, 4] {
+        contest.stands_in_line(by as usize % 2, by, "hb=180");
+    }
+    contest.contenders[0].order("shutdown");
+    contest.contenders[0].has_said("done shutdown");
+    contest.granted(1, 3);
+    contest.release(1, 1);
+    contest.release(1, 3);
+    let holds = contest.ends_well();
+    assert_eq!(order_of_grants(&holds), [0, 1, 3]);
+}
+
+/// A task panics while it holds a slot: it is given back at once.
+#[test]
+fn a_panic_gives_back() {
+    let mut contest = Contest::new(1, 2);
+    contest.gets(0, 0, "hb=180");
+    contest.stands_in_line(1, 1, "hb=180");
+    contest.contenders[0].order("panic 0");
+    contest.granted(1, 1);
+    contest.release(1, 1);
+    contest.ends_well();
+}
+
+/// A process ends right after it has dropped what it held and waited for: all is given back at once.
+#[test]
+fn a_process_that_ends_gives_everything_back() {
+    let mut contest = Contest::new(1, 2);
+    contest.gets(0, 0, "hb=180");
+    contest.stands_in_line(0, 1, "hb=180");
+    contest.stands_in_line(1, 2, "hb=180");
+    contest.contenders[0].order("quit");
+    contest.contenders[0].wait();
+    contest.granted(1, 2);
+    contest.release(1, 2);
+    let holds = contest.ends_well();
+    assert_eq!(order_of_grants(&holds), [0, 2]);
+    assert!(hold_of(&holds, 1).granted().is_none());
+}
+
+/// A process returns from `main` in the midst of it. All that it held and waited for is given back at once, and the others
+/// go on.
+#[test]
+fn a_process_that_ends_in_the_midst_of_it_gives_everything_back() {
+    let mut contest = Contest::new(3, 3);
+    contest.load(4, 60, "heaviest=2 hb=180");
+    contest.grants_reach(60);
+    for process in [0, 1] {
+        contest.contenders[process].order("quit");
+        contest.contenders[process].wait();
+    }
+    contest.contenders[2].has_said("done load 200");
+    let holds = contest.ends_well();
+    let of_survivors = holds.iter().filter(|hold| hold.by() >= 200);
+    assert_eq!(of_survivors.filter(|hold| hold.granted().is_some()).count(), 4 * 60);
+    assert_eq!(losses(&holds), []);
+}

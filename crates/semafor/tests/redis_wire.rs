@@ -1,0 +1,615 @@
+//! The wire contract: processes that use the Python library `asyncio-advanced-semaphores` share semaphores with ours.
+//!
+//! Each scenario is played with a [recording](wire) of the library, always; and then with the library itself, if
+//! `SEMAFOR_WIRE_PYTHON` names an interpreter that has it. `cargo xtask test` sets that variable, or says loudly why it
+//! does not; here it is obeyed, so an interpreter that does not work is a failure.
+
+mod wire;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use semafor::{AcquireError, BuildError, Home, Permit, ReleaseError, Semaphore, StatsQuery};
+use semafor_testkit::by_hand::{in_line, until};
+use semafor_testkit::history::now as stamp;
+use semafor_testkit::redis::{Keyspace, Monitor, RedisServer, Told, until_seen};
+
+use wire::{Cast, Contender, Peer};
+
+macro_rules! scenarios {
+    ($($scenario:ident),* $(,)?) => { $(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $scenario() {
+            for cast in Cast::all() {
+                println!("{}, with the {cast:?}", stringify!($scenario));
+                scenario::$scenario(Stage::set(cast).await).await;
+            }
+        }
+    )* };
+}
+
+scenarios! {
+    the_library_does_what_was_recorded,
+    keys_have_the_documented_types_and_scores,
+    an_expiry_is_only_ever_extended,
+    the_bound_is_kept_by_a_mixed_fleet,
+    our_release_serves_a_waiter_of_theirs,
+    their_release_serves_a_waiter_of_ours_before_the_next_heartbeat,
+    their_release_is_noticed_also_if_they_got_the_slot_while_we_waited,
+    a_waiter_of_theirs_that_gives_up_is_passed_over,
+    a_holder_of_theirs_that_expires_makes_room_for_ours,
+    a_waiter_of_ours_may_be_served_by_their_script,
+    the_line_is_one_for_both,
+    each_side_sees_the_other_in_its_statistics,
+    a_weight_is_collected_in_a_mixed_fleet,
+    a_weight_is_collected_if_their_scripts_serve_it_bit_by_bit,
+    a_different_number_of_slots_is_reported,
+    a_holder_of_theirs_can_be_evicted,
+}
+
+const NAME: &str = "shared";
+
+/// What a scenario is played on.
+struct Stage {
+    server: RedisServer,
+    home: Home,
+    keys: Keyspace,
+    peer: Arc<Peer>,
+}
+
+impl Stage {
+    async fn set(cast: Cast) -> Self {
+        let server = RedisServer::start();
+        let home = Semaphore::connect(&server.url()).await.expect("it answers");
+        let (keys, peer) = (Keyspace::of(&server, NAME), Peer::at(&server, cast));
+        Self { server, home, keys, peer }
+    }
+
+    fn semaphore(&self, slots: u32) -> Semaphore {
+        self.home.named(NAME).slots(slots).build().expect("a valid name")
+    }
+
+    fn contender(&self, slots: u32) -> Contender {
+        self.peer.contender(NAME, slots)
+    }
+
+    /// Puts one of theirs in line, and returns its id.
+    async fn in_line(&self, contender: &Contender) -> String {
+        let before = self.keys.members("waiting");
+        contender.asks();
+        until_seen("it is in line", || {
+            self.keys.members("waiting").into_iter().find(|member| !before.contains(member))
+        })
+        .await
+    }
+
+    /// Who stands last in line.
+    fn last_in_line(&self) -> String {
+        self.keys.members("waiting").pop().expect("somebody is in line")
+    }
+
+    /// Plays until it was played once without a heartbeat of ours in between: whatever happened then was not due to one.
+    async fn without_heartbeat(&self, what: &str, mut play: impl AsyncFnMut(&Semaphore)) {
+        let bystanders = self.home.named("bystanders").slots(1).build().expect("a valid name");
+        let _held = bystanders.acquire().await.expect("it is free");
+        let _waits = in_line(&bystanders, bystanders.acquire()).await;
+        let keys = Keyspace::of(&self.server, "bystanders");
+        let id = keys.members("waiting").remove(0);
+        let semaphore = self.semaphore(1);
+        for _ in 0..6 {
+            let before = keys.score("waiting_heartbeat", &id);
+            play(&semaphore).await;
+            if keys.score("waiting_heartbeat", &id) == before {
+                return;
+            }
+        }
+        panic!("{what}: but only with a heartbeat");
+    }
+}
+
+/// The script that pushed to a waiter's list, or the push itself if it was in no script.
+fn who_served<'a>(told: &'a [Told], list: &str) -> &'a Told {
+    let push = told.iter().position(|told| told.is("RPUSH", list)).expect("it was served");
+    match &*told[push].by {
+        "lua" => told[..push].iter().rfind(|told| told.is_script()).expect("a script did it"),
+        _ => &told[push],
+    }
+}
+
+/// Ours take more keys than theirs.
+fn is_ours(told: &Told) -> bool {
+    told.is_script() && told.words[2].parse::<u32>().is_ok_and(|keys| keys > 5)
+}
+
+/// When somebody had how much.
+#[derive(Clone, Copy)]
+struct Held {
+    since: u64,
+    until: u64,
+    weight: u32,
+}
+
+/// The most that was held at once.
+fn peak(history: &[Held]) -> u32 {
+    let mut changes: Vec<(u64, i64)> = Vec::new();
+    for held in history {
+        assert!(held.since <= held.until);
+        changes.push((held.since, held.weight.into()));
+        changes.push((held.until, -i64::from(held.weight)));
+    }
+    // What ends at the moment at which something else begins, ends before.
+    changes.sort_unstable();
+    let mut now = 0;
+    let levels = changes.into_iter().map(|(_, change)| {
+        now += change;
+        now
+    });
+    u32::try_from(levels.max().expect("something was held")).expect("nothing ends twice")
+}
+
+/// `rounds` times, takes what it can get.
+async fn contend(semaphore: Semaphore, weight: u32, rounds: u32) -> Vec<Held> {
+    let mut history = Vec::new();
+    for _ in 0..rounds {
+        let permit = semaphore.acquire().weight(weight).await.expect("its turn comes");
+        let since = stamp();
+        tokio::task::yield_now().await;
+        assert!(!permit.is_lost());
+        history.push(Held { since, until: stamp(), weight });
+        permit.release().await.expect("it is held");
+    }
+    history
+}
+
+async fn contend_as_peer(mut contender: Contender, rounds: u32) -> Vec<Held> {
+    let mut history = Vec::new();
+    for _ in 0..rounds {
+        let since = contender.acquires().await.since;
+        history.push(Held { since, until: contender.releases().await, weight: 1 });
+    }
+    history
+}
+
+fn id_of(permit: &Permit<'_>) -> String {
+    permit.id().to_string()
+}
+
+mod scenario {
+    use super::*;
+
+    /// The commands of the scripts, with blanks for what differs from time to time, are the recording.
+    pub(super) async fn the_library_does_what_was_recorded(stage: Stage) {
+        let monitor = Monitor::of(&stage.server);
+        let mut recorded = String::new();
+        for has_ttl in [false, true] {
+            let contender = stage.contender(7);
+            let mut contender = if has_ttl { contender.with_ttl() } else { contender };
+            let id = contender.acquires().await.id;
+            let acquired = monitor.so_far(&stage.server);
+            stage.peer.stats(NAME).await;
+            let asked = monitor.so_far(&stage.server);
+            contender.releases().await;
+            let released = monitor.so_far(&stage.server);
+
+            let ttl = if has_ttl { format!(" ttl={}", wire::TTL) } else { String::new() };
+            let mut section = |script: &str, told: &[&Told]| {
+                recorded += &format!("[{script}{ttl}]\n");
+                for told in told {
+                    recorded += &(with_blanks(told, &id) + "\n");
+                }
+            };
+            let commands = |told| Vec::from_iter(commands(told));
+            let acquired = commands(&acquired);
+            let position = |command: &str| {
+                acquired.iter().position(|told| told.words[0] == command).expect("it does that")
+            };
+            let (queued, served) = acquired.split_at(position("ZRANGEBYSCORE"));
+            let confirmed = served.iter().position(|told| told.words.contains(&"XX".to_owned()));
+            let (served, confirmed) = served.split_at(confirmed.expect("it confirms"));
+            section("queue", queued);
+            section("wake_up_nexts", served);
+            section("acquire", confirmed);
+            if !has_ttl {
+                section("get_acquired_stats", &commands(&asked));
+            }
+            section("release", &commands(&released));
+        }
+        let expected = wire::RECORDING.split_once("\n\n").expect("a header, and the rest").1;
+        assert!(recorded == expected, "what it does is not what was recorded, but:\n{recorded}");
+    }
+
+    /// Those that read or write the semaphore's keys. Not how they are put together: scripts, transactions, waiting; and no
+    /// heartbeats, which come whenever they come.
+    fn commands(told: &[Told]) -> impl Iterator<Item = &Told> {
+        const AROUND: [&str; 6] = ["BLPOP", "WATCH", "UNWATCH", "ZCOUNT", "ZRANGE", "ECHO"];
+        let mut is_heartbeat = false;
+        told.iter().filter(move |told| {
+            if told.by != "lua" {
+                let first_key = told.words.get(3).filter(|_| told.is_script());
+                is_heartbeat =
+                    first_key.is_some_and(|key| key.contains(":semaphore_waiting:")) && told.words[2] == "3";
+            }
+            let is_about_keys = told.words.get(1).is_some_and(|word| word.starts_with("adv-sem:"));
+            is_about_keys && !is_heartbeat && !told.is_script() && !AROUND.contains(&&*told.words[0])
+        })
+    }
+
+    fn with_blanks(told: &Told, id: &str) -> String {
+        const SPANS: [f64; 4] = [0.0, 3.0, 180.0, 2_147_483_637.0];
+        let blanked = told.words.iter().map(|word| {
+            if let Ok(time) = word.parse::<f64>()
+                && word.contains('.')
+            {
+                let distance = |span: &&f64| (time - told.at - **span).abs();
+                let span = SPANS.iter().min_by(|a, b| distance(a).total_cmp(&distance(b))).unwrap();
+                assert!(distance(&span) < 1.5, "{word} is no time that is known");
+                return if *span == 0.0 { "<now>".into() } else { format!("<now+{span}>") };
+            }
+            let word = if told.words[0] == "SET" && word == "7" { "<slots>" } else { word };
+            word.replace(id, "<id>").replace(NAME, "<name>")
+        });
+        Vec::from_iter(blanked).join(" ")
+    }
+
+    pub(super) async fn keys_have_the_documented_types_and_scores(stage: Stage) {
+        let keys = &stage.keys;
+        let semaphore = stage.semaphore(2);
+        let mut theirs = stage.contender(2);
+        let their_slot = theirs.acquires().await;
+
+        let before = keys.now();
+        let held = semaphore.acquire().ttl(Duration::from_secs(60)).await.unwrap();
+        let waits = in_line(&semaphore, semaphore.acquire()).await;
+        let after = keys.now();
+        let mut waits_too = stage.contender(2);
+        let their_place = stage.in_line(&waits_too).await;
+
+        let is_within = |score: Option<f64>, later: f64| {
+            score.is_some_and(|score| (before + later..=after + later).contains(&score))
+        };
+        let (id, waiting) = (id_of(&held), keys.members("waiting").remove(0));
+        for id in [&id, &waiting] {
+            assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");
+        }
+        // A time to live that is shorter than the heartbeats' interval counts instead, as in the library.
+        assert!(is_within(keys.score("main", &id), 60.0));
+        assert!(is_within(keys.score("ttl", &id), 60.0));
+        assert!(is_within(keys.score("waiting", &waiting), 0.0));
+        assert!(is_within(keys.score("waiting_heartbeat", &waiting), 180.0));
+        assert_eq!(keys.members("waiting"), [waiting.clone(), their_place.clone()]);
+        assert_eq!(keys.ask::<String>(&["GET", &keys.key("max")]), "2");
+        for (kind, expected) in [
+            ("main", "zset"),
+            ("ttl", "zset"),
+            ("max", "string"),
+            ("waiting", "zset"),
+            ("waiting_heartbeat", "zset"),
+        ] {
+            assert_eq!(keys.ask::<String>(&["TYPE", &keys.key(kind)]), expected, "{kind}");
+        }
+
+        let monitor = Monitor::of(&stage.server);
+        held.release().await.unwrap();
+        let served = waits.outcome().await.unwrap();
+        let list = keys.notification(&waiting);
+        monitor.until("ours is served with a push to its list", |told| told.is("RPUSH", &list));
+        assert_eq!(id_of(&served), waiting);
+        assert_eq!(keys.score("ttl", &id), None);
+        assert!(keys.score("main", &waiting).is_some());
+
+        theirs.releases().await;
+        let slot = waits_too.granted().await;
+        assert_eq!((slot.id, their_slot.id == their_place), (their_place, false));
+        served.release().await.unwrap();
+        waits_too.releases().await;
+        until(&semaphore, |stats| stats.held == 0).await;
+        assert_eq!(keys.notifications(), [""; 0]);
+    }
+
+    pub(super) async fn an_expiry_is_only_ever_extended(stage: Stage) {
+        let keys = &stage.keys;
+        const KINDS: [&str; 5] = ["main", "ttl", "max", "waiting", "waiting_heartbeat"];
+        let semaphore = stage.semaphore(3);
+        let held = semaphore.acquire().ttl(Duration::from_secs(1000)).await.unwrap();
+        let other = semaphore.acquire().await.unwrap();
+
+        // One of theirs with a short time to live comes by, and means it for everybody. A heartbeat sets that right.
+        let monitor = Monitor::of(&stage.server);
+        let mut shorter = stage.contender(3).with_ttl();
+        shorter.acquires().await;
+        let told = monitor.so_far(&stage.server);
+        for kind in ["main", "ttl"] {
+            assert!(told.iter().any(|told| told.words[..] == ["EXPIRE", &keys.key(kind), "13"]), "{kind}");
+        }
+        let _waits = in_line(&semaphore, semaphore.acquire().weight(3)).await;
+        until_seen("all is kept for as long as it takes", || {
+            let needed = |kind| if kind == "ttl" { 900_000 } else { 180_000 };
+            KINDS.iter().all(|kind| keys.expires_in(kind) > needed(*kind)).then_some(())
+        })
+        .await;
+
+        // One without any leaves expiries that are as good as none. Nothing of ours takes from them.
+        for kind in KINDS {
+            keys.ask::<()>(&["EXPIRE", &keys.key(kind), "2147483647"]);
+        }
+        held.renew(Duration::from_secs(50)).await.unwrap();
+        monitor.so_far(&stage.server);
+        let id = id_of(&other);
+        monitor.until("a heartbeat comes by", |told| is_ours(told) && told.words.contains(&id));
+        held.release().await.unwrap();
+        for kind in KINDS.into_iter().filter(|kind| *kind != "ttl") {
+            assert!(keys.expires_in(kind) > 2_147_400_000_000, "{kind}: {}", keys.expires_in(kind));
+        }
+    }
+
+    pub(super) async fn the_bound_is_kept_by_a_mixed_fleet(stage: Stage) {
+        const ROUNDS: u32 = 12;
+        // Another configuration, so another connection: as if it were another process.
+        let other = format!("{}?max_connections=7", stage.server.url());
+        let other = Semaphore::connect(&other).await.unwrap();
+        let mut playing = tokio::task::JoinSet::new();
+        for (home, weight) in [(&stage.home, 1), (&stage.home, 2), (&other, 1), (&other, 3)] {
+            let semaphore = home.named(NAME).slots(3).build().unwrap();
+            playing.spawn(contend(semaphore, weight, ROUNDS));
+        }
+        for _ in 0..4 {
+            playing.spawn(contend_as_peer(stage.contender(3), ROUNDS));
+        }
+        let history = playing.join_all().await.concat();
+        assert_eq!(history.len(), 8 * ROUNDS as usize);
+        assert_eq!(peak(&history), 3, "all was in use at some time, and never more");
+        until(&stage.semaphore(3), |stats| stats.held == 0 && stats.waiting == 0).await;
+        assert_eq!(stage.keys.members("ttl"), [""; 0]);
+    }
+
+    pub(super) async fn our_release_serves_a_waiter_of_theirs(stage: Stage) {
+        let semaphore = stage.semaphore(1);
+        let held = semaphore.acquire().await.unwrap();
+        let mut theirs = stage.contender(1);
+        let id = stage.in_line(&theirs).await;
+        let monitor = Monitor::of(&stage.server);
+        held.release().await.unwrap();
+        assert_eq!(theirs.granted().await.id, id);
+        let told = monitor.so_far(&stage.server);
+        let by = who_served(&told, &stage.keys.notification(&id));
+        assert!(is_ours(by), "not ours, but {by:?}");
+        theirs.releases().await;
+    }
+
+    pub(super) async fn their_release_serves_a_waiter_of_ours_before_the_next_heartbeat(stage: Stage) {
+        let play = async |semaphore: &Semaphore| {
+            let mut theirs = stage.contender(1);
+            theirs.acquires().await;
+            let waits = in_line(semaphore, semaphore.acquire()).await;
+            theirs.releases().await;
+            waits.outcome().await.unwrap().release().await.unwrap();
+        };
+        stage.without_heartbeat("a release of theirs is noticed", play).await;
+    }
+
+    pub(super) async fn their_release_is_noticed_also_if_they_got_the_slot_while_we_waited(stage: Stage) {
+        let play = async |semaphore: &Semaphore| {
+            let held = semaphore.acquire().await.unwrap();
+            let mut theirs = stage.contender(1);
+            stage.in_line(&theirs).await;
+            let first = in_line(semaphore, semaphore.acquire()).await;
+            let second = in_line(semaphore, semaphore.acquire()).await;
+            held.release().await.unwrap();
+            theirs.granted().await;
+            theirs.releases().await;
+            first.outcome().await.unwrap().release().await.unwrap();
+            second.outcome().await.unwrap().release().await.unwrap();
+        };
+        stage.without_heartbeat("a release of theirs is noticed", play).await;
+    }
+
+    pub(super) async fn a_waiter_of_theirs_that_gives_up_is_passed_over(stage: Stage) {
+        let play = async |semaphore: &Semaphore| {
+            let held = semaphore.acquire().await.unwrap();
+            let mut theirs = stage.contender(1);
+            stage.in_line(&theirs).await;
+            let waits = in_line(semaphore, semaphore.acquire()).await;
+            theirs.gives_up().await;
+            held.release().await.unwrap();
+            waits.outcome().await.unwrap().release().await.unwrap();
+        };
+        stage.without_heartbeat("the next one is served", play).await;
+    }
+
+    pub(super) async fn a_holder_of_theirs_that_expires_makes_room_for_ours(stage: Stage) {
+        let semaphore = stage.semaphore(1);
+        let mut theirs = stage.contender(1).with_ttl();
+        let slot = theirs.acquires().await;
+        let ends = stage.keys.score("ttl", &slot.id).expect("it has a time to live");
+        let waits = in_line(&semaphore, semaphore.acquire()).await;
+        let permit = waits.outcome().await.expect("it gets what has expired");
+        assert!(stage.keys.now() >= ends, "and not before");
+        assert_eq!(stage.keys.members("main"), [id_of(&permit)]);
+        assert_eq!(stage.keys.members("ttl"), [""; 0]);
+        // It comes too late, and takes nothing from anybody.
+        theirs.releases().await;
+        assert_eq!(semaphore.stats().await.unwrap().held, 1);
+        assert!(!permit.is_lost());
+    }
+
+    pub(super) async fn a_waiter_of_ours_may_be_served_by_their_script(stage: Stage) {
+        let play = async |semaphore: &Semaphore| {
+            let mut theirs = stage.contender(1);
+            theirs.acquires().await;
+            let waits = in_line(semaphore, semaphore.acquire()).await;
+            let id = stage.last_in_line();
+            let monitor = Monitor::of(&stage.server);
+            theirs.releases_and_serves().await;
+            let permit = waits.outcome().await.expect("it was served");
+            let told = monitor.so_far(&stage.server);
+            let by = who_served(&told, &stage.keys.notification(&id));
+            assert!(!is_ours(by), "not theirs, but {by:?}");
+
+            // It is a holder like any other of ours.
+            assert_eq!((id_of(&permit), permit.slot()), (id.clone(), 0));
+            assert!(permit.fencing_token() > 0 && !permit.is_lost());
+            let holders = semaphore.holders().await.unwrap();
+            assert_eq!((holders.len(), holders[0].slot), (1, Some(0)));
+            assert_eq!(stage.keys.notifications(), [""; 0], "what was confirmed is not left to be popped");
+            permit.release().await.unwrap();
+        };
+        stage.without_heartbeat("it is told that it was served", play).await;
+    }
+
+    pub(super) async fn the_line_is_one_for_both(stage: Stage) {
+        let semaphore = stage.semaphore(1);
+        let held = semaphore.acquire().await.unwrap();
+        let mut first = stage.contender(1);
+        stage.in_line(&first).await;
+        let second = in_line(&semaphore, semaphore.acquire()).await;
+        let mut third = stage.contender(1);
+        stage.in_line(&third).await;
+        let fourth = in_line(&semaphore, semaphore.acquire()).await;
+        let line = stage.keys.members("waiting");
+
+        let holds = |id: &str| assert_eq!(stage.keys.members("main"), [id], "in turn, and nobody else");
+        held.release().await.unwrap();
+        assert_eq!(first.granted().await.id, line[0]);
+        holds(&line[0]);
+        first.releases().await;
+        let second = second.outcome().await.unwrap();
+        assert_eq!(id_of(&second), line[1]);
+        holds(&line[1]);
+        second.release().await.unwrap();
+        assert_eq!(third.granted().await.id, line[2]);
+        holds(&line[2]);
+        third.releases().await;
+        assert_eq!(id_of(&fourth.outcome().await.unwrap()), line[3]);
+    }
+
+    pub(super) async fn each_side_sees_the_other_in_its_statistics(stage: Stage) {
+        let semaphore = stage.semaphore(2);
+        let mut theirs = stage.contender(2);
+        let their_slot = theirs.acquires().await;
+        let held = semaphore.acquire().label("ours").await.unwrap();
+        let waiting = stage.contender(2);
+        stage.in_line(&waiting).await;
+        let _waits = in_line(&semaphore, semaphore.acquire().label("waits")).await;
+
+        assert_eq!(stage.peer.stats(NAME).await, Some((2, 2)));
+        let stats = semaphore.stats().await.unwrap();
+        assert_eq!((stats.capacity, stats.held, stats.holders, stats.waiting), (2, 2, 2, 2));
+        let all = stage.home.stats(&StatsQuery::default()).await.unwrap();
+        assert!(all.iter().any(|stats| &*stats.name == NAME && stats.held == 2));
+        assert!(semaphore.locked().await.unwrap());
+
+        let holders = semaphore.holders().await.unwrap();
+        let [ours, theirs] = &holders[..] else { panic!("{holders:?}") };
+        assert_eq!(
+            (ours.id.to_string(), ours.label.as_deref(), ours.slot),
+            (id_of(&held), Some("ours"), Some(0))
+        );
+        assert_eq!((theirs.id.to_string(), theirs.slot, theirs.weight), (their_slot.id, None, 1));
+        assert_eq!((ours.expires_in, theirs.expires_in), (None, None));
+        let waiters = semaphore.waiters().await.unwrap();
+        let labels: Vec<_> = waiters.iter().map(|waiter| (waiter.ahead, waiter.label.as_deref())).collect();
+        assert_eq!(labels, [(0, None), (1, Some("waits"))]);
+    }
+
+    pub(super) async fn a_weight_is_collected_in_a_mixed_fleet(stage: Stage) {
+        let semaphore = stage.semaphore(2);
+        let (mut first, mut second) = (stage.contender(2), stage.contender(2));
+        first.acquires().await;
+        second.acquires().await;
+        let heavy = in_line(&semaphore, semaphore.acquire().weight(2)).await;
+        let id = stage.keys.members("waiting").remove(0);
+        let mut last = stage.contender(2);
+        let behind = stage.in_line(&last).await;
+
+        first.releases().await;
+        second.releases().await;
+        let heavy = heavy.outcome().await.expect("it gets both in the end");
+        let parts = stage.keys.members("main");
+        assert!(parts.len() == 2 && parts.iter().all(|part| part.starts_with(&id)), "{parts:?}");
+        assert_eq!(stage.keys.members("waiting"), [&*behind], "nobody overtakes it");
+        let holders = semaphore.holders().await.unwrap();
+        assert_eq!((holders.len(), holders[0].weight), (1, 2));
+        assert_eq!(stage.peer.stats(NAME).await, Some((2, 2)));
+
+        heavy.release().await.unwrap();
+        assert_eq!(last.granted().await.id, behind);
+        last.releases().await;
+        until(&semaphore, |stats| stats.held == 0).await;
+        assert_eq!(stage.keys.notifications(), [""; 0]);
+    }
+
+    pub(super) async fn a_weight_is_collected_if_their_scripts_serve_it_bit_by_bit(stage: Stage) {
+        stage.home.named(NAME).slots(2).open().await.unwrap();
+        let semaphore = stage.semaphore(2);
+        let play = async |_: &Semaphore| {
+            let (mut first, mut second) = (stage.contender(2), stage.contender(2));
+            first.acquires().await;
+            let second_id = second.acquires().await.id;
+            let heavy = in_line(&semaphore, semaphore.acquire().weight(2)).await;
+            let id = stage.keys.members("waiting").remove(0);
+
+            first.releases_and_serves().await;
+            let main = stage.keys.members("main");
+            assert!(main.contains(&id) && main.contains(&second_id), "half of it is reserved: {main:?}");
+            let stats = semaphore.stats().await.unwrap();
+            assert_eq!((stats.held, stats.waiting), (2, 1), "which is not to hold it");
+            assert_eq!(semaphore.waiters().await.unwrap().len(), 1);
+            assert_eq!(semaphore.holders().await.unwrap().len(), 1);
+            let busy = semaphore.try_acquire().await.map(|_| ());
+            assert_eq!(busy, Err(AcquireError::Busy));
+
+            second.releases_and_serves().await;
+            let heavy = heavy.outcome().await.expect("it gets both in the end");
+            assert_eq!(stage.keys.members("main").len(), 2);
+            heavy.release().await.unwrap();
+            assert_eq!(stage.keys.members("main"), [""; 0]);
+            assert_eq!(stage.keys.notifications(), [""; 0]);
+        };
+        let bystanders_have_one_slot = "it is told of the last bit";
+        stage.without_heartbeat(bystanders_have_one_slot, play).await;
+    }
+
+    pub(super) async fn a_different_number_of_slots_is_reported(stage: Stage) {
+        let mut theirs = stage.contender(3);
+        theirs.acquires().await;
+        let mismatch = BuildError::SlotsMismatch { name: NAME.into(), live: 3, asked: 2 };
+        assert_eq!(stage.home.named(NAME).slots(2).open().await.map(|_| ()), Err(mismatch.clone()));
+        let late = stage.semaphore(2);
+        let refused = late.acquire().await.map(|_| ());
+        assert_eq!(refused, Err(AcquireError::Open(Box::new(mismatch.clone()))));
+        // Who does not say how many takes theirs.
+        let same = stage.home.named(NAME).build().unwrap();
+        let permit = same.acquire().await.unwrap();
+        assert_eq!(same.capacity().await.unwrap(), 3);
+        permit.release().await.unwrap();
+        theirs.releases().await;
+
+        // Idle, it may be opened with another number; if they then come with theirs, the next of ours is told.
+        let two = stage.home.named(NAME).slots(2).open().await.unwrap();
+        drop(two.acquire().await.unwrap());
+        until(&two, |stats| stats.held == 0).await;
+        theirs.acquires().await;
+        assert_eq!(stage.home.named(NAME).slots(2).open().await.map(|_| ()), Err(mismatch));
+        // Whatever they believe, ours never admit more than was agreed on.
+        let permit = two.acquire().await.unwrap();
+        assert_eq!(two.try_acquire().await.map(|_| ()), Err(AcquireError::Busy));
+        permit.release().await.unwrap();
+    }
+
+    pub(super) async fn a_holder_of_theirs_can_be_evicted(stage: Stage) {
+        let semaphore = stage.semaphore(1);
+        let mut theirs = stage.contender(1);
+        theirs.acquires().await;
+        let waits = in_line(&semaphore, semaphore.acquire()).await;
+        let holder = semaphore.holders().await.unwrap().remove(0);
+        semaphore.evict(&holder.id).await.expect("it holds");
+        let permit = waits.outcome().await.expect("it was next");
+        assert_eq!(stage.keys.members("main"), [id_of(&permit)]);
+        assert_eq!(stage.keys.members("ttl"), [""; 0]);
+        let twice = semaphore.evict(&holder.id).await;
+        assert!(matches!(twice, Err(ReleaseError::NotHeld(_))), "{twice:?}");
+        // It does not know, and takes nothing from anybody when it ends.
+        theirs.releases().await;
+        assert_eq!(stage.keys.members("main"), [id_of(&permit)]);
+    }
+}

@@ -1,0 +1,181 @@
+//! Who else uses the keys: the Python library `asyncio-advanced-semaphores`.
+//!
+//! - [`python`]: the library itself, in a process of its own.
+//! - [`recording`]: what the library was seen to do, done again. It is always there.
+//!
+//! Both are told the same and tell the same, so a scenario does not know with whom it plays.
+
+mod python;
+mod recording;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use semafor_testkit::redis::RedisServer;
+use serde_json::{Value, json};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::timeout;
+
+pub(crate) use recording::{RECORDING, TTL};
+
+/// After so long, what has not happened is said not to happen. Not a measure of speed.
+const NEVER: Duration = Duration::from_secs(60);
+
+/// Which side of the wire is to be played by whom.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cast {
+    Recording,
+    Python,
+}
+
+impl Cast {
+    /// The recording always; and the library itself if `cargo xtask test` has found a Python for it. It says so in
+    /// `SEMAFOR_WIRE_PYTHON`, and nobody here looks for one: what is named there has to work.
+    pub(crate) fn all() -> Vec<Self> {
+        let live = python::interpreter().map(|_| Self::Python);
+        [Self::Recording].into_iter().chain(live).collect()
+    }
+}
+
+/// The other side, at one server.
+pub(crate) struct Peer {
+    give: Box<dyn Fn(&Value) + Send + Sync>,
+    mailboxes: Arc<Mailboxes>,
+    hired: AtomicUsize,
+}
+
+/// Takes what is told to whom it concerns.
+#[derive(Default)]
+struct Mailboxes(Mutex<HashMap<String, UnboundedSender<Value>>>);
+
+impl Mailboxes {
+    fn open(&self, who: &str) -> UnboundedReceiver<Value> {
+        let (sender, mail) = unbounded_channel();
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(who.to_owned(), sender);
+        mail
+    }
+
+    fn deliver(&self, event: Value) {
+        let boxes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let who = event["who"].as_str().expect("it says who");
+        if let Some(sender) = boxes.get(who) {
+            // A contender whose scenario has ended is not interested any more.
+            let _ = sender.send(event);
+        }
+    }
+
+    /// Nobody will be told anything any more.
+    fn close(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+impl Peer {
+    pub(crate) fn at(server: &RedisServer, cast: Cast) -> Arc<Self> {
+        let mailboxes = Arc::default();
+        let give = match cast {
+            Cast::Recording => recording::hire(server, Arc::clone(&mailboxes)),
+            Cast::Python => python::hire(server, Arc::clone(&mailboxes)),
+        };
+        Arc::new(Self { give, mailboxes, hired: AtomicUsize::new(0) })
+    }
+
+    /// One who will contend for `name`, and believes it to have so many slots.
+    pub(crate) fn contender(self: &Arc<Self>, name: &str, slots: u32) -> Contender {
+        let who = format!("peer-{}", self.hired.fetch_add(1, Ordering::Relaxed));
+        let mail = self.mailboxes.open(&who);
+        let settings = json!({ "who": who, "name": name, "value": slots });
+        Contender { peer: Arc::clone(self), settings, mail }
+    }
+
+    /// Its statistics: slots held, and slots there are.
+    pub(crate) async fn stats(self: &Arc<Self>, name: &str) -> Option<(u64, u64)> {
+        let mut asker = self.contender(name, 1);
+        asker.order("stats");
+        let stats = asker.told("stats").await;
+        Some((stats["held"].as_u64()?, stats["slots"].as_u64()?))
+    }
+}
+
+/// One of them.
+pub(crate) struct Contender {
+    peer: Arc<Peer>,
+    settings: Value,
+    mail: UnboundedReceiver<Value>,
+}
+
+/// A slot they have.
+#[derive(Clone, Debug)]
+pub(crate) struct Slot {
+    pub(crate) id: String,
+    pub(crate) since: u64,
+}
+
+impl Contender {
+    /// With a time to live of [`TTL`].
+    pub(crate) fn with_ttl(mut self) -> Self {
+        self.settings["ttl"] = json!(TTL);
+        self
+    }
+
+    fn order(&self, what: &str) {
+        let mut order = self.settings.clone();
+        order["do"] = json!(what);
+        (self.peer.give)(&order);
+    }
+
+    #[track_caller]
+    fn told(&mut self, what: &str) -> impl Future<Output = Value> {
+        let caller = std::panic::Location::caller();
+        async move {
+            let event = timeout(NEVER, self.mail.recv()).await;
+            let event = event.unwrap_or_else(|_| panic!("{caller}: never {what}: {}", self.settings));
+            let event = event.unwrap_or_else(|| panic!("{caller}: the other side has ended"));
+            assert_eq!(event["event"], what, "{caller}");
+            event
+        }
+    }
+
+    /// Asks for a slot.
+    pub(crate) fn asks(&self) {
+        self.order("acquire");
+    }
+
+    /// Returns when it has got what it asked for.
+    #[track_caller]
+    pub(crate) fn granted(&mut self) -> impl Future<Output = Slot> {
+        let told = self.told("granted");
+        async move {
+            let event = told.await;
+            let id = event["id"].as_str().expect("it says which").to_owned();
+            Slot { id, since: event["at"].as_u64().expect("it says when") }
+        }
+    }
+
+    /// Asks for a slot, and gets it.
+    #[track_caller]
+    pub(crate) fn acquires(&mut self) -> impl Future<Output = Slot> {
+        self.asks();
+        self.granted()
+    }
+
+    /// Gives its slot back. Returns until when it had it.
+    pub(crate) async fn releases(&mut self) -> u64 {
+        self.order("release");
+        self.told("released").await["at"].as_u64().expect("it says when")
+    }
+
+    /// Gives its slot back, and serves the line itself: nobody else has the time to.
+    pub(crate) async fn releases_and_serves(&mut self) {
+        self.order("release_and_wake");
+        self.told("released").await;
+    }
+
+    /// Does not want what it asked for any more.
+    pub(crate) async fn gives_up(&mut self) {
+        self.order("give_up");
+        self.told("gave_up").await;
+    }
+}
