@@ -3,7 +3,7 @@
 -- Returns {now, slots according to Python, {field, value, …}, {bucket, count, …}, held, holders, waiting, first arrival}
 local totals = {}
 for field, value in pairs(gate) do
-    if type(value) == 'number' and field ~= 'python_max' then
+    if type(value) == 'number' then
         totals[#totals + 1] = field
         totals[#totals + 1] = string.format('%.0f', value)
     end
@@ -26,7 +26,7 @@ local slots_held, holders = count_live(MAIN)
 local _, waiting = count_live(BEATS)
 return {
     NOW_TEXT,
-    gate.python_max or 0,
+    tonumber(call('GET', MAX) or 0),
     totals,
     call('HGETALL', TIMES),
     slots_held,

@@ -1,48 +1,61 @@
 -- The whole gate. See prelude.lua.
 
-local GRACE = 10 -- for a waiter to show up after the grant, in seconds; those of Python look every second
 local STEP = 60 -- expiries are extended in steps of this
 local REMEMBERED = 1024 -- endings
 local NOT_YET = -1 -- the slot of somebody who waits
 local RELEASED, EXPIRED, EVICTED, VANISHED, CLOSED, TOO_HEAVY, UNWANTED = 0, 1, 2, 3, 4, 5, 6 -- how an id ended
 
-local gate = {}
+local gate
 do
     local text = #info < BITS and info .. string.rep('\0', BITS - 1 - #info) or info
-    gate.limit, -- number of slots; 0 if the name is new
-        gate.closed, -- 1 if it is
-        gate.epoch, -- which life of the name this is: closing ends one
-        gate.fence, -- the newest fencing token
-        gate.ours, -- how many of the slots held are held by clients of ours
-        gate.keep_until, -- keys will not expire before
-        gate.due, -- no lease or life of ours ends before
-        gate.unwanted, -- when somebody last gave up before it was known here
-        gate.granted,
-        gate.released,
-        gate.hold_total,
-        gate.hold_max,
-        gate.wait_total,
-        gate.wait_max,
-        gate.max_waiting, -- bound of the line, plus 1; 0 if there is none
-        gate.forgot, -- 1 if some endings are not remembered any more
-        gate.queued,
-        gate.expired,
-        gate.evicted,
-        gate.handed_on,
-        gate.timed_out,
-        gate.cancelled,
-        gate.refused = struct.unpack(LONG, text)
-    gate.bits = string.sub(info, BITS)
+    local limit, closed, epoch, fence, ours, keep_until, due, unwanted, granted, released, hold_total, hold_max, wait_total,
+        wait_max, max_waiting, forgot, queued, expired, evicted, handed_on, timed_out, cancelled, refused =
+        struct.unpack(LONG, text)
+    gate = {
+        limit = limit, -- number of slots; 0 if the name is new
+        closed = closed, -- 1 if it is
+        epoch = epoch, -- which life of the name this is: closing ends one
+        fence = fence, -- the newest fencing token
+        ours = ours, -- how many of the slots held are held by clients of ours
+        keep_until = keep_until, -- keys will not expire before
+        due = due, -- no lease or life of ours ends before
+        unwanted = unwanted, -- when somebody last gave up before it was known here
+        granted = granted,
+        released = released,
+        hold_total = hold_total,
+        hold_max = hold_max,
+        wait_total = wait_total,
+        wait_max = wait_max,
+        max_waiting = max_waiting, -- bound of the line, plus 1; 0 if there is none
+        forgot = forgot, -- 1 if some endings are not remembered any more
+        queued = queued,
+        expired = expired,
+        evicted = evicted,
+        handed_on = handed_on,
+        timed_out = timed_out,
+        cancelled = cancelled,
+        refused = refused,
+        bits = string.sub(info, BITS),
+        held = call('ZCARD', MAIN),
+        is_line_empty = call('ZCARD', WAITING) == 0,
+        -- Room for the functions below: a table that grows is copied again and again.
+        save = 0, check_types = 0, extend = 0, keep_all = 0, keep = 0, keep_new = 0, id_of = 0, member_of = 0, put = 0,
+        take = 0, has_all = 0, record_of = 0, write_record = 0, lease_of = 0, note_time = 0, tell = 0, notification_of = 0,
+        remember = 0, ending_of = 0, line_length = 0, occupy = 0, find_lost_slots = 0, equip = 0, grant_at_once = 0,
+        end_grant = 0, leave_line = 0, grant_to_waiter = 0, serve = 0, sweep_leases = 0, sweep_dead = 0, earliest_end = 0,
+        sweep = 0, adopt = 0, next_deadline = 0, has_foreign_holders = 0, enter = 0,
+    }
 end
-gate.held = call('ZCARD', MAIN)
-gate.is_line_empty = call('ZCARD', WAITING) == 0
-gate.python_max = tonumber(call('GET', MAX) or nil)
--- If one of the others is something else, it shows now.
-call('ZCARD', TTL)
-call('ZCARD', BEATS)
-call('ZCARD', ENDINGS)
-call('HLEN', RECORDS)
-call('HLEN', TIMES)
+
+-- If a key is something else than it should be, it shows before anything is written.
+function gate.check_types()
+    call('ZCARD', TTL)
+    call('ZCARD', BEATS)
+    call('ZCARD', ENDINGS)
+    call('HLEN', RECORDS)
+    call('HLEN', TIMES)
+    call('GET', MAX)
+end
 
 -- Ends every script that may have changed something.
 function gate.save()
@@ -426,7 +439,7 @@ end
 function gate.enter(asked, opened, epoch, max_waiting)
     local is_idle = gate.held == 0 and gate.is_line_empty
     if gate.limit == 0 then
-        local theirs = not is_idle and gate.python_max
+        local theirs = not is_idle and tonumber(call('GET', MAX) or nil)
         if theirs and asked > 0 and theirs ~= asked and not opened then
             return { 'mismatch', theirs }
         end

@@ -18,7 +18,7 @@
 -- What a script reads to decide it reads before its first write: a key of a wrong type stops one that has done nothing yet.
 --
 -- A script starts from nothing each time, and making functions and tables is most of its work. So queue.lua and release.lua
--- begin with a short way, for a slot that is free and that nobody waits for; only behind it, everything else is brought in.
+-- begin with short ways, for what happens most; only behind them, everything else is brought in.
 
 local call = redis.call
 local MAIN, TTL, MAX, WAITING, BEATS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -26,13 +26,15 @@ local INFO, RECORDS, ENDINGS, TIMES = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local NAMESPACE = ARGV[1]
 local NOW, NOW_TEXT = SECONDS + MICROS / 1000000, SECONDS .. '.' .. MICROS -- seconds are the unit of all scores
 
+local GRACE = 10 -- for a waiter to show up after the grant, in seconds; those of Python look every second
 local SPARE = 10 -- keys outlive their content by so much
 local KEPT = 3600 -- what is only remembered, is remembered for so long
 local LATE = 60 -- no request is held up on its way for longer
 
--- INFO: limit, closed, epoch, fence, ours, keep_until, due, unwanted, granted, released, hold_total, hold_max; then what the
--- short ways need not know; then the bits.
-local SHORT, LONG, BITS = '<dddddddddddd', '<ddddddddddddddddddddddd', 23 * 8 + 1
+-- INFO: limit, closed, epoch, fence, ours, keep_until, due, unwanted, granted, released, hold_total, hold_max, wait_total,
+-- wait_max; then what the short ways need not know; then the bits.
+local SHORT, REST = '<dddddddddddddd', 14 * 8 + 1
+local LONG, BITS = '<ddddddddddddddddddddddd', 23 * 8 + 1
 local info = call('GET', INFO) or ''
 
 -- Takes the lowest slot number that is free. Returns it, and the bits with it.

@@ -8,8 +8,8 @@
 
 -- The short way: a slot is free, nobody waits for it, nothing is due, and nothing else is in question.
 if #info >= BITS and ARGV[3] == '1' and ARGV[9] == '1' and ARGV[12] == '0' then
-    local limit, closed, epoch, fence, ours, keep_until, due, unwanted, granted, released, hold_total, hold_max =
-        struct.unpack(SHORT, info)
+    local limit, closed, epoch, fence, ours, keep_until, due, unwanted, granted, released, hold_total, hold_max, wait_total,
+        wait_max = struct.unpack(SHORT, info)
     local held, ttl, heartbeat = call('ZCARD', MAIN), tonumber(ARGV[4]), tonumber(ARGV[5])
     local lease = ttl > 0 and math.min(ttl, heartbeat) or heartbeat
     local is_plain = held < limit and held <= ours and NOW < due and closed == 0 and epoch == tonumber(ARGV[10])
@@ -33,7 +33,8 @@ if #info >= BITS and ARGV[3] == '1' and ARGV[9] == '1' and ARGV[12] == '0' then
             call('PEXPIRE', TTL, expiry)
         end
         call('SET', INFO, struct.pack(SHORT, limit, closed, epoch, token, ours + 1, keep_until, math.min(due, NOW + lease),
-            unwanted, granted + 1, released, hold_total, hold_max) .. string.sub(info, 97, BITS - 1) .. bits, 'KEEPTTL')
+            unwanted, granted + 1, released, hold_total, hold_max, wait_total, wait_max) .. string.sub(info, REST, BITS - 1)
+            .. bits, 'KEEPTTL')
         return { 'granted', limit, epoch, slot, token, '0', NOW_TEXT }
     end
 end
@@ -72,7 +73,10 @@ local function refused(...)
     return { ... }
 end
 
-gate.sweep()
+gate.check_types()
+if NOW >= gate.due or gate.held > gate.ours then
+    gate.sweep()
+end
 if is_again then
     -- Never twice: not two slots, not a slot and a place.
     local known = gate.record_of(id)

@@ -3,27 +3,63 @@
 --       1 if the process that holds it is another one, and has to be told
 -- Returns {'ended' | 'left' | 'gone', how it ended, held, slots, waiting}; the numbers are right if it timed out.
 
--- The short way: its holder gives it back, it was not waited for, and nobody waits now.
-local known = ARGV[3] == 'released' and ARGV[4] == '0' and #info >= BITS and call('HGET', RECORDS, ARGV[2])
-local ttl, since, slot = string.match(known or '', '^1 (%S+) %S+ (%S+) (%d+) %S+ 0 ')
-if since and call('ZCARD', WAITING) == 0 and call('ZREM', MAIN, ARGV[2]) == 1 then
-    local limit, closed, epoch, fence, ours, keep_until, due, unwanted, granted, released, hold_total, hold_max =
-        struct.unpack(SHORT, info)
-    local nanos = math.max(math.floor((NOW - since) * 1000000000), 0)
-    call('HDEL', RECORDS, ARGV[2])
-    if ttl ~= '0' then
-        call('ZREM', TTL, ARGV[2])
+-- The short ways: the holder of one slot gives it back; and nobody waits, or somebody who wants one slot, too.
+local id, how = ARGV[2], ARGV[3]
+local known = how == 'released' and ARGV[4] == '0' and #info >= BITS and call('HGET', RECORDS, id)
+local ttl, since, slot, waited = string.match(known or '', '^1 (%S+) %S+ (%S+) (%d+) %S+ (%S+)')
+if ttl and call('ZSCORE', MAIN, id) then
+    local limit, closed, epoch, fence, ours, keep_until, due, unwanted, granted, released, hold_total, hold_max, wait_total,
+        wait_max = struct.unpack(SHORT, info)
+    local bits = string.sub(info, BITS)
+    local head = call('ZRANGE', WAITING, 0, 0)[1]
+    local next_ttl, next_heartbeat, next_since, next_who
+    if head and closed == 0 and call('ZCARD', MAIN) == limit and tonumber(call('ZSCORE', BEATS, head) or 0) > NOW then
+        next_ttl, next_heartbeat, next_since, next_who = string.match(call('HGET', RECORDS, head) or '',
+            '^1 (%S+) (%S+) (%S+) %S+ %S+ %S+ (.*)$')
     end
-    count_time('hold', nanos)
-    call('SET', INFO, struct.pack(SHORT, limit, closed, epoch, fence, math.max(ours - 1, 0), keep_until, due, unwanted, granted,
-        released + 1, hold_total + nanos, math.max(hold_max, nanos)) .. string.sub(info, 97, BITS - 1)
-        .. vacate(string.sub(info, BITS), tonumber(slot)), 'KEEPTTL')
-    return { 'ended', 0, 0, limit, 0 }
+    if not head or next_ttl == '0' then
+        local nanos = math.max(math.floor((NOW - since) * 1000000000), 0)
+        local namespace = NAMESPACE .. ':acquisition_notification:'
+        bits = vacate(bits, tonumber(slot))
+        if head then
+            -- From the line: see gate.grant_to_waiter.
+            local wait = NOW - next_since
+            local wait_nanos = math.max(math.floor(wait * 1000000000), 0)
+            local lease = math.min(tonumber(next_heartbeat), GRACE)
+            fence = math.max(fence + 1, SECONDS * 1000000 + MICROS)
+            slot, bits = occupy(bits)
+            local token = string.format('%.0f', fence)
+            call('ZADD', MAIN, NOW + lease, head)
+            call('ZREM', WAITING, head)
+            call('ZREM', BEATS, head)
+            call('HSET', RECORDS, head, '1 0 ' .. next_heartbeat .. ' ' .. NOW_TEXT .. ' ' .. slot .. ' ' .. token .. ' '
+                .. wait .. ' ' .. next_who)
+            redis.pcall('PUBLISH', NAMESPACE .. ':semafor:' .. string.sub(head, 9, 20), 'granted ' .. head .. ' ' .. slot .. ' '
+                .. token .. ' ' .. wait .. ' ' .. NOW_TEXT .. ' ' .. string.format('%.6f', NOW + lease))
+            call('RPUSH', namespace .. head, '1')
+            call('PEXPIRE', namespace .. head, (GRACE + SPARE) * 1000)
+            count_time('wait', wait_nanos)
+            wait_total, wait_max = wait_total + wait_nanos, math.max(wait_max, wait_nanos)
+            due, granted, ours = math.min(due, NOW + lease), granted + 1, ours + 1
+        end
+        call('ZREM', MAIN, id)
+        call('HDEL', RECORDS, id)
+        if ttl ~= '0' then
+            call('ZREM', TTL, id)
+        end
+        if waited ~= '0' then
+            call('DEL', namespace .. id)
+        end
+        count_time('hold', nanos)
+        call('SET', INFO, struct.pack(SHORT, limit, closed, epoch, fence, math.max(ours - 1, 0), keep_until, due, unwanted,
+            granted, released + 1, hold_total + nanos, math.max(hold_max, nanos), wait_total, wait_max)
+            .. string.sub(info, REST, BITS - 1) .. bits, 'KEEPTTL')
+        return { 'ended', 0, 0, limit, 0 }
+    end
 end
 
 --- gate ---
 
-local id, how = ARGV[2], ARGV[3]
 local record = gate.record_of(id)
 local has_slots = gate.has_all(MAIN, id, record.weight)
 local is_unwanted = how == 'cancelled' or how == 'timed_out'
