@@ -1,3 +1,5 @@
+//! Three slots for a whole fleet, on the Redis of this machine.
+
 use semafor::{Semaphore, secs};
 
 #[tokio::main]

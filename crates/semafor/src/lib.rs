@@ -25,6 +25,7 @@
 //!
 //! # Features
 //!
+//! - `redis`: semaphores for a fleet, see the module `redis`; `redis-tls` for `rediss://`.
 //! - `tokio`: `Semaphore::spawn`, and tokio's task ids for [`Semaphore::release_latest`].
 //! - `tracing`: events under the target `semafor`.
 //! - `metrics`: `Registry::publish_metrics`.
@@ -66,6 +67,6 @@ pub use stats::{HolderInfo, Stats, WaiterInfo};
 pub use tokio_util::sync::CancellationToken;
 
 /// The README's examples, as doctests.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "redis"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
