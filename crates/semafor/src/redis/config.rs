@@ -134,6 +134,10 @@ impl Config {
     }
 
     fn check(&self) -> Result<(), HomeError> {
+        self.address()?;
+        if self.ca.is_some() && !self.is_tls() {
+            return Err(invalid("ca is for TLS: the URL has to start with rediss".into()));
+        }
         let namespace = &self.namespace;
         let odd = namespace.chars().find(|character| character.is_whitespace() || character.is_control());
         let complaint = if namespace.is_empty() {
@@ -142,7 +146,7 @@ impl Config {
             format!("it is {} bytes long, the limit is {MAX_NAMESPACE_LEN}", namespace.len())
         } else if let Some(odd) = odd {
             format!("{odd:?} in it is white space or a control character")
-        } else if matches!(self.address()?, Address::Cluster(_)) && !has_hash_tag(namespace) {
+        } else if self.is_cluster() && !has_hash_tag(namespace) {
             format!(
                 "on a cluster it needs a tag in braces, such as {{{namespace}}}, to keep its keys together"
             )
@@ -155,6 +159,9 @@ impl Config {
     /// Where the URL points to.
     pub(super) fn address(&self) -> Result<Address, HomeError> {
         let (scheme, rest) = self.url.split_once("://").ok_or_else(|| self.no_address("it has no ://"))?;
+        if self.is_tls() && cfg!(not(feature = "redis-tls")) {
+            return Err(self.no_address("TLS needs the feature `redis-tls` of the crate semafor"));
+        }
         match scheme {
             "redis" | "rediss" | "unix" | "redis+unix" => {
                 Ok(Address::Server(Box::new(self.server(self.url.clone())?)))
@@ -175,13 +182,12 @@ impl Config {
                 if master.is_empty() {
                     return Err(self.no_address("the name of the master is missing after the hosts"));
                 }
-                let bare = |host: &String| host.rsplit('@').next().unwrap_or(host).to_owned();
-                let with_port = |host: String| match host.rsplit_once(':') {
-                    Some((_, port)) if port.parse::<u16>().is_ok() => host,
+                let with_port = |host: &str| match host.rsplit_once(':') {
+                    Some((_, port)) if port.parse::<u16>().is_ok() => host.to_owned(),
                     _ => format!("{host}:26379"),
                 };
                 let sentinels =
-                    hosts.iter().map(|host| self.server(format!("redis://{}/", with_port(bare(host)))));
+                    hosts.iter().map(|host| self.server(format!("{scheme}://{}/", with_port(host))));
                 let then = hosts.first().map(|host| self.server(format!("{scheme}://{host}/{db}")));
                 Ok(Address::Sentinel {
                     sentinels: sentinels.collect::<Result<_, _>>()?,
@@ -221,6 +227,18 @@ impl Config {
         invalid(format!("{:?} is no address of a Redis ({complaint}): it looks like {FORMS}", self.shown()))
     }
 
+    pub(super) fn is_cluster(&self) -> bool {
+        self.scheme().ends_with("+cluster")
+    }
+
+    pub(super) fn is_tls(&self) -> bool {
+        self.scheme().starts_with("rediss")
+    }
+
+    fn scheme(&self) -> &str {
+        self.url.split_once("://").map_or("", |(scheme, _)| scheme)
+    }
+
     /// The URL as it may be shown to anybody.
     pub(super) fn shown(&self) -> String {
         redacted(&self.url)
@@ -232,6 +250,12 @@ impl std::str::FromStr for Config {
 
     fn from_str(text: &str) -> Result<Self, HomeError> {
         let (base, options) = text.split_once('?').unwrap_or((text, ""));
+        if options.contains('@') && !base.contains('@') && !base.contains("unix:") {
+            // Whatever follows the question mark, it is not to be shown.
+            return Err(invalid(
+                "in the URL, a ? in a user name or password has to be written as %3F".into(),
+            ));
+        }
         let mut config = Self::new(base.to_owned());
         let mut ours = Vec::new();
         for (option, value) in form_urlencoded::parse(options.as_bytes()) {
@@ -322,6 +346,7 @@ mod tests {
         };
         assert_eq!((sentinels.len(), master.as_str()), (2, "mymaster"));
         assert_eq!(sentinels[0].addr().to_string(), "a:26379");
+        assert_eq!(sentinels[1].addr().to_string(), "b:26380");
         assert_eq!((then.redis_settings().db(), then.redis_settings().password()), (1, Some("p")));
     }
 
@@ -345,6 +370,16 @@ mod tests {
             ("redis+cluster://a,b/?namespace=app", "it needs a tag in braces, such as {app}"),
             ("redis+sentinel://a,b/", "the name of the master is missing"),
             ("redis+cluster:///", "it has no host"),
+            ("redis+cluster://a/3?namespace={app}", "a cluster has no database but 0"),
+            ("redis://h/two", "is no address of a Redis"),
+            ("redis://u:hun?ter2@host", "has to be written as %3F"),
+            ("redis://u:hunter2/3@host", "is no address of a Redis"),
+            ("redis://u:hunter2#3@host", "is no address of a Redis"),
+            ("unix:///s?pass=hunter2&colour=red", "there is no option \"colour\""),
+            ("redis://u:hunter2@h/?ca=/ca.pem", "ca is for TLS"),
+            ("redis://h/?protocol=4", "protocol must be resp2 or resp3"),
+            ("redis://h/?retry_max_delay=NaN", "retry_max_delay must be a number of seconds above 0"),
+            ("redis://h/?socket_timeout=-1", "socket_timeout must be a number of seconds above 0"),
         ] {
             let error = parse(url).and_then(|config| config.address().map_err(|error| error.to_string()));
             let error = error.expect_err(url);

@@ -19,9 +19,17 @@ const KINDS: [&str; 9] = [
     "semaphore_times",
 ];
 
+/// What is in them, as `TYPE` calls it.
+const TYPES: [&str; 9] = ["zset", "zset", "string", "zset", "zset", "string", "hash", "zset", "hash"];
+
 impl Keys {
     pub(super) fn new(namespace: &str, name: &str) -> Self {
         Self { all: KINDS.map(|kind| format!("{namespace}:{kind}:{name}")) }
+    }
+
+    /// Each with the type it has to have.
+    pub(super) fn with_types(&self) -> impl Iterator<Item = (&str, &'static str)> {
+        self.all.iter().map(String::as_str).zip(TYPES)
     }
 
     pub(super) fn main(&self) -> &str {
@@ -47,6 +55,11 @@ pub(super) fn name_of_main<'a>(namespace: &str, key: &'a str) -> Option<&'a str>
 /// The channel on which a process is told what became of its ids.
 pub(super) fn channel(namespace: &str, process: &str) -> String {
     format!("{namespace}:semafor:{process}")
+}
+
+/// A key of the namespace, to ask where they are.
+pub(super) fn any(namespace: &str) -> String {
+    format!("{namespace}:semafor")
 }
 
 /// Patterns that match one key per name that is known, to be stripped by [`name_of_pattern`].

@@ -2,6 +2,8 @@
 //!
 //! Runs scripts, tries again, and dials anew when the connection is lost. What the server pushes, and that there is a new
 //! connection, goes to the [`Fleet`](super::fleet::Fleet) as [`Event`]s. Everything here runs on the fleet's own runtime.
+//!
+//! It is one connection to one server on a cluster as well: a namespace has one `{tag}`, so all it has is in one place.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,20 +11,21 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
-use redis::cluster::ClusterClientBuilder;
-use redis::cluster_async::ClusterConnection;
-use redis::sentinel::{SentinelClientBuilder, SentinelServerType};
 use redis::{
-    AsyncConnectionConfig, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, Pipeline, ProtocolVersion,
-    PushInfo, RedisError, RedisFuture, Value, cmd,
+    AsyncConnectionConfig, Cmd, ConnectionInfo, ErrorKind, Pipeline, ProtocolVersion, PushInfo, PushKind,
+    RedisError, Value, cmd,
 };
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::{sleep, timeout};
 
 use super::config::{Address, Config, Protocol};
-use super::keys::Keys;
+use super::keys::{self, Keys};
 use super::lua::Script;
-use super::trouble::{breaks_connection, check_version, explain, is_passing, is_unknown_script};
+use super::master;
+use super::trouble::{
+    Introduction, breaks_connection, explain, explain_greeting, is_passing, is_refusal, is_unknown_script,
+    silent_for, wrong_type,
+};
 use crate::error::{HomeError, HomeErrorKind};
 
 /// What happens on the connection without being asked for.
@@ -50,25 +53,29 @@ pub(super) struct Link {
     channel: String,
     events: UnboundedSender<Event>,
     current: Mutex<Option<Line>>,
-    dialling: tokio::sync::Mutex<()>,
+    /// Held by who dials; the last failure is for all who waited for it.
+    dialling: tokio::sync::Mutex<Option<Failure>>,
     generations: AtomicU64,
+    /// Nodes of the cluster that were seen, beside those of the URL.
+    nodes: Mutex<Vec<ConnectionInfo>>,
+    /// What was last said about how little the server tells.
+    announced: Mutex<Option<Hearing>>,
+}
+
+struct Failure {
+    at: Instant,
+    why: HomeError,
 }
 
 #[derive(Clone)]
 pub(super) struct Line {
-    wire: Wire,
+    wire: MultiplexedConnection,
     generation: u64,
     pub(super) hearing: Hearing,
 }
 
 /// Nobody is there any more to hear it.
 struct Deaf;
-
-#[derive(Clone)]
-enum Wire {
-    Server(MultiplexedConnection),
-    Cluster(ClusterConnection),
-}
 
 /// What a script answered, and when it was asked. The server's time of execution lies between the two.
 pub(super) struct Answered {
@@ -91,8 +98,10 @@ impl Link {
             channel,
             events,
             current: Mutex::new(None),
-            dialling: tokio::sync::Mutex::new(()),
+            dialling: tokio::sync::Mutex::new(None),
             generations: AtomicU64::new(0),
+            nodes: Mutex::default(),
+            announced: Mutex::default(),
         })
     }
 
@@ -111,14 +120,15 @@ impl Link {
         let (mut again, started) = (false, Instant::now());
         loop {
             let failure = match self.line().await {
-                Err(error) => error,
+                Err(error) if is_worth_another_try(&error) => error,
+                Err(error) => return Err(error),
                 Ok(line) => {
                     let sent = Instant::now();
                     match self.call(&line, script, keys, |command| arguments(again, command)).await {
                         Ok(value) => {
                             return Ok(Answered { value, sent, received: Instant::now(), again });
                         }
-                        Err(error) if is_passing(&error) => {
+                        Err(error) if is_passing(&error, &self.config) => {
                             again = true;
                             explain(&error, &self.config)
                         }
@@ -127,9 +137,7 @@ impl Link {
                 }
             };
             attempts += 1;
-            if !failure.is_unreachable() && failure.kind() != HomeErrorKind::ReadOnly
-                || attempts >= self.config.number_of_attempts
-            {
+            if attempts >= self.config.number_of_attempts {
                 return Err(failure);
             }
             let pause = self.config.pause_after(attempts);
@@ -201,7 +209,7 @@ impl Link {
 
     async fn send(&self, line: &Line, command: &Cmd) -> Result<Value, RedisError> {
         let mut wire = line.wire.clone();
-        self.in_time(line, wire.req_packed_command(command)).await.and_then(Value::extract_error)
+        self.in_time(line, async { wire.req_packed_command(command).await?.extract_error() }).await
     }
 
     async fn in_time<T>(
@@ -230,18 +238,11 @@ impl Link {
         if explained.kind() != HomeErrorKind::WrongType {
             return explained;
         }
-        const EXPECTED: [&str; 9] =
-            ["zset", "zset", "string", "zset", "zset", "string", "hash", "zset", "hash"];
-        for (key, expected) in keys.all.iter().zip(EXPECTED) {
+        for (key, expected) in keys.with_types() {
             let found = self.send(line, cmd("TYPE").arg(key)).await.ok();
             let found = found.and_then(|value| redis::from_redis_value::<String>(value).ok());
             if let Some(found) = found.filter(|found| found != expected && found != "none") {
-                let message = format!(
-                    "{key:?} in {} is a {found}, not a {expected}: something else is stored there. \
-                     Use another name or namespace, or delete it",
-                    self.config.shown()
-                );
-                return HomeError::new(HomeErrorKind::WrongType, message);
+                return wrong_type(key, &found, expected, &self.config);
             }
         }
         explained
@@ -252,24 +253,34 @@ impl Link {
         if let Some(line) = self.current.lock().clone() {
             return Ok(line);
         }
-        let _turn = self.dialling.lock().await;
+        let asked = Instant::now();
+        let mut last_failure = self.dialling.lock().await;
         if let Some(line) = self.current.lock().clone() {
             return Ok(line);
         }
-        let line = self.dial().await?;
-        *self.current.lock() = Some(line.clone());
-        let _ = self.events.send(Event::Connected);
-        Ok(line)
+        if let Some(failure) = last_failure.as_ref().filter(|failure| failure.at >= asked) {
+            return Err(failure.why.clone());
+        }
+        match self.dial().await {
+            Ok(line) => {
+                *self.current.lock() = Some(line.clone());
+                let _ = self.events.send(Event::Connected);
+                Ok(line)
+            }
+            Err(why) => {
+                *last_failure = Some(Failure { at: Instant::now(), why: why.clone() });
+                Err(why)
+            }
+        }
     }
 
     /// Has no more to do with that connection.
     pub(super) fn hang_up(&self, generation: u64) {
-        let mut current = self.current.lock();
-        if current.as_ref().is_some_and(|line| line.generation == generation) {
-            // A cluster connection mends itself.
-            if !matches!(current.as_ref().map(|line| &line.wire), Some(Wire::Cluster(_))) {
-                *current = None;
-            }
+        let hung_up = self.current.lock().take_if(|line| line.generation == generation);
+        if hung_up.is_some() {
+            // It is silent from now on, whoever ended it.
+            let push = PushInfo { kind: PushKind::Disconnection, data: Vec::new() };
+            let _ = self.events.send(Event::Push { generation, push });
         }
     }
 
@@ -285,56 +296,49 @@ impl Link {
         let patience = self.config.socket_connect_timeout;
         match timeout(patience, self.dial_in_peace()).await {
             Ok(line) => line,
-            Err(_) => Err(HomeError::new(
-                HomeErrorKind::Unreachable,
-                format!("no connection to {} within {patience:?}: is this its address?", self.config.shown()),
-            )),
+            Err(_) => Err(silent_for(patience, &self.config)),
         }
     }
 
     async fn dial_in_peace(&self) -> Result<Line, HomeError> {
         let explained = |error: RedisError| explain(&error, &self.config);
+        let info = match &self.address {
+            Address::Server(info) => (**info).clone(),
+            Address::Cluster(seeds) => {
+                let known = self.nodes.lock().clone();
+                let nodes: Vec<_> = seeds.iter().filter(|seed| !has(&known, seed)).chain(&known).collect();
+                let key = keys::any(&self.config.namespace);
+                master::of_cluster(&nodes, &key, |info| self.client(info)).await.map_err(explained)?
+            }
+            Address::Sentinel { sentinels, master, then } => {
+                let found = master::of_sentinels(sentinels, master, then, |info| self.client(info)).await;
+                found.map_err(explained)?
+            }
+        };
+        let greeted = |error: RedisError| explain_greeting(&error, &self.config);
         let generation = self.generations.fetch_add(1, Ordering::Relaxed);
         let events = self.events.clone();
         let listener = move |push: PushInfo| events.send(Event::Push { generation, push }).map_err(|_| Deaf);
         let mut resp3 = self.config.protocol == Protocol::Resp3;
-        let wire = match &self.address {
-            Address::Server(info) => match self.dial_server(info, listener.clone()).await {
-                Err(error) if error.kind() == ErrorKind::RESP3NotSupported => {
-                    resp3 = false;
-                    let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP2);
-                    let info = (**info).clone().set_redis_settings(settings);
-                    Wire::Server(self.dial_server(&info, listener).await.map_err(explained)?)
-                }
-                connection => Wire::Server(connection.map_err(explained)?),
-            },
-            Address::Sentinel { sentinels, master, then } => {
-                let info = self.find_master(sentinels, master, then).await.map_err(explained)?;
-                Wire::Server(self.dial_server(&info, listener).await.map_err(explained)?)
+        let wire = match self.dial_server(&info, listener.clone()).await {
+            Err(error) if error.kind() == ErrorKind::RESP3NotSupported => {
+                resp3 = false;
+                let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP2);
+                self.dial_server(&info.set_redis_settings(settings), listener).await
             }
-            Address::Cluster(nodes) => {
-                let mut builder = ClusterClientBuilder::new(nodes.clone())
-                    .retries(3)
-                    .connection_timeout(self.config.socket_connect_timeout)
-                    .response_timeout(self.config.socket_timeout);
-                if resp3 {
-                    builder = builder.use_protocol(ProtocolVersion::RESP3).push_sender(listener);
-                }
-                #[cfg(feature = "redis-tls")]
-                if let Some(certificates) = self.certificates()? {
-                    builder = builder.certs(certificates);
-                }
-                let client = builder.build().map_err(explained)?;
-                Wire::Cluster(client.get_async_connection().await.map_err(explained)?)
-            }
+            dialled => dialled,
         };
-        let mut line = Line { wire, generation, hearing: Hearing::default() };
+        let mut line = Line { wire: wire.map_err(greeted)?, generation, hearing: Hearing::default() };
         self.inspect(&line).await?;
         if resp3 {
-            line.hearing = self.listen(&line).await;
+            line.hearing = self.listen(&line).await.map_err(explained)?;
         }
-        if !line.hearing.tracking || !line.hearing.messages {
-            crate::observe::home_hears_little(&self.config.shown(), line.hearing.messages);
+        self.announce(line.hearing);
+        if let Address::Cluster(seeds) = &self.address
+            && let (Some(seed), Ok(slots)) =
+                (seeds.first(), self.send(&line, cmd("CLUSTER").arg("SLOTS")).await)
+        {
+            *self.nodes.lock() = master::nodes(&slots, seed);
         }
         Ok(line)
     }
@@ -344,8 +348,9 @@ impl Link {
         info: &ConnectionInfo,
         listener: impl Fn(PushInfo) -> Result<(), Deaf> + Send + Sync + 'static,
     ) -> Result<MultiplexedConnection, RedisError> {
+        // There are timeouts around all of it already.
         let mut options = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.config.socket_connect_timeout))
+            .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_pipeline_buffer_size(1024);
         if info.redis_settings().protocol() == ProtocolVersion::RESP3 {
@@ -354,121 +359,58 @@ impl Link {
         self.client(info)?.get_multiplexed_async_connection_with_config(&options).await
     }
 
-    fn client(&self, info: &ConnectionInfo) -> Result<redis::Client, RedisError> {
-        #[cfg(feature = "redis-tls")]
-        if matches!(info.addr(), ConnectionAddr::TcpTls { .. })
-            && let Some(certificates) = self.certificates().map_err(|error| {
-                RedisError::from((ErrorKind::InvalidClientConfig, "ca", error.to_string()))
-            })?
-        {
-            return redis::Client::build_with_tls(info.clone(), certificates);
-        }
-        if !info.addr().is_supported() || cfg!(not(feature = "redis-tls")) && is_tls(info.addr()) {
-            return Err(RedisError::from((
-                ErrorKind::InvalidClientConfig,
-                "TLS needs the feature `redis-tls` of the crate semafor",
-            )));
-        }
-        redis::Client::open(info.clone())
-    }
-
     #[cfg(feature = "redis-tls")]
-    fn certificates(&self) -> Result<Option<redis::TlsCertificates>, HomeError> {
-        let Some(path) = &self.config.ca else { return Ok(None) };
-        let read = std::fs::read(path).map_err(|error| {
-            let message = format!("the certificate {path:?} can't be read: {error}");
-            HomeError::new(HomeErrorKind::InvalidUrl, message)
-        });
-        Ok(Some(redis::TlsCertificates { client_tls: None, root_cert: Some(read?) }))
+    fn client(&self, info: &ConnectionInfo) -> Result<redis::Client, RedisError> {
+        match info.addr() {
+            redis::ConnectionAddr::TcpTls { .. } => super::tls::client(info, self.config.ca.as_deref()),
+            _ => redis::Client::open(info.clone()),
+        }
     }
 
-    async fn find_master(
-        &self,
-        sentinels: &[ConnectionInfo],
-        master: &str,
-        then: &ConnectionInfo,
-    ) -> Result<ConnectionInfo, RedisError> {
-        let addresses = sentinels.iter().map(|sentinel| sentinel.addr().clone());
-        let builder = SentinelClientBuilder::new(addresses, master, SentinelServerType::Master)?;
-        let found = builder.build()?.async_get_client().await?;
-        let addr = match (found.get_connection_info().addr().clone(), then.addr()) {
-            (ConnectionAddr::Tcp(host, port), ConnectionAddr::TcpTls { insecure, tls_params, .. }) => {
-                ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }
-            }
-            (addr, _) => addr,
-        };
-        Ok(then.clone().set_addr(addr))
+    #[cfg(not(feature = "redis-tls"))]
+    fn client(&self, info: &ConnectionInfo) -> Result<redis::Client, RedisError> {
+        redis::Client::open(info.clone())
     }
 
     /// Says what is wrong before anybody relies on it. What a user may not ask is taken for granted.
     async fn inspect(&self, line: &Line) -> Result<(), HomeError> {
-        let is_denied = |error: &RedisError| error.code() == Some("NOPERM");
-        let first = self.send(line, cmd("PING").arg("semafor")).await;
-        if let Err(error) = first
-            && !is_denied(&error)
-        {
-            return Err(explain(&error, &self.config));
+        match self.send(line, &cmd("HELLO")).await {
+            Ok(hello) => Introduction::read(hello).check(&self.config),
+            Err(error) if is_refusal(&error) => {
+                // Too old to introduce itself?
+                let info = self.send(line, cmd("INFO").arg("server")).await;
+                let info = info.ok().and_then(|info| redis::from_redis_value::<String>(info).ok());
+                Introduction::from_info(&info.unwrap_or_default()).check(&self.config)
+            }
+            Err(error) => Err(explain(&error, &self.config)),
         }
-        if matches!(self.address, Address::Cluster(_)) {
-            return Ok(());
-        }
-        if let Ok(Value::VerbatimString { text, .. }) = self.send(line, cmd("INFO").arg("server")).await {
-            check_version(&text, &self.config)?;
-        }
-        if let Ok(Value::Array(role)) = self.send(line, &cmd("ROLE")).await
-            && let Some(Value::BulkString(role)) = role.first()
-            && role == b"slave"
-        {
-            let error =
-                RedisError::from((ErrorKind::Server(redis::ServerErrorKind::ReadOnly), "this is a replica"));
-            self.hang_up(line.generation);
-            return Err(explain(&error, &self.config));
-        }
-        Ok(())
     }
 
     /// Asks for push messages. Without the right to, it goes without.
-    async fn listen(&self, line: &Line) -> Hearing {
-        let messages = match &line.wire {
-            Wire::Server(connection) => connection.clone().subscribe(&self.channel).await.is_ok(),
-            Wire::Cluster(connection) => connection.clone().subscribe(&self.channel).await.is_ok(),
+    async fn listen(&self, line: &Line) -> Result<Hearing, RedisError> {
+        let subscribed = self.in_time(line, async { line.wire.clone().subscribe(&self.channel).await }).await;
+        let tracked = self.send(line, cmd("CLIENT").arg("TRACKING").arg("ON").arg("OPTIN")).await;
+        let is_granted = |answer: Result<(), RedisError>| match answer {
+            Err(error) if !is_refusal(&error) => Err(error),
+            answer => Ok(answer.is_ok()),
         };
-        // On a cluster there is no telling on which of its connections a key would be looked at.
-        let is_server = matches!(line.wire, Wire::Server(_));
-        let tracking =
-            is_server && self.send(line, cmd("CLIENT").arg("TRACKING").arg("ON").arg("OPTIN")).await.is_ok();
-        Hearing { messages, tracking }
+        Ok(Hearing { messages: is_granted(subscribed)?, tracking: is_granted(tracked.map(drop))? })
+    }
+
+    /// Once, and again only if it has changed.
+    fn announce(&self, hearing: Hearing) {
+        let before = self.announced.lock().replace(hearing);
+        if before != Some(hearing) && !(hearing.messages && hearing.tracking) {
+            crate::observe::home_hears_little(&self.config.shown(), hearing.messages);
+        }
     }
 }
 
-fn is_tls(addr: &ConnectionAddr) -> bool {
-    matches!(addr, ConnectionAddr::TcpTls { .. })
+/// True if somebody is expected to be back, or to be made master.
+fn is_worth_another_try(error: &HomeError) -> bool {
+    matches!(error.kind(), HomeErrorKind::Unreachable | HomeErrorKind::ReadOnly)
 }
 
-impl ConnectionLike for Wire {
-    fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
-        match self {
-            Self::Server(connection) => connection.req_packed_command(cmd),
-            Self::Cluster(connection) => connection.req_packed_command(cmd),
-        }
-    }
-
-    fn req_packed_commands<'a>(
-        &'a mut self,
-        cmd: &'a Pipeline,
-        offset: usize,
-        count: usize,
-    ) -> RedisFuture<'a, Vec<Value>> {
-        match self {
-            Self::Server(connection) => connection.req_packed_commands(cmd, offset, count),
-            Self::Cluster(connection) => connection.req_packed_commands(cmd, offset, count),
-        }
-    }
-
-    fn get_db(&self) -> i64 {
-        match self {
-            Self::Server(connection) => connection.get_db(),
-            Self::Cluster(connection) => connection.get_db(),
-        }
-    }
+fn has(nodes: &[ConnectionInfo], node: &ConnectionInfo) -> bool {
+    nodes.iter().any(|known| known.addr() == node.addr())
 }

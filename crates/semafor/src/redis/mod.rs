@@ -12,6 +12,8 @@
 //! | `redis+cluster://a:7000,b:7000/?namespace={app}` | a cluster; the `{tag}` keeps a namespace in one place |
 //! | `redis+sentinel://a:26379,b:26379/mymaster/0` | whoever is master right now |
 //!
+//! The last two as `rediss+cluster` and `rediss+sentinel`, too: TLS with everybody there.
+//!
 //! Options: `namespace` (`adv-sem`), `socket_timeout` (30 s), `socket_connect_timeout` (10 s), `number_of_attempts` (3),
 //! `retry_multiplier` (2), `retry_min_delay` (1 s), `retry_max_delay` (60 s), `protocol` (`resp3`), `max_connections` (300;
 //! one is enough for any number of holders and waiters).
@@ -34,9 +36,12 @@ mod inspect;
 mod keys;
 mod link;
 mod lua;
+mod master;
 #[cfg(test)]
 mod model;
 mod semaphore;
+#[cfg(feature = "redis-tls")]
+mod tls;
 mod trouble;
 
 use std::sync::Arc;

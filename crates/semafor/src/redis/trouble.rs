@@ -1,38 +1,52 @@
 //! What Redis says when something is wrong, in words that say what to do.
 
-use redis::{ErrorKind, RedisError, ServerErrorKind};
+use std::collections::HashMap;
+use std::time::Duration;
+
+use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 
 use super::config::Config;
 use crate::error::{HomeError, HomeErrorKind};
 
 /// The oldest server that will do: scripts that replicate their effects, and push messages.
-pub(super) const OLDEST: (u32, u32) = (6, 0);
+const OLDEST: (u32, u32) = (6, 0);
 
 /// True if the same may work on another connection, or a little later.
-pub(super) fn is_passing(error: &RedisError) -> bool {
+pub(super) fn is_passing(error: &RedisError, config: &Config) -> bool {
     match error.kind() {
-        ErrorKind::Io | ErrorKind::ClusterConnectionNotFound | ErrorKind::MasterNameNotFoundBySentinel => {
-            true
-        }
+        ErrorKind::ClusterConnectionNotFound | ErrorKind::MasterNameNotFoundBySentinel => true,
         // While somebody else is made master.
         ErrorKind::Server(
             ServerErrorKind::BusyLoading
             | ServerErrorKind::TryAgain
             | ServerErrorKind::ClusterDown
             | ServerErrorKind::MasterDown
-            | ServerErrorKind::ReadOnly
-            | ServerErrorKind::Moved
-            | ServerErrorKind::Ask,
+            | ServerErrorKind::ReadOnly,
         ) => true,
-        _ => error.is_io_error() || error.is_timeout() || error.is_connection_dropped(),
+        ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask) => config.is_cluster(),
+        ErrorKind::Io => complaint_about_tls(error).is_none(),
+        _ => error.code() == Some("BUSY"),
     }
 }
 
 /// True if the connection it came over is of no use any more.
 pub(super) fn breaks_connection(error: &RedisError) -> bool {
-    error.is_io_error()
-        || error.is_connection_dropped()
-        || error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
+    matches!(
+        error.kind(),
+        ErrorKind::Io
+            | ErrorKind::Parse
+            | ErrorKind::Server(
+                ServerErrorKind::ReadOnly
+                    | ServerErrorKind::Moved
+                    | ServerErrorKind::ClusterDown
+                    | ServerErrorKind::MasterDown
+            )
+    )
+}
+
+/// True if the server does not know, or does not allow, what it was asked for.
+pub(super) fn is_refusal(error: &RedisError) -> bool {
+    matches!(error.code(), Some("ERR" | "NOPERM"))
 }
 
 pub(super) fn is_unknown_script(error: &RedisError) -> bool {
@@ -40,63 +54,102 @@ pub(super) fn is_unknown_script(error: &RedisError) -> bool {
 }
 
 pub(super) fn explain(error: &RedisError, config: &Config) -> HomeError {
+    use HomeErrorKind::{
+        AccessDenied, InvalidUrl, Other, OutOfMemory, ReadOnly, Unreachable, Unsupported, WrongType,
+    };
     let place = config.shown();
-    let code = error.code().unwrap_or_default();
     let detail = error.detail().unwrap_or_default();
-    let (kind, message) = match error.kind() {
-        ErrorKind::AuthenticationFailed => (
-            HomeErrorKind::AccessDenied,
-            format!("{place} refuses the user name or the password: check them in the URL"),
-        ),
-        _ if matches!(code, "WRONGPASS" | "NOAUTH") || detail.contains("WRONGPASS") => (
-            HomeErrorKind::AccessDenied,
-            format!("{place} wants a user name and a password: redis://user:password@host"),
-        ),
-        _ if code == "NOPERM" => (
-            HomeErrorKind::AccessDenied,
-            format!(
-                "the user of {place} may not do what is needed ({detail}): \
-                 it needs ~{ns}:* &{ns}:* +@all -@admin -@dangerous +info",
-                ns = config.namespace
-            ),
-        ),
-        _ if code == "READONLY" => (
-            HomeErrorKind::ReadOnly,
-            format!("{place} is a read-only replica: use the address of the master, or redis+sentinel://"),
-        ),
-        _ if code == "OOM" || detail.contains("OOM ") => (
-            HomeErrorKind::OutOfMemory,
+    // Older servers wrap what a command in a script says.
+    let says = |code: &str| error.code() == Some(code) || detail.contains(&format!("{code} "));
+    let (kind, message) = if error.kind() == ErrorKind::AuthenticationFailed || says("WRONGPASS") {
+        (AccessDenied, format!("{place} refuses the user name or the password: check them in the URL"))
+    } else if says("NOAUTH") || detail.contains("without any password configured") {
+        (
+            AccessDenied,
+            format!("{place} wants a password: redis://user:password@host, or redis://:password@host"),
+        )
+    } else if says("NOPERM") || detail.contains("ACL failure") || detail.contains("user executing the script")
+    {
+        let message = format!(
+            "the user of {place} may not do what is needed ({detail}). \
+             This is enough: ACL SETUSER … ~{ns}:* &{ns}:* +@all -@admin -@dangerous",
+            ns = config.namespace
+        );
+        (AccessDenied, message)
+    } else if says("READONLY") {
+        let remedy = "use the address of the master, or redis+sentinel://";
+        (ReadOnly, format!("{place} is a read-only replica: {remedy}"))
+    } else if says("OOM") {
+        (
+            OutOfMemory,
             format!("{place} has no memory left and takes no writes: raise maxmemory, or free some"),
-        ),
-        _ if code == "WRONGTYPE" || detail.contains("WRONGTYPE") => (
-            HomeErrorKind::WrongType,
-            format!(
-                "something else is stored in {place} under the semaphore's keys: \
-                 use another namespace than {:?}, or delete it",
-                config.namespace
-            ),
-        ),
-        _ if code == "CROSSSLOT" => (
-            HomeErrorKind::Unsupported,
-            format!("{place} is a node of a cluster: use redis+cluster:// and a namespace with a {{tag}}"),
-        ),
-        _ if matches!(code, "MOVED" | "ASK") => (
-            HomeErrorKind::Unsupported,
-            format!("{place} is one node of a cluster: use redis+cluster://, with several of its nodes"),
-        ),
-        ErrorKind::InvalidClientConfig => {
-            (HomeErrorKind::InvalidUrl, format!("{place} can't be used: {error}"))
-        }
-        ErrorKind::MasterNameNotFoundBySentinel => {
-            (HomeErrorKind::Unreachable, format!("the sentinels of {place} know no such master"))
-        }
-        _ if is_passing(error) => (
-            HomeErrorKind::Unreachable,
-            format!("{place} does not answer: {error}. Is it running, and is this its address?"),
-        ),
-        _ => (HomeErrorKind::Other, format!("{place} answers: {error}")),
+        )
+    } else if says("WRONGTYPE") {
+        let message = format!(
+            "something else is stored in {place} under the semaphore's keys: \
+             use another namespace than {:?}, or delete it",
+            config.namespace
+        );
+        (WrongType, message)
+    } else if says("MISCONF") {
+        (Other, format!("{place} can't save to its disk, and takes no writes until it can: {detail}"))
+    } else if detail.contains("DB index is out of range") {
+        (
+            InvalidUrl,
+            format!("{place} has no database of that number: CONFIG GET databases says how many it has"),
+        )
+    } else if error.kind() == ErrorKind::InvalidClientConfig {
+        let complaint = error.detail().map_or_else(|| error.to_string(), str::to_owned);
+        (InvalidUrl, format!("{place} can't be used: {complaint}"))
+    } else if error.kind() == ErrorKind::Parse {
+        let remedy = "check host and port, and use rediss:// if it speaks TLS";
+        (InvalidUrl, format!("what answers at {place} does not speak as Redis does: {remedy}"))
+    } else if detail.starts_with("unknown command 'SENTINEL'") {
+        (
+            InvalidUrl,
+            format!("who answers at {place} is no sentinel: use redis:// if it is the server itself"),
+        )
+    } else if error.kind() == ErrorKind::MasterNameNotFoundBySentinel {
+        (Unreachable, format!("nobody at {place} knows a master of that name: it comes after the hosts"))
+    } else if let Some(complaint) = complaint_about_tls(error) {
+        (InvalidUrl, format!("no TLS with {place}: {complaint}"))
+    } else if matches!(error.code(), Some("CROSSSLOT" | "MOVED" | "ASK")) && !config.is_cluster() {
+        (Unsupported, one_of_a_cluster(config))
+    } else if is_passing(error, config) {
+        let message = format!("{place} does not answer: {error}. Is it running, and is this its address?");
+        (Unreachable, message)
+    } else {
+        (Other, format!("{place} answers: {error}"))
     };
     HomeError::new(kind, message)
+}
+
+/// What is wrong with the certificate, or that there is none. It will be so the next time.
+fn complaint_about_tls(error: &RedisError) -> Option<&'static str> {
+    let text = error.to_string();
+    if text.contains("invalid peer certificate") {
+        if text.contains("NotValidForName") {
+            return Some("its certificate is for another host name");
+        }
+        let expired = text.contains("Expired") || text.contains("NotValidYet");
+        return Some(if expired {
+            "its certificate is not valid at this time"
+        } else {
+            "its certificate is signed by nobody who is trusted. Say whom to trust with ?ca=/path/to/ca.pem"
+        });
+    }
+    text.contains("received corrupt message")
+        .then_some("it does not speak it there. Is it redis://, or another port?")
+}
+
+/// For who has not even greeted.
+pub(super) fn explain_greeting(error: &RedisError, config: &Config) -> HomeError {
+    let hung_up = error.is_connection_dropped() && !error.is_connection_refusal();
+    if !hung_up || config.is_tls() {
+        return explain(error, config);
+    }
+    let message = format!("{} hangs up: {error}. If it speaks TLS, use rediss://", config.shown());
+    HomeError::new(HomeErrorKind::Unreachable, message)
 }
 
 pub(super) fn silent(config: &Config) -> HomeError {
@@ -104,42 +157,197 @@ pub(super) fn silent(config: &Config) -> HomeError {
     HomeError::new(HomeErrorKind::Unreachable, message)
 }
 
-/// From what `INFO server` says; a server that does not say is taken at its word for everything else.
-pub(super) fn check_version(info: &str, config: &Config) -> Result<(), HomeError> {
-    let Some(version) = info.lines().find_map(|line| line.strip_prefix("redis_version:")) else {
-        return Ok(());
-    };
-    let mut numbers = version.trim().split('.').map(|number| number.parse::<u32>().unwrap_or(0));
-    let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    if found >= OLDEST {
-        return Ok(());
-    }
+pub(super) fn silent_for(patience: Duration, config: &Config) -> HomeError {
+    let tls = if config.is_tls() { ", and does it speak TLS there" } else { "" };
+    let message =
+        format!("no connection to {} within {patience:?}: is this its address{tls}?", config.shown());
+    HomeError::new(HomeErrorKind::Unreachable, message)
+}
+
+pub(super) fn wrong_type(key: &str, found: &str, expected: &str, config: &Config) -> HomeError {
     let message = format!(
-        "{} is Redis {}, which is too old: {}.{} is the oldest that will do",
-        config.shown(),
-        version.trim(),
-        OLDEST.0,
-        OLDEST.1
+        "{key:?} in {} is a {found}, not a {expected}: something else is stored there. \
+         Use another name or namespace, or delete it",
+        config.shown()
     );
-    Err(HomeError::new(HomeErrorKind::Unsupported, message))
+    HomeError::new(HomeErrorKind::WrongType, message)
+}
+
+fn one_of_a_cluster(config: &Config) -> String {
+    format!("{} is a node of a cluster: use redis+cluster:// and a namespace with a {{tag}}", config.shown())
+}
+
+/// How a server introduces itself. What it does not say is taken for granted.
+#[derive(Default)]
+pub(super) struct Introduction {
+    version: Option<String>,
+    mode: Option<String>,
+    role: Option<String>,
+}
+
+impl Introduction {
+    /// From what `HELLO` says.
+    pub(super) fn read(hello: Value) -> Self {
+        let mut fields: HashMap<String, Value> = redis::from_redis_value(hello).unwrap_or_default();
+        let mut text = |field: &str| redis::from_redis_value(fields.remove(field)?).ok();
+        Self { version: text("version"), mode: text("mode"), role: text("role") }
+    }
+
+    /// From what `INFO server` says.
+    pub(super) fn from_info(info: &str) -> Self {
+        let field = |name: &str| {
+            let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            value.map(|value| value.trim().to_owned())
+        };
+        Self { version: field("redis_version"), mode: field("redis_mode"), role: None }
+    }
+
+    pub(super) fn is_replica(&self) -> bool {
+        matches!(self.role.as_deref(), Some("replica" | "slave"))
+    }
+
+    /// Says why it won't do.
+    pub(super) fn check(&self, config: &Config) -> Result<(), HomeError> {
+        let place = config.shown();
+        if let Some(version) = self.version.as_deref().filter(|version| is_too_old(version)) {
+            let (major, minor) = OLDEST;
+            let message = format!(
+                "{place} is Redis {version}, which is too old: {major}.{minor} is the oldest that will do"
+            );
+            return Err(HomeError::new(HomeErrorKind::Unsupported, message));
+        }
+        match self.mode.as_deref() {
+            Some("cluster") if !config.is_cluster() => {
+                return Err(HomeError::new(HomeErrorKind::Unsupported, one_of_a_cluster(config)));
+            }
+            Some("sentinel") => {
+                let message = format!(
+                    "{place} is a sentinel, not a server: use redis+sentinel://host,host/name-of-the-master"
+                );
+                return Err(HomeError::new(HomeErrorKind::Unsupported, message));
+            }
+            _ => {}
+        }
+        if self.is_replica() {
+            let replica = (ErrorKind::Server(ServerErrorKind::ReadOnly), "this is a replica");
+            return Err(explain(&RedisError::from(replica), config));
+        }
+        Ok(())
+    }
+}
+
+fn is_too_old(version: &str) -> bool {
+    let mut numbers = version.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
+    let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    found < OLDEST
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn config(url: &str) -> Config {
+        url.parse().unwrap()
+    }
+
+    fn server_error(line: &str) -> RedisError {
+        let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+        value.extract_error().unwrap_err()
+    }
+
     #[test]
     fn a_server_that_is_too_old_is_told_from_one_that_will_do() {
-        let config: Config = "redis://host".parse().unwrap();
+        let config = config("redis://host");
         for good in ["redis_version:6.0.16\r\n", "# Server\r\nredis_version:7.2.4", "redis_version:8.0.1", ""]
         {
-            assert_eq!(check_version(good, &config), Ok(()), "{good:?}");
+            assert_eq!(Introduction::from_info(good).check(&config), Ok(()), "{good:?}");
         }
-        let error = check_version("# Server\r\nredis_version:5.0.14\r\nos:Linux", &config).unwrap_err();
+        let old = Introduction::from_info("# Server\r\nredis_version:5.0.14\r\nos:Linux");
+        let error = old.check(&config).unwrap_err();
         assert_eq!(error.kind(), HomeErrorKind::Unsupported);
         assert_eq!(
             error.to_string(),
             "redis://host is Redis 5.0.14, which is too old: 6.0 is the oldest that will do"
         );
+    }
+
+    #[test]
+    fn servers_that_are_no_masters_of_their_own_are_told_apart() {
+        let hello = |fields: &[(&str, &str)]| {
+            let text = |text: &str| Value::BulkString(text.into());
+            // As RESP2 has it: a list.
+            let list = fields.iter().flat_map(|(field, value)| [text(field), text(value)]);
+            Introduction::read(Value::Array(list.collect()))
+        };
+        let usual = hello(&[("version", "7.0.15"), ("mode", "standalone"), ("role", "master")]);
+        assert_eq!(usual.check(&config("redis://host")), Ok(()));
+        let node = hello(&[("version", "7.0.15"), ("mode", "cluster"), ("role", "master")]);
+        assert_eq!(node.check(&config("redis+cluster://host/?namespace={a}")), Ok(()));
+        for (hello, kind, remedy) in [
+            (node, HomeErrorKind::Unsupported, "use redis+cluster://"),
+            (hello(&[("mode", "sentinel")]), HomeErrorKind::Unsupported, "use redis+sentinel://"),
+            (hello(&[("role", "replica")]), HomeErrorKind::ReadOnly, "use the address of the master"),
+            (hello(&[("version", "5.0.0")]), HomeErrorKind::Unsupported, "too old"),
+        ] {
+            let error = hello.check(&config("redis://host")).unwrap_err();
+            assert_eq!(error.kind(), kind);
+            assert!(error.to_string().contains(remedy), "{error}");
+        }
+    }
+
+    #[test]
+    fn old_and_new_servers_are_understood_alike() {
+        use HomeErrorKind::*;
+        let one = config("redis://user:hunter2@host");
+        for (line, kind, remedy) in [
+            ("WRONGPASS invalid username-password pair or user is disabled.", AccessDenied, "in the URL"),
+            ("NOAUTH Authentication required.", AccessDenied, "redis://user:password@host"),
+            ("NOPERM this user has no permissions to run the 'evalsha' command", AccessDenied, "+@all"),
+            (
+                "ERR ACL failure in script: User u has no permissions to run the 'zadd' command",
+                AccessDenied,
+                "~adv-sem:*",
+            ),
+            ("OOM command not allowed when used memory > 'maxmemory'.", OutOfMemory, "raise maxmemory"),
+            (
+                "ERR Error running script (call to f_1): @user_script:9: OOM command not allowed",
+                OutOfMemory,
+                "raise maxmemory",
+            ),
+            ("WRONGTYPE Operation against a key holding the wrong kind", WrongType, "another namespace"),
+            (
+                "ERR Error running script (call to f_1): @user_script:9: WRONGTYPE Operation against",
+                WrongType,
+                "another namespace",
+            ),
+            ("READONLY You can't write against a read only replica.", ReadOnly, "the master"),
+            ("MOVED 1 10.0.0.1:7000", Unsupported, "redis+cluster://"),
+            ("CROSSSLOT Keys in request don't hash to the same slot", Unsupported, "redis+cluster://"),
+            ("LOADING Redis is loading the dataset in memory", Unreachable, "does not answer"),
+            ("BUSY Redis is busy running a script.", Unreachable, "does not answer"),
+            ("MISCONF Redis is configured to save RDB snapshots", Other, "disk"),
+            ("ERR DB index is out of range", InvalidUrl, "no database of that number"),
+            ("ERR something new", Other, "something new"),
+        ] {
+            let explained = explain(&server_error(line), &one);
+            assert_eq!(explained.kind(), kind, "{line}");
+            let message = explained.to_string();
+            assert!(message.contains(remedy), "{line}: {message}");
+            assert!(
+                message.starts_with("redis://***@host") || message.contains("redis://***@host"),
+                "{message}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_passes_on_a_cluster_does_not_pass_elsewhere() {
+        let (one, cluster) = (config("redis://host"), config("redis+cluster://host/?namespace={a}"));
+        let moved = server_error("MOVED 1 10.0.0.1:7000");
+        assert!(is_passing(&moved, &cluster) && !is_passing(&moved, &one));
+        assert!(breaks_connection(&moved));
+        assert_eq!(explain(&moved, &cluster).kind(), HomeErrorKind::Unreachable);
+        let denied = server_error("NOPERM no permissions");
+        assert!(is_refusal(&denied) && !is_passing(&denied, &one) && !breaks_connection(&denied));
     }
 }

@@ -1,0 +1,230 @@
+//! Who is the master right now, of those who can't be found by an address of their own.
+//!
+//! All who may know are asked at once, so that nobody who is down or slow holds it up. Whom they name is asked as well: only
+//! who says of itself that it is the one is believed. Others may not have heard yet that it failed.
+
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, FromRedisValue,
+    ProtocolVersion, RedisConnectionInfo, RedisError, Value, cmd,
+};
+use tokio::task::JoinSet;
+
+use super::trouble::{Introduction, is_refusal};
+
+/// What somebody said who was asked for the master.
+enum Word {
+    ItIsMe(Box<ConnectionInfo>),
+    Ask { host: String, port: u16 },
+}
+
+type Answers = JoinSet<Result<Word, RedisError>>;
+
+/// Of the part of a cluster that `key` is in.
+pub(super) async fn of_cluster(
+    nodes: &[&ConnectionInfo],
+    key: &str,
+    client: impl Fn(&ConnectionInfo) -> Result<Client, RedisError>,
+) -> Result<ConnectionInfo, RedisError> {
+    let look = |info: &ConnectionInfo| -> Result<_, RedisError> {
+        let (client, info, key) = (client(&plain(info))?, info.clone(), key.to_owned());
+        Ok(async move {
+            match ask::<Value>(&client, cmd("EXISTS").arg(key)).await {
+                Err(error) => redirection(&error, info.addr()).ok_or(error),
+                // Whoever is no master has no keys of its own.
+                Ok(_) => Ok(Word::ItIsMe(info.into())),
+            }
+        })
+    };
+    let mut answers = Answers::new();
+    for node in nodes {
+        answers.spawn(look(node)?);
+    }
+    let Some(template) = nodes.first() else { return Err(nobody()) };
+    decide(answers, template, |answers, info| {
+        answers.spawn(look(info)?);
+        Ok(())
+    })
+    .await
+}
+
+/// Of the servers that sentinels watch under `name`; `template` says how to sign on with it.
+pub(super) async fn of_sentinels(
+    sentinels: &[ConnectionInfo],
+    name: &str,
+    template: &ConnectionInfo,
+    client: impl Fn(&ConnectionInfo) -> Result<Client, RedisError>,
+) -> Result<ConnectionInfo, RedisError> {
+    let mut answers = Answers::new();
+    for sentinel in sentinels {
+        // Many have no password, and would refuse any.
+        let strange = plain(sentinel).set_redis_settings(RedisConnectionInfo::default());
+        let (stranger, user) = (client(&strange)?, client(&plain(sentinel))?);
+        let name = name.to_owned();
+        answers.spawn(async move {
+            let mut question = cmd("SENTINEL");
+            question.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
+            let found: Result<Option<(String, u16)>, _> = match ask(&stranger, &question).await {
+                Err(error) if error.code() == Some("NOAUTH") => ask(&user, &question).await,
+                found => found,
+            };
+            let (host, port) = found?.ok_or_else(nobody)?;
+            Ok(Word::Ask { host, port })
+        });
+    }
+    decide(answers, template, |answers, info| {
+        let (client, info) = (client(&plain(info))?, info.clone());
+        answers.spawn(async move {
+            let hello = match ask(&client, &cmd("HELLO")).await {
+                // It may not be asked: the sentinel is taken at its word.
+                Err(error) if is_refusal(&error) => Value::Nil,
+                hello => hello?,
+            };
+            if Introduction::read(hello).is_replica() {
+                Err(not_yet())
+            } else {
+                Ok(Word::ItIsMe(info.into()))
+            }
+        });
+        Ok(())
+    })
+    .await
+}
+
+/// Asks whom the answers name, until somebody says that it is the one.
+async fn decide(
+    mut answers: Answers,
+    template: &ConnectionInfo,
+    mut look: impl FnMut(&mut Answers, &ConnectionInfo) -> Result<(), RedisError>,
+) -> Result<ConnectionInfo, RedisError> {
+    let mut named = Vec::new();
+    let mut trouble: Option<RedisError> = None;
+    while let Some(answer) = answers.join_next().await {
+        let error = match answer {
+            Ok(Ok(Word::ItIsMe(info))) => return Ok(*info),
+            Ok(Ok(Word::Ask { host, port })) => {
+                let info = at(template, host, port);
+                if !named.contains(info.addr()) {
+                    named.push(info.addr().clone());
+                    look(&mut answers, &info)?;
+                }
+                continue;
+            }
+            Ok(Err(error)) => error,
+            Err(_) => continue,
+        };
+        // That somebody is down is to be expected. What somebody says who is not, is what is wrong.
+        if trouble.as_ref().is_none_or(RedisError::is_io_error) {
+            trouble = Some(error);
+        }
+    }
+    Err(trouble.unwrap_or_else(nobody))
+}
+
+/// All nodes that `CLUSTER SLOTS` lists.
+pub(super) fn nodes(slots: &Value, template: &ConnectionInfo) -> Vec<ConnectionInfo> {
+    let mut nodes: Vec<ConnectionInfo> = Vec::new();
+    let ranges = slots.as_sequence().unwrap_or_default();
+    for node in ranges.iter().filter_map(Value::as_sequence).flat_map(|range| range.iter().skip(2)) {
+        if let Some([host, port, ..]) = node.as_sequence()
+            && let (Ok(Some(host)), Ok(port)) =
+                (Option::<String>::from_redis_value_ref(host), u16::from_redis_value_ref(port))
+            && !matches!(host.as_str(), "" | "?")
+        {
+            let info = at(template, host, port);
+            if !nodes.iter().any(|known| known.addr() == info.addr()) {
+                nodes.push(info);
+            }
+        }
+    }
+    nodes
+}
+
+async fn ask<T: FromRedisValue>(client: &Client, question: &Cmd) -> Result<T, RedisError> {
+    let options = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+    let mut connection = client.get_multiplexed_async_connection_with_config(&options).await?;
+    question.query_async(&mut connection).await
+}
+
+/// For a question or two, which every server understands.
+fn plain(info: &ConnectionInfo) -> ConnectionInfo {
+    let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP2);
+    info.clone().set_redis_settings(settings)
+}
+
+/// The same way, to somebody else.
+fn at(template: &ConnectionInfo, host: String, port: u16) -> ConnectionInfo {
+    template.clone().set_addr(match template.addr() {
+        ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+            ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }
+        }
+        _ => ConnectionAddr::Tcp(host, port),
+    })
+}
+
+/// Where `MOVED` points to. Without a host, it is the one that said so.
+fn redirection(error: &RedisError, from: &ConnectionAddr) -> Option<Word> {
+    let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
+    let host = match (host, from) {
+        ("", ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. }) => host,
+        (host, _) => host,
+    };
+    Some(Word::Ask { host: host.to_owned(), port: port.parse().ok()? })
+}
+
+fn nobody() -> RedisError {
+    RedisError::from((ErrorKind::MasterNameNotFoundBySentinel, "nobody knows of a master"))
+}
+
+fn not_yet() -> RedisError {
+    RedisError::from((ErrorKind::Server(redis::ServerErrorKind::ReadOnly), "it is a replica still"))
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::{IntoConnectionInfo, make_extension_error};
+
+    use super::*;
+
+    fn info(url: &str) -> ConnectionInfo {
+        url.into_connection_info().unwrap()
+    }
+
+    fn moved(to: &str) -> RedisError {
+        let mut parser = redis::parse_redis_value(format!("-MOVED 1234 {to}\r\n").as_bytes());
+        parser.as_mut().unwrap();
+        parser.unwrap().extract_error().unwrap_err()
+    }
+
+    #[test]
+    fn a_redirection_names_a_host_or_the_same_one() {
+        let from = info("redis://seed:7000");
+        let named = |to: &str| match redirection(&moved(to), from.addr()) {
+            Some(Word::Ask { host, port }) => (host, port),
+            _ => panic!("no redirection"),
+        };
+        assert_eq!(named("10.0.0.7:7001"), ("10.0.0.7".into(), 7001));
+        assert_eq!(named("::1:7001"), ("::1".into(), 7001));
+        assert_eq!(named(":7001"), ("seed".into(), 7001));
+        let other = make_extension_error("ERR".into(), Some("1 a:1".into()));
+        assert!(redirection(&other, from.addr()).is_none());
+    }
+
+    #[test]
+    fn all_nodes_of_a_cluster_are_remembered_once() {
+        let node = |host: &str, port| {
+            Value::Array(vec![Value::BulkString(host.into()), Value::Int(port), Value::Array(Vec::new())])
+        };
+        let range = |first, last, nodes: Vec<Value>| {
+            Value::Array([vec![Value::Int(first), Value::Int(last)], nodes].concat())
+        };
+        let slots = Value::Array(vec![
+            range(0, 99, vec![node("a", 1), node("b", 2)]),
+            range(100, 199, vec![node("b", 2), node("?", 3), node("", 4)]),
+        ]);
+        let found = nodes(&slots, &info("redis://user:secret@seed:7000"));
+        let addresses: Vec<_> = found.iter().map(|node| node.addr().to_string()).collect();
+        assert_eq!(addresses, ["a:1", "b:2"]);
+        assert!(found.iter().all(|node| node.redis_settings().password() == Some("secret")));
+        assert!(nodes(&Value::Nil, &info("redis://seed")).is_empty());
+    }
+}

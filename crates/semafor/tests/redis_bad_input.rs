@@ -1,0 +1,633 @@
+//! Whatever is wrong, it is said in time and in words that name the remedy, and nothing is left behind.
+
+mod redis_support;
+
+use std::fmt::Debug;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis_support::{
+    HASTY, ask, connected, connections, eventually, everything, heard, in_time, listen, until_waiting,
+};
+use semafor::{
+    AcquireError, BuildError, Home, HomeError, HomeErrorKind, Permit, PermitId, ReleaseError, Semaphore, secs,
+};
+use semafor_testkit::redis::{Proxy, RedisServer};
+
+fn hasty(url: &str) -> String {
+    format!("{url}?{HASTY}")
+}
+
+async fn refusal(url: &str) -> HomeError {
+    let error = in_time(Semaphore::connect(url)).await.expect_err(url);
+    assert_silent_about_passwords(&error);
+    error
+}
+
+#[track_caller]
+fn assert_says(error: &HomeError, kind: HomeErrorKind, remedy: &str) {
+    assert_eq!(error.kind(), kind, "{error}");
+    assert!(error.to_string().contains(remedy), "{error}");
+}
+
+/// All passwords here are this, or begin so.
+const PASSWORD: &str = "hunter2";
+
+#[track_caller]
+fn assert_silent_about_passwords(error: &HomeError) {
+    let (display, debug) = (error.to_string(), format!("{error:?}"));
+    assert!(!display.contains(PASSWORD) && !debug.contains(PASSWORD), "{debug}");
+}
+
+/// Nobody held or waited, and the semaphore works.
+async fn is_as_new(semaphore: &Semaphore) {
+    let permit = in_time(semaphore.acquire()).await.expect("a free slot");
+    assert_eq!(permit.slot(), 0);
+    in_time(permit.release()).await.expect("it was held");
+    let stats = in_time(semaphore.stats()).await.unwrap();
+    assert_eq!((stats.held, stats.holders, stats.waiting), (0, 0, 0));
+}
+
+// Addresses
+
+#[tokio::test]
+async fn what_is_no_address_is_said_before_anybody_is_asked() {
+    for (url, remedy) in [
+        ("", "it has no ://"),
+        ("hunter2", "it has no ://"),
+        ("localhost:6379", "redis://host:port/db"),
+        ("http://u:hunter2@localhost", "redis://host:port/db"),
+        ("redis://", "is no address of a Redis"),
+        ("redis://u:hunter2@localhost:port", "is no address of a Redis"),
+        ("redis://u:hunter2@localhost/first", "is no address of a Redis"),
+        ("redis://u:hun?ter2@localhost", "%3F"),
+        ("redis://u:hunter2@localhost/?namespace=my%20app", "white space"),
+        ("redis://u:hunter2@localhost/?namespace=my%0Aapp", "control character"),
+        ("redis://u:hunter2@localhost/?retries=3", "there are namespace, socket_timeout"),
+        ("redis+cluster://u:hunter2@localhost/?namespace=app", "such as {app}"),
+        ("redis+sentinel://u:hunter2@localhost", "the name of the master is missing"),
+    ] {
+        assert_says(&refusal(url).await, HomeErrorKind::InvalidUrl, remedy);
+    }
+}
+
+#[cfg(not(feature = "redis-tls"))]
+#[tokio::test]
+async fn tls_without_the_feature_is_said_to_need_it() {
+    let error = refusal("rediss://u:hunter2@localhost").await;
+    assert_says(&error, HomeErrorKind::InvalidUrl, "`redis-tls`");
+}
+
+#[tokio::test]
+async fn nobody_at_the_address_is_said_soon() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let error = refusal(&hasty(&format!("redis://u:hunter2@127.0.0.1:{free}"))).await;
+    assert_says(&error, HomeErrorKind::Unreachable, "Is it running, and is this its address?");
+    assert!(error.is_unreachable());
+
+    let error = refusal(&hasty("redis://u:hunter2@no-such-host.invalid")).await;
+    assert_says(&error, HomeErrorKind::Unreachable, "is this its address?");
+
+    let error = refusal("unix:///no/such/socket?pass=hunter2").await;
+    assert_says(&error, HomeErrorKind::Unreachable, "unix:///no/such/socket");
+}
+
+/// Takes connections and never says anything.
+fn black_hole() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    (listener, format!("redis://u:hunter2@127.0.0.1:{port}/"))
+}
+
+#[tokio::test]
+async fn silence_at_the_address_is_waited_out_for_as_long_as_configured() {
+    let (_listener, url) = black_hole();
+    let started = Instant::now();
+    let error = refusal(&format!("{url}?socket_connect_timeout=0.2")).await;
+    assert_says(&error, HomeErrorKind::Unreachable, "within 200ms");
+    assert!(started.elapsed() >= Duration::from_millis(200));
+}
+
+#[tokio::test]
+async fn all_who_wait_for_a_connection_learn_of_its_failure_together() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    let options = "socket_connect_timeout=0.5&socket_timeout=0.5&number_of_attempts=1";
+    let home = connected(&format!("{}?{options}", proxy.url())).await;
+    let semaphore = in_time(home.named("crowd").slots(1).open()).await.unwrap();
+    proxy.swallow_requests();
+    // One after the other, each with a timeout of its own, they would take minutes.
+    let crowd: Vec<_> = (0..500)
+        .map(|_| {
+            let semaphore = semaphore.clone();
+            tokio::spawn(async move { semaphore.acquire().await.map(drop) })
+        })
+        .collect();
+    for one in crowd {
+        let error = in_time(one).await.unwrap().unwrap_err();
+        assert!(matches!(&error, AcquireError::Home(error) if error.is_unreachable()), "{error}");
+    }
+    proxy.forward();
+    eventually("it is reached again", || async { semaphore.stats().await.ok() }).await;
+    until_idle(&semaphore).await;
+    is_as_new(&semaphore).await;
+}
+
+/// Returns when nothing is held, and nobody waits.
+async fn until_idle(semaphore: &Semaphore) {
+    eventually("nothing is left", || async {
+        let stats = semaphore.stats().await.ok()?;
+        (stats.held == 0 && stats.waiting == 0).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn whoever_speaks_another_language_is_said_to() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream: TcpStream = stream.unwrap();
+            let _ = stream.read(&mut [0; 1024]);
+            let _ = stream
+                .write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        }
+    });
+    for protocol in ["resp2", "resp3"] {
+        let url = format!("redis://u:hunter2@127.0.0.1:{port}/?{HASTY}&protocol={protocol}");
+        assert_says(&refusal(&url).await, HomeErrorKind::InvalidUrl, "does not speak as Redis does");
+    }
+}
+
+#[tokio::test]
+async fn a_sentinel_a_node_and_a_replica_are_told_from_a_server() {
+    let master = RedisServer::start();
+    let of_master = format!("127.0.0.1 {}", master.port());
+    let replica = RedisServer::with(&[("replicaof", &of_master)]);
+    let error = refusal(&hasty(&replica.url())).await;
+    assert_says(&error, HomeErrorKind::ReadOnly, "use the address of the master");
+    let node = RedisServer::with(&[("cluster-enabled", "yes")]);
+    assert_says(&refusal(&hasty(&node.url())).await, HomeErrorKind::Unsupported, "redis+cluster://");
+}
+
+#[tokio::test]
+async fn a_master_that_becomes_a_replica_is_not_written_to() {
+    let (server, other) = (RedisServer::start(), RedisServer::start());
+    let options = "number_of_attempts=2&retry_multiplier=0.05&retry_min_delay=0.05";
+    let home = connected(&format!("{}?{options}", server.url())).await;
+    let semaphore = in_time(home.named("demoted").slots(1).open()).await.unwrap();
+    server.command(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
+    let error = in_time(semaphore.acquire()).await.unwrap_err();
+    let AcquireError::Home(error) = error else { panic!("{error}") };
+    assert_says(&error, HomeErrorKind::ReadOnly, "use the address of the master");
+    server.command(&["REPLICAOF", "NO", "ONE"]);
+    server.command(&["FLUSHALL"]);
+    is_as_new(&semaphore).await;
+}
+
+// Users
+
+#[tokio::test]
+async fn who_is_not_let_in_is_told_why() {
+    let server = RedisServer::with(&[("requirepass", "hunter2")]);
+    server.command(&["ACL", "SETUSER", "off", "off", ">hunter22", "~*", "&*", "+@all"]);
+    let at = |user: &str| format!("redis://{user}127.0.0.1:{}/", server.port());
+    for protocol in ["resp2", "resp3"] {
+        for (user, remedy) in [
+            ("", "redis://user:password@host"),
+            (":hunter21@", "check them in the URL"),
+            ("nobody:hunter2@", "check them in the URL"),
+            ("off:hunter22@", "check them in the URL"),
+        ] {
+            let error = refusal(&format!("{}?{HASTY}&protocol={protocol}", at(user))).await;
+            assert_says(&error, HomeErrorKind::AccessDenied, remedy);
+        }
+    }
+    eventually("nobody is connected", || async { (connections(&server) == 0).then_some(()) }).await;
+}
+
+#[tokio::test]
+async fn who_may_not_do_enough_is_told_what_is_needed() {
+    let server = RedisServer::start();
+    for (name, rules) in [
+        ("no-scripts", &["~*", "&*", "+@all", "-@scripting"][..]),
+        ("no-keys", &["&*", "+@all"]),
+        ("other-keys", &["~other:*", "&*", "+@all"]),
+        ("no-writes", &["~*", "&*", "+@all", "-@sortedset"]),
+    ] {
+        let rules = [&["ACL", "SETUSER", name, "on", ">hunter2"], rules].concat();
+        server.command(&rules);
+        let home = connected(&format!("redis://{name}:hunter2@127.0.0.1:{}/?{HASTY}", server.port())).await;
+        let error = in_time(home.named("denied").slots(1).open()).await.unwrap_err();
+        let BuildError::Home(error) = error else { panic!("{name}: {error}") };
+        assert_says(&error, HomeErrorKind::AccessDenied, "ACL SETUSER … ~adv-sem:* &adv-sem:* +@all");
+        assert_silent_about_passwords(&error);
+        let semaphore = home.named("denied").slots(1).build().unwrap();
+        let error = in_time(semaphore.acquire()).await.unwrap_err();
+        assert!(matches!(&error, AcquireError::Home(error) if error.kind() == HomeErrorKind::AccessDenied));
+    }
+    assert_eq!(everything(&server), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn no_password_is_shown_anywhere() {
+    listen();
+    let server = RedisServer::with(&[("requirepass", "hunter2")]);
+    let url = format!("redis://default:hunter2@127.0.0.1:{}/?{HASTY}&protocol=resp2", server.port());
+    let home = connected(&url).await;
+    let config: semafor::redis::Config = url.parse().unwrap();
+    let builder = home.named("quiet").slots(1).ttl(secs(0.05)).heartbeat_max_interval(secs(0.2));
+    let semaphore = in_time(builder.clone().open()).await.unwrap();
+    let permit = in_time(semaphore.acquire()).await.unwrap();
+    in_time(permit.lost()).await;
+    server.kill();
+    let error = in_time(semaphore.acquire().timeout(secs(0.2))).await.unwrap_err();
+    assert!(!format!("{error} {error:?}").contains(PASSWORD), "{error:?}");
+    let shown: [&dyn Debug; 5] = [&home, &config, &builder, &semaphore, &permit];
+    for shown in shown {
+        assert!(!format!("{shown:?} {shown:#?}").contains(PASSWORD), "{shown:?}");
+    }
+    assert_eq!(heard(PASSWORD), Vec::<String>::new());
+    #[cfg(feature = "tracing")]
+    assert!(!heard(&format!("***@127.0.0.1:{}", server.port())).is_empty(), "something was said");
+}
+
+// A server that has gone
+
+#[tokio::test]
+async fn patience_bounds_all_attempts_together() {
+    let server = RedisServer::start();
+    let home = connected(&format!("{}?number_of_attempts=1000&socket_timeout=600", server.url())).await;
+    let semaphore = in_time(home.named("patient").slots(1).open()).await.unwrap();
+    server.pause();
+    let error = in_time(semaphore.acquire().timeout(secs(0.2))).await.unwrap_err();
+    assert!(matches!(&error, AcquireError::Home(error) if error.is_unreachable()), "{error}");
+    server.resume();
+    until_idle(&semaphore).await;
+    server.kill();
+    let error = in_time(semaphore.acquire().timeout(secs(0.2))).await.unwrap_err();
+    assert!(matches!(&error, AcquireError::Home(error) if error.is_unreachable()), "{error}");
+    server.start_again();
+    until_idle(&semaphore).await;
+    is_as_new(&semaphore).await;
+}
+
+#[tokio::test]
+async fn attempts_and_timeouts_bound_who_has_all_the_time_of_the_world() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    let options = "socket_connect_timeout=0.2&socket_timeout=0.2&number_of_attempts=3\
+        &retry_multiplier=0.01&retry_min_delay=0.01&retry_max_delay=0.02";
+    let home = connected(&format!("{}?{options}", proxy.url())).await;
+    let semaphore = in_time(home.named("bounded").slots(1).open()).await.unwrap();
+    let held = in_time(semaphore.acquire()).await.unwrap().detach();
+    proxy.swallow_replies();
+    let is_unreachable = |error: &HomeError| assert!(error.is_unreachable(), "{error}");
+    match in_time(semaphore.acquire()).await.unwrap_err() {
+        AcquireError::Home(error) => is_unreachable(&error),
+        error => panic!("{error}"),
+    }
+    match in_time(semaphore.try_acquire()).await.unwrap_err() {
+        AcquireError::Home(error) => is_unreachable(&error),
+        error => panic!("{error}"),
+    }
+    match in_time(semaphore.release(&held)).await.unwrap_err() {
+        ReleaseError::Home(error) => is_unreachable(&error),
+        error => panic!("{error}"),
+    }
+    is_unreachable(&in_time(semaphore.stats()).await.unwrap_err());
+    is_unreachable(&in_time(semaphore.holders()).await.unwrap_err());
+    is_unreachable(&in_time(semaphore.close()).await.unwrap_err());
+    proxy.forward();
+    eventually("it is reached again", || async { semaphore.stats().await.ok() }).await;
+    // The server may have heard of it.
+    let released = in_time(semaphore.release(&held)).await;
+    assert!(matches!(released, Ok(()) | Err(ReleaseError::NotHeld(_))), "{released:?}");
+    until_idle(&semaphore).await;
+}
+
+// Keys
+
+/// In the order of the scripts' arguments.
+const KINDS: [&str; 9] = [
+    "semaphore_main",
+    "semaphore_ttl",
+    "semaphore_max",
+    "semaphore_waiting",
+    "semaphore_waiting_heartbeat",
+    "semaphore_info",
+    "semaphore_records",
+    "semaphore_endings",
+    "semaphore_times",
+];
+
+#[tokio::test]
+async fn a_key_of_another_type_is_named_and_nothing_is_taken() {
+    let server = RedisServer::start();
+    let home = connected(&hasty(&server.url())).await;
+    for kind in KINDS {
+        let name = format!("occupied-{kind}");
+        let key = format!("adv-sem:{kind}:{name}");
+        server.command(&["XADD", &key, "*", "what", "something else"]);
+        let semaphore = home.named(&name).slots(1).ttl(secs(60)).build().unwrap();
+        let assert_named = |error: &HomeError| {
+            assert_says(error, HomeErrorKind::WrongType, &format!("{key:?}"));
+            assert_says(error, HomeErrorKind::WrongType, "is a stream, not a ");
+            assert_says(error, HomeErrorKind::WrongType, "Use another name or namespace, or delete it");
+        };
+        match in_time(semaphore.acquire()).await {
+            Err(AcquireError::Home(error)) => assert_named(&error),
+            Err(error) => panic!("{kind}: {error}"),
+            Ok(_) => panic!("{kind}: it was not looked at"),
+        }
+        match in_time(semaphore.try_acquire()).await {
+            Err(AcquireError::Home(error)) => assert_named(&error),
+            other => panic!("{kind}: {other:?}"),
+        }
+        // But for a while that they are not wanted any more, should they have been held up on the way.
+        for left in left_of(&server, &name).into_iter().filter(|left| *left != key) {
+            let is_note = left.contains(":semaphore_endings:") || left.contains(":semaphore_info:");
+            assert!(is_note, "{left} is left");
+            let ttl: i64 = redis::from_redis_value(server.command(&["TTL", &left])).unwrap();
+            assert!(ttl > 0, "{left} is left for ever");
+        }
+        assert_eq!(ask(&server, &["TYPE", &key]), "stream");
+        server.command(&["DEL", &key]);
+        is_as_new(&semaphore).await;
+    }
+}
+
+/// The keys of a name.
+fn left_of(server: &RedisServer, name: &str) -> Vec<String> {
+    everything(server).into_iter().filter(|key| key.ends_with(&format!(":{name}"))).collect()
+}
+
+/// Somebody's key gets in the way of a semaphore in use, and is gone again.
+#[tokio::test]
+async fn a_key_that_gets_in_the_way_does_no_lasting_harm() {
+    let server = RedisServer::start();
+    let home = connected(&hasty(&server.url())).await;
+    for kind in KINDS {
+        let name = format!("invaded-{kind}");
+        let key = format!("adv-sem:{kind}:{name}");
+        let semaphore = in_time(home.named(&name).slots(1).ttl(secs(60)).open()).await.unwrap();
+        let permit = in_time(semaphore.acquire()).await.unwrap();
+        let id = permit.id().clone();
+        server.command(&["DEL", &key]);
+        server.command(&["XADD", &key, "*", "what", "something else"]);
+        match in_time(permit.release()).await {
+            Ok(()) => {}
+            Err(ReleaseError::Home(error)) => assert_says(&error, HomeErrorKind::WrongType, "delete it"),
+            Err(error) => panic!("{kind}: {error}"),
+        }
+        server.command(&["DEL", &key]);
+        // It may be held still, as far as the server is concerned.
+        let _ = in_time(semaphore.release(&id)).await;
+        until_idle(&semaphore).await;
+        is_as_new(&semaphore).await;
+    }
+}
+
+#[tokio::test]
+async fn a_limit_that_differs_from_the_one_in_use_is_an_error_with_both() {
+    let server = RedisServer::start();
+    let (one, other) = (connected(&server.url()).await, connected(&hasty(&server.url())).await);
+    let three = in_time(one.named("shared").slots(3).open()).await.unwrap();
+    let _held = in_time(three.acquire()).await.unwrap();
+    let mismatch = BuildError::SlotsMismatch { name: "shared".into(), live: 3, asked: 5 };
+    assert!(mismatch.to_string().contains("resize(5)"));
+    assert_eq!(in_time(other.named("shared").slots(5).open()).await.unwrap_err(), mismatch);
+    let lazy = other.named("shared").slots(5).build().unwrap();
+    let error = in_time(lazy.acquire()).await.unwrap_err();
+    assert_eq!(error, AcquireError::Open(Box::new(mismatch.clone())));
+    assert_eq!(error.to_string(), mismatch.to_string());
+    let unset = in_time(other.named("unheard-of").open()).await.unwrap_err();
+    assert_eq!(unset, BuildError::SlotsNotSet { name: "unheard-of".into() });
+    assert_eq!(left_of(&server, "unheard-of"), Vec::<String>::new());
+    assert_eq!(in_time(three.stats()).await.unwrap().held, 1);
+}
+
+// Memory
+
+/// Fills the server up to its limit, and takes back a little less than what the next command would need.
+fn fill_up(server: &RedisServer) {
+    let used: u64 = {
+        let info = ask(server, &["INFO", "memory"]);
+        let line = info.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap();
+        line.trim().parse().unwrap()
+    };
+    server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    server.command(&["CONFIG", "SET", "maxmemory", &(used / 2).max(1).to_string()]);
+}
+
+fn make_room(server: &RedisServer) {
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+}
+
+#[tokio::test]
+async fn a_server_without_memory_takes_slots_back_but_gives_none() {
+    let server = RedisServer::start();
+    let home = connected(&hasty(&server.url())).await;
+    let semaphore = in_time(home.named("full").slots(2).open()).await.unwrap();
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        held.push(in_time(semaphore.acquire()).await.unwrap());
+    }
+    let waiting = tokio::spawn({
+        let semaphore = semaphore.clone();
+        async move { semaphore.acquire().await.map(Permit::detach) }
+    });
+    until_waiting(&semaphore, 1).await;
+    fill_up(&server);
+
+    let before = everything(&server);
+    let refused = in_time(semaphore.acquire()).await.unwrap_err();
+    let AcquireError::Home(refused) = refused else { panic!("{refused}") };
+    assert_says(&refused, HomeErrorKind::OutOfMemory, "raise maxmemory");
+    let error = in_time(home.named("new").slots(1).open()).await.unwrap_err();
+    let BuildError::Home(error) = error else { panic!("{error}") };
+    assert_says(&error, HomeErrorKind::OutOfMemory, "raise maxmemory");
+    assert_eq!(everything(&server), before);
+    let stats = in_time(semaphore.stats()).await.unwrap();
+    assert_eq!((stats.held, stats.waiting), (2, 1));
+
+    for permit in held {
+        in_time(permit.release()).await.expect("what is held can be given back");
+    }
+    // Whoever waited since before has what was given back.
+    let id = in_time(waiting).await.unwrap().expect("it stood in line");
+    assert_eq!(in_time(semaphore.stats()).await.unwrap().held, 1);
+    in_time(semaphore.release(&id)).await.expect("it is held");
+    make_room(&server);
+    is_as_new(&semaphore).await;
+}
+
+#[tokio::test]
+async fn holders_are_kept_alive_by_a_server_without_memory() {
+    let server = RedisServer::start();
+    let home = connected(&hasty(&server.url())).await;
+    let builder = home.named("kept").slots(1).heartbeat_max_interval(secs(1));
+    let semaphore = in_time(builder.open()).await.unwrap();
+    let permit = in_time(semaphore.acquire()).await.unwrap();
+    fill_up(&server);
+    // Three times as long as it may be silent.
+    let lost = tokio::time::timeout(Duration::from_secs(3), permit.lost()).await;
+    assert!(lost.is_err(), "it was lost: {lost:?}");
+    assert_eq!(in_time(semaphore.stats()).await.unwrap().held, 1);
+    in_time(permit.release()).await.unwrap();
+}
+
+// What is asked for
+
+#[tokio::test]
+async fn what_can_never_be_is_refused_at_once() {
+    let server = RedisServer::start();
+    let home = connected(&server.url()).await;
+    let before = everything(&server);
+    assert_eq!(home.named("").slots(1).build().unwrap_err(), BuildError::EmptyName);
+    assert!(matches!(home.named("x").slots(0).build(), Err(BuildError::ZeroSlots(_))));
+    assert!(matches!(home.named("x".repeat(513)).slots(1).build(), Err(BuildError::NameTooLong { .. })));
+    for ttl in [0.0, -1.0, f64::NAN] {
+        let error = home.named("x").slots(1).ttl(secs(ttl)).build().unwrap_err();
+        assert!(error.to_string().starts_with("ttl must be longer than zero seconds"), "{error}");
+    }
+    let error = home.named("x").slots(1).heartbeat_max_interval(secs(0)).build().unwrap_err();
+    assert!(error.to_string().starts_with("heartbeat_max_interval must be"), "{error}");
+    assert_eq!(everything(&server), before);
+
+    let semaphore = in_time(home.named("x").slots(2).open()).await.unwrap();
+    let error = in_time(semaphore.acquire().weight(0)).await.unwrap_err();
+    assert_eq!(error, AcquireError::ZeroWeight);
+    let error = in_time(semaphore.acquire().weight(3)).await.unwrap_err();
+    assert_eq!(error, AcquireError::TooHeavy { weight: 3, capacity: 2 });
+    let error = in_time(semaphore.acquire().weight(u32::MAX)).await.unwrap_err();
+    assert_eq!(error, AcquireError::TooHeavy { weight: u32::MAX, capacity: 2 });
+    for ttl in [0.0, -1.0] {
+        let error = in_time(semaphore.acquire().ttl(secs(ttl))).await.unwrap_err();
+        assert!(matches!(error, AcquireError::InvalidDuration(_)), "{error}");
+    }
+    assert!(matches!(in_time(semaphore.resize(0)).await, Err(semafor::ResizeError::ZeroSlots(_))));
+    is_as_new(&semaphore).await;
+}
+
+#[tokio::test]
+async fn ids_that_were_never_issued_hold_nothing() {
+    let server = RedisServer::start();
+    let home = connected(&server.url()).await;
+    let semaphore = in_time(home.named("ids").slots(1).open()).await.unwrap();
+    let held = in_time(semaphore.acquire()).await.unwrap();
+    for text in ["0-0", "garbage", "deadbeefdeadbeefdeadbeefdeadbeef", "0"] {
+        let Ok(id) = text.parse::<PermitId>() else { continue };
+        for error in [semaphore.release(&id).await.unwrap_err(), semaphore.evict(&id).await.unwrap_err()] {
+            assert!(matches!(error, ReleaseError::NotHeld(_)), "{text}: {error}");
+        }
+        assert!(semaphore.renew(&id, secs(5)).await.is_err(), "{text}");
+    }
+    for text in ["", " ", "a b", "a%s", "a#00001", "*", "a\nb", &"a".repeat(65)] {
+        assert!(text.parse::<PermitId>().is_err(), "{text:?}");
+    }
+    assert_eq!(in_time(semaphore.stats()).await.unwrap().held, 1);
+    in_time(held.release()).await.unwrap();
+    is_as_new(&semaphore).await;
+}
+
+/// All that has a meaning to somebody on the way: Redis' patterns and tags, Lua's formats and patterns, JSON, lines.
+const ODD: [&str; 12] = [
+    "with spaces  and\ttabs",
+    "naïve 日本語 🦀",
+    "*",
+    "a?[b-c]^\\d",
+    "{",
+    "}{tag}{",
+    "line\nbreak\r\n",
+    "100%s %d %%",
+    "\"quoted\" 'twice' \\ \u{7f}\u{1}",
+    "a:semaphore_main:b",
+    "#00001",
+    "{\"label\":null}",
+];
+
+#[tokio::test]
+async fn any_text_is_a_name() {
+    let server = RedisServer::start();
+    let home = connected(&server.url()).await;
+    for name in ODD {
+        let semaphore = in_time(home.named(name).slots(1).open())
+            .await
+            .unwrap_or_else(|error| panic!("{name:?}: {error}"));
+        redis_support::passes_on(&semaphore, &semaphore).await;
+        assert_eq!(semaphore.name(), name);
+        let _held = in_time(semaphore.acquire().weight(1)).await.unwrap();
+        assert!(in_time(semaphore.locked()).await.unwrap(), "{name:?}");
+    }
+    for name in ODD {
+        let query = semafor::StatsQuery::default().names([name]);
+        let stats = in_time(home.stats(&query)).await.unwrap();
+        assert_eq!(stats.len(), 1, "{name:?}");
+        assert_eq!(&*stats[0].name, name);
+    }
+    let mut names: Vec<_> = in_time(all_of(&home)).await;
+    let mut odd = ODD.map(str::to_owned).to_vec();
+    names.sort();
+    odd.sort();
+    assert_eq!(names, odd);
+}
+
+async fn all_of(home: &Home) -> Vec<String> {
+    let stats = home.stats(&semafor::StatsQuery::default()).await.unwrap();
+    stats.iter().map(|stats| stats.name.to_string()).collect()
+}
+
+#[tokio::test]
+async fn any_text_is_a_label() {
+    let server = RedisServer::start();
+    let home = connected(&server.url()).await;
+    let slots = u32::try_from(ODD.len()).unwrap();
+    let semaphore = in_time(home.named("labels").slots(slots).open()).await.unwrap();
+    let mut permits = Vec::new();
+    for label in ODD {
+        permits.push(in_time(semaphore.acquire().label(label)).await.unwrap());
+    }
+    let holders = in_time(semaphore.holders()).await.unwrap();
+    let labels: Vec<_> = holders.iter().map(|holder| holder.label.as_deref().unwrap()).collect();
+    assert_eq!(labels, ODD);
+    let waiting: Vec<_> = [ODD[6], ODD[8]]
+        .map(|label| {
+            let semaphore = semaphore.clone();
+            tokio::spawn(async move { semaphore.acquire().label(label).await.map(drop) })
+        })
+        .into();
+    until_waiting(&semaphore, 2).await;
+    let waiters = in_time(semaphore.waiters()).await.unwrap();
+    let mut labels: Vec<_> = waiters.iter().map(|waiter| waiter.label.as_deref().unwrap()).collect();
+    labels.sort_unstable();
+    let mut wanted = [ODD[6], ODD[8]];
+    wanted.sort_unstable();
+    assert_eq!(labels, wanted);
+    drop(permits);
+    for waiter in waiting {
+        in_time(waiter).await.unwrap().unwrap();
+    }
+    until_idle(&semaphore).await;
+}
+
+#[tokio::test]
+async fn namespaces_keep_apart_what_they_hold_however_odd() {
+    let server = RedisServer::start();
+    let mut homes = Vec::new();
+    for namespace in ["*", "a*", "a[bc]", "a?", "ab", "%25s", "{", "é", "a:semaphore_main", "x%5C"] {
+        let home = connected(&format!("{}?namespace={namespace}&{HASTY}", server.url())).await;
+        let semaphore = in_time(home.named("same").slots(1).open()).await.unwrap();
+        homes.push((home, semaphore, namespace));
+    }
+    let mut held = Vec::new();
+    for (_, semaphore, _) in &homes {
+        held.push(in_time(semaphore.acquire()).await.expect("a slot of its own"));
+    }
+    for (home, _, namespace) in &homes {
+        assert_eq!(in_time(all_of(home)).await, ["same"], "{namespace}");
+    }
+}

@@ -1,0 +1,127 @@
+//! Shared by the tests of the Redis home.
+#![allow(dead_code, reason = "no test needs all of it")]
+
+use std::fmt::{self, Write as _};
+use std::sync::{Mutex, Once, PoisonError};
+use std::time::{Duration, Instant};
+
+use semafor::{Home, Semaphore};
+use semafor_testkit::redis::RedisServer;
+
+/// After so long, what has not happened is said not to happen. Not a measure of speed.
+const NEVER: Duration = Duration::from_secs(60);
+
+/// Options for a URL: gives up soon, and tries again soon.
+pub(crate) const HASTY: &str = "socket_timeout=2&socket_connect_timeout=2&number_of_attempts=20\
+    &retry_multiplier=0.05&retry_min_delay=0.05&retry_max_delay=0.2";
+
+/// What comes of `work`, which must not hang.
+#[track_caller]
+pub(crate) fn in_time<T>(work: impl Future<Output = T>) -> impl Future<Output = T> {
+    let caller = std::panic::Location::caller();
+    async move { tokio::time::timeout(NEVER, work).await.unwrap_or_else(|_| panic!("it hangs, see {caller}")) }
+}
+
+/// What `look` finds, as soon as it finds something.
+pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(
+    what: &str,
+    mut look: impl FnMut() -> F,
+) -> T {
+    let deadline = Instant::now() + NEVER;
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "it never came to that: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+pub(crate) async fn connected(url: &str) -> Home {
+    in_time(Semaphore::connect(url)).await.unwrap_or_else(|error| panic!("{url}: {error}"))
+}
+
+/// Returns when so many stand in line.
+pub(crate) async fn until_waiting(semaphore: &Semaphore, waiting: usize) {
+    eventually("so many wait", || async {
+        let stats = semaphore.stats().await.ok()?;
+        (stats.waiting == waiting).then_some(())
+    })
+    .await;
+}
+
+/// Who holds a slot gives it to who waits, as seen from two handles.
+pub(crate) async fn passes_on(holder: &Semaphore, waiter: &Semaphore) {
+    let held = in_time(holder.acquire()).await.expect("a free slot");
+    let waiting = tokio::spawn({
+        let waiter = waiter.clone();
+        async move { waiter.acquire().await.map(|permit| permit.fencing_token()) }
+    });
+    until_waiting(holder, 1).await;
+    let token = held.fencing_token();
+    in_time(held.release()).await.expect("it was held");
+    let next = in_time(waiting).await.expect("no panic").expect("the slot that was given back");
+    assert!(next > token);
+    eventually("it is given back", || async { (holder.stats().await.ok()?.held == 0).then_some(()) }).await;
+}
+
+/// What a server answers, as text.
+pub(crate) fn ask(server: &RedisServer, words: &[&str]) -> String {
+    redis::from_redis_value(server.command(words)).expect("text")
+}
+
+/// How many are connected, beside who asks.
+pub(crate) fn connections(server: &RedisServer) -> usize {
+    ask(server, &["CLIENT", "LIST"]).lines().count() - 1
+}
+
+/// All keys of all databases, and what is in them.
+pub(crate) fn everything(server: &RedisServer) -> Vec<String> {
+    let mut keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "*"])).expect("keys");
+    keys.sort();
+    keys
+}
+
+static HEARD: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// From now on, all events of the whole process are written down.
+pub(crate) fn listen() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| tracing::subscriber::set_global_default(Listener).expect("nobody else listens"));
+}
+
+/// What was written down that has `text` in it.
+pub(crate) fn heard(text: &str) -> Vec<String> {
+    let heard = HEARD.lock().unwrap_or_else(PoisonError::into_inner);
+    heard.iter().filter(|line| line.contains(text)).cloned().collect()
+}
+
+/// Writes down events as `LEVEL message field=value …`.
+struct Listener;
+
+impl tracing::Subscriber for Listener {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Line(String);
+        impl tracing::field::Visit for Line {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn fmt::Debug) {
+                let _ = write!(self.0, " {}={value:?}", field.name());
+            }
+        }
+        let mut line = Line(event.metadata().level().to_string());
+        event.record(&mut line);
+        HEARD.lock().unwrap_or_else(PoisonError::into_inner).push(line.0);
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
