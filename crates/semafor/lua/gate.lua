@@ -60,6 +60,9 @@ end
 -- Ends every script that may have changed something.
 function gate.save()
     local g = gate
+    if g.limit == 0 and g.closed == 0 then
+        return -- nobody has opened the name, or not since the server forgot it
+    end
     call('SET', INFO, struct.pack(LONG, g.limit, g.closed, g.epoch, g.fence, g.ours, g.keep_until, g.due, g.unwanted,
         g.granted, g.released, g.hold_total, g.hold_max, g.wait_total, g.wait_max, g.max_waiting, g.forgot, g.queued,
         g.expired, g.evicted, g.handed_on, g.timed_out, g.cancelled, g.refused) .. g.bits, 'KEEPTTL')

@@ -111,6 +111,7 @@ pub(super) fn ending(code: i64) -> NotHeld {
     }
 }
 
+pub(super) const NOBODY_KNOWS: i64 = -1;
 pub(super) const EVICTED: i64 = 2;
 pub(super) const CLOSED: i64 = 4;
 pub(super) const TOO_HEAVY: i64 = 5;

@@ -106,7 +106,7 @@ struct Detached {
     hold: Arc<Hold>,
     name: Arc<Name>,
     /// It is kept alive by heartbeats, although nobody has a handle any more.
-    _anchor: Arc<Anchor>,
+    _anchor: Option<Arc<Anchor>>,
 }
 
 /// A name and its keys.
@@ -325,16 +325,17 @@ impl Fleet {
     }
 
     fn lose(&self, id: &str, why: NotHeld) {
-        let hold = self.held(id);
+        let Some(hold) = self.held(id) else {
+            // Granted and lost before it knew.
+            return self.tell(id, News::LookAgain);
+        };
         self.let_go(id);
-        if let Some(hold) = hold
-            && hold.lose(why)
-        {
+        if hold.lose(why) {
             crate::observe::remote_loss(&self.config.shown(), id, why);
         }
     }
 
-    pub(super) fn detach(&self, name: &Arc<Name>, hold: &Arc<Hold>, anchor: Arc<Anchor>) {
+    pub(super) fn detach(&self, name: &Arc<Name>, hold: &Arc<Hold>, anchor: Option<Arc<Anchor>>) {
         let (name, hold) = (Arc::clone(name), Arc::clone(hold));
         let detached = Detached { task: TaskKey::current(), hold, name, _anchor: anchor };
         self.table.lock().detached.push(detached);
@@ -403,14 +404,12 @@ impl Fleet {
         }
     }
 
-    /// `None` if it may be over by now: the process may have slept between the message and its reading.
     fn read_grant<'a>(&self, mut words: impl Iterator<Item = &'a str>) -> Option<Granted> {
         let (slot, token) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
         let [waited, now, until] = [(); 3].map(|()| words.next().and_then(|word| word.parse::<f64>().ok()));
         let clock = (*self.clock.lock())?;
         let (since, safe_until) = (clock.earliest(now?)?, clock.earliest(until?)?);
-        let is_fresh = safe_until > Instant::now() + Duration::from_millis(1);
-        is_fresh.then_some(Granted { slot, token, waited: span(waited?), since, safe_until })
+        Some(Granted { slot, token, waited: span(waited?), since, safe_until })
     }
 
     fn hear_change(self: &Arc<Self>, key: &str) {
@@ -541,9 +540,11 @@ impl Fleet {
             let micros = u64::try_from(interval.as_micros()).unwrap_or(u64::MAX);
             self.interval_micros.store(micros, Ordering::SeqCst);
             let next = give_up_at.map_or(last + interval, |give_up| give_up.min(last + interval));
-            tokio::select! {
-                () = self.rhythm_changed.notified() => {}
-                () = sleep_until(next.into()) => {}
+            if !self.is_beat_wanted.load(Ordering::SeqCst) {
+                tokio::select! {
+                    () = self.rhythm_changed.notified() => {}
+                    () = sleep_until(next.into()) => {}
+                }
             }
             self.give_up_who_is_out_of_touch();
             if self.is_beat_wanted.swap(false, Ordering::SeqCst) || last.elapsed() >= interval {

@@ -40,6 +40,13 @@ pub(super) struct Granted {
     pub(super) safe_until: Instant,
 }
 
+impl Granted {
+    /// False if it may be over by now: the process may have slept between the answer and its reading.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.safe_until > Instant::now() + Duration::from_millis(1)
+    }
+}
+
 impl Hold {
     pub(super) fn new(
         id: Arc<str>,

@@ -11,7 +11,9 @@ use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 use tokio_util::sync::CancellationToken;
 
-use super::answer::{CLOSED, EVICTED, ServerClock, TOO_HEAVY, Words, ending, seconds, span, unexpected};
+use super::answer::{
+    CLOSED, EVICTED, NOBODY_KNOWS, ServerClock, TOO_HEAVY, Words, ending, seconds, span, unexpected,
+};
 use super::fleet::{Anchor, Fleet, Name, News, gone};
 use super::hold::{Granted, Hold};
 use super::ids;
@@ -28,10 +30,14 @@ use crate::{HolderInfo, PermitId, Stats, WaiterInfo};
 const GIVING_BACK: Duration = Duration::from_secs(60);
 
 #[derive(Clone)]
-pub(crate) struct RedisSemaphore(Arc<Inner>);
+pub(crate) struct RedisSemaphore(
+    Arc<Inner>,
+    /// Users' handles have one. What runs on the fleet's thread has none: the last user has to wait for that.
+    Option<Arc<Anchor>>,
+);
 
 struct Inner {
-    anchor: Arc<Anchor>,
+    fleet: Arc<Fleet>,
     name: Arc<Name>,
     heartbeat: Duration,
     max_waiting: Option<usize>,
@@ -86,19 +92,25 @@ impl RedisSemaphore {
         heartbeat: Duration,
     ) -> Self {
         let keys = Keys::new(&anchor.fleet().config.namespace, name);
-        Self(Arc::new(Inner {
-            anchor,
+        let inner = Inner {
+            fleet: Arc::clone(anchor.fleet()),
             name: Arc::new(Name { name: name.into(), keys }),
             heartbeat,
             max_waiting,
             slots: AtomicU32::new(slots.unwrap_or(0)),
             is_open: AtomicBool::new(false),
             epoch: AtomicI64::new(-1),
-        }))
+        };
+        Self(Arc::new(inner), Some(anchor))
     }
 
     fn fleet(&self) -> &Arc<Fleet> {
-        self.0.anchor.fleet()
+        &self.0.fleet
+    }
+
+    /// For what goes on when users have left.
+    fn unanchored(&self) -> Self {
+        Self(Arc::clone(&self.0), None)
     }
 
     fn max_waiting(&self) -> i64 {
@@ -158,11 +170,7 @@ impl RedisSemaphore {
     // Acquiring
 
     /// Stands in line on behalf of somebody who may go away at any time.
-    async fn serve(
-        self,
-        wish: Wish,
-        mut client: oneshot::Sender<Result<Box<dyn RemoteLease>, AcquireError>>,
-    ) {
+    async fn serve(self, wish: Wish, mut client: oneshot::Sender<Result<Lease, AcquireError>>) {
         let started = Instant::now();
         let deadline = match wish.patience {
             Patience::For(patience) if !patience.is_zero() => started.checked_add(patience),
@@ -189,7 +197,7 @@ impl RedisSemaphore {
             Some(Err(_)) => Err(self.time_out(id, started).await),
         };
         // If nobody is there to take it any more, this drops the lease, and that gives it back.
-        let _ = client.send(outcome.map(|lease| Box::new(lease) as Box<dyn RemoteLease>));
+        let _ = client.send(outcome);
     }
 
     async fn time_out(&self, id: Arc<str>, started: Instant) -> AcquireError {
@@ -235,7 +243,7 @@ impl RedisSemaphore {
         };
         let who = inspect::who(wish.label.as_deref());
         let mut news = None;
-        let mut arrival = 0.0;
+        let (mut arrival, mut was_asked) = (0.0, false);
         loop {
             let is_open = self.0.is_open.load(Ordering::Acquire);
             let answered = fleet.link.run(&lua::QUEUE, &self.0.name.keys, patience, |again, command| {
@@ -250,16 +258,19 @@ impl RedisSemaphore {
                     .arg(u8::from(is_open))
                     .arg(self.0.epoch.load(Ordering::Relaxed))
                     .arg(self.max_waiting())
-                    .arg(u8::from(again || arrival > 0.0))
+                    .arg(u8::from(again || was_asked))
                     .arg(arrival);
             });
             let answered = answered.await?;
+            was_asked = true;
             let mut words = Words::of(answered.value.clone())?;
             match words.text()?.as_str() {
                 "granted" => {
                     self.note_open(&mut words)?;
                     let granted = self.read_grant(&mut words, &answered, wish.ttl)?;
-                    return Ok(self.lease(id, granted, wish));
+                    if granted.is_fresh() {
+                        return Ok(self.lease(id, granted, wish));
+                    }
                 }
                 "queued" => {
                     self.note_open(&mut words)?;
@@ -269,9 +280,8 @@ impl RedisSemaphore {
                     let deadline = words.seconds()?.and_then(|then| clock.latest(then));
                     let is_watch_needed = words.number::<u8>()? == 1;
                     // A grant that came before it was on the list is seen when it begins to wait.
-                    let news = news.get_or_insert_with(|| {
-                        fleet.enlist(id, &self.0.name, wish.weight, self.0.heartbeat)
-                    });
+                    let news = news
+                        .get_or_insert_with(|| fleet.enlist(id, &self.0.name, wish.weight, self.0.heartbeat));
                     fleet.note_deadline(&self.0.name, deadline);
                     if let Some(granted) = self.wait(id, wish, news, is_watch_needed).await? {
                         return Ok(self.lease(id, granted, wish));
@@ -325,9 +335,10 @@ impl RedisSemaphore {
             }
             is_notified = false;
             match item {
-                Some(News::Granted(granted)) => return Ok(Some(granted)),
-                Some(News::LookAgain) => match self.look_again(id, wish).await? {
-                    Look::Granted(granted) => return Ok(Some(granted)),
+                Some(News::Granted(granted)) if granted.is_fresh() => return Ok(Some(granted)),
+                Some(News::Granted(_) | News::LookAgain) => match self.look_again(id, wish).await? {
+                    Look::Granted(granted) if granted.is_fresh() => return Ok(Some(granted)),
+                    Look::Granted(_) => is_notified = true,
                     Look::Waiting => {}
                     Look::Gone(code) => return self.leave_line(code, wish.weight).await,
                 },
@@ -384,14 +395,14 @@ impl RedisSemaphore {
         let hold = Hold::new(Arc::clone(id), granted, wish.weight, wish.ttl, self.0.heartbeat);
         let hold = Arc::new(hold);
         self.fleet().hold(&self.0.name, &hold);
-        Lease { semaphore: self.clone(), hold, is_over: false }
+        Lease { semaphore: self.unanchored(), hold, is_over: false }
     }
 
     // Ending
 
     /// Gives back in the background whatever the id has.
     fn give_back(&self, id: Arc<str>, how: How) {
-        let this = self.clone();
+        let this = self.unanchored();
         self.fleet().give_back(async move {
             let started = Instant::now();
             while this.end_here(&id, how).await.is_err_and(|error| error.is_unreachable())
@@ -409,7 +420,7 @@ impl RedisSemaphore {
         let answered = answered.await?;
         let mut ended = read_ended(answered.value)?;
         let is_own_doing = match ended.outcome {
-            Outcome::Gone(0) => true,
+            Outcome::Gone(0 | NOBODY_KNOWS) => true,
             Outcome::Gone(EVICTED) => matches!(how, How::Evicted),
             _ => false,
         };
@@ -421,7 +432,7 @@ impl RedisSemaphore {
     }
 
     async fn end(&self, id: Arc<str>, how: How) -> Result<(), ReleaseError> {
-        let this = self.clone();
+        let this = self.unanchored();
         let ended = self
             .fleet()
             .on_own_thread(|_| async move { this.end_here(&id, how).await.map(|ended| (ended, id)) });
@@ -506,8 +517,13 @@ impl RemoteSemaphore for RedisSemaphore {
             return Box::pin(std::future::ready(Err(AcquireError::ZeroWeight)));
         }
         let (client, answer) = oneshot::channel();
-        self.fleet().runtime.spawn(self.clone().serve(wish, client));
-        Box::pin(async move { answer.await.unwrap_or_else(|_| Err(gone().into())) })
+        self.fleet().give_back(self.unanchored().serve(wish, client));
+        let anchor = self.1.clone();
+        Box::pin(async move {
+            let mut lease = answer.await.unwrap_or_else(|_| Err(gone().into()))?;
+            lease.semaphore.1 = anchor;
+            Ok(Box::new(lease) as Box<dyn RemoteLease>)
+        })
     }
 
     fn release(&self, id: &PermitId) -> Answer<'_, Result<(), ReleaseError>> {
@@ -650,7 +666,7 @@ impl RemoteLease for Lease {
         self.hold.end();
         let (semaphore, id) = (self.semaphore.clone(), Arc::clone(&self.hold.id));
         let (answer, answered) = oneshot::channel();
-        let this = semaphore.clone();
+        let this = semaphore.unanchored();
         semaphore.fleet().give_back(async move {
             let started = Instant::now();
             loop {
@@ -675,7 +691,7 @@ impl RemoteLease for Lease {
     fn detach(mut self: Box<Self>) -> PermitId {
         self.is_over = true;
         let fleet = self.semaphore.fleet();
-        fleet.detach(&self.semaphore.0.name, &self.hold, Arc::clone(&self.semaphore.0.anchor));
+        fleet.detach(&self.semaphore.0.name, &self.hold, self.semaphore.1.clone());
         self.id()
     }
 }
