@@ -7,7 +7,7 @@ local record = gate.record_of(id)
 if record.is_ours and gate.has_all(MAIN, id, record.weight) then
     gate.adopt(id, record)
     gate.put(MAIN, id, record.weight, NOW + gate.lease_of(record))
-    call('DEL', gate.notification_of(id))
+    gate.drop_notifications(id, record.weight)
     gate.save()
     return { 'granted', gate.limit, gate.epoch, record.slot, record.token, tostring(record.waited), NOW_TEXT }
 end

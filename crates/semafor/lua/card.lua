@@ -9,21 +9,28 @@ for field, value in pairs(gate) do
     end
 end
 
-local function count_live(key)
-    local members, ids = 0, 0
-    for _, member in ipairs(call('ZRANGEBYSCORE', key, '(' .. string.format('%.17g', NOW), '+inf')) do
-        local id = gate.id_of(member)
-        local ends = key == MAIN and call('ZSCORE', TTL, id)
-        if not ends or tonumber(ends) > NOW then
-            members = members + 1
-            ids = ids + (id == member and 1 or 0)
-        end
-    end
-    return members, ids
+local function live_in(key)
+    return ipairs(call('ZRANGEBYSCORE', key, '(' .. string.format('%.17g', NOW), '+inf'))
 end
 
-local slots_held, holders = count_live(MAIN)
-local _, waiting = count_live(BEATS)
+-- Only the first in line may have been served a part of its weight, by Python's scripts. That is not to hold it yet.
+local half_served = gate.id_of(call('ZRANGE', WAITING, 0, 0)[1] or '')
+local slots_held, holders = 0, 0
+for _, member in live_in(MAIN) do
+    local ends = call('ZSCORE', TTL, gate.id_of(member))
+    if not ends or tonumber(ends) > NOW then
+        slots_held = slots_held + 1
+        holders = holders + (gate.id_of(member) == member and member ~= half_served and 1 or 0)
+    end
+end
+
+-- The members of a weight are side by side.
+local waiting, last = 0
+for _, member in live_in(BEATS) do
+    local id = gate.id_of(member)
+    waiting = waiting + (id ~= last and 1 or 0)
+    last = id
+end
 return {
     NOW_TEXT,
     tonumber(call('GET', MAX) or 0),

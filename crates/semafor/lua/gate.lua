@@ -43,7 +43,8 @@ do
         take = 0, has_all = 0, record_of = 0, write_record = 0, lease_of = 0, note_time = 0, tell = 0, notification_of = 0,
         remember = 0, ending_of = 0, line_length = 0, occupy = 0, find_lost_slots = 0, equip = 0, grant_at_once = 0,
         end_grant = 0, leave_line = 0, grant_to_waiter = 0, serve = 0, sweep_leases = 0, sweep_dead = 0, earliest_end = 0,
-        sweep = 0, adopt = 0, next_deadline = 0, has_foreign_holders = 0, enter = 0,
+        sweep = 0, adopt = 0, next_deadline = 0, has_foreign_holders = 0, enter = 0, drop_notifications = 0, alert = 0,
+        write_off = 0,
     }
 end
 
@@ -66,6 +67,9 @@ function gate.save()
     call('SET', INFO, struct.pack(LONG, g.limit, g.closed, g.epoch, g.fence, g.ours, g.keep_until, g.due, g.unwanted,
         g.granted, g.released, g.hold_total, g.hold_max, g.wait_total, g.wait_max, g.max_waiting, g.forgot, g.queued,
         g.expired, g.evicted, g.handed_on, g.timed_out, g.cancelled, g.refused) .. g.bits, 'KEEPTTL')
+    if info == '' then
+        gate.extend(INFO, KEPT)
+    end
 end
 
 -- Keys live as long as what is in them. An expiry is only ever extended: another caller may need it longer. A key without
@@ -186,6 +190,13 @@ function gate.notification_of(id)
     return NAMESPACE .. ':acquisition_notification:' .. id
 end
 
+-- Python's scripts push to a list of each part of a weight.
+function gate.drop_notifications(id, weight)
+    for part = 0, weight - 1 do
+        call('DEL', gate.notification_of(gate.member_of(id, part)))
+    end
+end
+
 function gate.remember(id, how)
     call('ZADD', ENDINGS, math.floor(NOW) * 8 + how, id)
     if call('ZREMRANGEBYRANK', ENDINGS, 0, -REMEMBERED - 1) > 0 then
@@ -203,13 +214,13 @@ function gate.ending_of(id)
     return gate.forgot == 1 and -1 or RELEASED
 end
 
--- How many stand in line: a weight has several members there, and is one.
+-- How many stand in line: a weight has several members there, side by side, and is one.
 function gate.line_length()
-    local length = 0
+    local length, last = 0
     for _, member in ipairs(call('ZRANGE', WAITING, 0, -1)) do
-        if gate.id_of(member) == member then
-            length = length + 1
-        end
+        local id = gate.id_of(member)
+        length = length + (id ~= last and 1 or 0)
+        last = id
     end
     return length
 end
@@ -282,7 +293,7 @@ function gate.end_grant(id, record, how, loss)
         call('ZREM', TTL, id)
     end
     if record.waited > 0 or not record.is_ours then
-        call('DEL', gate.notification_of(id))
+        gate.drop_notifications(id, record.weight)
     end
     if record.is_ours then
         call('HDEL', RECORDS, id)
@@ -299,13 +310,32 @@ function gate.end_grant(id, record, how, loss)
     end
 end
 
+-- If clients hold slots whose releases tell nobody, the first in line watches them. It is told so whenever it may be another.
+function gate.alert()
+    local head = gate.has_foreign_holders() == 1 and call('ZRANGE', WAITING, 0, 0)[1]
+    if head and call('HEXISTS', RECORDS, gate.id_of(head)) == 1 then
+        gate.tell(head, 'watch', gate.id_of(head))
+    end
+end
+
 -- Takes somebody out of the line without a grant; what Python's scripts granted of a weight goes, too.
 function gate.leave_line(id, record)
     gate.take(WAITING, id, record.weight)
     gate.take(BEATS, id, record.weight)
     gate.held = gate.held - gate.take(MAIN, id, record.weight)
     call('HDEL', RECORDS, id)
-    call('DEL', gate.notification_of(id))
+    gate.drop_notifications(id, record.weight)
+    gate.alert()
+end
+
+-- Python's scripts took away what it had, or where it stood, and told nobody. Returns how that was, if it had something.
+function gate.write_off(id, record)
+    if record.slot ~= NOT_YET then
+        gate.end_grant(id, record, 'expired')
+        return record.ttl > 0 and record.since + record.ttl <= NOW and EXPIRED or VANISHED
+    elseif record.is_ours then
+        gate.leave_line(id, record)
+    end
 end
 
 -- To somebody in line. Reserved for a grace only: it may be dead. Its next heartbeat makes it last.
@@ -329,6 +359,7 @@ function gate.grant_to_waiter(id, record)
     local notification = gate.notification_of(id)
     call('RPUSH', notification, '1')
     call('PEXPIRE', notification, (GRACE + SPARE) * 1000)
+    gate.alert()
 end
 
 -- Grants to the head of the line for as long as it fits. A dead head is passed over.
@@ -423,6 +454,7 @@ function gate.adopt(id, record)
         record.waited = NOW - record.since
         gate.note_time('wait', record.waited)
         gate.equip(id, record)
+        gate.alert()
     end
 end
 
@@ -472,6 +504,12 @@ function gate.enter(asked, opened, epoch, max_waiting)
         end
         gate.limit = asked
         gate.keep_until = 0
+    elseif asked > 0 and gate.has_foreign_holders() == 1 then
+        -- What ours agreed on, theirs do not know.
+        local theirs = tonumber(call('GET', MAX) or nil)
+        if theirs and theirs ~= asked then
+            return { 'mismatch', theirs }
+        end
     end
     if not opened and max_waiting >= 0 then
         gate.max_waiting = max_waiting + 1

@@ -5,6 +5,7 @@ gate.check_types()
 gate.sweep()
 local wrong = gate.enter(tonumber(ARGV[2]), false, -1, tonumber(ARGV[3]))
 if wrong then
+    gate.save()
     return wrong
 end
 gate.keep(SPARE)

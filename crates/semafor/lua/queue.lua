@@ -99,6 +99,7 @@ if wrong then
     if wrong[1] == 'closed' then
         return refused('closed')
     end
+    gate.save()
     return wrong
 end
 

@@ -3,7 +3,8 @@
 --       1 if the process that holds it is another one, and has to be told
 -- Returns {'ended' | 'left' | 'gone', how it ended, held, slots, waiting}; the numbers are right if it timed out.
 
--- The short ways: the holder of one slot gives it back; and nobody waits, or somebody who wants one slot, too.
+-- The short ways: the holder of one slot gives it back; and nobody waits, or somebody who wants one slot, too, and all are
+-- clients of ours.
 local id, how = ARGV[2], ARGV[3]
 local known = how == 'released' and ARGV[4] == '0' and #info >= BITS and call('HGET', RECORDS, id)
 local ttl, since, slot, waited = string.match(known or '', '^1 (%S+) %S+ (%S+) (%d+) %S+ (%S+)')
@@ -13,7 +14,8 @@ if ttl and call('ZSCORE', MAIN, id) then
     local bits = string.sub(info, BITS)
     local head = call('ZRANGE', WAITING, 0, 0)[1]
     local next_ttl, next_heartbeat, next_since, next_who
-    if head and closed == 0 and call('ZCARD', MAIN) == limit and tonumber(call('ZSCORE', BEATS, head) or 0) > NOW then
+    if head and closed == 0 and ours >= limit and call('ZCARD', MAIN) == limit
+        and tonumber(call('ZSCORE', BEATS, head) or 0) > NOW then
         next_ttl, next_heartbeat, next_since, next_who = string.match(call('HGET', RECORDS, head) or '',
             '^1 (%S+) (%S+) (%S+) %S+ %S+ %S+ (.*)$')
     end
@@ -29,9 +31,10 @@ if ttl and call('ZSCORE', MAIN, id) then
             fence = math.max(fence + 1, SECONDS * 1000000 + MICROS)
             slot, bits = occupy(bits)
             local token = string.format('%.0f', fence)
-            call('ZADD', MAIN, NOW + lease, head)
+            -- First what needs no memory: a server that has none lets the rest through.
             call('ZREM', WAITING, head)
             call('ZREM', BEATS, head)
+            call('ZADD', MAIN, NOW + lease, head)
             call('HSET', RECORDS, head, '1 0 ' .. next_heartbeat .. ' ' .. NOW_TEXT .. ' ' .. slot .. ' ' .. token .. ' '
                 .. wait .. ' ' .. next_who)
             redis.pcall('PUBLISH', NAMESPACE .. ':semafor:' .. string.sub(head, 9, 20), 'granted ' .. head .. ' ' .. slot .. ' '
@@ -80,7 +83,7 @@ elseif call('ZSCORE', WAITING, gate.member_of(id, record.weight - 1)) then
     local total = is_unwanted and how or 'cancelled'
     gate[total] = gate[total] + 1
 else
-    ending = gate.ending_of(id)
+    ending = gate.write_off(id, record) or gate.ending_of(id)
     if is_unwanted then
         gate.remember(id, UNWANTED)
         gate.unwanted = NOW

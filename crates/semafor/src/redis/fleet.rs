@@ -389,13 +389,20 @@ impl Fleet {
         }
     }
 
-    fn hear_message(&self, message: &str) {
+    fn hear_message(self: &Arc<Self>, message: &str) {
         let mut words = message.split(' ');
         let (Some(kind), Some(id)) = (words.next(), words.next()) else { return };
         match kind {
             "granted" => self.tell(id, self.read_grant(words).map_or(News::LookAgain, News::Granted)),
             "closed" => self.tell(id, News::Gone(super::answer::CLOSED)),
             "too_heavy" => self.tell(id, News::Gone(super::answer::TOO_HEAVY)),
+            "watch" => {
+                let name = self.table.lock().acquisitions.get(id).map(|found| Arc::clone(&found.name));
+                if let Some(name) = name {
+                    let fleet = Arc::clone(self);
+                    tokio::spawn(async move { fleet.watch_holders(&name).await });
+                }
+            }
             "lost" => {
                 let code = words.next().and_then(|code| code.parse().ok());
                 self.lose(id, code.map_or(NotHeld::Unknown, ending));
@@ -426,7 +433,7 @@ impl Fleet {
             };
             if let Some(name) = watched {
                 let fleet = Arc::clone(self);
-                tokio::spawn(async move { fleet.sweep(&name).await });
+                tokio::spawn(async move { fleet.watch_holders(&name).await });
             }
         }
     }
@@ -458,12 +465,11 @@ impl Fleet {
     async fn take_stock(self: &Arc<Self>) {
         let (waiting, watched) = {
             let mut table = self.table.lock();
-            let waiting: Vec<_> = table
-                .acquisitions
-                .iter()
-                .filter(|(_, acquisition)| matches!(acquisition.state, State::Waiting { .. }))
-                .map(|(id, _)| keys::notification(&self.config.namespace, id))
-                .collect();
+            let lists = |(id, acquisition): (&Arc<str>, &Acquisition)| match acquisition.state {
+                State::Waiting { weight, .. } => keys::notifications(&self.config.namespace, id, weight),
+                State::Holding(_) => Vec::new(),
+            };
+            let waiting: Vec<_> = table.acquisitions.iter().flat_map(lists).collect();
             for interest in table.names.values_mut() {
                 interest.watches_holders = false;
             }
@@ -700,21 +706,23 @@ impl Fleet {
 
     /// Has the server end what is due and serve the line.
     pub(super) async fn sweep(self: &Arc<Self>, name: &Arc<Name>) {
-        let Ok(answered) = self.link.run_once(&lua::WAKE_UP_NEXTS, &name.keys, |_| {}).await else { return };
-        let read = || -> Result<_, HomeError> {
-            let mut words = Words::of(answered.value.clone())?;
-            let clock = ServerClock::new(words.some_seconds()?, &answered);
-            Ok((clock, words.seconds()?.and_then(|then| clock.latest(then)), words.number::<u8>()? == 1))
-        };
-        let Ok((clock, deadline, is_watch_needed)) = read() else { return };
-        self.note_clock(clock);
-        self.note_deadline(name, deadline);
-        if is_watch_needed {
+        if let Ok(true) = self.wake_up_nexts(name).await {
             self.watch_holders(name).await;
         }
     }
 
-    /// Some hold slots whose releases tell nobody. So the set of holders is watched, once, for any change.
+    /// True if some hold slots whose releases tell nobody.
+    async fn wake_up_nexts(&self, name: &Name) -> Result<bool, HomeError> {
+        let answered = self.link.run_once(&lua::WAKE_UP_NEXTS, &name.keys, |_| {}).await?;
+        let mut words = Words::of(answered.value.clone())?;
+        let clock = ServerClock::new(words.some_seconds()?, &answered);
+        self.note_clock(clock);
+        self.note_deadline(name, words.seconds()?.and_then(|then| clock.latest(then)));
+        Ok(words.number::<u8>()? == 1)
+    }
+
+    /// Some hold slots whose releases tell nobody. So the set of holders is watched, once, for any change; and what changed
+    /// before it was watched is not missed: it is swept right after.
     pub(super) async fn watch_holders(&self, name: &Arc<Name>) {
         let is_worth_it = {
             let mut table = self.table.lock();
@@ -723,8 +731,13 @@ impl Fleet {
                 interest.waiting > 0 && !std::mem::replace(&mut interest.watches_holders, true)
             })
         };
-        if is_worth_it {
-            let _ = self.link.track(&[name.keys.main().to_owned()]).await;
+        if !is_worth_it {
+            return;
+        }
+        let is_watched = self.link.track(&[name.keys.main().to_owned()]).await.is_ok();
+        let is_still_needed = self.wake_up_nexts(name).await.unwrap_or(false);
+        if let Some(interest) = self.table.lock().names.get_mut(&name.name) {
+            interest.watches_holders &= is_watched && is_still_needed;
         }
     }
 

@@ -178,15 +178,21 @@ impl Roll {
         let records = records.into_iter().map(|(id, record)| (id, Record::read(&record))).collect();
         Ok(Self { now, holders, leases, line, alive, records })
     }
+
+    /// Who is in the middle of being served a weight, bit by bit, as Python's scripts do it. That is not to hold it yet.
+    fn half_served(&self) -> Option<&str> {
+        self.line.first().map(|(member, _)| keys::id_of(member))
+    }
 }
 
 pub(super) fn holders(value: Value) -> Result<Vec<HolderInfo>, HomeError> {
     let mut roll = Roll::read(value)?;
+    let half_served = roll.half_served().map(str::to_owned);
     let mut holders = Vec::new();
     for (id, dead_at) in &roll.holders {
         let ends = roll.leases.get(id).copied();
         let is_over = *dead_at <= roll.now || ends.is_some_and(|ends| ends <= roll.now);
-        if id.contains('#') || is_over {
+        if id.contains('#') || is_over || half_served.as_ref() == Some(id) {
             continue;
         }
         let record = roll.records.remove(id).unwrap_or_default();
@@ -211,8 +217,12 @@ pub(super) fn holders(value: Value) -> Result<Vec<HolderInfo>, HomeError> {
 pub(super) fn waiters(value: Value) -> Result<Vec<WaiterInfo>, HomeError> {
     let mut roll = Roll::read(value)?;
     let mut waiters = Vec::new();
-    for (id, arrival) in &roll.line {
-        if id.contains('#') || roll.alive.get(id).is_none_or(|dead_at| *dead_at <= roll.now) {
+    let mut last = None;
+    for (member, arrival) in &roll.line {
+        // The members of a weight stand together.
+        let id = keys::id_of(member);
+        let is_counted = last.replace(id) == Some(id);
+        if is_counted || roll.alive.get(member).is_none_or(|dead_at| *dead_at <= roll.now) {
             continue;
         }
         let record = roll.records.remove(id).unwrap_or_default();

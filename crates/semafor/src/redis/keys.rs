@@ -42,9 +42,25 @@ pub(super) fn notification(namespace: &str, id: &str) -> String {
     format!("{namespace}:acquisition_notification:{id}")
 }
 
+/// The lists to look at for a waiter of that weight. Python's scripts serve a weight bit by bit, and push to a list of each
+/// bit: the last one tells that it is complete.
+pub(super) fn notifications(namespace: &str, id: &str, weight: u32) -> Vec<String> {
+    let mut lists = vec![notification(namespace, id)];
+    if weight > 1 {
+        lists.push(format!("{}#{:05}", lists[0], weight - 1));
+    }
+    lists
+}
+
 /// The id whose list this is.
 pub(super) fn notified<'a>(namespace: &str, key: &'a str) -> Option<&'a str> {
-    key.strip_prefix(namespace)?.strip_prefix(":acquisition_notification:")
+    let member = key.strip_prefix(namespace)?.strip_prefix(":acquisition_notification:")?;
+    Some(id_of(member))
+}
+
+/// A weight has several members in the sets: `id`, `id#00001` and so on.
+pub(super) fn id_of(member: &str) -> &str {
+    member.split_once('#').map_or(member, |(id, _)| id)
 }
 
 /// The name whose holders this is the set of.
@@ -104,6 +120,12 @@ mod tests {
         assert_eq!(notification("adv-sem", "1f"), "adv-sem:acquisition_notification:1f");
         assert_eq!(notified("adv-sem", "adv-sem:acquisition_notification:1f"), Some("1f"));
         assert_eq!(notified("adv", "adv-sem:acquisition_notification:1f"), None);
+        let [first, last] = &notifications("adv-sem", "1f", 3)[..] else { panic!("two of three") };
+        assert_eq!(
+            (&**first, &**last),
+            ("adv-sem:acquisition_notification:1f", "adv-sem:acquisition_notification:1f#00002")
+        );
+        assert_eq!(notified("adv-sem", last), Some("1f"));
         assert_eq!(name_of_main("adv-sem", "adv-sem:semaphore_main:a:b"), Some("a:b"));
     }
 

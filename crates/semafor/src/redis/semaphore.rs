@@ -319,9 +319,9 @@ impl RedisSemaphore {
     ) -> Result<Option<Granted>, AcquireError> {
         let fleet = self.fleet();
         // From here on, a grant by anybody is pushed. One that came before is seen now.
-        let notification = [keys::notification(&fleet.config.namespace, id)];
-        let mut is_notified = match fleet.link.track(&notification).await {
-            Ok(Some(exists)) => exists.first() == Some(&true),
+        let notifications = keys::notifications(&fleet.config.namespace, id, wish.weight);
+        let mut is_notified = match fleet.link.track(&notifications).await {
+            Ok(Some(exists)) => exists.contains(&true),
             // Heartbeats will tell; and a new connection begins with this, too.
             Ok(None) | Err(_) => false,
         };

@@ -9,11 +9,15 @@ it is given back, so that no hold looks longer than it was.
 
 import asyncio
 import json
+import logging
 import sys
 import time
 
 from asyncio_advanced_semaphores import RedisConfig, RedisSemaphore
 from asyncio_advanced_semaphores.redis import lua
+
+# What it complains about is brought about on purpose. What ends this process is still said.
+logging.disable(logging.CRITICAL)
 
 CONFIG = RedisConfig(url=sys.argv[1], namespace=sys.argv[2])
 asking: dict[str, asyncio.Task] = {}
