@@ -414,6 +414,7 @@ function gate.sweep_dead()
         end
     end
     if gate.is_line_empty then
+        call('DEL', BEATS) -- whoever was in it does not wait any more
         return
     end
     for _, member in ipairs(call('ZRANGEBYSCORE', BEATS, '-inf', NOW, 'LIMIT', 0, 1000)) do

@@ -11,9 +11,8 @@ fn the_readme_shows_its_examples_word_for_word() {
     ];
     for example in examples {
         let (_title, code) = example.split_once("\n\n").expect("a title, then the code");
-        let is_there = ["rust", "rust,no_run"]
-            .iter()
-            .any(|kind| README.contains(&format!("```{kind}\n{code}```\n")));
+        let is_there =
+            ["rust", "rust,no_run"].iter().any(|kind| README.contains(&format!("```{kind}\n{code}```\n")));
         assert!(is_there, "not in the README:\n{code}");
     }
 }

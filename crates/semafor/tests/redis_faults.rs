@@ -383,12 +383,13 @@ async fn fault_7_clocks_that_differ_evict_and_overtake() {
     let line = keys.members("waiting");
     assert_eq!(line[0], "4b0c0ffee");
 
-    // It evicts whom it takes for dead, who are all of us. We hear of it, and go back to where we stood.
+    // It evicts whom it takes for dead, who are all of us, and leaves. We hear of it, and go back to where we stood.
     let by_its_clock = (keys.now() + 181.0).to_string();
-    keys.ask::<()>(&["ZREMRANGEBYSCORE", &keys.key("main"), "-inf", &by_its_clock]);
-    keys.ask::<()>(&["ZREM", &keys.key("waiting"), &line[1], &line[2]]);
-    keys.ask::<()>(&["ZREMRANGEBYSCORE", &keys.key("waiting_heartbeat"), "-inf", &by_its_clock]);
-    keys.ask::<()>(&["ZREM", &keys.key("waiting"), "4b0c0ffee"]);
+    let mut script = redis::pipe();
+    script.atomic().cmd("ZREMRANGEBYSCORE").arg(keys.key("main")).arg("-inf").arg(&by_its_clock);
+    script.cmd("ZREMRANGEBYSCORE").arg(keys.key("waiting_heartbeat")).arg("-inf").arg(&by_its_clock);
+    script.cmd("ZREM").arg(keys.key("waiting")).arg(&line);
+    script.exec(&mut server.connection()).expect("the server obeys");
     let lost = tokio::time::timeout(Duration::from_secs(60), held.lost()).await;
     assert_eq!(lost, Ok(NotHeld::Lost(Loss::Vanished)));
     let first = first.outcome().await.expect("its turn");

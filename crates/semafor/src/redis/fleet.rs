@@ -608,6 +608,8 @@ impl Fleet {
                 }
             }
         }
+        // Ids count up: those whom the server has forgotten come back in the order in which they came.
+        rolls.values_mut().for_each(|(_, _, waiters)| waiters.sort_unstable());
         rolls.into_values().collect()
     }
 
