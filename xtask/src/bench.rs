@@ -19,7 +19,7 @@ pub(crate) fn run(mut args: Args) -> Result<(), Failure> {
 
 fn memory() -> Result<(), Failure> {
     let python = or_without("Python", python::with(&["asyncio-advanced-semaphores"]));
-    measure("memory", &[("SEMAFOR_BENCH_PYTHON", python)])
+    measure("memory", &[], &[("SEMAFOR_BENCH_PYTHON", python)])
 }
 
 fn redis() -> Result<(), Failure> {
@@ -28,15 +28,17 @@ fn redis() -> Result<(), Failure> {
     let python = or_without("self-limiters", python::with(&["asyncio-advanced-semaphores", "self-limiters"]))
         .or_else(|| or_without("Python", python::with(&["asyncio-advanced-semaphores"])));
     let node = or_without("Node", node::folder_with(&["redis-semaphore", "ioredis"]));
-    measure("redis", &[("SEMAFOR_BENCH_PYTHON", python), ("SEMAFOR_BENCH_NODE_DIR", node)])
+    let peers = [("SEMAFOR_BENCH_PYTHON", python), ("SEMAFOR_BENCH_NODE_DIR", node)];
+    measure("redis", &["--features", "redis"], &peers)
 }
 
 /// Measures `area` beside the peers there are.
-fn measure(area: &str, peers: &[(&str, Option<PathBuf>)]) -> Result<(), Failure> {
+fn measure(area: &str, features: &[&str], peers: &[(&str, Option<PathBuf>)]) -> Result<(), Failure> {
     print_machine();
     step(&format!("{area} benchmark"), || {
-        let mut bench = cargo(&["run", "--profile", "bench", "-p", "semafor-benchmarks", "--bin"]);
-        bench.args([&format!("bench-{area}"), "--", &format!("target/bench/{area}.json")]);
+        let mut bench = cargo(&["run", "--profile", "bench", "-p", "semafor-benchmarks"]);
+        bench.args(features).args(["--bin", &format!("bench-{area}")]);
+        bench.args(["--", &format!("target/bench/{area}.json")]);
         bench.envs(peers.iter().filter_map(|(variable, path)| Some((variable, path.as_ref()?))));
         shell::run(&mut bench)
     })

@@ -1,0 +1,92 @@
+//! This program in the place of a peer: a process of ours that waits and holds, to be looked at from outside.
+
+use std::io::{BufRead, Write, stdin, stdout};
+
+use rustix::time::{ClockId, clock_gettime};
+use semafor::{Home, Semaphore};
+use serde::Serialize;
+
+use super::peer::Answer;
+use super::stage::{runtime, until_queued};
+
+/// What has to be the first argument.
+pub(super) const WORD: &str = "as-peer";
+
+/// The name and slots that `next` is about.
+pub(super) const HANDED_OVER: (&str, u32) = ("handoff-between-processes", 1);
+
+/// More at once would take memory that those who merely wait or hold do not need.
+const AT_ONCE: usize = 100;
+
+pub(super) fn serve(url: &str) -> std::io::Result<()> {
+    let runtime = runtime();
+    let home = runtime.block_on(Semaphore::connect(url)).expect("the server answers");
+    answer(&Answer::Ok("ours"))?;
+    for line in stdin().lock().lines() {
+        let line = line?;
+        let (work, count) = line.split_once(' ').unwrap_or((&line, "1"));
+        let (work, count, home) = (work.to_owned(), count.parse().expect("a number"), home.clone());
+        let done = runtime.spawn(async move {
+            match work.as_str() {
+                "next" => next(&home).await,
+                "wait" => wait(&home, count).await,
+                "hold" => hold(&home, count).await,
+                _ => Answer::Skip("not asked of us".into()),
+            }
+        });
+        answer(&runtime.block_on(done).expect("the work does not panic"))?;
+    }
+    Ok(())
+}
+
+fn answer<T: Serialize>(answer: &Answer<T>) -> std::io::Result<()> {
+    let mut out = stdout().lock();
+    writeln!(out, "{}", serde_json::to_string(answer)?)?;
+    out.flush()
+}
+
+/// Nanoseconds on a clock that all processes of a machine share.
+pub(super) fn shared_clock() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
+}
+
+/// Stands in line once, and says when it had the slot.
+async fn next(home: &Home) -> Answer<u64> {
+    let semaphore = home.named(HANDED_OVER.0).slots(HANDED_OVER.1).build().expect("valid options");
+    let permit = semaphore.acquire().await.expect("a slot");
+    let granted = shared_clock();
+    permit.release().await.expect("it is held");
+    Answer::Ok(granted)
+}
+
+async fn wait(home: &Home, count: usize) -> Answer<u64> {
+    let semaphore = home.named("idle-waiters").slots(1).build().expect("valid options");
+    let _held = semaphore.acquire().await.expect("a slot").detach();
+    for first in (0..count).step_by(AT_ONCE) {
+        let last = count.min(first + AT_ONCE);
+        for _ in first..last {
+            let semaphore = semaphore.clone();
+            tokio::spawn(async move { semaphore.acquire().await.expect("a slot").detach() });
+        }
+        until_queued(&semaphore, last).await;
+    }
+    Answer::Ok(0)
+}
+
+async fn hold(home: &Home, count: usize) -> Answer<u64> {
+    let slots = u32::try_from(count).expect("few enough");
+    let semaphore = home.named("idle-holders").slots(slots).build().expect("valid options");
+    for first in (0..count).step_by(AT_ONCE) {
+        let acquired: Vec<_> = (first..count.min(first + AT_ONCE))
+            .map(|_| {
+                let semaphore = semaphore.clone();
+                tokio::spawn(async move { semaphore.acquire().await.expect("a slot").detach() })
+            })
+            .collect();
+        for acquired in acquired {
+            acquired.await.expect("the task does not panic");
+        }
+    }
+    Answer::Ok(0)
+}

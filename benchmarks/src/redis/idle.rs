@@ -1,0 +1,155 @@
+//! What those cost who only wait or only hold: connections, commands, processor time, memory.
+
+use std::collections::BTreeMap;
+use std::fs::read_to_string;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use semafor_benchmarks::Report;
+
+use super::ledger::Ledger;
+use super::peer::Invitation;
+use super::stage::Stage;
+
+const MANY: usize = 10_000;
+/// As many as everybody can have wait.
+const FEW: usize = 100;
+
+/// How long to look. Ours send heartbeats every five seconds, those of npm every eight, Python's every 36.
+const WINDOW: Duration = Duration::from_secs(20);
+const LONG_WINDOW: Duration = Duration::from_secs(36);
+const SHORT_WINDOW: Duration = Duration::from_secs(6);
+
+/// So that what it took to get there is over.
+const SETTLING: Duration = Duration::from_secs(2);
+
+pub(super) fn measure(report: &mut Report, stage: &Stage) {
+    let mut ledger = Ledger::open(&stage.server);
+    let ours = Invitation::ours(stage);
+    let others = Invitation::others(stage);
+
+    let nobody = Burden { server_cpu: ledger.cpu(SHORT_WINDOW), ..Burden::default() };
+    let heartbeat = heartbeat(&mut ledger, stage, &ours);
+    let waiting = burden(&mut ledger, stage, &ours, "wait", MANY, WINDOW).expect("ours can");
+    waiting.add_beside_nobody(report, "10,000 waiters idle", &heartbeat, &nobody);
+
+    let waiting = burden(&mut ledger, stage, &ours, "wait", FEW, SHORT_WINDOW).expect("ours can");
+    for other in &others {
+        match burden(&mut ledger, stage, other, "wait", FEW, SHORT_WINDOW) {
+            Ok(theirs) => waiting.add_beside(report, "100 waiters idle", &theirs),
+            Err(reason) => println!("left out: {}: {reason}", other.script()),
+        }
+    }
+
+    let holding = burden(&mut ledger, stage, &ours, "hold", MANY, WINDOW).expect("ours can");
+    holding.add_beside_nobody(report, "10,000 holders", &heartbeat, &nobody);
+    for other in &others {
+        match burden(&mut ledger, stage, other, "hold", MANY, LONG_WINDOW) {
+            Ok(theirs) => holding.add_beside(report, "10,000 holders", &theirs),
+            Err(reason) => println!("left out: {}: {reason}", other.script()),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Burden {
+    whose: String,
+    connections: usize,
+    /// Per second.
+    commands: BTreeMap<String, f64>,
+    /// Milliseconds per second.
+    server_cpu: f64,
+    client_cpu: f64,
+    /// Bytes of resident memory for each that waits or holds, with its task.
+    memory: f64,
+}
+
+/// Has so many `wait` or `hold` in a process of their own, and looks at them for twice the window.
+fn burden(
+    ledger: &mut Ledger,
+    stage: &Stage,
+    who: &Invitation,
+    work: &str,
+    count: usize,
+    window: Duration,
+) -> Result<Burden, String> {
+    let connections_before = ledger.connections();
+    let mut peer = who.start()?;
+    let memory_before = resident_memory(peer.pid());
+    peer.ask::<u64>(&format!("{work} {count}"))?;
+    sleep(SETTLING);
+    let memory = (resident_memory(peer.pid()) - memory_before) / count as f64;
+    let connections = ledger.connections() - connections_before;
+
+    let (start, cpu_before) = (Instant::now(), cpu_so_far(peer.pid()));
+    let server_cpu = ledger.cpu(window);
+    let client_cpu = (cpu_so_far(peer.pid()) - cpu_before) / start.elapsed().as_secs_f64();
+    let commands = ledger.commands(window);
+
+    let whose = peer.name().to_owned();
+    drop(peer);
+    // Nobody gives back what it left.
+    stage.server.command(&["FLUSHALL"]);
+    Ok(Burden { whose, connections, commands, server_cpu, client_cpu, memory })
+}
+
+/// The one thing that a single holder sends, again and again.
+fn heartbeat(ledger: &mut Ledger, stage: &Stage, ours: &Invitation) -> String {
+    let holding = burden(ledger, stage, ours, "hold", 1, SHORT_WINDOW).expect("ours can");
+    let mut commands = holding.commands.into_keys();
+    let heartbeat = commands.next().expect("a holder sends heartbeats");
+    assert_eq!(commands.next(), None, "a holder sends nothing but heartbeats");
+    heartbeat
+}
+
+impl Burden {
+    /// How many of these commands there are per second.
+    fn rate(&self, is_meant: impl Fn(&str) -> bool) -> f64 {
+        let meant = self.commands.iter().filter(|(command, _)| is_meant(command));
+        meant.fold(0.0, |sum, (_, rate)| sum + rate)
+    }
+
+    fn add_beside_nobody(&self, report: &mut Report, work: &str, heartbeat: &str, nobody: &Self) {
+        let mut add = |what: &str, unit, mine, theirs| {
+            report.add(&format!("{work}: {what}"), unit, mine, "nobody", theirs);
+        };
+        add("connections", "connections", self.connections as f64, 0.0);
+        add("heartbeats", "commands/s", self.rate(|command| command == heartbeat), 0.0);
+        add("other commands", "commands/s", self.rate(|command| command != heartbeat), 0.0);
+        add("server CPU", "ms/s", self.server_cpu, nobody.server_cpu);
+        add("client CPU", "ms/s", self.client_cpu, 0.0);
+        add("client memory, each", "bytes", self.memory, 0.0);
+        for command in self.commands.keys().filter(|command| *command != heartbeat) {
+            println!("    beyond heartbeats: {command}");
+        }
+    }
+
+    fn add_beside(&self, report: &mut Report, work: &str, theirs: &Self) {
+        let mut add = |what: &str, unit, mine, theirs_value| {
+            report.add(&format!("{work}: {what}"), unit, mine, &theirs.whose, theirs_value);
+        };
+        let all = |burden: &Self| burden.rate(|_| true);
+        add("connections", "connections", self.connections as f64, theirs.connections as f64);
+        add("all commands", "commands/s", all(self), all(theirs));
+        add("server CPU", "ms/s", self.server_cpu, theirs.server_cpu);
+        add("client CPU", "ms/s", self.client_cpu, theirs.client_cpu);
+        add("client memory, each", "bytes", self.memory, theirs.memory);
+    }
+}
+
+/// Bytes.
+fn resident_memory(pid: u32) -> f64 {
+    let status = read_to_string(format!("/proc/{pid}/status")).expect("the process is there");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<f64>().ok());
+    kib.expect("it is said") * 1024.0
+}
+
+/// Milliseconds.
+fn cpu_so_far(pid: u32) -> f64 {
+    let stat = read_to_string(format!("/proc/{pid}/stat")).expect("the process is there");
+    // The name in front may have anything in it, and ends with the last parenthesis.
+    let fields: Vec<_> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let hundredths: f64 = fields[11..=12].iter().map(|field| field.parse::<f64>().expect("a number")).sum();
+    hundredths * 10.0
+}
