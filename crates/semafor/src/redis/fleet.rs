@@ -10,7 +10,7 @@
 //!
 //! Nothing here decides who gets a slot: the scripts do.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::ThreadId;
@@ -20,7 +20,7 @@ use parking_lot::{Condvar, Mutex};
 use redis::{PushInfo, PushKind, Value};
 use semafor_core::{Loss, NotHeld};
 use tokio::sync::Notify;
-use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -88,7 +88,7 @@ struct Acquisition {
 }
 
 enum State {
-    Waiting { news: UnboundedSender<News>, weight: u32, heartbeat: Duration },
+    Waiting { news: Arc<Mailbox>, weight: u32, heartbeat: Duration },
     Holding(Arc<Hold>),
 }
 
@@ -123,6 +123,34 @@ pub(super) enum News {
     LookAgain,
     /// The server does not know it any more; how it ended.
     Gone(i64),
+}
+
+/// Where a waiter finds its news. A channel would cost each of ten thousand waiters a few kilobytes.
+#[derive(Default)]
+pub(super) struct Mailbox {
+    news: Mutex<VecDeque<News>>,
+    arrived: Notify,
+}
+
+impl Mailbox {
+    fn put(&self, news: News) {
+        self.news.lock().push_back(news);
+        self.arrived.notify_one();
+    }
+
+    pub(super) fn look(&self) -> Option<News> {
+        self.news.lock().pop_front()
+    }
+
+    /// For one reader.
+    pub(super) async fn next(&self) -> News {
+        loop {
+            if let Some(news) = self.look() {
+                return news;
+            }
+            self.arrived.notified().await;
+        }
+    }
 }
 
 impl Fleet {
@@ -247,15 +275,15 @@ impl Fleet {
         name: &Arc<Name>,
         weight: u32,
         heartbeat: Duration,
-    ) -> UnboundedReceiver<News> {
-        let (news, heard) = mpsc::unbounded_channel();
-        let state = State::Waiting { news, weight, heartbeat };
+    ) -> Arc<Mailbox> {
+        let mailbox = Arc::<Mailbox>::default();
+        let state = State::Waiting { news: Arc::clone(&mailbox), weight, heartbeat };
         let mut table = self.table.lock();
         table.interest(name).waiting += 1;
         table.acquisitions.insert(Arc::clone(id), Acquisition { name: Arc::clone(name), state });
         drop(table);
         self.mind_rhythm(heartbeat);
-        heard
+        mailbox
     }
 
     /// Strikes it off the list again, if it is still on it as a waiter.
@@ -440,11 +468,10 @@ impl Fleet {
 
     fn tell(&self, id: &str, news: News) {
         let table = self.table.lock();
-        if let Some(Acquisition { state: State::Waiting { news: teller, .. }, .. }) =
+        if let Some(Acquisition { state: State::Waiting { news: mailbox, .. }, .. }) =
             table.acquisitions.get(id)
         {
-            // A waiter that has just gone needs no news.
-            let _ = teller.send(news);
+            mailbox.put(news);
         }
     }
 

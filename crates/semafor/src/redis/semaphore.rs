@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use redis::Value;
 use semafor_core::NotHeld;
-use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 use tokio_util::sync::CancellationToken;
@@ -14,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::answer::{
     CLOSED, EVICTED, NOBODY_KNOWS, ServerClock, TOO_HEAVY, Words, ending, seconds, span, unexpected,
 };
-use super::fleet::{Anchor, Fleet, Name, News, gone};
+use super::fleet::{Anchor, Fleet, Mailbox, Name, News, gone};
 use super::hold::{Granted, Hold};
 use super::ids;
 use super::keys::{self, Keys};
@@ -314,7 +313,7 @@ impl RedisSemaphore {
         &self,
         id: &Arc<str>,
         wish: &Wish,
-        news: &mut UnboundedReceiver<News>,
+        news: &Mailbox,
         is_watch_needed: bool,
     ) -> Result<Option<Granted>, AcquireError> {
         let fleet = self.fleet();
@@ -329,21 +328,17 @@ impl RedisSemaphore {
             fleet.watch_holders(&self.0.name).await;
         }
         loop {
-            let mut item = if is_notified { Some(News::LookAgain) } else { news.recv().await };
-            if is_notified && let Ok(told) = news.try_recv() {
-                item = Some(told);
-            }
+            let told = if is_notified { news.look().unwrap_or(News::LookAgain) } else { news.next().await };
             is_notified = false;
-            match item {
-                Some(News::Granted(granted)) if granted.is_fresh() => return Ok(Some(granted)),
-                Some(News::Granted(_) | News::LookAgain) => match self.look_again(id, wish).await? {
+            match told {
+                News::Granted(granted) if granted.is_fresh() => return Ok(Some(granted)),
+                News::Granted(_) | News::LookAgain => match self.look_again(id, wish).await? {
                     Look::Granted(granted) if granted.is_fresh() => return Ok(Some(granted)),
                     Look::Granted(_) => is_notified = true,
                     Look::Waiting => {}
                     Look::Gone(code) => return self.leave_line(code, wish.weight).await,
                 },
-                Some(News::Gone(code)) => return self.leave_line(code, wish.weight).await,
-                None => return Err(gone().into()),
+                News::Gone(code) => return self.leave_line(code, wish.weight).await,
             }
         }
     }
