@@ -142,7 +142,8 @@ gate.is_line_empty = false
 gate.due = math.min(gate.due, NOW + record.heartbeat)
 gate.queued = gate.queued + 1
 gate.keep(math.max(record.heartbeat, record.ttl))
-if is_back then
+if is_back or gate.limit > gate.held then
+    -- It may be the first; or a client of another library is, and has not served itself yet.
     gate.serve()
     local known = gate.record_of(id)
     if known.slot ~= NOT_YET then

@@ -321,8 +321,10 @@ impl RedisSemaphore {
         let notifications = keys::notifications(&fleet.config.namespace, id, wish.weight);
         let mut is_notified = match fleet.link.track(&notifications).await {
             Ok(Some(exists)) => exists.contains(&true),
-            // Heartbeats will tell; and a new connection begins with this, too.
-            Ok(None) | Err(_) => false,
+            // Nobody will tell, so it looks once; after that, heartbeats do.
+            Ok(None) => true,
+            // A new connection begins with this, too.
+            Err(_) => false,
         };
         if is_watch_needed {
             fleet.watch_holders(&self.0.name).await;
