@@ -414,7 +414,9 @@ function gate.sweep_dead()
         end
     end
     if gate.is_line_empty then
-        call('DEL', BEATS) -- whoever was in it does not wait any more
+        if call('ZCARD', BEATS) > 0 then
+            call('DEL', BEATS) -- whoever is in it does not wait any more
+        end
         return
     end
     for _, member in ipairs(call('ZRANGEBYSCORE', BEATS, '-inf', NOW, 'LIMIT', 0, 1000)) do

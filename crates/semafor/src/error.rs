@@ -250,7 +250,8 @@ pub enum ReleaseError {
     /// The current task has detached no permit of this semaphore that is still held.
     #[error("the current task holds no detached permit of this semaphore")]
     NothingDetached,
-    /// Its home gives no answer. If it can't be reached for long, it takes the slot back by itself.
+    /// Its home gives no answer. A guard's slot is given back as soon as it does; if that takes long, the home takes it back by
+    /// itself.
     #[error(transparent)]
     Home(#[from] HomeError),
 }

@@ -1,9 +1,9 @@
 //! What one process holds and waits for on one Redis, and how it keeps it.
 //!
 //! A thread of its own runs all of it, on a runtime of its own: holders keep their slots whatever the users' runtimes do,
-//! and what users drop is given back even if their runtime is gone. Four loops turn there:
+//! and what users drop is given back even if their runtime is gone. Only what users wait for is done where they are, as long
+//! as that goes well. Three loops turn there:
 //!
-//! - **news** takes what the server pushes to those whom it concerns;
 //! - **heartbeat** says for all holders and waiters at once that they live, and hears what became of them;
 //! - **sweeps** has the server end what is due, at the moment it is due, under names where somebody here waits for it;
 //! - **leases** tells holders that their time is up.
@@ -17,12 +17,12 @@ use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use redis::{PushInfo, PushKind, Value};
+use redis::{PushKind, Value};
 use semafor_core::{Loss, NotHeld};
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
-use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, sleep_until};
+use tokio::time::{sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::answer::{ServerClock, Words, ending, seconds, span, text};
@@ -48,12 +48,15 @@ const POLL_FOR_OTHERS: Duration = Duration::from_secs(1);
 const ROLL: usize = 500;
 /// How long the last one to leave waits for what was dropped to be given back.
 const LAST_WAIT: Duration = Duration::from_secs(2);
+/// Bounds of the patience with a runtime of the user's that has to carry a heartbeat.
+const SHORTEST_PATIENCE: Duration = Duration::from_millis(200);
+const LONGEST_PATIENCE: Duration = Duration::from_secs(2);
 /// Pauses between attempts to connect again.
 const REDIAL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 pub(super) struct Fleet {
     pub(super) config: Arc<Config>,
-    pub(super) link: Link,
+    pub(super) link: Arc<Link>,
     pub(super) ids: Ids,
     pub(super) runtime: tokio::runtime::Handle,
     thread: ThreadId,
@@ -174,6 +177,11 @@ impl Fleet {
         };
         let fleet = Arc::clone(anchor.fleet());
         if is_new || !fleet.link.is_connected() {
+            if let Ok(here) = Handle::try_current()
+                && is_workplace(&here)
+            {
+                fleet.link.move_to(here);
+            }
             fleet.on_own_thread(|fleet| async move { fleet.link.line().await.map(drop) }).await?;
         }
         Ok(anchor)
@@ -187,23 +195,30 @@ impl Fleet {
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
         let handle = runtime.handle().clone();
         let (config, ids) = (Arc::new(config), Ids::new());
-        let (events, heard) = mpsc::unbounded_channel();
         let channel = keys::channel(&config.namespace, ids.process());
-        let link = Link::new(Arc::clone(&config), channel, events)?;
+        let address = config.address()?;
         let (send_fleet, take_fleet) = std::sync::mpsc::channel::<Arc<Self>>();
         let stop = CancellationToken::new();
         let thread = std::thread::Builder::new().name("semafor-redis".into()).spawn({
             let stop = stop.clone();
             move || {
                 if let Ok(fleet) = take_fleet.recv() {
-                    runtime.block_on(fleet.live(heard, stop));
+                    runtime.block_on(fleet.live(stop));
                 }
             }
         });
         let thread = thread.map_err(no_thread)?.thread().id();
-        let fleet = Arc::new(Self {
+        let fleet = Arc::new_cyclic(|fleet: &Weak<Self>| Self {
+            link: {
+                let fleet = Weak::clone(fleet);
+                let ear = Arc::new(move |event| {
+                    if let Some(fleet) = fleet.upgrade() {
+                        fleet.hear(event);
+                    }
+                });
+                Arc::new(Link::new(Arc::clone(&config), address, channel, ear, handle.clone()))
+            },
             config,
-            link,
             ids,
             runtime: handle,
             thread,
@@ -222,9 +237,8 @@ impl Fleet {
         Ok(fleet)
     }
 
-    async fn live(self: Arc<Self>, heard: UnboundedReceiver<Event>, stop: CancellationToken) {
+    async fn live(self: Arc<Self>, stop: CancellationToken) {
         let mut loops = JoinSet::new();
-        loops.spawn(Arc::clone(&self).hear_news(heard));
         loops.spawn(Arc::clone(&self).send_heartbeats());
         loops.spawn(Arc::clone(&self).sweep_when_due());
         loops.spawn(Arc::clone(&self).end_leases());
@@ -254,9 +268,22 @@ impl Fleet {
 
     /// As [`on_own_thread`](Self::on_own_thread), and the process is not to end before it is done, if it can be helped.
     pub(super) fn give_back(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
+        self.finish(&self.runtime, work);
+    }
+
+    /// Does it where the caller is, if one can work there: no other thread has to be woken. It may be dropped halfway, with
+    /// the caller's runtime.
+    pub(super) fn carry_out(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
+        match Handle::try_current() {
+            Ok(here) if is_workplace(&here) && self.link.is_hosted() => self.finish(&here, work),
+            _ => self.finish(&self.runtime, work),
+        }
+    }
+
+    fn finish(self: &Arc<Self>, place: &Handle, work: impl Future<Output = ()> + Send + 'static) {
         self.loose_ends.fetch_add(1, Ordering::SeqCst);
         let end = LooseEnd(Arc::clone(self));
-        self.runtime.spawn(async move {
+        place.spawn(async move {
             let _end = end;
             work.await;
         });
@@ -380,19 +407,13 @@ impl Fleet {
 
     // News
 
-    async fn hear_news(self: Arc<Self>, mut heard: UnboundedReceiver<Event>) {
-        while let Some(event) = heard.recv().await {
-            match event {
-                Event::Connected => {
-                    let fleet = Arc::clone(&self);
-                    tokio::spawn(async move { fleet.take_stock().await });
-                }
-                Event::Push { generation, push } => self.hear(generation, push),
-            }
-        }
-    }
-
-    fn hear(self: &Arc<Self>, generation: u64, push: PushInfo) {
+    /// Called from wherever the connection lives.
+    fn hear(self: &Arc<Self>, event: Event) {
+        let Event::Push { generation, push } = event else {
+            let fleet = Arc::clone(self);
+            self.runtime.spawn(async move { fleet.take_stock().await });
+            return;
+        };
         match push.kind {
             PushKind::Message | PushKind::SMessage => {
                 if let Some(message) = push.data.into_iter().nth(1).and_then(|message| text(message).ok()) {
@@ -411,7 +432,7 @@ impl Fleet {
             PushKind::Disconnection => {
                 self.link.hang_up(generation);
                 let fleet = Arc::clone(self);
-                tokio::spawn(async move { fleet.redial().await });
+                self.runtime.spawn(async move { fleet.redial().await });
             }
             _ => {}
         }
@@ -428,7 +449,7 @@ impl Fleet {
                 let name = self.table.lock().acquisitions.get(id).map(|found| Arc::clone(&found.name));
                 if let Some(name) = name {
                     let fleet = Arc::clone(self);
-                    tokio::spawn(async move { fleet.watch_holders(&name).await });
+                    self.runtime.spawn(async move { fleet.watch_holders(&name).await });
                 }
             }
             "lost" => {
@@ -461,7 +482,7 @@ impl Fleet {
             };
             if let Some(name) = watched {
                 let fleet = Arc::clone(self);
-                tokio::spawn(async move { fleet.watch_holders(&name).await });
+                self.runtime.spawn(async move { fleet.watch_holders(&name).await });
             }
         }
     }
@@ -656,7 +677,11 @@ impl Fleet {
             }
         });
         // Without an answer, holders give up in time by themselves; a new connection begins with a heartbeat.
-        let Ok(answered) = answered.await else { return };
+        let answered = match timeout(self.patience_with_host(), answered).await {
+            Ok(Ok(answered)) => answered,
+            Ok(Err(_)) => return,
+            Err(_) => return self.link.leave_host(),
+        };
         let (sent, received) = (answered.sent, answered.received);
         let read = || -> Result<_, HomeError> {
             let mut words = Words::of(answered.value.clone())?;
@@ -687,6 +712,15 @@ impl Fleet {
         if is_watch_needed {
             self.watch_holders(name).await;
         }
+    }
+
+    /// How long the runtime where the connection lives may keep a heartbeat waiting.
+    fn patience_with_host(&self) -> Duration {
+        if !self.link.is_hosted() {
+            return self.config.socket_timeout * 2; // It has an end before that.
+        }
+        let interval = Duration::from_micros(self.interval_micros.load(Ordering::SeqCst));
+        (interval * 2).clamp(SHORTEST_PATIENCE, LONGEST_PATIENCE)
     }
 
     // Deadlines
@@ -897,6 +931,11 @@ impl Drop for Anchor {
         }
         fleet.stop.cancel();
     }
+}
+
+/// True if connections can live in that runtime. One with a single thread is too easily kept from it.
+fn is_workplace(runtime: &Handle) -> bool {
+    runtime.runtime_flavor() == RuntimeFlavor::MultiThread
 }
 
 pub(super) fn gone() -> HomeError {

@@ -1,10 +1,15 @@
 //! The one connection.
 //!
 //! Runs scripts, tries again, and dials anew when the connection is lost. What the server pushes, and that there is a new
-//! connection, goes to the [`Fleet`](super::fleet::Fleet) as [`Event`]s. Everything here runs on the fleet's own runtime.
+//! connection, goes to the [`Fleet`](super::fleet::Fleet) as [`Event`]s.
+//!
+//! What reads and writes it lives in the runtime that connected, if that has several threads: a trip then wakes no thread that
+//! a bare one would not, and waking threads is what a trip costs. If that runtime is gone, or does not get round to it in
+//! time for a heartbeat, it moves to the fleet's own thread, and stays there.
 //!
 //! It is one connection to one server on a cluster as well: a namespace has one `{tag}`, so all it has is in one place.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -15,7 +20,7 @@ use redis::{
     AsyncConnectionConfig, Cmd, ConnectionInfo, ErrorKind, Pipeline, ProtocolVersion, PushInfo, PushKind,
     RedisError, Value, cmd,
 };
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
 use super::config::{Address, Config, Protocol};
@@ -38,6 +43,9 @@ pub(super) enum Event {
     },
 }
 
+/// Hears them, at once and without waiting.
+pub(super) type Ear = Arc<dyn Fn(Event) + Send + Sync>;
+
 /// How a server tells news.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Hearing {
@@ -51,7 +59,9 @@ pub(super) struct Link {
     config: Arc<Config>,
     address: Address,
     channel: String,
-    events: UnboundedSender<Event>,
+    ear: Ear,
+    own: Handle,
+    host: Mutex<Option<Handle>>,
     current: Mutex<Option<Line>>,
     /// Held by who dials; the last failure is for all who waited for it.
     dialling: tokio::sync::Mutex<Option<Failure>>,
@@ -74,9 +84,6 @@ pub(super) struct Line {
     pub(super) hearing: Hearing,
 }
 
-/// Nobody is there any more to hear it.
-struct Deaf;
-
 /// What a script answered, and when it was asked. The server's time of execution lies between the two.
 pub(super) struct Answered {
     pub(super) value: Value,
@@ -87,22 +94,39 @@ pub(super) struct Answered {
 }
 
 impl Link {
-    pub(super) fn new(
-        config: Arc<Config>,
-        channel: String,
-        events: UnboundedSender<Event>,
-    ) -> Result<Self, HomeError> {
-        Ok(Self {
-            address: config.address()?,
+    pub(super) fn new(config: Arc<Config>, address: Address, channel: String, ear: Ear, own: Handle) -> Self {
+        Self {
+            address,
             config,
             channel,
-            events,
+            ear,
+            own,
+            host: Mutex::default(),
             current: Mutex::new(None),
             dialling: tokio::sync::Mutex::new(None),
             generations: AtomicU64::new(0),
             nodes: Mutex::default(),
             announced: Mutex::default(),
-        })
+        }
+    }
+
+    /// Lets the next connection live in that runtime.
+    pub(super) fn move_to(&self, host: Handle) {
+        *self.host.lock() = Some(host);
+    }
+
+    /// True if it does not live on the fleet's own thread.
+    pub(super) fn is_hosted(&self) -> bool {
+        self.host.lock().is_some()
+    }
+
+    /// Moves to the fleet's own thread, whatever its host may be doing.
+    pub(super) fn leave_host(&self) {
+        if self.host.lock().take().is_some()
+            && let Some(line) = self.current.lock().clone()
+        {
+            self.hang_up(line.generation);
+        }
     }
 
     /// Runs a script. `arguments` are those behind the namespace, and are told whether an earlier attempt may have been
@@ -110,7 +134,7 @@ impl Link {
     ///
     /// Tries as often as the configuration says, and not beyond `patience`.
     pub(super) async fn run(
-        &self,
+        self: &Arc<Self>,
         script: &Script,
         keys: &Keys,
         patience: Option<Duration>,
@@ -150,7 +174,7 @@ impl Link {
 
     /// Runs a script once.
     pub(super) async fn run_once(
-        &self,
+        self: &Arc<Self>,
         script: &Script,
         keys: &Keys,
         arguments: impl Fn(&mut Cmd),
@@ -183,14 +207,14 @@ impl Link {
     }
 
     /// Sends a command that is no script of ours.
-    pub(super) async fn ask(&self, command: &Cmd) -> Result<Value, HomeError> {
+    pub(super) async fn ask(self: &Arc<Self>, command: &Cmd) -> Result<Value, HomeError> {
         let line = self.line().await?;
         self.send(&line, command).await.map_err(|error| explain(&error, &self.config))
     }
 
     /// Looks at `keys` in such a way that the server tells when they change. Says which of them exist; `None` where the
     /// server does not tell.
-    pub(super) async fn track(&self, keys: &[String]) -> Result<Option<Vec<bool>>, HomeError> {
+    pub(super) async fn track(self: &Arc<Self>, keys: &[String]) -> Result<Option<Vec<bool>>, HomeError> {
         let line = self.line().await?;
         if !line.hearing.tracking {
             return Ok(None);
@@ -249,7 +273,7 @@ impl Link {
     }
 
     /// The connection there is, or else a new one.
-    pub(super) async fn line(&self) -> Result<Line, HomeError> {
+    pub(super) async fn line(self: &Arc<Self>) -> Result<Line, HomeError> {
         if let Some(line) = self.current.lock().clone() {
             return Ok(line);
         }
@@ -261,10 +285,10 @@ impl Link {
         if let Some(failure) = last_failure.as_ref().filter(|failure| failure.at >= asked) {
             return Err(failure.why.clone());
         }
-        match self.dial().await {
+        match self.dial_where_it_lives().await {
             Ok(line) => {
                 *self.current.lock() = Some(line.clone());
-                let _ = self.events.send(Event::Connected);
+                (self.ear)(Event::Connected);
                 Ok(line)
             }
             Err(why) => {
@@ -280,7 +304,7 @@ impl Link {
         if hung_up.is_some() {
             // It is silent from now on, whoever ended it.
             let push = PushInfo { kind: PushKind::Disconnection, data: Vec::new() };
-            let _ = self.events.send(Event::Push { generation, push });
+            (self.ear)(Event::Push { generation, push });
         }
     }
 
@@ -290,6 +314,22 @@ impl Link {
 
     pub(super) fn hearing(&self) -> Hearing {
         self.current.lock().as_ref().map_or(Hearing::default(), |line| line.hearing)
+    }
+
+    async fn dial_where_it_lives(self: &Arc<Self>) -> Result<Line, HomeError> {
+        let host = self.host.lock().clone();
+        if let Some(host) = host {
+            let this = Arc::clone(self);
+            let patience = self.config.socket_connect_timeout + Duration::from_millis(500);
+            match timeout(patience, host.spawn(async move { this.dial().await })).await {
+                Ok(Ok(line)) => return line,
+                // It is gone, is busy otherwise, or lacks what is needed.
+                Ok(Err(_)) | Err(_) => *self.host.lock() = None,
+            }
+        }
+        let this = Arc::clone(self);
+        let dialled = self.own.spawn(async move { this.dial().await });
+        dialled.await.unwrap_or_else(|_| Err(silent_for(Duration::ZERO, &self.config)))
     }
 
     async fn dial(&self) -> Result<Line, HomeError> {
@@ -317,8 +357,11 @@ impl Link {
         };
         let greeted = |error: RedisError| explain_greeting(&error, &self.config);
         let generation = self.generations.fetch_add(1, Ordering::Relaxed);
-        let events = self.events.clone();
-        let listener = move |push: PushInfo| events.send(Event::Push { generation, push }).map_err(|_| Deaf);
+        let ear = Arc::clone(&self.ear);
+        let listener = move |push: PushInfo| -> Result<(), Infallible> {
+            ear(Event::Push { generation, push });
+            Ok(())
+        };
         let mut resp3 = self.config.protocol == Protocol::Resp3;
         let wire = match self.dial_server(&info, listener.clone()).await {
             Err(error) if error.kind() == ErrorKind::RESP3NotSupported => {
@@ -346,7 +389,7 @@ impl Link {
     async fn dial_server(
         &self,
         info: &ConnectionInfo,
-        listener: impl Fn(PushInfo) -> Result<(), Deaf> + Send + Sync + 'static,
+        listener: impl Fn(PushInfo) -> Result<(), Infallible> + Send + Sync + 'static,
     ) -> Result<MultiplexedConnection, RedisError> {
         // There are timeouts around all of it already.
         let mut options = AsyncConnectionConfig::new()

@@ -176,25 +176,26 @@ impl RedisSemaphore {
             _ => None,
         };
         let id = self.fleet().ids.issue(&self.0.name.name);
+        let mut ward = Ward::new(&self, &id, How::Cancelled);
         let in_line = self.stand_in_line(&id, &wish, started);
         let outcome = tokio::select! {
             biased;
             () = client.closed() => None,
             outcome = timeout_at(deadline.unwrap_or_else(far_future).into(), in_line) => Some(outcome),
         };
-        self.fleet().discharge(&id);
         let outcome = match outcome {
-            None => return self.give_back(id, How::Cancelled),
+            None => return,
             Some(Ok(Ok(lease))) => Ok(lease),
-            Some(Ok(Err(error))) => {
-                if matches!(error, AcquireError::Home(_)) {
-                    // Whatever the server did of what it was asked to: it is not wanted any more.
-                    self.give_back(id, How::Cancelled);
-                }
-                Err(error)
+            Some(Ok(Err(error))) => Err(error),
+            Some(Err(_)) => {
+                self.fleet().discharge(&id);
+                Err(self.time_out(id, started).await)
             }
-            Some(Err(_)) => Err(self.time_out(id, started).await),
         };
+        // Else, whatever the server did of what it was asked to, it is not wanted any more.
+        if !matches!(outcome, Err(AcquireError::Home(_))) {
+            ward.dismiss();
+        }
         // If nobody is there to take it any more, this drops the lease, and that gives it back.
         let _ = client.send(outcome);
     }
@@ -213,14 +214,8 @@ impl RedisSemaphore {
                 }
                 Err(error) => error.into(),
             },
-            Ok(Err(error)) => {
-                self.give_back(id, How::TimedOut);
-                error.into()
-            }
-            Err(_) => {
-                self.give_back(id, How::TimedOut);
-                super::trouble::silent(&self.fleet().config).into()
-            }
+            Ok(Err(error)) => error.into(),
+            Err(_) => super::trouble::silent(&self.fleet().config).into(),
         }
     }
 
@@ -514,7 +509,7 @@ impl RemoteSemaphore for RedisSemaphore {
             return Box::pin(std::future::ready(Err(AcquireError::ZeroWeight)));
         }
         let (client, answer) = oneshot::channel();
-        self.fleet().give_back(self.unanchored().serve(wish, client));
+        self.fleet().carry_out(self.unanchored().serve(wish, client));
         let anchor = self.1.clone();
         Box::pin(async move {
             let mut lease = answer.await.unwrap_or_else(|_| Err(gone().into()))?;
@@ -607,6 +602,35 @@ impl RedisSemaphore {
     }
 }
 
+/// Somebody looks after what an id has. If it goes away before it is done, with the runtime it was in, say, this gives back
+/// whatever there is.
+struct Ward {
+    semaphore: RedisSemaphore,
+    id: Arc<str>,
+    how: How,
+    is_needed: bool,
+}
+
+impl Ward {
+    fn new(semaphore: &RedisSemaphore, id: &Arc<str>, how: How) -> Self {
+        Self { semaphore: semaphore.unanchored(), id: Arc::clone(id), how, is_needed: true }
+    }
+
+    fn dismiss(&mut self) {
+        self.is_needed = false;
+        self.semaphore.fleet().discharge(&self.id);
+    }
+}
+
+impl Drop for Ward {
+    fn drop(&mut self) {
+        if self.is_needed {
+            self.semaphore.fleet().discharge(&self.id);
+            self.semaphore.give_back(Arc::clone(&self.id), self.how);
+        }
+    }
+}
+
 /// A slot, held until this is dropped.
 struct Lease {
     semaphore: RedisSemaphore,
@@ -664,17 +688,13 @@ impl RemoteLease for Lease {
         let (semaphore, id) = (self.semaphore.clone(), Arc::clone(&self.hold.id));
         let (answer, answered) = oneshot::channel();
         let this = semaphore.unanchored();
-        semaphore.fleet().give_back(async move {
-            let started = Instant::now();
-            loop {
-                let ended = this.end_here(&id, How::Released).await;
-                let is_to_repeat = ended.as_ref().is_err_and(HomeError::is_unreachable);
-                if is_to_repeat && answer.is_closed() && started.elapsed() < GIVING_BACK {
-                    continue;
-                }
-                let _ = answer.send(ended.map(|ended| (ended, id)));
-                return;
+        let mut ward = Ward::new(&this, &id, How::Released);
+        semaphore.fleet().carry_out(async move {
+            let ended = this.end_here(&id, How::Released).await;
+            if !ended.as_ref().is_err_and(HomeError::is_unreachable) {
+                ward.dismiss();
             }
+            let _ = answer.send(ended.map(|ended| (ended, id)));
         });
         Box::pin(async move {
             let (ended, id) = answered.await.unwrap_or_else(|_| Err(gone()))?;
