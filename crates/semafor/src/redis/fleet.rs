@@ -10,7 +10,9 @@
 //!
 //! Nothing here decides who gets a slot: the scripts do.
 
+use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::ThreadId;
@@ -375,8 +377,10 @@ impl Fleet {
             at.map(|at| table.detached.swap_remove(at))
         };
         drop(table);
-        // Its anchor may be the last one.
-        drop(detached);
+        if detached.is_some() {
+            // Its anchor may be the last one, and nobody is to wait here for the others.
+            self.runtime.spawn(async move { drop(detached) });
+        }
     }
 
     fn lose(&self, id: &str, why: NotHeld) {
@@ -676,11 +680,15 @@ impl Fleet {
                 command.arg(&**id).arg(*weight).arg(seconds(*heartbeat));
             }
         });
-        // Without an answer, holders give up in time by themselves; a new connection begins with a heartbeat.
-        let answered = match timeout(self.patience_with_host(), answered).await {
-            Ok(Ok(answered)) => answered,
-            Ok(Err(_)) => return,
-            Err(_) => return self.link.leave_host(),
+        let mut answered = pin!(answered);
+        let answered = loop {
+            match timeout(self.patience_with_host(), answered.as_mut()).await {
+                Ok(Ok(answered)) => break answered,
+                // Holders give up in time by themselves; a new connection begins with a heartbeat.
+                Ok(Err(_)) => return,
+                Err(_) if self.link.is_host_at_work().await => {}
+                Err(_) => return self.link.leave_host(),
+            }
         };
         let (sent, received) = (answered.sent, answered.received);
         let read = || -> Result<_, HomeError> {
@@ -714,11 +722,8 @@ impl Fleet {
         }
     }
 
-    /// How long the runtime where the connection lives may keep a heartbeat waiting.
+    /// How long to wait for a heartbeat's answer before looking whether somebody is there to bring it.
     fn patience_with_host(&self) -> Duration {
-        if !self.link.is_hosted() {
-            return self.config.socket_timeout * 2; // It has an end before that.
-        }
         let interval = Duration::from_micros(self.interval_micros.load(Ordering::SeqCst));
         (interval * 2).clamp(SHORTEST_PATIENCE, LONGEST_PATIENCE)
     }
@@ -920,16 +925,36 @@ impl Anchor {
 impl Drop for Anchor {
     fn drop(&mut self) {
         let fleet = &self.0;
-        if std::thread::current().id() != fleet.thread {
-            let mut turn = fleet.tied_up.0.lock();
+        let is_own_thread = std::thread::current().id() == fleet.thread;
+        if fleet.loose_ends.load(Ordering::SeqCst) > 0 && !is_own_thread {
+            fleet.wait_for_loose_ends();
+        }
+        fleet.stop.cancel();
+    }
+}
+
+impl Fleet {
+    fn wait_for_loose_ends(&self) {
+        let has_waited = Cell::new(false);
+        let wait = || {
+            let mut turn = self.tied_up.0.lock();
             let patience = Instant::now() + LAST_WAIT;
-            while fleet.loose_ends.load(Ordering::SeqCst) > 0 {
-                if fleet.tied_up.1.wait_until(&mut turn, patience).timed_out() {
+            while self.loose_ends.load(Ordering::SeqCst) > 0 {
+                if self.tied_up.1.wait_until(&mut turn, patience).timed_out() {
                     break;
                 }
             }
+            has_waited.set(true);
+        };
+        let is_in_task = tokio::task::try_id().is_some();
+        if is_in_task && Handle::try_current().is_ok_and(|here| is_workplace(&here)) {
+            // This may be the very thread that has to do it: it leaves its work to another. In a `LocalSet` that is not
+            // allowed, and not needed.
+            crate::foreign::call(|| tokio::task::block_in_place(wait));
         }
-        fleet.stop.cancel();
+        if !has_waited.get() {
+            wait();
+        }
     }
 }
 

@@ -33,6 +33,9 @@ use super::trouble::{
 };
 use crate::error::{HomeError, HomeErrorKind};
 
+/// How long a runtime may take to begin with something.
+const HOST_PATIENCE: Duration = Duration::from_millis(100);
+
 /// What happens on the connection without being asked for.
 pub(super) enum Event {
     /// There is a new one: nothing is registered on it yet.
@@ -122,10 +125,19 @@ impl Link {
 
     /// Moves to the fleet's own thread, whatever its host may be doing.
     pub(super) fn leave_host(&self) {
-        if self.host.lock().take().is_some()
-            && let Some(line) = self.current.lock().clone()
-        {
-            self.hang_up(line.generation);
+        let host = self.host.lock().take();
+        let generation = self.current.lock().as_ref().map(|line| line.generation);
+        if let (Some(_), Some(generation)) = (host, generation) {
+            self.hang_up(generation);
+        }
+    }
+
+    /// False if its host does not get round to anything; then it is not the server that keeps everybody waiting.
+    pub(super) async fn is_host_at_work(&self) -> bool {
+        let host = self.host.lock().clone();
+        match host {
+            Some(host) => timeout(HOST_PATIENCE, host.spawn(async {})).await.is_ok_and(|done| done.is_ok()),
+            None => true,
         }
     }
 
