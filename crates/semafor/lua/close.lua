@@ -3,10 +3,9 @@
 -- Returns how many were turned away.
 local turned_away = 0
 gate.closed = 1
-for _, member in ipairs(call('ZRANGE', WAITING, 0, -1)) do
-    local id = gate.id_of(member)
-    local record = id == member and gate.record_of(id)
-    if record and record.is_ours then
+for _, id in ipairs(gate.ids_in_line()) do
+    local record = gate.record_of(id)
+    if record.is_ours then
         gate.leave_line(id, record)
         gate.remember(id, CLOSED)
         gate.tell(id, 'closed', id)

@@ -41,7 +41,7 @@ do
         -- Room for the functions below: a table that grows is copied again and again.
         save = 0, check_types = 0, extend = 0, keep_all = 0, keep = 0, keep_new = 0, id_of = 0, member_of = 0, put = 0,
         take = 0, has_all = 0, record_of = 0, write_record = 0, lease_of = 0, note_time = 0, tell = 0, notification_of = 0,
-        remember = 0, ending_of = 0, line_length = 0, occupy = 0, find_lost_slots = 0, equip = 0, grant_at_once = 0,
+        remember = 0, ending_of = 0, ids_in_line = 0, occupy = 0, find_lost_slots = 0, equip = 0, grant_at_once = 0,
         end_grant = 0, leave_line = 0, grant_to_waiter = 0, serve = 0, sweep_leases = 0, sweep_dead = 0, earliest_end = 0,
         sweep = 0, adopt = 0, next_deadline = 0, has_foreign_holders = 0, enter = 0, drop_notifications = 0, alert = 0,
         write_off = 0,
@@ -214,15 +214,16 @@ function gate.ending_of(id)
     return gate.forgot == 1 and -1 or RELEASED
 end
 
--- How many stand in line: a weight has several members there, side by side, and is one.
-function gate.line_length()
-    local length, last = 0
+-- Who stands in line: a weight has several members there, side by side, and is one. Python's scripts may have taken the first.
+function gate.ids_in_line()
+    local ids = {}
     for _, member in ipairs(call('ZRANGE', WAITING, 0, -1)) do
         local id = gate.id_of(member)
-        length = length + (id ~= last and 1 or 0)
-        last = id
+        if id ~= ids[#ids] then
+            ids[#ids + 1] = id
+        end
     end
-    return length
+    return ids
 end
 
 -- The lowest number that no holder of ours has. If there is none below the limit, some are those of ids that Python's scripts

@@ -90,7 +90,7 @@ if is_again then
         if score then
             return queued(tonumber(score))
         end
-        gate.leave_line(id, known)
+        gate.write_off(id, known)
     end
 end
 
@@ -115,14 +115,14 @@ if gate.is_line_empty and gate.limit - gate.held >= weight then
     return granted(record)
 end
 if ARGV[7] == 'try' then
-    return refused('busy', gate.limit, gate.epoch, gate.held, gate.line_length())
+    return refused('busy', gate.limit, gate.epoch, gate.held, #gate.ids_in_line())
 end
 
 local arrival = tonumber(ARGV[13])
 local is_back = arrival > 0
 if not is_back then
     local bound = gate.max_waiting - 1
-    if bound >= 0 and call('ZCARD', WAITING) >= bound and gate.line_length() >= bound then
+    if bound >= 0 and call('ZCARD', WAITING) >= bound and #gate.ids_in_line() >= bound then
         return refused('full', bound)
     end
     -- Behind everybody, also behind those whose clocks are fast.

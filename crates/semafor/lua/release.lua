@@ -92,4 +92,4 @@ end
 
 gate.serve()
 gate.save()
-return { outcome, ending, gate.held, gate.limit, how == 'timed_out' and gate.line_length() or 0 }
+return { outcome, ending, gate.held, gate.limit, how == 'timed_out' and #gate.ids_in_line() or 0 }

@@ -5,8 +5,9 @@ local id, ttl = ARGV[2], tonumber(ARGV[3])
 gate.sweep()
 local record = gate.record_of(id)
 if not gate.has_all(MAIN, id, record.weight) or record.slot == NOT_YET then
+    local ending = record.slot ~= NOT_YET and gate.write_off(id, record) or gate.ending_of(id)
     gate.save()
-    return { 'gone', gate.ending_of(id) }
+    return { 'gone', ending }
 end
 record.ttl = ttl
 record.wish = record.weight .. ' ' .. ARGV[3] .. ' ' .. record.heartbeat

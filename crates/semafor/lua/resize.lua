@@ -4,10 +4,9 @@
 local slots, before = tonumber(ARGV[2]), gate.limit
 gate.limit, gate.keep_until = slots, 0
 if slots < before then
-    for _, member in ipairs(call('ZRANGE', WAITING, 0, -1)) do
-        local id = gate.id_of(member)
-        local record = id == member and gate.record_of(id)
-        if record and record.weight > slots then
+    for _, id in ipairs(gate.ids_in_line()) do
+        local record = gate.record_of(id)
+        if record.weight > slots then
             gate.leave_line(id, record)
             gate.remember(id, TOO_HEAVY)
             gate.tell(id, 'too_heavy', id, record.weight, slots)

@@ -32,7 +32,7 @@ use super::config::Config;
 use super::hold::{Granted, Hold};
 use super::ids::Ids;
 use super::keys::{self, Keys};
-use super::link::{Event, Link};
+use super::link::{Answered, Event, Link};
 use super::lua;
 use crate::error::{HomeError, HomeErrorKind};
 use crate::task::TaskKey;
@@ -690,17 +690,9 @@ impl Fleet {
                 Err(_) => return self.link.leave_host(),
             }
         };
-        let (sent, received) = (answered.sent, answered.received);
-        let read = || -> Result<_, HomeError> {
-            let mut words = Words::of(answered.value.clone())?;
-            let clock = ServerClock::new(words.some_seconds()?, &answered);
-            let deadline = words.seconds()?.and_then(|then| clock.latest(then));
-            let is_watch_needed = words.number::<u8>()? == 1;
-            Ok((clock, deadline, is_watch_needed, words))
-        };
-        let Ok((clock, deadline, is_watch_needed, words)) = read() else { return };
-        self.note_clock(clock);
-        self.note_deadline(name, deadline.map(|deadline| deadline.max(received)));
+        let Ok(mut words) = Words::of(answered.value.clone()) else { return };
+        let Ok(next) = self.note_next(name, &mut words, &answered) else { return };
+        let sent = answered.sent;
         let mut states = words.rest();
         for (hold, state) in holders.iter().zip(states.by_ref()) {
             match read_state(state) {
@@ -717,7 +709,7 @@ impl Fleet {
                 RollState::Gone(code) => self.tell(id, News::Gone(code)),
             }
         }
-        if is_watch_needed {
+        if next.is_watch_needed {
             self.watch_holders(name).await;
         }
     }
@@ -774,19 +766,23 @@ impl Fleet {
 
     /// Has the server end what is due and serve the line.
     pub(super) async fn sweep(self: &Arc<Self>, name: &Arc<Name>) {
-        if let Ok(true) = self.wake_up_nexts(name).await {
+        if let Ok(Next { is_watch_needed: true, .. }) = self.wake_up_nexts(name).await {
             self.watch_holders(name).await;
         }
     }
 
-    /// True if some hold slots whose releases tell nobody.
-    async fn wake_up_nexts(&self, name: &Name) -> Result<bool, HomeError> {
+    async fn wake_up_nexts(&self, name: &Name) -> Result<Next, HomeError> {
         let answered = self.link.run_once(&lua::WAKE_UP_NEXTS, &name.keys, |_| {}).await?;
-        let mut words = Words::of(answered.value.clone())?;
-        let clock = ServerClock::new(words.some_seconds()?, &answered);
+        self.note_next(name, &mut Words::of(answered.value.clone())?, &answered)
+    }
+
+    /// Reads the server's time, its next deadline, and whether holders have to be watched, as several scripts tell them.
+    fn note_next(&self, name: &Name, words: &mut Words, answered: &Answered) -> Result<Next, HomeError> {
+        let clock = ServerClock::new(words.some_seconds()?, answered);
+        let deadline = words.seconds()?.and_then(|then| clock.latest(then));
         self.note_clock(clock);
-        self.note_deadline(name, words.seconds()?.and_then(|then| clock.latest(then)));
-        Ok(words.number::<u8>()? == 1)
+        self.note_deadline(name, deadline);
+        Ok(Next { deadline, is_watch_needed: words.number::<u8>()? == 1 })
     }
 
     /// Some hold slots whose releases tell nobody. So the set of holders is watched, once, for any change; and what changed
@@ -803,7 +799,7 @@ impl Fleet {
             return;
         }
         let is_watched = self.link.track(&[name.keys.main().to_owned()]).await.is_ok();
-        let is_still_needed = self.wake_up_nexts(name).await.unwrap_or(false);
+        let is_still_needed = self.wake_up_nexts(name).await.is_ok_and(|next| next.is_watch_needed);
         if let Some(interest) = self.table.lock().names.get_mut(&name.name) {
             interest.watches_holders &= is_watched && is_still_needed;
         }
@@ -846,18 +842,11 @@ impl Fleet {
 
     /// Sweeps until what has expired here has expired there, even if nobody here waits under the name.
     async fn sweep_for_expired(self: &Arc<Self>, name: &Arc<Name>) {
-        let Ok(answered) = self.link.run_once(&lua::WAKE_UP_NEXTS, &name.keys, |_| {}).await else { return };
-        let soon = Words::of(answered.value.clone()).ok().and_then(|mut words| {
-            let clock = ServerClock::new(words.some_seconds().ok()?, &answered);
-            clock.latest(words.seconds().ok()??)
-        });
-        if let Some(soon) = soon
+        if let Ok(Next { deadline: Some(soon), .. }) = self.wake_up_nexts(name).await
             && soon < Instant::now() + Duration::from_secs(1)
         {
             sleep_until(soon.into()).await;
             self.sweep(name).await;
-        } else {
-            self.note_deadline(name, soon);
         }
     }
 }
@@ -889,6 +878,13 @@ impl Table {
             self.names.remove(&name.name);
         }
     }
+}
+
+/// What a script says comes next under a name.
+struct Next {
+    deadline: Option<Instant>,
+    /// Some hold slots whose releases tell nobody.
+    is_watch_needed: bool,
 }
 
 enum RollState {

@@ -99,16 +99,11 @@ impl Hold {
 
     /// The server lets it have another `ttl` from then.
     pub(super) fn renew(&self, ttl: Option<Duration>, sent: Instant) {
-        {
-            let mut tenure = self.tenure.lock();
-            tenure.ttl = ttl;
-            tenure.ends_at = ttl.and_then(|ttl| sent.checked_add(ttl));
-            if let Some(safe_until) =
-                sent.checked_add(ttl.map_or(self.heartbeat, |ttl| ttl.min(self.heartbeat)))
-            {
-                tenure.safe_until = safe_until;
-            }
-        }
+        let mut tenure = self.tenure.lock();
+        tenure.ttl = ttl;
+        tenure.ends_at = ttl.and_then(|ttl| sent.checked_add(ttl));
+        let lease = ttl.map_or(self.heartbeat, |ttl| ttl.min(self.heartbeat));
+        tenure.safe_until = sent.checked_add(lease).unwrap_or(tenure.safe_until);
     }
 
     /// It ended, and its holder did not do it. Tells it, the first time.

@@ -403,7 +403,7 @@ impl RedisSemaphore {
         });
     }
 
-    /// Ends whatever the id has. To be called on the fleet's thread.
+    /// Ends whatever the id has. Needs a runtime with timers around it.
     async fn end_here(&self, id: &str, how: How) -> Result<Ended, HomeError> {
         let is_others = !self.fleet().ids.is_own(id);
         let answered = self.fleet().link.run(&lua::RELEASE, &self.0.name.keys, None, |_, command| {
