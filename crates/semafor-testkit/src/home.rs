@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use semafor::{BuildError, Semaphore};
+use semafor::{BuildError, Builder, Semaphore};
 
 /// How the suite gets semaphores of one home, and how time passes there.
 ///
@@ -56,5 +56,23 @@ impl Spec {
     /// With a label.
     pub fn label(self, label: &str) -> Self {
         Self { label: Some(label.to_owned()), ..self }
+    }
+
+    /// Says all of it but the name to a builder.
+    pub fn say_to(self, builder: Builder) -> Builder {
+        let mut builder = builder.slots(self.slots);
+        if let Some(ttl) = self.ttl {
+            builder = builder.ttl(ttl);
+        }
+        if let Some(patience) = self.max_acquire_time {
+            builder = builder.max_acquire_time(patience);
+        }
+        if let Some(limit) = self.max_waiting {
+            builder = builder.max_waiting(limit);
+        }
+        if let Some(label) = self.label {
+            builder = builder.label(label);
+        }
+        builder
     }
 }

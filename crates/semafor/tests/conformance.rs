@@ -21,20 +21,7 @@ impl Memory {
 
 impl Home for Memory {
     async fn open(&self, spec: Spec) -> Result<Semaphore, BuildError> {
-        let mut builder = self.registry.semaphore(spec.name).slots(spec.slots);
-        if let Some(ttl) = spec.ttl {
-            builder = builder.ttl(ttl);
-        }
-        if let Some(patience) = spec.max_acquire_time {
-            builder = builder.max_acquire_time(patience);
-        }
-        if let Some(limit) = spec.max_waiting {
-            builder = builder.max_waiting(limit);
-        }
-        if let Some(label) = spec.label {
-            builder = builder.label(label);
-        }
-        builder.build()
+        spec.clone().say_to(self.registry.semaphore(spec.name)).build()
     }
 
     async fn pass(&self, time: Duration) {

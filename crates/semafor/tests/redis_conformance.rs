@@ -22,20 +22,7 @@ impl Redis {
 
 impl Home for Redis {
     async fn open(&self, spec: Spec) -> Result<Semaphore, BuildError> {
-        let mut builder = self.home.named(spec.name).slots(spec.slots);
-        if let Some(ttl) = spec.ttl {
-            builder = builder.ttl(ttl);
-        }
-        if let Some(patience) = spec.max_acquire_time {
-            builder = builder.max_acquire_time(patience);
-        }
-        if let Some(limit) = spec.max_waiting {
-            builder = builder.max_waiting(limit);
-        }
-        if let Some(label) = spec.label {
-            builder = builder.label(label);
-        }
-        builder.open().await
+        spec.clone().say_to(self.home.named(spec.name)).open().await
     }
 
     /// Until what was due has been acted upon: the server's clock and ours differ by less than a trip.

@@ -29,11 +29,11 @@ use crate::{HolderInfo, PermitId, Stats, WaiterInfo};
 const GIVING_BACK: Duration = Duration::from_secs(60);
 
 #[derive(Clone)]
-pub(crate) struct RedisSemaphore(
-    Arc<Inner>,
-    /// Users' handles have one. What runs on the fleet's thread has none: the last user has to wait for that.
-    Option<Arc<Anchor>>,
-);
+pub(crate) struct RedisSemaphore {
+    shared: Arc<Inner>,
+    /// Users' handles have one. What is done on their behalf has none: the last user has to wait for that.
+    anchor: Option<Arc<Anchor>>,
+}
 
 struct Inner {
     fleet: Arc<Fleet>,
@@ -100,20 +100,20 @@ impl RedisSemaphore {
             is_open: AtomicBool::new(false),
             epoch: AtomicI64::new(-1),
         };
-        Self(Arc::new(inner), Some(anchor))
+        Self { shared: Arc::new(inner), anchor: Some(anchor) }
     }
 
     fn fleet(&self) -> &Arc<Fleet> {
-        &self.0.fleet
+        &self.shared.fleet
     }
 
     /// For what goes on when users have left.
     fn unanchored(&self) -> Self {
-        Self(Arc::clone(&self.0), None)
+        Self { shared: Arc::clone(&self.shared), anchor: None }
     }
 
     fn max_waiting(&self) -> i64 {
-        self.0.max_waiting.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX))
+        self.shared.max_waiting.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX))
     }
 
     /// Runs a script on the fleet's thread.
@@ -122,7 +122,7 @@ impl RedisSemaphore {
         script: &'static Script,
         arguments: impl Fn(&mut redis::Cmd) + Send + Sync + 'static,
     ) -> Result<Answered, HomeError> {
-        let name = Arc::clone(&self.0.name);
+        let name = Arc::clone(&self.shared.name);
         let run = |fleet: Arc<Fleet>| async move {
             fleet.link.run(script, &name.keys, None, |_, command| arguments(command)).await
         };
@@ -131,7 +131,7 @@ impl RedisSemaphore {
 
     /// Opens the name: agrees with the server on the number of slots.
     async fn agree(&self) -> Result<(), BuildError> {
-        let (slots, max_waiting) = (self.0.slots.load(Ordering::Relaxed), self.max_waiting());
+        let (slots, max_waiting) = (self.shared.slots.load(Ordering::Relaxed), self.max_waiting());
         let answered = self.run(&lua::OPEN, move |command| {
             command.arg(slots).arg(max_waiting);
         });
@@ -146,19 +146,19 @@ impl RedisSemaphore {
 
     /// Reads the number of slots and the epoch.
     fn note_open(&self, words: &mut Words) -> Result<(), HomeError> {
-        self.0.slots.store(words.number()?, Ordering::Relaxed);
-        self.0.epoch.store(words.number()?, Ordering::Relaxed);
-        self.0.is_open.store(true, Ordering::Release);
+        self.shared.slots.store(words.number()?, Ordering::Relaxed);
+        self.shared.epoch.store(words.number()?, Ordering::Relaxed);
+        self.shared.is_open.store(true, Ordering::Release);
         Ok(())
     }
 
     fn why_not_open(&self, word: &str, words: &mut Words) -> Result<BuildError, HomeError> {
-        let name = self.0.name.name.to_string();
+        let name = self.shared.name.name.to_string();
         Ok(match word {
             "mismatch" => BuildError::SlotsMismatch {
                 name,
                 live: words.number()?,
-                asked: self.0.slots.load(Ordering::Relaxed),
+                asked: self.shared.slots.load(Ordering::Relaxed),
             },
             "closing" => BuildError::Closed { name, held: words.number()? },
             "unset" => BuildError::SlotsNotSet { name },
@@ -175,7 +175,7 @@ impl RedisSemaphore {
             Patience::For(patience) if !patience.is_zero() => started.checked_add(patience),
             _ => None,
         };
-        let id = self.fleet().ids.issue(&self.0.name.name);
+        let id = self.fleet().ids.issue(&self.shared.name.name);
         let mut ward = Ward::new(&self, &id, How::Cancelled);
         let in_line = self.stand_in_line(&id, &wish, started);
         let outcome = tokio::select! {
@@ -202,7 +202,7 @@ impl RedisSemaphore {
 
     async fn time_out(&self, id: Arc<str>, started: Instant) -> AcquireError {
         // One quick try to leave properly, and to say how things stood.
-        let name = &self.0.name;
+        let name = &self.shared.name;
         let leaving = self.fleet().link.run_once(&lua::RELEASE, &name.keys, |command| {
             command.arg(&*id).arg(How::TimedOut.word()).arg(0);
         });
@@ -239,18 +239,18 @@ impl RedisSemaphore {
         let mut news = None;
         let (mut arrival, mut was_asked) = (0.0, false);
         loop {
-            let is_open = self.0.is_open.load(Ordering::Acquire);
-            let answered = fleet.link.run(&lua::QUEUE, &self.0.name.keys, patience, |again, command| {
+            let is_open = self.shared.is_open.load(Ordering::Acquire);
+            let answered = fleet.link.run(&lua::QUEUE, &self.shared.name.keys, patience, |again, command| {
                 command
                     .arg(&**id)
                     .arg(wish.weight)
                     .arg(seconds(wish.ttl.unwrap_or_default()))
-                    .arg(seconds(self.0.heartbeat))
+                    .arg(seconds(self.shared.heartbeat))
                     .arg(&*who)
                     .arg(mode)
-                    .arg(self.0.slots.load(Ordering::Relaxed))
+                    .arg(self.shared.slots.load(Ordering::Relaxed))
                     .arg(u8::from(is_open))
-                    .arg(self.0.epoch.load(Ordering::Relaxed))
+                    .arg(self.shared.epoch.load(Ordering::Relaxed))
                     .arg(self.max_waiting())
                     .arg(u8::from(again || was_asked))
                     .arg(arrival);
@@ -274,9 +274,10 @@ impl RedisSemaphore {
                     let deadline = words.seconds()?.and_then(|then| clock.latest(then));
                     let is_watch_needed = words.number::<u8>()? == 1;
                     // A grant that came before it was on the list is seen when it begins to wait.
-                    let news = news
-                        .get_or_insert_with(|| fleet.enlist(id, &self.0.name, wish.weight, self.0.heartbeat));
-                    fleet.note_deadline(&self.0.name, deadline);
+                    let news = news.get_or_insert_with(|| {
+                        fleet.enlist(id, &self.shared.name, wish.weight, self.shared.heartbeat)
+                    });
+                    fleet.note_deadline(&self.shared.name, deadline);
                     if let Some(granted) = self.wait(id, wish, news, is_watch_needed).await? {
                         return Ok(self.lease(id, granted, wish));
                     }
@@ -284,7 +285,7 @@ impl RedisSemaphore {
                 "busy" => {
                     self.note_open(&mut words)?;
                     let (held, waiting) = (words.number()?, words.number()?);
-                    let capacity = self.0.slots.load(Ordering::Relaxed);
+                    let capacity = self.shared.slots.load(Ordering::Relaxed);
                     return Err(match wish.patience {
                         Patience::None => AcquireError::Busy,
                         _ => AcquireError::TimedOut { waited: started.elapsed(), held, capacity, waiting },
@@ -322,7 +323,7 @@ impl RedisSemaphore {
             Err(_) => false,
         };
         if is_watch_needed {
-            fleet.watch_holders(&self.0.name).await;
+            fleet.watch_holders(&self.shared.name).await;
         }
         loop {
             let told = if is_notified { news.look().unwrap_or(News::LookAgain) } else { news.next().await };
@@ -351,7 +352,7 @@ impl RedisSemaphore {
     }
 
     async fn look_again(&self, id: &Arc<str>, wish: &Wish) -> Result<Look, AcquireError> {
-        let answered = self.fleet().link.run(&lua::ACQUIRE, &self.0.name.keys, None, |_, command| {
+        let answered = self.fleet().link.run(&lua::ACQUIRE, &self.shared.name.keys, None, |_, command| {
             command.arg(&**id);
         });
         let answered = answered.await?;
@@ -378,15 +379,15 @@ impl RedisSemaphore {
     ) -> Result<Granted, HomeError> {
         let (slot, token, waited) = (words.number()?, words.number()?, span(words.some_seconds()?));
         self.fleet().note_clock(ServerClock::new(words.some_seconds()?, answered));
-        let lease = ttl.map_or(self.0.heartbeat, |ttl| ttl.min(self.0.heartbeat));
+        let lease = ttl.map_or(self.shared.heartbeat, |ttl| ttl.min(self.shared.heartbeat));
         let safe_until = answered.sent.checked_add(lease).unwrap_or_else(far_future);
         Ok(Granted { slot, token, waited, since: answered.sent, safe_until })
     }
 
     fn lease(&self, id: &Arc<str>, granted: Granted, wish: &Wish) -> Lease {
-        let hold = Hold::new(Arc::clone(id), granted, wish.weight, wish.ttl, self.0.heartbeat);
+        let hold = Hold::new(Arc::clone(id), granted, wish.weight, wish.ttl, self.shared.heartbeat);
         let hold = Arc::new(hold);
-        self.fleet().hold(&self.0.name, &hold);
+        self.fleet().hold(&self.shared.name, &hold);
         Lease { semaphore: self.unanchored(), hold, is_over: false }
     }
 
@@ -406,7 +407,7 @@ impl RedisSemaphore {
     /// Ends whatever the id has. Needs a runtime with timers around it.
     async fn end_here(&self, id: &str, how: How) -> Result<Ended, HomeError> {
         let is_others = !self.fleet().ids.is_own(id);
-        let answered = self.fleet().link.run(&lua::RELEASE, &self.0.name.keys, None, |_, command| {
+        let answered = self.fleet().link.run(&lua::RELEASE, &self.shared.name.keys, None, |_, command| {
             command.arg(id).arg(how.word()).arg(u8::from(is_others));
         });
         let answered = answered.await?;
@@ -438,7 +439,7 @@ impl RedisSemaphore {
     fn why_not_held(&self, id: &str, code: i64) -> NotHeld {
         match ending(code) {
             // The ids of a name can be told; that this one was ever issued, nobody remembers.
-            NotHeld::Released if !ids::may_be_of(id, &self.0.name.name) => NotHeld::Unknown,
+            NotHeld::Released if !ids::may_be_of(id, &self.shared.name.name) => NotHeld::Unknown,
             why => why,
         }
     }
@@ -497,7 +498,7 @@ fn far_future() -> Instant {
 
 impl RemoteSemaphore for RedisSemaphore {
     fn name(&self) -> &str {
-        &self.0.name.name
+        &self.shared.name.name
     }
 
     fn open(&self) -> Answer<'_, Result<(), BuildError>> {
@@ -510,10 +511,10 @@ impl RemoteSemaphore for RedisSemaphore {
         }
         let (client, answer) = oneshot::channel();
         self.fleet().carry_out(self.unanchored().serve(wish, client));
-        let anchor = self.1.clone();
+        let anchor = self.anchor.clone();
         Box::pin(async move {
             let mut lease = answer.await.unwrap_or_else(|_| Err(gone().into()))?;
-            lease.semaphore.1 = anchor;
+            lease.semaphore.anchor = anchor;
             Ok(Box::new(lease) as Box<dyn RemoteLease>)
         })
     }
@@ -527,7 +528,7 @@ impl RemoteSemaphore for RedisSemaphore {
         let task = TaskKey::current();
         Box::pin(async move {
             // What was lost meanwhile is not the latest any more: then it is the one before.
-            while let Some(latest) = self.fleet().latest_detached(task, &self.0.name) {
+            while let Some(latest) = self.fleet().latest_detached(task, &self.shared.name) {
                 let id = PermitId::remote(Arc::clone(&latest));
                 match self.end_by_id(&id, How::Released, NotHeld::Released).await {
                     Err(ReleaseError::NotHeld(_)) => self.fleet().let_go(&latest),
@@ -562,8 +563,8 @@ impl RemoteSemaphore for RedisSemaphore {
                 command.arg(slots);
             })
             .await?;
-            self.0.slots.store(slots, Ordering::Relaxed);
-            self.0.is_open.store(true, Ordering::Release);
+            self.shared.slots.store(slots, Ordering::Relaxed);
+            self.shared.is_open.store(true, Ordering::Release);
             Ok(())
         })
     }
@@ -575,15 +576,15 @@ impl RemoteSemaphore for RedisSemaphore {
     fn is_closed(&self) -> Answer<'_, Result<bool, HomeError>> {
         Box::pin(async move {
             let card = self.card().await?;
-            let epoch = self.0.epoch.load(Ordering::Relaxed);
+            let epoch = self.shared.epoch.load(Ordering::Relaxed);
             Ok(card.is_closed() || epoch >= 0 && epoch < card.epoch())
         })
     }
 
     fn stats(&self) -> Answer<'_, Result<Stats, HomeError>> {
         Box::pin(async move {
-            let slots = self.0.slots.load(Ordering::Relaxed);
-            Ok(self.card().await?.into_stats(Arc::clone(&self.0.name.name), slots))
+            let slots = self.shared.slots.load(Ordering::Relaxed);
+            Ok(self.card().await?.into_stats(Arc::clone(&self.shared.name.name), slots))
         })
     }
 
@@ -708,7 +709,7 @@ impl RemoteLease for Lease {
     fn detach(mut self: Box<Self>) -> PermitId {
         self.is_over = true;
         let fleet = self.semaphore.fleet();
-        fleet.detach(&self.semaphore.0.name, &self.hold, self.semaphore.1.clone());
+        fleet.detach(&self.semaphore.shared.name, &self.hold, self.semaphore.anchor.clone());
         self.id()
     }
 }
