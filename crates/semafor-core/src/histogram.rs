@@ -59,6 +59,11 @@ impl Histogram {
         restored
     }
 
+    /// What [`restore`](Self::restore) takes: the numbers of the buckets that are not empty, and their counts.
+    pub fn counts(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.buckets.iter().copied().enumerate().filter(|(_, count)| *count > 0)
+    }
+
     /// How many durations were counted.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()

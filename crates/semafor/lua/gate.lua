@@ -44,7 +44,7 @@ do
         remember = 0, ending_of = 0, ids_in_line = 0, occupy = 0, find_lost_slots = 0, equip = 0, grant_at_once = 0,
         end_grant = 0, leave_line = 0, grant_to_waiter = 0, serve = 0, sweep_leases = 0, sweep_dead = 0, earliest_end = 0,
         sweep = 0, adopt = 0, next_deadline = 0, has_foreign_holders = 0, enter = 0, drop_notifications = 0, alert = 0,
-        write_off = 0,
+        write_off = 0, ask_to_leave = 0, is_leaving = 0,
     }
 end
 
@@ -274,6 +274,31 @@ function gate.equip(id, record)
     gate.ours = gate.ours + record.weight
     gate.granted = gate.granted + 1
     gate.due = math.min(gate.due, NOW + gate.lease_of(record))
+end
+
+-- A holder that was promised time to leave when it is evicted has its slot for so long, and no longer. False if it was not,
+-- or has been asked before.
+function gate.ask_to_leave(id, record)
+    local grace = tonumber(string.match(record.who or '', '"grace":([%d.]+)'))
+    if not grace or gate.is_leaving(record) then
+        return false
+    end
+    local ends = tonumber(call('ZSCORE', TTL, id) or math.huge)
+    grace = math.min(grace, ends - NOW)
+    record.ttl = grace
+    record.wish = record.weight .. ' ' .. grace .. ' ' .. record.heartbeat
+    record.who = string.gsub(record.who, '"grace":[%d.]+', '"leaving":true')
+    call('ZADD', TTL, NOW + grace, id)
+    gate.extend(TTL, grace + SPARE)
+    -- It gives no sign of life any more.
+    gate.put(MAIN, id, record.weight, NOW + grace)
+    gate.write_record(id, record)
+    gate.due = math.min(gate.due, NOW + grace)
+    return true
+end
+
+function gate.is_leaving(record)
+    return string.find(record.who or '', '"leaving":true', 1, true) ~= nil
 end
 
 -- To somebody who asks right now, and gets the answer right now.

@@ -1,6 +1,7 @@
 -- Gives back whatever an id has, a slot or a place in line, and serves those who wait. One trip.
--- ARGV: namespace, id, how: 'released', 'evicted' (by somebody else), 'cancelled' or 'timed_out' (no longer wanted),
---       1 if the process that holds it is another one, and has to be told
+-- ARGV: namespace, id, how: 'released', 'evicted' (by somebody else: one that was promised time to leave is told to, and
+--       keeps its slot until then, unless it was told before), 'cancelled' or 'timed_out' (no longer wanted),
+--       1 if the process that holds it is another one, and has to be told, 1 if this may have been asked before
 -- Returns {'ended' | 'left' | 'gone', how it ended, held, slots, waiting}; the numbers are right if it timed out.
 
 -- The short ways: the holder of one slot gives it back; and nobody waits, or somebody who wants one slot, too, and all are
@@ -69,7 +70,9 @@ local is_unwanted = how == 'cancelled' or how == 'timed_out'
 local outcome, ending = 'gone', RELEASED
 if has_slots then
     outcome = 'ended'
-    if how == 'evicted' then
+    if how == 'evicted' and (gate.ask_to_leave(id, record) or ARGV[5] == '1' and gate.is_leaving(record)) then
+        gate.tell(id, 'lost', id, EVICTED)
+    elseif how == 'evicted' then
         gate.end_grant(id, record, 'evicted', EVICTED)
     else
         gate.end_grant(id, record, is_unwanted and 'handed_on' or 'released')

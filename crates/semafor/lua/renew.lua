@@ -9,6 +9,10 @@ if not gate.has_all(MAIN, id, record.weight) or record.slot == NOT_YET then
     gate.save()
     return { 'gone', ending }
 end
+if gate.is_leaving(record) then
+    gate.save()
+    return { 'gone', EVICTED }
+end
 record.ttl = ttl
 record.wish = record.weight .. ' ' .. ARGV[3] .. ' ' .. record.heartbeat
 gate.put(MAIN, id, record.weight, NOW + gate.lease_of(record))

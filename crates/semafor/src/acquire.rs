@@ -8,6 +8,7 @@ use semafor_core::{Request, Ticket, Timestamp};
 use crate::error::{AcquireError, InvalidDuration, MeantAs};
 use crate::memory::{Enqueued, Handle, Tag};
 use crate::remote::{Answer, Patience, RemoteLease, Wish};
+use crate::stats::Who;
 use crate::{Permit, Semaphore, Span};
 
 /// An acquire: await it, or first say what differs from the semaphore's defaults.
@@ -55,7 +56,7 @@ enum Progress {
 struct Overrides {
     ttl: Result<Option<Duration>, InvalidDuration>,
     patience: Result<Option<Duration>, InvalidDuration>,
-    label: Option<Arc<str>>,
+    who: Option<Box<Who>>,
     /// The answer of a home outside of this process, once it was asked.
     answer: Option<RemoteAnswer>,
 }
@@ -89,7 +90,14 @@ impl<'a> Acquire<'a> {
 
     /// What this holder or waiter is called, in place of the semaphore's label.
     pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
-        self.overrides().label = Some(label.into());
+        self.overrides().who.get_or_insert_default().label = Some(label.into());
+        self
+    }
+
+    /// On behalf of somebody else, elsewhere.
+    #[cfg(feature = "local")]
+    pub(crate) fn on_behalf_of(mut self, who: Who) -> Self {
+        self.overrides().who = Some(Box::new(who));
         self
     }
 
@@ -132,7 +140,7 @@ impl<'a> Acquire<'a> {
             Box::new(Overrides {
                 ttl: Ok(defaults.ttl),
                 patience: Ok(defaults.max_acquire_time),
-                label: defaults.label.clone(),
+                who: defaults.who.clone(),
                 answer: None,
             })
         })
@@ -154,17 +162,20 @@ impl<'a> Acquire<'a> {
     }
 
     fn tag(&self) -> Tag {
-        let label = match &self.overrides {
-            None => &self.semaphore.defaults().label,
-            Some(overrides) => &overrides.label,
-        };
-        Tag::new(label.as_ref())
+        Tag::new(self.who())
+    }
+
+    fn who(&self) -> Option<&Who> {
+        match &self.overrides {
+            None => self.semaphore.defaults().who.as_deref(),
+            Some(overrides) => overrides.who.as_deref(),
+        }
     }
 
     /// True if nothing is asked for but slots, with or without the semaphore's time to live.
     #[inline(always)]
     fn is_plain(&self) -> bool {
-        self.overrides.is_none() && self.semaphore.defaults().label.is_none()
+        self.overrides.is_none() && self.semaphore.defaults().who.is_none()
     }
 
     /// Takes a free slot on behalf of a [plain](Self::is_plain) request. Without a time to live it is inlined, where the
@@ -281,11 +292,7 @@ impl<'a> Acquire<'a> {
             Some(patience) => Patience::For(patience),
             None => Patience::Unlimited,
         };
-        let label = match &self.overrides {
-            None => self.semaphore.defaults().label.clone(),
-            Some(overrides) => overrides.label.clone(),
-        };
-        Ok(Wish { weight, ttl, patience, label })
+        Ok(Wish { weight, ttl, patience, who: self.who().cloned().unwrap_or_default() })
     }
 }
 

@@ -78,7 +78,10 @@ pub enum HomeErrorKind {
 }
 
 impl HomeError {
-    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "memory gives no such error"))]
+    #[cfg_attr(
+        not(any(feature = "local", feature = "redis")),
+        expect(dead_code, reason = "memory gives no such error")
+    )]
     pub(crate) fn new(kind: HomeErrorKind, message: impl Into<String>) -> Self {
         Self(Arc::new(Trouble { kind, message: message.into() }))
     }

@@ -25,6 +25,7 @@
 //!
 //! # Features
 //!
+//! - `local`: semaphores for the processes of a machine, see the module `local`. Unix only.
 //! - `redis`: semaphores for a fleet, see the module `redis`; `redis-tls` for `rediss://`.
 //! - `tokio`: `Semaphore::spawn`, and tokio's task ids for [`Semaphore::release_latest`].
 //! - `tracing`: events under the target `semafor`.
@@ -34,15 +35,20 @@
 mod acquire;
 mod error;
 mod foreign;
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "local", feature = "redis"))]
 mod home;
+#[cfg(feature = "local")]
+pub mod local;
 mod memory;
 mod observe;
 mod options;
 mod permit;
 #[cfg(feature = "redis")]
 pub mod redis;
-#[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "memory is no remote home"))]
+#[cfg_attr(
+    not(any(feature = "local", feature = "redis")),
+    allow(dead_code, reason = "memory is no remote home")
+)]
 mod remote;
 mod semaphore;
 mod span;
@@ -55,7 +61,7 @@ pub use error::{
     AcquireError, BuildError, HomeError, HomeErrorKind, InvalidDuration, ParsePermitIdError, ReleaseError,
     RenewError, ResizeError, RunError,
 };
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "local", feature = "redis"))]
 pub use home::Home;
 pub use memory::{ManualClock, Registry, RegistryBuilder, StatsQuery};
 pub use options::{Builder, MAX_NAME_LEN};

@@ -4,6 +4,7 @@ use std::time::Duration;
 use semafor_core::ZeroSlots;
 
 use crate::error::{BuildError, MeantAs};
+use crate::stats::Who;
 use crate::{Registry, Semaphore, Span};
 
 /// The longest name, in bytes.
@@ -30,7 +31,7 @@ pub struct Builder {
 #[derive(Clone, Debug)]
 enum Place {
     Memory(Registry),
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "local", feature = "redis"))]
     Elsewhere(crate::Home),
 }
 
@@ -43,7 +44,7 @@ pub(crate) struct Defaults {
     pub(crate) ttl: Option<Duration>,
     pub(crate) max_acquire_time: Option<Duration>,
     pub(crate) cancel_on_expiry: bool,
-    pub(crate) label: Option<Arc<str>>,
+    pub(crate) who: Option<Box<Who>>,
 }
 
 impl Builder {
@@ -51,7 +52,7 @@ impl Builder {
         Self::new(Place::Memory(registry), name)
     }
 
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "local", feature = "redis"))]
     pub(crate) fn elsewhere(home: crate::Home, name: String) -> Self {
         Self::new(Place::Elsewhere(home), name)
     }
@@ -65,7 +66,7 @@ impl Builder {
             ttl: Span::UNLIMITED,
             max_acquire_time: Span::UNLIMITED,
             heartbeat_max_interval: Span::from(HEARTBEAT_MAX_INTERVAL),
-            defaults: Defaults { ttl: None, max_acquire_time: None, cancel_on_expiry: true, label: None },
+            defaults: Defaults { ttl: None, max_acquire_time: None, cancel_on_expiry: true, who: None },
         }
     }
 
@@ -98,7 +99,25 @@ impl Builder {
 
     /// What holders and waiters are called in [`Semaphore::holders`] and [`Semaphore::waiters`].
     pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
-        self.defaults.label = Some(label.into());
+        self.defaults.who.get_or_insert_default().label = Some(label.into());
+        self
+    }
+
+    /// What holders and waiters are running, for [`Semaphore::holders`] and [`Semaphore::waiters`]: a command line, say.
+    /// Everybody who uses the name can read it.
+    pub fn command(mut self, command: impl Into<Arc<str>>) -> Self {
+        self.defaults.who.get_or_insert_default().command = Some(command.into());
+        self
+    }
+
+    /// How long a holder that is [evicted](Semaphore::evict) has to let go of its slot. It is told at once, and until it
+    /// lets go, or this is over, nobody else has the slot.
+    ///
+    /// Without it, the next in line has the slot at once, whatever the evicted holder is doing.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        if !grace.is_zero() {
+            self.defaults.who.get_or_insert_default().grace = Some(grace);
+        }
         self
     }
 
@@ -137,11 +156,11 @@ impl Builder {
                 let handle = registry.open(&self.name, self.slots, self.max_waiting)?;
                 Ok(Semaphore::memory_home(handle, defaults))
             }
-            #[cfg(feature = "redis")]
+            #[cfg(any(feature = "local", feature = "redis"))]
             Place::Elsewhere(home) => {
                 let heartbeat = self.heartbeat_max_interval.to_heartbeat()?;
                 let remote = home.semaphore(&self.name, self.slots, self.max_waiting, heartbeat);
-                Ok(Semaphore::elsewhere(Arc::new(remote), defaults))
+                Ok(Semaphore::elsewhere(remote, defaults))
             }
         }
     }

@@ -38,7 +38,10 @@ impl PermitId {
         }
     }
 
-    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "memory has its own"))]
+    #[cfg_attr(
+        not(any(feature = "local", feature = "redis")),
+        expect(dead_code, reason = "memory has its own")
+    )]
     pub(crate) fn remote(id: impl Into<Arc<str>>) -> Self {
         Self(Name::Remote(id.into()))
     }
@@ -205,6 +208,19 @@ impl<'a> Permit<'a> {
         }
     }
 
+    /// Until then nobody else can have the slot, whatever becomes of the connection to its home. Every answer of the home
+    /// to a sign of life moves it on; see [`heartbeat_max_interval`](crate::Builder::heartbeat_max_interval).
+    ///
+    /// For work that takes a while to stop: [`lost`](Self::lost) leaves it half a second at most when the home falls silent,
+    /// this tells how long there really is. `None` in memory, for a home that needs no signs of life, and once others may have
+    /// the slot.
+    pub fn safe_until(&self) -> Option<Instant> {
+        match self.place() {
+            Place::Remote(lease) => lease.safe_until(),
+            Place::Memory(_) | Place::Nowhere => None,
+        }
+    }
+
     /// True once the slot is not held any more: its time to live is up, it was evicted, or released by id.
     ///
     /// For a home outside of this process: as far as is known here by now.
@@ -212,7 +228,16 @@ impl<'a> Permit<'a> {
         self.why_not_held().is_some()
     }
 
-    fn why_not_held(&self) -> Option<NotHeld> {
+    /// True if it was told to let go of a slot that it still has.
+    #[cfg(feature = "local")]
+    pub(crate) fn is_leaving(&self) -> bool {
+        match self.place() {
+            Place::Memory(gate) => gate.why_leaving(self.id).is_some(),
+            Place::Remote(_) | Place::Nowhere => false,
+        }
+    }
+
+    pub(crate) fn why_not_held(&self) -> Option<NotHeld> {
         match self.place() {
             Place::Memory(gate) => gate.why_not_held(self.id),
             Place::Remote(lease) => lease.why_not_held(),

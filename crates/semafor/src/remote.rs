@@ -4,13 +4,13 @@
 //! is nothing beside the way to the home.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use semafor_core::NotHeld;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{AcquireError, BuildError, HomeError, ReleaseError, RenewError};
+use crate::stats::Who;
 use crate::{HolderInfo, PermitId, Stats, WaiterInfo};
 
 pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -21,7 +21,7 @@ pub(crate) struct Wish {
     pub(crate) weight: u32,
     pub(crate) ttl: Option<Duration>,
     pub(crate) patience: Patience,
-    pub(crate) label: Option<Arc<str>>,
+    pub(crate) who: Who,
 }
 
 /// For how long to stand in line.
@@ -69,6 +69,12 @@ pub(crate) trait RemoteLease: Send + Sync {
 
     /// As far as is known here; on the safe side.
     fn expires_at(&self) -> Option<Instant>;
+
+    /// For homes that take silence for death. Others know at once.
+    fn safe_until(&self) -> Option<Instant> {
+        None
+    }
+
     fn why_not_held(&self) -> Option<NotHeld>;
     fn lost_signal(&self) -> CancellationToken;
 

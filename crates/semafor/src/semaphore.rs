@@ -42,7 +42,10 @@ pub struct Semaphore {
 #[derive(Clone)]
 enum Place {
     Memory(Handle),
-    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "memory is no remote home"))]
+    #[cfg_attr(
+        not(any(feature = "local", feature = "redis")),
+        expect(dead_code, reason = "memory is no remote home")
+    )]
     Remote(Arc<dyn RemoteSemaphore>),
 }
 
@@ -64,12 +67,13 @@ impl Semaphore {
         Registry::global().semaphore(name)
     }
 
-    /// Connects to a home outside of this process. See [`redis`](crate::redis) for the forms of its URL.
+    /// Connects to a home outside of this process: `local:` for the processes of this user on this machine (feature
+    /// `local`), else the URL of a Redis (feature `redis`). Their modules list all forms.
     ///
     /// # Errors
     ///
     /// [`HomeError`] if the URL is none, or nobody answers there, in bounded time. Its message says what to do.
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "local", feature = "redis"))]
     pub async fn connect(url: &str) -> Result<crate::Home, HomeError> {
         crate::Home::connect(url).await
     }
@@ -78,7 +82,7 @@ impl Semaphore {
         Self { place: Place::Memory(handle), defaults }
     }
 
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "local", feature = "redis"))]
     pub(crate) fn elsewhere(remote: Arc<dyn RemoteSemaphore>, defaults: Defaults) -> Self {
         Self { place: Place::Remote(remote), defaults }
     }
@@ -230,6 +234,9 @@ impl Semaphore {
     }
 
     /// Takes the slot away from whoever holds it by `id`, and tells them: [`Permit::lost`](crate::Permit::lost) fires.
+    ///
+    /// If they have a [grace](Builder::grace), the next in line has the slot when they let go of it, or when their grace is
+    /// over. Evicting them again does not wait for that.
     ///
     /// # Errors
     ///

@@ -43,6 +43,26 @@ impl Deref for Stats {
     }
 }
 
+/// Who somebody is, as others will read it.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Who {
+    pub(crate) label: Option<Arc<str>>,
+    pub(crate) command: Option<Arc<str>>,
+    /// Not for what lives in this process.
+    pub(crate) host: Option<Arc<str>>,
+    pub(crate) pid: Option<u32>,
+    /// How long it takes to leave when it is evicted.
+    pub(crate) grace: Option<Duration>,
+}
+
+#[cfg(feature = "redis")]
+impl Who {
+    /// True if it says nothing about itself.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.label.is_none() && self.command.is_none() && self.grace.is_none()
+    }
+}
+
 /// Who holds a slot.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
@@ -57,6 +77,8 @@ pub struct HolderInfo {
     pub weight: u32,
     /// The label given to it.
     pub label: Option<Arc<str>>,
+    /// What it runs, if it said so.
+    pub command: Option<Arc<str>>,
     /// The machine it runs on, unless it is a part of this process by necessity.
     pub host: Option<Arc<str>>,
     /// Its process there.
@@ -77,6 +99,8 @@ pub struct WaiterInfo {
     pub weight: u32,
     /// The label given to it.
     pub label: Option<Arc<str>>,
+    /// What it runs, if it said so.
+    pub command: Option<Arc<str>>,
     /// The machine it runs on, unless it is a part of this process by necessity.
     pub host: Option<Arc<str>>,
     /// Its process there.
@@ -86,20 +110,17 @@ pub struct WaiterInfo {
 }
 
 impl HolderInfo {
-    pub(crate) fn new<T>(
-        holder: &semafor_core::Holder<'_, T>,
-        label: Option<Arc<str>>,
-        now: Timestamp,
-    ) -> Self {
+    pub(crate) fn new<T>(holder: &semafor_core::Holder<'_, T>, who: Who, now: Timestamp) -> Self {
         let expires = holder.expires;
         Self {
             id: PermitId::from(holder.id),
             slot: Some(holder.id.slot()),
             fencing_token: Some(holder.id.fencing_token()),
-            host: None,
-            pid: None,
             weight: holder.weight,
-            label,
+            label: who.label,
+            command: who.command,
+            host: who.host,
+            pid: who.pid,
             held_for: now.since(holder.since),
             expires_in: (expires != Timestamp::NEVER).then(|| expires.since(now)),
         }
@@ -110,10 +131,11 @@ impl WaiterInfo {
     pub(crate) fn new<T>(
         ahead: usize,
         waiter: &semafor_core::Waiter<'_, T>,
-        label: Option<Arc<str>>,
+        who: Who,
         now: Timestamp,
     ) -> Self {
+        let Who { label, command, host, pid, .. } = who;
         let waited_for = now.since(waiter.since);
-        Self { ahead, weight: waiter.weight, label, host: None, pid: None, waited_for }
+        Self { ahead, weight: waiter.weight, label, command, host, pid, waited_for }
     }
 }

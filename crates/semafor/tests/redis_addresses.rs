@@ -85,7 +85,7 @@ async fn tls_works_out_of_the_box_with_an_authority_of_ones_own() {
 async fn tls_leaves_the_users_choice_of_cryptography_alone() {
     const URL: &str = "SEMAFOR_TEST_TLS_URL";
     if let Ok(url) = std::env::var(URL) {
-        let mut chosen = rustls::crypto::aws_lc_rs::default_provider();
+        let mut chosen = rustls::crypto::ring::default_provider();
         chosen.cipher_suites.truncate(1);
         chosen.install_default().expect("it is the first");
         opened(&url, "vault").await;

@@ -46,6 +46,7 @@ pub struct Registry(Arc<Shelf>);
 pub struct RegistryBuilder {
     clock: Clock,
     empty_queue_max_ttl: Duration,
+    token_floor: u64,
 }
 
 /// Which semaphores [`Registry::stats`] tells about.
@@ -90,6 +91,13 @@ impl RegistryBuilder {
         self
     }
 
+    /// Fencing tokens are above this one.
+    #[cfg(feature = "local")]
+    pub(crate) fn first_token(mut self, token: u64) -> Self {
+        self.token_floor = token;
+        self
+    }
+
     /// Lives by a clock that is moved by hand. No thread is started then.
     pub fn clock(mut self, clock: &ManualClock) -> Self {
         self.clock = Clock::Manual(clock.hands());
@@ -105,7 +113,7 @@ impl RegistryBuilder {
             names: Names::default(),
             timetable: Mutex::default(),
             driver: Mutex::default(),
-            token_floor: AtomicU64::new(0),
+            token_floor: AtomicU64::new(self.token_floor),
         });
         if let Clock::Manual(hands) = &shelf.clock {
             hands.drive(Arc::downgrade(&shelf));
@@ -122,7 +130,7 @@ impl Registry {
 
     /// Settings for a new registry.
     pub fn builder() -> RegistryBuilder {
-        RegistryBuilder { clock: Clock::System, empty_queue_max_ttl: DEFAULT_IDLE_TTL }
+        RegistryBuilder { clock: Clock::System, empty_queue_max_ttl: DEFAULT_IDLE_TTL, token_floor: 0 }
     }
 
     /// The registry that [`Semaphore::memory`](crate::Semaphore::memory) uses.

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use semafor_core::{
-    Acquired, Cancelled, Claim, Effects, Gate, NotHeld, PermitId, Refusal, Request, Ticket, Timestamp,
+    Acquired, Cancelled, Claim, Effects, Gate, Loss, NotHeld, PermitId, Refusal, Request, Ticket, Timestamp,
     ZeroSlots,
 };
 use tokio_util::sync::CancellationToken;
@@ -327,16 +327,30 @@ impl SharedGate {
         released
     }
 
+    /// Takes the slot away; from a holder that was promised time to leave, when that is over, unless it is asked again.
     pub(crate) fn evict(&self, id: PermitId) -> Result<(), NotHeld> {
         let mut state = self.state.lock();
+        let now = self.clock.now();
+        let notice = state.gate.tag_mut(id)?.ask_to_leave();
+        let left = state.gate.expiry(id)?.since(now);
         let (gate, effects) = state.parts();
-        let evicted = gate.evict(id, self.clock.now(), effects);
+        let evicted = match &notice {
+            None => gate.evict(id, now, effects),
+            Some((grace, _)) => gate.renew(id, Some(left.min(*grace)), now, effects).map(drop),
+        };
         self.finish(state);
+        if let Some((_, lost)) = notice {
+            crate::foreign::call(|| lost.cancel());
+        }
         evicted
     }
 
+    /// Who was asked to leave does not get more time.
     pub(crate) fn renew(&self, id: PermitId, ttl: Option<Duration>) -> Result<(), NotHeld> {
         let mut state = self.state.lock();
+        if state.gate.tag_mut(id)?.is_leaving() {
+            return Err(NotHeld::Lost(Loss::Evicted));
+        }
         let (gate, effects) = state.parts();
         let renewed = gate.renew(id, ttl, self.clock.now(), effects);
         self.finish(state);
@@ -353,7 +367,13 @@ impl SharedGate {
 
     /// Why `id` holds nothing; `None` while it does.
     pub(crate) fn why_not_held(&self, id: PermitId) -> Option<NotHeld> {
-        self.view(|gate, _| gate.expiry(id).err())
+        self.view(|gate, _| gate.expiry(id).err()).or_else(|| self.why_leaving(id))
+    }
+
+    /// Whether `id` was told to leave and still holds its slot.
+    pub(crate) fn why_leaving(&self, id: PermitId) -> Option<NotHeld> {
+        let is_leaving = self.state.lock().gate.tag_mut(id).is_ok_and(|tag| tag.is_leaving());
+        is_leaving.then_some(NotHeld::Lost(Loss::Evicted))
     }
 
     /// Fires when `id` holds nothing any more, although its guard did not release it.
@@ -411,14 +431,14 @@ impl SharedGate {
 
     pub(crate) fn holders(&self) -> Vec<HolderInfo> {
         self.view(|gate, now| {
-            gate.holders().map(|holder| HolderInfo::new(&holder, holder.tag.label(), now)).collect()
+            gate.holders().map(|holder| HolderInfo::new(&holder, holder.tag.who(), now)).collect()
         })
     }
 
     pub(crate) fn waiters(&self) -> Vec<WaiterInfo> {
         self.view(|gate, now| {
             let waiters = gate.waiters().enumerate();
-            waiters.map(|(ahead, waiter)| WaiterInfo::new(ahead, &waiter, waiter.tag.label(), now)).collect()
+            waiters.map(|(ahead, waiter)| WaiterInfo::new(ahead, &waiter, waiter.tag.who(), now)).collect()
         })
     }
 

@@ -1,7 +1,8 @@
-use std::sync::Arc;
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::stats::Who;
 use crate::task::TaskKey;
 
 /// What the memory home knows about a waiter or holder beyond what the core does. Mostly nothing.
@@ -25,29 +26,31 @@ impl Drop for Tag {
 
 #[derive(Default)]
 struct Details {
-    label: Option<Arc<str>>,
+    who: Who,
     /// Fires when the holder loses its slot.
     lost: Option<CancellationToken>,
     /// The task that detached the permit.
     detached_by: Option<TaskKey>,
+    /// It was told to leave, and has not left yet.
+    is_leaving: bool,
 }
 
 impl Tag {
     #[inline]
-    pub(crate) fn new(label: Option<&Arc<str>>) -> Self {
-        match label {
+    pub(crate) fn new(who: Option<&Who>) -> Self {
+        match who {
             None => Self(None),
-            Some(label) => Self::labelled(Arc::clone(label)),
+            Some(who) => Self::named(who.clone()),
         }
     }
 
     #[cold]
-    fn labelled(label: Arc<str>) -> Self {
-        Self(Some(Box::new(Details { label: Some(label), ..Details::default() })))
+    fn named(who: Who) -> Self {
+        Self(Some(Box::new(Details { who, ..Details::default() })))
     }
 
-    pub(crate) fn label(&self) -> Option<Arc<str>> {
-        self.0.as_ref()?.label.clone()
+    pub(crate) fn who(&self) -> Who {
+        self.0.as_ref().map_or_else(Who::default, |details| details.who.clone())
     }
 
     /// The signal of this holder's loss, made on first use.
@@ -62,6 +65,19 @@ impl Tag {
     #[inline]
     pub(crate) fn detached_by(&self) -> Option<TaskKey> {
         self.0.as_ref()?.detached_by
+    }
+
+    /// Asks the holder to leave: how long it has for that, and the signal by which it hears of it. `None` if it need not be
+    /// asked, or was asked before.
+    pub(crate) fn ask_to_leave(&mut self) -> Option<(Duration, CancellationToken)> {
+        let details = self.0.as_deref_mut().filter(|details| !details.is_leaving)?;
+        let grace = details.who.grace?;
+        details.is_leaving = true;
+        Some((grace, details.lost.get_or_insert_default().clone()))
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.0.as_ref().is_some_and(|details| details.is_leaving)
     }
 
     /// Tells whoever listens that the slot is gone. Runs their code: call it outside locks.

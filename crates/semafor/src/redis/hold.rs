@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use semafor_core::NotHeld;
+use semafor_core::{Loss, NotHeld};
 use tokio_util::sync::CancellationToken;
 
 /// A slot that this process holds, as far as it knows.
@@ -69,6 +69,17 @@ impl Hold {
     pub(super) fn ends_at(&self) -> Option<Instant> {
         let tenure = self.tenure.lock();
         if tenure.over.is_some() { None } else { tenure.ends_at }
+    }
+
+    /// `None` once others may have it. When it is only given up, for want of an answer, they can't yet.
+    pub(super) fn safe_until(&self) -> Option<Instant> {
+        let tenure = self.tenure.lock();
+        match tenure.over {
+            None | Some(NotHeld::Lost(Loss::OutOfTouch)) => {
+                Some(tenure.ends_at.map_or(tenure.safe_until, |end| end.min(tenure.safe_until)))
+            }
+            Some(_) => None,
+        }
     }
 
     /// When to give it up for want of an answer: before anybody else can have it.

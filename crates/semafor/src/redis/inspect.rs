@@ -14,21 +14,31 @@ use super::fleet::Fleet;
 use super::keys::{self, Keys};
 use super::lua;
 use crate::error::HomeError;
+use crate::stats::Who;
 use crate::{HolderInfo, PermitId, Stats, StatsQuery, WaiterInfo};
 
 /// Names to ask for at once: one trip, and not too long a one for the server.
 const AT_ONCE: usize = 100;
 
 /// Who this is, as others will read it.
-pub(super) fn who(label: Option<&str>) -> Cow<'static, str> {
+pub(super) fn who(who: &Who) -> Cow<'static, str> {
     static HOST: LazyLock<String> =
         LazyLock::new(|| gethostname::gethostname().to_string_lossy().into_owned());
     static NAMELESS: LazyLock<String> =
         LazyLock::new(|| json!({ "host": *HOST, "pid": std::process::id() }).to_string());
-    match label {
-        None => Cow::Borrowed(&NAMELESS),
-        Some(label) => json!({ "host": *HOST, "pid": std::process::id(), "label": label }).to_string().into(),
+    if who.is_silent() {
+        return Cow::Borrowed(&NAMELESS);
     }
+    let mut text = json!({ "host": *HOST, "pid": std::process::id() });
+    for (key, value) in [("label", &who.label), ("command", &who.command)] {
+        if let Some(value) = value {
+            text[key] = (&**value).into();
+        }
+    }
+    if let Some(grace) = who.grace {
+        text["grace"] = grace.as_secs_f64().into();
+    }
+    text.to_string().into()
 }
 
 /// The numbers of one name.
@@ -128,6 +138,7 @@ struct Record {
     slot: Option<u32>,
     token: Option<u64>,
     label: Option<Arc<str>>,
+    command: Option<Arc<str>>,
     host: Option<Arc<str>>,
     pid: Option<u32>,
 }
@@ -144,6 +155,7 @@ impl Record {
             slot: word(4).parse().ok(),
             token: word(5).parse().ok(),
             label: said("label"),
+            command: said("command"),
             host: said("host"),
             pid: who.get("pid").and_then(serde_json::Value::as_u64).and_then(|pid| pid.try_into().ok()),
         }
@@ -204,6 +216,7 @@ pub(super) fn holders(value: Value) -> Result<Vec<HolderInfo>, HomeError> {
             fencing_token: record.token,
             weight: record.weight.unwrap_or(1),
             label: record.label,
+            command: record.command,
             host: record.host,
             pid: record.pid,
             held_for: span(roll.now - record.since.unwrap_or(roll.now)),
@@ -230,6 +243,7 @@ pub(super) fn waiters(value: Value) -> Result<Vec<WaiterInfo>, HomeError> {
             ahead: waiters.len(),
             weight: record.weight.unwrap_or(1),
             label: record.label,
+            command: record.command,
             host: record.host,
             pid: record.pid,
             waited_for: span(roll.now - record.since.unwrap_or(*arrival)),

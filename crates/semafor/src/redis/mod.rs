@@ -37,7 +37,7 @@ mod keys;
 mod link;
 mod lua;
 mod master;
-#[cfg(test)]
+#[cfg(all(test, feature = "test-redis"))]
 mod model;
 mod semaphore;
 #[cfg(feature = "redis-tls")]

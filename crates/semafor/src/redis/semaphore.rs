@@ -235,7 +235,7 @@ impl RedisSemaphore {
             Patience::Unlimited => "wait",
             _ => "try",
         };
-        let who = inspect::who(wish.label.as_deref());
+        let who = inspect::who(&wish.who);
         let mut news = None;
         let (mut arrival, mut was_asked) = (0.0, false);
         loop {
@@ -407,9 +407,10 @@ impl RedisSemaphore {
     /// Ends whatever the id has. Needs a runtime with timers around it.
     async fn end_here(&self, id: &str, how: How) -> Result<Ended, HomeError> {
         let is_others = !self.fleet().ids.is_own(id);
-        let answered = self.fleet().link.run(&lua::RELEASE, &self.shared.name.keys, None, |_, command| {
-            command.arg(id).arg(how.word()).arg(u8::from(is_others));
-        });
+        let answered =
+            self.fleet().link.run(&lua::RELEASE, &self.shared.name.keys, None, |again, command| {
+                command.arg(id).arg(how.word()).arg(u8::from(is_others)).arg(u8::from(again));
+            });
         let answered = answered.await?;
         let mut ended = read_ended(answered.value)?;
         let is_own_doing = match ended.outcome {
@@ -662,6 +663,10 @@ impl RemoteLease for Lease {
 
     fn expires_at(&self) -> Option<Instant> {
         self.hold.ends_at()
+    }
+
+    fn safe_until(&self) -> Option<Instant> {
+        self.hold.safe_until()
     }
 
     fn why_not_held(&self) -> Option<NotHeld> {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use redis::{Client, ConnectionInfo, ErrorKind, RedisError, TlsCertificates};
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::crypto::{CryptoProvider, ring};
 
 /// Trusts `ca`, in PEM, or else the authorities of the system.
 pub(super) fn client(info: &ConnectionInfo, ca: Option<&Path>) -> Result<Client, RedisError> {
@@ -24,10 +24,10 @@ pub(super) fn client(info: &ConnectionInfo, ca: Option<&Path>) -> Result<Client,
 const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
 
 /// The client takes the cryptography of the whole process, and panics if nobody has chosen one. So it is chosen as late as
-/// this, and only if nobody did.
+/// this, and only if nobody did. Ring, because it looks at the processor when it is used, not when the process starts.
 fn choose_provider() {
     if CryptoProvider::get_default().is_none() {
         // Somebody was quicker: theirs will do.
-        let _ = aws_lc_rs::default_provider().install_default();
+        let _ = ring::default_provider().install_default();
     }
 }

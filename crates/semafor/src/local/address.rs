@@ -1,0 +1,200 @@
+//! Where the agent is found, and that nobody else can be there.
+//!
+//! All processes of a user have to come to the same place, whatever their environment is: a cron job without
+//! `XDG_RUNTIME_DIR` and a shell with it have to share their semaphores. So there may be more than one place to look.
+
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder};
+use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use rustix::process::geteuid;
+
+use crate::error::{HomeError, HomeErrorKind};
+
+/// How to get to the agent.
+///
+/// As a URL, `local:` is the agent of this user, and `local:/some/folder` one that has its socket there. The folder is
+/// made if it is missing; it has to belong to the user, and to be closed to others.
+///
+/// Without a folder, it is `semafor` in `$XDG_RUNTIME_DIR` if that is a place of its own; else in `/run/user/UID` if
+/// that exists, or `/tmp/semafor-UID`, wherever an agent is running already.
+#[derive(Clone, Default, Debug)]
+#[non_exhaustive]
+pub struct Config {
+    pub(super) directory: Option<PathBuf>,
+    pub(super) program: Option<PathBuf>,
+}
+
+impl Config {
+    /// The agent in this folder.
+    pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.directory = Some(directory.into());
+        self
+    }
+
+    /// What to start if there is no agent: the `semafor` command. By default the one in `PATH`.
+    pub fn program(mut self, program: impl Into<PathBuf>) -> Self {
+        self.program = Some(program.into());
+        self
+    }
+
+    /// Whether `url` is meant to be one of this home.
+    pub fn is_meant_by(url: &str) -> bool {
+        url == "local" || url.starts_with("local:")
+    }
+
+    /// Where an agent may be, first choice first.
+    pub(super) fn places(&self) -> Vec<PathBuf> {
+        match &self.directory {
+            Some(directory) => vec![directory.clone()],
+            None => usual_places(std::env::var_os("XDG_RUNTIME_DIR").as_deref(), geteuid().as_raw()),
+        }
+    }
+}
+
+impl FromStr for Config {
+    type Err = HomeError;
+
+    fn from_str(url: &str) -> Result<Self, HomeError> {
+        let rest = url.strip_prefix("local:");
+        let directory = rest.map(|rest| rest.strip_prefix("//").unwrap_or(rest));
+        match directory {
+            Some("") => Ok(Self::default()),
+            Some(directory) if directory.starts_with('/') => Ok(Self::default().directory(directory)),
+            _ => Err(HomeError::new(
+                HomeErrorKind::InvalidUrl,
+                format!("{url:?} is no address of a home: write `local:`, or `local:/some/folder`"),
+            )),
+        }
+    }
+}
+
+fn usual_places(runtime_dir: Option<&OsStr>, user: u32) -> Vec<PathBuf> {
+    let by_session = PathBuf::from(format!("/run/user/{user}"));
+    let is_own = |path: &Path| fs::metadata(path).is_ok_and(|found| found.is_dir() && found.uid() == user);
+    if let Some(said) = runtime_dir.map(Path::new)
+        && said != by_session
+        && said.is_absolute()
+        && is_own(said)
+    {
+        return vec![said.join("semafor")];
+    }
+    let mut places = Vec::new();
+    if is_own(&by_session) {
+        places.push(by_session.join("semafor"));
+    }
+    places.push(PathBuf::from(format!("/tmp/semafor-{user}")));
+    places
+}
+
+pub(super) fn socket_in(directory: &Path) -> PathBuf {
+    directory.join("agent.sock")
+}
+
+/// Where the agent shows that it is one, for as long as it lives.
+pub(super) fn lock_in(directory: &Path) -> PathBuf {
+    directory.join("agent.lock")
+}
+
+/// That `directory` is there, is the user's, and is closed to others. False if it is not there.
+pub(super) fn check(directory: &Path) -> Result<bool, HomeError> {
+    let found = match fs::symlink_metadata(directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        found => found.map_err(|error| trouble("look at", directory, &error))?,
+    };
+    let shown = directory.display();
+    let refusal = if !found.is_dir() {
+        format!("{shown} is no folder: remove it, semafor needs a folder of that name")
+    } else if found.uid() != geteuid().as_raw() {
+        format!("{shown} belongs to another user, so its agent is not to be trusted: have it removed")
+    } else if found.mode() & 0o077 != 0 {
+        format!("{shown} is open to other users (mode {:03o}): chmod 700 it", found.mode() & 0o777)
+    } else {
+        return Ok(true);
+    };
+    Err(HomeError::new(HomeErrorKind::AccessDenied, refusal))
+}
+
+/// Makes `directory` if it is missing, and checks it.
+pub(super) fn make(directory: &Path) -> Result<(), HomeError> {
+    let longest = 100;
+    if socket_in(directory).as_os_str().as_bytes().len() > longest {
+        let message = format!(
+            "{} is too long for a socket's name: at most {longest} bytes with /agent.sock",
+            directory.display()
+        );
+        return Err(HomeError::new(HomeErrorKind::InvalidUrl, message));
+    }
+    if check(directory)? {
+        return Ok(());
+    }
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(trouble("make", directory, &error)),
+        // Whoever was quicker.
+        _ => check(directory).map(drop),
+    }
+}
+
+pub(super) fn trouble(what: &str, path: &Path, error: &io::Error) -> HomeError {
+    let message = format!(
+        "can't {what} {}: {error}. Set XDG_RUNTIME_DIR to a folder of yours that can be written to, \
+         or name one with --url local:/some/folder",
+        path.display()
+    );
+    HomeError::new(HomeErrorKind::Unreachable, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read() {
+        let directory = |url: &str| url.parse::<Config>().map(|config| config.directory);
+        assert_eq!(directory("local:"), Ok(None));
+        assert_eq!(directory("local://"), Ok(None));
+        assert_eq!(directory("local:/run/x"), Ok(Some("/run/x".into())));
+        assert_eq!(directory("local:///run/x"), Ok(Some("/run/x".into())));
+        for wrong in ["local", "local:here", "local://here", "lokal:"] {
+            let error = directory(wrong).expect_err(wrong);
+            assert!(
+                error.to_string().contains(wrong) && error.kind() == HomeErrorKind::InvalidUrl,
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_runtime_directory_of_ones_own_is_the_only_place() {
+        let user = geteuid().as_raw();
+        let own = tempfile::tempdir().expect("a folder can be made");
+        assert_eq!(usual_places(Some(own.path().as_os_str()), user), [own.path().join("semafor")]);
+    }
+
+    #[test]
+    fn without_one_all_processes_of_a_user_look_in_the_same_places() {
+        let user = geteuid().as_raw();
+        let bare = usual_places(None, user);
+        let of_session = format!("/run/user/{user}");
+        for said in [of_session.as_str(), "/nowhere/at/all", "relative", ""] {
+            assert_eq!(usual_places(Some(OsStr::new(said)), user), bare, "{said}");
+        }
+        assert_eq!(bare.last(), Some(&PathBuf::from(format!("/tmp/semafor-{user}"))));
+    }
+
+    #[test]
+    fn a_folder_that_others_can_enter_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let place = folder.path().join("semafor");
+        assert_eq!(check(&place), Ok(false));
+        make(&place).expect("it can be made");
+        assert_eq!(check(&place), Ok(true));
+        fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        assert!(check(&place).expect_err("it is open").to_string().contains("chmod 700"));
+    }
+}

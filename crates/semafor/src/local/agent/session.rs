@@ -1,0 +1,491 @@
+//! One client's connection.
+
+use std::collections::HashMap;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use rustix::process::geteuid;
+use semafor_core::NotHeld;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+use super::House;
+use crate::error::{AcquireError, BuildError, ReleaseError, RenewError, ResizeError};
+use crate::local::protocol::{
+    Ask, Call, Complaint, Condition, PAGE, PROTOCOL, Reply, Say, Target, Wanted, frame, length,
+};
+use crate::stats::Who;
+use crate::{Permit, PermitId, Semaphore, Span, StatsQuery};
+
+/// Answers that a client has not read yet. When it does not read, it is not listened to either.
+const UNREAD: usize = 64;
+
+type Outcome = Result<Permit<'static>, AcquireError>;
+type Acquiring = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+
+struct Session {
+    house: Arc<House>,
+    /// What the kernel says about it.
+    pid: Option<u32>,
+    handles: HashMap<u64, Semaphore>,
+    desk: Arc<Mutex<Desk>>,
+    out: mpsc::Sender<Vec<u8>>,
+}
+
+/// What a client waits for and holds, by the number of its call.
+#[derive(Default)]
+struct Desk {
+    in_line: HashMap<u64, (Arc<InLine>, AbortHandle)>,
+    leases: HashMap<u64, Lease>,
+}
+
+/// Somebody who waits. Taken out, it has left the line.
+struct InLine(Mutex<Option<Acquiring>>);
+
+struct Lease {
+    permit: Permit<'static>,
+    has_ttl: bool,
+    watch: Watch,
+}
+
+/// The task that tells the client when the lease is lost. Ends with the lease.
+#[derive(Default)]
+struct Watch(Option<AbortHandle>);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
+    }
+}
+
+/// Counts a client in, for as long as its task lives.
+struct Present(Arc<House>);
+
+impl Drop for Present {
+    fn drop(&mut self) {
+        self.0.clients.fetch_sub(1, Ordering::Relaxed);
+        self.0.client_left.notify_one();
+    }
+}
+
+/// Takes care of a connection. Nobody but the user is let in.
+pub(super) fn begin(house: &Arc<House>, stream: UnixStream) {
+    let Ok(peer) = stream.peer_cred() else { return };
+    if peer.uid() != geteuid().as_raw() {
+        return;
+    }
+    house.clients.fetch_add(1, Ordering::Relaxed);
+    let present = Present(Arc::clone(house));
+    let (reader, writer) = stream.into_split();
+    let (out, unsent) = mpsc::channel(UNREAD);
+    let session = Session {
+        house: Arc::clone(house),
+        pid: peer.pid().and_then(|pid| u32::try_from(pid).ok()),
+        handles: HashMap::new(),
+        desk: Arc::default(),
+        out,
+    };
+    tokio::spawn(async move {
+        let _present = present;
+        let writing = tokio::spawn(write(writer, unsent));
+        // However it ends: it has ended.
+        let _ = session.listen(reader).await;
+        writing.abort();
+    });
+}
+
+async fn write(mut writer: OwnedWriteHalf, mut unsent: mpsc::Receiver<Vec<u8>>) -> io::Result<()> {
+    while let Some(frame) = unsent.recv().await {
+        writer.write_all(&frame).await?;
+    }
+    Ok(())
+}
+
+impl Session {
+    async fn listen(mut self, mut reader: OwnedReadHalf) -> io::Result<()> {
+        let mut message = Vec::new();
+        loop {
+            let mut prefix = [0; 4];
+            reader.read_exact(&mut prefix).await?;
+            message.resize(length(prefix)?, 0);
+            reader.read_exact(&mut message).await?;
+            match serde_json::from_slice(&message) {
+                Ok(Call { n, ask }) => self.obey(n, ask).await,
+                Err(error) => {
+                    let n = serde_json::from_slice::<serde_json::Value>(&message)?;
+                    let n = n.get("n").and_then(serde_json::Value::as_u64).unwrap_or_default();
+                    self.say(n, Say::Misunderstood(error.to_string())).await;
+                }
+            }
+        }
+    }
+
+    async fn say(&self, n: u64, say: Say) {
+        say_to(&self.out, n, say).await;
+    }
+
+    async fn obey(&mut self, n: u64, ask: Ask) {
+        let say = match ask {
+            Ask::Hello { .. } => Say::Welcome {
+                protocol: PROTOCOL,
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                pid: std::process::id(),
+            },
+            Ask::Acquire { of, wish } => return self.acquire(n, &of, wish).await,
+            Ask::Occupy { of, weight, slot } => return self.occupy(n, &of, weight, slot).await,
+            Ask::Cancel { call } => return self.cancel(call),
+            Ask::Release { lease } => self.release(lease).await,
+            Ask::Detach { lease } => return self.detach(lease),
+            Ask::Forget { handle } => {
+                self.handles.remove(&handle);
+                return;
+            }
+            Ask::Survey { names } => return self.survey(n, names).await,
+            Ask::Status => self.status(),
+            Ask::Stop { force } => self.stop(n, force).await,
+            Ask::Open(of) => self.open(&of).map_or_else(|error| Say::No(error.into()), |_| Say::Done),
+            Ask::Resize { of, slots } => self.resize(of, slots).await,
+            Ask::Holders(of) => return self.holders(n, &of).await,
+            Ask::Waiters(of) => return self.waiters(n, &of).await,
+            ask => self.answer(ask).await,
+        };
+        self.say(n, say).await;
+    }
+
+    /// The semaphore behind a handle. The number of slots counts when it is opened, and not any more later.
+    fn open(&mut self, of: &Target) -> Result<Semaphore, BuildError> {
+        if let Some(semaphore) = self.handles.get(&of.handle) {
+            return Ok(semaphore.clone());
+        }
+        let mut builder = self.house.registry.semaphore(&*of.name);
+        if let Some(slots) = of.slots {
+            builder = builder.slots(slots);
+        }
+        if let Some(limit) = of.max_waiting {
+            builder = builder.max_waiting(limit);
+        }
+        let semaphore = builder.build()?;
+        self.handles.insert(of.handle, semaphore.clone());
+        Ok(semaphore)
+    }
+
+    /// The semaphore behind a handle, if the agent knows its name.
+    fn look_up(&mut self, of: &Target) -> Option<Semaphore> {
+        if let Some(semaphore) = self.handles.get(&of.handle) {
+            return Some(semaphore.clone());
+        }
+        // As it is there, whatever the client thinks it should be.
+        self.house.registry.semaphore(&*of.name).build().ok()
+    }
+
+    async fn acquire(&mut self, n: u64, of: &Target, wish: Wanted) {
+        let semaphore = match self.open(of) {
+            Ok(semaphore) => semaphore,
+            Err(error) => return self.say(n, Say::No(error.into())).await,
+        };
+        if Instant::now() < self.house.opens_at {
+            tokio::time::sleep_until(self.house.opens_at.into()).await;
+        }
+        let host = Some(Arc::clone(&self.house.host));
+        let Wanted { label, command, grace, .. } = &wish;
+        let who = Who { label: label.clone(), command: command.clone(), host, pid: self.pid, grace: *grace };
+        let mut acquiring: Acquiring = Box::pin(async move {
+            let mut acquire = semaphore.acquire().weight(wish.weight).on_behalf_of(who);
+            if let Some(ttl) = wish.ttl {
+                acquire = acquire.ttl(ttl);
+            }
+            if let Some(patience) = wish.patience {
+                acquire = acquire.timeout(patience);
+            }
+            if !wish.waits {
+                acquire = acquire.now();
+            }
+            acquire.await.map(Permit::into_owned)
+        });
+        // The first look takes its place in line: here, where calls come in order.
+        let has_ttl = wish.ttl.is_some();
+        let first_look = acquiring.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        match first_look {
+            Poll::Ready(outcome) => seat(&self.desk, &self.out, n, outcome, has_ttl).await,
+            Poll::Pending => self.wait(n, acquiring, has_ttl),
+        }
+    }
+
+    fn wait(&self, n: u64, acquiring: Acquiring, has_ttl: bool) {
+        let in_line = Arc::new(InLine(Mutex::new(Some(acquiring))));
+        let (desk, out, waiting) = (Arc::downgrade(&self.desk), self.out.clone(), Arc::clone(&in_line));
+        let task = tokio::spawn(async move {
+            let Some(outcome) = std::future::poll_fn(|cx| waiting.poll(cx)).await else { return };
+            let Some(desk) = desk.upgrade() else { return };
+            desk.lock().in_line.remove(&n);
+            seat(&desk, &out, n, outcome, has_ttl).await;
+        });
+        self.desk.lock().in_line.insert(n, (in_line, task.abort_handle()));
+    }
+
+    async fn occupy(&mut self, n: u64, of: &Target, weight: u32, slot: Option<u32>) {
+        let Ok(semaphore) = self.open(of) else { return };
+        if let Some(slot) = slot {
+            offer_next(&semaphore, slot).await;
+        }
+        let host = Some(Arc::clone(&self.house.host));
+        let label = Some("(held from a former agent)".into());
+        let who = Who { label, host, pid: self.pid, ..Who::default() };
+        let outcome = semaphore.try_acquire().weight(weight).on_behalf_of(who).await;
+        seat(&self.desk, &self.out, n, outcome.map(Permit::into_owned), false).await;
+    }
+
+    fn cancel(&self, call: u64) {
+        let (waiting, lease) = {
+            let mut desk = self.desk.lock();
+            (desk.in_line.remove(&call), desk.leases.remove(&call))
+        };
+        if let Some((in_line, task)) = waiting {
+            in_line.leave(&task);
+        }
+        drop(lease);
+    }
+
+    async fn release(&self, lease: u64) -> Say {
+        let lease = self.desk.lock().leases.remove(&lease);
+        match lease {
+            None => Say::No(Complaint::NotHeld(NotHeld::Released.into())),
+            Some(lease) => said(lease.permit.release().await),
+        }
+    }
+
+    fn detach(&self, lease: u64) {
+        let mut desk = self.desk.lock();
+        if !desk.leases.get(&lease).is_some_and(|lease| lease.has_ttl) {
+            return;
+        }
+        let lease = desk.leases.remove(&lease);
+        drop(desk);
+        if let Some(lease) = lease {
+            lease.permit.detach();
+        }
+    }
+
+    async fn resize(&mut self, of: Target, slots: u32) -> Say {
+        // Who resizes a name that is not in use, opens it like that.
+        let of = Target { slots: of.slots.or(Some(slots)), ..of };
+        let semaphore = match self.look_up(&of) {
+            Some(semaphore) => Ok(semaphore),
+            None => self.open(&of),
+        };
+        match semaphore {
+            Err(error) => Say::No(error.into()),
+            Ok(semaphore) => match semaphore.resize(slots).await {
+                Ok(()) => Say::Done,
+                Err(ResizeError::ZeroSlots(_)) => Say::No(Complaint::ZeroSlots),
+                Err(error) => Say::No(Complaint::Other(error.to_string())),
+            },
+        }
+    }
+
+    /// What does not need the name to be open.
+    async fn answer(&mut self, ask: Ask) -> Say {
+        let of = match &ask {
+            Ask::ReleaseId { of, .. } | Ask::Renew { of, .. } | Ask::Evict { of, .. } => of,
+            Ask::Locked(of) | Ask::Close(of) | Ask::IsClosed(of) | Ask::Stats(of) => of,
+            _ => return Say::Misunderstood(format!("{ask:?}")),
+        };
+        let semaphore = match self.look_up(of) {
+            Some(semaphore) => semaphore,
+            None if matches!(ask, Ask::Stats(_)) => return Say::Stats(Vec::new()),
+            None if matches!(ask, Ask::Locked(_) | Ask::IsClosed(_)) => return Say::Truth(false),
+            None if matches!(ask, Ask::Close(_)) => match self.open(of) {
+                Ok(semaphore) => semaphore,
+                Err(error) => return Say::No(error.into()),
+            },
+            None => return Say::No(Complaint::NotHeld(NotHeld::Unknown.into())),
+        };
+        match ask {
+            Ask::ReleaseId { id, .. } => said(semaphore.release(&named(&id)).await),
+            Ask::Evict { id, .. } => said(semaphore.evict(&named(&id)).await),
+            Ask::Renew { id, ttl, .. } => {
+                let ttl = ttl.map_or(Span::UNLIMITED, Span::from);
+                match semaphore.renew(&named(&id), ttl).await {
+                    Ok(()) => Say::Done,
+                    Err(RenewError::NotHeld(why)) => Say::No(Complaint::NotHeld(why.into())),
+                    Err(error) => Say::No(Complaint::Other(error.to_string())),
+                }
+            }
+            Ask::Close(_) => semaphore.close().await.map_or_else(failed, |()| Say::Done),
+            Ask::Locked(_) => semaphore.locked().await.map_or_else(failed, Say::Truth),
+            Ask::IsClosed(_) => semaphore.is_closed().await.map_or_else(failed, Say::Truth),
+            _ => semaphore.stats().await.map_or_else(failed, |stats| Say::Stats(vec![stats.into()])),
+        }
+    }
+
+    async fn holders(&mut self, n: u64, of: &Target) {
+        let list = match self.look_up(of) {
+            Some(semaphore) => semaphore.holders().await.unwrap_or_default(),
+            None => Vec::new(),
+        };
+        self.say_pages(n, list, Say::Holders).await;
+    }
+
+    async fn waiters(&mut self, n: u64, of: &Target) {
+        let list = match self.look_up(of) {
+            Some(semaphore) => semaphore.waiters().await.unwrap_or_default(),
+            None => Vec::new(),
+        };
+        self.say_pages(n, list, Say::Waiters).await;
+    }
+
+    async fn survey(&self, n: u64, names: Option<Vec<String>>) {
+        let query = names.into_iter().fold(StatsQuery::default(), StatsQuery::names);
+        let list = self.house.registry.stats(&query);
+        self.say_pages(n, list, Say::Stats).await;
+    }
+
+    async fn say_pages<A, B: From<A>>(&self, n: u64, list: Vec<A>, say: fn(Vec<B>) -> Say) {
+        let mut list = list.into_iter().map(B::from);
+        loop {
+            let page: Vec<B> = list.by_ref().take(PAGE).collect();
+            let more = list.len() > 0;
+            if self.out.send(frame(&Reply { n, more, say: say(page) })).await.is_err() || !more {
+                return;
+            }
+        }
+    }
+
+    fn status(&self) -> Say {
+        let (held, waiting) = self.house.held_and_waiting();
+        Say::Status(Condition {
+            uptime: self.house.since.elapsed(),
+            clients: self.house.clients.load(Ordering::Relaxed),
+            names: self.house.registry.len(),
+            held,
+            waiting,
+        })
+    }
+
+    async fn stop(&self, n: u64, force: bool) -> Say {
+        let (held, waiting) = self.house.held_and_waiting();
+        if !force && (held, waiting) != (0, 0) {
+            return Say::InUse { held, waiting };
+        }
+        self.say(n, Say::Done).await;
+        // The answer goes out before the end.
+        while self.out.capacity() < UNREAD {
+            tokio::task::yield_now().await;
+        }
+        self.house.stop.notify_one();
+        Say::Done
+    }
+}
+
+/// The client is gone, and nobody else would tell those that wait for it.
+impl Drop for Desk {
+    fn drop(&mut self) {
+        for (in_line, task) in self.in_line.values() {
+            in_line.leave(task);
+        }
+    }
+}
+
+impl InLine {
+    fn leave(&self, task: &AbortHandle) {
+        drop(self.0.lock().take());
+        task.abort();
+    }
+
+    /// `None` if it has left the line.
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Outcome>> {
+        let mut acquiring = self.0.lock();
+        match acquiring.as_mut() {
+            None => Poll::Ready(None),
+            Some(future) => future.as_mut().poll(cx).map(|outcome| {
+                *acquiring = None;
+                Some(outcome)
+            }),
+        }
+    }
+}
+
+/// Sees to it that this slot number is the next to be given, if it is free: the one that was freed last is.
+async fn offer_next(semaphore: &Semaphore, slot: u32) {
+    let mut passed_over = Vec::new();
+    while let Ok(permit) = semaphore.try_acquire().await {
+        if permit.slot() == slot {
+            drop(passed_over);
+            drop(permit);
+            return;
+        }
+        passed_over.push(permit);
+    }
+}
+
+/// Notes down what came of an acquire, and says so. From then on, the client hears when it is lost.
+async fn seat(desk: &Arc<Mutex<Desk>>, out: &mpsc::Sender<Vec<u8>>, n: u64, outcome: Outcome, has_ttl: bool) {
+    let permit = match outcome {
+        Ok(permit) => permit,
+        Err(error) => return say_to(out, n, Say::No(error.into())).await,
+    };
+    let lost = permit.cancellation_token();
+    let granted = Say::Granted {
+        id: permit.id().to_string(),
+        slot: permit.slot(),
+        token: permit.fencing_token(),
+        waited: permit.waited(),
+    };
+    desk.lock().leases.insert(n, Lease { permit, has_ttl, watch: Watch::default() });
+    say_to(out, n, granted).await;
+
+    // Not before it has been told that it holds anything.
+    let (watched, out) = (Arc::downgrade(desk), out.clone());
+    let task = tokio::spawn(async move {
+        lost.cancelled().await;
+        let Some(desk) = watched.upgrade() else { return };
+        let told = {
+            let desk = desk.lock();
+            desk.leases.get(&n).map(|lease| (lease.permit.why_not_held(), lease.permit.is_leaving()))
+        };
+        let Some((why, is_kept)) = told else { return };
+        // What is over is dropped here; this task goes with it, but not before its next wait.
+        let lease = if is_kept { None } else { desk.lock().leases.remove(&n) };
+        drop(desk);
+        let why = why.unwrap_or(NotHeld::Unknown).into();
+        say_to(&out, n, Say::Lost { why, is_kept }).await;
+        drop(lease);
+    });
+    let mut desk = desk.lock();
+    match desk.leases.get_mut(&n) {
+        Some(lease) => lease.watch = Watch(Some(task.abort_handle())),
+        None => task.abort(),
+    }
+}
+
+async fn say_to(out: &mpsc::Sender<Vec<u8>>, n: u64, say: Say) {
+    // Who does not listen any more, need not be told.
+    let _ = out.send(frame(&Reply { n, more: false, say })).await;
+}
+
+/// What is no id was never issued.
+fn named(id: &str) -> PermitId {
+    id.parse().unwrap_or_else(|_| PermitId::remote(""))
+}
+
+fn said(outcome: Result<(), ReleaseError>) -> Say {
+    match outcome {
+        Ok(()) => Say::Done,
+        Err(ReleaseError::NotHeld(why)) => Say::No(Complaint::NotHeld(why.into())),
+        Err(error) => Say::No(Complaint::Other(error.to_string())),
+    }
+}
+
+fn failed(error: impl ToString) -> Say {
+    Say::No(Complaint::Other(error.to_string()))
+}

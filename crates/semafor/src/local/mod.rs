@@ -1,0 +1,158 @@
+//! Semaphores for the processes of one user on one machine, with no server to set up.
+//!
+//! ```no_run
+//! use semafor::{Semaphore, secs};
+//!
+//! # pollster::block_on(async {
+//! let home = Semaphore::connect("local:").await?;
+//! let sem = home.named("images").slots(4).max_acquire_time(secs(60)).build()?;
+//! let permit = sem.acquire().await?; // one of four, whichever process asks
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # }).unwrap();
+//! ```
+//!
+//! An [`Agent`] hosts them, on a Unix socket in a folder that only the user can enter. The first process that needs one starts
+//! it, by way of the `semafor` command ([`Config::program`] says which); after a minute in which nobody needed it, it is
+//! gone. [`Config`] tells where it is found.
+//!
+//! # When something dies
+//!
+//! The connection of a process is its sign of life. When the process ends, however it ends, its slots and its places in
+//! line are given back at once. Only permits that were [detached](crate::Permit::detach) and have a time to live outlast
+//! it, until that is over.
+//!
+//! When the agent dies, holders are told that their permits are lost ([`Loss::Vanished`](crate::Loss::Vanished)), and those
+//! who wait go on waiting in the line of a new agent. Slots whose guards are not dropped yet stay occupied there: a new
+//! holder does not begin before an old one has let go.
+
+mod address;
+mod agent;
+mod hold;
+mod launch;
+mod link;
+mod protocol;
+mod semaphore;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use address::Config;
+pub use agent::{Agent, BindError};
+pub(crate) use semaphore::LocalSemaphore;
+
+use crate::error::HomeError;
+use crate::{Stats, StatsQuery};
+use link::Anchor;
+use protocol::{Ask, Say};
+
+/// How an agent is, as [`status`] tells.
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
+pub struct Status {
+    /// Its process.
+    pub pid: u32,
+    /// Which version of semafor it is.
+    pub version: String,
+    /// Where its socket is.
+    pub directory: PathBuf,
+    /// For how long it has been there.
+    pub uptime: Duration,
+    /// How many processes are connected, not counting who asks.
+    pub clients: usize,
+    /// How many names it knows.
+    pub names: usize,
+    /// How many permits are held.
+    pub held: usize,
+    /// How many wait.
+    pub waiting: usize,
+}
+
+/// What came of [`stop`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Stopped {
+    /// It is about to end.
+    Yes,
+    /// There was none.
+    NotRunning,
+    /// So many permits are held, and so many wait: it goes on.
+    InUse {
+        /// Held permits.
+        held: usize,
+        /// Those in line.
+        waiting: usize,
+    },
+}
+
+/// How the agent is; `None` if there is none. None is started.
+///
+/// # Errors
+///
+/// [`HomeError`] if there is one that does not answer.
+pub async fn status(config: &Config) -> Result<Option<Status>, HomeError> {
+    let anchor = Anchor::new(config.clone());
+    let said = anchor.ask(Ask::Status, false).await?.pop();
+    match (said, anchor.link().agent()) {
+        (Some(Say::Status(condition)), Some(agent)) => Ok(Some(Status {
+            pid: agent.pid,
+            version: agent.version,
+            directory: agent.directory,
+            uptime: condition.uptime,
+            clients: condition.clients.saturating_sub(1),
+            names: condition.names,
+            held: condition.held,
+            waiting: condition.waiting,
+        })),
+        (Some(Say::Status(_)) | None, _) => Ok(None),
+        (Some(other), _) => Err(link::unexpected(&other)),
+    }
+}
+
+/// Ends the agent, if nothing is held and nobody waits, or if `force` is true. Holders lose their permits then.
+///
+/// # Errors
+///
+/// [`HomeError`] if there is one that does not answer.
+pub async fn stop(config: &Config, force: bool) -> Result<Stopped, HomeError> {
+    match Anchor::new(config.clone()).ask(Ask::Stop { force }, false).await?.pop() {
+        Some(Say::Done) => Ok(Stopped::Yes),
+        Some(Say::InUse { held, waiting }) => Ok(Stopped::InUse { held, waiting }),
+        None => Ok(Stopped::NotRunning),
+        Some(other) => Err(link::unexpected(&other)),
+    }
+}
+
+/// The agent, and this process's one connection to it.
+#[derive(Clone)]
+pub(crate) struct LocalHome(Arc<Anchor>);
+
+impl LocalHome {
+    pub(crate) fn new(config: Config) -> Self {
+        Self(Anchor::new(config))
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.0.link().config
+    }
+
+    pub(crate) fn semaphore(
+        &self,
+        name: &str,
+        slots: Option<u32>,
+        max_waiting: Option<usize>,
+    ) -> LocalSemaphore {
+        LocalSemaphore::new(Arc::clone(&self.0), name, slots, max_waiting)
+    }
+
+    pub(crate) async fn stats(&self, query: &StatsQuery) -> Result<Vec<Stats>, HomeError> {
+        let mut stats = Vec::new();
+        for page in self.0.ask(Ask::Survey { names: query.names.clone() }, false).await? {
+            match page {
+                Say::Stats(page) => stats.extend(page.into_iter().map(Stats::from)),
+                other => return Err(link::unexpected(&other)),
+            }
+        }
+        Ok(query.pick(stats))
+    }
+}

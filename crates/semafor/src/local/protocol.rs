@@ -1,0 +1,546 @@
+//! What clients and the agent say to each other.
+//!
+//! A message is its length, four bytes, little endian, and so many bytes of JSON. A client may say several things before
+//! it hears anything; answers carry the number of the call they answer, in any order. Fields that are not known are
+//! ignored, a call that is not known is answered with [`Say::Misunderstood`]: so each side can be newer than the other.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use semafor_core::{Histogram, Loss, NotHeld, Totals, ZeroSlots};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{AcquireError, BuildError, HomeError, HomeErrorKind};
+use crate::stats::Who;
+use crate::{HolderInfo, PermitId, Stats, WaiterInfo};
+
+/// What this version speaks. Grows when an older side could not be understood any more.
+pub(super) const PROTOCOL: u32 = 1;
+/// The longest message. Longer lists come in several.
+pub(super) const MAX_MESSAGE: usize = 1024 * 1024;
+/// Entries of a list in one message.
+pub(super) const PAGE: usize = 50;
+/// The longest label or command, in bytes. What is longer is cut.
+const MAX_WORDS: usize = 1024;
+
+/// Client to agent.
+#[derive(Serialize, Deserialize, Debug)]
+pub(super) struct Call {
+    pub(super) n: u64,
+    pub(super) ask: Ask,
+}
+
+#[derive(Serialize, Deserialize, Debug)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Ask {
+    /// Comes first.
+    Hello {
+        protocol: u32,
+        version: String,
+    },
+    Open(Target),
+    Acquire {
+        of: Target,
+        wish: Wanted,
+    },
+    /// Stands in for slots that a former agent had granted, until they are let go. Not answered with anything of use.
+    Occupy {
+        of: Target,
+        weight: u32,
+        /// Its number, which somebody may go by.
+        slot: Option<u32>,
+    },
+    /// Leave the line, or give back what came meanwhile. Not answered.
+    Cancel {
+        call: u64,
+    },
+    /// Give back what that call acquired.
+    Release {
+        lease: u64,
+    },
+    /// Hold it by its id from now on: beyond the end of this connection, if it has a time to live. Not answered.
+    Detach {
+        lease: u64,
+    },
+    ReleaseId {
+        of: Target,
+        id: String,
+    },
+    Renew {
+        of: Target,
+        id: String,
+        ttl: Option<Duration>,
+    },
+    Evict {
+        of: Target,
+        id: String,
+    },
+    Locked(Target),
+    Resize {
+        of: Target,
+        slots: u32,
+    },
+    Close(Target),
+    IsClosed(Target),
+    Stats(Target),
+    Holders(Target),
+    Waiters(Target),
+    /// No handle needs it any more. Not answered.
+    Forget {
+        handle: u64,
+    },
+    Survey {
+        names: Option<Vec<String>>,
+    },
+    Status,
+    Stop {
+        force: bool,
+    },
+}
+
+/// Which semaphore, by the client's number for its handle; and how to open it, if the agent does not know that yet.
+#[derive(Clone, Serialize, Deserialize, Debug)]
+pub(super) struct Target {
+    pub(super) handle: u64,
+    pub(super) name: Arc<str>,
+    pub(super) slots: Option<u32>,
+    pub(super) max_waiting: Option<usize>,
+}
+
+#[derive(Serialize, Deserialize, Debug)]
+pub(super) struct Wanted {
+    pub(super) weight: u32,
+    pub(super) ttl: Option<Duration>,
+    /// `None` for as long as it takes.
+    pub(super) patience: Option<Duration>,
+    /// False for somebody who does not stand in line, and is told so.
+    pub(super) waits: bool,
+    pub(super) label: Option<Arc<str>>,
+    pub(super) command: Option<Arc<str>>,
+    #[serde(default)]
+    pub(super) grace: Option<Duration>,
+}
+
+/// Agent to client.
+#[derive(Serialize, Deserialize, Debug)]
+pub(super) struct Reply {
+    /// Which call it answers, or which lease it tells of.
+    pub(super) n: u64,
+    /// The rest of the list is still to come.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) more: bool,
+    pub(super) say: Say,
+}
+
+#[derive(Serialize, Deserialize, Debug)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Say {
+    Welcome {
+        protocol: u32,
+        version: String,
+        pid: u32,
+    },
+    Done,
+    Granted {
+        id: String,
+        slot: u32,
+        token: u64,
+        waited: Duration,
+    },
+    /// A lease is over, and its holder did not do it. If it is kept, its slot waits for the holder to let go.
+    Lost {
+        why: Ending,
+        is_kept: bool,
+    },
+    No(Complaint),
+    Truth(bool),
+    Stats(Vec<Numbers>),
+    Holders(Vec<Holder>),
+    Waiters(Vec<Waiter>),
+    Status(Condition),
+    /// It would have to take slots from these many.
+    InUse {
+        held: usize,
+        waiting: usize,
+    },
+    Misunderstood(String),
+}
+
+/// How the agent is.
+#[derive(Serialize, Deserialize, Debug)]
+pub(super) struct Condition {
+    pub(super) uptime: Duration,
+    pub(super) clients: usize,
+    pub(super) names: usize,
+    pub(super) held: usize,
+    pub(super) waiting: usize,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize, Debug)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Ending {
+    Released,
+    Expired,
+    Evicted,
+    Vanished,
+    OutOfTouch,
+    Unknown,
+}
+
+impl From<NotHeld> for Ending {
+    fn from(why: NotHeld) -> Self {
+        match why {
+            NotHeld::Released => Self::Released,
+            NotHeld::Lost(Loss::Expired) => Self::Expired,
+            NotHeld::Lost(Loss::Evicted) => Self::Evicted,
+            NotHeld::Lost(Loss::OutOfTouch) => Self::OutOfTouch,
+            NotHeld::Lost(_) => Self::Vanished,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+impl From<Ending> for NotHeld {
+    fn from(ending: Ending) -> Self {
+        match ending {
+            Ending::Released => Self::Released,
+            Ending::Expired => Self::Lost(Loss::Expired),
+            Ending::Evicted => Self::Lost(Loss::Evicted),
+            Ending::Vanished => Self::Lost(Loss::Vanished),
+            Ending::OutOfTouch => Self::Lost(Loss::OutOfTouch),
+            Ending::Unknown => Self::Unknown,
+        }
+    }
+}
+
+/// Why something was not done.
+#[derive(Serialize, Deserialize, Debug)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Complaint {
+    SlotsNotSet,
+    SlotsMismatch { live: u32, asked: u32 },
+    Closing { held: u32 },
+    ZeroSlots,
+    Busy,
+    TimedOut { waited: Duration, held: u32, capacity: u32, waiting: usize },
+    LineFull { limit: usize },
+    TooHeavy { weight: u32, capacity: u32 },
+    ZeroWeight,
+    Closed,
+    LostBefore(Ending),
+    NotHeld(Ending),
+    Other(String),
+}
+
+impl From<BuildError> for Complaint {
+    fn from(error: BuildError) -> Self {
+        match error {
+            BuildError::SlotsNotSet { .. } => Self::SlotsNotSet,
+            BuildError::SlotsMismatch { live, asked, .. } => Self::SlotsMismatch { live, asked },
+            BuildError::Closed { held, .. } => Self::Closing { held },
+            BuildError::ZeroSlots(_) => Self::ZeroSlots,
+            error => Self::Other(error.to_string()),
+        }
+    }
+}
+
+impl From<AcquireError> for Complaint {
+    fn from(error: AcquireError) -> Self {
+        match error {
+            AcquireError::Busy => Self::Busy,
+            AcquireError::TimedOut { waited, held, capacity, waiting } => {
+                Self::TimedOut { waited, held, capacity, waiting }
+            }
+            AcquireError::LineFull { limit } => Self::LineFull { limit },
+            AcquireError::TooHeavy { weight, capacity } => Self::TooHeavy { weight, capacity },
+            AcquireError::ZeroWeight => Self::ZeroWeight,
+            AcquireError::Closed => Self::Closed,
+            AcquireError::Lost(why) => Self::LostBefore(why.into()),
+            error => Self::Other(error.to_string()),
+        }
+    }
+}
+
+impl Complaint {
+    pub(super) fn into_build_error(self, name: &str) -> BuildError {
+        let name = name.to_owned();
+        match self {
+            Self::SlotsNotSet => BuildError::SlotsNotSet { name },
+            Self::SlotsMismatch { live, asked } => BuildError::SlotsMismatch { name, live, asked },
+            Self::Closing { held } => BuildError::Closed { name, held },
+            Self::ZeroSlots => BuildError::ZeroSlots(ZeroSlots),
+            other => BuildError::Home(other.into_home_error()),
+        }
+    }
+
+    pub(super) fn into_acquire_error(self, name: &str) -> AcquireError {
+        match self {
+            Self::Busy => AcquireError::Busy,
+            Self::TimedOut { waited, held, capacity, waiting } => {
+                AcquireError::TimedOut { waited, held, capacity, waiting }
+            }
+            Self::LineFull { limit } => AcquireError::LineFull { limit },
+            Self::TooHeavy { weight, capacity } => AcquireError::TooHeavy { weight, capacity },
+            Self::ZeroWeight => AcquireError::ZeroWeight,
+            Self::Closed => AcquireError::Closed,
+            Self::LostBefore(why) => AcquireError::Lost(why.into()),
+            Self::Other(_) | Self::NotHeld(_) => AcquireError::Home(self.into_home_error()),
+            other => AcquireError::Open(Box::new(other.into_build_error(name))),
+        }
+    }
+
+    pub(super) fn into_home_error(self) -> HomeError {
+        let message = match self {
+            Self::Other(message) => message,
+            other => format!("the agent says {other:?}, which is no answer to this"),
+        };
+        HomeError::new(HomeErrorKind::Other, message)
+    }
+}
+
+#[derive(Serialize, Deserialize, Debug)]
+pub(super) struct Numbers {
+    name: Arc<str>,
+    capacity: u32,
+    held: u32,
+    holders: usize,
+    waiting: usize,
+    longest_wait: Duration,
+    granted: u64,
+    released: u64,
+    queued: u64,
+    expired: u64,
+    evicted: u64,
+    handed_on: u64,
+    timed_out: u64,
+    cancelled: u64,
+    refused: u64,
+    waits: Times,
+    holds: Times,
+}
+
+#[derive(Serialize, Deserialize, Debug)]
+struct Times {
+    buckets: Vec<(usize, u64)>,
+    total: Duration,
+    max: Duration,
+}
+
+impl From<&Histogram> for Times {
+    fn from(histogram: &Histogram) -> Self {
+        Self { buckets: histogram.counts().collect(), total: histogram.total(), max: histogram.max() }
+    }
+}
+
+impl From<Times> for Histogram {
+    fn from(times: Times) -> Self {
+        Self::restore(times.buckets, times.total, times.max)
+    }
+}
+
+impl From<Stats> for Numbers {
+    fn from(stats: Stats) -> Self {
+        let totals = stats.totals;
+        Self {
+            capacity: stats.capacity,
+            held: stats.held,
+            holders: stats.holders,
+            waiting: stats.waiting,
+            longest_wait: stats.longest_wait,
+            granted: totals.granted,
+            released: totals.released,
+            queued: totals.queued,
+            expired: totals.expired,
+            evicted: totals.evicted,
+            handed_on: totals.handed_on,
+            timed_out: totals.timed_out,
+            cancelled: totals.cancelled,
+            refused: totals.refused,
+            waits: Times::from(&stats.waits),
+            holds: Times::from(&stats.holds),
+            name: stats.name,
+        }
+    }
+}
+
+impl From<Numbers> for Stats {
+    fn from(numbers: Numbers) -> Self {
+        let mut totals = Totals::default();
+        totals.granted = numbers.granted;
+        totals.released = numbers.released;
+        totals.queued = numbers.queued;
+        totals.expired = numbers.expired;
+        totals.evicted = numbers.evicted;
+        totals.handed_on = numbers.handed_on;
+        totals.timed_out = numbers.timed_out;
+        totals.cancelled = numbers.cancelled;
+        totals.refused = numbers.refused;
+        let mut stats = semafor_core::Stats::default();
+        stats.capacity = numbers.capacity;
+        stats.held = numbers.held;
+        stats.holders = numbers.holders;
+        stats.waiting = numbers.waiting;
+        stats.longest_wait = numbers.longest_wait;
+        stats.totals = totals;
+        stats.waits = numbers.waits.into();
+        stats.holds = numbers.holds.into();
+        Self::new(numbers.name, stats)
+    }
+}
+
+#[derive(Serialize, Deserialize, Debug)]
+pub(super) struct Holder {
+    id: String,
+    slot: Option<u32>,
+    fencing_token: Option<u64>,
+    weight: u32,
+    label: Option<Arc<str>>,
+    command: Option<Arc<str>>,
+    host: Option<Arc<str>>,
+    pid: Option<u32>,
+    held_for: Duration,
+    expires_in: Option<Duration>,
+}
+
+impl From<HolderInfo> for Holder {
+    fn from(info: HolderInfo) -> Self {
+        let HolderInfo { id, slot, fencing_token, weight, label, command, host, pid, held_for, expires_in } =
+            info;
+        let id = id.to_string();
+        Self { id, slot, fencing_token, weight, label, command, host, pid, held_for, expires_in }
+    }
+}
+
+impl From<Holder> for HolderInfo {
+    fn from(holder: Holder) -> Self {
+        let Holder { id, slot, fencing_token, weight, label, command, host, pid, held_for, expires_in } =
+            holder;
+        let id = PermitId::remote(id);
+        Self { id, slot, fencing_token, weight, label, command, host, pid, held_for, expires_in }
+    }
+}
+
+#[derive(Serialize, Deserialize, Debug)]
+pub(super) struct Waiter {
+    ahead: usize,
+    weight: u32,
+    label: Option<Arc<str>>,
+    command: Option<Arc<str>>,
+    host: Option<Arc<str>>,
+    pid: Option<u32>,
+    waited_for: Duration,
+}
+
+impl From<WaiterInfo> for Waiter {
+    fn from(info: WaiterInfo) -> Self {
+        let WaiterInfo { ahead, weight, label, command, host, pid, waited_for } = info;
+        Self { ahead, weight, label, command, host, pid, waited_for }
+    }
+}
+
+impl From<Waiter> for WaiterInfo {
+    fn from(waiter: Waiter) -> Self {
+        let Waiter { ahead, weight, label, command, host, pid, waited_for } = waiter;
+        Self { ahead, weight, label, command, host, pid, waited_for }
+    }
+}
+
+/// What somebody says about itself, short enough to be told to others.
+pub(super) fn in_short(who: &Who) -> (Option<Arc<str>>, Option<Arc<str>>) {
+    (who.label.as_ref().map(cut), who.command.as_ref().map(cut))
+}
+
+fn cut(text: &Arc<str>) -> Arc<str> {
+    if text.len() <= MAX_WORDS {
+        return Arc::clone(text);
+    }
+    let end = (0..=MAX_WORDS).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    format!("{}…", &text[..end]).into()
+}
+
+/// A message as it goes over the wire.
+pub(super) fn frame(message: &impl Serialize) -> Vec<u8> {
+    let mut frame = vec![0; 4];
+    // Nothing of what is sent can fail to be written: no maps with odd keys, no writer that fails.
+    let _ = serde_json::to_writer(&mut frame, message);
+    let length = u32::try_from(frame.len() - 4).unwrap_or(u32::MAX);
+    frame[..4].copy_from_slice(&length.to_le_bytes());
+    frame
+}
+
+/// How long the message is that begins so.
+pub(super) fn length(prefix: [u8; 4]) -> io::Result<usize> {
+    let length = u32::from_le_bytes(prefix) as usize;
+    if length > MAX_MESSAGE {
+        let message = format!("a message of {length} bytes, where {MAX_MESSAGE} is the limit");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+    }
+    Ok(length)
+}
+
+/// Takes the first message off `buffer`, if it has come in full.
+pub(super) fn take_first<M: DeserializeOwned>(buffer: &mut Vec<u8>) -> io::Result<Option<M>> {
+    let Some(prefix) = buffer.first_chunk() else { return Ok(None) };
+    let end = 4 + length(*prefix)?;
+    let Some(body) = buffer.get(4..end) else { return Ok(None) };
+    let message = serde_json::from_slice(body)?;
+    buffer.drain(..end);
+    Ok(Some(message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_come_out_as_they_went_in_however_they_are_cut() {
+        let said: Vec<u8> = (1..4).flat_map(|n| frame(&Call { n, ask: Ask::Cancel { call: n } })).collect();
+        let (mut buffer, mut heard) = (Vec::new(), Vec::new());
+        for byte in said {
+            buffer.push(byte);
+            while let Some(Call { n, .. }) = take_first(&mut buffer).expect("it is one") {
+                heard.push(n);
+            }
+        }
+        assert_eq!(heard, [1, 2, 3]);
+    }
+
+    #[test]
+    fn an_overlong_message_is_refused_before_it_is_read() {
+        let mut buffer = u32::MAX.to_le_bytes().to_vec();
+        assert!(take_first::<Call>(&mut buffer).is_err());
+    }
+
+    #[test]
+    fn unknown_fields_are_ignored() {
+        let said = br#"{"n":1,"ask":{"hello":{"protocol":9,"version":"9.9.9","mood":"good"}},"more":0}"#;
+        let call: Call = serde_json::from_slice(said).expect("it is understood");
+        assert!(matches!(call.ask, Ask::Hello { protocol: 9, .. }));
+    }
+
+    #[test]
+    fn long_labels_are_cut_at_a_character() {
+        let label: Arc<str> = "ä".repeat(2000).into();
+        let short = cut(&label);
+        assert!(short.len() <= MAX_WORDS + 3 && short.ends_with("ä…"));
+    }
+
+    #[test]
+    fn a_page_of_the_longest_entries_fits_into_a_message() {
+        let words: Arc<str> = "\u{1}".repeat(MAX_WORDS).into();
+        let longest = || Waiter {
+            ahead: usize::MAX,
+            weight: u32::MAX,
+            label: Some(Arc::clone(&words)),
+            command: Some(Arc::clone(&words)),
+            host: Some("h".repeat(64).into()),
+            pid: Some(u32::MAX),
+            waited_for: Duration::MAX,
+        };
+        let page = Say::Waiters(std::iter::repeat_with(longest).take(PAGE).collect());
+        let framed = frame(&Reply { n: u64::MAX, more: true, say: page });
+        assert!(framed.len() <= MAX_MESSAGE, "{}", framed.len());
+    }
+}

@@ -1,0 +1,172 @@
+//! What happens to the clients of an agent that dies.
+
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use semafor::local::{self, Agent, Config, Stopped};
+use semafor::{AcquireError, Home, HomeError, Loss, NotHeld, Semaphore};
+use semafor_testkit::by_hand::in_line;
+use tempfile::TempDir;
+
+/// A place for agents, one after the other.
+struct Place {
+    _folder: TempDir,
+    directory: PathBuf,
+}
+
+struct Running {
+    config: Config,
+    thread: JoinHandle<Result<(), HomeError>>,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        Self { directory: folder.path().join("semafor"), _folder: folder }
+    }
+
+    fn agent(&self) -> Running {
+        let agent = Agent::bind(&self.directory).expect("there is none");
+        let config = self.config();
+        Running { config, thread: std::thread::spawn(move || agent.serve()) }
+    }
+
+    /// For clients that look for an agent and let the test start it.
+    fn config(&self) -> Config {
+        Config::default().directory(&self.directory).program(Path::new("/bin/true"))
+    }
+
+    fn semaphore(&self, slots: u32) -> Semaphore {
+        Home::local(self.config()).named("it").slots(slots).build().expect("it can be opened")
+    }
+}
+
+impl Running {
+    /// Holders and waiters or not.
+    async fn die(self) {
+        assert_eq!(local::stop(&self.config, true).await, Ok(Stopped::Yes));
+        self.thread.join().expect("it does not panic").expect("it serves to its end");
+    }
+}
+
+#[tokio::test]
+async fn holders_are_told_when_the_agent_dies() {
+    let place = Place::new();
+    let agent = place.agent();
+    let sem = place.semaphore(1);
+    let permit = sem.acquire().await.expect("a slot is free");
+    agent.die().await;
+    assert_eq!(permit.lost().await, NotHeld::Lost(Loss::Vanished));
+    assert!(permit.is_lost());
+    let released = permit.release().await.expect_err("it is lost");
+    assert_eq!(released, NotHeld::Lost(Loss::Vanished).into());
+}
+
+#[tokio::test]
+async fn who_waits_goes_on_waiting_with_the_next_agent() {
+    let place = Place::new();
+    let agent = place.agent();
+    let (holder, waiter) = (place.semaphore(1), place.semaphore(1));
+    let permit = holder.acquire().await.expect("a slot is free");
+    let waiting = in_line(&waiter, waiter.acquire()).await;
+    agent.die().await;
+    let next = place.agent();
+    permit.lost().await;
+    drop(permit);
+    let permit = waiting.outcome().await.expect("the next agent serves it");
+    assert_eq!(waiter.stats().await.expect("it answers").held, 1);
+    permit.release().await.expect("it is held");
+    next.die().await;
+}
+
+#[tokio::test]
+async fn a_slot_stays_occupied_until_its_former_holder_lets_go() {
+    let place = Place::new();
+    let agent = place.agent();
+    let (holder, other) = (place.semaphore(1), place.semaphore(1));
+    let lost = holder.acquire().await.expect("a slot is free");
+    agent.die().await;
+    lost.lost().await;
+    let next = place.agent();
+    // It may come at any time: the next agent waits a moment for former holders.
+    let refused = other.try_acquire().await.expect_err("the former holder has not let go yet");
+    assert_eq!(refused, AcquireError::Busy);
+    drop(lost);
+    other.acquire().await.expect("now it has").release().await.expect("it is held");
+    next.die().await;
+}
+
+#[tokio::test]
+async fn fencing_tokens_grow_from_one_agent_to_the_next() {
+    let place = Place::new();
+    let sem = place.semaphore(1);
+    let mut last = 0;
+    for _ in 0..3 {
+        let agent = place.agent();
+        let permit = sem.acquire().await.expect("a slot is free");
+        assert!(permit.fencing_token() > last);
+        last = permit.fencing_token();
+        permit.release().await.expect("it is held");
+        agent.die().await;
+    }
+}
+
+#[tokio::test]
+async fn without_an_agent_nothing_is_held_and_none_is_started_to_say_so() {
+    let place = Place::new();
+    let home = Home::local(place.config());
+    assert_eq!(home.stats(&Default::default()).await, Ok(Vec::new()));
+    let sem = place.semaphore(3);
+    assert_eq!(sem.stats().await.map(|stats| (stats.held, stats.capacity)), Ok((0, 3)));
+    assert_eq!(sem.holders().await, Ok(Vec::new()));
+    assert_eq!(sem.locked().await, Ok(false));
+    assert_eq!(local::status(&place.config()).await, Ok(None));
+    assert_eq!(local::stop(&place.config(), false).await, Ok(Stopped::NotRunning));
+    let id = "8a3deaa0-0-1".parse().expect("it looks like one");
+    assert_eq!(sem.release(&id).await, Err(NotHeld::Unknown.into()));
+    assert!(!place.directory.exists());
+}
+
+#[tokio::test]
+async fn if_none_can_be_started_that_is_said_with_what_to_do() {
+    let place = Place::new();
+    let config = Config::default().directory(&place.directory).program("/nowhere/semafor");
+    let sem = Home::local(config).named("it").slots(1).build().expect("nobody was asked");
+    let error = sem.acquire().await.expect_err("there is no agent").to_string();
+    assert!(error.contains("/nowhere/semafor") && error.contains("install"), "{error}");
+}
+
+#[tokio::test]
+async fn there_is_one_agent_in_a_place() {
+    let place = Place::new();
+    let agent = place.agent();
+    let error = Agent::bind(&place.directory).expect_err("there is one");
+    assert!(matches!(error, local::BindError::AlreadyRunning { .. }), "{error}");
+    agent.die().await;
+}
+
+#[tokio::test]
+async fn an_agent_that_nobody_needs_ends_and_leaves_no_socket() {
+    let place = Place::new();
+    let agent = Agent::bind(&place.directory).expect("there is none").idle_timeout(Duration::from_millis(20));
+    let thread = std::thread::spawn(move || agent.serve());
+    let sem = place.semaphore(1);
+    drop(sem.acquire().await.expect("a slot is free"));
+    drop(sem);
+    thread.join().expect("it does not panic").expect("it ends by itself");
+    assert!(!place.directory.join("agent.sock").exists());
+}
+
+#[tokio::test]
+async fn an_agent_stays_while_something_is_held_by_id() {
+    let place = Place::new();
+    let agent = Agent::bind(&place.directory).expect("there is none").idle_timeout(Duration::from_millis(5));
+    let thread = std::thread::spawn(move || agent.serve());
+    let sem = place.semaphore(1);
+    let id = sem.acquire().ttl(Duration::from_millis(300)).await.expect("a slot is free").detach();
+    drop(sem);
+    assert_eq!(place.semaphore(1).holders().await.map(|holders| holders.len()), Ok(1));
+    thread.join().expect("it does not panic").expect("it ends when the time to live is over");
+    assert_eq!(place.semaphore(1).release(&id).await, Err(NotHeld::Unknown.into()));
+}
