@@ -29,13 +29,15 @@ pub struct Spec {
     pub max_waiting: Option<usize>,
     /// What holders and waiters are called.
     pub label: Option<String>,
+    /// How long an evicted holder has to leave.
+    pub grace: Option<Duration>,
 }
 
 impl Spec {
     /// A name, so many slots, and defaults for the rest.
     pub fn new(name: &str, slots: u32) -> Self {
         let name = name.to_owned();
-        Self { name, slots, ttl: None, max_acquire_time: None, max_waiting: None, label: None }
+        Self { name, slots, ttl: None, max_acquire_time: None, max_waiting: None, label: None, grace: None }
     }
 
     /// With a time to live.
@@ -58,6 +60,11 @@ impl Spec {
         Self { label: Some(label.to_owned()), ..self }
     }
 
+    /// With time to leave.
+    pub fn grace(self, grace: Duration) -> Self {
+        Self { grace: Some(grace), ..self }
+    }
+
     /// Says all of it but the name to a builder.
     pub fn say_to(self, builder: Builder) -> Builder {
         let mut builder = builder.slots(self.slots);
@@ -72,6 +79,9 @@ impl Spec {
         }
         if let Some(label) = self.label {
             builder = builder.label(label);
+        }
+        if let Some(grace) = self.grace {
+            builder = builder.grace(grace);
         }
         builder
     }

@@ -6,13 +6,26 @@
 //! - [`heap`]: how much memory is in use.
 //! - [`stepwise`]: the same without a runtime, for homes whose time can stand still.
 //! - [`mod@redis`]: Redis servers to test against, and what can go wrong with them.
+#![cfg_attr(
+    feature = "cli",
+    doc = "- [`cli`]: the `semafor` command as its users have it, and what its processes leave behind."
+)]
+#![cfg_attr(
+    feature = "terminal",
+    doc = "- [`terminal`]: a terminal to run programs in, and to read their screen."
+)]
 
 pub mod by_hand;
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod conformance;
 pub mod heap;
 pub mod history;
 mod home;
 pub mod redis;
+mod spawner;
 pub mod stepwise;
+#[cfg(feature = "terminal")]
+pub mod terminal;
 
 pub use home::{Home, Spec};

@@ -161,3 +161,43 @@ pub async fn an_evicted_holder_is_told_and_the_next_in_line_served(home: &impl H
     assert_eq!(evicted.release().await, Err(ReleaseError::NotHeld(why)));
     permit.release().await.expect("it was never disturbed");
 }
+
+/// It is told at once, and the next is served when it has let go.
+pub async fn an_evicted_holder_with_grace_keeps_its_slot_until_it_lets_go(home: &impl Home) {
+    let sem = home.open(Spec::new("it", 1).grace(LONG)).await.expect("it can be opened");
+    let evicted = sem.acquire().await.expect("a slot is free");
+    let mut next = in_line(&sem, sem.acquire()).await;
+    sem.evict(&evicted.id()).await.expect("it is held");
+    assert_eq!(evicted.lost().await, NotHeld::Lost(Loss::Evicted));
+    assert!(evicted.is_lost());
+    let too_late = RenewError::NotHeld(NotHeld::Lost(Loss::Evicted));
+    assert_eq!(evicted.renew(LONG).await.expect_err("it has to leave"), too_late);
+    assert!(next.waits());
+    assert_eq!(stats(&sem).await.held, 1);
+    drop(evicted);
+    drop(next.outcome().await.expect("it is served"));
+}
+
+/// Not for longer.
+pub async fn an_evicted_holder_that_does_not_let_go_loses_its_slot_after_its_grace(home: &impl Home) {
+    let sem = home.open(Spec::new("it", 1).grace(SHORT)).await.expect("it can be opened");
+    let evicted = sem.acquire().await.expect("a slot is free");
+    let next = in_line(&sem, sem.acquire()).await;
+    sem.evict(&evicted.id()).await.expect("it is held");
+    home.pass(SHORT).await;
+    let permit = next.outcome().await.expect("it is served");
+    assert!(evicted.is_lost());
+    drop(evicted);
+    assert_eq!(stats(&sem).await.held, 1);
+    permit.release().await.expect("it was never disturbed");
+}
+
+/// For those who can't wait.
+pub async fn evicting_again_does_not_wait_for_the_grace(home: &impl Home) {
+    let sem = home.open(Spec::new("it", 1).grace(LONG)).await.expect("it can be opened");
+    let evicted = sem.acquire().await.expect("a slot is free");
+    let next = in_line(&sem, sem.acquire()).await;
+    sem.evict(&evicted.id()).await.expect("it is held");
+    sem.evict(&evicted.id()).await.expect("it is still held");
+    drop(next.outcome().await.expect("it is served"));
+}

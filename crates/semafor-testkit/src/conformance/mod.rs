@@ -86,6 +86,9 @@ macro_rules! conformance {
                 renewing_by_id_works_from_another_handle
                 what_is_lost_cannot_be_renewed
                 an_evicted_holder_is_told_and_the_next_in_line_served
+                an_evicted_holder_with_grace_keeps_its_slot_until_it_lets_go
+                an_evicted_holder_that_does_not_let_go_loses_its_slot_after_its_grace
+                evicting_again_does_not_wait_for_the_grace
             }
             release {
                 dropping_a_permit_gives_the_slot_back

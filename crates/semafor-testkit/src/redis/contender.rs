@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use super::eventually::eventually;
-use super::spawner::spawn;
 use crate::history::Event;
+use crate::spawner::spawn;
 
 /// A process of the program `contender`, which says what orders it takes.
 ///

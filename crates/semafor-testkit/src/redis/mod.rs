@@ -16,7 +16,6 @@ mod monitor;
 mod proxy;
 mod sentinel;
 mod server;
-mod spawner;
 
 pub use cluster::RedisCluster;
 pub use contender::Contender;

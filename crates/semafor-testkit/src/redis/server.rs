@@ -19,7 +19,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tempfile::TempDir;
 
 use super::eventually::eventually;
-use super::spawner::spawn;
+use crate::spawner::spawn;
 
 /// How long an administrator waits for a reply. A server that is paused gives none.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,0 +1,163 @@
+//! `agent`: the process that keeps the semaphores of this user on this machine.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use semafor::local::{self, Agent, BindError, Stopped};
+use serde_json::json;
+
+use crate::cli::{self, At};
+use crate::duration::show;
+use crate::exit::{Code, Failure};
+use crate::output::{print, print_json};
+use crate::plain::plain;
+
+/// What the agent says when it can be reached.
+const READY: &str = "ready";
+
+pub(crate) async fn agent(command: cli::Agent) -> Result<ExitCode, Failure> {
+    match command {
+        cli::Agent::Status { at, json } => status(&at, json).await,
+        cli::Agent::Stop { at, force } => stop(&at, force).await,
+        cli::Agent::Start { directory } => start(&directory),
+        cli::Agent::Serve { directory } => serve(&directory),
+    }
+}
+
+async fn status(at: &At, json: bool) -> Result<ExitCode, Failure> {
+    let Some(agent) = local::status(&at.agent()?).await? else {
+        if json {
+            print_json(&json!({ "running": false }))?;
+        } else {
+            print("no agent is running; one is started when it is needed\n")?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    };
+    if json {
+        print_json(&json!({
+            "running": true,
+            "pid": agent.pid,
+            "version": agent.version,
+            "directory": agent.directory,
+            "uptime_seconds": agent.uptime.as_secs_f64(),
+            "clients": agent.clients,
+            "names": agent.names,
+            "held": agent.held,
+            "waiting": agent.waiting,
+        }))?;
+    } else {
+        print(&format!(
+            "agent {} (semafor {}) in {}, up for {}: {} clients, {} names, {} held, {} waiting\n",
+            agent.pid,
+            plain(&agent.version),
+            agent.directory.display(),
+            show(agent.uptime),
+            agent.clients,
+            agent.names,
+            agent.held,
+            agent.waiting,
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn stop(at: &At, force: bool) -> Result<ExitCode, Failure> {
+    let config = at.agent()?;
+    let Some(agent) = local::status(&config).await? else { return Ok(ExitCode::SUCCESS) };
+    match local::stop(&config, force).await? {
+        Stopped::InUse { held, waiting } => Err(Code::Nothing.because(format!(
+            "the agent is in use: {held} held, {waiting} waiting. `semafor agent stop --force` ends it even so, \
+             and those who hold lose their slots"
+        ))),
+        _ => {
+            wait_for_end(agent.pid).await;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// Whoever looks for it after this does not find it, unless it is that slow.
+async fn wait_for_end(pid: u32) {
+    let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { return };
+    for _ in 0..2000 {
+        if has_ended(pid) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Even if whoever inherited it has not asked for its exit code yet.
+#[cfg(target_os = "linux")]
+fn has_ended(pid: rustix::process::Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    // Its name is in parentheses.
+    stat.map_or(true, |stat| stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with(['Z', 'X'])))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn has_ended(pid: rustix::process::Pid) -> bool {
+    rustix::process::test_kill_process(pid).is_err()
+}
+
+/// Starts one that belongs to nobody: this process is its parent, and ends when it can be reached.
+fn start(directory: &Path) -> Result<ExitCode, Failure> {
+    let this = std::env::current_exe().map_err(|error| cannot("find this program", &error))?;
+    let mut command = Command::new(this);
+    command.args(["agent", "serve"]).arg(directory).current_dir("/");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    let mut child = command.spawn().map_err(|error| cannot("start the agent", &error))?;
+    let mut said = String::new();
+    if let Some(out) = child.stdout.take() {
+        let _ = BufReader::new(out).read_line(&mut said);
+    }
+    if said.trim() == READY {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let status = child.wait().map_err(|error| cannot("start the agent", &error))?;
+    Ok(ExitCode::from(
+        status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(Code::Unreachable as u8),
+    ))
+}
+
+pub(crate) fn serve(directory: &Path) -> Result<ExitCode, Failure> {
+    leave_everything_behind();
+    match Agent::bind(directory) {
+        Ok(agent) => {
+            say_ready();
+            agent.serve()?;
+        }
+        Err(BindError::AlreadyRunning { .. }) => say_ready(),
+        Err(BindError::Home(error)) => return Err(error.into()),
+        Err(error) => return Err(Code::Unreachable.because(error.to_string())),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whoever waits for it to be there, need not wait any longer; and nobody should wait for it to end.
+fn say_ready() {
+    let mut out = std::io::stdout();
+    let _ = writeln!(out, "{READY}").and_then(|()| out.flush());
+    if let Ok(null) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null") {
+        let _ = rustix::stdio::dup2_stdout(&null);
+        let _ = rustix::stdio::dup2_stderr(&null);
+    }
+}
+
+/// The terminal, the session, and the files of whoever happened to start it: it must not keep them.
+fn leave_everything_behind() {
+    // SAFETY: closes descriptors that nothing in this process knows of: it has opened none yet.
+    #[cfg(target_os = "linux")]
+    unsafe {
+        libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0);
+    }
+    // Fails for a group leader, which is one already.
+    let _ = rustix::process::setsid();
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+}
+
+fn cannot(what: &str, error: &std::io::Error) -> Failure {
+    Code::Unreachable.because(format!("can't {what}: {error}"))
+}

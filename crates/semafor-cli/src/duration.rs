@@ -1,0 +1,66 @@
+//! Lengths of time, as people write and read them.
+
+use std::time::Duration;
+
+/// `30s`, `1h30m`, `250ms`, or seconds.
+pub(crate) fn any(text: &str) -> Result<Duration, String> {
+    let text = text.trim();
+    let read = match text.parse::<f64>() {
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
+        Err(_) => humantime::parse_duration(text).ok(),
+    };
+    read.ok_or_else(|| "expected a length of time such as 30s, 5m, 1h30m, 250ms, or seconds".to_owned())
+}
+
+pub(crate) fn longer_than_zero(text: &str) -> Result<Duration, String> {
+    match any(text)? {
+        Duration::ZERO => Err("it has to be longer than zero".to_owned()),
+        duration => Ok(duration),
+    }
+}
+
+/// To be read at a glance: `0.4s`, `12s`, `3m05s`, `2h10m`, `4d02h`.
+pub(crate) fn show(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        0..10 => format!("{:.1}s", duration.as_secs_f64()),
+        10..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        3600..86400 => format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60),
+        _ => format!("{}d{:02}h", seconds / 86400, seconds / 3600 % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read() {
+        for (text, millis) in [
+            ("30s", 30_000),
+            ("5m", 300_000),
+            ("1h30m", 5_400_000),
+            ("250ms", 250),
+            ("2", 2_000),
+            ("0.5", 500),
+            ("0", 0),
+        ] {
+            assert_eq!(any(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_duration_is_refused() {
+        for text in ["", "abc", "-1", "inf", "NaN", "5 parsecs", "1e30"] {
+            assert!(any(text).is_err(), "{text}");
+        }
+        assert!(longer_than_zero("0").is_err());
+    }
+
+    #[test]
+    fn durations_are_shown_shortly() {
+        let shown = [0.04, 9.0, 59.9, 61.0, 3_600.0, 90_000.0].map(|s| show(Duration::from_secs_f64(s)));
+        assert_eq!(shown, ["0.0s", "9.0s", "59s", "1m01s", "1h00m", "1d01h"]);
+    }
+}

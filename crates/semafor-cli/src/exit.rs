@@ -1,0 +1,52 @@
+//! Every way this command can end.
+//!
+//! Numbers from sysexits.h where it has one for the case, so that mailers and supervisors know what to retry.
+
+use std::process::ExitCode;
+
+/// A one-line complaint that says what to do, and how to exit with it.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: Code,
+    pub(crate) message: String,
+}
+
+/// What the exit code tells the caller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Code {
+    /// Nothing was done, because it could not be: an id that holds nothing, a name that nobody uses.
+    Nothing = 1,
+    /// EX_USAGE.
+    Usage = 64,
+    /// EX_UNAVAILABLE.
+    Unreachable = 69,
+    /// EX_TEMPFAIL.
+    TimedOut = 75,
+    /// EX_PROTOCOL, the nearest there is.
+    Lost = 76,
+    CannotRun = 126,
+    NotFound = 127,
+}
+
+pub(crate) const HELP: &str = "\
+Exit codes:
+  of the command   `run` exits as its command did; 128+n if signal n ended it
+  1    nothing was done: the id holds nothing, nobody uses the name
+  64   the command line makes no sense, or does not fit what is in use
+  69   the home of the semaphores cannot be reached
+  75   no slot came free in time
+  76   the slot was lost, and the command was ended for it
+  126  the command cannot be run
+  127  the command was not found";
+
+impl Code {
+    pub(crate) fn because(self, message: impl Into<String>) -> Failure {
+        Failure { code: self, message: message.into() }
+    }
+}
+
+impl From<Code> for ExitCode {
+    fn from(code: Code) -> Self {
+        Self::from(code as u8)
+    }
+}

@@ -1,0 +1,101 @@
+//! What can go wrong with semaphores, as exit codes.
+
+use semafor::{
+    AcquireError, BuildError, Home, HomeError, ReleaseError, RenewError, ResizeError, Semaphore, StatsQuery,
+    local,
+};
+
+use crate::cli::At;
+use crate::exit::{Code, Failure};
+
+impl At {
+    /// Connects to where the semaphores are.
+    pub(crate) async fn connect(&self) -> Result<Home, Failure> {
+        if local::Config::is_meant_by(&self.url) {
+            return Ok(Home::local(self.agent()?));
+        }
+        Ok(Semaphore::connect(&self.url).await?)
+    }
+
+    /// The agent that is meant. If there is none, this very program can be it.
+    pub(crate) fn agent(&self) -> Result<local::Config, Failure> {
+        let config: local::Config = self.url.parse()?;
+        Ok(match std::env::current_exe() {
+            Ok(this) => config.program(this),
+            Err(_) => config,
+        })
+    }
+}
+
+/// The semaphore of that name, if anybody uses it.
+pub(crate) async fn in_use(home: &Home, name: &str) -> Result<(Semaphore, semafor::Stats), Failure> {
+    match home.stats(&StatsQuery::default().names([name])).await?.pop() {
+        Some(stats) => Ok((home.named(name).build()?, stats)),
+        None => Err(Code::Nothing
+            .because(format!("nobody uses a semaphore named {name:?}; `semafor status` lists those in use"))),
+    }
+}
+
+impl From<HomeError> for Failure {
+    fn from(error: HomeError) -> Self {
+        let code = match error.kind() {
+            semafor::HomeErrorKind::InvalidUrl => Code::Usage,
+            _ => Code::Unreachable,
+        };
+        code.because(error.to_string())
+    }
+}
+
+impl From<BuildError> for Failure {
+    fn from(error: BuildError) -> Self {
+        match error {
+            BuildError::Home(error) => error.into(),
+            BuildError::SlotsMismatch { name, live, asked } => Code::Usage.because(format!(
+                "{name:?} is in use with {live} slots, not {asked}: say --slots {live}, leave it out, \
+                 or change it for everybody with `semafor resize {name} {asked}`"
+            )),
+            error => Code::Usage.because(error.to_string()),
+        }
+    }
+}
+
+impl From<AcquireError> for Failure {
+    fn from(error: AcquireError) -> Self {
+        match error {
+            AcquireError::Open(error) => (*error).into(),
+            AcquireError::Home(error) => error.into(),
+            AcquireError::Busy | AcquireError::TimedOut { .. } => Code::TimedOut.because(error.to_string()),
+            AcquireError::LineFull { .. } | AcquireError::Closed | AcquireError::Lost(_) => {
+                Code::TimedOut.because(error.to_string())
+            }
+            error => Code::Usage.because(error.to_string()),
+        }
+    }
+}
+
+impl From<ReleaseError> for Failure {
+    fn from(error: ReleaseError) -> Self {
+        match error {
+            ReleaseError::Home(error) => error.into(),
+            error => Code::Nothing.because(error.to_string()),
+        }
+    }
+}
+
+impl From<RenewError> for Failure {
+    fn from(error: RenewError) -> Self {
+        match error {
+            RenewError::Home(error) => error.into(),
+            error => Code::Nothing.because(error.to_string()),
+        }
+    }
+}
+
+impl From<ResizeError> for Failure {
+    fn from(error: ResizeError) -> Self {
+        match error {
+            ResizeError::Home(error) => error.into(),
+            error => Code::Usage.because(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! `semafor`: limit how many processes do a thing at once.
+
+mod agent;
+mod by_id;
+mod cli;
+mod duration;
+mod exit;
+mod home;
+mod look;
+mod output;
+mod pages;
+mod plain;
+mod resize;
+mod run;
+mod slots;
+mod stop_signals;
+mod top;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use cli::{Cli, Command};
+use exit::{Code, Failure};
+
+fn main() -> ExitCode {
+    use_one_heap();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return answer(&error),
+    };
+    // Before anything is open in this process.
+    if let Command::Agent(cli::Agent::Serve { directory }) = &cli.command {
+        return agent::serve(directory).unwrap_or_else(|failure| complain(&failure));
+    }
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return complain(&Code::Unreachable.because(format!("no runtime: {error}"))),
+    };
+    match runtime.block_on(obey(cli.command)) {
+        Ok(code) => code,
+        Err(failure) => complain(&failure),
+    }
+}
+
+/// One for all threads: there are two, with little to do, and a process that starts quickly is worth more here.
+fn use_one_heap() {
+    // SAFETY: it sets a number in the allocator, before there is another thread.
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+    }
+}
+
+/// Help goes to stdout; what is wrong with the command line is said in one line.
+fn answer(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let _ = error.print();
+        return if error.use_stderr() { Code::Usage.into() } else { ExitCode::SUCCESS };
+    }
+    let text = error.render().to_string();
+    let told = text.split("\n\nUsage:").next().unwrap_or(&text);
+    let told = told.split("\n\nFor more information").next().unwrap_or(told);
+    let told: Vec<_> = told.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let told = told.join(" ");
+    let told = told.strip_prefix("error: ").unwrap_or(&told);
+    complain(&Code::Usage.because(format!("{told} (see `semafor --help`)")))
+}
+
+fn complain(failure: &Failure) -> ExitCode {
+    output::say(&failure.message);
+    failure.code.into()
+}
+
+async fn obey(command: Command) -> Result<ExitCode, Failure> {
+    match command {
+        Command::Run(args) => run::run(args).await,
+        Command::Acquire(args) => by_id::acquire(args).await,
+        Command::Release(held) => by_id::release(held).await,
+        Command::Renew(args) => by_id::renew(args).await,
+        Command::Evict(args) => by_id::evict(args).await,
+        Command::Status(args) => look::status(args).await,
+        Command::Inspect(args) => look::inspect(args).await,
+        Command::Resize(args) => resize::resize(args).await,
+        Command::Top(args) => top::top(args).await,
+        Command::Agent(command) => agent::agent(command).await,
+        Command::Completions { shell } => pages::completions(shell),
+        Command::Man { directory } => pages::man(directory.as_deref()),
+    }
+}

@@ -1,0 +1,72 @@
+//! Text that others wrote, made fit for the screen.
+//!
+//! Names, labels and commands come from whoever shares the home. None of them may move the cursor, change colours, or
+//! turn the direction of what stands beside it.
+
+use std::borrow::Cow;
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// Without control characters, and without invisible ones that terminals do not agree about.
+pub(crate) fn plain(text: &str) -> Cow<'_, str> {
+    if text.chars().all(is_harmless) {
+        return text.into();
+    }
+    let replaced = text.chars().filter_map(|character| match character {
+        '\n' | '\t' => Some(' '),
+        character if is_harmless(character) => Some(character),
+        // Not U+FFFD: some terminals show nothing for it, and all that follows moves.
+        character if character.is_control() => Some('?'),
+        _ => None,
+    });
+    replaced.collect::<String>().into()
+}
+
+fn is_harmless(character: char) -> bool {
+    !character.is_control()
+        && !matches!(character,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// Made to fit into so many columns, with an ellipsis where it is cut.
+pub(crate) fn fit(text: &str, width: usize) -> Cow<'_, str> {
+    if text.width() <= width {
+        return text.into();
+    }
+    let room = width.saturating_sub(1);
+    let mut used = 0;
+    let end = text.char_indices().find(|(_, character)| {
+        used += character.width().unwrap_or(0);
+        used > room
+    });
+    let kept = end.map_or(text, |(at, _)| &text[..at]);
+    if width == 0 { "".into() } else { format!("{kept}…").into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_break_the_screen_is_taken_out() {
+        assert_eq!(plain("images"), "images");
+        assert_eq!(plain("größe 画像 🎬"), "größe 画像 🎬");
+        assert_eq!(plain("a\u{1b}[2Jb\u{7}c"), "a?[2Jb?c");
+        assert_eq!(plain("a\u{9b}31mb"), "a?31mb", "the one-byte form of an escape sequence");
+        assert_eq!(plain("sh -c 'one\n\ttwo'"), "sh -c 'one  two'");
+        assert_eq!(plain("safe\u{202e}live"), "safelive", "nothing runs backwards");
+        assert_eq!(plain("a\u{200b}b\u{feff}"), "ab", "nothing invisible tells two names apart");
+    }
+
+    #[test]
+    fn what_is_too_long_is_cut() {
+        assert_eq!(fit("images", 6), "images");
+        assert_eq!(fit("images", 5), "imag…");
+        assert_eq!(fit("画像処理", 5), "画像…", "a wide character takes two columns");
+        assert_eq!(fit("画像処理", 4), "画…", "and is not halved");
+        assert_eq!(fit("images", 1), "…");
+        assert_eq!(fit("images", 0), "");
+    }
+}

@@ -1,0 +1,228 @@
+//! The command, once it runs.
+//!
+//! It ends with us: it is killed when this process dies, whatever of. In a terminal it must not look as if we stood in
+//! between, so where it belongs depends on who else is there:
+//!
+//! - alone in the foreground, it takes our place there, in a group of its own;
+//! - with others in the foreground (a pipeline, a script), it shares our group, as it would without us: what is typed reaches
+//!   all of them at once, and none of it is passed on a second time;
+//! - elsewhere it has a group of its own, and waits for the foreground until it wants to read, as any job does.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, kill_current_process_group, kill_process, kill_process_group, waitpid,
+};
+
+use super::family::{self, Family};
+use super::signals::Signals;
+use super::system::{self, Disposition};
+use super::terminal::{self, Terminal};
+
+pub(super) struct Child {
+    pid: Pid,
+    family: Family,
+    standing: Standing,
+}
+
+/// Where it belongs.
+pub(super) enum Standing {
+    OwnGroup(Option<Terminal>),
+    OurGroup,
+}
+
+impl Standing {
+    /// Of a child to be started here. Asked before there is a guardian, who is in our group at first.
+    pub(super) fn here() -> Self {
+        match Terminal::controlling() {
+            Some(terminal) if terminal.is_ours() && (terminal::is_piped() || !family::are_we_alone()) => {
+                Self::OurGroup
+            }
+            terminal => Self::OwnGroup(terminal),
+        }
+    }
+}
+
+/// What is new about it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum News {
+    Stopped(Signal),
+    Ended(Fate),
+}
+
+/// How it ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fate {
+    Exited(u8),
+    Killed(i32),
+}
+
+impl Child {
+    /// Starts it. From the main thread: when the thread that started it ends, so does the child.
+    pub(super) fn spawn(
+        mut command: Command,
+        mut standing: Standing,
+        mut family: Family,
+        signals: &mut Signals,
+    ) -> io::Result<Self> {
+        command.env(family::MARK, family.mark());
+        let mut foreground = None;
+        if let Standing::OwnGroup(Some(terminal)) = &mut standing
+            && terminal.is_ours()
+        {
+            foreground = Some(terminal.give_to_newborn());
+        }
+        if let Standing::OwnGroup(_) = standing {
+            command.process_group(0);
+        }
+        let (us, to_ignore_again) = (getpid(), signals.to_ignore_again());
+        let before_it_begins = move || {
+            end_with(us);
+            if let Some(tty) = &foreground {
+                terminal::put_forward(tty, getpid());
+            }
+            for signal in to_ignore_again.into_iter().flatten() {
+                system::dispose(signal, Disposition::Ignore);
+            }
+            Ok(())
+        };
+        // SAFETY: between fork and exec this makes system calls, and does not allocate or lock.
+        unsafe { command.pre_exec(before_it_begins) };
+        match command.spawn() {
+            Ok(child) => {
+                let (pid, has_own_group) =
+                    (Pid::from_child(&child), matches!(standing, Standing::OwnGroup(_)));
+                family.welcome(pid, has_own_group);
+                if has_own_group {
+                    // A Ctrl-Z does not reach it by itself. If that can't be changed, it does not.
+                    let _ = signals.also(Signal::TSTP);
+                }
+                Ok(Self { pid, family, standing })
+            }
+            Err(error) => {
+                if let Standing::OwnGroup(Some(terminal)) = &mut standing {
+                    terminal.take_back();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// It, and all that came from it.
+    pub(super) fn family(&self) -> Family {
+        self.family
+    }
+
+    pub(super) fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    pub(super) fn has_own_group(&self) -> bool {
+        matches!(self.standing, Standing::OwnGroup(_))
+    }
+
+    /// Passes on what was sent to us: what ends, stops or resizes a job goes to all of its group, as from a terminal. The
+    /// rest has a meaning only to whom it was sent, and would kill others that do not listen.
+    pub(super) fn pass_on(&self, signal: Signal) {
+        let is_for_all = matches!(
+            signal,
+            Signal::HUP
+                | Signal::INT
+                | Signal::QUIT
+                | Signal::TERM
+                | Signal::TSTP
+                | Signal::CONT
+                | Signal::WINCH
+        );
+        let _ = match self.standing {
+            Standing::OwnGroup(_) if is_for_all => kill_process_group(self.pid, signal),
+            // The terminal has sent it to all of our group.
+            Standing::OurGroup if is_for_all && !matches!(signal, Signal::HUP | Signal::TERM) => Ok(()),
+            _ => kill_process(self.pid, signal),
+        };
+    }
+
+    /// What is new since it was last asked. After its end there is nothing new.
+    pub(super) fn news(&mut self) -> Option<News> {
+        let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
+        let (_, status) = waitpid(Some(self.pid), options).ok()??;
+        let fate = if let Some(code) = status.exit_status() {
+            Fate::Exited(u8::try_from(code).unwrap_or(u8::MAX))
+        } else if let Some(signal) = status.terminating_signal() {
+            Fate::Killed(signal)
+        } else {
+            return status.stopping_signal().and_then(Signal::from_named_raw).map(News::Stopped);
+        };
+        if let Standing::OwnGroup(Some(terminal)) = &mut self.standing {
+            terminal.take_back();
+            if let Fate::Killed(_) = fate {
+                terminal.tidy();
+            }
+        }
+        Some(News::Ended(fate))
+    }
+
+    /// It was stopped: so is this process then, and with it the job that a shell sees. Returns when that goes on, and
+    /// whether the child should, too.
+    pub(super) fn stop_likewise(&mut self, signal: Signal) -> bool {
+        // In our group, the terminal has stopped us as well. Without a terminal there is nobody who would let us go on.
+        let Standing::OwnGroup(Some(terminal)) = &mut self.standing else { return false };
+        let was_given = terminal.is_given();
+        terminal.take_back();
+        match signal {
+            // It wants the terminal, and can have it: the shell has put us into the foreground since it began.
+            Signal::TTIN | Signal::TTOU if !was_given && terminal.is_ours() => {}
+            Signal::TTIN | Signal::TTOU | Signal::TSTP => unheard(|| {
+                system::with_default(signal, || {
+                    let _ = kill_current_process_group(signal);
+                });
+            }),
+            // A shell waits for it.
+            _ if was_given => unheard(|| {
+                let _ = kill_process(getpid(), Signal::STOP);
+            }),
+            // Just the child is to stop.
+            _ => return false,
+        }
+        true
+    }
+
+    /// Lets it go on, in the foreground if we are there.
+    pub(super) fn go_on(&mut self) {
+        if let Standing::OwnGroup(Some(terminal)) = &mut self.standing
+            && terminal.is_ours()
+        {
+            terminal.give(self.pid);
+        }
+        self.pass_on(Signal::CONT);
+    }
+
+    /// Whether what is typed on a terminal reaches it.
+    pub(super) fn is_in_foreground(&self) -> bool {
+        match &self.standing {
+            Standing::OwnGroup(terminal) => terminal.as_ref().is_some_and(Terminal::is_ours),
+            Standing::OurGroup => true,
+        }
+    }
+}
+
+/// Stops this process. That it goes on is not heard a second time: the child is told once, because a second time might
+/// undo the next Ctrl-Z.
+fn unheard(stop: impl FnOnce()) {
+    system::with_default(Signal::CONT, stop);
+}
+
+/// From here on, this process ends when `parent` does. If that was before, it ends now.
+#[cfg(target_os = "linux")]
+fn end_with(parent: Pid) {
+    let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+    if rustix::process::getppid() != Some(parent) {
+        system::leave();
+    }
+}
+
+/// Left to the guardian.
+#[cfg(not(target_os = "linux"))]
+fn end_with(_: Pid) {}

@@ -1,0 +1,130 @@
+//! What to run: found before there is any waiting for it, and shown to others.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::{env, io};
+
+use rustix::fs::{Access, access};
+
+use crate::exit::{Code, Failure};
+
+/// The longest command line that others are shown, in characters.
+const SHOWN: usize = 200;
+
+/// Complains about what can't be run, before somebody waits in line for it.
+pub(super) fn check(program: &OsStr) -> Result<(), Failure> {
+    match find(program) {
+        Search::Runnable => Ok(()),
+        Search::NotRunnable(path) => {
+            Err(cannot_run(path.as_os_str(), "it is no program, or not yours to run"))
+        }
+        Search::Nowhere => Err(not_found(program)),
+    }
+}
+
+/// Why it did not start after all.
+pub(super) fn complaint(program: &OsStr, error: &io::Error) -> Failure {
+    match (error.kind(), find(program)) {
+        (io::ErrorKind::NotFound, Search::Nowhere) => not_found(program),
+        (io::ErrorKind::NotFound, _) => {
+            cannot_run(program, "what its first line says should run it was not found")
+        }
+        _ => cannot_run(program, &error.to_string()),
+    }
+}
+
+fn not_found(program: &OsStr) -> Failure {
+    Code::NotFound.because(format!("{}: not found", show_word(program)))
+}
+
+fn cannot_run(program: &OsStr, why: &str) -> Failure {
+    Code::CannotRun.because(format!("{}: cannot be run: {why}", show_word(program)))
+}
+
+enum Search {
+    Runnable,
+    NotRunnable(PathBuf),
+    Nowhere,
+}
+
+/// Looks where `execvp` will.
+fn find(program: &OsStr) -> Search {
+    if program.is_empty() {
+        return Search::Nowhere;
+    }
+    if program.as_bytes().contains(&b'/') {
+        return look(Path::new(program));
+    }
+    // Without it, it is up to the system.
+    let Some(path) = env::var_os("PATH") else { return Search::Runnable };
+    let mut found = Search::Nowhere;
+    for directory in env::split_paths(&path) {
+        match look(&directory.join(program)) {
+            Search::Runnable => return Search::Runnable,
+            Search::NotRunnable(path) if path.is_file() => found = Search::NotRunnable(path),
+            Search::NotRunnable(_) | Search::Nowhere => {}
+        }
+    }
+    found
+}
+
+fn look(path: &Path) -> Search {
+    match path.metadata() {
+        Ok(file) if file.is_file() && access(path, Access::EXEC_OK).is_ok() => Search::Runnable,
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Search::Nowhere
+        }
+        _ => Search::NotRunnable(path.to_owned()),
+    }
+}
+
+/// The command line as one would type it, or nearly, and cut off where it gets long.
+pub(super) fn show(words: &[OsString]) -> String {
+    let line = words.iter().map(|word| show_word(word)).collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+fn show_word(word: &OsStr) -> String {
+    let word = word.to_string_lossy().replace(char::is_control, " ");
+    let is_plain = |char: char| char.is_alphanumeric() || "-_=+.,:/@%^~".contains(char);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
+    use super::*;
+
+    #[test]
+    fn command_lines_are_shown_as_typed() {
+        let shown = |words: &[&str]| show(&words.iter().map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(shown(&["make", "-j8", "CC=gcc"]), "make -j8 CC=gcc");
+        assert_eq!(shown(&["sh", "-c", "echo it's; ls", ""]), r"sh -c 'echo it'\''s; ls' ''");
+        assert_eq!(shown(&["x", &"é".repeat(500)]).chars().count(), SHOWN + 1);
+        assert_eq!(show(&[OsString::from_vec(vec![b'a', 0xff])]), "'a\u{fffd}'");
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_known_before() {
+        assert!(check(OsStr::new("sh")).is_ok());
+        assert!(check(OsStr::new("/bin/sh")).is_ok());
+        for (program, code) in [
+            ("no-such-program", Code::NotFound),
+            ("./no-such-program", Code::NotFound),
+            ("", Code::NotFound),
+            ("/etc", Code::CannotRun),
+            ("/etc/passwd", Code::CannotRun),
+        ] {
+            assert_eq!(check(OsStr::new(program)).unwrap_err().code, code, "{program:?}");
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The child and all that came from it, as far as they are to end with it.
+//!
+//! To it belong, of the processes in our session: those of the child's group; those that carry its mark in their environment,
+//! which is inherited by all and survives the death of their parents (`timeout` makes a group of its own, and so does a shell
+//! for each of its jobs); and whoever descends from one of these. Who has made a session of its own (`setsid`, a daemon) has
+//! left the family on purpose.
+//!
+//! Nothing here allocates or locks: it also runs in the guardian, which is a copy of a process with several threads.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use rustix::process::{
+    Pid, Signal, getpgrp, getpid, getsid, kill_process, kill_process_group, test_kill_process,
+    test_kill_process_group,
+};
+
+use super::processes::{self, Process};
+
+/// The variable by which the child's processes are told from others.
+pub(super) const MARK: &str = "SEMAFOR_RUN";
+const MARK_LEN: usize = 96;
+
+#[derive(Clone, Copy)]
+pub(super) struct Family {
+    /// `None` before it is born.
+    child: Option<Pid>,
+    /// The child's own group, unless it shares ours.
+    group: Option<Pid>,
+    session: Option<Pid>,
+    mark: Mark,
+}
+
+/// As it stands in an environment.
+#[derive(Clone, Copy)]
+struct Mark {
+    bytes: [u8; MARK_LEN],
+    len: usize,
+}
+
+impl Family {
+    /// Of a child that is about to be started, with a mark that no other has.
+    pub(super) fn expecting() -> Self {
+        let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        let mark = Mark::new(&format!("{}.{}", getpid().as_raw_nonzero(), now.as_nanos()));
+        Self { child: None, group: None, session: getsid(None).ok(), mark }
+    }
+
+    /// The child is there, in a group of its own or in ours.
+    pub(super) fn welcome(&mut self, child: Pid, has_own_group: bool) {
+        self.child = Some(child);
+        self.group = has_own_group.then_some(child);
+    }
+
+    /// What the child has to find in its environment under [`MARK`].
+    pub(super) fn mark(&self) -> &OsStr {
+        OsStr::from_bytes(&self.mark.as_bytes()[MARK.len() + 1..self.mark.len - 1])
+    }
+
+    /// Sends a signal to all of it.
+    pub(super) fn signal(&self, signal: Signal) {
+        if let Some(group) = self.group {
+            let _ = kill_process_group(group, signal);
+        }
+        self.visit(&mut |relative| {
+            if self.group.is_none() || relative.group != self.group {
+                let _ = kill_process(relative.pid, signal);
+            }
+        });
+    }
+
+    /// Whether nobody is left who runs.
+    pub(super) fn is_gone(&self) -> bool {
+        let mut is_gone = true;
+        self.visit(&mut |_| is_gone = false);
+        is_gone
+    }
+}
+
+/// One of our session.
+#[derive(Clone, Copy)]
+struct Near {
+    process: Process,
+    is_one: bool,
+}
+
+/// So many of a session are looked at. The others are, once these have ended.
+const MOST: usize = 2048;
+
+/// One of the family.
+struct Relative {
+    pid: Pid,
+    group: Option<Pid>,
+}
+
+impl Mark {
+    fn new(value: &str) -> Self {
+        let mut mark = Self { bytes: [0; MARK_LEN], len: 0 };
+        for part in [MARK, "=", value, "\0"] {
+            let room = &mut mark.bytes[mark.len..];
+            let len = part.len().min(room.len());
+            room[..len].copy_from_slice(&part.as_bytes()[..len]);
+            mark.len += len;
+        }
+        mark
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// Whether nobody else is in our group.
+pub(super) fn are_we_alone() -> bool {
+    let (us, group) = (getpid(), getpgrp());
+    let mut others = false;
+    let known = processes::each(|process| others |= process.group == Some(group) && process.pid != us);
+    known.is_some() && !others
+}
+
+impl Family {
+    fn visit(&self, meet: &mut dyn FnMut(Relative)) {
+        let us = getpid();
+        // Started from a script, the child may have made its own.
+        let sessions = [self.session, self.child.and_then(|child| getsid(Some(child)).ok())];
+        let mut near = [None; MOST];
+        let mut count = 0;
+        let listed = processes::each(|process| {
+            let is_near = process.session.is_some() && sessions.contains(&process.session);
+            if is_near && process.pid != us && !process.is_dead && count < MOST {
+                near[count] = Some(Near { process, is_one: self.is_close(&process) });
+                count += 1;
+            }
+        });
+        if listed.is_none() {
+            return self.visit_group(meet);
+        }
+        let near = &mut near[..count];
+        while let Some(heir) = next_heir(near) {
+            near[heir].as_mut().expect("the next heir is there").is_one = true;
+        }
+        for one in near.iter().flatten().filter(|near| near.is_one) {
+            meet(Relative { pid: one.process.pid, group: one.process.group });
+        }
+    }
+
+    fn is_close(&self, process: &Process) -> bool {
+        Some(process.pid) == self.child
+            || self.group.is_some() && process.group == self.group
+            || processes::has_in_environment(process.pid, self.mark.as_bytes())
+    }
+}
+
+/// One that does not count as family, while its parent does.
+fn next_heir(near: &[Option<Near>]) -> Option<usize> {
+    let is_one = |pid| near.iter().flatten().any(|other| other.is_one && Some(other.process.pid) == pid);
+    near.iter().position(|near| near.is_some_and(|near| !near.is_one && is_one(near.process.parent)))
+}
+
+impl Family {
+    /// Where there is nothing to look at.
+    fn visit_group(&self, meet: &mut dyn FnMut(Relative)) {
+        let Some(child) = self.child else { return };
+        let is_there = match self.group {
+            Some(group) => test_kill_process_group(group).is_ok(),
+            None => test_kill_process(child).is_ok(),
+        };
+        if is_there {
+            meet(Relative { pid: child, group: self.group });
+        }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn count(family: &Family) -> usize {
+        let mut count = 0;
+        family.visit(&mut |_| count += 1);
+        count
+    }
+
+    fn until(what: &str, is_so: impl Fn() -> bool) {
+        for _ in 0..500 {
+            if is_so() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("not in time: {what}");
+    }
+
+    /// Groups of their own, a parent that is gone, an empty environment: they belong to it. The one who left does not.
+    #[test]
+    fn whoever_came_from_the_child_goes_with_it() {
+        let mut family = Family::expecting();
+        let script = "set -m; sleep 60 & (sleep 60 &) & env -i sleep 60 & setsid sleep 2 & wait; sleep 60";
+        let mut bash = Command::new("bash");
+        let mut child = bash.args(["-c", script]).env(MARK, family.mark()).process_group(0).spawn().unwrap();
+        until("all are found by their marks", || count(&family) == 4);
+        family.welcome(Pid::from_child(&child), true);
+        until("the shell and its three", || count(&family) == 4);
+
+        family.signal(Signal::KILL);
+        child.wait().unwrap();
+        until("they are gone", || family.is_gone());
+    }
+}

@@ -1,0 +1,224 @@
+//! `semafor run`: wait for a slot, run a command in it, and be as little in between as can be.
+//!
+//! The slot is held for as long as anything of the command runs that is to end with it, and given back as soon as it has
+//! ended:
+//!
+//! - ends by itself: the slot goes back at once, and this process exits as the command did;
+//! - slot lost: the command is asked to end, then killed, before anybody else can have the slot ([`tenure`]);
+//! - this process killed: the [`guardian`] kills the command first.
+
+mod child;
+mod command;
+mod family;
+mod guardian;
+#[cfg_attr(not(target_os = "linux"), path = "no_processes.rs")]
+mod processes;
+mod signals;
+mod system;
+mod tenure;
+mod terminal;
+mod waiting;
+
+use std::pin::pin;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use semafor::{Permit, ReleaseError};
+use tokio::select;
+use tokio::time::{sleep, timeout};
+
+use self::child::{Child, Fate, News, Standing};
+use self::family::Family;
+use self::guardian::Guardian;
+use self::signals::Signals;
+use self::tenure::{Loss, Tenure};
+use self::terminal::Terminal;
+use crate::cli::{OnLost, Run};
+use crate::exit::{Code, Failure};
+use crate::output::say;
+
+/// How long the home has to take the slot back. It takes it back by itself after a while.
+const PATIENCE_WITH_RELEASE: Duration = Duration::from_secs(5);
+/// How long the system has to end what was killed.
+const PATIENCE_WITH_DEATH: Duration = Duration::from_secs(10);
+
+pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
+    command::check(&args.command[0])?;
+    let mut signals = Signals::listen()?;
+    let permit = select! {
+        biased;
+        permit = wait(&args) => permit?,
+        signal = signals.next_deadly() => {
+            let is_typed = Terminal::controlling().is_some_and(|terminal| terminal.is_ours());
+            return Ok(exit_of(signal.as_raw(), is_typed));
+        }
+    };
+    let (ending, guardian) = run_under(&permit, &args, &mut signals).await;
+    // It goes while the slot is given back.
+    guardian.iter().for_each(Guardian::dismiss);
+    // Else there is nothing to give back, or nobody to give it to.
+    if !permit.is_lost() && !matches!(ending, Ok(Ending::Lost(Loss::Silence))) {
+        give_back(permit, &args).await;
+    }
+    drop(guardian);
+    match ending? {
+        Ending::Lost(_) => Ok(Code::Lost.into()),
+        Ending::Of(Fate::Exited(code), _) => Ok(code.into()),
+        Ending::Of(Fate::Killed(signal), is_typed) => Ok(exit_of(signal, is_typed)),
+    }
+}
+
+async fn wait(args: &Run) -> Result<Permit<'static>, Failure> {
+    let home = args.at.connect().await?;
+    waiting::for_slot(&home, args).await
+}
+
+/// 128+n; or the real thing for a Ctrl-C, because a shell's loop only ends with that.
+fn exit_of(signal: i32, is_typed: bool) -> ExitCode {
+    if is_typed && signal == Signal::INT.as_raw() {
+        signals::die_of(Signal::INT);
+    }
+    u8::try_from(signal + 128).unwrap_or(u8::MAX).into()
+}
+
+/// How it came to an end.
+enum Ending {
+    /// By itself, perhaps of what was typed.
+    Of(Fate, bool),
+    Lost(Loss),
+}
+
+async fn run_under(
+    permit: &Permit<'static>,
+    args: &Run,
+    signals: &mut Signals,
+) -> (Result<Ending, Failure>, Option<Guardian>) {
+    let program = &args.command[0];
+    let mut command = Command::new(program);
+    command
+        .args(&args.command[1..])
+        .env("SEMAFOR_NAME", &args.wanted.name)
+        .env("SEMAFOR_SLOT", permit.slot().to_string())
+        .env("SEMAFOR_ID", permit.id().to_string())
+        .env("SEMAFOR_FENCING_TOKEN", permit.fencing_token().to_string());
+    let tenure = Tenure::of(permit, args);
+    if let Some(loss) = tenure.has_ended().await {
+        say_lost(args, &loss, "the command was not started");
+        return (Ok(Ending::Lost(loss)), None);
+    }
+    let (standing, family) = (Standing::here(), Family::expecting());
+    // Without one, a killed `semafor` still takes the command with it, if not what that has started.
+    let guardian = Guardian::over(family).ok();
+    let spawned = Child::spawn(command, standing, family, signals);
+    if let (Ok(child), Some(guardian)) = (&spawned, &guardian) {
+        guardian.entrust(child.pid(), child.has_own_group());
+    }
+    let ending = match spawned {
+        Ok(mut child) => Ok(attend(&mut child, signals, &tenure, args).await),
+        Err(error) => Err(command::complaint(program, &error)),
+    };
+    (ending, guardian)
+}
+
+/// Stays with the child until it has ended, of itself or because it had to.
+async fn attend(child: &mut Child, signals: &mut Signals, tenure: &Tenure<'_>, args: &Run) -> Ending {
+    match see_through(child, signals, tenure, args).await {
+        Ok(fate) => Ending::Of(fate, child.is_in_foreground()),
+        Err(loss) => {
+            say_lost(args, &loss, "ending the command");
+            if !end(child, signals, tenure.kill_at()).await {
+                say("not all of the command could be ended");
+            }
+            Ending::Lost(loss)
+        }
+    }
+}
+
+/// Stands by until the child has ended, or has to.
+async fn see_through(
+    child: &mut Child,
+    signals: &mut Signals,
+    tenure: &Tenure<'_>,
+    args: &Run,
+) -> Result<Fate, Loss> {
+    let mut over = pin!(tenure.ended());
+    let mut is_over = false;
+    loop {
+        let goes_on = match child.news() {
+            Some(News::Ended(fate)) => return Ok(fate),
+            Some(News::Stopped(signal)) => child.stop_likewise(signal),
+            None => select! {
+                biased;
+                loss = &mut over, if !is_over => {
+                    if args.on_lost == OnLost::Kill {
+                        return Err(loss);
+                    }
+                    is_over = true;
+                    say_lost(args, &loss, "the command goes on without it");
+                    false
+                }
+                signal = signals.next() => match signal {
+                    Signal::CHILD => false,
+                    Signal::CONT => true,
+                    signal => {
+                        child.pass_on(signal);
+                        false
+                    }
+                },
+            },
+        };
+        if goes_on {
+            // Much time may have passed since it was stopped.
+            if args.on_lost == OnLost::Kill
+                && let Some(loss) = tenure.has_ended().await
+            {
+                return Err(loss);
+            }
+            child.go_on();
+        }
+    }
+}
+
+fn say_lost(args: &Run, loss: &Loss, what_now: &str) {
+    say(&format!("lost the slot of {:?}: {loss}; {what_now}", args.wanted.name));
+}
+
+/// Asks all of the child's family to end, and kills who is left then. False if that was not enough.
+async fn end(child: &mut Child, signals: &mut Signals, kill_at: Instant) -> bool {
+    let family = child.family();
+    if Instant::now() < kill_at {
+        family.signal(Signal::TERM);
+        // Who is stopped does not hear it.
+        family.signal(Signal::CONT);
+    }
+    let mut pause = Duration::from_millis(2);
+    let mut has_ended = false;
+    loop {
+        has_ended |= matches!(child.news(), Some(News::Ended(_)));
+        if has_ended && family.is_gone() {
+            return true;
+        }
+        let now = Instant::now();
+        if now >= kill_at {
+            family.signal(Signal::KILL);
+        }
+        if now >= kill_at + PATIENCE_WITH_DEATH {
+            return false;
+        }
+        select! {
+            signal = signals.next() => if signal != Signal::CHILD { child.pass_on(signal) },
+            () = sleep(pause.min(kill_at.saturating_duration_since(now).max(Duration::from_millis(2)))) => {}
+        }
+        pause = (pause * 2).min(Duration::from_millis(50));
+    }
+}
+
+async fn give_back(permit: Permit<'static>, args: &Run) {
+    let why = match timeout(PATIENCE_WITH_RELEASE, permit.release()).await {
+        Ok(Ok(()) | Err(ReleaseError::NotHeld(_))) => return,
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "its home does not answer".to_owned(),
+    };
+    say(&format!("the slot of {:?} will be free later: {why}", args.wanted.name));
+}

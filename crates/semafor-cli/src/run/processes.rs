@@ -1,0 +1,86 @@
+//! The processes of this machine, as Linux shows them.
+//!
+//! Nothing here allocates or locks; [`family`](super::family) says why.
+
+use std::ffi::CStr;
+use std::io::Write;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{CWD, Mode, OFlags, RawDir, openat};
+use rustix::process::Pid;
+
+/// What is known about one.
+#[derive(Clone, Copy)]
+pub(super) struct Process {
+    pub(super) pid: Pid,
+    pub(super) parent: Option<Pid>,
+    pub(super) group: Option<Pid>,
+    pub(super) session: Option<Pid>,
+    /// It only waits for its parent to take notice.
+    pub(super) is_dead: bool,
+}
+
+fn open(at: impl AsFd, name: &CStr) -> Option<OwnedFd> {
+    openat(at, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
+}
+
+/// `None` if there is no such list.
+pub(super) fn each(mut meet: impl FnMut(Process)) -> Option<()> {
+    let list = open(CWD, c"/proc")?;
+    let mut room = [MaybeUninit::uninit(); 4096];
+    let mut entries = RawDir::new(&list, &mut room);
+    let mut is_listed = None;
+    while let Some(entry) = entries.next() {
+        let Ok(entry) = entry else { break };
+        let Some(pid) = std::str::from_utf8(entry.file_name().to_bytes()).ok().and_then(number) else {
+            continue;
+        };
+        if let Some(process) = open(&list, entry.file_name()).and_then(|of| look(pid, &of)) {
+            is_listed = Some(());
+            meet(process);
+        }
+    }
+    is_listed
+}
+
+/// Who is gone while one looks at it has the group -1.
+fn number(text: &str) -> Option<Pid> {
+    Pid::from_raw(text.parse().ok().filter(|number| *number > 0)?)
+}
+
+fn look(pid: Pid, of: &OwnedFd) -> Option<Process> {
+    let mut room = [0; 512];
+    let len = rustix::io::read(open(of, c"stat")?, &mut room).ok()?;
+    // Its name comes first, in parentheses, and may hold some itself.
+    let after_name = room[..len].iter().rposition(|byte| *byte == b')')? + 1;
+    let mut words = std::str::from_utf8(&room[after_name..len]).ok()?.split_ascii_whitespace();
+    let is_dead = matches!(words.next()?, "Z" | "X" | "x");
+    let (parent, group, session) = (number(words.next()?), number(words.next()?), number(words.next()?));
+    Some(Process { pid, parent, group, session, is_dead })
+}
+
+/// Whether `mark` stands in the environment that the process was started with.
+pub(super) fn has_in_environment(pid: Pid, mark: &[u8]) -> bool {
+    search_environment(pid, mark).unwrap_or(false)
+}
+
+fn search_environment(pid: Pid, mark: &[u8]) -> Option<bool> {
+    let mut path = [0; 32];
+    write!(&mut path[..31], "/proc/{}/environ", pid.as_raw_nonzero()).ok()?;
+    let environment = open(CWD, CStr::from_bytes_until_nul(&path).ok()?)?;
+    let (mut room, mut kept) = ([0; 8192], 0);
+    loop {
+        let read = rustix::io::read(&environment, &mut room[kept..]).ok()?;
+        let filled = kept + read;
+        if room[..filled].windows(mark.len()).any(|window| window == mark) {
+            return Some(true);
+        }
+        if read == 0 {
+            return Some(false);
+        }
+        // It may stand across the border.
+        kept = filled.min(mark.len() - 1);
+        room.copy_within(filled - kept..filled, 0);
+    }
+}

@@ -1,0 +1,152 @@
+//! How long the child may run, and what ends that.
+//!
+//! With `--on-lost kill`, nobody else can have the slot before the child is gone. So the home is asked for more time than the
+//! child gets (`--ttl`, then `--grace` to end in, then some for us to see that it did), and a home that falls silent is not
+//! waited for until the slot may be another's, but only for as long as leaves the child its grace, or a third of
+//! `--heartbeat` where that is shorter.
+
+use std::fmt;
+use std::future::{pending, ready};
+use std::time::{Duration, Instant};
+
+use semafor::{NotHeld, Permit};
+use tokio::select;
+use tokio::time::sleep_until;
+
+use crate::cli::{OnLost, Run};
+use crate::duration;
+
+/// Between the death of the child and the end of its time: for us to notice.
+const SLACK: Duration = Duration::from_secs(1);
+/// The same, where the home is silent and there is no time to spare.
+const MARGIN: Duration = Duration::from_millis(100);
+
+/// How long the home is asked to let us have the slot.
+pub(super) fn lease(args: &Run) -> Option<Duration> {
+    let ttl = args.ttl?;
+    Some(match args.on_lost {
+        OnLost::Warn => ttl,
+        OnLost::Kill => ttl.saturating_add(args.grace).saturating_add(SLACK),
+    })
+}
+
+/// How long the home waits for us when we are evicted.
+pub(super) fn grace(args: &Run) -> Duration {
+    match args.on_lost {
+        OnLost::Warn => Duration::ZERO,
+        OnLost::Kill => args.grace.saturating_add(SLACK),
+    }
+}
+
+pub(super) struct Tenure<'a> {
+    permit: &'a Permit<'static>,
+    on_lost: OnLost,
+    grace: Duration,
+    ttl: Duration,
+    /// When the `ttl` is over, where it is up to us to see to that.
+    ends_at: Option<Instant>,
+    /// What has to be left of the time that the home grants to those it does not hear.
+    reserve: Duration,
+    margin: Duration,
+}
+
+/// Why the slot is not ours any more, or soon will not be.
+pub(super) enum Loss {
+    Overtime(Duration),
+    Silence,
+    Told(NotHeld),
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Overtime(ttl) => {
+                write!(f, "the command took longer than its --ttl of {}", duration::show(*ttl))
+            }
+            Self::Silence => f.write_str("nothing was heard of the home of the semaphores for too long"),
+            Self::Told(NotHeld::Lost(loss)) => write!(f, "{loss}"),
+            Self::Told(NotHeld::Released) => f.write_str("somebody released it"),
+            Self::Told(NotHeld::Unknown) => {
+                f.write_str("the home of the semaphores does not know of it any more")
+            }
+            Self::Told(why) => write!(f, "{why}"),
+        }
+    }
+}
+
+impl<'a> Tenure<'a> {
+    /// Begins now.
+    pub(super) fn of(permit: &'a Permit<'static>, args: &Run) -> Self {
+        let silence = lease(args).map_or(args.heartbeat, |lease| lease.min(args.heartbeat));
+        let margin = MARGIN.min(silence / 20);
+        let is_ours_to_end = args.on_lost == OnLost::Kill;
+        Self {
+            permit,
+            on_lost: args.on_lost,
+            grace: args.grace,
+            ttl: args.ttl.unwrap_or_default(),
+            ends_at: args.ttl.filter(|_| is_ours_to_end).and_then(|ttl| Instant::now().checked_add(ttl)),
+            reserve: args.grace.saturating_add(margin).min(silence / 3),
+            margin,
+        }
+    }
+
+    /// How it ended, if it has.
+    pub(super) async fn has_ended(&self) -> Option<Loss> {
+        select! {
+            biased;
+            loss = self.ended() => Some(loss),
+            () = ready(()) => None,
+        }
+    }
+
+    /// What can be told from the time alone.
+    fn over(&self) -> Option<Loss> {
+        let is_past = |moment: Option<Instant>| moment.is_some_and(|moment| moment <= Instant::now());
+        if is_past(self.ends_at) {
+            Some(Loss::Overtime(self.ttl))
+        } else if is_past(self.patience_ends_at()) {
+            Some(Loss::Silence)
+        } else {
+            None
+        }
+    }
+
+    /// Waits until it is over.
+    pub(super) async fn ended(&self) -> Loss {
+        loop {
+            if let Some(loss) = self.over() {
+                return loss;
+            }
+            let look_again = [self.ends_at, self.patience_ends_at()].into_iter().flatten().min();
+            let later = async {
+                match look_again {
+                    Some(then) => sleep_until(then.into()).await,
+                    None => pending().await,
+                }
+            };
+            select! {
+                why = self.permit.lost() => return Loss::Told(why),
+                () = later => {}
+            }
+        }
+    }
+
+    /// When to act unless the home is heard of.
+    fn patience_ends_at(&self) -> Option<Instant> {
+        match self.on_lost {
+            OnLost::Kill => self.permit.safe_until()?.checked_sub(self.reserve),
+            OnLost::Warn => None,
+        }
+    }
+
+    /// When the child has to be killed if it has not ended by then: after its grace, or as long as it is safe.
+    pub(super) fn kill_at(&self) -> Instant {
+        let now = Instant::now();
+        let grace_ends = now.checked_add(self.grace).unwrap_or(now);
+        match self.permit.safe_until().and_then(|safe| safe.checked_sub(self.margin)) {
+            Some(safe) => safe.min(grace_ends),
+            None => grace_ends,
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Waiting in line for a slot, and what is said meanwhile.
+//!
+//! On a terminal that is one line, rewritten each second, and gone when the slot comes. Elsewhere nothing is said, unless
+//! asked for.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::io::{IsTerminal, Write, stderr};
+use std::time::{Duration, Instant};
+
+use rustix::process::getpgrp;
+use rustix::system::uname;
+use rustix::termios::{tcgetpgrp, tcgetwinsize};
+use semafor::{AcquireError, HolderInfo, Home, HomeError, Permit, Semaphore};
+use tokio::select;
+use tokio::time::{sleep, timeout};
+
+use super::{command, tenure};
+use crate::cli::Run;
+use crate::duration;
+use crate::exit::{Code, Failure};
+use crate::output::say;
+use crate::plain::{fit, plain};
+use crate::slots::{self, Refused};
+
+/// Who is served before that has not waited.
+const FIRST_LOOK: Duration = Duration::from_millis(300);
+const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+/// For naming who was in the way, after it is too late.
+const PATIENCE_AFTERWARDS: Duration = Duration::from_secs(2);
+/// How many holders are named.
+const NAMED: usize = 3;
+
+/// Waits for the slots that are asked for.
+pub(super) async fn for_slot(home: &Home, args: &Run) -> Result<Permit<'static>, Failure> {
+    slots::settle(args.wanted.slots, async |slots| {
+        let semaphore = open(home, args, slots)?;
+        match in_line(&semaphore, args).await {
+            Err(error) if error.is_timeout() => {
+                Err(Refused::Failure(too_late(&semaphore, args, error).await))
+            }
+            outcome => Ok(outcome?),
+        }
+    })
+    .await
+}
+
+fn open(home: &Home, args: &Run, slots: Option<u32>) -> Result<Semaphore, Failure> {
+    let wanted = &args.wanted;
+    let mut builder =
+        home.named(&wanted.name).heartbeat_max_interval(args.heartbeat).command(command::show(&args.command));
+    builder = builder.grace(tenure::grace(args));
+    if let Some(slots) = slots {
+        builder = builder.slots(slots);
+    }
+    if let Some(lease) = tenure::lease(args) {
+        builder = builder.ttl(lease);
+    }
+    if let Some(label) = &wanted.label {
+        builder = builder.label(label.as_str());
+    }
+    if let Some(patience) = wanted.timeout {
+        builder = builder.max_acquire_time(patience);
+    }
+    Ok(builder.build()?)
+}
+
+async fn in_line(semaphore: &Semaphore, args: &Run) -> Result<Permit<'static>, AcquireError> {
+    let mut voice = Voice::of(args);
+    let since = Instant::now();
+    let permit = select! {
+        biased;
+        outcome = semaphore.acquire().weight(args.wanted.weight) => outcome?,
+        never = voice.comment_on(semaphore, since) => match never {},
+    };
+    if args.verbose {
+        let (name, slot) = (semaphore.name(), permit.slot());
+        say(&format!("got slot {slot} of {name:?} after {}", duration::show(since.elapsed())));
+    }
+    Ok(permit.into_owned())
+}
+
+/// Gave up, and says on whom it waited.
+async fn too_late(semaphore: &Semaphore, args: &Run, error: AcquireError) -> Failure {
+    let name = semaphore.name();
+    let within = match args.wanted.timeout {
+        Some(Duration::ZERO) | None => "free right now".to_owned(),
+        Some(patience) => format!("within {}", duration::show(patience)),
+    };
+    let message = match timeout(PATIENCE_AFTERWARDS, Scene::of(semaphore)).await {
+        Ok(Ok(scene)) => format!("no slot of {name:?} {within}: {}; {} waiting", scene.held(), scene.waiting),
+        _ => format!("{name:?}: {error}"),
+    };
+    Code::TimedOut.because(plain(&message))
+}
+
+/// Who holds and who waits, at one look.
+struct Scene {
+    held: u32,
+    capacity: u32,
+    holders: Vec<HolderInfo>,
+    waiting: usize,
+    /// Our own place in line.
+    ahead: Option<usize>,
+}
+
+impl Scene {
+    async fn of(semaphore: &Semaphore) -> Result<Self, HomeError> {
+        let stats = semaphore.stats().await?;
+        let (holders, waiters) = (semaphore.holders().await?, semaphore.waiters().await?);
+        let (host, pid) = (uname(), std::process::id());
+        let host = host.nodename().to_string_lossy();
+        let us =
+            waiters.iter().find(|waiter| waiter.pid == Some(pid) && waiter.host.as_deref() == Some(&*host));
+        let ahead = us.map(|us| us.ahead);
+        Ok(Self { held: stats.held, capacity: stats.capacity, waiting: waiters.len(), holders, ahead })
+    }
+
+    fn held(&self) -> String {
+        let mut text = format!("{} of {} held", self.held, self.capacity);
+        for (index, holder) in self.holders.iter().take(NAMED).enumerate() {
+            text += if index == 0 { " by " } else { ", " };
+            text += &introduce(holder);
+        }
+        match self.holders.len().saturating_sub(NAMED) {
+            0 => text,
+            more => text + &format!(" and {more} more"),
+        }
+    }
+
+    fn place(&self) -> String {
+        match self.ahead {
+            Some(ahead) => format!("place {} of {}", ahead + 1, self.waiting),
+            None => format!("{} in line", self.waiting),
+        }
+    }
+}
+
+/// `build@host (pid 4711, 3m02s: make -j8)`
+fn introduce(holder: &HolderInfo) -> String {
+    let mut text = match (&holder.label, &holder.host) {
+        (Some(label), Some(host)) => format!("{label}@{host}"),
+        (Some(name), None) | (None, Some(name)) => name.to_string(),
+        (None, None) => holder.id.to_string(),
+    };
+    text += " (";
+    if let Some(pid) = holder.pid {
+        text += &format!("pid {pid}, ");
+    }
+    text += &duration::show(holder.held_for);
+    if let Some(command) = &holder.command {
+        text += &format!(": {command}");
+    }
+    text + ")"
+}
+
+/// How to speak while waiting.
+struct Voice {
+    manner: Manner,
+    is_line_shown: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    /// One line that is written over and over again.
+    Live,
+    /// One that stays, when the waiting begins.
+    Once,
+    Silent,
+}
+
+impl Voice {
+    fn of(args: &Run) -> Self {
+        let manner = match args.verbose {
+            true => Manner::Once,
+            false if !args.quiet && stderr().is_terminal() => Manner::Live,
+            false => Manner::Silent,
+        };
+        Self { manner, is_line_shown: false }
+    }
+
+    /// Says what there is to say, until it is dropped.
+    async fn comment_on(&mut self, semaphore: &Semaphore, since: Instant) -> Infallible {
+        if self.manner == Manner::Silent {
+            return pending().await;
+        }
+        sleep(FIRST_LOOK).await;
+        loop {
+            if let Ok(scene) = Scene::of(semaphore).await {
+                let (name, place, held) = (semaphore.name(), scene.place(), scene.held());
+                if self.manner == Manner::Once {
+                    say(&format!("waiting for {name:?}, {place}; {held}"));
+                    return pending().await;
+                }
+                let waited = duration::show(since.elapsed());
+                self.show(&format!("semafor: waiting {waited} for {name:?}, {place}; {held}"));
+            }
+            sleep(BETWEEN_LOOKS).await;
+        }
+    }
+
+    fn show(&mut self, line: &str) {
+        let width = tcgetwinsize(stderr()).map_or(0, |size| usize::from(size.ws_col));
+        let width = if width == 0 { 80 } else { width };
+        // A Ctrl-C is shown behind it, and must not begin another line: that could not be wiped out.
+        self.is_line_shown |= write_over(&fit(&plain(line), width.saturating_sub(3)));
+    }
+}
+
+impl Drop for Voice {
+    fn drop(&mut self) {
+        if self.is_line_shown {
+            write_over("");
+        }
+    }
+}
+
+/// In place of what stands there. Not from the background: there, the terminal is another's.
+fn write_over(line: &str) -> bool {
+    let is_ours = tcgetpgrp(stderr()).is_ok_and(|foreground| foreground == getpgrp());
+    is_ours && write!(stderr(), "\r{line}\x1b[K").is_ok()
+}

@@ -1,0 +1,113 @@
+use std::str::FromStr;
+
+use semafor::{AcquireError, BuildError};
+
+use crate::exit::Failure;
+
+/// How many slots there shall be: so many, or as this machine has cores.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Slots {
+    Exactly(u32),
+    Percent(f64),
+    Beyond(i64),
+}
+
+impl Slots {
+    /// At least one.
+    pub(crate) fn resolve(self, cores: u32) -> u32 {
+        let slots = match self {
+            Self::Exactly(slots) => return slots,
+            Self::Percent(percent) => (f64::from(cores) * percent / 100.0).round() as i64,
+            Self::Beyond(more) => i64::from(cores).saturating_add(more),
+        };
+        u32::try_from(slots.clamp(1, i64::from(u32::MAX))).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn here(self) -> u32 {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        self.resolve(u32::try_from(cores).unwrap_or(u32::MAX))
+    }
+}
+
+/// Why an attempt with so many slots did not succeed.
+pub(crate) enum Refused {
+    Acquire(AcquireError),
+    Failure(Failure),
+}
+
+impl From<AcquireError> for Refused {
+    fn from(error: AcquireError) -> Self {
+        Self::Acquire(error)
+    }
+}
+
+impl From<Failure> for Refused {
+    fn from(failure: Failure) -> Self {
+        Self::Failure(failure)
+    }
+}
+
+/// Acquires with the number of slots that was said. Who says none takes the name as it is in use, or is the first to use
+/// it, with one.
+pub(crate) async fn settle<T>(
+    said: Option<Slots>,
+    mut acquire: impl AsyncFnMut(Option<u32>) -> Result<T, Refused>,
+) -> Result<T, Failure> {
+    let mut slots = said.map(Slots::here);
+    loop {
+        let error = match acquire(slots).await {
+            Ok(acquired) => return Ok(acquired),
+            Err(Refused::Failure(failure)) => return Err(failure),
+            Err(Refused::Acquire(error)) => error,
+        };
+        match &error {
+            AcquireError::Open(why) if said.is_none() => match **why {
+                BuildError::SlotsNotSet { .. } => slots = Some(1),
+                // Somebody else was quicker, with another number.
+                BuildError::SlotsMismatch { .. } => slots = None,
+                _ => return Err(error.into()),
+            },
+            _ => return Err(error.into()),
+        }
+    }
+}
+
+impl FromStr for Slots {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let complaint =
+            || "expected a number of at least 1, or a share of this machine's cores: 100%, +2, -1".to_owned();
+        if let Some(percent) = text.strip_suffix('%') {
+            let percent = percent.parse::<f64>().ok().filter(|percent| percent.is_finite() && *percent > 0.0);
+            return percent.map(Self::Percent).ok_or_else(complaint);
+        }
+        if text.starts_with(['+', '-']) {
+            return text.parse().map(Self::Beyond).map_err(|_| complaint());
+        }
+        match text.parse() {
+            Ok(0) | Err(_) => Err(complaint()),
+            Ok(slots) => Ok(Self::Exactly(slots)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_counted_by_cores() {
+        for (text, slots) in [("3", 3), ("100%", 8), ("50%", 4), ("1%", 1), ("+2", 10), ("-3", 5), ("-20", 1)]
+        {
+            assert_eq!(text.parse::<Slots>().map(|slots| slots.resolve(8)), Ok(slots), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_of_slots_is_refused() {
+        for text in ["0", "abc", "", "%", "-5%", "0%", "NaN%", "inf%", "1.5", "+x", "99999999999"] {
+            assert!(text.parse::<Slots>().is_err(), "{text}");
+        }
+    }
+}

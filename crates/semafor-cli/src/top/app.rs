@@ -1,0 +1,373 @@
+//! What is shown, and how keys change it. Plain data: no terminal, no home, and the time is an argument.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use super::seen::{Grants, Look, Name, People};
+use crate::plain::plain;
+
+/// After so long without an answer, it is said.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What + and - choose from, in milliseconds.
+const INTERVALS: [u64; 8] = [250, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000];
+
+pub(super) struct App {
+    pub(super) address: String,
+    pub(super) interval: Duration,
+    pub(super) is_paused: bool,
+    pub(super) shows_help: bool,
+    pub(super) sort: Sort,
+    pub(super) filter: Filter,
+    pub(super) list: List,
+    /// The semaphore that is looked into.
+    pub(super) inside: Option<Inside>,
+    /// False until the home has answered for the first time.
+    pub(super) knows_names: bool,
+    names: Vec<Name>,
+    /// The name that stays chosen while the others move around it. None until somebody chooses.
+    chosen: Option<Arc<str>>,
+    grants: Grants,
+    answered: Instant,
+    asked: Option<Instant>,
+    trouble: Option<String>,
+}
+
+/// What a key asks for, beyond what it changes here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Wish {
+    Nothing,
+    /// Something else is to be looked at.
+    Look,
+    Suspend,
+    Quit,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Column {
+    Name,
+    Percent,
+    Waiting,
+    LongestWait,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Sort {
+    pub(super) by: Column,
+    pub(super) is_reversed: bool,
+}
+
+#[derive(Default)]
+pub(super) struct Filter {
+    pub(super) text: String,
+    pub(super) is_typed: bool,
+}
+
+/// A list with a chosen line, of which a part is shown.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(super) struct List {
+    pub(super) chosen: usize,
+    pub(super) first_shown: usize,
+    pub(super) height: usize,
+}
+
+/// A look into one semaphore.
+pub(super) struct Inside {
+    pub(super) name: Arc<str>,
+    /// `None` until the home has answered, or if nobody uses the name any more.
+    pub(super) numbers: Option<Name>,
+    pub(super) people: Option<People>,
+    pub(super) chosen: Pane,
+    pub(super) holders: List,
+    pub(super) waiters: List,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Pane {
+    Holders,
+    Waiters,
+}
+
+impl App {
+    pub(super) fn new(address: String, interval: Duration, filter: Option<String>, now: Instant) -> Self {
+        Self {
+            address,
+            interval,
+            is_paused: false,
+            shows_help: false,
+            sort: Sort { by: Column::Percent, is_reversed: false },
+            filter: Filter { text: filter.unwrap_or_default(), is_typed: false },
+            list: List::default(),
+            inside: None,
+            names: Vec::new(),
+            chosen: None,
+            grants: Grants::default(),
+            knows_names: false,
+            answered: now,
+            asked: None,
+            trouble: None,
+        }
+    }
+
+    /// The home is being asked.
+    pub(super) fn asks(&mut self, now: Instant) {
+        self.asked = Some(now);
+    }
+
+    pub(super) fn has_seen(&mut self, mut look: Look, now: Instant) {
+        self.grants.compare(&mut look, now);
+        self.answered = now;
+        self.asked = None;
+        self.trouble = None;
+        match (&mut self.inside, look.people) {
+            (Some(inside), Some(people)) => {
+                inside.numbers = look.names.pop();
+                inside.holders.keep_within(people.holders.len());
+                inside.waiters.keep_within(people.waiters.len());
+                inside.people = Some(people);
+            }
+            (None, None) => {
+                self.names = look.names;
+                self.knows_names = true;
+                self.follow();
+            }
+            // Somebody turned to something else meanwhile.
+            _ => {}
+        }
+    }
+
+    pub(super) fn has_failed(&mut self, message: &str) {
+        self.asked = None;
+        self.trouble = Some(plain(message).into_owned());
+    }
+
+    /// For how long there has been no answer where one was due, and why, if that is known.
+    pub(super) fn silence(&self, now: Instant) -> Option<(Duration, Option<&str>)> {
+        let is_late = self.asked.is_some_and(|asked| now.saturating_duration_since(asked) >= PATIENCE);
+        let since = now.saturating_duration_since(self.answered);
+        (is_late || self.trouble.is_some()).then_some((since, self.trouble.as_deref()))
+    }
+
+    /// When the picture changes by itself.
+    pub(super) fn next_change(&self, now: Instant) -> Option<Instant> {
+        match self.silence(now) {
+            Some((since, _)) => Some(self.answered + Duration::from_secs(since.as_secs() + 1)),
+            None => self.asked.map(|asked| asked + PATIENCE),
+        }
+    }
+
+    /// All names, whatever the filter says.
+    pub(super) fn all_names(&self) -> &[Name] {
+        &self.names
+    }
+
+    /// The names that pass the filter, sorted.
+    pub(super) fn shown_names(&self) -> Vec<&Name> {
+        let wanted = self.filter.text.to_lowercase();
+        let passes = |name: &&Name| wanted.is_empty() || name.name.to_lowercase().contains(&wanted);
+        let mut names = Vec::from_iter(self.names.iter().filter(passes));
+        names.sort_by(|a, b| self.sort.compare(a, b));
+        names
+    }
+
+    /// Puts the cursor on the name that was chosen, wherever it went.
+    fn follow(&mut self) {
+        let names = self.shown_names();
+        let at = self.chosen.as_ref().and_then(|chosen| names.iter().position(|name| name.name == *chosen));
+        let count = names.len();
+        self.list.chosen = at.unwrap_or(if self.chosen.is_some() { self.list.chosen } else { 0 });
+        self.list.keep_within(count);
+    }
+
+    pub(super) fn press(&mut self, key: KeyEvent) -> Wish {
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            match key.code {
+                KeyCode::Char('c') => return Wish::Quit,
+                KeyCode::Char('z') => return Wish::Suspend,
+                KeyCode::Char('u') if self.filter.is_typed => self.filter.text.clear(),
+                _ => return Wish::Nothing,
+            }
+            self.follow();
+            return Wish::Nothing;
+        }
+        if self.shows_help {
+            self.shows_help = false;
+            return Wish::Nothing;
+        }
+        if self.filter.is_typed {
+            self.filter.press(key.code);
+            self.follow();
+            return Wish::Nothing;
+        }
+        match key.code {
+            KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.shows_help = true,
+            KeyCode::Char('p' | ' ') => {
+                self.is_paused = !self.is_paused;
+                return if self.is_paused { Wish::Nothing } else { Wish::Look };
+            }
+            KeyCode::Char('+' | '=') => self.interval = longer(self.interval),
+            KeyCode::Char('-' | '_') => self.interval = shorter(self.interval),
+            _ if self.inside.is_some() => return self.press_inside(key.code),
+            _ => return self.press_outside(key.code),
+        }
+        Wish::Nothing
+    }
+
+    fn press_outside(&mut self, key: KeyCode) -> Wish {
+        match key {
+            KeyCode::Char('q') => return Wish::Quit,
+            KeyCode::Esc if self.filter.text.is_empty() => return Wish::Quit,
+            KeyCode::Esc => self.filter.text.clear(),
+            KeyCode::Char('/') => self.filter.is_typed = true,
+            KeyCode::Char('s') => self.sort.by = self.sort.by.next(),
+            KeyCode::Char('r') => self.sort.is_reversed = !self.sort.is_reversed,
+            KeyCode::Enter | KeyCode::Right | KeyCode::Char('l') => return self.look_inside(),
+            key => {
+                let names = self.shown_names();
+                let (mut list, count) = (self.list, names.len());
+                if list.press(key, count) {
+                    let chosen = names.get(list.chosen).map(|name| Arc::clone(&name.name));
+                    (self.list, self.chosen) = (list, chosen);
+                }
+                return Wish::Nothing;
+            }
+        }
+        self.follow();
+        Wish::Nothing
+    }
+
+    fn look_inside(&mut self) -> Wish {
+        let Some(name) = self.shown_names().get(self.list.chosen).copied().cloned() else {
+            return Wish::Nothing;
+        };
+        self.chosen = Some(Arc::clone(&name.name));
+        self.inside = Some(Inside {
+            name: Arc::clone(&name.name),
+            numbers: Some(name),
+            people: None,
+            chosen: Pane::Holders,
+            holders: List::default(),
+            waiters: List::default(),
+        });
+        Wish::Look
+    }
+
+    fn press_inside(&mut self, key: KeyCode) -> Wish {
+        let Some(inside) = &mut self.inside else { return Wish::Nothing };
+        match key {
+            KeyCode::Esc | KeyCode::Char('q') | KeyCode::Left | KeyCode::Backspace => {
+                self.inside = None;
+                self.follow();
+                return if self.is_paused { Wish::Nothing } else { Wish::Look };
+            }
+            KeyCode::Tab | KeyCode::BackTab => inside.chosen = inside.chosen.other(),
+            key => {
+                let (holders, waiters) = inside
+                    .people
+                    .as_ref()
+                    .map_or((0, 0), |people| (people.holders.len(), people.waiters.len()));
+                match inside.chosen {
+                    Pane::Holders => inside.holders.press(key, holders),
+                    Pane::Waiters => inside.waiters.press(key, waiters),
+                };
+            }
+        }
+        Wish::Nothing
+    }
+}
+
+impl Filter {
+    fn press(&mut self, key: KeyCode) {
+        match key {
+            KeyCode::Enter => self.is_typed = false,
+            KeyCode::Esc => *self = Self::default(),
+            KeyCode::Backspace => {
+                self.text.pop();
+            }
+            KeyCode::Char(character) => self.text.push(character),
+            _ => {}
+        }
+    }
+}
+
+impl List {
+    /// True if the key is one that moves.
+    fn press(&mut self, key: KeyCode, count: usize) -> bool {
+        let page = self.height.max(1);
+        self.chosen = match key {
+            KeyCode::Up | KeyCode::Char('k') => self.chosen.saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j') => self.chosen + 1,
+            KeyCode::PageUp => self.chosen.saturating_sub(page),
+            KeyCode::PageDown => self.chosen + page,
+            KeyCode::Home | KeyCode::Char('g') => 0,
+            KeyCode::End | KeyCode::Char('G') => count,
+            _ => return false,
+        };
+        self.keep_within(count);
+        true
+    }
+
+    fn keep_within(&mut self, count: usize) {
+        self.chosen = self.chosen.min(count.saturating_sub(1));
+    }
+
+    /// Scrolls no more than needed to show the chosen line on so many lines, and says which ones are shown.
+    pub(super) fn scroll(&mut self, height: usize, count: usize) -> std::ops::Range<usize> {
+        self.height = height;
+        self.first_shown = self.first_shown.min(self.chosen).min(count.saturating_sub(height));
+        self.first_shown = self.first_shown.max((self.chosen + 1).saturating_sub(height));
+        self.first_shown..count.min(self.first_shown + height)
+    }
+}
+
+impl Pane {
+    fn other(self) -> Self {
+        match self {
+            Self::Holders => Self::Waiters,
+            Self::Waiters => Self::Holders,
+        }
+    }
+}
+
+impl Column {
+    fn next(self) -> Self {
+        match self {
+            Self::Name => Self::Percent,
+            Self::Percent => Self::Waiting,
+            Self::Waiting => Self::LongestWait,
+            Self::LongestWait => Self::Name,
+        }
+    }
+}
+
+impl Sort {
+    /// The most pressing first, names from A to Z; unless reversed.
+    fn compare(self, a: &Name, b: &Name) -> Ordering {
+        let percent = || b.percent().total_cmp(&a.percent());
+        let waiting = || b.waiting.cmp(&a.waiting);
+        let order = match self.by {
+            Column::Name => Ordering::Equal,
+            Column::Percent => percent().then_with(waiting),
+            Column::Waiting => waiting().then_with(percent),
+            Column::LongestWait => b.longest_wait.cmp(&a.longest_wait),
+        };
+        let order = order.then_with(|| a.name.cmp(&b.name));
+        if self.is_reversed { order.reverse() } else { order }
+    }
+}
+
+fn longer(interval: Duration) -> Duration {
+    let mut steps = INTERVALS.into_iter().map(Duration::from_millis);
+    steps.find(|step| *step > interval).unwrap_or(interval)
+}
+
+fn shorter(interval: Duration) -> Duration {
+    let mut steps = INTERVALS.into_iter().map(Duration::from_millis);
+    steps.rfind(|step| *step < interval).unwrap_or(interval)
+}
+
+#[cfg(test)]
+mod tests;

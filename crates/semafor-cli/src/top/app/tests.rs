@@ -1,0 +1,190 @@
+use super::*;
+use crate::top::seen::Person;
+
+fn name(name: &str, held: u32, capacity: u32, waiting: usize, longest: u64) -> Name {
+    let longest_wait = Duration::from_secs(longest);
+    Name { name: name.into(), held, capacity, waiting, longest_wait, ..Name::default() }
+}
+
+fn all(names: Vec<Name>) -> Look {
+    Look { names, people: None }
+}
+
+/// `a` is half full with the longest wait, `b` is full, `c` is nearly empty with the longest line.
+fn app() -> App {
+    let now = Instant::now();
+    let mut app = App::new("local:".to_owned(), Duration::from_secs(1), None, now);
+    app.has_seen(all(vec![name("a", 2, 4, 1, 60), name("b", 4, 4, 2, 30), name("c", 1, 10, 9, 10)]), now);
+    app
+}
+
+fn press(app: &mut App, keys: &[KeyCode]) -> Wish {
+    keys.iter().map(|key| app.press(KeyEvent::from(*key))).last().expect("a key was pressed")
+}
+
+fn type_in(app: &mut App, text: &str) -> Wish {
+    press(app, &Vec::from_iter(text.chars().map(KeyCode::Char)))
+}
+
+fn shown(app: &App) -> String {
+    app.shown_names().iter().map(|name| &*name.name).collect()
+}
+
+fn chosen(app: &App) -> String {
+    app.shown_names()[app.list.chosen].name.to_string()
+}
+
+#[test]
+fn the_most_pressing_comes_first_by_any_column() {
+    let mut app = app();
+    let orders = [0; 5].map(|_| {
+        let order = shown(&app);
+        type_in(&mut app, "s");
+        order
+    });
+    assert_eq!(orders, ["bac", "cba", "abc", "abc", "bac"], "by use, waiting, longest wait, name, and again");
+    type_in(&mut app, "sssr");
+    assert_eq!((app.sort.by, shown(&app).as_str()), (Column::Percent, "cab"), "reversed");
+}
+
+#[test]
+fn the_cursor_stays_on_the_name_that_was_chosen() {
+    let mut app = app();
+    assert_eq!(chosen(&app), "b", "the first, until somebody chooses");
+    press(&mut app, &[KeyCode::Down]);
+    assert_eq!(chosen(&app), "a");
+    type_in(&mut app, "r");
+    assert_eq!(chosen(&app), "a");
+    app.has_seen(all(vec![name("a", 4, 4, 0, 0), name("d", 0, 1, 0, 0)]), Instant::now());
+    assert_eq!((shown(&app).as_str(), chosen(&app).as_str()), ("da", "a"));
+    app.has_seen(all(vec![name("e", 1, 1, 0, 0)]), Instant::now());
+    assert_eq!(chosen(&app), "e", "its neighbour, if it is gone");
+    app.has_seen(all(Vec::new()), Instant::now());
+    assert_eq!(press(&mut app, &[KeyCode::Down, KeyCode::Enter]), Wish::Nothing);
+}
+
+#[test]
+fn a_list_is_moved_through_by_lines_and_pages() {
+    let mut list = List { height: 10, ..List::default() };
+    let moves = [
+        (KeyCode::Up, 0),
+        (KeyCode::Down, 1),
+        (KeyCode::PageDown, 11),
+        (KeyCode::Char('k'), 10),
+        (KeyCode::End, 24),
+        (KeyCode::Char('j'), 24),
+        (KeyCode::PageUp, 14),
+        (KeyCode::Home, 0),
+    ];
+    for (key, wanted) in moves {
+        assert!(list.press(key, 25));
+        assert_eq!(list.chosen, wanted, "{key:?}");
+    }
+    assert!(!list.press(KeyCode::Char('x'), 25));
+}
+
+#[test]
+fn a_list_scrolls_no_more_than_it_has_to() {
+    let mut list = List { chosen: 12, ..List::default() };
+    assert_eq!(list.scroll(10, 25), 3..13);
+    list.chosen = 5;
+    assert_eq!(list.scroll(10, 25), 3..13);
+    list.chosen = 2;
+    assert_eq!(list.scroll(10, 25), 2..12);
+    list.chosen = 24;
+    assert_eq!(list.scroll(10, 25), 15..25);
+    assert_eq!(list.scroll(20, 25), 5..25, "a higher screen is filled");
+    list.chosen = 0;
+    assert_eq!(list.scroll(10, 3), 0..3);
+    assert_eq!(list.scroll(0, 3).len(), 0);
+}
+
+#[test]
+fn a_filter_is_applied_while_it_is_typed() {
+    let mut app = app();
+    type_in(&mut app, "/B");
+    assert_eq!((shown(&app).as_str(), app.filter.is_typed), ("b", true));
+    assert_eq!(type_in(&mut app, "q"), Wish::Nothing, "it is text now");
+    assert_eq!(shown(&app), "");
+    press(&mut app, &[KeyCode::Backspace, KeyCode::Enter]);
+    assert_eq!((shown(&app).as_str(), app.filter.is_typed), ("b", false));
+    assert_eq!(press(&mut app, &[KeyCode::Esc]), Wish::Nothing, "back to all names");
+    assert_eq!(shown(&app), "bac");
+    type_in(&mut app, "/b");
+    press(&mut app, &[KeyCode::Esc]);
+    assert_eq!((shown(&app).as_str(), app.filter.is_typed), ("bac", false));
+    assert_eq!(press(&mut app, &[KeyCode::Esc]), Wish::Quit);
+}
+
+#[test]
+fn one_is_looked_into_and_left_again() {
+    let mut app = app();
+    assert_eq!(press(&mut app, &[KeyCode::Enter]), Wish::Look);
+    assert_eq!(app.inside.as_ref().map(|inside| &*inside.name), Some("b"));
+
+    app.has_seen(all(vec![name("z", 1, 1, 0, 0)]), Instant::now());
+    assert_eq!(shown(&app), "bac", "an answer to what was asked before is none");
+
+    let people = People { holders: vec![Person::default(); 4], waiters: vec![Person::default(); 2] };
+    app.has_seen(Look { names: vec![name("b", 4, 4, 2, 30)], people: Some(people) }, Instant::now());
+    press(&mut app, &[KeyCode::End, KeyCode::Tab, KeyCode::Down]);
+    let inside = app.inside.as_ref().expect("it is shown");
+    assert_eq!((inside.holders.chosen, inside.waiters.chosen, inside.chosen), (3, 1, Pane::Waiters));
+
+    assert_eq!(press(&mut app, &[KeyCode::Char('q')]), Wish::Look);
+    assert!(app.inside.is_none());
+    assert_eq!(press(&mut app, &[KeyCode::Char('q')]), Wish::Quit);
+}
+
+#[test]
+fn while_paused_nothing_is_asked_that_nobody_asked_for() {
+    let mut app = app();
+    assert_eq!(type_in(&mut app, "p"), Wish::Nothing);
+    assert_eq!(press(&mut app, &[KeyCode::Enter]), Wish::Look, "there is nothing to show yet");
+    assert_eq!(press(&mut app, &[KeyCode::Esc]), Wish::Nothing);
+    assert_eq!(type_in(&mut app, "p"), Wish::Look);
+}
+
+#[test]
+fn help_is_closed_by_any_key_and_control_keys_always_work() {
+    let mut app = app();
+    type_in(&mut app, "?");
+    assert!(app.shows_help);
+    assert_eq!(type_in(&mut app, "q"), Wish::Nothing);
+    assert!(!app.shows_help);
+    type_in(&mut app, "/");
+    for (key, wish) in [('c', Wish::Quit), ('z', Wish::Suspend), ('x', Wish::Nothing)] {
+        assert_eq!(app.press(KeyEvent::new(KeyCode::Char(key), KeyModifiers::CONTROL)), wish);
+    }
+}
+
+#[test]
+fn silence_is_noticed_and_forgotten() {
+    let mut app = app();
+    let start = Instant::now();
+    let after = |seconds| start + Duration::from_secs(seconds);
+    app.has_seen(all(Vec::new()), start);
+    app.asks(after(1));
+    assert_eq!(app.silence(after(2)), None);
+    assert_eq!(app.next_change(after(2)), Some(after(3)));
+    assert_eq!(app.silence(after(3)), Some((Duration::from_secs(3), None)));
+    assert_eq!(app.next_change(after(3)), Some(after(4)), "the seconds are counted");
+    app.has_failed("refused\u{7}");
+    app.asks(after(5));
+    assert_eq!(app.silence(after(5)), Some((Duration::from_secs(5), Some("refused?"))));
+    app.has_seen(all(Vec::new()), after(6));
+    assert_eq!((app.silence(after(7)), app.next_change(after(7))), (None, None));
+}
+
+#[test]
+fn intervals_are_chosen_in_steps() {
+    let mut app = app();
+    let mut after = |keys| {
+        type_in(&mut app, keys);
+        app.interval.as_millis()
+    };
+    assert_eq!(after("+"), 2_000);
+    assert_eq!(after("---"), 250);
+    assert_eq!(after("-"), 250, "there is none shorter");
+    assert_eq!(after("+++++++++"), 60_000);
+}

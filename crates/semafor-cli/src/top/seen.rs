@@ -1,0 +1,184 @@
+//! What a look at the home has shown, as far as it is displayed.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use semafor::{Histogram, HolderInfo, Stats, Totals, WaiterInfo};
+
+use crate::plain::plain;
+
+/// One look.
+#[derive(Default)]
+pub(super) struct Look {
+    /// All names, or the one that was looked into.
+    pub(super) names: Vec<Name>,
+    /// Who holds and waits, of the one that was looked into.
+    pub(super) people: Option<People>,
+}
+
+/// The numbers of one semaphore.
+#[derive(Clone, Default)]
+pub(super) struct Name {
+    /// As the home knows it. Not fit to be shown as it is.
+    pub(super) name: Arc<str>,
+    pub(super) held: u32,
+    pub(super) capacity: u32,
+    pub(super) waiting: usize,
+    pub(super) longest_wait: Duration,
+    pub(super) waits: Option<Spread>,
+    pub(super) holds: Option<Spread>,
+    pub(super) totals: Totals,
+    /// Unknown after the first look.
+    pub(super) grants_per_second: Option<f64>,
+}
+
+/// How long half of them took at most, and 99 of 100.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Spread {
+    pub(super) half: Duration,
+    pub(super) most: Duration,
+}
+
+/// Who holds and who waits.
+#[derive(Clone, Default)]
+pub(super) struct People {
+    pub(super) holders: Vec<Person>,
+    pub(super) waiters: Vec<Person>,
+}
+
+/// Somebody who holds or waits. All text is fit to be shown.
+#[derive(Clone, Default)]
+pub(super) struct Person {
+    /// The slot of a holder, the place in line of a waiter.
+    pub(super) number: Option<u64>,
+    /// For how long it has been holding, or waiting.
+    pub(super) since: Duration,
+    pub(super) expires_in: Option<Duration>,
+    pub(super) weight: u32,
+    pub(super) host: String,
+    pub(super) pid: Option<u32>,
+    pub(super) label: String,
+    pub(super) command: String,
+    /// Only a holder has one.
+    pub(super) id: String,
+}
+
+impl Name {
+    pub(super) fn percent(&self) -> f64 {
+        if self.capacity == 0 { 0.0 } else { f64::from(self.held) * 100.0 / f64::from(self.capacity) }
+    }
+}
+
+impl From<&Stats> for Name {
+    fn from(stats: &Stats) -> Self {
+        Self {
+            name: Arc::clone(&stats.name),
+            held: stats.held,
+            capacity: stats.capacity,
+            waiting: stats.waiting,
+            longest_wait: stats.longest_wait,
+            waits: Spread::of(&stats.waits),
+            holds: Spread::of(&stats.holds),
+            totals: stats.totals,
+            grants_per_second: None,
+        }
+    }
+}
+
+impl Spread {
+    fn of(times: &Histogram) -> Option<Self> {
+        (times.count() > 0).then(|| Self { half: times.quantile(0.5), most: times.quantile(0.99) })
+    }
+}
+
+impl From<&HolderInfo> for Person {
+    fn from(holder: &HolderInfo) -> Self {
+        Self {
+            number: holder.slot.map(u64::from),
+            since: holder.held_for,
+            expires_in: holder.expires_in,
+            weight: holder.weight,
+            host: shown(&holder.host),
+            pid: holder.pid,
+            label: shown(&holder.label),
+            command: shown(&holder.command),
+            id: plain(&holder.id.to_string()).into_owned(),
+        }
+    }
+}
+
+impl From<&WaiterInfo> for Person {
+    fn from(waiter: &WaiterInfo) -> Self {
+        Self {
+            number: Some(waiter.ahead as u64 + 1),
+            since: waiter.waited_for,
+            expires_in: None,
+            weight: waiter.weight,
+            host: shown(&waiter.host),
+            pid: waiter.pid,
+            label: shown(&waiter.label),
+            command: shown(&waiter.command),
+            id: String::new(),
+        }
+    }
+}
+
+fn shown(text: &Option<Arc<str>>) -> String {
+    text.as_deref().map(plain).unwrap_or_default().into_owned()
+}
+
+/// How many grants there had been when a name was last looked at.
+#[derive(Default)]
+pub(super) struct Grants(HashMap<Arc<str>, (Instant, u64)>);
+
+impl Grants {
+    /// Fills in how many grants there were per second since the look before.
+    pub(super) fn compare(&mut self, look: &mut Look, now: Instant) {
+        if look.people.is_none() {
+            self.0.retain(|name, _| look.names.iter().any(|seen| seen.name == *name));
+        }
+        for seen in &mut look.names {
+            let granted = seen.totals.granted;
+            let before = self.0.insert(Arc::clone(&seen.name), (now, granted));
+            seen.grants_per_second = before.and_then(|(then, before)| {
+                let seconds = now.saturating_duration_since(then).as_secs_f64();
+                // A name that was gone in between counts from zero again.
+                let grants = granted.checked_sub(before)?;
+                (seconds > 0.0).then(|| grants as f64 / seconds)
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(name: &str, granted: u64) -> Look {
+        let mut totals = Totals::default();
+        totals.granted = granted;
+        Look { names: vec![Name { name: name.into(), totals, ..Name::default() }], people: None }
+    }
+
+    #[test]
+    fn grants_are_counted_between_looks() {
+        let (mut grants, start) = (Grants::default(), Instant::now());
+        let mut rate = |name, granted, seconds| {
+            let mut look = look(name, granted);
+            grants.compare(&mut look, start + Duration::from_secs(seconds));
+            look.names[0].grants_per_second
+        };
+        assert_eq!(rate("images", 100, 0), None, "there is nothing to compare with");
+        assert_eq!(rate("images", 110, 2), Some(5.0));
+        assert_eq!(rate("images", 110, 3), Some(0.0));
+        assert_eq!(rate("images", 3, 4), None, "it began anew");
+        assert_eq!(rate("other", 9, 5), None);
+        assert_eq!(rate("images", 5, 6), None, "what is gone is not kept");
+    }
+
+    #[test]
+    fn no_capacity_is_no_percentage() {
+        assert_eq!(Name::default().percent(), 0.0);
+    }
+}

@@ -1,0 +1,250 @@
+//! One semaphore: who holds its slots, and who waits for them.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::Style;
+use ratatui::text::{Line, Span, Text};
+use unicode_width::UnicodeWidthStr;
+
+use super::super::app::{Inside, List, Pane};
+use super::super::seen::{Name, People, Person, Spread};
+use super::columns::{Column, Fit};
+use super::frame::ROOMY;
+use super::paint::{BOLD, NOTHING, Paint, percent, rate, time};
+use crate::plain::{fit, plain};
+
+/// Lines of a pane beside those of people: what it is, and what the columns are.
+const HEAD: u16 = 2;
+/// With less than this, only the chosen pane is shown.
+const ROOM_FOR_BOTH: u16 = 2 * (HEAD + 2) + 1;
+
+pub(super) fn summary(one: &Inside, paint: Paint, width: u16) -> Text<'static> {
+    let is_roomy = width >= ROOMY.width;
+    let name = Span::styled(fit(&plain(&one.name), usize::from(width / 2)).into_owned(), BOLD);
+    let Some(numbers) = &one.numbers else {
+        return Line::from(vec![name, Span::styled("  nobody uses it any more", paint.faint())]).into();
+    };
+    let mut line = Line::from(vec![name, Span::raw("  ")]);
+    if is_roomy {
+        line.spans.extend(paint.bar(numbers, 20).spans);
+        line.push_span(Span::raw("  "));
+    }
+    let load = paint.load(numbers);
+    line.push_span(Span::styled(
+        format!("{}/{}  {}", numbers.held, numbers.capacity, percent(numbers)),
+        load,
+    ));
+    line.push_span(Span::raw(match numbers.waiting {
+        0 => "  nobody waits".to_owned(),
+        waiting if is_roomy => format!("  {waiting} waiting, the first for {}", time(numbers.longest_wait)),
+        waiting => format!("  {waiting} waiting"),
+    }));
+    Text::from(vec![line, Line::styled(history(numbers), paint.faint())])
+}
+
+fn history(numbers: &Name) -> String {
+    let totals = &numbers.totals;
+    let mut words = vec![match numbers.grants_per_second {
+        Some(per_second) => format!("granted {} ({}/s)", totals.granted, rate(per_second)),
+        None => format!("granted {}", totals.granted),
+    }];
+    let spread = |of: &str, spread: Option<Spread>| {
+        spread.map(|Spread { half, most }| format!("{of} p50 {} p99 {}", time(half), time(most)))
+    };
+    words.extend(spread("waits", numbers.waits));
+    words.extend(spread("holds", numbers.holds));
+    let rare = [
+        (totals.expired, "expired"),
+        (totals.evicted, "evicted"),
+        (totals.timed_out, "timed out"),
+        (totals.cancelled, "gave up"),
+        (totals.refused, "refused"),
+    ];
+    words.extend(rare.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
+    words.join("   ")
+}
+
+pub(super) fn draw(frame: &mut Frame<'_>, one: &mut Inside, paint: Paint, area: Rect) {
+    let Some(people) = &one.people else {
+        frame.render_widget(Line::styled("Looking …", paint.faint()), area);
+        return;
+    };
+    let holders = Section::holders(people, &mut one.holders, paint);
+    let waiters = Section::waiters(people, &mut one.waiters, paint);
+    if area.height < ROOM_FOR_BOTH {
+        let pane = if one.chosen == Pane::Holders { holders } else { waiters };
+        pane.draw(frame, true, area);
+        return;
+    }
+    let room = area.height - 1;
+    let (holders_height, waiters_height) = share(room, people.holders.len(), people.waiters.len());
+    let [above, _, below, _, detail] = Layout::vertical([
+        Constraint::Length(holders_height),
+        Constraint::Length(1),
+        Constraint::Length(waiters_height),
+        Constraint::Fill(1),
+        Constraint::Length(1),
+    ])
+    .areas(area);
+    holders.draw(frame, one.chosen == Pane::Holders, above);
+    waiters.draw(frame, one.chosen == Pane::Waiters, below);
+    let chosen = match one.chosen {
+        Pane::Holders => people.holders.get(one.holders.chosen),
+        Pane::Waiters => people.waiters.get(one.waiters.chosen),
+    };
+    if let Some(person) = chosen {
+        let text = fit(&in_full(person), usize::from(detail.width)).into_owned();
+        frame.render_widget(Line::styled(text, paint.accent()), detail);
+    }
+}
+
+/// How many lines each pane gets: what it needs, or half, or what the other does not need.
+fn share(room: u16, holders: usize, waiters: usize) -> (u16, u16) {
+    // A line of air between them, one for details.
+    let room = room.saturating_sub(1);
+    let need = |count: usize| u16::try_from(count.max(1)).unwrap_or(u16::MAX).saturating_add(HEAD);
+    let (above, below) = (need(holders), need(waiters));
+    let half = room / 2;
+    let above = above.min(half.max(room.saturating_sub(below)));
+    (above, below.min(room - above))
+}
+
+fn in_full(person: &Person) -> String {
+    let weight = if person.weight == 1 { String::new() } else { format!("weight {}  ", person.weight) };
+    let id = if person.id.is_empty() { String::new() } else { format!("id {}  ", person.id) };
+    format!("{id}{weight}{}", person.command)
+}
+
+/// Somebody, and how to paint them.
+struct Entry {
+    person: Person,
+    /// For what matters less.
+    faint: Style,
+}
+
+/// A list of people under a heading.
+struct Section<'a> {
+    title: &'static str,
+    nobody: &'static str,
+    people: &'a [Person],
+    columns: Vec<Column<Entry>>,
+    list: &'a mut List,
+    paint: Paint,
+}
+
+impl<'a> Section<'a> {
+    fn holders(people: &'a People, list: &'a mut List, paint: Paint) -> Self {
+        let people = &people.holders;
+        let mut columns = vec![
+            column("SLOT", 4, 0, true, paint, |entry, _| or_nothing(entry, entry.person.number)),
+            column("HELD FOR", 8, 1, true, paint, |entry, _| Line::raw(time(entry.person.since))),
+            column("EXPIRES IN", 10, 5, true, paint, |entry, _| {
+                or_nothing(entry, entry.person.expires_in.map(time))
+            }),
+        ];
+        columns.extend(who(people, paint));
+        let id = widest(people, |person| &person.id);
+        columns.push(Column {
+            least: id.min(13),
+            ..column("ID", id, 7, false, paint, |entry, width| {
+                Line::styled(cut_inside(&entry.person.id, width), entry.faint)
+            })
+        });
+        Self { title: "Holders", nobody: "Nobody holds a slot.", people, columns, list, paint }
+    }
+
+    fn waiters(people: &'a People, list: &'a mut List, paint: Paint) -> Self {
+        let people = &people.waiters;
+        let mut columns = vec![
+            column("LINE", 4, 0, true, paint, |entry, _| or_nothing(entry, entry.person.number)),
+            column("WAITED", 8, 1, true, paint, |entry, _| Line::raw(time(entry.person.since))),
+        ];
+        columns.extend(who(people, paint));
+        Self { title: "Waiters", nobody: "Nobody waits.", people, columns, list, paint }
+    }
+
+    fn draw(self, frame: &mut Frame<'_>, is_chosen: bool, area: Rect) {
+        let Self { title, nobody, people, columns, list, paint } = self;
+        let [head, body] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
+        let shown = list.scroll(usize::from(body.height.saturating_sub(1)), people.len());
+        let style = if is_chosen { BOLD.patch(paint.accent()) } else { BOLD };
+        let mut line = Line::from(vec![Span::styled(title, style), Span::raw(format!(" {}", people.len()))]);
+        if shown.len() < people.len() {
+            let part = format!("  {}–{} shown", shown.start + 1, shown.end);
+            line.push_span(Span::styled(part, paint.faint()));
+        }
+        frame.render_widget(line, head);
+        if people.is_empty() {
+            frame.render_widget(Line::styled(nobody, paint.faint()), body);
+            return;
+        }
+        let rows = people[shown.clone()].iter().zip(shown).map(|(person, at)| {
+            let (style, faint) = match is_chosen && at == list.chosen {
+                true => (paint.chosen(), Style::new()),
+                false => (Style::new(), paint.faint()),
+            };
+            (Entry { person: person.clone(), faint }, style)
+        });
+        frame.render_widget(Fit::new(&columns, body.width).table(rows), body);
+    }
+}
+
+fn who(people: &[Person], paint: Paint) -> [Column<Entry>; 4] {
+    let host = widest(people, |person| &person.host).min(30);
+    let label = widest(people, |person| &person.label).min(30);
+    let command = widest(people, |person| &person.command);
+    [
+        Column {
+            least: host.min(8),
+            ..column("HOST", host, 6, false, paint, |entry: &Entry, width| {
+                Line::raw(fit(&entry.person.host, width).into_owned())
+            })
+        },
+        column("PID", 7, 3, true, paint, |entry, _| or_nothing(entry, entry.person.pid)),
+        Column {
+            least: label.min(8),
+            ..column("LABEL", label, 2, false, paint, |entry, width| {
+                Line::raw(fit(&entry.person.label, width).into_owned())
+            })
+        },
+        Column {
+            least: command.min(12),
+            ..column("COMMAND", command, 4, false, paint, |entry, width| {
+                Line::raw(fit(&entry.person.command, width).into_owned())
+            })
+        },
+    ]
+}
+
+fn column(
+    title: &'static str,
+    width: usize,
+    rank: u8,
+    is_right: bool,
+    paint: Paint,
+    cell: fn(&Entry, usize) -> Line<'static>,
+) -> Column<Entry> {
+    Column { title, title_style: paint.faint(), width, least: width, rank, is_right, cell }
+}
+
+fn widest(people: &[Person], text: impl Fn(&Person) -> &str) -> usize {
+    people.iter().map(|person| text(person).width()).max().unwrap_or(0)
+}
+
+/// Ids of one process begin alike, and differ at their end.
+fn cut_inside(id: &str, width: usize) -> String {
+    let count = id.chars().count();
+    if count <= width || width < 3 {
+        return id.to_owned();
+    }
+    let tail = (width - 1) * 2 / 3;
+    let head = id.chars().take(width - 1 - tail);
+    head.chain(['…']).chain(id.chars().skip(count - tail)).collect()
+}
+
+fn or_nothing(entry: &Entry, value: Option<impl ToString>) -> Line<'static> {
+    match value {
+        Some(value) => Line::raw(value.to_string()),
+        None => Line::styled(NOTHING, entry.faint),
+    }
+}

@@ -1,0 +1,14 @@
+//! Draws what the app says.
+
+mod columns;
+mod footer;
+mod frame;
+mod help;
+mod inside;
+mod names;
+mod paint;
+#[cfg(test)]
+mod tests;
+
+pub(super) use frame::draw;
+pub(super) use paint::Paint;

@@ -1,0 +1,129 @@
+//! Colours, bars and numbers.
+
+use std::time::Duration;
+
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+
+use super::super::seen::Name;
+use crate::duration;
+
+/// What may be used to tell things apart. The sixteen colours that every terminal has, in the shades its user likes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::top) enum Paint {
+    Colours,
+    /// `NO_COLOR` is set.
+    None,
+}
+
+impl Paint {
+    fn colour(self, colour: Color) -> Style {
+        match self {
+            Self::Colours => Style::new().fg(colour),
+            Self::None => Style::new(),
+        }
+    }
+
+    pub(super) fn accent(self) -> Style {
+        self.colour(Color::Cyan)
+    }
+
+    pub(super) fn faint(self) -> Style {
+        match self {
+            Self::Colours => self.colour(Color::DarkGray),
+            Self::None => Style::new().add_modifier(Modifier::DIM),
+        }
+    }
+
+    pub(super) fn alarm(self) -> Style {
+        match self {
+            Self::Colours => Style::new().fg(Color::White).bg(Color::Red).add_modifier(Modifier::BOLD),
+            Self::None => Style::new().add_modifier(Modifier::REVERSED | Modifier::BOLD),
+        }
+    }
+
+    pub(super) fn chosen(self) -> Style {
+        Style::new().add_modifier(Modifier::REVERSED)
+    }
+
+    /// Green while there is room, yellow when that is nearly used up, red where somebody waits for it.
+    pub(super) fn load(self, name: &Name) -> Style {
+        self.colour(match name.percent() {
+            _ if name.waiting > 0 => Color::Red,
+            80.0.. => Color::Yellow,
+            _ => Color::Green,
+        })
+    }
+
+    /// How full it is, at a glance.
+    pub(super) fn bar(self, name: &Name, width: usize) -> Line<'static> {
+        let share = (name.percent() / 100.0).clamp(0.0, 1.0);
+        let mut filled = (share * width as f64).round() as usize;
+        // Something is not nothing, and not quite all is not all.
+        if share > 0.0 {
+            filled = filled.max(1);
+        }
+        if share < 1.0 {
+            filled = filled.min(width.saturating_sub(1));
+        }
+        Line::from(vec![
+            Span::styled("■".repeat(filled), self.load(name)),
+            Span::styled("·".repeat(width - filled), self.faint()),
+        ])
+    }
+}
+
+pub(super) const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
+
+/// What stands where there is nothing to say.
+pub(super) const NOTHING: &str = "–";
+
+pub(super) fn percent(name: &Name) -> String {
+    format!("{:.0}%", name.percent())
+}
+
+/// As elsewhere, but with milliseconds: for waits they make a difference.
+pub(super) fn time(time: Duration) -> String {
+    let millis = time.as_secs_f64() * 1e3;
+    match millis {
+        0.0..9.95 => format!("{millis:.1}ms"),
+        9.95..999.5 => format!("{millis:.0}ms"),
+        _ => duration::show(time),
+    }
+}
+
+pub(super) fn rate(per_second: f64) -> String {
+    match per_second {
+        0.0 => "0".to_owned(),
+        ..9.95 => format!("{per_second:.1}"),
+        ..99_999.5 => format!("{per_second:.0}"),
+        _ => format!("{:.0}k", per_second / 1e3),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_as_full_as_the_semaphore() {
+        let bar =
+            |held, capacity| Paint::None.bar(&Name { held, capacity, ..Name::default() }, 4).to_string();
+        assert_eq!(bar(0, 10), "····");
+        assert_eq!(bar(1, 100), "■···", "something is not nothing");
+        assert_eq!(bar(5, 10), "■■··");
+        assert_eq!(bar(99, 100), "■■■·", "not quite all is not all");
+        assert_eq!(bar(10, 10), "■■■■");
+        assert_eq!(bar(13, 10), "■■■■", "after a shrink");
+        assert_eq!(bar(0, 0), "····");
+        let none = Paint::Colours.bar(&Name { held: 1, capacity: 2, ..Name::default() }, 0);
+        assert_eq!(none.width(), 0);
+    }
+
+    #[test]
+    fn times_and_rates_are_short() {
+        let shown = [0, 40, 3_240, 340_000, 1_500_000, 75_000_000].map(|us| time(Duration::from_micros(us)));
+        assert_eq!(shown, ["0.0ms", "0.0ms", "3.2ms", "340ms", "1.5s", "1m15s"]);
+        assert_eq!([0.0, 0.25, 12.3, 1234.0, 250_000.0].map(rate), ["0", "0.2", "12", "1234", "250k"]);
+    }
+}

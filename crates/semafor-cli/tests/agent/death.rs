@@ -1,0 +1,147 @@
+//! The agent is killed while slots are held and waited for.
+
+use rustix::process::{Pid, Signal, kill_process};
+use semafor_testkit::cli::{CommandEnv, census};
+
+use crate::env;
+
+fn kill_agent(env: &CommandEnv) -> u32 {
+    let [pid] = env.agents()[..] else { panic!("one agent") };
+    let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("it is a process");
+    kill_process(raw, Signal::KILL).expect("it is ours");
+    pid
+}
+
+/// Held for as long as the child or anybody it started lives: who finds it taken has overlapped with somebody.
+const ALONE: &str = "exec 9>> busy; flock -n 9 || echo \"$SEMAFOR_ID\" >> overlaps;";
+
+#[test]
+fn a_holders_command_is_ended_before_the_next_begins() {
+    let env = env();
+    let stubborn = format!("{ALONE} trap '' TERM; echo began >> log; while :; do sleep 1; done");
+    let mut holder = env.start(["run", "--name", "it", "--grace", "300ms", "--", "sh", "-c", &stubborn]);
+    env.until_lines("log", 1);
+    let brief = format!("{ALONE} echo next >> log");
+    let mut next = env.start(["run", "--name", "it", "--", "sh", "-c", &brief]);
+    env.until_waiting("it", 1);
+    let agent = kill_agent(&env);
+    let output = holder.wait();
+    assert_eq!(output.code(), Some(76));
+    assert!(output.stderr.contains("lost the slot of \"it\""), "{}", output.stderr);
+    assert_eq!(next.wait().text(), "", "it was served by a new agent");
+    assert_eq!(env.lines("log"), ["began", "next"]);
+    assert_eq!(env.read("overlaps"), "");
+    assert_ne!(env.agents(), [agent]);
+}
+
+#[test]
+fn those_who_wait_are_served_by_a_new_agent() {
+    let env = env();
+    let mut holder =
+        env.start(["run", "--name", "it", "--slots", "2", "--weight", "2", "--", "sleep", "1000"]);
+    env.until_holders("it", 1);
+    let mut waiters = Vec::new();
+    for place in 1..=10 {
+        let script = format!("{ALONE} echo \"$SEMAFOR_FENCING_TOKEN\" >> tokens");
+        let words = ["run", "--name", "it", "--slots", "2", "--weight", "2", "--", "sh", "-c", &script];
+        waiters.push(env.start(words));
+        env.until_waiting("it", place);
+    }
+    let token = env.inspect("it")["holders"][0]["fencing_token"].as_u64().expect("a number");
+    kill_agent(&env);
+    assert_eq!(holder.wait().code(), Some(76));
+    for waiter in &mut waiters {
+        assert_eq!(waiter.wait().text(), "");
+    }
+    assert_eq!(env.agents().len(), 1);
+    assert_eq!(env.read("overlaps"), "");
+    let tokens: Vec<u64> = env.lines("tokens").iter().map(|token| token.parse().expect("a number")).collect();
+    assert_eq!(tokens.len(), 10);
+    assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
+    assert!(token < tokens[0], "tokens go on growing: {token} {tokens:?}");
+}
+
+#[test]
+fn a_warned_holder_keeps_its_slot_occupied() {
+    let env = env();
+    let gate = env.gate("gate");
+    let script = format!("{ALONE} : < gate");
+    let mut holder = env.start(["run", "--name", "it", "--on-lost", "warn", "--", "sh", "-c", &script]);
+    env.until_holders("it", 1);
+    let script = format!("{ALONE} :");
+    let mut next = env.start(["run", "--name", "it", "--", "sh", "-c", &script]);
+    env.until_waiting("it", 1);
+    kill_agent(&env);
+    env.until_holders("it", 1);
+    env.until_waiting("it", 1);
+    assert!(holder.stderr().contains("lost the slot of \"it\""), "{}", holder.stderr());
+    assert!(holder.is_running());
+    let _open = gate.open();
+    assert_eq!(holder.wait().code(), Some(0));
+    assert_eq!(next.wait().text(), "");
+    assert_eq!(env.read("overlaps"), "");
+}
+
+#[test]
+fn an_id_of_a_dead_agent_holds_nothing() {
+    let env = env();
+    let id = env.run(["acquire", "--name", "it", "--ttl", "1h"]).text().trim_end().to_owned();
+    let agent = kill_agent(&env);
+    semafor_testkit::redis::eventually("it is gone", || (!census::is_alive(agent)).then_some(()));
+    assert!(env.run(["release", "it", &id]).complaint(1).contains(&id));
+    assert_eq!(env.run(["run", "--name", "it", "--timeout", "1m", "--", "true"]).text(), "");
+}
+
+#[test]
+fn a_forced_stop_is_a_loss_for_holders() {
+    let env = env();
+    let mut holder = env.start(["run", "--name", "it", "--", "sleep", "1000"]);
+    env.until_holders("it", 1);
+    assert_eq!(env.run(["agent", "stop", "--force"]).text(), "");
+    assert_eq!(holder.wait().code(), Some(76));
+}
+
+#[test]
+fn a_slot_number_is_not_given_to_another_while_its_command_runs_on() {
+    let env = env();
+    let (first, second) = (env.gate("first"), env.gate("second"));
+    let hold = |gate: &str| {
+        let script = format!("echo $SEMAFOR_SLOT >> slots; : < {gate}");
+        env.start(["run", "--name", "it", "--slots", "2", "--on-lost", "warn", "--", "sh", "-c", &script])
+    };
+    let mut ended = hold("first");
+    env.until_lines("slots", 1);
+    let mut holder = hold("second");
+    env.until_lines("slots", 2);
+    let _first = first.open();
+    assert_eq!(ended.wait().text(), "");
+    kill_agent(&env);
+    env.until_holders("it", 1);
+    assert_eq!(env.run(["run", "--name", "it", "--", "sh", "-c", "echo $SEMAFOR_SLOT >> slots"]).text(), "");
+    assert_eq!(env.lines("slots"), ["0", "1", "0"], "slot 1 is still somebody's");
+    let _second = second.open();
+    assert_eq!(holder.wait().code(), Some(0));
+}
+
+#[test]
+fn agents_that_die_again_and_again_let_nobody_run_beside_another() {
+    let env = env();
+    let script = format!("{ALONE} echo began >> log; exec sleep 0.1");
+    let start = || env.start(["run", "--name", "it", "--grace", "200ms", "--", "sh", "-c", &script]);
+    let mut clients: Vec<_> = (0..8).map(|_| start()).collect();
+    for death in 1..=6 {
+        // Somebody was served since.
+        env.until_lines("log", death * 2);
+        kill_agent(&env);
+        for client in clients.iter_mut().filter(|client| !client.is_running()) {
+            let output = client.wait();
+            assert!(matches!(output.code(), Some(0 | 76)), "{output:?}");
+            *client = start();
+        }
+    }
+    for client in &mut clients {
+        let output = client.wait();
+        assert!(matches!(output.code(), Some(0 | 76)), "{output:?}");
+    }
+    assert_eq!(env.read("overlaps"), "");
+}

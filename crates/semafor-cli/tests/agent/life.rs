@@ -1,0 +1,161 @@
+//! It is there when it is needed, once, and belongs to nobody.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixListener;
+
+use semafor_testkit::cli::{CommandEnv, Process, census};
+use serde_json::json;
+
+use crate::{agent, env};
+
+#[test]
+fn twenty_first_clients_at_once_end_up_with_one_agent() {
+    let env = env();
+    let gate = env.gate("gate");
+    let run = ["run", "--name", "it", "--slots", "20", "--", "sh", "-c", ": < gate"];
+    let mut clients: Vec<Process> = (0..20).map(|_| env.start(run)).collect();
+    env.until_holders("it", 20);
+    assert_eq!(env.agents().len(), 1);
+    let _open = gate.open();
+    for client in &mut clients {
+        assert_eq!(client.wait().text(), "");
+    }
+    assert_eq!(env.agents().len(), 1);
+}
+
+#[test]
+fn looking_starts_no_agent() {
+    let env = env();
+    assert_eq!(env.run(["status", "--json"]).json(), json!([]));
+    assert_eq!(env.run(["agent", "status", "--json"]).json(), json!({ "running": false }));
+    env.run(["inspect", "it"]).complaint(1);
+    env.run(["evict", "it", "0-1"]);
+    assert!(env.run(["agent", "status"]).text().contains("no agent is running"));
+    assert_eq!(env.run(["agent", "stop"]).text(), "", "there is none: what was asked for is so");
+    assert!(env.agents().is_empty());
+}
+
+#[test]
+fn the_json_of_agent_status_is_as_documented() {
+    let env = env();
+    let pid = agent(&env);
+    let gate = env.gate("gate");
+    let mut holder = env.start(["run", "--name", "it", "--", "sh", "-c", ": < gate"]);
+    env.until_holders("it", 1);
+    let status = env.run(["agent", "status", "--json"]).json();
+    assert_eq!(status["running"], true);
+    assert_eq!(status["pid"], pid);
+    assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(status["directory"], env.agent_directory().to_str().expect("it is text"));
+    assert_eq!((&status["clients"], &status["held"], &status["waiting"]), (&json!(1), &json!(1), &json!(0)));
+    assert!(status["uptime_seconds"].as_f64().is_some_and(|time| time > 0.0), "{status}");
+    assert!(status["names"].is_u64(), "{status}");
+    assert!(env.run(["agent", "status"]).text().contains(&format!("agent {pid} ")));
+    let _open = gate.open();
+    assert_eq!(holder.wait().text(), "");
+}
+
+#[test]
+fn stopping_is_refused_while_it_is_in_use() {
+    let env = env();
+    let id = env.run(["acquire", "--ttl", "1h"]).text().trim_end().to_owned();
+    let mut waiter = env.start(["acquire", "--ttl", "1h"]);
+    env.until_waiting("default", 1);
+    let [pid] = env.agents()[..] else { panic!("one agent") };
+    let output = env.run(["agent", "stop"]);
+    let complaint = output.complaint(1);
+    assert!(complaint.contains("1 held, 1 waiting") && complaint.contains("--force"), "{complaint}");
+    assert!(census::is_alive(pid));
+    waiter.kill();
+    env.until_waiting("default", 0);
+    assert_eq!(env.run(["release", "default", &id]).text(), "");
+    assert_eq!(env.run(["agent", "stop"]).text(), "");
+    assert!(!census::is_alive(pid), "it is gone when the command returns");
+    assert!(env.agents().is_empty());
+}
+
+#[test]
+fn a_stopped_agent_leaves_no_socket_and_a_new_one_is_started() {
+    let env = env();
+    let first = agent(&env);
+    assert_eq!(env.run(["agent", "stop"]).text(), "");
+    assert!(!env.agent_directory().join("agent.sock").exists());
+    assert_ne!(agent(&env), first);
+}
+
+#[test]
+fn it_keeps_nothing_of_whoever_started_it() {
+    let env = env();
+    let secret = fs::File::create(env.path("secret")).expect("it can be made");
+    let mut shell = env.program("sh");
+    shell.args(["-c", "exec 7< secret; exec \"$@\"", "sh"]).arg(env.binary()).args(["run", "--", "true"]);
+    shell.env("PRIVATE", "of the starter");
+    assert_eq!(env.output_of(shell).text(), "");
+    drop(secret);
+    let [pid] = env.agents()[..] else { panic!("one agent") };
+    let of_agent = |file: &str| format!("/proc/{pid}/{file}");
+    assert_eq!(fs::read_link(of_agent("cwd")).expect("it is ours"), std::path::Path::new("/"));
+    assert_eq!(fs::read(of_agent("environ")).expect("it is ours"), b"", "nothing of the environment");
+    let files: Vec<_> = fs::read_dir(of_agent("fd"))
+        .expect("it is ours")
+        .filter_map(|file| fs::read_link(file.ok()?.path()).ok())
+        .map(|file| file.to_string_lossy().into_owned())
+        .collect();
+    let scratch = env.path("").to_string_lossy().into_owned();
+    assert!(!files.iter().any(|file| file.starts_with(&scratch) || file.starts_with("pipe:")), "{files:?}");
+    assert!(!files.iter().any(|file| file.contains("(deleted)")), "where our output goes: {files:?}");
+    let stat = fs::read_to_string(of_agent("stat")).expect("it is ours");
+    let numbers: Vec<i64> = stat
+        .rsplit_once(") ")
+        .expect("its name ends")
+        .1
+        .split_whitespace()
+        .skip(1)
+        .map_while(|number| number.parse().ok())
+        .collect();
+    let (session, terminal) = (numbers[2], numbers[3]);
+    assert_eq!((session, terminal), (i64::from(pid), 0), "a session of its own, and no terminal");
+}
+
+#[test]
+fn its_folder_and_its_socket_are_the_users_alone() {
+    let env = env();
+    agent(&env);
+    let mode = |path| fs::metadata(path).expect("it is there").mode() & 0o777;
+    assert_eq!(mode(env.agent_directory()), 0o700);
+    for file in ["agent.sock", "agent.lock"] {
+        assert_eq!(mode(env.agent_directory().join(file)) & 0o077, 0, "{file}");
+    }
+}
+
+/// As if the machine had lost its power.
+fn leave_behind(env: &CommandEnv) {
+    use std::os::unix::fs::DirBuilderExt;
+    fs::DirBuilder::new().mode(0o700).create(env.agent_directory()).expect("it can be made");
+    for file in ["agent.sock", "agent.sock.new"] {
+        drop(UnixListener::bind(env.agent_directory().join(file)).expect("it can be bound"));
+    }
+    fs::write(env.agent_directory().join("agent.lock"), "4711").expect("it can be written");
+}
+
+#[test]
+fn what_a_dead_agent_left_behind_is_no_obstacle() {
+    let env = env();
+    leave_behind(&env);
+    assert_eq!(env.run(["agent", "status", "--json"]).json(), json!({ "running": false }));
+    assert_eq!(env.run(["status", "--json"]).json(), json!([]));
+    agent(&env);
+}
+
+#[test]
+fn with_what_a_dead_agent_left_behind_there_is_still_one_agent() {
+    let env = env();
+    leave_behind(&env);
+    let mut clients: Vec<Process> =
+        (0..10).map(|_| env.start(["run", "--slots", "3", "--", "true"])).collect();
+    for client in &mut clients {
+        assert_eq!(client.wait().text(), "");
+    }
+    assert_eq!(env.agents().len(), 1);
+}

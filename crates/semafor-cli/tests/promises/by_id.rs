@@ -1,0 +1,178 @@
+//! Slots that are held by an id, across processes.
+
+use rustix::process::Signal;
+use semafor_testkit::cli::CommandEnv;
+use serde_json::Value;
+
+/// Takes a slot of "it" for an hour.
+fn acquire(env: &CommandEnv, more: &[&str]) -> String {
+    let words = [&["acquire", "--name", "it", "--ttl", "1h"], more].concat();
+    let id = env.run(words).text().trim_end().to_owned();
+    assert!(!id.is_empty() && !id.contains(char::is_whitespace), "{id:?}");
+    id
+}
+
+fn release(env: &CommandEnv, id: &str) {
+    assert_eq!(env.run(["release", "it", id]).text(), "");
+}
+
+fn held(env: &CommandEnv) -> u64 {
+    env.status("it")["held"].as_u64().unwrap_or(0)
+}
+
+pub(crate) fn what_is_acquired_is_held_until_released(env: &CommandEnv) {
+    let first = acquire(env, &["--slots", "2"]);
+    let second = acquire(env, &["--slots", "2"]);
+    assert_ne!(first, second);
+    assert_eq!(held(env), 2);
+    release(env, &first);
+    assert_eq!(held(env), 1);
+    assert_eq!(env.run(["release", "--name", "it", &second]).text(), "");
+    assert_eq!(held(env), 0);
+}
+
+pub(crate) fn what_is_acquired_is_held_for_its_ttl(env: &CommandEnv) {
+    let id = env.run(["acquire", "--name", "it", "--ttl", "300ms"]).text().trim_end().to_owned();
+    // Served when the time is over, and not before somebody gave it back: nobody did.
+    let next = acquire(env, &["--timeout", "1m"]);
+    assert!(env.run(["release", "it", &id]).complaint(1).contains(&id));
+    release(env, &next);
+}
+
+pub(crate) fn renewing_counts_from_now(env: &CommandEnv) {
+    let expires_in = || env.inspect("it")["holders"][0]["expires_in_seconds"].as_f64().expect("it expires");
+    let id = acquire(env, &[]);
+    assert!((3500.0..=3600.0).contains(&expires_in()));
+    assert_eq!(env.run(["renew", "--ttl", "2h", "it", &id]).text(), "");
+    assert!((7100.0..=7200.0).contains(&expires_in()), "longer");
+    assert_eq!(env.run(["renew", "--ttl", "10m", "--name", "it", &id]).text(), "");
+    assert!((500.0..=600.0).contains(&expires_in()), "shorter");
+    release(env, &id);
+    assert!(env.run(["renew", "--ttl", "2h", "it", &id]).complaint(1).contains(&id));
+}
+
+pub(crate) fn a_weight_is_taken_and_given_back_as_one(env: &CommandEnv) {
+    let id = acquire(env, &["--slots", "4", "--weight", "3"]);
+    assert_eq!(held(env), 3);
+    let output = env.run(["acquire", "--name", "it", "--ttl", "1h", "--weight", "2", "--timeout", "0"]);
+    output.complaint(75);
+    let output = env.run(["acquire", "--name", "it", "--ttl", "1h", "--weight", "5"]);
+    assert!(output.complaint(64).contains("weight 5"), "{output:?}");
+    release(env, &id);
+    assert_eq!(held(env), 0);
+}
+
+pub(crate) fn acquire_waits_in_line_and_gives_up_in_time(env: &CommandEnv) {
+    let id = acquire(env, &[]);
+    let output = env.run(["acquire", "--name", "it", "--ttl", "1h", "--timeout", "100ms"]);
+    output.complaint(75);
+    let mut next = env.start(["acquire", "--name", "it", "--ttl", "1h"]);
+    env.until_waiting("it", 1);
+    release(env, &id);
+    release(env, next.wait().text().trim_end());
+}
+
+pub(crate) fn a_killed_acquire_leaves_the_line(env: &CommandEnv) {
+    let id = acquire(env, &[]);
+    let mut impatient = env.start(["acquire", "--name", "it", "--ttl", "2s"]);
+    env.until_waiting("it", 1);
+    impatient.kill();
+    env.until_waiting("it", 0);
+    release(env, &id);
+}
+
+pub(crate) fn an_interrupted_acquire_leaves_the_line(env: &CommandEnv) {
+    let id = acquire(env, &[]);
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+        let mut waiter = env.start_command(env.listening(["acquire", "--name", "it", "--ttl", "1h"]));
+        env.until_waiting("it", 1);
+        waiter.signal(signal);
+        assert_eq!(waiter.wait().code(), Some(code));
+        assert_eq!(env.status("it")["waiting"], 0, "it does not leave before it has left the line");
+    }
+    release(env, &id);
+}
+
+pub(crate) fn an_evicted_id_holds_nothing(env: &CommandEnv) {
+    let id = acquire(env, &[]);
+    assert_eq!(env.run(["evict", "it", &id]).text(), "");
+    assert_eq!(held(env), 0);
+    assert!(env.run(["release", "it", &id]).complaint(1).contains(&id));
+}
+
+pub(crate) fn ids_that_hold_nothing_are_complained_of(env: &CommandEnv) {
+    let id = acquire(env, &["--slots", "2"]);
+    let other = env.run(["acquire", "--name", "other", "--ttl", "1h"]).text().trim_end().to_owned();
+    let given_back = acquire(env, &[]);
+    release(env, &given_back);
+    for wrong in [&other, &given_back] {
+        for words in
+            [&["release", "it", wrong][..], &["renew", "--ttl", "1m", "it", wrong], &["evict", "it", wrong]]
+        {
+            let output = env.run(words);
+            let complaint = output.complaint(1);
+            assert!(complaint.contains(wrong.as_str()) && complaint.contains("\"it\""), "{complaint}");
+        }
+    }
+    for words in [
+        &["release", "it", "no such id"][..],
+        &["renew", "--ttl", "1m", "it", "no such id"],
+        &["evict", "it", "no such id"],
+    ] {
+        let output = env.run(words);
+        assert!(matches!(output.code(), Some(1 | 64)), "{output:?}");
+        assert!(output.complaint(output.code().unwrap_or(0)).contains("no such id"));
+    }
+    assert_eq!(held(env), 1, "none of it was given back");
+    release(env, &id);
+    assert_eq!(env.run(["release", "other", &other]).text(), "");
+}
+
+pub(crate) fn names_that_nobody_uses_are_complained_of(env: &CommandEnv) {
+    let id = acquire(env, &[]);
+    for words in [
+        &["release", "unknown", &id][..],
+        &["renew", "--ttl", "1m", "unknown", &id],
+        &["evict", "unknown", &id],
+        &["inspect", "unknown"],
+        &["resize", "unknown", "3"],
+    ] {
+        let output = env.run(words);
+        let complaint = output.complaint(1);
+        assert!(complaint.contains("\"unknown\""), "{words:?}: {complaint}");
+    }
+    assert_eq!(env.status("unknown"), Value::Null, "asking did not make one");
+    release(env, &id);
+}
+
+pub(crate) fn another_number_of_slots_is_refused_with_both_numbers(env: &CommandEnv) {
+    let id = acquire(env, &["--slots", "3"]);
+    let output = env.run(["acquire", "--name", "it", "--ttl", "1h", "--slots", "5"]);
+    let complaint = output.complaint(64);
+    assert!(complaint.contains("3 slots") && complaint.contains("not 5"), "{complaint}");
+    release(env, &id);
+}
+
+pub(crate) fn no_number_of_slots_is_the_one_in_use_or_one(env: &CommandEnv) {
+    let id = acquire(env, &[]);
+    assert_eq!(env.status("it")["capacity"], 1);
+    let other = env.run(["acquire", "--name", "other", "--slots", "7", "--ttl", "1h"]).text().to_owned();
+    let another = env.run(["acquire", "--name", "other", "--ttl", "1h"]).text().to_owned();
+    assert_eq!(env.status("other")["capacity"], 7);
+    release(env, &id);
+    for id in [other, another] {
+        assert_eq!(env.run(["release", "other", id.trim_end()]).text(), "");
+    }
+}
+
+pub(crate) fn the_json_of_acquire_is_as_documented(env: &CommandEnv) {
+    let acquired = env.run(["acquire", "--name", "it", "--ttl", "90s", "--json"]).json();
+    assert_eq!(acquired["name"], "it");
+    assert_eq!(acquired["slot"], 0);
+    assert_eq!(acquired["ttl_seconds"], 90.0);
+    assert!(acquired["fencing_token"].is_u64(), "{acquired}");
+    assert!(acquired["waited_seconds"].is_f64(), "{acquired}");
+    let holder = &env.inspect("it")["holders"][0];
+    assert_eq!((&holder["id"], &holder["fencing_token"]), (&acquired["id"], &acquired["fencing_token"]));
+    release(env, acquired["id"].as_str().expect("an id is text"));
+}

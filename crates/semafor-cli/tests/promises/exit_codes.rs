@@ -1,0 +1,77 @@
+//! The command's own exit code, or why there is none.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use semafor_testkit::cli::CommandEnv;
+
+use super::hold;
+
+fn code_of(env: &CommandEnv, script: &str) -> Option<i32> {
+    env.run(["run", "--", "sh", "-c", script]).code()
+}
+
+pub(crate) fn the_commands_exit_code_is_passed_on(env: &CommandEnv) {
+    for code in [0, 1, 2, 42, 64, 75, 76, 126, 127, 128, 255] {
+        assert_eq!(code_of(env, &format!("exit {code}")), Some(code));
+    }
+}
+
+pub(crate) fn a_command_that_a_signal_ends_is_128_and_its_number(env: &CommandEnv) {
+    for (signal, number) in [
+        ("HUP", 1),
+        ("INT", 2),
+        ("QUIT", 3),
+        ("ABRT", 6),
+        ("KILL", 9),
+        ("SEGV", 11),
+        ("PIPE", 13),
+        ("TERM", 15),
+    ] {
+        let script = format!("ulimit -c 0; kill -{signal} $$");
+        let output = env.output_of(env.listening(["run", "--", "sh", "-c", &script]));
+        assert_eq!(output.code(), Some(128 + number), "{signal}");
+    }
+}
+
+pub(crate) fn a_command_that_is_not_there_is_127(env: &CommandEnv) {
+    for program in ["no-such-program", "./no-such-program", "/no/such/program", ""] {
+        let output = env.run(["run", "--", program]);
+        assert!(output.complaint(127).contains(program), "{output:?}");
+    }
+}
+
+pub(crate) fn a_command_that_cannot_run_is_126(env: &CommandEnv) {
+    fs::write(env.path("no-program"), "echo hello").expect("it can be written");
+    fs::write(env.path("no-interpreter"), "#!/no/such/interpreter\n").expect("it can be written");
+    fs::set_permissions(env.path("no-interpreter"), fs::Permissions::from_mode(0o755)).expect("it is ours");
+    fs::create_dir(env.path("folder")).expect("it can be made");
+    for program in ["./no-program", "./no-interpreter", "./folder", "/etc/passwd"] {
+        let output = env.run(["run", "--", program]);
+        assert!(output.complaint(126).contains(program), "{output:?}");
+    }
+}
+
+pub(crate) fn what_cannot_run_does_not_wait_in_line_first(env: &CommandEnv) {
+    let gate = env.gate("gate");
+    let mut holder = hold(env, &[]);
+    env.run(["run", "--name", "it", "--", "no-such-program"]).complaint(127);
+    env.run(["run", "--name", "it", "--", "/etc/passwd"]).complaint(126);
+    let _open = gate.open();
+    assert_eq!(holder.wait().text(), "");
+}
+
+pub(crate) fn another_number_of_slots_is_refused_with_both_numbers(env: &CommandEnv) {
+    let gate = env.gate("gate");
+    let mut holder = hold(env, &["--slots", "3"]);
+    let output = env.run(["run", "--name", "it", "--slots", "5", "--", "touch", "never"]);
+    let complaint = output.complaint(64);
+    assert!(complaint.contains("3 slots") && complaint.contains("not 5"), "{complaint}");
+    let output = env.run(["run", "--name", "it", "--weight", "4", "--", "touch", "never"]);
+    let complaint = output.complaint(64);
+    assert!(complaint.contains("weight 4") && complaint.contains("3 slots"), "{complaint}");
+    assert!(!env.path("never").exists());
+    assert_eq!(env.run(["run", "--name", "it", "--", "true"]).code(), Some(0), "without one, it is as it is");
+    let _open = gate.open();
+    assert_eq!(holder.wait().text(), "");
+}

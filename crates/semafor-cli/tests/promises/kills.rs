@@ -1,0 +1,137 @@
+//! kill -9, of whom it may hit.
+
+use std::time::Instant;
+
+use rustix::process::{Pid, Signal, kill_process};
+use semafor_testkit::cli::{CommandEnv, Process, census};
+use semafor_testkit::redis::eventually;
+
+use super::{ALONE, hold};
+
+/// With grandchildren in its group and in another.
+const WITH_FAMILY: &str = "sleep 1000 & timeout 900 sleep 900 & echo $$ >> began; wait";
+
+pub(crate) fn a_killed_holder_takes_its_command_with_it_before_the_next_begins(env: &CommandEnv) {
+    let script = format!("{ALONE} {WITH_FAMILY}");
+    let words = ["run", "--name", "it", "--heartbeat", "2s", "--", "sh", "-c", &script];
+    let mut holder = env.start(words);
+    env.until_lines("began", 1);
+    let script = format!("{ALONE} echo next >> log");
+    let mut next = env.start(["run", "--name", "it", "--heartbeat", "2s", "--", "sh", "-c", &script]);
+    env.until_waiting("it", 1);
+    assert_eq!(holder.kill().signal(), Some(9));
+    assert_eq!(next.wait().text(), "", "it was served");
+    assert_eq!(env.lines("log"), ["next"]);
+    assert_eq!(env.read("overlaps"), "", "nobody of the family was there any more");
+    eventually("none of them is left", || env.processes().is_empty().then_some(()));
+}
+
+pub(crate) fn a_killed_waiter_leaves_the_line(env: &CommandEnv) {
+    let gate = env.gate("gate");
+    let mut holder = hold(env, &[]);
+    let words = |script| ["run", "--name", "it", "--heartbeat", "2s", "--", "sh", "-c", script];
+    let mut killed = env.start(words("echo killed >> log"));
+    env.until_waiting("it", 1);
+    let mut next = env.start(words("echo next >> log"));
+    env.until_waiting("it", 2);
+    assert_eq!(killed.kill().signal(), Some(9));
+    env.until_waiting("it", 1);
+    let _open = gate.open();
+    assert_eq!(holder.wait().text(), "");
+    assert_eq!(next.wait().text(), "");
+    assert_eq!(env.lines("log"), ["next"]);
+}
+
+pub(crate) fn a_killed_command_is_137(env: &CommandEnv) {
+    let script = "sleep 1000 & echo $$ >> began; wait";
+    let mut run = env.start(["run", "--name", "it", "--", "sh", "-c", script]);
+    kill(env.until_lines("began", 1)[0].parse().expect("a number"));
+    let output = run.wait();
+    assert_eq!(output.code(), Some(137), "{output:?}");
+    assert_eq!(env.status("it")["held"], 0);
+    // Whoever outlives its parent goes on, as it would without us.
+    env.processes().into_iter().for_each(kill);
+}
+
+pub(crate) fn a_killed_guardian_is_no_loss(env: &CommandEnv) {
+    let gate = env.gate("gate");
+    let mut run = hold(env, &[]);
+    // A copy of the process that it guards.
+    let guardians = || {
+        let words = ["run", "--name", "it", "--", "sh", "-c", ": < gate"].map(str::as_bytes);
+        let copies = census::with_arguments(&words).into_iter();
+        copies.filter(|pid| *pid != run.pid() && env.processes().contains(pid)).collect::<Vec<_>>()
+    };
+    env.until("it has a guardian", |_| guardians().len() == 1);
+    kill(guardians()[0]);
+    env.until("it is gone", |_| guardians().is_empty());
+    let _open = gate.open();
+    assert_eq!(run.wait().text(), "");
+}
+
+fn kill(pid: u32) {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("it is a process");
+    // It may have ended by itself.
+    let _ = kill_process(pid, Signal::KILL);
+}
+
+/// How many are killed. 10,000 take some minutes.
+fn kills() -> u32 {
+    std::env::var("SEMAFOR_KILLS").map_or(200, |count| count.parse().expect("SEMAFOR_KILLS is a number"))
+}
+
+/// Good enough to choose whom to kill.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % sides as u64).expect("it is small")
+    }
+}
+
+/// Twelve clients contend for four slots. Those that end are replaced, those that are chosen are killed: on their way to the
+/// line, in it, or with a slot; some hold it until they are killed.
+pub(crate) fn many_killed_clients_leave_nothing_behind(env: &CommandEnv) {
+    let (kills, began, seed) = (kills(), Instant::now(), u64::from(std::process::id()) + 1);
+    println!("seed {seed}");
+    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let script = "exec 9>> busy-$SEMAFOR_SLOT; flock -n 9 || echo $SEMAFOR_SLOT >> overlaps; exec sleep $0";
+    let start = |dice: &mut Dice| {
+        let patience = ["0", "0.02", "0.1", "1000"][dice.roll(4)];
+        let words =
+            ["run", "--name", "it", "--slots", "4", "--heartbeat", "5s", "--", "sh", "-c", script, patience];
+        env.start(words)
+    };
+    let mut clients: Vec<Process> = (0..12).map(|_| start(&mut dice)).collect();
+    let (mut killed, mut ended) = (0, 0);
+    while killed < kills {
+        let chosen = dice.roll(clients.len());
+        let output = clients[chosen].kill();
+        match output.signal() {
+            Some(9) => killed += 1,
+            _ => {
+                assert_eq!((output.code(), output.stderr.as_str()), (Some(0), ""), "it ended by itself");
+                ended += 1;
+            }
+        }
+        clients[chosen] = start(&mut dice);
+    }
+    for client in &mut clients {
+        client.kill();
+    }
+    let granted = env.status("it")["granted"].as_u64().unwrap_or(0);
+    eventually("nothing is held and nobody waits", || {
+        let it = env.status("it");
+        (it["held"].as_u64().unwrap_or(0) + it["waiting"].as_u64().unwrap_or(0) == 0).then_some(())
+    });
+    eventually("no process is left", || env.processes().is_empty().then_some(()));
+    assert_eq!(env.read("overlaps"), "", "a slot is one's own");
+    println!(
+        "{killed} killed, {} of them with a slot; {ended} ended by themselves; in {:.1?}",
+        granted.saturating_sub(ended),
+        began.elapsed()
+    );
+}

@@ -1,0 +1,118 @@
+//! A slot that is lost ends the command, before anybody else begins.
+
+use semafor_testkit::cli::{CommandEnv, Process};
+
+use super::{ALONE, hold};
+
+/// Ends when asked to, and says so. So do those that it started, in a group of their own and in its own.
+const OBEDIENT: &str = "
+    sh -c 'trap \"echo grandchild >> ended; exit\" TERM; echo >> began; while :; do sleep 0.01; done' &
+    timeout 900 sh -c 'trap \"echo stranger >> ended; exit\" TERM; echo >> began; while :; do sleep 0.01; done' &
+    trap 'echo child >> ended; exit' TERM
+    echo >> began
+    while :; do sleep 0.01; done";
+
+/// Does not end when asked to, nor do those that it started.
+const STUBBORN: &str = "
+    trap '' TERM
+    sleep 1000 &
+    timeout 900 sleep 900 &
+    echo >> began
+    while :; do sleep 1000; done";
+
+fn evict_the_holder(env: &CommandEnv) {
+    let it = env.inspect("it");
+    let id = it["holders"][0]["id"].as_str().expect("somebody holds it");
+    assert_eq!(env.run(["evict", "it", id]).text(), "");
+}
+
+/// Starts a holder of "it", and returns when so many of its processes are there.
+fn start(env: &CommandEnv, more: &[&str], script: &str, processes: usize) -> Process {
+    let script = format!("{ALONE} {script}");
+    let run = env.start([&["run", "--name", "it"], more, &["--", "sh", "-c", &script]].concat());
+    env.until_lines("began", processes);
+    run
+}
+
+fn ends_with_76(env: &CommandEnv, run: &mut Process) -> String {
+    let output = run.wait();
+    assert_eq!(output.code(), Some(76), "{output:?}");
+    assert_eq!(env.processes(), Vec::<u32>::new(), "all of its processes are gone when it is");
+    assert!(output.stderr.contains("lost the slot of \"it\""), "{}", output.stderr);
+    output.stderr
+}
+
+pub(crate) fn an_evicted_holders_command_is_asked_to_end_with_all_it_started(env: &CommandEnv) {
+    let mut run = start(env, &[], OBEDIENT, 3);
+    evict_the_holder(env);
+    ends_with_76(env, &mut run);
+    let mut ended = env.lines("ended");
+    ended.sort();
+    assert_eq!(ended, ["child", "grandchild", "stranger"]);
+}
+
+pub(crate) fn a_command_that_does_not_end_is_killed_with_all_it_started(env: &CommandEnv) {
+    let mut run = start(env, &["--grace", "200ms"], STUBBORN, 1);
+    evict_the_holder(env);
+    ends_with_76(env, &mut run);
+}
+
+pub(crate) fn without_a_grace_it_is_killed_at_once(env: &CommandEnv) {
+    let mut run = start(env, &["--grace", "0"], OBEDIENT, 3);
+    evict_the_holder(env);
+    ends_with_76(env, &mut run);
+    assert_eq!(env.read("ended"), "", "nobody had time to say anything");
+}
+
+pub(crate) fn a_command_that_takes_too_long_is_ended_before_the_next_begins(env: &CommandEnv) {
+    let options = ["--ttl", "300ms", "--grace", "200ms"];
+    let mut runs = vec![start(env, &options, STUBBORN, 1)];
+    for place in 1..=2 {
+        let script = format!("{ALONE} {STUBBORN}");
+        let words = [&["run", "--name", "it"], &options[..], &["--", "sh", "-c", &script]].concat();
+        runs.push(env.start(words));
+        env.until(&format!("{place} have come"), |env| {
+            let it = env.status("it");
+            env.lines("began").len() as u64 + it["waiting"].as_u64().unwrap_or(0) > place
+        });
+    }
+    for run in &mut runs {
+        let output = run.wait();
+        assert_eq!(output.code(), Some(76), "{output:?}");
+        assert!(output.stderr.contains("--ttl"), "{}", output.stderr);
+    }
+    assert_eq!(env.lines("began").len(), 3, "each of them ran");
+    assert_eq!(env.read("overlaps"), "", "none of them beside another");
+}
+
+pub(crate) fn an_evicted_holders_command_is_ended_before_the_next_begins(env: &CommandEnv) {
+    let mut run = start(env, &["--grace", "300ms"], STUBBORN, 1);
+    let script = format!("{ALONE} echo next >> log");
+    let mut next = env.start(["run", "--name", "it", "--", "sh", "-c", &script]);
+    env.until_waiting("it", 1);
+    evict_the_holder(env);
+    assert_eq!(run.wait().code(), Some(76));
+    assert_eq!(next.wait().text(), "");
+    assert_eq!(env.lines("log"), ["next"]);
+    assert_eq!(env.read("overlaps"), "", "they did not run at the same time");
+}
+
+pub(crate) fn a_command_that_ends_in_time_is_none_the_wiser(env: &CommandEnv) {
+    let output = env.run(["run", "--name", "it", "--ttl", "1h", "--", "sh", "-c", "exit 5"]);
+    assert_eq!((output.code(), output.stderr.as_str()), (Some(5), ""));
+}
+
+pub(crate) fn on_lost_warn_lets_the_command_run_on(env: &CommandEnv) {
+    let gate = env.gate("gate");
+    let mut run = hold(env, &["--on-lost", "warn"]);
+    evict_the_holder(env);
+    semafor_testkit::redis::eventually("it warns", || {
+        run.stderr().contains("lost the slot of \"it\"").then_some(())
+    });
+    assert!(run.is_running());
+    assert_eq!(env.run(["run", "--name", "it", "--", "true"]).text(), "", "the slot is another's");
+    let _open = gate.open();
+    let output = run.wait();
+    assert_eq!(output.code(), Some(0), "as the command did");
+    assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
+}

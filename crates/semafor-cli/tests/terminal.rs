@@ -1,0 +1,276 @@
+//! In a terminal, it is as if the command had been started without us; and while it waits, one line tells for what.
+
+use std::process::Command;
+
+use rustix::process::Pid;
+use semafor_testkit::cli::{CommandEnv, Gate, Process, census};
+use semafor_testkit::terminal::Terminal;
+
+fn env() -> CommandEnv {
+    CommandEnv::local(env!("CARGO_BIN_EXE_semafor"))
+}
+
+fn open(command: Command) -> Terminal {
+    Terminal::spawn(command, 24, 100)
+}
+
+/// An interactive shell in the environment, which knows the command as `semafor`.
+fn shell(env: &CommandEnv) -> Terminal {
+    let mut bash = env.program_listening("bash", ["--norc", "--noprofile", "-i"]);
+    let folder = env.binary().parent().expect("it is in a folder").display().to_string();
+    let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
+    bash.env("PS1", "ready> ").env("HISTFILE", "").env("PATH", path);
+    let terminal = open(bash);
+    terminal.wait_until("bash is ready", |screen| screen.contains("ready>"));
+    terminal
+}
+
+/// A run that holds the one slot of "it" until the gate is opened.
+fn hold(env: &CommandEnv) -> (Process, Gate) {
+    let gate = env.gate("gate");
+    let holder = env.start(["run", "--name", "it", "--label", "the first", "--", "sh", "-c", ": < gate"]);
+    env.until_holders("it", 1);
+    (holder, gate)
+}
+
+/// The shell is in the foreground again, and somebody else was before.
+#[track_caller]
+fn until_back(terminal: &Terminal) {
+    terminal.wait_until("the shell is back", |_| terminal.foreground() == Some(terminal.pid()));
+}
+
+/// It is in the foreground, and goes on: whoever is stopped does not hear Ctrl-Z.
+#[track_caller]
+fn until_in_foreground(terminal: &Terminal, group: u32) {
+    terminal.wait_until("it is in the foreground", |_| {
+        terminal.foreground().map(Pid::as_raw_pid) == i32::try_from(group).ok() && !census::is_stopped(group)
+    });
+}
+
+/// What a script has written to the file `pids`: `semafor run`, and the command in it.
+fn pids(env: &CommandEnv) -> (u32, u32) {
+    let lines = env.until_lines("pids", 2);
+    (lines[0].parse().expect("a number"), lines[1].parse().expect("a number"))
+}
+
+/// The beginning of such a script.
+const SAY_PIDS: &str = "echo $PPID >> pids; echo $$ >> pids;";
+
+/// Empties the screen, without starting a program.
+const CLEAR: &str = "printf \"\\033[2J\\033[H\"";
+
+#[test]
+fn one_line_tells_what_is_waited_for_and_is_gone_when_it_comes() {
+    let env = env();
+    let (mut holder, gate) = hold(&env);
+    let mut terminal = open(env.listening(["run", "--name", "it", "--", "echo", "served"]));
+    let screen =
+        terminal.wait_until("it says what it waits for", |screen| screen.contains("semafor: waiting"));
+    let line = screen.line_with("semafor: waiting").expect("it is there");
+    for part in ["\"it\"", "place 1 of 1", "the first"] {
+        assert!(line.contains(part), "{part:?} is missing: {line}");
+    }
+    assert_eq!(screen.lines().filter(|line| !line.trim().is_empty()).count(), 1, "{screen}");
+    let _open = gate.open();
+    assert_eq!(terminal.wait().code(), Some(0));
+    let screen = terminal.screen();
+    let lines: Vec<_> =
+        screen.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect();
+    assert_eq!(lines, ["served"], "nothing is left of it");
+    assert_eq!(holder.wait().text(), "");
+}
+
+#[test]
+fn the_line_fits_the_terminal() {
+    let env = env();
+    let (mut holder, gate) = hold(&env);
+    let mut terminal = Terminal::spawn(env.listening(["run", "--name", "it", "--", "true"]), 10, 30);
+    let screen =
+        terminal.wait_until("it says what it waits for", |screen| screen.contains("semafor: waiting"));
+    assert_eq!(screen.lines().filter(|line| !line.trim().is_empty()).count(), 1, "{screen}");
+    let _open = gate.open();
+    assert_eq!(terminal.wait().code(), Some(0));
+    assert_eq!(holder.wait().text(), "");
+}
+
+#[test]
+fn quiet_says_nothing() {
+    let env = env();
+    let (mut holder, gate) = hold(&env);
+    let mut quiet = open(env.listening(["run", "--name", "it", "--quiet", "--", "true"]));
+    env.until_waiting("it", 1);
+    let talking = open(env.listening(["run", "--name", "it", "--", "true"]));
+    talking.wait_until("another has said something since", |screen| screen.contains("place 2 of 2"));
+    assert_eq!(quiet.screen().lines().filter(|line| !line.trim().is_empty()).count(), 0);
+    let _open = gate.open();
+    assert_eq!(quiet.wait().code(), Some(0));
+    assert_eq!(holder.wait().text(), "");
+}
+
+#[test]
+fn ctrl_c_leaves_the_line() {
+    let env = env();
+    let (mut holder, gate) = hold(&env);
+    let mut terminal = open(env.listening(["run", "--name", "it", "--", "touch", "never"]));
+    terminal.wait_until("it waits", |screen| screen.contains("semafor: waiting"));
+    terminal.type_in(b"\x03");
+    let status = terminal.wait();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(2), "{status:?}");
+    assert!(!terminal.screen().contains("waiting for"), "the line is gone:\n{}", terminal.screen());
+    assert_eq!(env.status("it")["waiting"], 0);
+    let _open = gate.open();
+    assert_eq!(holder.wait().text(), "");
+    assert!(!env.path("never").exists());
+}
+
+#[test]
+fn ctrl_c_ends_the_command_and_the_loop_it_is_in() {
+    let env = env();
+    let terminal = shell(&env);
+    terminal.type_in(format!("for n in 1 2 3; do semafor run -- sh -c '{SAY_PIDS} exec sleep 1000'; done\r"));
+    until_in_foreground(&terminal, pids(&env).1);
+    terminal.type_in(b"\x03");
+    until_back(&terminal);
+    terminal.type_in("echo code $?\r");
+    terminal.wait_until("it was interrupted", |screen| screen.contains("code 130"));
+    assert_eq!(env.lines("pids").len(), 2, "the loop has ended");
+    assert_eq!(env.status("default")["held"], 0);
+}
+
+#[test]
+fn ctrl_c_is_the_commands_to_hear() {
+    let env = env();
+    let terminal = shell(&env);
+    let script = format!("trap \"echo heard >> log; exit 5\" INT; {SAY_PIDS} while :; do sleep 0.02; done");
+    terminal.type_in(format!("semafor run -- sh -c '{script}'; echo code $?\r"));
+    until_in_foreground(&terminal, pids(&env).1);
+    terminal.type_in(b"\x03");
+    terminal.wait_until("it ends as it likes", |screen| screen.contains("code 5"));
+    assert_eq!(env.lines("log"), ["heard"], "once");
+}
+
+#[test]
+fn ctrl_z_stops_it_and_fg_lets_it_go_on() {
+    let env = env();
+    let terminal = shell(&env);
+    terminal.type_in(format!("semafor run --name it -- sh -c '{SAY_PIDS} read line; echo got $line'\r"));
+    let (_, child) = pids(&env);
+    for _ in 0..3 {
+        until_in_foreground(&terminal, child);
+        terminal.type_in(b"\x1a");
+        until_back(&terminal);
+        assert_eq!(env.status("it")["held"], 1, "a stopped holder is one");
+        terminal.type_in(format!("{CLEAR}; jobs\r"));
+        terminal.wait_until("the shell knows", |screen| screen.contains("Stopped"));
+        terminal.type_in(format!("{CLEAR}; fg\r"));
+    }
+    until_in_foreground(&terminal, child);
+    terminal.type_in("hello\r");
+    terminal.wait_until("it reads what is typed", |screen| screen.contains("got hello"));
+    until_back(&terminal);
+}
+
+#[test]
+fn bg_lets_it_go_on_in_the_background() {
+    let env = env();
+    let gate = env.gate("gate");
+    let terminal = shell(&env);
+    terminal.type_in(format!("semafor run --name it -- sh -c '{SAY_PIDS} : < gate; echo done >> log'\r"));
+    until_in_foreground(&terminal, pids(&env).1);
+    terminal.type_in(b"\x1a");
+    until_back(&terminal);
+    terminal.type_in("bg; echo back\r");
+    terminal.wait_until("the shell goes on", |screen| screen.lines().any(|line| line.trim_end() == "back"));
+    let _open = gate.open();
+    env.until_lines("log", 1);
+    terminal.type_in("wait; echo code $?\r");
+    terminal.wait_until("it has ended well", |screen| screen.contains("code 0"));
+}
+
+#[test]
+fn in_the_background_it_stops_when_it_wants_to_read() {
+    let env = env();
+    let terminal = shell(&env);
+    terminal.type_in(format!("semafor run --name it -- sh -c '{SAY_PIDS} read line; echo got $line' &\r"));
+    let (run, child) = pids(&env);
+    terminal.wait_until("it is stopped", |_| census::is_stopped(run) && census::is_stopped(child));
+    terminal.type_in(format!("{CLEAR}; jobs\r"));
+    terminal.wait_until("the shell knows", |screen| screen.contains("Stopped"));
+    terminal.type_in(format!("{CLEAR}; fg\r"));
+    until_in_foreground(&terminal, child);
+    terminal.type_in("hello\r");
+    terminal.wait_until("it reads what is typed", |screen| screen.contains("got hello"));
+}
+
+#[test]
+fn ctrl_z_stops_the_waiting_too() {
+    let env = env();
+    let (mut holder, gate) = hold(&env);
+    let terminal = shell(&env);
+    terminal.type_in("semafor run --name it -- echo served\r");
+    terminal.wait_until("it waits", |screen| screen.contains("semafor: waiting"));
+    terminal.type_in(b"\x1a");
+    until_back(&terminal);
+    terminal.type_in(format!("{CLEAR}; fg\r"));
+    terminal.wait_until("it goes on waiting", |screen| screen.contains("semafor: waiting"));
+    let _open = gate.open();
+    terminal.wait_until("it is served", |screen| screen.lines().any(|line| line.trim_end() == "served"));
+    assert_eq!(holder.wait().text(), "");
+}
+
+#[test]
+fn a_pipeline_is_one_job() {
+    let env = env();
+    let terminal = shell(&env);
+    terminal.type_in("echo some words | semafor run -- tr a-z A-Z | cat -A\r");
+    terminal.wait_until("it comes through", |screen| screen.contains("SOME WORDS$"));
+    until_back(&terminal);
+    terminal.type_in(format!("semafor run --name it -- sh -c '{SAY_PIDS} exec sleep 1000' | cat\r"));
+    let (run, child) = pids(&env);
+    for _ in 0..2 {
+        until_in_foreground(&terminal, run);
+        terminal.wait_until("the command goes on, too", |_| !census::is_stopped(child));
+        terminal.type_in(b"\x1a");
+        until_back(&terminal);
+        terminal.wait_until("all of it is stopped", |_| census::is_stopped(run) && census::is_stopped(child));
+        terminal.type_in("fg\r");
+    }
+    until_in_foreground(&terminal, run);
+    terminal.wait_until("the command goes on, too", |_| !census::is_stopped(child));
+    terminal.type_in(b"\x03");
+    until_back(&terminal);
+    assert_eq!(env.status("it")["held"], 0);
+}
+
+#[test]
+fn an_agent_outlives_the_terminal_it_was_started_from() {
+    let env = env();
+    let terminal = shell(&env);
+    terminal.type_in("semafor run --name it -- echo $((6 * 7))\r");
+    terminal.wait_until("it has run", |screen| screen.contains("42"));
+    until_back(&terminal);
+    let agents = env.agents();
+    assert_eq!(agents.len(), 1);
+    drop(terminal);
+    assert_eq!(env.status("it")["granted"], 1, "it is the same that answers");
+    assert_eq!(env.agents(), agents);
+}
+
+#[test]
+fn colours_are_for_terminals_that_want_them() {
+    let env = env();
+    let (mut holder, gate) = hold(&env);
+    let coloured = |command| {
+        let mut terminal = open(command);
+        assert_eq!(terminal.wait().code(), Some(0));
+        let screen = terminal.screen();
+        assert!(screen.contains("it"), "{screen}");
+        screen.cells().contents_formatted().contains("\x1b[33m")
+    };
+    assert!(coloured(env.listening(["status"])), "all slots are held: yellow");
+    let mut plain = env.listening(["status"]);
+    plain.env("NO_COLOR", "1");
+    assert!(!coloured(plain));
+    let _open = gate.open();
+    assert_eq!(holder.wait().text(), "");
+}

@@ -1,0 +1,35 @@
+use std::fs::File;
+use std::path::PathBuf;
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+/// Keeps the processes that come to it until it is opened. In a script, `: < gate` goes through the one of that name.
+#[derive(Debug)]
+pub struct Gate {
+    path: PathBuf,
+}
+
+/// An open gate. Who comes later goes through as well, for as long as this is there.
+#[derive(Debug)]
+#[must_use = "dropped, it is closed again"]
+pub struct Opened {
+    _writer: File,
+}
+
+impl Gate {
+    pub(super) fn new(path: PathBuf) -> Self {
+        let mode = Mode::RUSR | Mode::WUSR;
+        mknodat(CWD, &path, FileType::Fifo, mode, 0).expect("a pipe with a name can be made");
+        Self { path }
+    }
+
+    /// Lets all through. Who reads from a pipe waits for somebody who might write to it.
+    ///
+    /// # Panics
+    ///
+    /// If its folder is gone.
+    pub fn open(&self) -> Opened {
+        let writer = File::options().read(true).write(true).open(&self.path).expect("it is there");
+        Opened { _writer: writer }
+    }
+}

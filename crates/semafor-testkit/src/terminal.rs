@@ -1,0 +1,410 @@
+//! A terminal to run programs in, and to read their screen.
+//!
+//! The program leads a session of its own, with a real pseudo-terminal as its controlling one: it is told of Ctrl-C,
+//! Ctrl-Z and changes of size as under any other terminal, and a shell in it has job control.
+
+mod picture;
+
+use std::fmt;
+use std::fs::{File, read_dir, read_to_string};
+use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
+use std::num::NonZeroU16;
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, ioctl_tiocsctty, kill_process, setsid};
+use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::stdio::stdin;
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcgetpgrp, tcsetwinsize};
+
+pub use picture::svg;
+
+/// After so long, what has not happened is said not to happen. Not a measure of speed.
+const NEVER: Duration = Duration::from_secs(30);
+
+/// How long something may go unnoticed that is not on the screen, or got there a moment ago.
+const ANOTHER_LOOK: Duration = Duration::from_millis(20);
+
+/// A pseudo-terminal with a program in it.
+///
+/// Dropped, the program is killed, and whoever it left in its session.
+pub struct Terminal {
+    child: Child,
+    line: Option<Line>,
+    display: Arc<Display>,
+}
+
+/// Our end of the pseudo-terminal.
+struct Line {
+    keyboard: File,
+    /// The display lets go of the line when this is closed.
+    _open: PipeWriter,
+}
+
+#[derive(Default)]
+struct Display {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    parser: vt100::Parser,
+    /// Nobody has the terminal open any more.
+    hung_up: bool,
+}
+
+impl Terminal {
+    /// Starts `command` in a terminal of that size. What it says of stdin, stdout and stderr does not count.
+    ///
+    /// # Panics
+    ///
+    /// If that fails.
+    pub fn spawn(mut command: Command, rows: u16, cols: u16) -> Self {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let controller = openpt(flags).expect("there are terminals to be had");
+        grantpt(&controller).and_then(|()| unlockpt(&controller)).expect("it is ours");
+        let peer = ioctl_tiocgptpeer(&controller, flags).expect("it is unlocked");
+        let another = || Stdio::from(peer.try_clone().expect("it can be opened more than once"));
+        command.stdin(another()).stdout(another()).stderr(another()).env("TERM", "xterm-256color");
+        let lead_session = || {
+            setsid()?;
+            Ok(ioctl_tiocsctty(stdin())?)
+        };
+        // SAFETY: two system calls, without allocation or locks.
+        unsafe { command.pre_exec(lead_session) };
+
+        let screen = File::from(controller.try_clone().expect("it can be opened more than once"));
+        let display = Arc::<Display>::default();
+        set_size(&controller, &display, rows, cols);
+        let program = command.get_program().to_owned();
+        let child = crate::spawner::spawn(command)
+            .unwrap_or_else(|error| panic!("{} can't be started: {error}", program.display()));
+        let (closed, open) = pipe().expect("there are pipes to be had");
+        thread::spawn({
+            let display = Arc::clone(&display);
+            move || display.show(screen, &closed)
+        });
+        let line = Line { keyboard: File::from(controller), _open: open };
+        Self { child, line: Some(line), display }
+    }
+
+    fn keyboard(&self) -> &File {
+        &self.line.as_ref().expect("it was not closed").keyboard
+    }
+
+    /// Types. Enter is `\r`, Ctrl-C is `\x03`, Escape is `\x1b`.
+    ///
+    /// # Panics
+    ///
+    /// If nobody has the terminal open any more.
+    pub fn type_in(&self, keys: impl AsRef<[u8]>) {
+        self.keyboard().write_all(keys.as_ref()).expect("somebody has the terminal open");
+    }
+
+    /// What is to be seen now.
+    pub fn screen(&self) -> Screen {
+        self.display.look().0
+    }
+
+    /// What is to be seen as soon as it is as `wanted`, which may also look at something else.
+    ///
+    /// # Panics
+    ///
+    /// If it never is, with what is seen instead.
+    #[track_caller]
+    pub fn wait_until(&self, what: &str, mut wanted: impl FnMut(&Screen) -> bool) -> Screen {
+        let deadline = Instant::now() + NEVER;
+        loop {
+            let (screen, hung_up) = self.display.look();
+            if wanted(&screen) {
+                return screen;
+            }
+            assert!(!hung_up, "it has ended, and never came to that: {what}\n{screen}");
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "it never came to that: {what}\n{screen}");
+            drop(self.display.wait(self.display.state(), ANOTHER_LOOK));
+        }
+    }
+
+    /// Gives it another size, of which its foreground process is told.
+    pub fn resize(&self, rows: u16, cols: u16) {
+        set_size(self.keyboard(), &self.display, rows, cols);
+    }
+
+    /// The process that was started, which leads the terminal's session.
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// The process group in the foreground, which is told of Ctrl-C; `None` if there is none.
+    pub fn foreground(&self) -> Option<Pid> {
+        tcgetpgrp(self.keyboard()).ok()
+    }
+
+    /// Sends the process that was started a signal.
+    ///
+    /// # Panics
+    ///
+    /// If it was [waited](Self::wait) for.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).expect("it is our child");
+    }
+
+    /// True if it shows what is typed and hands it on by lines, as a shell wants to find it.
+    ///
+    /// # Panics
+    ///
+    /// If nobody can tell.
+    pub fn is_cooked(&self) -> bool {
+        let modes = tcgetattr(self.keyboard()).expect("it is a terminal").local_modes;
+        modes.contains(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG)
+    }
+
+    /// How the process ended, as soon as it has. All that it wrote is on the screen then.
+    ///
+    /// # Panics
+    ///
+    /// If it does not end.
+    #[track_caller]
+    pub fn wait(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + NEVER;
+        // The kernel hangs the terminal up when the leader of its session has ended.
+        let mut state = self.display.state();
+        while !state.hung_up {
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "it does not end:\n{}", Screen(state.parser.screen().clone()));
+            state = self.display.wait(state, left);
+        }
+        drop(state);
+        loop {
+            if let Some(status) = self.child.try_wait().expect("it is our child") {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "it does not end, though its terminal has hung up");
+            thread::sleep(ANOTHER_LOOK);
+        }
+    }
+
+    /// Closes the terminal under whoever runs in it, as one closes a window, and says how the process ended for that.
+    ///
+    /// # Panics
+    ///
+    /// If it does not end.
+    #[track_caller]
+    pub fn close(mut self) -> ExitStatus {
+        self.line = None;
+        self.wait()
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let leader = self.pid();
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        // Its number stays taken for as long as there are others in its session.
+        members(leader).for_each(|process| {
+            let _ = kill_process(process, Signal::KILL);
+        });
+        let _ = self.child.wait();
+    }
+}
+
+/// Who is in the session of that leader. A shell that is killed tells none of its jobs in the background.
+fn members(leader: Pid) -> impl Iterator<Item = Pid> {
+    let processes = read_dir("/proc").into_iter().flatten().flatten();
+    let ids = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
+    ids.filter_map(Pid::from_raw).filter(move |process| session(*process) == Some(leader))
+}
+
+/// `getsid` is no use: rustix panics where the answer is 0, as it is for threads of the kernel.
+fn session(process: Pid) -> Option<Pid> {
+    let stat = read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // Its name, in parentheses, may have anything in it. State, parent, group and session follow.
+    let (_, numbers) = stat.rsplit_once(')')?;
+    // Who is gone while one looks at it has the session -1.
+    Pid::from_raw(numbers.split_whitespace().nth(3)?.parse().ok().filter(|number| *number > 0)?)
+}
+
+impl Display {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn look(&self) -> (Screen, bool) {
+        let state = self.state();
+        (Screen(state.parser.screen().clone()), state.hung_up)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>, patience: Duration) -> MutexGuard<'a, State> {
+        self.changed.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Until the terminal is hung up, which reads as an error; or closed.
+    fn show(&self, mut written: File, closed: &PipeReader) {
+        let mut bytes = [0; 4096];
+        while is_next(&written, closed)
+            && let Ok(count @ 1..) = written.read(&mut bytes)
+        {
+            self.state().parser.process(&bytes[..count]);
+            self.changed.notify_all();
+        }
+        drop(written);
+        self.state().hung_up = true;
+        self.changed.notify_all();
+    }
+}
+
+/// True if there is something to read next; false if it was closed.
+fn is_next(written: &File, closed: &PipeReader) -> bool {
+    let mut both = [PollFd::new(written, PollFlags::IN), PollFd::new(closed, PollFlags::IN)];
+    loop {
+        match poll(&mut both, None) {
+            Ok(_) => return both[1].revents().is_empty(),
+            Err(Errno::INTR) => {}
+            Err(error) => panic!("nobody can tell: {error}"),
+        }
+    }
+}
+
+fn set_size(terminal: &impl AsFd, display: &Display, rows: u16, cols: u16) {
+    let size = |count| NonZeroU16::new(count).expect("a terminal has rows and columns");
+    display.state().parser.screen_mut().set_size(size(rows), size(cols));
+    display.changed.notify_all();
+    let size = Winsize { ws_row: rows, ws_col: cols, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(terminal, size).expect("it is a terminal");
+}
+
+/// What is to be seen on a terminal at one moment.
+#[derive(Clone)]
+pub struct Screen(vt100::Screen);
+
+impl Screen {
+    /// The text, line by line, as wide as the screen.
+    pub fn lines(&self) -> impl Iterator<Item = String> {
+        let (_, cols) = self.0.size();
+        self.0.rows(0, cols.get())
+    }
+
+    /// True if some line has this text in it.
+    pub fn contains(&self, text: &str) -> bool {
+        self.lines().any(|line| line.contains(text))
+    }
+
+    /// The first line that has this text in it.
+    pub fn line_with(&self, text: &str) -> Option<String> {
+        self.lines().find(|line| line.contains(text))
+    }
+
+    /// True while a full-screen program shows its own screen instead of the shell's.
+    pub fn is_alternate(&self) -> bool {
+        self.0.alternate_screen()
+    }
+
+    /// True if the cursor is to be seen.
+    pub fn shows_cursor(&self) -> bool {
+        !self.0.hide_cursor()
+    }
+
+    /// The characters with their colours.
+    pub fn cells(&self) -> &vt100::Screen {
+        &self.0
+    }
+}
+
+impl fmt::Display for Screen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.lines().try_for_each(|line| writeln!(f, "│{line}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use rustix::process::test_kill_process;
+
+    use super::*;
+    use crate::redis::eventually;
+
+    fn bash() -> Terminal {
+        let mut bash = Command::new("bash");
+        bash.args(["--norc", "--noprofile", "-i"]).env("PS1", "ready> ").env("HISTFILE", "");
+        let terminal = Terminal::spawn(bash, 24, 80);
+        terminal.wait_until("bash is ready", |screen| screen.contains("ready>"));
+        terminal
+    }
+
+    #[test]
+    fn what_is_typed_is_run_and_how_it_ended_is_known() {
+        let mut terminal = bash();
+        terminal.type_in("echo $((6 * 7)); tty -s && echo 'a terminal'\r");
+        terminal.wait_until("it answers", |screen| screen.contains("42") && screen.contains("a terminal"));
+        terminal.type_in("exit 7\r");
+        assert_eq!(terminal.wait().code(), Some(7));
+    }
+
+    #[test]
+    fn a_shell_has_job_control() {
+        let terminal = bash();
+        terminal.type_in("sleep 1000\r");
+        let shell = terminal.pid();
+        terminal.wait_until("sleep is in the foreground", |_| terminal.foreground() != Some(shell));
+        terminal.type_in(b"\x1a");
+        terminal.wait_until("it is stopped", |screen| screen.contains("Stopped"));
+        assert_eq!(terminal.foreground(), Some(shell));
+        terminal.type_in("fg\r");
+        terminal.wait_until("it goes on", |_| terminal.foreground() != Some(shell));
+        terminal.type_in(b"\x03");
+        terminal.wait_until("it is interrupted", |_| terminal.foreground() == Some(shell));
+    }
+
+    #[test]
+    fn a_program_knows_the_size() {
+        let terminal = bash();
+        terminal.type_in("stty size\r");
+        terminal.wait_until("it has a size", |screen| screen.contains("24 80"));
+        terminal.resize(10, 40);
+        terminal.type_in("stty size\r");
+        terminal.wait_until("it has another", |screen| screen.contains("10 40"));
+    }
+
+    #[test]
+    fn a_dropped_terminal_leaves_nothing_behind() {
+        let terminal = bash();
+        terminal.type_in("sleep 1000 & sleep 1000\r");
+        let shell = terminal.pid();
+        let mut all = Vec::new();
+        terminal.wait_until("both are there", |_| {
+            all = members(shell).collect();
+            all.len() == 3
+        });
+        drop(terminal);
+        for process in all {
+            eventually("it is gone", || test_kill_process(process).err());
+        }
+    }
+
+    #[test]
+    fn a_closed_terminal_hangs_up() {
+        let mut command = Command::new("sleep");
+        command.arg("1000");
+        let terminal = Terminal::spawn(command, 5, 20);
+        assert_eq!(terminal.close().signal(), Some(Signal::HUP.as_raw()));
+    }
+
+    #[test]
+    #[should_panic(expected = "never came to that: pigs fly")]
+    fn what_is_seen_instead_is_said() {
+        let mut command = Command::new("echo");
+        command.arg("no pigs");
+        Terminal::spawn(command, 5, 20).wait_until("pigs fly", |screen| screen.contains("pigs fly"));
+    }
+}
