@@ -105,6 +105,27 @@ pub fn nanos_per(iterations: usize, work: impl FnOnce()) -> f64 {
     start.elapsed().as_nanos() as f64 / iterations as f64
 }
 
+/// How many rounds to measure: `SEMAFOR_BENCH_ROUNDS`, or the benchmark's own number.
+pub fn rounds_or(default: usize) -> usize {
+    std::env::var("SEMAFOR_BENCH_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
+}
+
+/// Whether to measure this part: all of them, unless `SEMAFOR_BENCH_ONLY` names one.
+pub fn is_wanted(part: &str) -> bool {
+    std::env::var("SEMAFOR_BENCH_ONLY").ok().is_none_or(|only| only == part)
+}
+
+/// What is measured takes several times as long on a busy machine, and not everybody's in the same proportion.
+pub fn print_load(when: &str) {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load: f64 = load.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(f64::NAN);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    println!("load {when}: {load:.1} on {cores} cores");
+    if when == "before" && load > 0.5 {
+        println!("WARNING: other work is running here; ratios vary widely with it");
+    }
+}
+
 fn round(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }

@@ -1,5 +1,6 @@
 //! Ours beside the peers, in one run.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 
 use crate::args::Args;
@@ -10,11 +11,32 @@ pub(crate) fn run(mut args: Args) -> Result<(), Failure> {
     let area = args.next();
     args.finish()?;
     match area.as_deref() {
+        Some("cli") => cli(),
         Some("memory") => memory(),
         Some("redis") => redis(),
         Some(other) => Err(Failure::Usage(format!("there is no benchmark `{other}`"))),
-        None => Err(Failure::Usage("which benchmark? There are `memory` and `redis`".into())),
+        None => Err(Failure::Usage("which benchmark? There are `cli`, `memory` and `redis`".into())),
     }
+}
+
+fn cli() -> Result<(), Failure> {
+    tools::ensure(tools::FLOCK)?;
+    for (peer, tools) in [("GNU sem", tools::GNU_SEM), ("a Redis", tools::FOR_REDIS)] {
+        // The benchmark sees for itself what is there.
+        or_without(peer, tools::ensure(tools));
+    }
+    let command = step("the command, as it is released", || {
+        shell::run(&mut cargo(&["build", "--release", "-p", "semafor-cli"]))?;
+        released("semafor")
+    })?;
+    measure("cli", &[], &[("SEMAFOR_BENCH_COMMAND", Some(command))])
+}
+
+/// Where cargo puts it: beside the folder we were built in.
+fn released(program: &str) -> Result<PathBuf, String> {
+    let ours = std::env::current_exe().map_err(|error| format!("who are we? {error}"))?;
+    let folder = ours.parent().ok_or("xtask lies in no folder")?.with_file_name("release");
+    Ok(folder.join(program))
 }
 
 fn memory() -> Result<(), Failure> {
@@ -44,7 +66,7 @@ fn measure(area: &str, features: &[&str], peers: &[(&str, Option<PathBuf>)]) -> 
     })
 }
 
-fn or_without(peer: &str, found: Result<PathBuf, String>) -> Option<PathBuf> {
+fn or_without<T, E: Display>(peer: &str, found: Result<T, E>) -> Option<T> {
     found.inspect_err(|reason| eprintln!("WARNING: measuring without {peer}: {reason}")).ok()
 }
 

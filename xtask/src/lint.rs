@@ -45,18 +45,24 @@ fn features(manifest: &str) -> impl Iterator<Item = &str> {
 }
 
 fn one_version_each() -> Result<(), String> {
-    let tree = ["tree", "--quiet", "--workspace", "--all-features", "--edges", "normal,dev"];
+    // What macros are made of ends up in no program, and takes years to move from one `syn` to the next.
+    let tree = ["tree", "--quiet", "--workspace", "--all-features", "--edges", "normal,dev,no-proc-macro"];
     let shape = ["--duplicates", "--depth", "0", "--prefix", "none", "--format", "{p}"];
     let found = several_versions(&read(cargo(&tree).args(shape))?);
     if found.is_empty() { Ok(()) } else { Err(format!("more than one version of {}", found.join(", "))) }
 }
+
+/// Old versions that are one dependency's own business: ring's and filedescriptor's.
+const TOLERATED: &[(&str, &str)] = &[("getrandom", "v0.2."), ("thiserror", "v1.")];
 
 /// From lines of `name vVERSION`. A crate built twice in the same version, with other features, is fine.
 fn several_versions(tree: &str) -> Vec<String> {
     let mut versions = BTreeMap::<_, BTreeSet<_>>::new();
     for line in tree.lines() {
         let mut words = line.split_whitespace();
-        if let (Some(name), Some(version)) = (words.next(), words.next()) {
+        if let (Some(name), Some(version)) = (words.next(), words.next())
+            && !TOLERATED.iter().any(|(other, old)| *other == name && version.starts_with(old))
+        {
             versions.entry(name).or_default().insert(version);
         }
     }
@@ -83,5 +89,6 @@ mod tests {
         let tree = "syn v1.0.1\nsyn v2.0.0\n\nlibc v0.2.1\nlibc v0.2.1 (*)\n";
         assert_eq!(several_versions(tree), ["syn (v1.0.1, v2.0.0)"]);
         assert!(several_versions("").is_empty());
+        assert!(several_versions("getrandom v0.2.17\ngetrandom v0.4.3\n").is_empty());
     }
 }

@@ -5,6 +5,7 @@ mod args;
 mod bench;
 mod lint;
 mod node;
+mod picture;
 mod python;
 mod select;
 mod shell;
@@ -27,9 +28,11 @@ cargo xtask <command>
                                  with a filter only the tests that contain it in their names,
                                  and all those of the files in `tests/` that do;
                                  --repeat runs the tests N times and stops at the first failing round
+  bench cli                      the command beside flock and GNU sem; rows go to target/bench/cli.json
   bench memory                   the memory home beside its peers; rows go to target/bench/memory.json
   bench redis                    the Redis home beside its peers; rows go to target/bench/redis.json
   stress [--seconds N]           the stress test, in release mode, for N seconds (600)
+  picture                        pictures of `semafor top`, into docs/
   help                           this text
 ";
 
@@ -45,8 +48,8 @@ fn main() -> ExitCode {
             eprintln!("error: {complaint}\n\n{USAGE}");
             ExitCode::from(2)
         }
-        Err(Failure::Step { name, reason }) => {
-            eprintln!("\nFAILED after {}: {name}: {reason}", show(started.elapsed()));
+        Err(failure @ Failure::Step { .. }) => {
+            eprintln!("\nFAILED after {}: {failure}", show(started.elapsed()));
             ExitCode::FAILURE
         }
     }
@@ -65,6 +68,10 @@ fn run(mut args: Args) -> Result<Option<&'static str>, Failure> {
         }
         Some("test") => test::run(args).map(|()| Some("all passed")),
         Some("bench") => bench::run(args).map(|()| Some("measured")),
+        Some("picture") => {
+            args.finish()?;
+            picture::run().map(|()| Some("drawn"))
+        }
         Some("stress") => stress::run(args).map(|()| Some("stress passed")),
         Some(other) => Err(Failure::Usage(format!("there is no command `{other}`"))),
     }

@@ -1,5 +1,6 @@
 //! Running other programs, from the workspace's root.
 
+use std::fmt::{self, Display, Formatter};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -10,6 +11,15 @@ pub(crate) enum Failure {
     Usage(String),
     /// A step failed.
     Step { name: String, reason: String },
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(complaint) => write!(f, "{complaint}"),
+            Self::Step { name, reason } => write!(f, "{name}: {reason}"),
+        }
+    }
 }
 
 /// The folder of the workspace's `Cargo.toml`.

@@ -32,6 +32,18 @@ pub(crate) const FOR_REDIS: &[Tool] = &[Tool {
     },
 }];
 
+pub(crate) const FLOCK: &[Tool] = &[Tool {
+    name: "flock",
+    detect: &["flock", "--version"],
+    source: Source::Apt { package: "util-linux", note: "it brings flock" },
+}];
+
+pub(crate) const GNU_SEM: &[Tool] = &[Tool {
+    name: "GNU sem",
+    detect: &["sem", "--version"],
+    source: Source::Apt { package: "parallel", note: "it brings sem, which is the same program" },
+}];
+
 /// Installs what is missing, saying so first.
 pub(crate) fn ensure(tools: &[Tool]) -> Result<(), Failure> {
     tools.iter().filter(|tool| !tool.is_there()).try_for_each(|tool| {

@@ -13,7 +13,7 @@ mod stage;
 
 use std::path::PathBuf;
 
-use semafor_benchmarks::Report;
+use semafor_benchmarks::{Report, is_wanted, print_load, rounds_or};
 
 use stage::Stage;
 
@@ -25,38 +25,25 @@ fn main() -> std::io::Result<()> {
         return as_peer::serve(&url);
     }
 
-    let rounds = std::env::var("SEMAFOR_BENCH_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(7);
-    let only = std::env::var("SEMAFOR_BENCH_ONLY").ok();
-    let wanted = |part: &str| only.as_deref().is_none_or(|only| only == part);
+    let rounds = rounds_or(7);
 
     print_load("before");
     let stage = Stage::set();
     let mut report = Report::new("redis");
-    if wanted("cycle") {
+    if is_wanted("cycle") {
         cycle::measure(&mut report, &stage, rounds);
     }
-    if wanted("handoff") {
+    if is_wanted("handoff") {
         handoff::measure(&mut report, &stage, rounds);
     }
-    if wanted("contended") {
+    if is_wanted("contended") {
         contended::measure(&mut report, &stage);
     }
-    if wanted("idle") {
+    if is_wanted("idle") {
         idle::measure(&mut report, &stage);
     }
     print_load("after");
     report.write(&out)?;
     println!("written to {}", out.display());
     Ok(())
-}
-
-/// Trips take several times as long on a busy machine, and not everybody's trips in the same proportion.
-fn print_load(when: &str) {
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let load: f64 = load.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(f64::NAN);
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    println!("load {when}: {load:.1} on {cores} cores");
-    if when == "before" && load > 0.5 {
-        println!("WARNING: other work is running here; ratios to the bare trips vary widely with it");
-    }
 }

@@ -1,0 +1,74 @@
+//! The commands that let so many run at once, and how each of them is called.
+
+use std::path::Path;
+use std::process::Command;
+
+use semafor_testkit::redis::eventually;
+
+use super::process::Process;
+use super::stage::Stage;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Limiter {
+    Semafor,
+    GnuSem,
+    /// With one slot only.
+    Flock,
+}
+
+impl Limiter {
+    /// Those that have more than one slot, and are installed.
+    pub(super) fn with_slots(stage: &Stage) -> Vec<Self> {
+        let mut all = vec![Self::Semafor];
+        all.extend(stage.sem().map(|_| Self::GnuSem));
+        all
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Semafor => "ours",
+            Self::GnuSem => "GNU sem --fg",
+            Self::Flock => "flock",
+        }
+    }
+
+    /// Waits for one of so many slots, and runs `program` in it.
+    pub(super) fn command(self, stage: &Stage, lock: &str, slots: usize, program: &Path) -> Command {
+        let mut command = match self {
+            Self::Semafor => {
+                let mut semafor = stage.semafor();
+                semafor.args(["run", "--name", lock, "--slots", &slots.to_string(), "--"]);
+                semafor
+            }
+            Self::GnuSem => {
+                let mut sem = stage.sem().expect("it is installed");
+                sem.args(["--fg", "--id", lock, "-j", &slots.to_string()]);
+                sem
+            }
+            Self::Flock => {
+                let mut flock = stage.flock();
+                flock.arg(stage.file(lock));
+                flock
+            }
+        };
+        command.arg(program);
+        command
+    }
+
+    /// Who works for those who wait, if anybody does.
+    pub(super) fn agent(self, stage: &Stage) -> Option<u32> {
+        (self == Self::Semafor).then(|| stage.agent())
+    }
+
+    /// Until the last one who came waits as well.
+    pub(super) fn until_in_line(self, stage: &Stage, lock: &str, line: &[Process]) {
+        let Some(last) = line.last() else { return };
+        let is_in_line = || match self {
+            Self::Semafor => stage.ask(&["status", lock])[0]["waiting"] == line.len(),
+            // Nobody knows who waits for a file or sleeps until the next attempt, but the kernel.
+            Self::GnuSem => last.is_in_call(libc::SYS_pselect6),
+            Self::Flock => last.is_in_call(libc::SYS_flock),
+        };
+        eventually("the last one is in line", || is_in_line().then_some(()));
+    }
+}

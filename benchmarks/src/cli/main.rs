@@ -1,0 +1,42 @@
+//! The command beside `flock`, GNU `sem` and, where nobody limits anything, the bare command it runs.
+//!
+//! Everything is kept in a directory of its own, the agent included, and is gone in the end.
+
+mod contended;
+mod idle;
+mod limiter;
+mod line;
+mod log;
+mod once;
+mod process;
+mod stage;
+mod usage;
+
+use std::path::PathBuf;
+
+use semafor_benchmarks::{Report, is_wanted, print_load, rounds_or};
+
+use stage::Stage;
+
+fn main() -> std::io::Result<()> {
+    let out =
+        std::env::args_os().nth(1).map_or_else(|| PathBuf::from("target/bench/cli.json"), PathBuf::from);
+
+    print_load("before");
+    let stage = Stage::set();
+    let mut report = Report::new("cli");
+    if is_wanted("once") {
+        once::measure(&mut report, &stage, rounds_or(11));
+    }
+    if is_wanted("contended") {
+        contended::measure(&mut report, &stage, rounds_or(3));
+    }
+    if is_wanted("idle") {
+        idle::measure(&mut report, &stage);
+    }
+    stage.clear();
+    print_load("after");
+    report.write(&out)?;
+    println!("written to {}", out.display());
+    Ok(())
+}
