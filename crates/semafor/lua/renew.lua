@@ -1,7 +1,8 @@
 -- Lets a holder keep its slot for so long from now.
--- ARGV: namespace, id, ttl (0: for as long as it takes)
+-- ARGV: namespace, id, ttl (0: for as long as it takes), for how long another process vouches for it: it may have none of
+--       its own that gives signs of life
 -- Returns {'renewed', now} or {'gone', how it ended}
-local id, ttl = ARGV[2], tonumber(ARGV[3])
+local id, ttl, vouched = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 gate.sweep()
 local record = gate.record_of(id)
 if not gate.has_all(MAIN, id, record.weight) or record.slot == NOT_YET then
@@ -15,7 +16,8 @@ if gate.is_leaving(record) then
 end
 record.ttl = ttl
 record.wish = record.weight .. ' ' .. ARGV[3] .. ' ' .. record.heartbeat
-gate.put(MAIN, id, record.weight, NOW + gate.lease_of(record))
+local lease = math.max(gate.lease_of(record), vouched)
+gate.put(MAIN, id, record.weight, NOW + lease)
 if ttl > 0 then
     call('ZADD', TTL, NOW + ttl, id)
     gate.extend(TTL, ttl + SPARE)
@@ -23,7 +25,7 @@ else
     call('ZREM', TTL, id)
 end
 gate.write_record(id, record)
-gate.due = math.min(gate.due, NOW + gate.lease_of(record))
+gate.due = math.min(gate.due, NOW + lease)
 gate.keep(math.max(record.heartbeat, ttl))
 gate.save()
 return { 'renewed', NOW_TEXT }

@@ -51,6 +51,16 @@ pub(crate) fn renewing_counts_from_now(env: &CommandEnv) {
     assert!(env.run(["renew", "--ttl", "2h", "it", &id]).complaint(1).contains(&id));
 }
 
+/// Although there is no process that gives a sign of life for it.
+pub(crate) fn what_was_renewed_is_held_beyond_its_first_ttl(env: &CommandEnv) {
+    let id = env.run(["acquire", "--name", "it", "--ttl", "700ms"]).text().trim_end().to_owned();
+    assert_eq!(env.run(["renew", "--ttl", "1h", "it", &id]).text(), "");
+    // It would be its turn if the first one had ended.
+    env.run(["acquire", "--name", "it", "--ttl", "1h", "--timeout", "1500ms"]).complaint(75);
+    assert_eq!(held(env), 1);
+    release(env, &id);
+}
+
 pub(crate) fn a_weight_is_taken_and_given_back_as_one(env: &CommandEnv) {
     let id = acquire(env, &["--slots", "4", "--weight", "3"]);
     assert_eq!(held(env), 3);

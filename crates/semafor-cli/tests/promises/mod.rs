@@ -52,6 +52,7 @@ macro_rules! promises {
                 what_is_acquired_is_held_until_released
                 what_is_acquired_is_held_for_its_ttl
                 renewing_counts_from_now
+                what_was_renewed_is_held_beyond_its_first_ttl
                 a_weight_is_taken_and_given_back_as_one
                 acquire_waits_in_line_and_gives_up_in_time
                 a_killed_acquire_leaves_the_line

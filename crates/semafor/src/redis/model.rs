@@ -704,7 +704,7 @@ impl Table<'_> {
                         true => texts([&"renewed", &seconds(self.desk.now)]),
                         false => texts([&"gone", &self.ending(number)]),
                     };
-                    let arguments = texts([&id_of(number), &seconds(ttl.unwrap_or(0))]);
+                    let arguments = texts([&id_of(number), &seconds(ttl.unwrap_or(0)), &0]);
                     let seen = self.run(Operation::Renew, &arguments)?;
                     prop_assert_eq!(seen.words(), expected);
                     self.check(&seen)?;

@@ -459,8 +459,11 @@ impl RedisSemaphore {
 
     async fn renew_id(&self, id: Arc<str>, ttl: Option<Duration>) -> Result<(), RenewError> {
         let asked = Arc::clone(&id);
+        // An id of this process has its heartbeats.
+        let heartbeat = if self.fleet().ids.is_own(&id) { Duration::ZERO } else { self.shared.heartbeat };
+        let vouched = ttl.map_or(heartbeat, |ttl| ttl.min(heartbeat));
         let answered = self.run(&lua::RENEW, move |command| {
-            command.arg(&*asked).arg(seconds(ttl.unwrap_or_default()));
+            command.arg(&*asked).arg(seconds(ttl.unwrap_or_default())).arg(seconds(vouched));
         });
         let answered = answered.await?;
         let mut words = Words::of(answered.value)?;
