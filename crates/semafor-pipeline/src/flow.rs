@@ -1,0 +1,405 @@
+//! What the producer and the workers of one run share: who may begin what, and when.
+//!
+//! - **Bound**: the producer is asked for an item only when the queue has room for it; so there are at most limit + buffer
+//!   items in the queue, and at most `limit` with the workers.
+//! - **Claim, then slot, then item**: a worker claims one of the items that wait, waits for its turn and its slot, and only
+//!   then takes the item that is first by now. What waits for a slot is in the queue, and is not begun.
+//! - **On demand**: whoever leaves an item unclaimed behind wakes an idle worker or hires a new one. Nobody else does, and
+//!   nobody has to: every claim passes the call on.
+//! - **Stopping** is one token, a child of the user's: nothing begins after it, and nobody who waits overlooks it.
+//! - **Exactly once**: an item is popped by the worker that begins it, or else is still in the queue at the end.
+//! - Code of the user's (items, ranks, work) never runs under the lock.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use semafor::{AcquireError, CancellationToken, Permit, Semaphore};
+use tokio::sync::Notify;
+
+use crate::items::Feed;
+use crate::memory_guard::{Level, MemoryGuard};
+use crate::metrics::Meter;
+use crate::outcome::StoppedBy;
+use crate::pipeline::Settings;
+use crate::queue::Queue;
+use crate::width::Width;
+
+/// Starts a worker.
+pub(crate) type Hire<'a> = &'a (dyn Fn() + Sync);
+
+pub(crate) struct Flow<'p, T> {
+    settings: &'p Settings<T>,
+    semaphore: &'p Semaphore,
+    meter: &'p Meter,
+    stop: CancellationToken,
+    started: Instant,
+    state: Mutex<State<T>>,
+    /// The producer waits here.
+    room: Notify,
+    /// Workers without work wait here.
+    work: Notify,
+}
+
+struct State<T> {
+    queue: Queue<T>,
+    /// Items in the queue that somebody waits for a slot for.
+    claimed: usize,
+    in_use: u32,
+    workers: u32,
+    limit: u32,
+    width: Width,
+    supply: Supply,
+    stopped_by: Option<StoppedBy>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Supply {
+    Flowing,
+    Exhausted,
+    LimitReached,
+    /// The producer was stopped, or panicked.
+    CutOff,
+}
+
+/// What is to be done about an item that nobody has claimed.
+enum Call {
+    Nobody,
+    Wake,
+    Hire,
+}
+
+impl<T> State<T> {
+    fn unclaimed(&self) -> usize {
+        self.queue.len() - self.claimed
+    }
+
+    fn busy(&self) -> u32 {
+        self.in_use + self.claimed as u32
+    }
+
+    fn may_claim(&self) -> bool {
+        self.unclaimed() > 0 && self.busy() < self.width.get()
+    }
+
+    fn call(&mut self) -> Call {
+        if !self.may_claim() {
+            Call::Nobody
+        } else if self.workers > self.busy() {
+            Call::Wake
+        } else {
+            self.workers += 1;
+            Call::Hire
+        }
+    }
+}
+
+impl<'p, T> Flow<'p, T> {
+    pub(crate) fn new(
+        settings: &'p Settings<T>,
+        semaphore: &'p Semaphore,
+        meter: &'p Meter,
+        limit: u32,
+    ) -> Self {
+        let state = State {
+            queue: if settings.rank.is_some() { Queue::ranked() } else { Queue::fifo() },
+            claimed: 0,
+            in_use: 0,
+            workers: 0,
+            limit,
+            width: Width::new(limit, settings.latency_tolerance),
+            supply: Supply::Flowing,
+            stopped_by: None,
+        };
+        meter.start();
+        meter.width.set(u64::from(state.width.get()));
+        Self {
+            settings,
+            semaphore,
+            meter,
+            stop: settings.cancel.child_token(),
+            started: Instant::now(),
+            state: Mutex::new(state),
+            room: Notify::new(),
+            work: Notify::new(),
+        }
+    }
+
+    /// Puts items into the queue as long as there are some.
+    pub(crate) async fn feed(&self, mut items: impl Feed<Item = T>, hire: Hire<'_>) {
+        let mut supply = EndOfSupply { flow: self, why: Supply::CutOff };
+        let mut taken = 0;
+        loop {
+            if taken > 0 && taken == self.settings.max_items {
+                supply.why = Supply::LimitReached;
+                return;
+            }
+            if !self.has_room().await {
+                return;
+            }
+            match self.stop.run_until_cancelled(items.next()).await {
+                Some(Some(item)) => self.push(item, hire),
+                Some(None) => {
+                    supply.why = Supply::Exhausted;
+                    return;
+                }
+                None => return,
+            }
+            taken += 1;
+        }
+    }
+
+    fn push(&self, item: T, hire: Hire<'_>) {
+        let rank = self.settings.rank.as_ref().map_or(0, |rank| rank(&item));
+        let mut state = self.state.lock();
+        state.queue.push(item, rank);
+        self.meter.queue_depth.set(state.queue.len() as u64);
+        let call = state.call();
+        drop(state);
+        self.pass_on(call, hire);
+    }
+
+    fn pass_on(&self, call: Call, hire: Hire<'_>) {
+        match call {
+            Call::Nobody => {}
+            Call::Wake => self.work.notify_one(),
+            Call::Hire => {
+                self.meter.workers.count();
+                hire();
+            }
+        }
+    }
+
+    /// Waits for room in the queue. False if no more items are wanted.
+    async fn has_room(&self) -> bool {
+        let mut is_first_look = true;
+        loop {
+            let changed = self.room.notified();
+            if self.stop.is_cancelled() || self.breaks() {
+                return false;
+            }
+            if self.has_room_now() {
+                return true;
+            }
+            if std::mem::take(&mut is_first_look) {
+                self.meter.backpressure_events.count();
+            }
+            if self.stop.run_until_cancelled(changed).await.is_none() {
+                return false;
+            }
+        }
+    }
+
+    fn has_room_now(&self) -> bool {
+        let mut state = self.state.lock();
+        self.adapt(&mut state);
+        // While memory is tight there is no buffer.
+        let bound = match state.width.is_tight() {
+            true => state.width.get() as usize,
+            false => state.limit as usize + self.settings.buffer,
+        };
+        state.queue.len() < bound
+    }
+
+    /// The circuit breaker. Memory is read here, without the lock: the source may be the user's.
+    fn breaks(&self) -> bool {
+        let is_critical = self.settings.guard.as_ref().is_some_and(|guard| guard.level() == Level::Critical);
+        if is_critical {
+            self.stop(StoppedBy::Breaker);
+        }
+        is_critical
+    }
+
+    /// Adapts the width to the memory there was at the last look.
+    fn adapt(&self, state: &mut State<T>) {
+        if let Some(guard) = &self.settings.guard {
+            if state.width.press(guard.last_pressure()) {
+                self.meter.narrowings.count();
+            }
+            self.meter.width.set(u64::from(state.width.get()));
+        }
+    }
+
+    /// Waits for an item, its turn and its slot, and begins. `None` if there is nothing more to begin.
+    pub(crate) async fn begin(&self, hire: Hire<'_>) -> Result<Option<(Permit<'p>, T)>, AcquireError> {
+        let Some(claim) = self.claim(hire).await else { return Ok(None) };
+        if let Some(rate) = &self.settings.rate
+            && self.stop.run_until_cancelled(rate.ready()).await.is_none()
+        {
+            return Ok(None);
+        }
+        let Some(permit) = self.stop.run_until_cancelled(self.slot()).await.transpose()? else {
+            return Ok(None);
+        };
+        // It may have been a long wait.
+        if self.stop.is_cancelled() || self.breaks() {
+            return Ok(None);
+        }
+        Ok(claim.redeem().map(|item| (permit, item)))
+    }
+
+    async fn slot(&self) -> Result<Permit<'p>, AcquireError> {
+        loop {
+            match self.semaphore.acquire().await {
+                // Its time to live was over before we looked.
+                Err(AcquireError::Lost(_)) => {}
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Waits for an item that nobody else has claimed. `None` if there will be none.
+    async fn claim(&self, hire: Hire<'_>) -> Option<Claim<'_, 'p, T>> {
+        loop {
+            let called = self.work.notified();
+            if self.stop.is_cancelled() {
+                return None;
+            }
+            if let Some(guard) = &self.settings.guard {
+                guard.look();
+            }
+            match self.try_claim(hire) {
+                Claiming::Claimed(claim) => return Some(claim),
+                Claiming::Wait => {}
+                Claiming::Over => return None,
+                Claiming::Critical => {
+                    self.stop(StoppedBy::Breaker);
+                    return None;
+                }
+            }
+            self.stop.run_until_cancelled(called).await?;
+        }
+    }
+
+    fn try_claim(&self, hire: Hire<'_>) -> Claiming<'_, 'p, T> {
+        let mut state = self.state.lock();
+        self.adapt(&mut state);
+        let is_critical = |guard: &MemoryGuard| guard.last_level() == Level::Critical;
+        if state.unclaimed() > 0 && self.settings.guard.as_ref().is_some_and(is_critical) {
+            return Claiming::Critical;
+        }
+        if state.may_claim() {
+            state.claimed += 1;
+            let call = state.call();
+            drop(state);
+            self.pass_on(call, hire);
+            return Claiming::Claimed(Claim { flow: self, is_open: true });
+        }
+        if state.unclaimed() > 0 || state.supply == Supply::Flowing {
+            return Claiming::Wait;
+        }
+        drop(state);
+        // Those whom the width kept from claiming have nothing to wait for any more.
+        self.work.notify_waiters();
+        Claiming::Over
+    }
+
+    /// An item is done with, and its slot was given back. Whoever calls this looks for the next one, and so passes on what
+    /// has become possible.
+    pub(crate) fn settle(&self, is_done: bool, took: Duration) {
+        self.meter.took(took);
+        match is_done {
+            true => self.meter.done.count(),
+            false => self.meter.failed.count(),
+        }
+        let now = self.started.elapsed();
+        let mut state = self.state.lock();
+        state.in_use -= 1;
+        self.meter.slots_in_use.set(u64::from(state.in_use));
+        state.width.observe(took, now);
+        self.meter.width.set(u64::from(state.width.get()));
+    }
+
+    /// Begins nothing more. The first reason counts; none of ours does if the user's token was first.
+    pub(crate) fn stop(&self, why: StoppedBy) {
+        let mut state = self.state.lock();
+        if !self.stop.is_cancelled() {
+            state.stopped_by.get_or_insert(why);
+        }
+        drop(state);
+        self.stop.cancel();
+    }
+
+    pub(crate) fn worker_left(&self) {
+        self.state.lock().workers -= 1;
+    }
+
+    /// There was no thread for a worker: then it goes on with those there are.
+    ///
+    /// # Panics
+    ///
+    /// If there are none.
+    pub(crate) fn not_hired(&self, error: &std::io::Error) {
+        self.worker_left();
+        assert!(self.state.lock().workers > 0, "not even one thread can be started: {error}");
+    }
+
+    /// When everybody has left: why it ended, and what was not begun.
+    pub(crate) fn end(self) -> (StoppedBy, Vec<T>) {
+        let state = self.state.into_inner();
+        let (mut queue, supply) = (state.queue, state.supply);
+        let left = Vec::from_iter(std::iter::from_fn(|| queue.pop()));
+        self.meter.queue_depth.set(0);
+        self.meter.not_begun.set(left.len() as u64);
+        let stopped_by = match (state.stopped_by, supply) {
+            (Some(reason), _) => reason,
+            // Cancelled when everything was done already is not cancelled.
+            (None, Supply::Exhausted) if left.is_empty() => StoppedBy::Completed,
+            (None, Supply::LimitReached) if left.is_empty() => StoppedBy::ItemLimit,
+            (None, _) => StoppedBy::Cancelled,
+        };
+        (stopped_by, left)
+    }
+}
+
+/// Whatever ends the supply of items, a panic included: the workers get to know.
+struct EndOfSupply<'a, 'p, T> {
+    flow: &'a Flow<'p, T>,
+    why: Supply,
+}
+
+impl<T> Drop for EndOfSupply<'_, '_, T> {
+    fn drop(&mut self) {
+        self.flow.state.lock().supply = self.why;
+        self.flow.work.notify_waiters();
+    }
+}
+
+/// What became of the attempt to claim an item.
+enum Claiming<'a, 'p, T> {
+    Claimed(Claim<'a, 'p, T>),
+    Wait,
+    Over,
+    Critical,
+}
+
+/// The right to an item, to be [redeemed](Self::redeem) with a slot in hand.
+struct Claim<'a, 'p, T> {
+    flow: &'a Flow<'p, T>,
+    is_open: bool,
+}
+
+impl<T> Claim<'_, '_, T> {
+    /// The item that is first now.
+    fn redeem(mut self) -> Option<T> {
+        self.is_open = false;
+        let mut state = self.flow.state.lock();
+        state.claimed -= 1;
+        let item = state.queue.pop();
+        if item.is_some() {
+            state.in_use += 1;
+            self.flow.meter.slots_in_use.set(u64::from(state.in_use));
+            self.flow.meter.queue_depth.set(state.queue.len() as u64);
+        }
+        drop(state);
+        self.flow.room.notify_one();
+        item
+    }
+}
+
+impl<T> Drop for Claim<'_, '_, T> {
+    fn drop(&mut self) {
+        if self.is_open {
+            self.flow.state.lock().claimed -= 1;
+        }
+    }
+}

@@ -1,0 +1,279 @@
+use std::fmt;
+use std::sync::Arc;
+
+use semafor::{CancellationToken, Registry, Semaphore};
+
+use crate::flow::Flow;
+use crate::items::Items;
+use crate::memory_guard::MemoryGuard;
+use crate::metrics::{Live, Meter};
+use crate::outcome::{Failure, OnError, Outcome, StoppedBy};
+use crate::rate::Rate;
+use crate::workers::{Crew, InTask, OnThread};
+
+/// As in the seed: a queue of limit + 100.
+const BUFFER: usize = 100;
+
+/// Works through items with a limited number of workers, in bounded memory.
+///
+/// ```
+/// use semafor_pipeline::{Pipeline, StoppedBy};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let outcome = Pipeline::new(8)
+///     .run(1..=1_000_u64, async |n| if n % 100 == 0 { Err("a hundred") } else { Ok(n) })
+///     .await;
+/// assert_eq!(outcome.stopped_by, StoppedBy::Completed);
+/// assert_eq!((outcome.metrics.done, outcome.metrics.failed), (990, 10));
+/// # });
+/// ```
+///
+/// On threads, for work that blocks:
+///
+/// ```
+/// use semafor_pipeline::Pipeline;
+///
+/// let mut total = 0;
+/// let outcome = Pipeline::new(4).run_blocking_each(
+///     1..=100_u64,
+///     |n| Ok::<_, std::io::Error>(n * n),
+///     |result| total += result.unwrap_or(0),
+/// );
+/// assert!(outcome.is_clean());
+/// assert_eq!(total, 338_350);
+/// ```
+#[must_use = "nothing happens until it is run"]
+pub struct Pipeline<T> {
+    semaphore: Semaphore,
+    workers: Option<u32>,
+    meter: Arc<Meter>,
+    settings: Settings<T>,
+}
+
+pub(crate) struct Settings<T> {
+    pub(crate) buffer: usize,
+    pub(crate) max_items: u64,
+    pub(crate) rate: Option<Rate>,
+    pub(crate) guard: Option<MemoryGuard>,
+    pub(crate) latency_tolerance: Option<f64>,
+    pub(crate) rank: Option<Rank<T>>,
+    pub(crate) cancel: CancellationToken,
+    on_error: OnError,
+}
+
+type Rank<T> = Box<dyn Fn(&T) -> i64 + Send + Sync>;
+
+impl<T> Pipeline<T> {
+    /// With so many slots of its own: at most so many items are worked on at once.
+    ///
+    /// # Panics
+    ///
+    /// If `limit` is zero: then nothing could ever begin.
+    pub fn new(limit: u32) -> Self {
+        let semaphore = Registry::new().semaphore("pipeline").slots(limit).build();
+        Self::with(semaphore.expect("a pipeline needs at least one slot"))
+    }
+
+    /// With the slots of a semaphore, of whatever home: shared with other pipelines, other programs, a fleet.
+    ///
+    /// There are at most as many workers as it has slots when the pipeline starts; see [`workers`](Self::workers). An item
+    /// whose slot is lost (time to live, eviction, a home out of touch) is a [failed](Failure::Lost) one.
+    pub fn with(semaphore: Semaphore) -> Self {
+        Self {
+            semaphore,
+            workers: None,
+            meter: Arc::default(),
+            settings: Settings {
+                buffer: BUFFER,
+                max_items: 0,
+                rate: None,
+                guard: None,
+                latency_tolerance: None,
+                rank: None,
+                cancel: CancellationToken::new(),
+                on_error: OnError::default(),
+            },
+        }
+    }
+
+    /// At most so many workers, however many slots the semaphore has; 0 is no such bound. For a limit that is shared: of a
+    /// fleet's thousand slots, this machine shall use eight at most.
+    pub fn workers(mut self, most: u32) -> Self {
+        self.workers = Some(most).filter(|most| *most > 0);
+        self
+    }
+
+    /// How many items wait in the queue beyond one per worker; 100 by default. The producer waits when it is full.
+    pub fn buffer(mut self, items: usize) -> Self {
+        self.settings.buffer = items;
+        self
+    }
+
+    /// Takes so many items at most, and then ends with [`StoppedBy::ItemLimit`]; 0 is no limit.
+    pub fn max_items(mut self, items: u64) -> Self {
+        self.settings.max_items = items;
+        self
+    }
+
+    /// Begins items at this rate at most. The rate may be shared with others. Nobody holds a slot while waiting for it.
+    pub fn rate(mut self, rate: Rate) -> Self {
+        self.settings.rate = Some(rate);
+        self
+    }
+
+    /// Narrows while memory is tight, down to one slot and a queue without a buffer, and widens again; ends with
+    /// [`StoppedBy::Breaker`] when memory is critical.
+    pub fn memory(mut self, guard: MemoryGuard) -> Self {
+        // Whoever has `live` already sees it, too. The first guard is the one that is shown.
+        let _ = self.meter.guard.set(guard.clone());
+        self.settings.guard = Some(guard);
+        self
+    }
+
+    /// Finds out by itself how many at once are worth it: begins with one, uses more slots while items take no longer than
+    /// `tolerance` times as long as when there were few, and fewer when they do. 2.0 is a good tolerance.
+    pub fn scale_by_latency(mut self, tolerance: f64) -> Self {
+        self.settings.latency_tolerance = Some(tolerance);
+        self
+    }
+
+    /// Begins with the highest rank of those in the queue, in place of first in, first out. Deeper first:
+    /// `.priority(|dir| dir.depth)`.
+    pub fn priority<K: Into<i64>>(mut self, rank: impl Fn(&T) -> K + Send + Sync + 'static) -> Self {
+        self.settings.rank = Some(Box::new(move |item| rank(item).into()));
+        self
+    }
+
+    /// Ends with [`StoppedBy::Cancelled`] when this token is cancelled: begins nothing more, finishes what has begun.
+    ///
+    /// For Ctrl-C, cancel it from a signal handler.
+    pub fn cancelled_by(mut self, token: CancellationToken) -> Self {
+        self.settings.cancel = token;
+        self
+    }
+
+    /// What to do when an item fails, panics or loses its slot; goes on by default.
+    pub fn on_error(mut self, policy: OnError) -> Self {
+        self.settings.on_error = policy;
+        self
+    }
+
+    /// To look at it from elsewhere while it runs.
+    ///
+    /// ```
+    /// # use semafor_pipeline::Pipeline;
+    /// let pipeline = Pipeline::new(2);
+    /// let live = pipeline.live();
+    /// let outcome = pipeline.run_blocking(0..10_u32, |n| {
+    ///     assert!((1..=2).contains(&live.metrics().slots_in_use));
+    ///     Ok::<_, String>(n)
+    /// });
+    /// assert!(outcome.is_clean());
+    /// ```
+    pub fn live(&self) -> Live {
+        Live(Arc::clone(&self.meter))
+    }
+
+    /// Runs `work` for every item, in this task: side by side, not in parallel. Results are dropped; see
+    /// [`run_each`](Self::run_each).
+    ///
+    /// Work that needs the other cores can go there by itself (`tokio::spawn`) and be awaited, or use
+    /// [`run_blocking`](Self::run_blocking).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the work in progress where it awaits, and gives all slots back. To end it gently, use
+    /// [`cancelled_by`](Self::cancelled_by).
+    pub async fn run<R, E>(
+        self,
+        items: impl Items<Item = T>,
+        work: impl AsyncFn(T) -> Result<R, E>,
+    ) -> Outcome<T, E> {
+        self.run_each(items, work, |_| {}).await
+    }
+
+    /// As [`run`](Self::run), and `each` sees every result as it comes, one at a time, in no particular order. There is no
+    /// queue of results: whoever is slow to look at them holds up the workers.
+    pub async fn run_each<R, E>(
+        self,
+        items: impl Items<Item = T>,
+        work: impl AsyncFn(T) -> Result<R, E>,
+        each: impl FnMut(Result<R, &Failure<E>>),
+    ) -> Outcome<T, E> {
+        let limit = match self.limit().await {
+            Ok(limit) => limit,
+            Err(failure) => return self.not_started(failure),
+        };
+        let flow = Flow::new(&self.settings, &self.semaphore, &self.meter, limit);
+        let crew = Crew::new(&flow, self.settings.on_error, InTask(work), each);
+        crew.as_tasks(items.feed()).await;
+        let first_failure = crew.first_failure();
+        self.outcome(flow.end(), first_failure)
+    }
+
+    /// Runs `work` for every item on threads, which are started as they are needed. The producer runs on this thread. Results
+    /// are dropped; see [`run_blocking_each`](Self::run_blocking_each).
+    ///
+    /// # Panics
+    ///
+    /// If not even one thread can be started, or the producer panics; what has begun is finished before.
+    pub fn run_blocking<R, E>(
+        self,
+        items: impl IntoIterator<Item = T>,
+        work: impl Fn(T) -> Result<R, E> + Sync,
+    ) -> Outcome<T, E>
+    where
+        T: Send,
+        E: Send,
+    {
+        self.run_blocking_each(items, work, |_| {})
+    }
+
+    /// As [`run_blocking`](Self::run_blocking), and `each` sees every result as it comes, one at a time, in no particular order, on
+    /// the thread that worked for it.
+    ///
+    /// # Panics
+    ///
+    /// As `run_blocking`, and if `each` does.
+    pub fn run_blocking_each<R, E>(
+        self,
+        items: impl IntoIterator<Item = T>,
+        work: impl Fn(T) -> Result<R, E> + Sync,
+        each: impl FnMut(Result<R, &Failure<E>>) + Send,
+    ) -> Outcome<T, E>
+    where
+        T: Send,
+        E: Send,
+    {
+        let limit = match pollster::block_on(self.limit()) {
+            Ok(limit) => limit,
+            Err(failure) => return self.not_started(failure),
+        };
+        let flow = Flow::new(&self.settings, &self.semaphore, &self.meter, limit);
+        let crew = Crew::new(&flow, self.settings.on_error, OnThread(work), each);
+        crew.on_threads(items.feed());
+        let first_failure = crew.first_failure();
+        self.outcome(flow.end(), first_failure)
+    }
+
+    /// How many workers at most.
+    async fn limit<E>(&self) -> Result<u32, Failure<E>> {
+        let slots = self.semaphore.capacity().await.map_err(|error| Failure::NoSlot(error.into()))?;
+        Ok(self.workers.map_or(slots, |most| most.min(slots)).max(1))
+    }
+
+    fn outcome<E>(&self, end: (StoppedBy, Vec<T>), first_failure: Option<Failure<E>>) -> Outcome<T, E> {
+        let (stopped_by, not_begun) = end;
+        Outcome { stopped_by, first_failure, not_begun, metrics: self.meter.read() }
+    }
+
+    fn not_started<E>(&self, failure: Failure<E>) -> Outcome<T, E> {
+        self.outcome((StoppedBy::Error, Vec::new()), Some(failure))
+    }
+}
+
+impl<T> fmt::Debug for Pipeline<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pipeline").field("semaphore", &self.semaphore).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,201 @@
+//! Workers: each takes a slot for an item, works on it, gives the slot back, hands the result over, and takes the next.
+//!
+//! One loop for both kinds. Tasks are polled side by side within the task that runs the pipeline, so work may borrow and
+//! needs not be `Send`; threads are scoped, so it may borrow there, too. A panic of the work is a failed item. A panic of
+//! anything else of the user's ends the run, but not before the others have finished what they had begun.
+
+use std::any::Any;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::Poll;
+use std::thread::{self, Scope};
+use std::time::Instant;
+
+use futures_util::FutureExt;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use parking_lot::Mutex;
+use semafor::{NotHeld, Permit, RunError};
+
+use crate::flow::{Flow, Hire};
+use crate::items::Feed;
+use crate::outcome::{Failure, OnError, StoppedBy};
+
+/// How an item is worked on under a permit, which is given back before the result is.
+pub(crate) trait Work<T> {
+    type Done;
+    type Error;
+
+    async fn attempt(&self, permit: Permit<'_>, item: T) -> Result<Self::Done, Failure<Self::Error>>;
+}
+
+/// In a task. Dropped where it awaits when the slot is lost.
+pub(crate) struct InTask<W>(pub(crate) W);
+
+impl<T, R, E, W: AsyncFn(T) -> Result<R, E>> Work<T> for InTask<W> {
+    type Done = R;
+    type Error = E;
+
+    async fn attempt(&self, permit: Permit<'_>, item: T) -> Result<R, Failure<E>> {
+        let mut work = pin!(async { (self.0)(item).await });
+        let mut caught = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
+            Ok(polled) => polled.map_err(Failure::Failed),
+            Err(panic) => Poll::Ready(Err(Failure::Panicked(message(panic)))),
+        });
+        // Work that does not wait need not be told that it lost its slot, and saves the price of being told.
+        if let Poll::Ready(result) = poll_fn(|cx| Poll::Ready(caught.poll_unpin(cx))).await {
+            return result;
+        }
+        match permit.run(caught).await {
+            Ok(result) => result,
+            Err(RunError::Lost(why)) => Err(Failure::Lost(why)),
+            Err(_) => Err(Failure::Lost(NotHeld::Unknown)),
+        }
+    }
+}
+
+/// On a thread. Nothing stops it, but what it returns without its slot is not counted on.
+pub(crate) struct OnThread<W>(pub(crate) W);
+
+impl<T, R, E, W: Fn(T) -> Result<R, E>> Work<T> for OnThread<W> {
+    type Done = R;
+    type Error = E;
+
+    async fn attempt(&self, permit: Permit<'_>, item: T) -> Result<R, Failure<E>> {
+        let result = match catch_unwind(AssertUnwindSafe(|| (self.0)(item))) {
+            Ok(result) => result.map_err(Failure::Failed),
+            Err(panic) => Err(Failure::Panicked(message(panic))),
+        };
+        if permit.is_lost() {
+            return Err(Failure::Lost(permit.lost().await));
+        }
+        result
+    }
+}
+
+fn message(panic: Box<dyn Any + Send>) -> String {
+    match panic.downcast::<String>() {
+        Ok(text) => *text,
+        Err(panic) => panic.downcast_ref::<&str>().copied().unwrap_or("without a message").to_owned(),
+    }
+}
+
+/// The workers of one run, and where their results go.
+pub(crate) struct Crew<'f, 'p, T, W: Work<T>, S> {
+    flow: &'f Flow<'p, T>,
+    on_error: OnError,
+    work: W,
+    sink: Mutex<S>,
+    first_failure: Mutex<Option<Failure<W::Error>>>,
+}
+
+impl<'f, 'p, T, W, S> Crew<'f, 'p, T, W, S>
+where
+    W: Work<T>,
+    S: FnMut(Result<W::Done, &Failure<W::Error>>),
+{
+    pub(crate) fn new(flow: &'f Flow<'p, T>, on_error: OnError, work: W, sink: S) -> Self {
+        Self { flow, on_error, work, sink: Mutex::new(sink), first_failure: Mutex::new(None) }
+    }
+
+    pub(crate) fn first_failure(self) -> Option<Failure<W::Error>> {
+        self.first_failure.into_inner()
+    }
+
+    /// What a worker does until there is nothing more to begin.
+    async fn work_off(&self, hire: Hire<'_>) {
+        let _leaving = Leaving(self.flow);
+        loop {
+            let (permit, item) = match self.flow.begin(hire).await {
+                Ok(Some(begun)) => begun,
+                Ok(None) => return,
+                Err(error) => {
+                    self.keep(Failure::NoSlot(error));
+                    return self.flow.stop(StoppedBy::Error);
+                }
+            };
+            let begun = Instant::now();
+            let result = self.work.attempt(permit, item).await;
+            let (is_done, took) = (result.is_ok(), begun.elapsed());
+            if !is_done && self.on_error == OnError::Stop {
+                self.flow.stop(StoppedBy::Error);
+            }
+            self.hand_over(result);
+            self.flow.settle(is_done, took);
+        }
+    }
+
+    fn hand_over(&self, result: Result<W::Done, Failure<W::Error>>) {
+        // A lock of its own: results are handed over one at a time, and nobody else waits for that.
+        match result {
+            Ok(done) => (self.sink.lock())(Ok(done)),
+            Err(failure) => {
+                (self.sink.lock())(Err(&failure));
+                self.keep(failure);
+            }
+        }
+    }
+
+    fn keep(&self, failure: Failure<W::Error>) {
+        self.first_failure.lock().get_or_insert(failure);
+    }
+
+    /// Runs them as tasks, side by side.
+    pub(crate) async fn as_tasks(&self, items: impl Feed<Item = T>) {
+        let hired = AtomicU32::new(0);
+        let hire = || {
+            hired.fetch_add(1, Ordering::Relaxed);
+        };
+        let mut feed = pin!(self.flow.feed(items, &hire));
+        let mut is_feeding = true;
+        let mut workers = FuturesUnordered::new();
+        poll_fn(|cx| {
+            is_feeding = is_feeding && feed.as_mut().poll(cx).is_pending();
+            loop {
+                for _ in 0..hired.swap(0, Ordering::Relaxed) {
+                    workers.push(self.work_off(&hire));
+                }
+                let polled = workers.poll_next_unpin(cx);
+                let is_staffed = hired.load(Ordering::Relaxed) == 0;
+                match polled {
+                    Poll::Ready(None) if is_staffed && !is_feeding => return Poll::Ready(()),
+                    Poll::Ready(None) | Poll::Pending if is_staffed => return Poll::Pending,
+                    _ => {}
+                }
+            }
+        })
+        .await;
+    }
+
+    /// Runs them on threads of their own; the producer runs on this one.
+    pub(crate) fn on_threads(&self, items: impl Feed<Item = T>)
+    where
+        Self: Sync,
+    {
+        thread::scope(|scope| pollster::block_on(self.flow.feed(items, &|| self.start_thread(scope))));
+    }
+
+    fn start_thread<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>)
+    where
+        Self: Sync,
+    {
+        let body = move || pollster::block_on(self.work_off(&|| self.start_thread(scope)));
+        let started = thread::Builder::new().name("semafor worker".into()).spawn_scoped(scope, body);
+        if let Err(error) = started {
+            self.flow.not_hired(&error);
+        }
+    }
+}
+
+/// Whatever ends a worker, a panic included: the others get to know.
+struct Leaving<'f, 'p, T>(&'f Flow<'p, T>);
+
+impl<T> Drop for Leaving<'_, '_, T> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.stop(StoppedBy::Error);
+        }
+        self.0.worker_left();
+    }
+}

@@ -1,0 +1,53 @@
+//! Time and memory that a test holds in its hand, and patience.
+#![allow(dead_code, reason = "not every test needs all of it")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use semafor_pipeline::{Clock, Delay, MemoryGuard};
+
+/// A number that can be set from outside. As a clock it shows milliseconds, and whoever waits moves it.
+#[derive(Clone, Default)]
+pub(crate) struct Dial(Arc<AtomicU64>);
+
+impl Dial {
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::SeqCst);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+impl Clock for Dial {
+    fn now(&self) -> Duration {
+        Duration::from_millis(self.get())
+    }
+
+    fn delay(&self, span: Duration) -> Delay {
+        let (dial, until) = (self.clone(), (self.now() + span).as_millis() as u64);
+        Box::pin(async move {
+            dial.0.fetch_max(until, Ordering::SeqCst);
+        })
+    }
+}
+
+/// A guard of 1000 bytes that always looks, and how much is used.
+pub(crate) fn watched() -> (MemoryGuard, Dial) {
+    let used = Dial::default();
+    let source = used.clone();
+    let guard = MemoryGuard::new(1000).sample_every(Duration::ZERO).source(move || source.get());
+    (guard, used)
+}
+
+/// Waits until it is so.
+#[track_caller]
+pub(crate) fn until(is_so: impl Fn() -> bool) {
+    let patience = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < patience, "it never came to be");
+        std::thread::yield_now();
+    }
+}
