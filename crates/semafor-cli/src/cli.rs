@@ -1,5 +1,8 @@
 //! The command line: what can be said, and what it is called. Nothing is done here.
 
+#[cfg(target_os = "linux")]
+mod purge;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,6 +12,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::duration;
 use crate::exit;
 use crate::slots::Slots;
+
+#[cfg(target_os = "linux")]
+pub(crate) use purge::Purge;
 
 /// Limit how many processes do a thing at once: on this machine with no server, across a fleet with a URL.
 ///
@@ -44,6 +50,10 @@ pub(crate) enum Command {
     Evict(Evict),
     /// Watch it all, live, in the terminal
     Top(Top),
+    /// Remove empty directories below a directory, and old files if asked to. Try --dry-run first
+    #[cfg(target_os = "linux")]
+    #[command(after_help = purge::HELP)]
+    Purge(Box<Purge>),
     /// The process that keeps the semaphores of this user on this machine
     #[command(subcommand)]
     Agent(Agent),

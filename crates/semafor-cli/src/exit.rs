@@ -16,6 +16,8 @@ pub(crate) struct Failure {
 pub(crate) enum Code {
     /// Nothing was done, because it could not be: an id that holds nothing, a name that nobody uses.
     Nothing = 1,
+    /// The same as 64, for `purge`: it has the codes that other cleaners have.
+    PurgeUsage = 2,
     /// EX_USAGE.
     Usage = 64,
     /// EX_UNAVAILABLE.
@@ -37,7 +39,8 @@ Exit codes:
   75   no slot came free in time
   76   the slot was lost, and the command was ended for it
   126  the command cannot be run
-  127  the command was not found";
+  127  the command was not found
+`purge` has others: see `semafor purge --help`";
 
 impl Code {
     pub(crate) fn because(self, message: impl Into<String>) -> Failure {

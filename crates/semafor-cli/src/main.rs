@@ -6,10 +6,13 @@ mod cli;
 mod duration;
 mod exit;
 mod home;
+mod live_line;
 mod look;
 mod output;
 mod pages;
 mod plain;
+#[cfg(target_os = "linux")]
+mod purge;
 mod resize;
 mod run;
 mod slots;
@@ -59,13 +62,18 @@ fn answer(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return if error.use_stderr() { Code::Usage.into() } else { ExitCode::SUCCESS };
     }
+    let is_purge = std::env::args_os().nth(1).is_some_and(|word| word == "purge");
+    let (code, help) = match is_purge {
+        true => (Code::PurgeUsage, "semafor purge --help"),
+        false => (Code::Usage, "semafor --help"),
+    };
     let text = error.render().to_string();
     let told = text.split("\n\nUsage:").next().unwrap_or(&text);
     let told = told.split("\n\nFor more information").next().unwrap_or(told);
     let told: Vec<_> = told.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let told = told.join(" ");
     let told = told.strip_prefix("error: ").unwrap_or(&told);
-    complain(&Code::Usage.because(format!("{told} (see `semafor --help`)")))
+    complain(&code.because(format!("{told} (see `{help}`)")))
 }
 
 fn complain(failure: &Failure) -> ExitCode {
@@ -84,6 +92,8 @@ async fn obey(command: Command) -> Result<ExitCode, Failure> {
         Command::Inspect(args) => look::inspect(args).await,
         Command::Resize(args) => resize::resize(args).await,
         Command::Top(args) => top::top(args).await,
+        #[cfg(target_os = "linux")]
+        Command::Purge(args) => purge::purge(*args).await,
         Command::Agent(command) => agent::agent(command).await,
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { directory } => pages::man(directory.as_deref()),

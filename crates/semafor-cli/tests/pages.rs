@@ -4,7 +4,7 @@ use std::fs;
 
 use semafor_testkit::cli::CommandEnv;
 
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 13] = [
     "run",
     "acquire",
     "release",
@@ -14,6 +14,7 @@ const COMMANDS: [&str; 12] = [
     "resize",
     "evict",
     "top",
+    "purge",
     "agent",
     "completions",
     "man",

@@ -10,6 +10,7 @@
     feature = "cli",
     doc = "- [`cli`]: the `semafor` command as its users have it, and what its processes leave behind."
 )]
+#![cfg_attr(feature = "trees", doc = "- [`trees`]: directories of which it is known what a purge removes.")]
 #![cfg_attr(
     feature = "terminal",
     doc = "- [`terminal`]: a terminal to run programs in, and to read their screen."
@@ -27,5 +28,7 @@ mod spawner;
 pub mod stepwise;
 #[cfg(feature = "terminal")]
 pub mod terminal;
+#[cfg(feature = "trees")]
+pub mod trees;
 
 pub use home::{Home, Spec};

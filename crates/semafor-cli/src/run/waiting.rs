@@ -5,12 +5,10 @@
 
 use std::convert::Infallible;
 use std::future::pending;
-use std::io::{IsTerminal, Write, stderr};
+use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};
 
-use rustix::process::getpgrp;
 use rustix::system::uname;
-use rustix::termios::{tcgetpgrp, tcgetwinsize};
 use semafor::{AcquireError, HolderInfo, Home, HomeError, Permit, Semaphore};
 use tokio::select;
 use tokio::time::{sleep, timeout};
@@ -19,8 +17,9 @@ use super::{command, tenure};
 use crate::cli::Run;
 use crate::duration;
 use crate::exit::{Code, Failure};
+use crate::live_line::LiveLine;
 use crate::output::say;
-use crate::plain::{fit, plain};
+use crate::plain::plain;
 use crate::slots::{self, Refused};
 
 /// Who is served before that has not waited.
@@ -157,7 +156,7 @@ fn introduce(holder: &HolderInfo) -> String {
 /// How to speak while waiting.
 struct Voice {
     manner: Manner,
-    is_line_shown: bool,
+    line: LiveLine,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -176,7 +175,7 @@ impl Voice {
             false if !args.quiet && stderr().is_terminal() => Manner::Live,
             false => Manner::Silent,
         };
-        Self { manner, is_line_shown: false }
+        Self { manner, line: LiveLine::default() }
     }
 
     /// Says what there is to say, until it is dropped.
@@ -193,30 +192,9 @@ impl Voice {
                     return pending().await;
                 }
                 let waited = duration::show(since.elapsed());
-                self.show(&format!("semafor: waiting {waited} for {name:?}, {place}; {held}"));
+                self.line.show(&format!("semafor: waiting {waited} for {name:?}, {place}; {held}"));
             }
             sleep(BETWEEN_LOOKS).await;
         }
     }
-
-    fn show(&mut self, line: &str) {
-        let width = tcgetwinsize(stderr()).map_or(0, |size| usize::from(size.ws_col));
-        let width = if width == 0 { 80 } else { width };
-        // A Ctrl-C is shown behind it, and must not begin another line: that could not be wiped out.
-        self.is_line_shown |= write_over(&fit(&plain(line), width.saturating_sub(3)));
-    }
-}
-
-impl Drop for Voice {
-    fn drop(&mut self) {
-        if self.is_line_shown {
-            write_over("");
-        }
-    }
-}
-
-/// In place of what stands there. Not from the background: there, the terminal is another's.
-fn write_over(line: &str) -> bool {
-    let is_ours = tcgetpgrp(stderr()).is_ok_and(|foreground| foreground == getpgrp());
-    is_ours && write!(stderr(), "\r{line}\x1b[K").is_ok()
 }

@@ -1,0 +1,207 @@
+//! `semafor purge`: what can be said.
+//!
+//! Hidden are the words of efspurge, the tool that many have in their cron jobs. They mean here what they mean there.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::FalseyValueParser;
+use clap::{ArgAction, Args};
+
+use super::At;
+use crate::duration;
+
+pub(super) const HELP: &str = "\
+What stays, whatever is said: DIR itself (but see --remove-root), everything that is not an empty directory (but see
+--older-than), symlinks and what they point to, hidden files and the directories they are in, mount points. A directory
+that is filled meanwhile stays, too: only the system's own rmdir decides what is empty. It can be interrupted at any time,
+and started again, and there can be several at once on one tree.
+
+Examples:
+  semafor purge --dry-run --print /data       what would be removed? Nothing is
+  semafor purge --dry-run /data               how much would it be?
+  semafor purge /data                         remove all empty directories, and those that become empty by it
+  semafor purge --older-than 30d --min-age 1d --exclude '.snapshot' --exclude 'users/*' /data
+                                              files that nobody has changed for 30 days, and what is empty then
+  semafor purge --fleet-limit purge --max-concurrency-deletion 64 --url redis://db/ /efs/logs
+                                              at most 64 removals at once, on all machines together
+
+Progress goes to stderr: a line on a terminal, else a JSON object every 30 seconds and at the end.
+The summary goes to stdout; with --json it is one object: event (\"summary\"), dry_run, dirs_scanned, dirs_removed,
+files_scanned, files_removed, bytes_freed, errors, errors_by_kind, peak_memory_bytes, backpressure_events, stopped_by
+(completed, limit, breaker, signal, fleet_limit), elapsed_seconds.
+
+Exit codes:
+  0        all was looked at, and nothing went wrong
+  1        something could not be looked at or removed; the rest was
+  2        the command line makes no sense, or DIR is missing or belongs to the system: nothing was done
+  3        stopped by --max-empty-dirs-to-delete, or because memory was almost used up
+  69       the semaphores of --url can't be reached: nothing was done
+  130,143  interrupted (Ctrl-C), or asked to end; what was under way is completed, and the summary is there";
+
+#[derive(Args, Debug)]
+pub(crate) struct Purge {
+    /// Where to begin. Empty directories below it are removed, and those that become empty by it
+    #[arg(value_name = "DIR")]
+    pub(crate) root: PathBuf,
+
+    /// Remove nothing, and say what would be removed. Begin with this
+    #[arg(long, short = 'n')]
+    pub(crate) dry_run: bool,
+
+    /// Print the path of each directory and file that is removed, or would be
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) print: bool,
+
+    /// Also remove files that were last changed longer ago than this, e.g. 30d. No file is touched without it
+    #[arg(long, value_name = "AGE", value_parser = duration::longer_than_zero, help_heading = "What is removed")]
+    pub(crate) older_than: Option<Duration>,
+
+    /// Keep directories that were changed within this time before the start, e.g. 1d
+    #[arg(long, value_name = "AGE", default_value = "0", value_parser = duration::any, help_heading = "What is removed")]
+    pub(crate) min_age: Duration,
+
+    /// Keep all directories: only old files are removed
+    #[arg(long, requires = "older_than", help_heading = "What is removed")]
+    pub(crate) keep_dirs: bool,
+
+    /// Remove DIR itself, too, if it is empty in the end
+    #[arg(long, help_heading = "What is removed")]
+    pub(crate) remove_root: bool,
+
+    /// Leave alone what has such a name, or such a path below DIR; it keeps its directory. *, ?, [a-z], **. Repeatable
+    #[arg(long, value_name = "GLOB", help_heading = "What is removed")]
+    pub(crate) exclude: Vec<OsString>,
+
+    /// Look only so deep; 1 is what is in DIR. What is deeper counts as content. 0: unlimited
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "What is removed")]
+    pub(crate) max_depth: u32,
+
+    /// Stay out of other file systems and of all mounts. The default
+    #[arg(long, overrides_with = "cross_file_systems", help_heading = "What is removed")]
+    pub(crate) one_file_system: bool,
+
+    /// Go into them
+    #[arg(long, overrides_with = "one_file_system", help_heading = "What is removed")]
+    pub(crate) cross_file_systems: bool,
+
+    /// Even if DIR belongs to the system, such as /etc, or is where others live, such as /home
+    #[arg(long, help_heading = "What is removed")]
+    pub(crate) force: bool,
+
+    /// Stop after so many directories. 0: unlimited
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Limits")]
+    #[arg(env = "EFSPURGE_MAX_EMPTY_DIRS_TO_DELETE", hide_env_values = true)]
+    pub(crate) max_empty_dirs_to_delete: u64,
+
+    /// At most so many removals at once [default: 128]. 0: unlimited
+    #[arg(long, value_name = "N", help_heading = "Limits")]
+    #[arg(env = "EFSPURGE_MAX_CONCURRENCY_DELETION", hide_env_values = true)]
+    pub(crate) max_concurrency_deletion: Option<u32>,
+
+    /// Look at so many directories and files at once at most [default: 128]. 0: unlimited
+    #[arg(long, value_name = "N", help_heading = "Limits")]
+    #[arg(env = "EFSPURGE_MAX_CONCURRENCY_SCANNING", hide_env_values = true)]
+    pub(crate) max_concurrency_scanning: Option<u32>,
+
+    /// At most so many removals per second. 0: unlimited
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Limits")]
+    pub(crate) rate: u32,
+
+    /// Do less at once at 85 % of this, and stop at 95 %. Counts for the container, too, if there is one. 0: off
+    #[arg(long, value_name = "MB", default_value_t = 800, help_heading = "Limits")]
+    #[arg(env = "EFSPURGE_MEMORY_LIMIT_MB", hide_env_values = true)]
+    pub(crate) memory_limit_mb: u64,
+
+    /// Share the limit of removals with all who say the same name, through --url: each removal holds a slot there
+    #[arg(long, value_name = "NAME", help_heading = "Limits")]
+    pub(crate) fleet_limit: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) at: At,
+
+    /// Print the summary as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Show no progress
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+
+    #[command(flatten)]
+    pub(crate) efspurge: Efspurge,
+}
+
+/// What efspurge understands, and is called otherwise here or not needed.
+#[derive(Args, Debug)]
+pub(crate) struct Efspurge {
+    /// The same as --older-than, in days. Directories are kept unless there is a --remove-empty-dirs
+    #[arg(long, hide = true, value_parser = days, env = "EFSPURGE_MAX_AGE_DAYS", hide_env_values = true)]
+    pub(crate) max_age_days: Option<Duration>,
+
+    /// Does what is done anyway, unless there is a --max-age-days
+    #[arg(long, hide = true, action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    #[arg(env = "EFSPURGE_REMOVE_EMPTY_DIRS", hide_env_values = true)]
+    pub(crate) remove_empty_dirs: bool,
+
+    /// For both --max-concurrency-scanning and --max-concurrency-deletion
+    #[arg(long, hide = true, env = "EFSPURGE_MAX_CONCURRENCY", hide_env_values = true)]
+    pub(crate) max_concurrency: Option<u32>,
+
+    /// Not needed
+    #[arg(long, hide = true, env = "EFSPURGE_MAX_CONCURRENT_SUBDIRS", hide_env_values = true)]
+    max_concurrent_subdirs: Option<u64>,
+
+    /// Not needed
+    #[arg(long, hide = true, env = "EFSPURGE_TASK_BATCH_SIZE", hide_env_values = true)]
+    task_batch_size: Option<u64>,
+
+    /// Not needed
+    #[arg(long, hide = true, env = "EFSPURGE_LOG_LEVEL", hide_env_values = true)]
+    log_level: Option<String>,
+}
+
+impl Purge {
+    /// How old files have to be to go.
+    pub(crate) fn max_age(&self) -> Option<Duration> {
+        self.older_than.or(self.efspurge.max_age_days)
+    }
+
+    /// Whether directories are kept because efspurge would.
+    pub(crate) fn is_for_files_like_efspurge(&self) -> bool {
+        let asks_like_efspurge = self.older_than.is_none() && self.efspurge.max_age_days.is_some();
+        asks_like_efspurge && !self.efspurge.remove_empty_dirs
+    }
+
+    /// What was said about it in any way.
+    pub(crate) fn deletions(&self) -> Option<u32> {
+        self.max_concurrency_deletion.or(self.efspurge.max_concurrency)
+    }
+
+    /// What was said about it in any way.
+    pub(crate) fn scans(&self) -> Option<u32> {
+        self.max_concurrency_scanning.or(self.efspurge.max_concurrency)
+    }
+}
+
+/// A number of days, which need not be whole.
+fn days(text: &str) -> Result<Duration, String> {
+    let days = text.trim().parse::<f64>().ok();
+    let age = days.and_then(|days| Duration::try_from_secs_f64(days * 86_400.0).ok());
+    age.ok_or_else(|| "expected a number of days".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_need_not_be_whole() {
+        assert_eq!(days("0.5"), Ok(Duration::from_secs(43_200)));
+        assert_eq!(days("0"), Ok(Duration::ZERO));
+        for text in ["", "-1", "NaN", "1d"] {
+            assert!(days(text).is_err(), "{text}");
+        }
+    }
+}

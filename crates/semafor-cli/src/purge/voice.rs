@@ -1,0 +1,202 @@
+//! What is said while it goes on.
+//!
+//! On a terminal that is one line that is written over and over again. Elsewhere it is a JSON object per line on stderr,
+//! for whatever collects it. Only so many errors are told: a tree may have as many as it has directories.
+
+use std::io::{IsTerminal, Write, stderr, stdout};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use semafor_purge::{Progress, Purger, Removed, Summary};
+use serde::Serialize;
+
+use super::report::{Report, counted, grouped};
+use crate::cli::Purge;
+use crate::duration;
+use crate::live_line::LiveLine;
+use crate::output::say;
+use crate::plain::plain;
+
+const BETWEEN_LINES: Duration = Duration::from_millis(200);
+const BETWEEN_OBJECTS: Duration = Duration::from_secs(30);
+const MOST_ERRORS: u64 = 20;
+const BAR: usize = 20;
+
+pub(super) struct Voice {
+    manner: Manner,
+    is_dry_run: bool,
+    is_summary_elsewhere: bool,
+    prints: bool,
+    errors: AtomicU64,
+    line: Mutex<LiveLine>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    /// A line that is written over.
+    Live,
+    /// An object per line.
+    Json,
+    Silent,
+}
+
+/// How far it has come, for who collects it.
+#[derive(Serialize)]
+struct Told {
+    event: &'static str,
+    dirs_scanned: u64,
+    dirs_removed: u64,
+    files_scanned: u64,
+    files_removed: u64,
+    bytes_freed: u64,
+    errors: u64,
+    percent: f64,
+    dirs_scanned_per_second: f64,
+    dirs_removed_per_second: f64,
+    remaining_seconds: Option<f64>,
+    queued: usize,
+    working: usize,
+    memory_bytes: u64,
+    elapsed_seconds: f64,
+}
+
+impl Voice {
+    pub(super) fn of(args: &Purge) -> Self {
+        let is_terminal = stderr().is_terminal();
+        let manner = match args.quiet {
+            true => Manner::Silent,
+            // Paths that are printed to the same terminal tell enough.
+            false if is_terminal && args.print && stdout().is_terminal() => Manner::Silent,
+            false if is_terminal => Manner::Live,
+            false => Manner::Json,
+        };
+        Self {
+            manner,
+            is_dry_run: args.dry_run,
+            is_summary_elsewhere: args.json,
+            prints: args.print,
+            errors: AtomicU64::new(0),
+            line: Mutex::default(),
+        }
+    }
+
+    /// Nothing more is to come but the summary.
+    pub(super) fn end(&self, summary: &Summary) {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner).wipe();
+        let untold = self.errors.load(Ordering::Relaxed).saturating_sub(MOST_ERRORS);
+        if untold > 0 && self.manner != Manner::Json {
+            say(&format!("and {}", counted(untold, "more error", "more errors")));
+        }
+        if self.manner == Manner::Json && !self.is_summary_elsewhere {
+            write_line(&Report::of(summary).json());
+        }
+    }
+
+    fn progress(&self, progress: &Progress, rate: f64) {
+        match self.manner {
+            Manner::Live => {
+                let line = self.in_words(progress, rate);
+                self.line.lock().unwrap_or_else(PoisonError::into_inner).show(&line);
+            }
+            Manner::Json => write_line(&serde_json::to_string(&Told::of(progress)).unwrap_or_default()),
+            Manner::Silent => {}
+        }
+    }
+
+    /// `[########            ]  41%  12,345 removed of 30,000 looked at, 2,400/s, 12s left`
+    fn in_words(&self, progress: &Progress, rate: f64) -> String {
+        let filled = (progress.fraction * BAR as f64) as usize;
+        let percent = (progress.fraction * 100.0) as u64;
+        let removed = grouped(progress.dirs_removed + progress.files_removed);
+        let verb = if self.is_dry_run { "to remove" } else { "removed" };
+        let seen = grouped(progress.dirs_scanned + progress.files_scanned);
+        let mut line = format!(
+            "[{:BAR$}] {percent:3}%  {removed} {verb} of {seen} looked at, {}/s",
+            "#".repeat(filled.min(BAR)),
+            grouped(rate as u64)
+        );
+        if let Some(remaining) = progress.remaining() {
+            line += &format!(", {} left", duration::show(remaining));
+        }
+        if progress.errors > 0 {
+            line += &format!(", {}", counted(progress.errors, "error", "errors"));
+        }
+        line
+    }
+
+    fn error(&self, path: &Path, error: &std::io::Error) {
+        if self.errors.fetch_add(1, Ordering::Relaxed) >= MOST_ERRORS {
+            return;
+        }
+        let (path, error) = (path.to_string_lossy(), error.to_string());
+        if self.manner == Manner::Json {
+            let told = serde_json::json!({ "event": "error", "path": path, "error": error });
+            return write_line(&told.to_string());
+        }
+        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        line.wipe();
+        say(&format!("{path}: {error}"));
+    }
+
+    fn removal(path: &Path, is_terminal: bool) {
+        // Whoever stops reading early does not stop the purge.
+        let _ = match is_terminal {
+            true => writeln!(stdout(), "{}", plain(&path.to_string_lossy())),
+            false => stdout().write_all(&[path.as_os_str().as_bytes(), b"\n"].concat()),
+        };
+    }
+}
+
+/// Lets the purger tell this voice what it does.
+pub(super) fn listen<'p>(voice: &Arc<Voice>, mut purger: Purger<'p>) -> Purger<'p> {
+    let hears = Arc::clone(voice);
+    purger = purger.on_error(move |path, error| hears.error(path, error));
+    if voice.prints {
+        let is_terminal = stdout().is_terminal();
+        purger = purger.on_removal(move |path, _: Removed| Voice::removal(path, is_terminal));
+    }
+    let every = match voice.manner {
+        Manner::Silent => return purger,
+        Manner::Live => BETWEEN_LINES,
+        Manner::Json => BETWEEN_OBJECTS,
+    };
+    let hears = Arc::clone(voice);
+    let (mut last, mut last_seen) = (Instant::now(), 0);
+    purger.on_progress(every, move |progress| {
+        let seen = progress.dirs_scanned + progress.files_scanned;
+        let rate = (seen - last_seen) as f64 / last.elapsed().as_secs_f64().max(1e-3);
+        (last, last_seen) = (Instant::now(), seen);
+        hears.progress(progress, rate);
+    })
+}
+
+fn write_line(line: &str) {
+    let _ = writeln!(stderr(), "{line}");
+}
+
+impl Told {
+    fn of(progress: &Progress) -> Self {
+        let elapsed = progress.elapsed.as_secs_f64();
+        let per_second = |count: u64| (count as f64 / elapsed.max(1e-3) * 10.0).round() / 10.0;
+        Self {
+            event: "progress",
+            dirs_scanned: progress.dirs_scanned,
+            dirs_removed: progress.dirs_removed,
+            files_scanned: progress.files_scanned,
+            files_removed: progress.files_removed,
+            bytes_freed: progress.bytes_freed,
+            errors: progress.errors,
+            percent: (progress.fraction * 1000.0).round() / 10.0,
+            dirs_scanned_per_second: per_second(progress.dirs_scanned),
+            dirs_removed_per_second: per_second(progress.dirs_removed),
+            remaining_seconds: progress.remaining().map(|remaining| remaining.as_secs_f64().round()),
+            queued: progress.queued,
+            working: progress.working,
+            memory_bytes: progress.memory_bytes,
+            elapsed_seconds: elapsed,
+        }
+    }
+}

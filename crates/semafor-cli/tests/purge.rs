@@ -1,0 +1,465 @@
+//! `semafor purge`, as its users have it.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use semafor_testkit::cli::{CommandEnv, Output};
+use semafor_testkit::terminal::Terminal;
+use semafor_testkit::trees::{self, age, count};
+use serde_json::Value;
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+fn env() -> CommandEnv {
+    CommandEnv::local(env!("CARGO_BIN_EXE_semafor"))
+}
+
+/// The summary of a purge with `--json`, and its exit code.
+#[track_caller]
+fn summary(output: &Output) -> (Value, i32) {
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    let summary = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    (summary, output.code().unwrap_or(-1))
+}
+
+/// A shell that runs `semafor` as `$0`.
+fn sh(env: &CommandEnv, script: &str, arguments: &[&str]) -> Output {
+    let mut shell = env.program("sh");
+    shell.args(["-c", script]).arg(env.binary()).args(arguments);
+    env.output_of(shell)
+}
+
+#[test]
+fn the_dry_run_comes_first_then_the_real_one() {
+    let env = env();
+    let tree = trees::mixed(&env.path("data"), 300, 5);
+    let would = env.run(["purge", "--dry-run", "data"]);
+    let text = String::from_utf8_lossy(&would.stdout).into_owned();
+    let expected =
+        format!("Would remove {} empty directories; looked at {} directories", tree.removable, 301);
+    assert!(text.starts_with(&expected), "{text}");
+    assert!(text.contains("nothing was removed"), "{text}");
+    assert_eq!(count(&env.path("data")), (tree.dirs, tree.files));
+    let done = env.run(["purge", "data"]);
+    let text = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(text.starts_with(&format!("Removed {} empty directories;", tree.removable)), "{text}");
+    assert_eq!(count(&env.path("data")), (tree.dirs - tree.removable, tree.files));
+}
+
+#[test]
+fn the_summary_has_these_keys() {
+    let env = env();
+    fs::create_dir_all(env.path("data/a/b")).unwrap();
+    fs::write(env.path("data/old"), "12345").unwrap();
+    age(&env.path("data/old"), 40 * DAY);
+    let output = env.run(["purge", "--json", "--older-than", "30d", "data"]);
+    let (summary, code) = summary(&output);
+    let keys: Vec<_> = summary.as_object().unwrap().keys().map(String::as_str).collect();
+    let mut expected = [
+        "event",
+        "dry_run",
+        "dirs_scanned",
+        "dirs_removed",
+        "files_scanned",
+        "files_removed",
+        "bytes_freed",
+        "errors",
+        "errors_by_kind",
+        "peak_memory_bytes",
+        "backpressure_events",
+        "stopped_by",
+        "elapsed_seconds",
+    ];
+    expected.sort_unstable();
+    let mut keys = keys;
+    keys.sort_unstable();
+    assert_eq!(keys, expected);
+    for (key, value) in [
+        ("event", Value::from("summary")),
+        ("dry_run", false.into()),
+        ("dirs_scanned", 3.into()),
+        ("dirs_removed", 2.into()),
+        ("files_scanned", 1.into()),
+        ("files_removed", 1.into()),
+        ("bytes_freed", 5.into()),
+        ("errors", 0.into()),
+        ("errors_by_kind", serde_json::json!({})),
+        ("stopped_by", "completed".into()),
+    ] {
+        assert_eq!(summary[key], value, "{key}");
+    }
+    assert!(summary["peak_memory_bytes"].as_u64().unwrap() > 100_000);
+    assert!(summary["elapsed_seconds"].as_f64().unwrap() > 0.0);
+    assert_eq!(code, 0);
+}
+
+#[test]
+fn paths_are_printed_as_they_are() {
+    let env = env();
+    fs::create_dir_all(env.path("data/a/b")).unwrap();
+    let output = env.run(["purge", "--dry-run", "--print", "data"]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "data/a/b\ndata/a\n");
+    assert!(output.stderr.contains("Would remove 2"), "{}", output.stderr);
+}
+
+#[test]
+fn without_a_terminal_the_end_is_told_as_a_line_of_json() {
+    let env = env();
+    fs::create_dir_all(env.path("data/a")).unwrap();
+    let output = env.run(["purge", "data"]);
+    let told: Value = serde_json::from_str(output.stderr.lines().last().unwrap()).unwrap();
+    assert_eq!((&told["event"], &told["dirs_removed"]), (&"summary".into(), &1.into()));
+    assert_eq!(env.run(["purge", "--quiet", "data"]).stderr, "");
+    assert_eq!(env.run(["purge", "--json", "data"]).stderr, "", "it is on stdout then");
+}
+
+#[test]
+fn a_terminal_has_a_line_of_progress() {
+    let env = env();
+    let tree = trees::flat(&env.path("data"), 60);
+    let mut terminal = Terminal::spawn(env.semafor(["purge", "--rate", "60", "data"]), 24, 100);
+    terminal.wait_until("there is a bar", |screen| screen.contains("removed of") && screen.contains("/s"));
+    let told = format!("Removed {} empty directories", tree.removable);
+    let screen = terminal.wait_until("it is done", |screen| screen.contains(&told));
+    assert!(!screen.contains("removed of"), "the bar is gone in the end");
+    assert_eq!(terminal.wait().code(), Some(0));
+}
+
+// Exit codes
+
+#[test]
+fn usage_exits_with_2() {
+    let env = env();
+    fs::write(env.path("file"), "").unwrap();
+    for (arguments, words) in [
+        (&["purge"][..], "DIR"),
+        (&["purge", "--nonsense", "."], "--nonsense"),
+        (&["purge", "missing"], "missing"),
+        (&["purge", "file"], "file"),
+        (&["purge", "--older-than", "soon", "."], "soon"),
+        (&["purge", "--older-than", "0", "."], "longer than zero"),
+        (&["purge", "--exclude", "[a", "."], "[a"),
+        (&["purge", "--keep-dirs", "."], "--older-than"),
+        (&["purge", "--fleet-limit", "x", "--url", "nonsense:", "."], "no address"),
+    ] {
+        let output = env.run(arguments);
+        assert!(output.complaint(2).contains(words), "{arguments:?}: {output:?}");
+    }
+}
+
+#[test]
+fn a_limit_exits_with_3() {
+    let env = env();
+    trees::flat(&env.path("data"), 30);
+    let (told, code) = summary(&env.run(["purge", "--json", "--max-empty-dirs-to-delete", "10", "data"]));
+    assert_eq!((&told["stopped_by"], &told["dirs_removed"], code), (&"limit".into(), &10.into(), 3));
+    let (told, code) = summary(&env.run(["purge", "--json", "--max-empty-dirs-to-delete", "20", "data"]));
+    assert_eq!((&told["stopped_by"], &told["dirs_removed"], code), (&"completed".into(), &20.into(), 0));
+}
+
+#[test]
+fn the_breaker_exits_with_3() {
+    let env = env();
+    trees::flat(&env.path("data"), 3000);
+    // This process has more than that.
+    let output = env.run(["purge", "--json", "--memory-limit-mb", "1", "--rate", "1000", "data"]);
+    let (told, code) = summary(&output);
+    assert_eq!((&told["stopped_by"], code), (&"breaker".into(), 3));
+}
+
+#[test]
+fn signals_exit_with_130_and_143_and_a_summary() {
+    for (signal, expected) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let env = env();
+        let tree = trees::flat(&env.path("data"), 2000);
+        let mut purge = env.start(["purge", "--json", "--rate", "50", "data"]);
+        let dirs = |env: &CommandEnv| fs::read_dir(env.path("data")).unwrap().count() as u64;
+        env.until("it is at it", |env| dirs(env) < tree.dirs);
+        purge.signal(signal);
+        let (told, code) = summary(&purge.wait());
+        assert_eq!((&told["stopped_by"], code), (&"signal".into(), expected));
+        let left = count(&env.path("data")).0;
+        assert_eq!(told["dirs_removed"].as_u64(), Some(tree.dirs - left), "what is told is what was done");
+        assert!(left > 0);
+    }
+}
+
+/// Runs it as somebody who is not root, so that permissions count.
+fn as_somebody(env: &CommandEnv, arguments: &[&str]) -> Output {
+    // Not everybody may go where it was built.
+    let folder = folder_of_somebody();
+    let binary = folder.path().join("semafor");
+    // By another process: what this one writes, its other children have open for a moment, and then it can't be run.
+    assert!(Command::new("cp").arg(env.binary()).arg(&binary).status().unwrap().success());
+    fs::set_permissions(env.path("."), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = env.program(binary);
+    command.args(arguments);
+    if rustix::process::geteuid().is_root() {
+        command.uid(65_534).gid(65_534);
+    }
+    env.output_of(command)
+}
+
+/// A folder that belongs to that somebody, outside of those that only we can enter.
+fn folder_of_somebody() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    folder
+}
+
+fn give_to_somebody(path: &Path) {
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(path, Some(65_534), Some(65_534)).unwrap();
+    }
+}
+
+#[test]
+fn what_is_forbidden_is_an_error_and_the_rest_is_done() {
+    let env = env();
+    let folder = folder_of_somebody();
+    let path = |name: &str| folder.path().join(name);
+    for directory in ["sealed/inner", "unreadable/inner", "free/inner", "empty-unreadable"] {
+        fs::create_dir_all(path(directory)).unwrap();
+    }
+    for directory in ["sealed/inner", "sealed", "unreadable", "free/inner", "free", "empty-unreadable"] {
+        give_to_somebody(&path(directory));
+    }
+    fs::set_permissions(path("sealed"), fs::Permissions::from_mode(0o555)).unwrap();
+    fs::set_permissions(path("unreadable"), fs::Permissions::from_mode(0o300)).unwrap();
+    fs::set_permissions(path("empty-unreadable"), fs::Permissions::from_mode(0o300)).unwrap();
+    let root = folder.path().to_str().unwrap();
+    let outcomes = ["--dry-run", "--quiet"].map(|option| {
+        let output = as_somebody(&env, &["purge", "--json", option, root]);
+        let (told, code) = summary(&output);
+        (code, told["dirs_removed"].clone(), told["errors"].clone(), told["errors_by_kind"].clone())
+    });
+    let kinds = serde_json::json!({ "permission_denied": 3 });
+    assert_eq!(outcomes[0], (1, 2.into(), 3.into(), kinds));
+    assert_eq!(outcomes[1], outcomes[0], "a dry run knows");
+    assert!(path("sealed/inner").exists() && !path("free").exists());
+    for directory in ["sealed", "unreadable", "empty-unreadable"] {
+        fs::set_permissions(path(directory), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+}
+
+#[test]
+fn what_others_own_in_a_sticky_directory_stays() {
+    if !rustix::process::geteuid().is_root() {
+        return; // There is nobody else to own something.
+    }
+    let env = env();
+    let folder = folder_of_somebody();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+    fs::create_dir(folder.path().join("roots")).unwrap();
+    fs::create_dir(folder.path().join("theirs")).unwrap();
+    give_to_somebody(&folder.path().join("theirs"));
+    for option in ["--dry-run", "--quiet"] {
+        let output = as_somebody(&env, &["purge", "--json", option, folder.path().to_str().unwrap()]);
+        let (told, code) = summary(&output);
+        assert_eq!((&told["dirs_removed"], &told["errors"], code), (&1.into(), &1.into(), 1), "{option}");
+    }
+    assert!(folder.path().join("roots").exists());
+}
+
+// File systems
+
+/// Runs a script in a mount namespace of its own. None where that is not allowed.
+fn with_mounts(env: &CommandEnv, script: &str) -> Option<Output> {
+    let unshare = |script: &str| {
+        let mut shell = env.program("unshare");
+        shell.arg("--mount");
+        if !rustix::process::geteuid().is_root() {
+            shell.arg("--map-root-user");
+        }
+        shell.args(["sh", "-ec", script]).arg(env.binary());
+        env.output_of(shell)
+    };
+    if unshare("mkdir -p probe; mount -t tmpfs none probe").code() != Some(0) {
+        eprintln!("not checked: nothing can be mounted here");
+        return None;
+    }
+    Some(unshare(script))
+}
+
+#[test]
+fn mounts_are_not_entered_unless_asked_for() {
+    let env = env();
+    let script = r#"
+        mkdir -p data/mounted data/bound data/plain/x elsewhere/empty
+        mount -t tmpfs none data/mounted
+        mkdir -p data/mounted/inner/deep
+        mount --bind elsewhere data/bound
+        "$0" purge --json --dry-run data
+        "$0" purge --json data
+        test -d data/mounted/inner/deep
+        test -d elsewhere/empty
+        test ! -e data/plain
+        "$0" purge --json --dry-run --cross-file-systems data
+        "$0" purge --json --cross-file-systems data
+        test ! -e data/mounted/inner
+        test ! -e elsewhere/empty
+        test -d data/mounted
+    "#;
+    let Some(output) = with_mounts(&env, script) else { return };
+    let told: Vec<Value> = String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let counts: Vec<_> =
+        told.iter().map(|told| (told["dirs_removed"].as_u64(), told["errors"].as_u64())).collect();
+    let (within, beyond) = ((Some(2), Some(0)), (Some(3), Some(0)));
+    assert_eq!(counts, [within, within, beyond, beyond], "{output:?}");
+    assert_eq!(output.code(), Some(0), "{output:?}");
+}
+
+#[test]
+fn a_system_path_is_refused_however_it_is_reached() {
+    let env = env();
+    symlink("/etc", env.path("link")).unwrap();
+    for root in ["/", "/etc", "link", "link/.", "/usr/lib"] {
+        let output = env.run(["purge", "--dry-run", root]);
+        let complaint = output.complaint(2);
+        assert!(complaint.contains("belongs to the system") && complaint.contains("--force"), "{complaint}");
+    }
+    assert_eq!(env.run(["purge", "--dry-run", "--force", "--max-depth", "1", "link"]).code(), Some(0));
+}
+
+#[test]
+fn a_bind_mount_of_a_system_path_is_refused() {
+    let env = env();
+    let script = r#"mkdir data; mount --bind /etc data; "$0" purge --dry-run data || echo $?"#;
+    let Some(output) = with_mounts(&env, script) else { return };
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "2\n", "{output:?}");
+}
+
+// Descriptors
+
+#[test]
+fn a_chain_of_3000_levels_needs_no_more_than_1024_files() {
+    for limit in ["1024", "64", "24"] {
+        let env = env();
+        let tree = trees::chain(&env.path("data"), 3000);
+        let (told, code) = summary(&sh(&env, r#"ulimit -n $1; exec "$0" purge --json data"#, &[limit]));
+        assert_eq!((told["dirs_removed"].as_u64(), code), (Some(tree.removable), 0), "{limit}");
+    }
+}
+
+#[test]
+fn a_wide_tree_needs_few_files_too() {
+    let env = env();
+    for limit in ["256", "32"] {
+        let tree = trees::mixed(&env.path(limit), 3000, 10);
+        let script = r#"ulimit -n $1; exec "$0" purge --json $1"#;
+        let (told, code) = summary(&sh(&env, script, &[limit]));
+        assert_eq!((told["dirs_removed"].as_u64(), code), (Some(tree.removable), 0), "{limit}: {told}");
+    }
+}
+
+// The words of efspurge
+
+#[test]
+fn a_cron_job_of_efspurge_can_switch() {
+    let env = env();
+    fs::create_dir_all(env.path("data/a")).unwrap();
+    fs::create_dir_all(env.path("data/empty")).unwrap();
+    fs::write(env.path("data/a/old"), "x").unwrap();
+    fs::write(env.path("data/new"), "x").unwrap();
+    age(&env.path("data/a/old"), 40 * DAY);
+    // As there: files only.
+    let words = "--max-concurrency-scanning 1000 --max-concurrency-deletion 1000 --max-concurrent-subdirs 100 \
+                 --memory-limit-mb 800 --task-batch-size 5000 --log-level INFO --max-age-days 30.5";
+    let run = |more: &[&str]| {
+        let words: Vec<_> = ["purge", "data", "--json"].into_iter().chain(words.split_whitespace()).collect();
+        summary(&env.run([&words, more].concat()))
+    };
+    let (told, code) = run(&["--dry-run"]);
+    assert_eq!((&told["files_removed"], &told["dirs_removed"], code), (&1.into(), &0.into(), 0));
+    let (told, code) = run(&["--remove-empty-dirs", "--max-empty-dirs-to-delete", "500"]);
+    assert_eq!((&told["files_removed"], &told["dirs_removed"], code), (&1.into(), &2.into(), 0));
+    assert!(env.path("data/new").exists());
+}
+
+#[test]
+fn the_environment_of_efspurge_is_understood_and_flags_beat_it() {
+    let env = env();
+    trees::flat(&env.path("data"), 20);
+    fs::write(env.path("data/old"), "x").unwrap();
+    age(&env.path("data/old"), 40 * DAY);
+    let run = |more: &[&str], variables: &[(&str, &str)]| {
+        let mut command: Command = env.semafor(["purge", "--json", "--dry-run", "data"]);
+        command.args(more).envs(variables.iter().copied());
+        summary(&env.output_of(command)).0
+    };
+    let told = run(&[], &[("EFSPURGE_MAX_EMPTY_DIRS_TO_DELETE", "7")]);
+    assert_eq!(told["dirs_removed"], 7);
+    let told = run(&["--max-empty-dirs-to-delete", "9"], &[("EFSPURGE_MAX_EMPTY_DIRS_TO_DELETE", "7")]);
+    assert_eq!(told["dirs_removed"], 9);
+    let days = ("EFSPURGE_MAX_AGE_DAYS", "30");
+    assert_eq!(run(&[], &[days])["dirs_removed"], 0, "files only");
+    for yes in ["1", "true", "yes"] {
+        let told = run(&[], &[days, ("EFSPURGE_REMOVE_EMPTY_DIRS", yes)]);
+        assert_eq!((&told["files_removed"], &told["dirs_removed"]), (&1.into(), &20.into()), "{yes}");
+    }
+    let rest = [
+        ("EFSPURGE_MAX_CONCURRENCY", "10"),
+        ("EFSPURGE_MAX_CONCURRENCY_SCANNING", "10"),
+        ("EFSPURGE_MAX_CONCURRENCY_DELETION", "10"),
+        ("EFSPURGE_MEMORY_LIMIT_MB", "0"),
+        ("EFSPURGE_TASK_BATCH_SIZE", "5000"),
+        ("EFSPURGE_LOG_LEVEL", "DEBUG"),
+        ("EFSPURGE_MAX_CONCURRENT_SUBDIRS", "100"),
+    ];
+    assert_eq!(run(&[], &rest)["dirs_removed"], 20);
+}
+
+// A fleet
+
+#[test]
+fn purgers_of_a_fleet_share_the_slots() {
+    let env = env();
+    let tree = trees::fan(&env.path("data"), 2000, 10);
+    let words = ["purge", "--json", "--fleet-limit", "removals", "--max-concurrency-deletion", "2", "data"];
+    let gate = env.gate("gate");
+    let mut holder =
+        env.start(["run", "--name", "removals", "-j", "2", "-w", "2", "--", "sh", "-c", ": < gate"]);
+    env.until_holders("removals", 1);
+    let mut purges = [env.start(words), env.start(words)];
+    env.until("both wait", |env| env.status("removals")["waiting"].as_u64() >= Some(2));
+    assert_eq!(count(&env.path("data")).0, tree.dirs, "nothing goes without a slot");
+    let _open = gate.open();
+    assert_eq!(holder.wait().code(), Some(0));
+    let told = purges.each_mut().map(|purge| summary(&purge.wait()));
+    let removed: u64 = told.iter().filter_map(|(told, _)| told["dirs_removed"].as_u64()).sum();
+    assert_eq!((removed, told.map(|(_, code)| code)), (tree.removable, [0, 0]));
+}
+
+#[test]
+fn a_fleet_with_another_number_of_slots_is_a_usage_error() {
+    let env = env();
+    let gate = env.gate("gate");
+    let mut holder = env.start(["run", "--name", "removals", "-j", "3", "--", "sh", "-c", ": < gate"]);
+    env.until_holders("removals", 1);
+    fs::create_dir_all(env.path("data/a")).unwrap();
+    let fleet = ["purge", "--json", "--fleet-limit", "removals", "data"];
+    let output = env.run([&fleet[..], &["--max-concurrency-deletion", "5"]].concat());
+    assert!(output.complaint(2).contains("3 slots, not 5"), "{output:?}");
+    assert_eq!(summary(&env.run(fleet)).0["dirs_removed"], 1, "it takes the number that is in use");
+    let _open = gate.open();
+    holder.wait();
+}
+
+#[test]
+fn help_shows_the_dry_run_first() {
+    let help = env().run(["purge", "--help"]).text().to_owned();
+    let examples = help.split("Examples:").nth(1).unwrap();
+    assert!(examples.trim_start().starts_with("semafor purge --dry-run"), "{examples}");
+    for word in ["130,143", "--older-than", "--fleet-limit", "EFSPURGE_MEMORY_LIMIT_MB", "stopped_by"] {
+        assert!(help.contains(word), "{word}");
+    }
+    assert!(!help.contains("--task-batch-size"));
+}

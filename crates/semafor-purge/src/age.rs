@@ -1,0 +1,46 @@
+//! Ages count from the start of the run, so that they do not depend on how long it takes.
+
+use std::time::{Duration, SystemTime};
+
+/// A point in time as file systems know it, seconds since 1970 and nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Moment(i64, u32);
+
+impl Moment {
+    pub(crate) fn new(seconds: i64, nanoseconds: u32) -> Self {
+        Self(seconds, nanoseconds)
+    }
+
+    /// So long before `start`. What was changed before this moment is older than `age`.
+    pub(crate) fn before(start: SystemTime, age: Duration) -> Self {
+        let earliest = Self(i64::MIN, 0);
+        let Some(moment) = start.checked_sub(age) else { return earliest };
+        match moment.duration_since(SystemTime::UNIX_EPOCH) {
+            Ok(since) => Self(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos()),
+            Err(before) => {
+                let before = before.duration();
+                let Ok(seconds) = i64::try_from(before.as_secs()) else { return earliest };
+                match before.subsec_nanos() {
+                    0 => Self(-seconds, 0),
+                    nanos => Self(-seconds - 1, 1_000_000_000 - nanos),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_reach_back_before_1970_and_before_time_itself() {
+        let start = SystemTime::UNIX_EPOCH + Duration::from_millis(10_250);
+        assert_eq!(Moment::before(start, Duration::from_secs(3)), Moment(7, 250_000_000));
+        assert_eq!(Moment::before(start, Duration::from_secs(11)), Moment(-1, 250_000_000));
+        assert_eq!(Moment::before(start, Duration::MAX), Moment(i64::MIN, 0));
+        assert!(
+            Moment::before(start, Duration::from_secs(11)) < Moment::before(start, Duration::from_secs(3))
+        );
+    }
+}

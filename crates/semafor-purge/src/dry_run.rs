@@ -1,0 +1,32 @@
+//! What `rmdir` and `unlink` would say, without asking them.
+//!
+//! That a directory is empty is known from having read it. What is left is whether it is allowed.
+
+use rustix::fs::{Access, AtFlags, accessat};
+use rustix::io::{Errno, Result};
+
+use crate::descriptor::Descriptor;
+use crate::facts::Facts;
+use crate::node::Node;
+use crate::rules::Rules;
+
+const STICKY: u16 = 0o1000;
+
+pub(crate) fn would_remove(
+    rules: &Rules,
+    parent: &Node,
+    directory: &Descriptor,
+    entry: &Facts,
+) -> Result<()> {
+    accessat(directory, c".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?;
+    if parent.facts.is_frozen || entry.is_frozen {
+        return Err(Errno::PERM);
+    }
+    let user = rules.user.as_raw();
+    let is_protected =
+        parent.facts.permissions & STICKY != 0 && ![entry.owner, parent.facts.owner].contains(&user);
+    if is_protected && !rules.user.is_root() {
+        return Err(Errno::PERM);
+    }
+    Ok(())
+}

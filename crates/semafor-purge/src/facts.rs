@@ -1,0 +1,69 @@
+//! What the file system says of an entry. It is asked before anything is changed, so a directory's age is its age before
+//! the run.
+
+use std::ffi::CStr;
+use std::os::fd::AsFd;
+
+use rustix::fs::{AtFlags, FileType, Statx, StatxAttributes, StatxFlags, statx};
+use rustix::io::Result;
+
+use crate::age::Moment;
+
+/// Which file it is, whatever it is called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Identity {
+    pub(crate) device: (u32, u32),
+    inode: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    pub(crate) kind: FileType,
+    pub(crate) identity: Identity,
+    pub(crate) links: u32,
+    pub(crate) permissions: u16,
+    pub(crate) owner: u32,
+    pub(crate) modified: Moment,
+    pub(crate) size: u64,
+    pub(crate) is_mount_point: bool,
+    /// Immutable, or only to be appended to: not even root removes it, or anything from it.
+    pub(crate) is_frozen: bool,
+}
+
+impl Facts {
+    /// Of the entry itself: never of what a symlink points to.
+    pub(crate) fn at(directory: impl AsFd, name: &CStr) -> Result<Self> {
+        Self::read(directory, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)
+    }
+
+    pub(crate) fn of(descriptor: impl AsFd) -> Result<Self> {
+        Self::read(descriptor, c"", AtFlags::EMPTY_PATH)
+    }
+
+    fn read(directory: impl AsFd, name: &CStr, flags: AtFlags) -> Result<Self> {
+        let wanted = StatxFlags::TYPE
+            | StatxFlags::MODE
+            | StatxFlags::NLINK
+            | StatxFlags::UID
+            | StatxFlags::INO
+            | StatxFlags::SIZE
+            | StatxFlags::MTIME;
+        Ok(statx(directory, name, flags, wanted)?.into())
+    }
+}
+
+impl From<Statx> for Facts {
+    fn from(told: Statx) -> Self {
+        Self {
+            kind: FileType::from_raw_mode(told.stx_mode.into()),
+            identity: Identity { device: (told.stx_dev_major, told.stx_dev_minor), inode: told.stx_ino },
+            links: told.stx_nlink,
+            permissions: told.stx_mode & 0o7777,
+            owner: told.stx_uid,
+            modified: Moment::new(told.stx_mtime.tv_sec, told.stx_mtime.tv_nsec),
+            size: told.stx_size,
+            is_mount_point: told.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
+            is_frozen: told.stx_attributes.intersects(StatxAttributes::IMMUTABLE | StatxAttributes::APPEND),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Directories that belong to the system. Whoever wants one of them purged has most likely mistyped.
+//!
+//! What counts is which directory was opened, not what it was called: a symlink to it, a path through one, or a bind mount
+//! of it is the same directory.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+
+use crate::facts::Facts;
+
+/// With all that is in them.
+const WHOLE: [&str; 18] = [
+    "/bin",
+    "/boot",
+    "/dev",
+    "/etc",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/proc",
+    "/run",
+    "/sbin",
+    "/sys",
+    "/usr/bin",
+    "/usr/lib",
+    "/usr/lib32",
+    "/usr/lib64",
+    "/usr/sbin",
+    "/var/run",
+];
+/// Only themselves: below, there are things of users.
+const THEMSELVES: [&str; 12] = [
+    "/",
+    "/home",
+    "/opt",
+    "/root",
+    "/srv",
+    "/usr",
+    "/usr/local",
+    "/usr/share",
+    "/var",
+    "/var/lib",
+    "/var/log",
+    "/var/spool",
+];
+/// In one of the above, and yet for users.
+const FOR_USERS: [&str; 2] = ["/dev/shm", "/run/user"];
+
+/// The system's directory that this is, or is in.
+pub(crate) fn system_path(root: impl AsFd, given: &Path, facts: &Facts) -> Option<PathBuf> {
+    let path = true_path(root.as_fd(), given)?;
+    let is_for_users = FOR_USERS.iter().any(|users| path.starts_with(users) && path != Path::new(users));
+    let is_system = WHOLE.iter().any(|system| path.starts_with(system)) && !is_for_users
+        || THEMSELVES.iter().any(|system| path == Path::new(system));
+    if is_system {
+        return Some(path);
+    }
+    let mounted_elsewhere = WHOLE.iter().chain(&THEMSELVES).find(|system| is_same(system, facts));
+    mounted_elsewhere.map(PathBuf::from)
+}
+
+fn is_same(system: &str, facts: &Facts) -> bool {
+    let opened = openat(CWD, system, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    opened.and_then(Facts::of).is_ok_and(|there| there.identity == facts.identity)
+}
+
+/// Where the open directory is, through all symlinks.
+pub(crate) fn true_path(root: impl AsFd, given: &Path) -> Option<PathBuf> {
+    let told = std::fs::read_link(format!("/proc/self/fd/{}", root.as_fd().as_raw_fd()));
+    told.ok().filter(|path| path.is_absolute()).or_else(|| given.canonicalize().ok())
+}

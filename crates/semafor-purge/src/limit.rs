@@ -1,0 +1,101 @@
+//! How many directories may be removed.
+//!
+//! The limit is exact: a removal begins only with a place of its own, and gives it back if nothing was removed. Who finds
+//! none left, but removals under way, waits to see how those end. So no more than the limit are removed, and no fewer if
+//! there are as many to remove.
+
+use parking_lot::{Condvar, Mutex};
+
+pub(crate) struct Limit {
+    /// None for no limit.
+    places: Option<Mutex<Places>>,
+    settled: Condvar,
+}
+
+struct Places {
+    left: u64,
+    under_way: u64,
+}
+
+/// The right to remove one directory.
+#[must_use = "dropped, it is given back"]
+pub(crate) struct Place<'a>(Option<&'a Limit>);
+
+impl Limit {
+    pub(crate) fn new(most: Option<u64>) -> Self {
+        let places = most.map(|left| Mutex::new(Places { left, under_way: 0 }));
+        Self { places, settled: Condvar::new() }
+    }
+
+    /// A place, or none if the limit is reached.
+    pub(crate) fn take(&self) -> Option<Place<'_>> {
+        let Some(places) = &self.places else { return Some(Place(None)) };
+        let mut places = places.lock();
+        while places.left == 0 && places.under_way > 0 {
+            self.settled.wait(&mut places);
+        }
+        places.left = places.left.checked_sub(1)?;
+        places.under_way += 1;
+        Some(Place(Some(self)))
+    }
+
+    fn settle(&self, given_back: u64) {
+        if let Some(places) = &self.places {
+            let mut places = places.lock();
+            places.under_way -= 1;
+            places.left += given_back;
+            drop(places);
+            self.settled.notify_all();
+        }
+    }
+}
+
+impl Place<'_> {
+    /// A directory was removed.
+    pub(crate) fn used(mut self) {
+        if let Some(limit) = self.0.take() {
+            limit.settle(0);
+        }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if let Some(limit) = self.0.take() {
+            limit.settle(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_that_is_not_used_is_there_for_the_next() {
+        let limit = Limit::new(Some(2));
+        limit.take().expect("one of two").used();
+        drop(limit.take().expect("two of two"));
+        limit.take().expect("it came back").used();
+        assert!(limit.take().is_none());
+    }
+
+    #[test]
+    fn the_last_place_is_waited_for() {
+        let limit = Limit::new(Some(1));
+        let place = limit.take().expect("there is one");
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| limit.take().map(Place::used).is_some());
+            drop(place);
+            assert!(other.join().expect("it does not panic"), "the place that was given back");
+        });
+    }
+
+    #[test]
+    fn no_limit_is_never_reached() {
+        let limit = Limit::new(None);
+        for _ in 0..1000 {
+            limit.take().expect("there is no limit").used();
+        }
+    }
+}

@@ -1,0 +1,314 @@
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use semafor::{CancellationToken, Registry, Semaphore};
+use semafor_pipeline::{MemoryGuard, Rate};
+
+use crate::age::Moment;
+use crate::crew::Crew;
+use crate::descriptor::Descriptors;
+use crate::error::PurgeError;
+use crate::exclude::Pattern;
+use crate::licence::Deletions;
+use crate::limit::Limit;
+use crate::progress::Progress;
+use crate::queue::Queue;
+use crate::root;
+use crate::rules::Rules;
+use crate::run::{Run, Stop};
+use crate::summary::Summary;
+use crate::tally::Tally;
+use crate::walk::Job;
+
+/// How many threads there may be unless said otherwise: enough for a file system a network away.
+const THREADS: u32 = 128;
+/// What "unlimited" means for threads.
+const MOST_THREADS: u32 = 1024;
+/// How much more than one job per thread is queued.
+const QUEUED: usize = 128;
+
+/// Removes empty directories, and old files if asked to, below a directory.
+///
+/// Each option has a default with which only empty directories are removed, on one file system, and the root is kept.
+/// Wherever there is a limit, 0 means that there is none.
+///
+/// ```
+/// # let folder = tempfile::tempdir()?;
+/// # std::fs::create_dir_all(folder.path().join("a/b"))?;
+/// use semafor_purge::Purger;
+///
+/// let would = Purger::new(folder.path()).dry_run(true).purge()?;
+/// assert_eq!(would.dirs_removed, 2);
+/// let done = Purger::new(folder.path()).purge()?;
+/// assert_eq!(done.dirs_removed, 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "call .purge()"]
+pub struct Purger<'p> {
+    root: PathBuf,
+    is_dry_run: bool,
+    older_than: Option<Duration>,
+    min_age: Duration,
+    keeps_directories: bool,
+    removes_root: bool,
+    max_dirs: u64,
+    max_depth: u32,
+    exclude: Vec<Pattern>,
+    crosses_file_systems: bool,
+    even_system_paths: bool,
+    deletions: u32,
+    scans: u32,
+    rate: u32,
+    memory: MemoryGuard,
+    fleet: Option<Semaphore>,
+    cancelled: CancellationToken,
+    observers: Observers,
+    progress: Option<OnProgress<'p>>,
+}
+
+/// What was removed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Removed {
+    /// An empty directory.
+    Directory,
+    /// An old file.
+    File,
+}
+
+/// How often, and to whom.
+pub(crate) type OnProgress<'p> = (Duration, Box<dyn FnMut(&Progress) + Send + 'p>);
+type OnRemoval = Box<dyn Fn(&Path, Removed) + Send + Sync>;
+type OnError = Box<dyn Fn(&Path, &io::Error) + Send + Sync>;
+
+#[derive(Default)]
+pub(crate) struct Observers {
+    pub(crate) removal: Option<OnRemoval>,
+    pub(crate) error: Option<OnError>,
+}
+
+impl<'p> Purger<'p> {
+    /// Purges this directory.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self {
+            root: root.into(),
+            is_dry_run: false,
+            older_than: None,
+            min_age: Duration::ZERO,
+            keeps_directories: false,
+            removes_root: false,
+            max_dirs: 0,
+            max_depth: 0,
+            exclude: Vec::new(),
+            crosses_file_systems: false,
+            even_system_paths: false,
+            deletions: THREADS,
+            scans: THREADS,
+            rate: 0,
+            memory: MemoryGuard::new(0),
+            fleet: None,
+            cancelled: CancellationToken::new(),
+            observers: Observers::default(),
+            progress: None,
+        }
+    }
+
+    /// Removes nothing, and reports what would be removed.
+    pub fn dry_run(mut self, is_dry_run: bool) -> Self {
+        self.is_dry_run = is_dry_run;
+        self
+    }
+
+    /// Also removes regular files that were changed longer ago than this, before the start. Without it, no file is touched.
+    pub fn older_than(mut self, age: Duration) -> Self {
+        self.older_than = Some(age);
+        self
+    }
+
+    /// Keeps directories that were changed within this time before the start.
+    pub fn min_age(mut self, age: Duration) -> Self {
+        self.min_age = age;
+        self
+    }
+
+    /// Keeps all directories: only old files are removed.
+    pub fn keep_dirs(mut self, keep: bool) -> Self {
+        self.keeps_directories = keep;
+        self
+    }
+
+    /// Removes the root itself, too, if it is empty in the end.
+    pub fn remove_root(mut self, remove: bool) -> Self {
+        self.removes_root = remove;
+        self
+    }
+
+    /// Removes at most so many directories.
+    pub fn max_dirs(mut self, most: u64) -> Self {
+        self.max_dirs = most;
+        self
+    }
+
+    /// Looks only so deep; 1 is what is in the root. What is deeper counts as content.
+    pub fn max_depth(mut self, depth: u32) -> Self {
+        self.max_depth = depth;
+        self
+    }
+
+    /// Leaves alone what has such a base name, or such a path relative to the root. It is not entered, and keeps its
+    /// directory.
+    ///
+    /// # Errors
+    ///
+    /// If it is no pattern.
+    pub fn exclude(mut self, pattern: impl AsRef<OsStr>) -> Result<Self, PurgeError> {
+        self.exclude.push(Pattern::parse(pattern.as_ref())?);
+        Ok(self)
+    }
+
+    /// Enters other file systems, and other mounts of this one.
+    pub fn cross_file_systems(mut self, cross: bool) -> Self {
+        self.crosses_file_systems = cross;
+        self
+    }
+
+    /// Purges even directories that belong to the system, such as `/etc`.
+    pub fn even_system_paths(mut self, even_them: bool) -> Self {
+        self.even_system_paths = even_them;
+        self
+    }
+
+    /// So many removals at once, 128 by default.
+    pub fn max_concurrency_deletion(mut self, most: u32) -> Self {
+        self.deletions = most;
+        self
+    }
+
+    /// So many directories and files looked at at once, 128 by default.
+    pub fn max_concurrency_scanning(mut self, most: u32) -> Self {
+        self.scans = most;
+        self
+    }
+
+    /// So many removals per second.
+    pub fn rate(mut self, per_second: u32) -> Self {
+        self.rate = per_second;
+        self
+    }
+
+    /// Does with fewer threads when memory is tight, and stops when it is almost used up.
+    pub fn memory(mut self, guard: MemoryGuard) -> Self {
+        self.memory = guard;
+        self
+    }
+
+    /// Removes only while holding a slot of this semaphore, which others may share: the processes of a machine, or a fleet.
+    pub fn fleet_limit(mut self, semaphore: Semaphore) -> Self {
+        self.fleet = Some(semaphore);
+        self
+    }
+
+    /// Stops when this is cancelled. What is under way is completed, and there is a summary.
+    pub fn cancelled_by(mut self, token: CancellationToken) -> Self {
+        self.cancelled = token;
+        self
+    }
+
+    /// Is told every so often how far it has come, on the thread that called [`purge`](Self::purge).
+    pub fn on_progress(mut self, every: Duration, tell: impl FnMut(&Progress) + Send + 'p) -> Self {
+        self.progress = Some((every, Box::new(tell)));
+        self
+    }
+
+    /// Is told of each removal after it; in a dry run, of each that would be. On many threads at once.
+    pub fn on_removal(mut self, tell: impl Fn(&Path, Removed) + Send + Sync + 'static) -> Self {
+        self.observers.removal = Some(Box::new(tell));
+        self
+    }
+
+    /// Is told of each error. On many threads at once.
+    pub fn on_error(mut self, tell: impl Fn(&Path, &io::Error) + Send + Sync + 'static) -> Self {
+        self.observers.error = Some(Box::new(tell));
+        self
+    }
+
+    /// Purges, on threads of its own, and returns when it is done.
+    ///
+    /// May raise the soft limit of files that this process may have open.
+    ///
+    /// # Errors
+    ///
+    /// If the root can't be opened, or belongs to the system. Everything that goes wrong later is in the summary.
+    ///
+    /// # Panics
+    ///
+    /// If one of the functions that are told something panics.
+    pub fn purge(mut self) -> Result<Summary, PurgeError> {
+        let (began, start) = (Instant::now(), SystemTime::now());
+        let threads = |most: u32| if most == 0 { MOST_THREADS } else { most };
+        let (scans, deletions) = (threads(self.scans), threads(self.deletions));
+        let (descriptors, most) = Descriptors::for_threads(scans.max(deletions) as usize);
+        let top = root::open(&self.root, &descriptors, self.even_system_paths, self.removes_root)?;
+        let rules = Rules {
+            is_dry_run: self.is_dry_run,
+            files_before: self.older_than.map(|age| Moment::before(start, age)),
+            directories_before: (!self.min_age.is_zero()).then(|| Moment::before(start, self.min_age)),
+            keeps_directories: self.keeps_directories,
+            exclude: std::mem::take(&mut self.exclude),
+            max_depth: (self.max_depth > 0).then_some(self.max_depth),
+            crosses_file_systems: self.crosses_file_systems,
+            user: Rules::user(),
+        };
+        if !rules.may_remove_directory(&top.facts) {
+            top.keep();
+        }
+        let run = Run {
+            rules,
+            // Whatever is queued may need a directory of its own to be open.
+            queue: Queue::new(most + QUEUED.min(descriptors.plenty())),
+            descriptors,
+            tally: Tally::default(),
+            limit: Limit::new((self.max_dirs > 0).then_some(self.max_dirs)),
+            deletions: match self.fleet.take() {
+                Some(semaphore) => Deletions::of_fleet(semaphore),
+                None => Deletions::at_once(deletions, most),
+            },
+            scanning: ((scans as usize) < most).then(|| slots(scans)),
+            rate: (self.rate > 0).then(|| Rate::per_second(self.rate)),
+            cancelled: self.cancelled.child_token(),
+            observers: &self.observers,
+            root: &self.root,
+            stop: Default::default(),
+        };
+        if self.cancelled.is_cancelled() {
+            run.stop(Stop::Cancelled);
+        }
+        run.tally.dirs_scanned.add(1);
+        run.queue.offer(&mut vec![Job::Enter(Arc::new(top))]);
+        std::thread::scope(|scope| {
+            Crew::new(&run, scope, most).watch(&self.memory, &self.cancelled, &mut self.progress);
+        });
+        let tally = &run.tally;
+        Ok(Summary {
+            dry_run: self.is_dry_run,
+            dirs_scanned: tally.dirs_scanned.get(),
+            dirs_removed: tally.dirs_removed.get(),
+            files_scanned: tally.files_scanned.get(),
+            files_removed: tally.files_removed.get(),
+            bytes_freed: tally.bytes_freed.get(),
+            errors: tally.errors(),
+            errors_by_kind: tally.errors_by_kind(),
+            peak_memory_bytes: self.memory.peak(),
+            backpressure_events: tally.backpressure_events.get(),
+            stopped_by: run.stopped_by(),
+            elapsed: began.elapsed(),
+        })
+    }
+}
+
+fn slots(most: u32) -> Semaphore {
+    let built = Registry::new().semaphore("scan").slots(most.max(1)).build();
+    built.expect("a name of its own, and at least one slot")
+}

@@ -1,0 +1,197 @@
+//! What is to be looked at next, for all threads.
+//!
+//! It is bounded, and nobody waits for room in it: whoever finds it full does the work itself. So memory is bounded and
+//! nothing can come to a standstill. Last in, first out: what is deeper comes first, and directories are finished, and
+//! forgotten, rather than begun.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+pub(crate) struct Queue<Job> {
+    state: Mutex<State<Job>>,
+    /// There is something to take, or nothing ever will be.
+    news: Condvar,
+    closed: Condvar,
+    capacity: usize,
+    /// As of late. Saves taking the lock to find that there is no room.
+    length: AtomicUsize,
+}
+
+struct State<Job> {
+    jobs: Vec<Job>,
+    is_closed: bool,
+    sleeping: usize,
+    working: usize,
+    /// How many may work at once.
+    allowed: usize,
+}
+
+/// Whether there are too few threads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Demand {
+    pub(crate) queued: usize,
+    pub(crate) sleeping: usize,
+    pub(crate) working: usize,
+}
+
+/// Nobody takes more than this at a time.
+const MOST_AT_ONCE: usize = 16;
+
+impl<Job> Queue<Job> {
+    pub(crate) fn new(capacity: usize) -> Self {
+        let state =
+            State { jobs: Vec::new(), is_closed: false, sleeping: 0, working: 0, allowed: usize::MAX };
+        Self {
+            state: Mutex::new(state),
+            news: Condvar::new(),
+            closed: Condvar::new(),
+            capacity,
+            length: AtomicUsize::new(0),
+        }
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.length.load(Ordering::Relaxed) < self.capacity
+    }
+
+    /// Takes as many from the end of `jobs` as there is room for.
+    pub(crate) fn offer(&self, jobs: &mut Vec<Job>) {
+        if jobs.is_empty() || !self.has_room() {
+            return;
+        }
+        let mut state = self.state.lock();
+        let room = self.capacity.saturating_sub(state.jobs.len());
+        let stay = jobs.len().saturating_sub(room);
+        let offered = jobs.len() - stay;
+        state.jobs.extend(jobs.drain(stay..));
+        self.length.store(state.jobs.len(), Ordering::Relaxed);
+        let wake = state.sleeping.min(offered);
+        drop(state);
+        for _ in 0..wake {
+            self.news.notify_one();
+        }
+    }
+
+    /// Puts some into `taken`, or waits until there are some. False when there will be none.
+    pub(crate) fn take(&self, taken: &mut Vec<Job>, before_waiting: impl FnOnce()) -> bool {
+        let mut before_waiting = Some(before_waiting);
+        let mut state = self.state.lock();
+        loop {
+            if state.is_closed {
+                return false;
+            }
+            if !state.jobs.is_empty() && state.working < state.allowed {
+                // With many threads and little to do, one each.
+                let share = state.jobs.len() / (2 * (state.working + state.sleeping + 1));
+                let from = state.jobs.len() - share.clamp(1, MOST_AT_ONCE);
+                taken.extend(state.jobs.drain(from..));
+                self.length.store(state.jobs.len(), Ordering::Relaxed);
+                state.working += 1;
+                return true;
+            }
+            if let Some(before_waiting) = before_waiting.take() {
+                drop(state);
+                before_waiting();
+                state = self.state.lock();
+                continue;
+            }
+            state.sleeping += 1;
+            self.news.wait(&mut state);
+            state.sleeping -= 1;
+        }
+    }
+
+    /// Who has taken something has done it.
+    pub(crate) fn done(&self) {
+        let mut state = self.state.lock();
+        state.working -= 1;
+        // One that was not allowed to may take its place.
+        if state.sleeping > 0 && !state.jobs.is_empty() {
+            self.news.notify_one();
+        }
+    }
+
+    /// Nothing more is handed out, and what is there is dropped.
+    pub(crate) fn close(&self) {
+        let mut state = self.state.lock();
+        state.is_closed = true;
+        let jobs = std::mem::take(&mut state.jobs);
+        self.news.notify_all();
+        self.closed.notify_all();
+        drop(state);
+        drop(jobs);
+    }
+
+    /// Waits until it is closed, for so long.
+    pub(crate) fn is_closed_within(&self, patience: Duration) -> bool {
+        let mut state = self.state.lock();
+        if !state.is_closed {
+            self.closed.wait_for(&mut state, patience);
+        }
+        state.is_closed
+    }
+
+    pub(crate) fn demand(&self) -> Demand {
+        let state = self.state.lock();
+        Demand { queued: state.jobs.len(), sleeping: state.sleeping, working: state.working }
+    }
+
+    /// So many may work at once from now on. Who works, ends what it has begun.
+    pub(crate) fn allow(&self, workers: usize) {
+        let mut state = self.state.lock();
+        let is_wider = workers > state.allowed;
+        state.allowed = workers.max(1);
+        if is_wider {
+            self.news.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_came_last_goes_first_and_what_has_no_room_stays_with_the_giver() {
+        let queue = Queue::new(3);
+        let mut jobs = vec![1, 2, 3, 4];
+        queue.offer(&mut jobs);
+        assert_eq!(jobs, [1]);
+        assert!(!queue.has_room());
+        let mut taken = Vec::new();
+        assert!(queue.take(&mut taken, || unreachable!("there is something")));
+        assert_eq!(taken, [4]);
+        queue.offer(&mut jobs);
+        assert!(queue.take(&mut taken, || ()));
+        assert_eq!(taken, [4, 1]);
+    }
+
+    #[test]
+    fn nothing_is_handed_out_after_the_end() {
+        let queue = Queue::new(3);
+        queue.offer(&mut vec![1]);
+        queue.close();
+        assert!(!queue.take(&mut Vec::new(), || ()));
+        assert!(queue.is_closed_within(Duration::ZERO));
+    }
+
+    #[test]
+    fn only_so_many_work_as_are_allowed() {
+        let queue = Queue::new(9);
+        queue.offer(&mut vec![1, 2]);
+        queue.allow(1);
+        assert!(queue.take(&mut Vec::new(), || ()));
+        std::thread::scope(|scope| {
+            let (tell, told) = std::sync::mpsc::channel();
+            let queue = &queue;
+            let second =
+                scope.spawn(move || queue.take(&mut Vec::new(), || tell.send(()).expect("somebody listens")));
+            told.recv().expect("it has to wait");
+            assert_eq!(queue.demand().queued, 1);
+            queue.done();
+            assert!(second.join().expect("it does not panic"));
+        });
+    }
+}

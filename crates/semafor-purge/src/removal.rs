@@ -1,0 +1,302 @@
+//! Removing, and going on with the parent.
+//!
+//! - `rmdir` is the only test for emptiness. Whatever was believed before, a directory that has something in it stays.
+//! - The kernel removes only one entry of a directory at a time. So one thread removes in a directory, and others that
+//!   have something to remove there put it on a short list for it and go on, instead of standing in line for the kernel.
+//! - What is on the list is pending in its directory, so a directory is not finished before its list is empty.
+
+use std::ffi::CStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rustix::fs::{AtFlags, unlinkat};
+use rustix::io::Errno;
+
+use crate::descriptor::Descriptor;
+use crate::dry_run;
+use crate::error::{is_gone, is_no_directory};
+use crate::facts::Facts;
+use crate::licence::Refused;
+use crate::node::{Node, Unavailable};
+use crate::purger::Removed;
+use crate::run::Stop;
+use crate::walk::{Job, Worker};
+
+/// How long a list may be. When it is full, threads do stand in line.
+const LONGEST_LIST: usize = 64;
+/// How many directories a thread may have found to be not empty, before it stops trying without looking.
+const MOST_FAILED: usize = 64;
+const OUT_OF_LUCK: i32 = -2;
+
+/// What is to be removed in one directory.
+#[derive(Default)]
+pub(crate) struct Removals {
+    list: Vec<Removal>,
+    is_somebody_at_it: bool,
+}
+
+pub(crate) struct Removal {
+    what: What,
+    /// What part of the whole is decided with it.
+    share: u64,
+}
+
+enum What {
+    /// A file that is old enough.
+    File { name: Box<CStr>, facts: Facts },
+    /// A directory that nobody has looked into.
+    Unread { name: Box<CStr>, facts: Facts },
+    /// A directory in which all was removed.
+    Emptied(Arc<Node>),
+}
+
+impl Removal {
+    pub(crate) fn file(name: Box<CStr>, facts: Facts, share: u64) -> Self {
+        Self { what: What::File { name, facts }, share }
+    }
+
+    pub(crate) fn unread(name: Box<CStr>, facts: Facts, share: u64) -> Self {
+        Self { what: What::Unread { name, facts }, share }
+    }
+
+    fn emptied(node: Arc<Node>) -> Self {
+        Self { what: What::Emptied(node), share: 0 }
+    }
+
+    fn name(&self) -> &CStr {
+        match &self.what {
+            What::File { name, .. } | What::Unread { name, .. } => name,
+            What::Emptied(node) => &node.name,
+        }
+    }
+
+    fn facts(&self) -> &Facts {
+        match &self.what {
+            What::File { facts, .. } | What::Unread { facts, .. } => facts,
+            What::Emptied(node) => &node.facts,
+        }
+    }
+}
+
+impl Node {
+    /// Whether it pays to remove what is in it without looking.
+    pub(crate) fn is_lucky(&self) -> bool {
+        self.luck.load(Ordering::Relaxed) > OUT_OF_LUCK
+    }
+}
+
+enum Outcome {
+    /// It is not there any more.
+    Away,
+    Stays,
+    NotEmpty,
+}
+
+impl Worker<'_> {
+    /// Removes something from a directory, and that one from its own if it is empty then, and so on.
+    pub(crate) fn remove(&mut self, mut parent: Arc<Node>, mut removal: Removal) {
+        while self.remove_in(&parent, removal) {
+            match self.rise(parent) {
+                Some(next) => (parent, removal) = next,
+                None => return,
+            }
+        }
+    }
+
+    /// One entry of a directory is decided.
+    pub(crate) fn settle(&mut self, node: Arc<Node>, is_kept: bool) {
+        if is_kept {
+            node.keep();
+        }
+        if node.settle()
+            && let Some((parent, removal)) = self.rise(node)
+        {
+            self.remove(parent, removal);
+        }
+    }
+
+    /// All in this directory is decided. Finds the next one above that can be removed.
+    fn rise(&mut self, mut node: Arc<Node>) -> Option<(Arc<Node>, Removal)> {
+        loop {
+            node.leave();
+            let Some(parent) = node.parent().cloned() else {
+                self.run.queue.close();
+                return None;
+            };
+            if !node.is_kept() {
+                return Some((parent, Removal::emptied(node)));
+            }
+            parent.keep();
+            if !parent.settle() {
+                return None;
+            }
+            node = parent;
+        }
+    }
+
+    /// Removes it, or leaves that to who is at it already. True if the directory is finished with it.
+    fn remove_in(&mut self, parent: &Arc<Node>, removal: Removal) -> bool {
+        let mut removals = parent.removals.lock();
+        if removals.is_somebody_at_it {
+            if removals.list.len() < LONGEST_LIST {
+                removals.list.push(removal);
+                return false;
+            }
+            drop(removals);
+            let is_finished = self.remove_one(parent, &parent.directory(), removal);
+            self.licence.lapse();
+            return is_finished;
+        }
+        removals.is_somebody_at_it = true;
+        drop(removals);
+        let directory = parent.directory();
+        let mut next = removal;
+        let mut is_finished;
+        loop {
+            is_finished = self.remove_one(parent, &directory, next);
+            let mut removals = parent.removals.lock();
+            match removals.list.pop() {
+                Some(removal) => next = removal,
+                None => {
+                    removals.is_somebody_at_it = false;
+                    break;
+                }
+            }
+        }
+        self.licence.lapse();
+        is_finished
+    }
+
+    /// True if the directory is finished with it.
+    fn remove_one(
+        &mut self,
+        parent: &Arc<Node>,
+        directory: &Result<Arc<Descriptor>, Unavailable>,
+        removal: Removal,
+    ) -> bool {
+        let outcome = match directory {
+            Ok(directory) => self.try_to_remove(parent, directory, &removal),
+            Err(Unavailable::Gone) => Outcome::Away,
+            Err(Unavailable::Moved) => Outcome::Stays,
+            Err(Unavailable::Error(errno)) => {
+                self.run.error(|| self.path(parent, &removal), *errno);
+                Outcome::Stays
+            }
+        };
+        let share = removal.share;
+        match outcome {
+            Outcome::Away => {}
+            Outcome::Stays => parent.keep(),
+            Outcome::NotEmpty => match removal.what {
+                What::Unread { name, facts } => {
+                    let node = Node::of_entry(parent, name, facts, share);
+                    self.look_into(parent, Arc::new(node));
+                    return false;
+                }
+                // Entries can be skipped if others are removed while a directory is read. Once: else it could go on
+                // for as long as somebody fills it.
+                What::Emptied(node) if !node.was_read_twice.swap(true, Ordering::Relaxed) => {
+                    node.expect_again();
+                    self.look_into(parent, node);
+                    return false;
+                }
+                What::Emptied(_) | What::File { .. } => parent.keep(),
+            },
+        }
+        self.run.tally.decided.add(share);
+        parent.settle()
+    }
+
+    fn look_into(&mut self, parent: &Node, node: Arc<Node>) {
+        self.not_empty.push(Job::Enter(node));
+        if !self.run.descriptors.are_scarce() {
+            self.run.queue.offer(&mut self.not_empty);
+        }
+        if self.not_empty.len() > MOST_FAILED {
+            parent.luck.store(i32::MIN / 2, Ordering::Relaxed);
+        }
+    }
+
+    fn try_to_remove(&mut self, parent: &Arc<Node>, directory: &Descriptor, removal: &Removal) -> Outcome {
+        if self.run.is_stopped() {
+            return Outcome::Stays;
+        }
+        let run = self.run;
+        let is_file = matches!(removal.what, What::File { .. });
+        if !run.rules.is_dry_run {
+            match self.licence.obtain(&run.cancelled) {
+                Ok(()) => {}
+                Err(Refused::Cancelled) => {
+                    run.stop(Stop::Cancelled);
+                    return Outcome::Stays;
+                }
+                Err(Refused::Error(error)) => {
+                    run.fleet_error(&error);
+                    return Outcome::Stays;
+                }
+            }
+        }
+        let place = if is_file { None } else { Some(run.limit.take()) };
+        let place = match place {
+            Some(None) => {
+                run.stop(Stop::Limit);
+                return Outcome::Stays;
+            }
+            Some(place) => place,
+            None => None,
+        };
+        let flags = if is_file { AtFlags::empty() } else { AtFlags::REMOVEDIR };
+        let answer = if run.rules.is_dry_run {
+            dry_run::would_remove(&run.rules, parent, directory, removal.facts())
+        } else if run.pace() {
+            unlinkat(directory, removal.name(), flags)
+        } else {
+            run.stop(Stop::Cancelled);
+            return Outcome::Stays;
+        };
+        if matches!(removal.what, What::Unread { .. }) {
+            parent.luck.fetch_add(if answer.is_ok() { 1 } else { -1 }, Ordering::Relaxed);
+        }
+        match answer {
+            Ok(()) => {
+                if let Some(place) = place {
+                    place.used();
+                }
+                self.count(parent, removal, is_file);
+                Outcome::Away
+            }
+            Err(errno) if is_gone(errno) => Outcome::Away,
+            Err(Errno::NOTEMPTY | Errno::EXIST) => Outcome::NotEmpty,
+            // It was swapped for something else.
+            Err(errno) if is_no_directory(errno) => Outcome::Stays,
+            Err(Errno::ISDIR) if is_file => Outcome::Stays,
+            Err(errno) => {
+                run.error(|| self.path(parent, removal), errno);
+                Outcome::Stays
+            }
+        }
+    }
+
+    fn count(&self, parent: &Node, removal: &Removal, is_file: bool) {
+        let tally = &self.run.tally;
+        if is_file {
+            tally.files_removed.add(1);
+            tally.bytes_freed.add(removal.facts().size);
+        } else {
+            tally.dirs_removed.add(1);
+        }
+        let what = if is_file { Removed::File } else { Removed::Directory };
+        self.run.removed(|| self.path(parent, removal), what);
+    }
+
+    fn path(&self, parent: &Node, removal: &Removal) -> PathBuf {
+        match &removal.what {
+            What::Emptied(node) => node.path(),
+            What::File { name, .. } | What::Unread { name, .. } => {
+                parent.path().join(std::ffi::OsStr::from_bytes(name.to_bytes()))
+            }
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The directory to purge: opened once, and never looked up again.
+
+use std::ffi::CString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::Errno;
+
+use crate::descriptor::Descriptors;
+use crate::error::PurgeError;
+use crate::facts::Facts;
+use crate::guard_list;
+use crate::node::Node;
+
+/// Opens it. A symlink is followed here and nowhere else, because somebody has typed it.
+pub(crate) fn open(
+    path: &Path,
+    descriptors: &Arc<Descriptors>,
+    even_system_paths: bool,
+    is_removed: bool,
+) -> Result<Node, PurgeError> {
+    let failed = |source: io::Error| PurgeError::Root { path: path.to_owned(), source };
+    let failed_with = |errno: Errno| failed(errno.into());
+    let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = openat(CWD, path, how, Mode::empty()).map_err(failed_with)?;
+    let facts = Facts::of(&opened).map_err(failed_with)?;
+    if !even_system_paths && let Some(system) = guard_list::system_path(&opened, path, &facts) {
+        return Err(PurgeError::SystemPath { path: path.to_owned(), system });
+    }
+    let place = if is_removed { guard_list::true_path(&opened, path) } else { None };
+    let root = descriptors.own(opened);
+    if !is_removed {
+        let node = Node::top(root, facts);
+        node.keep();
+        return Ok(node);
+    }
+    let unknown = || failed(io::Error::other("it is not known where it is, so it can't be removed"));
+    let name = place.as_deref().and_then(Path::file_name).ok_or_else(unknown)?;
+    let name = CString::new(name.as_bytes()).map_err(|_| unknown())?;
+    let outside = root.open(c"..").map_err(failed_with)?;
+    let found = Facts::at(&*outside, &name).map_err(failed_with)?;
+    if found.identity != facts.identity {
+        return Err(unknown());
+    }
+    let above = Facts::of(&*outside).map_err(failed_with)?;
+    Ok(Node::root(Node::top(outside, above), name.into_boxed_c_str(), root, facts))
+}

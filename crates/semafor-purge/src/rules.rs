@@ -1,0 +1,75 @@
+//! What may be removed at all, and what is looked at.
+
+use std::ffi::CStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use rustix::fs::FileType;
+use rustix::process::{Uid, geteuid};
+
+use crate::age::Moment;
+use crate::exclude::Pattern;
+use crate::facts::Facts;
+use crate::node::Node;
+
+pub(crate) struct Rules {
+    pub(crate) is_dry_run: bool,
+    /// Files that were changed before this moment. None to leave all files alone.
+    pub(crate) files_before: Option<Moment>,
+    /// Directories that were changed before this moment; whatever their age by default.
+    pub(crate) directories_before: Option<Moment>,
+    pub(crate) keeps_directories: bool,
+    pub(crate) exclude: Vec<Pattern>,
+    pub(crate) max_depth: Option<u32>,
+    pub(crate) crosses_file_systems: bool,
+    pub(crate) user: Uid,
+}
+
+impl Rules {
+    pub(crate) fn user() -> Uid {
+        geteuid()
+    }
+
+    /// Whether an entry is to be left alone.
+    pub(crate) fn exclude(&self, directory: &Node, name: &CStr) -> bool {
+        if self.exclude.is_empty() {
+            return false;
+        }
+        let name = name.to_bytes();
+        if self.exclude.iter().any(|pattern| pattern.matches(name)) {
+            return true;
+        }
+        if !self.exclude.iter().any(Pattern::is_path) {
+            return false;
+        }
+        let path = directory.path().join(std::ffi::OsStr::from_bytes(name)).into_os_string().into_vec();
+        self.exclude.iter().any(|pattern| pattern.is_path() && pattern.matches(&path))
+    }
+
+    /// Whether what is in it is deeper than anything is looked at.
+    pub(crate) fn is_bottom(&self, depth: u32) -> bool {
+        self.max_depth.is_some_and(|most| depth >= most)
+    }
+
+    pub(crate) fn is_beyond(&self, parent: &Node, directory: &Facts) -> bool {
+        let is_elsewhere =
+            directory.is_mount_point || directory.identity.device != parent.facts.identity.device;
+        is_elsewhere && !self.crosses_file_systems
+    }
+
+    pub(crate) fn may_remove_file(&self, file: &Facts) -> bool {
+        file.kind == FileType::RegularFile && self.files_before.is_some_and(|before| file.modified < before)
+    }
+
+    /// If it is empty.
+    pub(crate) fn may_remove_directory(&self, directory: &Facts) -> bool {
+        let is_old_enough = self.directories_before.is_none_or(|before| directory.modified < before);
+        is_old_enough && !self.keeps_directories && !directory.is_mount_point
+    }
+
+    /// Whether a directory can be removed without having been read. One that can't be read is not removed even if it
+    /// could be: a dry run can't know that it is empty.
+    pub(crate) fn is_surely_readable(&self, directory: &Facts) -> bool {
+        self.user.is_root()
+            || (directory.owner == self.user.as_raw() && directory.permissions & 0o500 == 0o500)
+    }
+}

@@ -1,0 +1,55 @@
+//! What was seen and done so far, counted by all threads.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::ErrorKind;
+
+/// All of the tree.
+pub(crate) const WHOLE: u64 = 1 << 60;
+
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) dirs_scanned: Counter,
+    pub(crate) dirs_removed: Counter,
+    pub(crate) files_scanned: Counter,
+    pub(crate) files_removed: Counter,
+    pub(crate) bytes_freed: Counter,
+    pub(crate) backpressure_events: Counter,
+    /// What part of the [whole](WHOLE) is decided. A directory's part is divided among what is in it.
+    pub(crate) decided: Counter,
+    errors: [Counter; ErrorKind::ALL.len()],
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Tally {
+    pub(crate) fn error(&self, kind: ErrorKind) {
+        self.errors[kind as usize].add(1);
+    }
+
+    pub(crate) fn errors(&self) -> u64 {
+        self.errors.iter().map(Counter::get).sum()
+    }
+
+    pub(crate) fn errors_by_kind(&self) -> BTreeMap<&'static str, u64> {
+        let counted = ErrorKind::ALL.map(|kind| (kind.name(), self.errors[kind as usize].get()));
+        counted.into_iter().filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// From 0 to 1.
+    pub(crate) fn decided_fraction(&self) -> f64 {
+        (self.decided.get() as f64 / WHOLE as f64).min(1.0)
+    }
+}

@@ -1,0 +1,317 @@
+//! Reading directories, and deciding about what is in them.
+//!
+//! A thread that reads a directory offers its entries to all. What nobody has room for it looks at itself, at once and
+//! depth first, with the directories in between on a stack of its own: never more than one batch of names each. So it does
+//! with all of them when directories can't be kept open for others.
+
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Arc, Weak};
+
+use rustix::fs::{FileType, RawDir, SeekFrom, seek};
+use rustix::io::Errno;
+
+use crate::descriptor::Descriptor;
+use crate::error::is_gone;
+use crate::facts::Facts;
+use crate::licence::Licence;
+use crate::node::{Node, Unavailable};
+use crate::removal::Removal;
+use crate::run::Run;
+
+/// One batch of names: what the kernel gives at a time.
+const BATCH: usize = 16 * 1024;
+
+/// Something to look at.
+pub(crate) enum Job {
+    Judge(Entry),
+    Enter(Arc<Node>),
+}
+
+/// A name in a directory that has been read.
+pub(crate) struct Entry {
+    parent: Arc<Node>,
+    name: Box<CStr>,
+    kind: FileType,
+    share: u64,
+}
+
+/// A directory that is being read.
+struct Reading {
+    node: Arc<Node>,
+    /// What was read of it, and nobody has taken.
+    entries: Vec<Job>,
+    is_at_end: bool,
+    /// Where it goes on, should it have been closed and opened again.
+    position: u64,
+    opened: Weak<Descriptor>,
+    /// What part of the whole is left for what is yet to be read.
+    share: u64,
+}
+
+/// One thread.
+pub(crate) struct Worker<'r> {
+    pub(crate) run: &'r Run<'r>,
+    pub(crate) licence: Licence<'r>,
+    /// Taken from the queue.
+    jobs: Vec<Job>,
+    /// What could not be removed without having looked into it, for want of room in the queue. It comes before all else,
+    /// so there is never more of it than from one directory.
+    pub(crate) not_empty: Vec<Job>,
+    reading: Vec<Reading>,
+    batch: Vec<u8>,
+}
+
+impl<'r> Worker<'r> {
+    pub(crate) fn new(run: &'r Run<'r>) -> Self {
+        let licence = run.deletions.licence();
+        let (jobs, not_empty, reading) = Default::default();
+        Self { run, licence, jobs, not_empty, reading, batch: Vec::with_capacity(BATCH) }
+    }
+
+    pub(crate) fn work(mut self) {
+        let _closes = ClosesOnPanic(self.run);
+        let run = self.run;
+        while run.queue.take(&mut self.jobs, || self.licence.give_back()) {
+            self.work_off();
+            run.queue.done();
+        }
+    }
+
+    fn work_off(&mut self) {
+        while !self.run.is_stopped() {
+            if let Some(job) = self.not_empty.pop() {
+                self.start(job);
+            } else if !self.reading.is_empty() {
+                self.read_on();
+            } else if let Some(job) = self.jobs.pop() {
+                self.start(job);
+            } else {
+                return;
+            }
+        }
+        self.not_empty.clear();
+        self.reading.clear();
+        self.jobs.clear();
+    }
+
+    fn start(&mut self, job: Job) {
+        match job {
+            Job::Judge(entry) => self.judge(entry),
+            Job::Enter(node) => self.enter(node),
+        }
+    }
+
+    fn enter(&mut self, node: Arc<Node>) {
+        let entered = {
+            let _scan = self.run.scan();
+            node.enter()
+        };
+        match entered {
+            Ok(()) => {
+                let share = node.share;
+                let (entries, opened) = (Vec::new(), Weak::new());
+                self.reading.push(Reading { node, entries, is_at_end: false, position: 0, opened, share });
+            }
+            Err(why) => {
+                self.run.tally.decided.add(node.share);
+                if let Unavailable::Error(errno) = why {
+                    self.run.error(|| node.path(), errno);
+                }
+                // The node itself has nothing left to decide.
+                if let Some(parent) = node.parent().cloned() {
+                    self.settle(parent, !matches!(why, Unavailable::Gone));
+                }
+            }
+        }
+    }
+
+    /// One step further with the innermost directory.
+    fn read_on(&mut self) {
+        let Some(reading) = self.reading.last_mut() else { return };
+        if !reading.entries.is_empty() {
+            // While others have something in it to do, a directory is open.
+            if !self.run.descriptors.are_scarce() {
+                self.run.queue.offer(&mut reading.entries);
+            }
+            if let Some(job) = reading.entries.pop() {
+                self.start(job);
+            }
+            return;
+        }
+        if !reading.is_at_end {
+            let _scan = self.run.scan();
+            reading.read_batch(self.run, &mut self.batch);
+            return;
+        }
+        if let Some(Reading { node, share, .. }) = self.reading.pop() {
+            self.run.tally.decided.add(share);
+            self.licence.lapse();
+            self.settle(node, false);
+        }
+    }
+
+    fn judge(&mut self, entry: Entry) {
+        let Entry { parent, name, kind, share } = entry;
+        let told = {
+            let _scan = self.run.scan();
+            parent.directory().and_then(|directory| Ok(Facts::at(&*directory, &name)?))
+        };
+        let facts = match told {
+            Ok(facts) => facts,
+            Err(why) => {
+                if let Unavailable::Error(errno) = why {
+                    let name = std::ffi::OsStr::from_bytes(name.to_bytes());
+                    self.run.error(|| parent.path().join(name), errno);
+                }
+                self.run.tally.decided.add(share);
+                return self.settle(parent, !matches!(why, Unavailable::Gone));
+            }
+        };
+        let (rules, tally) = (&self.run.rules, &self.run.tally);
+        if facts.kind != FileType::Directory {
+            if kind == FileType::Unknown {
+                tally.files_scanned.add(1);
+            }
+            if rules.may_remove_file(&facts) {
+                return self.remove(parent, Removal::file(name, facts, share));
+            }
+            tally.decided.add(share);
+            return self.settle(parent, true);
+        }
+        if rules.is_beyond(&parent, &facts) {
+            tally.decided.add(share);
+            return self.settle(parent, true);
+        }
+        tally.dirs_scanned.add(1);
+        let may_go = rules.may_remove_directory(&facts);
+        let is_bottom = rules.is_bottom(parent.depth + 1);
+        let looks_empty = facts.links <= 2 && rules.is_surely_readable(&facts);
+        if may_go && looks_empty && !rules.is_dry_run && !is_bottom && parent.is_lucky() {
+            return self.remove(parent, Removal::unread(name, facts, share));
+        }
+        let node = Node::of_entry(&parent, name, facts, share);
+        if !may_go {
+            node.keep();
+            if is_bottom {
+                tally.decided.add(share);
+                return self.settle(parent, true);
+            }
+        }
+        self.enter(Arc::new(node));
+    }
+}
+
+impl Reading {
+    /// Reads as many names as fit into one batch. Nothing of a batch is removed before all of it is read.
+    fn read_batch(&mut self, run: &Run<'_>, batch: &mut Vec<u8>) {
+        match self.read_names(run, batch) {
+            Ok(()) => {}
+            // Somebody removed it: then it is empty.
+            Err(Unavailable::Gone) => self.is_at_end = true,
+            Err(why) => {
+                if let Unavailable::Error(errno) = why {
+                    run.error(|| self.node.path(), errno);
+                }
+                self.node.keep();
+                self.is_at_end = true;
+            }
+        }
+        let count = self.entries.len();
+        self.node.expect(count);
+        self.divide(count);
+    }
+
+    fn read_names(&mut self, run: &Run<'_>, batch: &mut Vec<u8>) -> Result<(), Unavailable> {
+        let directory = self.node.directory()?;
+        if self.opened.as_ptr() != Arc::as_ptr(&directory) {
+            self.opened = Arc::downgrade(&directory);
+            if self.position > 0 {
+                seek(&*directory, SeekFrom::Start(self.position))?;
+            }
+        }
+        batch.clear();
+        let room: &mut [MaybeUninit<u8>] = batch.spare_capacity_mut();
+        let mut names = RawDir::new(&*directory, room);
+        let is_bottom = run.rules.is_bottom(self.node.depth);
+        let mut files = 0;
+        loop {
+            match names.next() {
+                None => {
+                    self.is_at_end = true;
+                    break;
+                }
+                Some(Err(errno)) if is_gone(errno) => return Err(Unavailable::Gone),
+                Some(Err(Errno::INTR)) => continue,
+                Some(Err(errno)) => return Err(Unavailable::Error(errno)),
+                Some(Ok(entry)) => {
+                    self.position = entry.next_entry_cookie();
+                    let (name, kind) = (entry.file_name(), entry.file_type());
+                    if name != c"." && name != c".." {
+                        if is_bottom {
+                            // Whatever it is, it is content.
+                            self.node.keep();
+                            self.is_at_end = true;
+                            break;
+                        }
+                        let is_directory = kind == FileType::Directory;
+                        if !is_directory && kind != FileType::Unknown {
+                            files += 1;
+                        }
+                        let is_of_interest = is_directory
+                            || kind == FileType::Unknown
+                            || (kind == FileType::RegularFile && run.rules.files_before.is_some());
+                        if !is_of_interest || run.rules.exclude(&self.node, name) {
+                            self.node.keep();
+                        } else {
+                            let parent = Arc::clone(&self.node);
+                            self.entries.push(Job::Judge(Entry {
+                                parent,
+                                name: name.into(),
+                                kind,
+                                share: 0,
+                            }));
+                        }
+                    }
+                }
+            }
+            if names.is_buffer_empty() {
+                break;
+            }
+        }
+        run.tally.files_scanned.add(files);
+        Ok(())
+    }
+
+    /// Gives each entry its part of the whole. The number of links tells how many directories there are, on most file
+    /// systems; else each batch gets half of what is left.
+    fn divide(&mut self, count: usize) {
+        if count == 0 {
+            return;
+        }
+        let count = count as u64;
+        let subdirectories = u64::from(self.node.facts.links).saturating_sub(2);
+        let each = match subdirectories {
+            0 => self.share / 2 / count,
+            expected => (self.node.share / expected).min(self.share / count),
+        };
+        self.share -= each * count;
+        for job in &mut self.entries {
+            if let Job::Judge(entry) = job {
+                entry.share = each;
+            }
+        }
+    }
+}
+
+/// What a panicking thread had in hand is never decided, and the others would wait for it.
+struct ClosesOnPanic<'r>(&'r Run<'r>);
+
+impl Drop for ClosesOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.queue.close();
+        }
+    }
+}

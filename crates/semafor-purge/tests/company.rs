@@ -1,0 +1,255 @@
+//! Not alone on the tree: others remove, others write, others attack, and the purge may be stopped.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use semafor::{CancellationToken, Registry};
+use semafor_purge::{Purger, StoppedBy};
+use semafor_testkit::trees::{self, count};
+
+#[test]
+fn two_purgers_share_a_tree() {
+    let root = trees::spacious();
+    let tree = trees::mixed(root.path(), 20_000, 8);
+    let purge = || Purger::new(root.path()).purge().unwrap();
+    let (one, other) = thread::scope(|scope| {
+        let one = scope.spawn(purge);
+        (one.join().unwrap(), purge())
+    });
+    assert_eq!((one.errors, other.errors), (0, 0), "what the other one removed is no error");
+    assert_eq!(one.dirs_removed + other.dirs_removed, tree.removable);
+    assert_eq!(count(root.path()), (tree.dirs - tree.removable, tree.files));
+}
+
+#[test]
+fn four_purgers_remove_old_files_and_the_root() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root");
+    let tree = trees::mixed(&root, 5_000, 8);
+    let purge = || Purger::new(&root).older_than(std::time::Duration::ZERO).remove_root(true).purge();
+    let done: Vec<_> = thread::scope(|scope| {
+        let purges: Vec<_> = (0..4).map(|_| scope.spawn(purge)).collect();
+        purges.into_iter().filter_map(|purge| purge.join().unwrap().ok()).collect()
+    });
+    assert_eq!(done.iter().map(|summary| summary.errors).sum::<u64>(), 0);
+    assert_eq!(done.iter().map(|summary| summary.files_removed).sum::<u64>(), tree.files);
+    assert_eq!(done.iter().map(|summary| summary.dirs_removed).sum::<u64>(), tree.dirs + 1);
+    assert!(!root.exists());
+}
+
+#[test]
+fn a_directory_that_is_filled_meanwhile_stays() {
+    let root = tempfile::tempdir().unwrap();
+    fs::create_dir_all(root.path().join("a/b/c")).unwrap();
+    let done = Purger::new(root.path()).on_removal(|path, _| {
+        if path.ends_with("c") {
+            fs::write(path.with_file_name("new"), "just written").unwrap();
+        }
+    });
+    let done = done.purge().unwrap();
+    assert_eq!((done.dirs_removed, done.errors), (1, 0));
+    assert_eq!(fs::read_to_string(root.path().join("a/b/new")).unwrap(), "just written");
+}
+
+#[test]
+fn a_directory_that_appears_meanwhile_is_looked_at_once() {
+    let root = tempfile::tempdir().unwrap();
+    fs::create_dir_all(root.path().join("a/b")).unwrap();
+    let done = Purger::new(root.path()).on_removal(|path, _| {
+        if path.ends_with("b") {
+            fs::create_dir(path.with_file_name("late")).unwrap();
+        }
+    });
+    let done = done.purge().unwrap();
+    assert_eq!((done.dirs_removed, done.errors), (3, 0));
+    assert_eq!(count(root.path()), (0, 0));
+}
+
+#[test]
+fn who_fills_a_directory_again_and_again_does_not_keep_it_busy() {
+    let root = tempfile::tempdir().unwrap();
+    fs::create_dir_all(root.path().join("a/0")).unwrap();
+    let made = AtomicU64::new(0);
+    let done = Purger::new(root.path()).on_removal(move |path, _| {
+        if path.parent().is_some_and(|parent| parent.ends_with("a")) {
+            let number = made.fetch_add(1, Ordering::Relaxed) + 1;
+            fs::create_dir(path.with_file_name(number.to_string())).unwrap();
+        }
+    });
+    let done = done.purge().unwrap();
+    assert_eq!((done.dirs_removed, done.errors), (2, 0), "once more, and then it is left alone");
+}
+
+#[test]
+fn a_file_written_while_many_are_purged_is_never_lost() {
+    let root = tempfile::tempdir().unwrap();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut written = Vec::new();
+            while !is_over.load(Ordering::Relaxed) {
+                let folder = root.path().join(format!("x/{}/y", written.len() % 7));
+                let file = folder.join(written.len().to_string());
+                // The folder may be gone before the file is there.
+                if fs::create_dir_all(&folder).is_ok() && fs::write(&file, "").is_ok() {
+                    written.push(file);
+                }
+            }
+            written
+        });
+        for _ in 0..200 {
+            assert_eq!(Purger::new(root.path()).purge().unwrap().errors, 0);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        for file in writer.join().unwrap() {
+            assert!(file.exists(), "{}", file.display());
+        }
+    });
+}
+
+#[test]
+fn a_symlink_that_is_swapped_in_and_out_is_never_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (root, outside) = (folder.path().join("root"), folder.path().join("outside"));
+    for number in 0..50 {
+        fs::create_dir_all(outside.join(format!("{number}/inner"))).unwrap();
+    }
+    let (victim, aside) = (root.join("a/victim"), folder.path().join("aside"));
+    let (is_over, swaps) = (AtomicBool::new(false), AtomicU64::new(0));
+    fs::create_dir_all(&root).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let _ = fs::create_dir_all(victim.join("0/inner"));
+                if fs::rename(&victim, &aside).is_ok() {
+                    let _ = symlink(&outside, &victim);
+                    let _ = fs::remove_file(&victim);
+                    let _ = fs::remove_dir_all(&aside);
+                    swaps.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+        let mut purges = 0;
+        while purges < 300 || swaps.load(Ordering::Relaxed) < 300 {
+            Purger::new(&root).older_than(std::time::Duration::ZERO).purge().unwrap();
+            purges += 1;
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(count(&outside), (100, 0), "all that is outside is there");
+}
+
+#[test]
+fn stopped_and_run_again_it_goes_on() {
+    let root = tempfile::tempdir().unwrap();
+    let tree = trees::mixed(root.path(), 10_000, 6);
+    let token = CancellationToken::new();
+    let (removed, stop) = (AtomicU64::new(0), token.clone());
+    let purger = Purger::new(root.path()).cancelled_by(token).rate(20_000).on_removal(move |_, _| {
+        if removed.fetch_add(1, Ordering::Relaxed) == 100 {
+            stop.cancel();
+        }
+    });
+    let first = purger.purge().unwrap();
+    assert_eq!(first.stopped_by, StoppedBy::Cancelled);
+    assert!((100..tree.removable).contains(&first.dirs_removed), "{first:?}");
+    assert_eq!(count(root.path()).0, tree.dirs - first.dirs_removed, "what is told is what was done");
+    let second = Purger::new(root.path()).purge().unwrap();
+    assert_eq!(first.dirs_removed + second.dirs_removed, tree.removable);
+    assert_eq!(second.stopped_by, StoppedBy::Completed);
+}
+
+#[test]
+fn cancelled_before_it_began() {
+    let root = tempfile::tempdir().unwrap();
+    trees::fan(root.path(), 1_000, 10);
+    let token = CancellationToken::new();
+    token.cancel();
+    let done = Purger::new(root.path()).cancelled_by(token).purge().unwrap();
+    assert_eq!((done.stopped_by, done.dirs_removed), (StoppedBy::Cancelled, 0));
+}
+
+#[test]
+fn without_a_slot_of_the_fleet_nothing_is_removed() {
+    let root = tempfile::tempdir().unwrap();
+    let tree = trees::fan(root.path(), 500, 10);
+    let semaphore = Registry::new().semaphore("fleet").slots(1).build().unwrap();
+    let theirs = semaphore.try_acquire().blocking().unwrap();
+    let done = thread::scope(|scope| {
+        let purge = scope.spawn(|| Purger::new(root.path()).fleet_limit(semaphore.clone()).purge().unwrap());
+        while pollster::block_on(semaphore.waiters()).unwrap().is_empty() {
+            thread::yield_now();
+        }
+        assert_eq!(count(root.path()), (tree.dirs, 0));
+        drop(theirs);
+        purge.join().unwrap()
+    });
+    assert_eq!(done.dirs_removed, tree.removable);
+    assert_eq!(pollster::block_on(semaphore.stats()).unwrap().held, 0, "all slots are back");
+}
+
+#[test]
+fn who_waits_for_a_slot_of_the_fleet_can_be_stopped() {
+    let root = tempfile::tempdir().unwrap();
+    trees::fan(root.path(), 500, 10);
+    let semaphore = Registry::new().semaphore("fleet").slots(1).build().unwrap();
+    let _theirs = semaphore.try_acquire().blocking().unwrap();
+    let token = CancellationToken::new();
+    let done = thread::scope(|scope| {
+        let purger = Purger::new(root.path()).fleet_limit(semaphore.clone()).cancelled_by(token.clone());
+        let purge = scope.spawn(|| purger.purge().unwrap());
+        while pollster::block_on(semaphore.waiters()).unwrap().is_empty() {
+            thread::yield_now();
+        }
+        token.cancel();
+        purge.join().unwrap()
+    });
+    assert_eq!((done.dirs_removed, done.errors, done.stopped_by), (0, 0, StoppedBy::Cancelled));
+}
+
+#[test]
+fn a_fleet_whose_semaphore_is_closed_stops_it_with_an_error() {
+    let root = tempfile::tempdir().unwrap();
+    trees::fan(root.path(), 100, 10);
+    let semaphore = Registry::new().semaphore("fleet").slots(1).build().unwrap();
+    pollster::block_on(semaphore.close()).unwrap();
+    let done = Purger::new(root.path()).fleet_limit(semaphore).purge().unwrap();
+    assert_eq!((done.dirs_removed, done.stopped_by), (0, StoppedBy::FleetLimit));
+    assert_eq!(done.errors_by_kind.get("fleet_limit"), Some(&done.errors));
+}
+
+#[test]
+fn no_more_are_at_it_than_the_fleet_has_slots() {
+    let root = tempfile::tempdir().unwrap();
+    let tree = trees::fan(root.path(), 2_000, 10);
+    let semaphore = Registry::new().semaphore("fleet").slots(3).build().unwrap();
+    let (at_it, most) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let done: u64 = thread::scope(|scope| {
+        let purges: Vec<_> = (0..3)
+            .map(|_| {
+                let (at_it, most) = (Arc::clone(&at_it), Arc::clone(&most));
+                let purger = Purger::new(root.path()).fleet_limit(semaphore.clone());
+                let purger = purger.on_removal(move |_, _| {
+                    most.fetch_max(at_it.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    thread::yield_now();
+                    at_it.fetch_sub(1, Ordering::SeqCst);
+                });
+                scope.spawn(|| purger.purge().unwrap().dirs_removed)
+            })
+            .collect();
+        purges.into_iter().map(|purge| purge.join().unwrap()).sum()
+    });
+    assert_eq!(done, tree.removable);
+    assert!(most.load(Ordering::SeqCst) <= 3, "{most:?}");
+}
+
+#[test]
+fn a_panic_of_who_is_told_is_passed_on() {
+    let root = tempfile::tempdir().unwrap();
+    trees::fan(root.path(), 100, 10);
+    let purger = Purger::new(root.path()).on_removal(|_, _| panic!("planned"));
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| purger.purge())).is_err());
+}

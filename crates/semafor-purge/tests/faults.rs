@@ -1,0 +1,206 @@
+//! Faults that were found in the tool this one replaces. None of them here.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use semafor::Registry;
+use semafor_pipeline::MemoryGuard;
+use semafor_purge::{PurgeError, Purger, StoppedBy};
+use semafor_testkit::trees::{self, count};
+
+#[test]
+fn fault_1_more_than_ten_thousand_in_one_directory_are_all_removed() {
+    let root = trees::spacious();
+    trees::flat(root.path(), 10_500);
+    let done = Purger::new(root.path()).purge().unwrap();
+    assert_eq!((done.dirs_removed, done.errors), (10_500, 0));
+    assert_eq!(count(root.path()), (0, 0));
+}
+
+#[test]
+fn fault_2_depth_is_no_error() {
+    let root = tempfile::tempdir().unwrap();
+    trees::chain(root.path(), 2_000);
+    let done = Purger::new(root.path()).purge().unwrap();
+    assert_eq!((done.dirs_removed, done.errors), (2_000, 0));
+}
+
+#[test]
+fn fault_3_a_limit_with_few_threads_comes_to_an_end() {
+    let root = tempfile::tempdir().unwrap();
+    trees::flat(root.path(), 3_000);
+    let done = Purger::new(root.path()).max_concurrency_deletion(5).max_dirs(50).purge().unwrap();
+    assert_eq!((done.dirs_removed, done.stopped_by), (50, StoppedBy::Limit));
+    assert_eq!(count(root.path()), (2_950, 0));
+}
+
+#[test]
+fn fault_4_the_limit_holds_in_cascades() {
+    for limit in [1, 2, 101, 199] {
+        let root = tempfile::tempdir().unwrap();
+        for number in 0..100 {
+            fs::create_dir_all(root.path().join(format!("{number}/inner"))).unwrap();
+        }
+        let done = Purger::new(root.path()).max_dirs(limit).purge().unwrap();
+        assert_eq!((done.dirs_removed, done.stopped_by), (limit, StoppedBy::Limit));
+        assert_eq!(count(root.path()), (200 - limit, 0));
+    }
+}
+
+#[test]
+fn fault_4_a_limit_that_is_just_enough_stops_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let tree = trees::fan(root.path(), 300, 4);
+    let done = Purger::new(root.path()).max_dirs(tree.removable).purge().unwrap();
+    assert_eq!((done.dirs_removed, done.stopped_by), (tree.removable, StoppedBy::Completed));
+}
+
+#[test]
+fn fault_5_a_dry_run_cascades_and_names_what_a_real_run_removes() {
+    let root = tempfile::tempdir().unwrap();
+    trees::mixed(root.path(), 500, 4);
+    fs::create_dir_all(root.path().join("a/b/c")).unwrap();
+    let named = |is_dry_run| {
+        let paths = Arc::new(Mutex::new(BTreeSet::new()));
+        let heard = Arc::clone(&paths);
+        let purger = Purger::new(root.path()).dry_run(is_dry_run);
+        let purger = purger.on_removal(move |path, _| {
+            assert!(heard.lock().unwrap().insert(path.to_owned()), "{} twice", path.display());
+        });
+        let summary = purger.purge().unwrap();
+        let paths = std::mem::take(&mut *paths.lock().unwrap());
+        assert_eq!(paths.len() as u64, summary.dirs_removed);
+        paths
+    };
+    let would: BTreeSet<PathBuf> = named(true);
+    assert!(would.contains(&root.path().join("a")), "cascades");
+    assert!(would.iter().all(|path| path.exists()));
+    assert_eq!(named(false), would);
+    assert!(!would.iter().any(|path| path.exists()));
+}
+
+#[test]
+fn fault_5_a_dry_run_has_the_same_limit() {
+    let root = tempfile::tempdir().unwrap();
+    trees::fan(root.path(), 300, 4);
+    let would = Purger::new(root.path()).dry_run(true).max_dirs(123).purge().unwrap();
+    assert_eq!((would.dirs_removed, would.stopped_by), (123, StoppedBy::Limit));
+}
+
+#[test]
+fn fault_6_tight_memory_narrows_and_does_not_stop_the_work() {
+    let root = tempfile::tempdir().unwrap();
+    let tree = trees::fan(root.path(), 5_000, 10);
+    let asked = AtomicUsize::new(0);
+    // Tight for a while, then fine.
+    let memory = move || if asked.fetch_add(1, Ordering::Relaxed) < 4 { 90 } else { 10 };
+    let done = Purger::new(root.path()).memory(MemoryGuard::new(100).source(memory)).purge().unwrap();
+    assert_eq!((done.dirs_removed, done.stopped_by), (tree.removable, StoppedBy::Completed));
+    assert_eq!(done.peak_memory_bytes, 90);
+}
+
+#[test]
+fn fault_6_memory_that_stays_tight_only_makes_it_narrow() {
+    let root = trees::spacious();
+    let tree = trees::fan(root.path(), 20_000, 10);
+    let done = Purger::new(root.path()).memory(MemoryGuard::new(100).source(|| 90)).purge().unwrap();
+    assert_eq!((done.dirs_removed, done.stopped_by), (tree.removable, StoppedBy::Completed));
+    assert!(done.backpressure_events > 0, "{done:?}");
+}
+
+#[test]
+fn fault_6_memory_that_is_used_up_stops_it_and_says_so() {
+    let root = trees::spacious();
+    let tree = trees::fan(root.path(), 20_000, 10);
+    let is_used_up = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&is_used_up);
+    let memory = MemoryGuard::new(100).source(move || if seen.load(Ordering::Relaxed) { 96 } else { 1 });
+    let purger = Purger::new(root.path()).memory(memory).rate(5_000);
+    let done = purger.on_removal(move |_, _| is_used_up.store(true, Ordering::Relaxed)).purge().unwrap();
+    assert_eq!(done.stopped_by, StoppedBy::Breaker);
+    assert_eq!(count(root.path()).0, tree.dirs - done.dirs_removed, "what is told is what was done");
+}
+
+#[test]
+fn fault_7_a_cascade_needs_one_pass() {
+    let root = tempfile::tempdir().unwrap();
+    trees::chain(root.path(), 200);
+    let done = Purger::new(root.path()).purge().unwrap();
+    assert_eq!((done.dirs_removed, done.dirs_scanned), (200, 201), "each is looked at once");
+}
+
+/// `root/a/b/c`, and the same outside with an `outside` of it.
+fn twins() -> (tempfile::TempDir, PathBuf, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let (root, outside) = (folder.path().join("root"), folder.path().join("outside"));
+    for tree in [&root.join("a"), &outside] {
+        fs::create_dir_all(tree.join("b/c")).unwrap();
+    }
+    (folder, root, outside)
+}
+
+#[test]
+fn fault_8_a_symlink_swapped_in_leads_nowhere() {
+    let (folder, root, outside) = twins();
+    let (inside, moved, target) = (root.join("a"), folder.path().join("moved"), outside.clone());
+    let purger = Purger::new(&root).on_removal(move |path, _| {
+        if path.ends_with("c") {
+            fs::rename(&inside, &moved).unwrap();
+            symlink(&target, &inside).unwrap();
+        }
+    });
+    purger.purge().unwrap();
+    assert!(outside.join("b/c").exists(), "nothing outside was touched");
+    assert!(fs::symlink_metadata(root.join("a")).unwrap().is_symlink());
+}
+
+#[test]
+fn fault_8_a_link_to_a_system_path_is_that_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let (link, through) = (folder.path().join("link"), folder.path().join("root"));
+    symlink("/etc", &link).unwrap();
+    symlink("/", &through).unwrap();
+    for root in [
+        link.as_path(),
+        &link.join("."),
+        &through,
+        &through.join("usr/bin"),
+        &through.join("proc/self/fd"),
+        Path::new("/"),
+        Path::new("/usr/../etc"),
+        Path::new("/dev/shm"),
+    ] {
+        match Purger::new(root).dry_run(true).purge() {
+            Err(PurgeError::SystemPath { .. }) => {}
+            other => panic!("{}: {other:?}", root.display()),
+        }
+    }
+    let told = Purger::new(link).dry_run(true).even_system_paths(true).max_depth(1).purge();
+    assert!(told.is_ok(), "unless told: {told:?}");
+}
+
+#[test]
+fn fault_9_all_levels_of_a_tree_are_worked_on_at_once() {
+    let root = tempfile::tempdir().unwrap();
+    // All of it in one directory, so that only deeper levels can be spread.
+    let tree = trees::fan(&root.path().join("top"), 4_000, 20);
+    let semaphore = Registry::new().semaphore("deletions").slots(16).build().unwrap();
+    let (most, watched) = (Arc::new(AtomicUsize::new(0)), semaphore.clone());
+    let seen = Arc::clone(&most);
+    let purger = Purger::new(root.path()).fleet_limit(semaphore).max_concurrency_scanning(16);
+    let purger = purger.max_concurrency_deletion(16).on_removal(move |_, _| {
+        let held = pollster::block_on(watched.stats()).unwrap().held;
+        seen.fetch_max(held as usize, Ordering::Relaxed);
+        assert!(held <= 16, "{held}");
+        // Long enough for others to be at it, too, on any number of cores.
+        std::thread::yield_now();
+    });
+    assert_eq!(purger.purge().unwrap().dirs_removed, tree.removable + 1);
+    assert!(most.load(Ordering::Relaxed) > 1, "never two at once");
+}
+
+// Fault 10, memory that grows with the tree, is in memory.rs.
