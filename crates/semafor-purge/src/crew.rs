@@ -5,6 +5,7 @@
 //! everybody waits for the file system, their number is doubled. When memory is short it is halved.
 
 use std::num::NonZero;
+use std::sync::atomic::Ordering;
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,8 @@ pub(crate) struct Crew<'scope, 'env> {
     is_tight: bool,
     cores: usize,
     seen: Load,
+    /// Removals that were timed until then, and the slow ones.
+    timed: (u64, u64),
 }
 
 /// Time that has passed, for all and for this process.
@@ -61,7 +64,8 @@ impl<'scope, 'env> Crew<'scope, 'env> {
     pub(crate) fn new(run: &'scope Run<'env>, scope: &'scope Scope<'scope, 'env>, most: usize) -> Self {
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         let seen = Load::now();
-        let mut crew = Self { run, scope, most, threads: 0, allowed: most, is_tight: false, cores, seen };
+        let mut crew =
+            Self { run, scope, most, threads: 0, allowed: most, is_tight: false, cores, seen, timed: (0, 0) };
         crew.grow_to((2 * cores).min(most));
         crew
     }
@@ -84,6 +88,7 @@ impl<'scope, 'env> Crew<'scope, 'env> {
                 self.run.stop(Stop::Cancelled);
             }
             self.mind(memory);
+            self.judge_file_system();
             self.scale();
             if let Some((every, tell)) = tell
                 && told.elapsed() >= *every
@@ -104,6 +109,16 @@ impl<'scope, 'env> Crew<'scope, 'env> {
                 break;
             }
             self.threads += 1;
+        }
+    }
+
+    /// Some are slow because another process had the core; many are because the file system is.
+    fn judge_file_system(&mut self) {
+        let now = (self.run.tally.timed.get(), self.run.tally.timed_slow.get());
+        let (timed, slow) = (now.0 - self.timed.0, now.1 - self.timed.1);
+        if timed > 0 {
+            self.timed = now;
+            self.run.is_slow.store(slow * 3 > timed, Ordering::Relaxed);
         }
     }
 

@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, unlinkat};
 use rustix::io::Errno;
@@ -22,13 +23,16 @@ use crate::licence::Refused;
 use crate::node::{Node, Unavailable};
 use crate::purger::Removed;
 use crate::run::Stop;
-use crate::walk::{Job, Worker};
+use crate::walk::{Entry, Job, Worker};
 
 /// How long a list may be. When it is full, threads do stand in line.
-const LONGEST_LIST: usize = 64;
+const LONGEST_LIST: usize = 256;
 /// How many directories a thread may have found to be not empty, before it stops trying without looking.
 const MOST_FAILED: usize = 64;
 const OUT_OF_LUCK: i32 = -2;
+const TIMED_EVERY: u32 = 8;
+/// What takes longer has left the computer.
+const SLOW: Duration = Duration::from_micros(200);
 
 /// What is to be removed in one directory.
 #[derive(Default)]
@@ -46,6 +50,8 @@ pub(crate) struct Removal {
 enum What {
     /// A file that is old enough.
     File { name: Box<CStr>, facts: Facts },
+    /// A directory of which nothing is known but its name.
+    Unseen { name: Box<CStr> },
     /// A directory that nobody has looked into.
     Unread { name: Box<CStr>, facts: Facts },
     /// A directory in which all was removed.
@@ -55,6 +61,10 @@ enum What {
 impl Removal {
     pub(crate) fn file(name: Box<CStr>, facts: Facts, share: u64) -> Self {
         Self { what: What::File { name, facts }, share }
+    }
+
+    pub(crate) fn unseen(name: Box<CStr>, share: u64) -> Self {
+        Self { what: What::Unseen { name }, share }
     }
 
     pub(crate) fn unread(name: Box<CStr>, facts: Facts, share: u64) -> Self {
@@ -67,16 +77,22 @@ impl Removal {
 
     fn name(&self) -> &CStr {
         match &self.what {
-            What::File { name, .. } | What::Unread { name, .. } => name,
+            What::File { name, .. } | What::Unseen { name } | What::Unread { name, .. } => name,
             What::Emptied(node) => &node.name,
         }
     }
 
-    fn facts(&self) -> &Facts {
+    fn facts(&self) -> Option<&Facts> {
         match &self.what {
-            What::File { facts, .. } | What::Unread { facts, .. } => facts,
-            What::Emptied(node) => &node.facts,
+            What::File { facts, .. } | What::Unread { facts, .. } => Some(facts),
+            What::Unseen { .. } => None,
+            What::Emptied(node) => Some(&node.facts),
         }
+    }
+
+    /// Whether it is tried in the hope that it is empty.
+    fn is_a_try(&self) -> bool {
+        matches!(self.what, What::Unseen { .. } | What::Unread { .. })
     }
 }
 
@@ -190,16 +206,20 @@ impl Worker<'_> {
             Outcome::Away => {}
             Outcome::Stays => parent.keep(),
             Outcome::NotEmpty => match removal.what {
+                What::Unseen { name } => {
+                    self.look_into(parent, Job::Judge(Entry::tried(parent, name, share)));
+                    return false;
+                }
                 What::Unread { name, facts } => {
                     let node = Node::of_entry(parent, name, facts, share);
-                    self.look_into(parent, Arc::new(node));
+                    self.look_into(parent, Job::Enter(Arc::new(node)));
                     return false;
                 }
                 // Entries can be skipped if others are removed while a directory is read. Once: else it could go on
                 // for as long as somebody fills it.
                 What::Emptied(node) if !node.was_read_twice.swap(true, Ordering::Relaxed) => {
                     node.expect_again();
-                    self.look_into(parent, node);
+                    self.look_into(parent, Job::Enter(node));
                     return false;
                 }
                 What::Emptied(_) | What::File { .. } => parent.keep(),
@@ -209,8 +229,8 @@ impl Worker<'_> {
         parent.settle()
     }
 
-    fn look_into(&mut self, parent: &Node, node: Arc<Node>) {
-        self.not_empty.push(Job::Enter(node));
+    fn look_into(&mut self, parent: &Node, job: Job) {
+        self.not_empty.push(job);
         if !self.run.descriptors.are_scarce() {
             self.run.queue.offer(&mut self.not_empty);
         }
@@ -249,14 +269,16 @@ impl Worker<'_> {
         };
         let flags = if is_file { AtFlags::empty() } else { AtFlags::REMOVEDIR };
         let answer = if run.rules.is_dry_run {
-            dry_run::would_remove(&run.rules, parent, directory, removal.facts())
+            removal
+                .facts()
+                .map_or(Ok(()), |facts| dry_run::would_remove(&run.rules, parent, directory, facts))
         } else if run.pace() {
-            unlinkat(directory, removal.name(), flags)
+            self.timed(|| unlinkat(directory, removal.name(), flags))
         } else {
             run.stop(Stop::Cancelled);
             return Outcome::Stays;
         };
-        if matches!(removal.what, What::Unread { .. }) {
+        if removal.is_a_try() {
             parent.luck.fetch_add(if answer.is_ok() { 1 } else { -1 }, Ordering::Relaxed);
         }
         match answer {
@@ -269,6 +291,8 @@ impl Worker<'_> {
             }
             Err(errno) if is_gone(errno) => Outcome::Away,
             Err(Errno::NOTEMPTY | Errno::EXIST) => Outcome::NotEmpty,
+            // Perhaps a mount point.
+            Err(Errno::BUSY) if removal.facts().is_none() => Outcome::NotEmpty,
             // It was swapped for something else.
             Err(errno) if is_no_directory(errno) => Outcome::Stays,
             Err(Errno::ISDIR) if is_file => Outcome::Stays,
@@ -279,11 +303,26 @@ impl Worker<'_> {
         }
     }
 
+    /// Every now and then, looks how long it takes.
+    fn timed<T>(&mut self, ask: impl FnOnce() -> T) -> T {
+        let is_timed = self.tries.is_multiple_of(TIMED_EVERY);
+        self.tries = self.tries.wrapping_add(1);
+        if !is_timed {
+            return ask();
+        }
+        let began = Instant::now();
+        let answer = ask();
+        let is_slow = began.elapsed() > SLOW;
+        self.run.tally.timed.add(1);
+        self.run.tally.timed_slow.add(is_slow.into());
+        answer
+    }
+
     fn count(&self, parent: &Node, removal: &Removal, is_file: bool) {
         let tally = &self.run.tally;
         if is_file {
             tally.files_removed.add(1);
-            tally.bytes_freed.add(removal.facts().size);
+            tally.bytes_freed.add(removal.facts().map_or(0, |facts| facts.size));
         } else {
             tally.dirs_removed.add(1);
         }
@@ -294,7 +333,7 @@ impl Worker<'_> {
     fn path(&self, parent: &Node, removal: &Removal) -> PathBuf {
         match &removal.what {
             What::Emptied(node) => node.path(),
-            What::File { name, .. } | What::Unread { name, .. } => {
+            What::File { name, .. } | What::Unseen { name } | What::Unread { name, .. } => {
                 parent.path().join(std::ffi::OsStr::from_bytes(name.to_bytes()))
             }
         }

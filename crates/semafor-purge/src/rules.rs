@@ -66,6 +66,14 @@ impl Rules {
         is_old_enough && !self.keeps_directories && !directory.is_mount_point
     }
 
+    /// If it is empty, whatever else it is.
+    pub(crate) fn may_remove_any_directory(&self) -> bool {
+        !self.is_dry_run
+            && !self.keeps_directories
+            && self.directories_before.is_none()
+            && self.user.is_root()
+    }
+
     /// Whether a directory can be removed without having been read. One that can't be read is not removed even if it
     /// could be: a dry run can't know that it is empty.
     pub(crate) fn is_surely_readable(&self, directory: &Facts) -> bool {

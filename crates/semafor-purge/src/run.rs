@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use rustix::io::Errno;
 use semafor::{AcquireError, CancellationToken, Permit, Semaphore};
@@ -16,6 +16,7 @@ use crate::descriptor::Descriptors;
 use crate::error::ErrorKind;
 use crate::licence::Deletions;
 use crate::limit::Limit;
+use crate::node::Node;
 use crate::purger::{Observers, Removed};
 use crate::queue::Queue;
 use crate::rules::Rules;
@@ -39,6 +40,8 @@ pub(crate) struct Run<'p> {
     /// As it was given.
     pub(crate) root: &'p Path,
     pub(crate) stop: AtomicStop,
+    /// Asking the file system takes longer than any computer needs to answer: there is a network, or a disk.
+    pub(crate) is_slow: AtomicBool,
 }
 
 /// Why a run ends before all is decided. The first reason counts.
@@ -75,6 +78,17 @@ impl Run<'_> {
             self.cancelled.cancel();
             self.queue.close();
         }
+    }
+
+    /// Whether directories in this one are removed first and looked at only if that fails. Where asking takes long, it is
+    /// the other way round: the kernel asks for a name it does not know while it holds back all others in the directory.
+    /// And where there is but one, it is more likely on the way to something than empty.
+    pub(crate) fn may_try_without_looking(&self, directory: &Node) -> bool {
+        let is_alone = directory.facts.links == 3;
+        self.rules.may_remove_any_directory()
+            && !self.rules.is_bottom(directory.depth + 1)
+            && !is_alone
+            && !self.is_slow.load(Ordering::Relaxed)
     }
 
     pub(crate) fn stopped_by(&self) -> StoppedBy {

@@ -18,6 +18,9 @@ pub(crate) struct Tally {
     pub(crate) backpressure_events: Counter,
     /// What part of the [whole](WHOLE) is decided. A directory's part is divided among what is in it.
     pub(crate) decided: Counter,
+    /// Removals that were timed, and those of them that took long.
+    pub(crate) timed: Counter,
+    pub(crate) timed_slow: Counter,
     errors: [Counter; ErrorKind::ALL.len()],
 }
 

@@ -13,7 +13,6 @@ use rustix::fs::{FileType, RawDir, SeekFrom, seek};
 use rustix::io::Errno;
 
 use crate::descriptor::Descriptor;
-use crate::error::is_gone;
 use crate::facts::Facts;
 use crate::licence::Licence;
 use crate::node::{Node, Unavailable};
@@ -35,6 +34,14 @@ pub(crate) struct Entry {
     name: Box<CStr>,
     kind: FileType,
     share: u64,
+    /// It was tried to remove it, and it is a directory that is not empty, or a mount point.
+    was_tried: bool,
+}
+
+impl Entry {
+    pub(crate) fn tried(parent: &Arc<Node>, name: Box<CStr>, share: u64) -> Self {
+        Self { parent: Arc::clone(parent), name, kind: FileType::Directory, share, was_tried: true }
+    }
 }
 
 /// A directory that is being read.
@@ -59,6 +66,8 @@ pub(crate) struct Worker<'r> {
     /// What could not be removed without having looked into it, for want of room in the queue. It comes before all else,
     /// so there is never more of it than from one directory.
     pub(crate) not_empty: Vec<Job>,
+    /// How many removals it has tried.
+    pub(crate) tries: u32,
     reading: Vec<Reading>,
     batch: Vec<u8>,
 }
@@ -67,7 +76,7 @@ impl<'r> Worker<'r> {
     pub(crate) fn new(run: &'r Run<'r>) -> Self {
         let licence = run.deletions.licence();
         let (jobs, not_empty, reading) = Default::default();
-        Self { run, licence, jobs, not_empty, reading, batch: Vec::with_capacity(BATCH) }
+        Self { run, licence, jobs, not_empty, tries: 0, reading, batch: Vec::with_capacity(BATCH) }
     }
 
     pub(crate) fn work(mut self) {
@@ -153,7 +162,12 @@ impl<'r> Worker<'r> {
     }
 
     fn judge(&mut self, entry: Entry) {
-        let Entry { parent, name, kind, share } = entry;
+        let Entry { parent, name, kind, share, was_tried } = entry;
+        let is_worth_a_try = kind == FileType::Directory && !was_tried && parent.is_lucky();
+        if is_worth_a_try && self.run.may_try_without_looking(&parent) {
+            self.run.tally.dirs_scanned.add(1);
+            return self.remove(parent, Removal::unseen(name, share));
+        }
         let told = {
             let _scan = self.run.scan();
             parent.directory().and_then(|directory| Ok(Facts::at(&*directory, &name)?))
@@ -184,11 +198,13 @@ impl<'r> Worker<'r> {
             tally.decided.add(share);
             return self.settle(parent, true);
         }
-        tally.dirs_scanned.add(1);
+        if !was_tried {
+            tally.dirs_scanned.add(1);
+        }
         let may_go = rules.may_remove_directory(&facts);
         let is_bottom = rules.is_bottom(parent.depth + 1);
         let looks_empty = facts.links <= 2 && rules.is_surely_readable(&facts);
-        if may_go && looks_empty && !rules.is_dry_run && !is_bottom && parent.is_lucky() {
+        if may_go && looks_empty && !rules.is_dry_run && !is_bottom && !was_tried && parent.is_lucky() {
             return self.remove(parent, Removal::unread(name, facts, share));
         }
         let node = Node::of_entry(&parent, name, facts, share);
@@ -234,54 +250,51 @@ impl Reading {
         batch.clear();
         let room: &mut [MaybeUninit<u8>] = batch.spare_capacity_mut();
         let mut names = RawDir::new(&*directory, room);
-        let is_bottom = run.rules.is_bottom(self.node.depth);
-        let mut files = 0;
         loop {
             match names.next() {
                 None => {
                     self.is_at_end = true;
                     break;
                 }
-                Some(Err(errno)) if is_gone(errno) => return Err(Unavailable::Gone),
                 Some(Err(Errno::INTR)) => continue,
-                Some(Err(errno)) => return Err(Unavailable::Error(errno)),
+                Some(Err(errno)) => return Err(errno.into()),
                 Some(Ok(entry)) => {
                     self.position = entry.next_entry_cookie();
-                    let (name, kind) = (entry.file_name(), entry.file_type());
-                    if name != c"." && name != c".." {
-                        if is_bottom {
-                            // Whatever it is, it is content.
-                            self.node.keep();
-                            self.is_at_end = true;
-                            break;
-                        }
-                        let is_directory = kind == FileType::Directory;
-                        if !is_directory && kind != FileType::Unknown {
-                            files += 1;
-                        }
-                        let is_of_interest = is_directory
-                            || kind == FileType::Unknown
-                            || (kind == FileType::RegularFile && run.rules.files_before.is_some());
-                        if !is_of_interest || run.rules.exclude(&self.node, name) {
-                            self.node.keep();
-                        } else {
-                            let parent = Arc::clone(&self.node);
-                            self.entries.push(Job::Judge(Entry {
-                                parent,
-                                name: name.into(),
-                                kind,
-                                share: 0,
-                            }));
-                        }
-                    }
+                    self.note(run, entry.file_name(), entry.file_type());
                 }
             }
-            if names.is_buffer_empty() {
+            if names.is_buffer_empty() || self.is_at_end {
                 break;
             }
         }
-        run.tally.files_scanned.add(files);
         Ok(())
+    }
+
+    /// One more name was read.
+    fn note(&mut self, run: &Run<'_>, name: &CStr, kind: FileType) {
+        if name == c"." || name == c".." {
+            return;
+        }
+        if run.rules.is_bottom(self.node.depth) {
+            // Whatever it is, it is content, and nothing more has to be known.
+            self.node.keep();
+            self.is_at_end = true;
+            return;
+        }
+        let may_be_of_interest = match kind {
+            FileType::Directory | FileType::Unknown => true,
+            kind => {
+                run.tally.files_scanned.add(1);
+                kind == FileType::RegularFile && run.rules.files_before.is_some()
+            }
+        };
+        if may_be_of_interest && !run.rules.exclude(&self.node, name) {
+            let parent = Arc::clone(&self.node);
+            let entry = Entry { parent, name: name.into(), kind, share: 0, was_tried: false };
+            self.entries.push(Job::Judge(entry));
+        } else {
+            self.node.keep();
+        }
     }
 
     /// Gives each entry its part of the whole. The number of links tells how many directories there are, on most file
