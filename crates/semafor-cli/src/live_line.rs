@@ -2,9 +2,9 @@
 
 use std::io::{Write, stderr};
 
-use rustix::process::getpgrp;
 use rustix::termios::{tcgetpgrp, tcgetwinsize};
 
+use crate::groups::own_group;
 use crate::plain::{fit, plain};
 
 /// On stderr. Wiped out when it is dropped.
@@ -36,6 +36,6 @@ impl Drop for LiveLine {
 
 /// In place of what stands there. Not from the background: there, the terminal is another's.
 fn write_over(line: &str) -> bool {
-    let is_ours = tcgetpgrp(stderr()).is_ok_and(|foreground| foreground == getpgrp());
+    let is_ours = tcgetpgrp(stderr()).is_ok_and(|foreground| Some(foreground) == own_group());
     is_ours && write!(stderr(), "\r{line}\x1b[K").is_ok()
 }

@@ -5,6 +5,7 @@ mod by_id;
 mod cli;
 mod duration;
 mod exit;
+mod groups;
 mod home;
 mod live_line;
 mod look;

@@ -20,6 +20,7 @@ use super::family::{self, Family};
 use super::signals::Signals;
 use super::system::{self, Disposition};
 use super::terminal::{self, Terminal};
+use crate::groups::own_group;
 
 pub(super) struct Child {
     pid: Pid,
@@ -37,6 +38,8 @@ impl Standing {
     /// Of a child to be started here. Asked before there is a guardian, who is in our group at first.
     pub(super) fn here() -> Self {
         match Terminal::controlling() {
+            // Given away, the terminal could not be taken back.
+            Some(_) if own_group().is_none() => Self::OurGroup,
             Some(terminal) if terminal.is_ours() && (terminal::is_piped() || !family::are_we_alone()) => {
                 Self::OurGroup
             }

@@ -11,11 +11,11 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use rustix::process::{
-    Pid, Signal, getpgrp, getpid, getsid, kill_process, kill_process_group, test_kill_process,
-    test_kill_process_group,
+    Pid, Signal, getpid, kill_process, kill_process_group, test_kill_process, test_kill_process_group,
 };
 
 use super::processes::{self, Process};
+use crate::groups::{own_group, own_session, session_of};
 
 /// The variable by which the child's processes are told from others.
 pub(super) const MARK: &str = "SEMAFOR_RUN";
@@ -27,6 +27,7 @@ pub(super) struct Family {
     child: Option<Pid>,
     /// The child's own group, unless it shares ours.
     group: Option<Pid>,
+    /// Ours.
     session: Option<Pid>,
     mark: Mark,
 }
@@ -43,7 +44,7 @@ impl Family {
     pub(super) fn expecting() -> Self {
         let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         let mark = Mark::new(&format!("{}.{}", getpid().as_raw_nonzero(), now.as_nanos()));
-        Self { child: None, group: None, session: getsid(None).ok(), mark }
+        Self { child: None, group: None, session: own_session(), mark }
     }
 
     /// The child is there, in a group of its own or in ours.
@@ -112,9 +113,9 @@ impl Mark {
 
 /// Whether nobody else is in our group.
 pub(super) fn are_we_alone() -> bool {
-    let (us, group) = (getpid(), getpgrp());
+    let (us, group) = (getpid(), own_group());
     let mut others = false;
-    let known = processes::each(|process| others |= process.group == Some(group) && process.pid != us);
+    let known = processes::each(|process| others |= process.group == group && process.pid != us);
     known.is_some() && !others
 }
 
@@ -122,11 +123,11 @@ impl Family {
     fn visit(&self, meet: &mut dyn FnMut(Relative)) {
         let us = getpid();
         // Started from a script, the child may have made its own.
-        let sessions = [self.session, self.child.and_then(|child| getsid(Some(child)).ok())];
+        let sessions = [self.session, self.child.and_then(session_of).unwrap_or(self.session)];
         let mut near = [None; MOST];
         let mut count = 0;
         let listed = processes::each(|process| {
-            let is_near = process.session.is_some() && sessions.contains(&process.session);
+            let is_near = sessions.contains(&process.session);
             if is_near && process.pid != us && !process.is_dead && count < MOST {
                 near[count] = Some(Near { process, is_one: self.is_close(&process) });
                 count += 1;

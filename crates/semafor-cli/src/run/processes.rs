@@ -14,6 +14,7 @@ use rustix::process::Pid;
 #[derive(Clone, Copy)]
 pub(super) struct Process {
     pub(super) pid: Pid,
+    /// Here as below `None` is one that has no number in here, see [`groups`](crate::groups).
     pub(super) parent: Option<Pid>,
     pub(super) group: Option<Pid>,
     pub(super) session: Option<Pid>,
@@ -44,7 +45,6 @@ pub(super) fn each(mut meet: impl FnMut(Process)) -> Option<()> {
     is_listed
 }
 
-/// Who is gone while one looks at it has the group -1.
 fn number(text: &str) -> Option<Pid> {
     Pid::from_raw(text.parse().ok().filter(|number| *number > 0)?)
 }
@@ -56,7 +56,12 @@ fn look(pid: Pid, of: &OwnedFd) -> Option<Process> {
     let after_name = room[..len].iter().rposition(|byte| *byte == b')')? + 1;
     let mut words = std::str::from_utf8(&room[after_name..len]).ok()?.split_ascii_whitespace();
     let is_dead = matches!(words.next()?, "Z" | "X" | "x");
-    let (parent, group, session) = (number(words.next()?), number(words.next()?), number(words.next()?));
+    let (parent, group, session) = (words.next()?, words.next()?, words.next()?);
+    // It is gone while we look at it.
+    if group == "-1" {
+        return None;
+    }
+    let (parent, group, session) = (number(parent), number(group), number(session));
     Some(Process { pid, parent, group, session, is_dead })
 }
 

@@ -7,10 +7,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
-use rustix::process::{Pid, Signal, getpgrp};
+use rustix::process::{Pid, Signal};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
 
 use super::system::Blocked;
+use crate::groups::own_group;
 
 pub(super) struct Terminal {
     tty: Arc<OwnedFd>,
@@ -29,7 +30,7 @@ impl Terminal {
 
     /// Whether our group is in the foreground.
     pub(super) fn is_ours(&self) -> bool {
-        tcgetpgrp(&*self.tty).is_ok_and(|group| group == getpgrp())
+        tcgetpgrp(&*self.tty).is_ok_and(|group| Some(group) == own_group())
     }
 
     pub(super) fn is_given(&self) -> bool {
@@ -51,9 +52,10 @@ impl Terminal {
 
     /// Back into the foreground, if the child is there in our place.
     pub(super) fn take_back(&mut self) {
-        if self.is_given {
-            self.is_given = false;
-            put_forward(&self.tty, getpgrp());
+        if std::mem::take(&mut self.is_given)
+            && let Some(group) = own_group()
+        {
+            put_forward(&self.tty, group);
         }
     }
 
