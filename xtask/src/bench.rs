@@ -13,9 +13,10 @@ pub(crate) fn run(mut args: Args) -> Result<(), Failure> {
     match area.as_deref() {
         Some("cli") => cli(),
         Some("memory") => memory(),
+        Some("purge") => purge(),
         Some("redis") => redis(),
         Some(other) => Err(Failure::Usage(format!("there is no benchmark `{other}`"))),
-        None => Err(Failure::Usage("which benchmark? There are `cli`, `memory` and `redis`".into())),
+        None => Err(Failure::Usage("which benchmark? There are `cli`, `memory`, `purge` and `redis`".into())),
     }
 }
 
@@ -25,11 +26,23 @@ fn cli() -> Result<(), Failure> {
         // The benchmark sees for itself what is there.
         or_without(peer, tools::ensure(tools));
     }
-    let command = step("the command, as it is released", || {
+    let command = build_command()?;
+    measure("cli", &[], &[("SEMAFOR_BENCH_COMMAND", Some(command))])
+}
+
+fn purge() -> Result<(), Failure> {
+    for (peer, tools) in [("fd", tools::FD), ("FUSE", tools::FUSE)] {
+        or_without(peer, tools::ensure(tools));
+    }
+    let command = build_command()?;
+    measure("purge", &["--features", "purge"], &[("SEMAFOR_BENCH_COMMAND", Some(command))])
+}
+
+fn build_command() -> Result<PathBuf, Failure> {
+    step("the command, as it is released", || {
         shell::run(&mut cargo(&["build", "--release", "-p", "semafor-cli"]))?;
         released("semafor")
-    })?;
-    measure("cli", &[], &[("SEMAFOR_BENCH_COMMAND", Some(command))])
+    })
 }
 
 /// Where cargo puts it: beside the folder we were built in.

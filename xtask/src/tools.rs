@@ -44,6 +44,20 @@ pub(crate) const GNU_SEM: &[Tool] = &[Tool {
     source: Source::Apt { package: "parallel", note: "it brings sem, which is the same program" },
 }];
 
+/// Debian calls it otherwise than its authors do.
+pub(crate) const FD: &[Tool] = &[Tool {
+    name: "fd",
+    detect: &["sh", "-c", "fd --version || fdfind --version"],
+    source: Source::Apt { package: "fd-find", note: "it brings fdfind" },
+}];
+
+/// Who is root can do without.
+pub(crate) const FUSE: &[Tool] = &[Tool {
+    name: "fusermount3",
+    detect: &["sh", "-c", "test $(id -u) = 0 || fusermount3 --version"],
+    source: Source::Apt { package: "fuse3", note: "it brings fusermount3, by which all may mount" },
+}];
+
 /// Installs what is missing, saying so first.
 pub(crate) fn ensure(tools: &[Tool]) -> Result<(), Failure> {
     tools.iter().filter(|tool| !tool.is_there()).try_for_each(|tool| {
