@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 
 use crate::descriptor::Descriptor;
@@ -40,6 +40,8 @@ pub(crate) struct Node {
     /// Successes less failures of removing its entries without having looked into them.
     pub(crate) luck: AtomicI32,
     pub(crate) removals: Mutex<Removals>,
+    /// Half of a list of removals that was full is done.
+    pub(crate) room: Condvar,
 }
 
 /// Why a node's directory can't be had.
@@ -94,6 +96,7 @@ impl Node {
             was_read_twice: AtomicBool::new(false),
             luck: AtomicI32::new(0),
             removals: Mutex::default(),
+            room: Condvar::new(),
         }
     }
 

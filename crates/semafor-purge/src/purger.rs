@@ -281,7 +281,7 @@ impl<'p> Purger<'p> {
             observers: &self.observers,
             root: &self.root,
             stop: Default::default(),
-            is_slow: Default::default(),
+            is_slow: true.into(),
         };
         if self.cancelled.is_cancelled() {
             run.stop(Stop::Cancelled);

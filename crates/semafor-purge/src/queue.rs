@@ -124,6 +124,10 @@ impl<Job> Queue<Job> {
         drop(jobs);
     }
 
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state.lock().is_closed
+    }
+
     /// Waits until it is closed, for so long.
     pub(crate) fn is_closed_within(&self, patience: Duration) -> bool {
         let mut state = self.state.lock();

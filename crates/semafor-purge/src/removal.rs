@@ -3,6 +3,9 @@
 //! - `rmdir` is the only test for emptiness. Whatever was believed before, a directory that has something in it stays.
 //! - The kernel removes only one entry of a directory at a time. So one thread removes in a directory, and others that
 //!   have something to remove there put it on a short list for it and go on, instead of standing in line for the kernel.
+//! - Nor does the kernel look up a name while it removes another. Where both take long, looking up one name after each
+//!   removal would take as long again. So when the list is full nobody looks at more in that directory until half of it is
+//!   done, and then all look up the next names at once.
 //! - What is on the list is pending in its directory, so a directory is not finished before its list is empty.
 
 use std::ffi::CStr;
@@ -25,8 +28,10 @@ use crate::purger::Removed;
 use crate::run::Stop;
 use crate::walk::{Entry, Job, Worker};
 
-/// How long a list may be. When it is full, threads do stand in line.
-const LONGEST_LIST: usize = 256;
+/// How long a list is when it is full. Whoever has looked something up by then still puts it there.
+const LONGEST_LIST: usize = 512;
+/// How often whoever waits for room in a list looks whether there is a run any more.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 /// How many directories a thread may have found to be not empty, before it stops trying without looking.
 const MOST_FAILED: usize = 64;
 const OUT_OF_LUCK: i32 = -2;
@@ -39,6 +44,8 @@ const SLOW: Duration = Duration::from_micros(200);
 pub(crate) struct Removals {
     list: Vec<Removal>,
     is_somebody_at_it: bool,
+    /// From the time it is until half of it is done.
+    is_full: bool,
 }
 
 pub(crate) struct Removal {
@@ -152,18 +159,25 @@ impl Worker<'_> {
         }
     }
 
+    /// Waits while there is enough to remove in a directory, before more of it is looked at.
+    pub(crate) fn await_room(&mut self, parent: &Node) {
+        let mut removals = parent.removals.lock();
+        if removals.is_full {
+            // Who is at it may need it.
+            self.licence.give_back();
+        }
+        while removals.is_full && !self.run.queue.is_closed() {
+            parent.room.wait_for(&mut removals, BETWEEN_LOOKS);
+        }
+    }
+
     /// Removes it, or leaves that to who is at it already. True if the directory is finished with it.
     fn remove_in(&mut self, parent: &Arc<Node>, removal: Removal) -> bool {
         let mut removals = parent.removals.lock();
         if removals.is_somebody_at_it {
-            if removals.list.len() < LONGEST_LIST {
-                removals.list.push(removal);
-                return false;
-            }
-            drop(removals);
-            let is_finished = self.remove_one(parent, &parent.directory(), removal);
-            self.licence.lapse();
-            return is_finished;
+            removals.list.push(removal);
+            removals.is_full |= removals.list.len() >= LONGEST_LIST;
+            return false;
         }
         removals.is_somebody_at_it = true;
         drop(removals);
@@ -179,6 +193,10 @@ impl Worker<'_> {
                     removals.is_somebody_at_it = false;
                     break;
                 }
+            }
+            if removals.is_full && removals.list.len() <= LONGEST_LIST / 2 {
+                removals.is_full = false;
+                parent.room.notify_all();
             }
         }
         self.licence.lapse();

@@ -40,7 +40,8 @@ pub(crate) struct Run<'p> {
     /// As it was given.
     pub(crate) root: &'p Path,
     pub(crate) stop: AtomicStop,
-    /// Asking the file system takes longer than any computer needs to answer: there is a network, or a disk.
+    /// Asking the file system takes longer than any computer needs to answer: there is a network, or a disk. So it is taken
+    /// to be until it has shown otherwise.
     pub(crate) is_slow: AtomicBool,
 }
 

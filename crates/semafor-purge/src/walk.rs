@@ -163,6 +163,7 @@ impl<'r> Worker<'r> {
 
     fn judge(&mut self, entry: Entry) {
         let Entry { parent, name, kind, share, was_tried } = entry;
+        self.await_room(&parent);
         let is_worth_a_try = kind == FileType::Directory && !was_tried && parent.is_lucky();
         if is_worth_a_try && self.run.may_try_without_looking(&parent) {
             self.run.tally.dirs_scanned.add(1);
