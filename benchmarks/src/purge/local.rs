@@ -20,13 +20,13 @@ const SHAPES: [Shape; 4] = [
     ("chain of 2,000", |root| chain(root, 2_000)),
 ];
 
-pub(super) fn measure(report: &mut Report, tools: &[Tool], rounds: usize) {
-    // Not in /tmp, which may be in memory as well.
-    std::fs::create_dir_all("target/bench").expect("it can be made");
-    for (place, folder) in [("tmpfs", "/dev/shm"), ("disk", "target/bench")] {
-        for shape in &SHAPES {
-            measure_shape(report, tools, rounds, shape, place, folder);
-        }
+/// Not in `/tmp`, which may be in memory as well.
+pub(super) const PLACES: [(&str, &str); 2] = [("tmpfs", "/dev/shm"), ("disk", "target/bench")];
+
+pub(super) fn measure(report: &mut Report, tools: &[Tool], rounds: usize, place: &str, folder: &str) {
+    std::fs::create_dir_all(folder).expect("it can be made");
+    for shape in &SHAPES {
+        measure_shape(report, tools, rounds, shape, place, folder);
     }
 }
 

@@ -30,8 +30,10 @@ fn main() -> std::io::Result<()> {
     print_load("before");
     let tools = Tool::installed();
     let mut report = Report::new("purge");
-    if is_wanted("local") {
-        local::measure(&mut report, &tools, rounds_or(3));
+    for (place, folder) in local::PLACES {
+        if is_wanted(place) {
+            local::measure(&mut report, &tools, rounds_or(3), place, folder);
+        }
     }
     if is_wanted("remote") {
         remote::measure(&mut report, &tools, is_private);

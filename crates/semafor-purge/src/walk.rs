@@ -140,8 +140,10 @@ impl<'r> Worker<'r> {
     fn read_on(&mut self) {
         let Some(reading) = self.reading.last_mut() else { return };
         if !reading.entries.is_empty() {
-            // While others have something in it to do, a directory is open.
-            if !self.run.descriptors.are_scarce() {
+            // While others have something in it to do, a directory is open. And what is only tried takes less time than
+            // handing it over: the kernel lets one at a time remove in a directory.
+            let is_tried_here = reading.node.is_lucky() && self.run.may_try_without_looking(&reading.node);
+            if !is_tried_here && !self.run.descriptors.are_scarce() {
                 self.run.queue.offer(&mut reading.entries);
             }
             if let Some(job) = reading.entries.pop() {
