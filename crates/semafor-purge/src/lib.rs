@@ -32,18 +32,26 @@
 //! each; each removal holds a slot of a [`Semaphore`](semafor::Semaphore), in this process or of a
 //! [fleet](Purger::fleet_limit).
 //!
-//! | what | where |
-//! |---|---|
-//! | semaphore limits concurrent removals | `licence.rs`, [`Purger::max_concurrency_deletion`], [`Purger::fleet_limit`] |
-//! | bounded queue, limit + small buffer | `queue.rs` |
-//! | memory = threads and queue × depth, not the tree | `node.rs`, `walk.rs`; `tests/memory.rs` measures it |
-//! | cascade to parents that become empty | `node.rs`, `removal.rs`; one pass |
-//! | back-pressure at 85 %, circuit breaker at 95 % | `crew.rs` with [`MemoryGuard`](semafor_pipeline::MemoryGuard) |
-//! | limit on removals, exact | `limit.rs`, [`Purger::max_dirs`] |
-//! | dynamic worker scaling | `crew.rs`: by waiting, and by memory |
-//! | deeper directories first | `queue.rs`: last in, first out |
-//! | related directories together | `removal.rs`: one thread removes in a directory, a batch at a time |
-//! | metrics: queue depth, workers, memory | [`Progress`] |
+//! # Where each promise of the seed is kept
+//!
+//! What is not about directories is the business of `semafor-pipeline`, whose docs have the rest of the table.
+//!
+//! | the seed | built in | tested in |
+//! |---|---|---|
+//! | Semaphore limits concurrent deletions | `licence`: [`Purger::max_concurrency_deletion`], [`Purger::fleet_limit`] | `company`: `no_more_are_at_it_than_the_fleet_has_slots` |
+//! | Queue of limit + small buffer, producer held up | `queue`; who finds it full does the work itself | `queue`, `memory` |
+//! | Memory: (threads + queue) × depth, not the tree | `node`, `walk` | `memory`: 10,000 and 1,000,000 directories, in a child process |
+//! | First pass, then cascading deletion | `node`, `removal`: one pass | `trees`, `faults`: 7, `random_trees` |
+//! | Circuit breaker at 95 % | `crew` with [`MemoryGuard`](semafor_pipeline::MemoryGuard), [`StoppedBy::Breaker`] | `faults`: 6 |
+//! | Back-pressure at 85 % | `crew`: fewer threads work, none sleeps with a lock | `faults`: 6 |
+//! | `max_empty_dirs_to_delete`, exact | `limit`, [`Purger::max_dirs`] | `faults`: 3, 4 |
+//! | Rate limit | [`Purger::rate`] | `rules`: `a_rate_removes_the_same` |
+//! | Configuration: flags and `EFSPURGE_*` | `semafor purge` | `semafor-cli`: `tests/purge.rs` |
+//! | `dry_run` | `dry_run`, [`Purger::dry_run`] | `faults`: 5, `random_trees`: equals the real run |
+//! | Future 1: worker scaling | `crew`: by waiting, and by memory | `faults`: 6, 9 |
+//! | Future 2: deeper directories first | `queue`: last in, first out | `queue`, `memory` |
+//! | Future 3: related directories together | `removal`: one thread removes in a directory, a list at a time | `trees`: `a_hundred_thousand_in_one_directory` |
+//! | Future 4: metrics | [`Progress`], [`Summary`] | `semafor-cli`: `the_summary_has_these_keys` |
 //!
 //! Linux only: it uses `getdents64` and `statx`.
 #![forbid(unsafe_code)]

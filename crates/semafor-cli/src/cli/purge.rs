@@ -13,32 +13,34 @@ use super::At;
 use crate::duration;
 
 pub(super) const HELP: &str = "\
-What stays, whatever is said: DIR itself (but see --remove-root), everything that is not an empty directory (but see
---older-than), symlinks and what they point to, hidden files and the directories they are in, mount points. A directory
-that is filled meanwhile stays, too: only the system's own rmdir decides what is empty. It can be interrupted at any time,
-and started again, and there can be several at once on one tree.
+What stays, whatever is said: DIR itself (but see --remove-root), everything that is not an empty \
+directory (but see --older-than), symlinks and what they point to, hidden files and the directories \
+they are in, mount points. A directory that is filled meanwhile stays, too: only the system's own \
+rmdir decides what is empty. It can be interrupted at any time, and started again, and there can be \
+several at once on one tree.
 
 Examples:
   semafor purge --dry-run --print /data       what would be removed? Nothing is
   semafor purge --dry-run /data               how much would it be?
-  semafor purge /data                         remove all empty directories, and those that become empty by it
+  semafor purge /data                         remove what is empty, and what becomes empty by it
   semafor purge --older-than 30d --min-age 1d --exclude '.snapshot' --exclude 'users/*' /data
-                                              files that nobody has changed for 30 days, and what is empty then
+                                              what nobody has changed for 30 days, and what is empty then
   semafor purge --fleet-limit purge --max-concurrency-deletion 64 --url redis://db/ /efs/logs
                                               at most 64 removals at once, on all machines together
 
 Progress goes to stderr: a line on a terminal, else a JSON object every 30 seconds and at the end.
-The summary goes to stdout; with --json it is one object: event (\"summary\"), dry_run, dirs_scanned, dirs_removed,
-files_scanned, files_removed, bytes_freed, errors, errors_by_kind, peak_memory_bytes, backpressure_events, stopped_by
-(completed, limit, breaker, signal, fleet_limit), elapsed_seconds.
+The summary goes to stdout; with --json it is one object: event (\"summary\"), dry_run, \
+dirs_scanned, dirs_removed, files_scanned, files_removed, bytes_freed, errors, errors_by_kind, \
+peak_memory_bytes, backpressure_events, stopped_by (completed, limit, breaker, signal, fleet_limit), \
+elapsed_seconds.
 
 Exit codes:
   0        all was looked at, and nothing went wrong
   1        something could not be looked at or removed; the rest was
-  2        the command line makes no sense, or DIR is missing or belongs to the system: nothing was done
+  2        the command line makes no sense, or DIR is missing or the system's: nothing was done
   3        stopped by --max-empty-dirs-to-delete, or because memory was almost used up
   69       the semaphores of --url can't be reached: nothing was done
-  130,143  interrupted (Ctrl-C), or asked to end; what was under way is completed, and the summary is there";
+  130,143  interrupted (Ctrl-C), or asked to end, with a summary; what was under way is completed";
 
 #[derive(Args, Debug)]
 pub(crate) struct Purge {
