@@ -334,8 +334,15 @@ mod tests {
     use super::*;
     use crate::redis::eventually;
 
+    /// Which finds no signal ignored, wherever the tests were started (`nohup`, `&`).
+    fn listening(program: &str) -> Command {
+        let mut command = Command::new("env");
+        command.args(["--default-signal", program]);
+        command
+    }
+
     fn bash() -> Terminal {
-        let mut bash = Command::new("bash");
+        let mut bash = listening("bash");
         bash.args(["--norc", "--noprofile", "-i"]).env("PS1", "ready> ").env("HISTFILE", "");
         let terminal = Terminal::spawn(bash, 24, 80);
         terminal.wait_until("bash is ready", |screen| screen.contains("ready>"));
@@ -394,7 +401,7 @@ mod tests {
 
     #[test]
     fn a_closed_terminal_hangs_up() {
-        let mut command = Command::new("sleep");
+        let mut command = listening("sleep");
         command.arg("1000");
         let terminal = Terminal::spawn(command, 5, 20);
         assert_eq!(terminal.close().signal(), Some(Signal::HUP.as_raw()));
