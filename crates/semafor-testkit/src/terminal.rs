@@ -401,9 +401,10 @@ mod tests {
 
     #[test]
     fn a_closed_terminal_hangs_up() {
-        let mut command = listening("sleep");
-        command.arg("1000");
+        let mut command = listening("sh");
+        command.args(["-c", "echo ready; exec sleep 1000"]);
         let terminal = Terminal::spawn(command, 5, 20);
+        terminal.wait_until("it listens", |screen| screen.contains("ready"));
         assert_eq!(terminal.close().signal(), Some(Signal::HUP.as_raw()));
     }
 

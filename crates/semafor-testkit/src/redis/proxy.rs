@@ -506,17 +506,16 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_proxy_closes_everything() {
+    fn a_dropped_proxy_cuts_everybody_off() {
         let server = RedisServer::start();
         let proxy = Proxy::to(server.port());
-        let port = proxy.port();
         let mut speaker = Speaker::to(&proxy);
         speaker.says("PING\r\n");
         speaker.hears("+PONG\r\n");
         server.pause();
         speaker.says("PING\r\n");
         drop(proxy);
+        // That nobody listens there any more can't be told: the port may be another's by now.
         speaker.is_cut_off();
-        assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
     }
 }
