@@ -19,6 +19,16 @@ pub(crate) fn longer_than_zero(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Of what is removed for its age: whoever says 30 may mean days.
+pub(crate) fn age(text: &str) -> Result<Duration, String> {
+    match longer_than_zero(text)? {
+        _ if text.trim().parse::<f64>().is_ok() => {
+            Err(format!("{0} of what? Say {0}d for days, or {0}h, {0}m, {0}s", text.trim()))
+        }
+        age => Ok(age),
+    }
+}
+
 /// To be read at a glance: `0.4s`, `12s`, `3m05s`, `2h10m`, `4d02h`.
 pub(crate) fn show(duration: Duration) -> String {
     let seconds = duration.as_secs();
@@ -56,6 +66,7 @@ mod tests {
             assert!(any(text).is_err(), "{text}");
         }
         assert!(longer_than_zero("0").is_err());
+        assert!(age("30").is_err() && age("0").is_err() && age("30d").is_ok());
     }
 
     #[test]

@@ -143,6 +143,7 @@ fn usage_exits_with_2() {
         (&["purge", "file"], "file"),
         (&["purge", "--older-than", "soon", "."], "soon"),
         (&["purge", "--older-than", "0", "."], "longer than zero"),
+        (&["purge", "--older-than", "30", "."], "30 of what? Say 30d"),
         (&["purge", "--exclude", "[a", "."], "[a"),
         (&["purge", "--keep-dirs", "."], "--older-than"),
         (&["purge", "--fleet-limit", "x", "--url", "nonsense:", "."], "no address"),

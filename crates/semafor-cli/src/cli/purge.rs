@@ -57,7 +57,7 @@ pub(crate) struct Purge {
     pub(crate) print: bool,
 
     /// Also remove files that were last changed longer ago than this, e.g. 30d. No file is touched without it
-    #[arg(long, value_name = "AGE", value_parser = duration::longer_than_zero, help_heading = "What is removed")]
+    #[arg(long, value_name = "AGE", value_parser = duration::age, help_heading = "What is removed")]
     pub(crate) older_than: Option<Duration>,
 
     /// Keep directories that were changed within this time before the start, e.g. 1d
