@@ -6,9 +6,9 @@ use std::time::Duration;
 use crate::effect::Scope;
 use crate::scheduler::Scheduler;
 use crate::{
-    AcquirePermit, AcquireSemaphore, Awaitable, Cancel, CompletePromise, CreatePromise, CreateSemaphore, Delay, Effect,
-    Gather, Log, Perform, Permit, Promise, Race, ReleaseSemaphore, Result, Semaphore, Span, Spawn, Task,
-    TryAcquireSemaphore, Wait, WithSemaphore, Yield,
+    AcquirePermit, AcquireSemaphore, Awaitable, Cancel, CompletePromise, CreatePromise, CreateSemaphore,
+    Delay, Effect, Gather, Log, Perform, Permit, Promise, Race, ReleaseSemaphore, Result, Semaphore, Span,
+    Spawn, Task, TryAcquireSemaphore, Wait, WithSemaphore, Yield,
 };
 
 /// What a program performs its effects with. It works within its run only; clones are the same.
@@ -76,7 +76,10 @@ impl Ctx {
 
     /// Performs [`TryAcquireSemaphore`].
     #[track_caller]
-    pub fn try_acquire<'c>(&'c self, semaphore: &'c Semaphore) -> impl Future<Output = Result<bool>> + use<'c> {
+    pub fn try_acquire<'c>(
+        &'c self,
+        semaphore: &'c Semaphore,
+    ) -> impl Future<Output = Result<bool>> + use<'c> {
         self.perform(TryAcquireSemaphore(semaphore))
     }
 

@@ -104,9 +104,11 @@ impl State {
     fn is_clearly_alive(&self, task: &Task) -> bool {
         let is_able = |key: TaskKey| self.tasks.get(key).is_some_and(|task| task.phase != Phase::Parked);
         task.waits.iter().any(|wait| match &wait.on {
-            WaitOn::Timer(_) => true,
+            WaitOn::Timer => true,
             WaitOn::Semaphore { cell, is_timed, .. } => {
-                *is_timed || cell.is_signal || cell.gate.borrow().holders().any(|holder| is_able(holder.tag.task))
+                *is_timed
+                    || cell.is_signal
+                    || cell.gate.borrow().holders().any(|holder| is_able(holder.tag.task))
             }
             WaitOn::Eventual(cell) => match &cell.settlement().source {
                 Source::Task(target) => is_able(target.get()),
@@ -172,7 +174,10 @@ impl State {
     /// Nobody can run, and nothing will come: everybody who waits does so in vain.
     pub(crate) fn global_deadlock(&self, root: TaskKey) -> Option<(TaskKey, Arc<Deadlock>)> {
         let alive = Alive(vec![false; self.tasks.width()]);
-        let start = self.parked().next().map_or(root, |first| if self.tasks.get(root).is_some() { root } else { first });
+        let start = self
+            .parked()
+            .next()
+            .map_or(root, |first| if self.tasks.get(root).is_some() { root } else { first });
         self.circle(start, &alive)
     }
 
@@ -205,7 +210,7 @@ impl State {
 
     fn is_in_vain(&self, on: &WaitOn, alive: &Alive) -> bool {
         match on {
-            WaitOn::Timer(_) => false,
+            WaitOn::Timer => false,
             WaitOn::Semaphore { cell, is_timed, .. } => {
                 let gate = cell.gate.borrow();
                 let is_served = |holder: Holder<'_, Hold>| match self.tasks.get(holder.tag.task) {
@@ -242,7 +247,7 @@ impl State {
             }
         };
         match on {
-            WaitOn::Timer(_) => {}
+            WaitOn::Timer => {}
             WaitOn::Semaphore { cell, .. } => {
                 cell.gate.borrow().holders().for_each(|holder| found_live(holder.tag.task));
             }
@@ -292,7 +297,8 @@ impl State {
             Some(_) => *circle.iter().max_by_key(|key| number(key))?,
             None => *path.last()?,
         };
-        let links = circle.iter().filter_map(|key| self.tasks.get(*key)).map(|task| self.link(task)).collect();
+        let links =
+            circle.iter().filter_map(|key| self.tasks.get(*key)).map(|task| self.link(task)).collect();
         Some((victim, Arc::new(Deadlock { links, is_cycle: closes_at.is_some() })))
     }
 
@@ -318,7 +324,7 @@ impl State {
     /// What somebody waits for, in words.
     pub(crate) fn describe(&self, wait: &Wait) -> String {
         match &wait.on {
-            WaitOn::Timer(_) => "a timer".into(),
+            WaitOn::Timer => "a timer".into(),
             WaitOn::Semaphore { cell, .. } => format!("{}, held by {}", cell.label(), self.holders_of(cell)),
             WaitOn::Eventual(cell) => self.describe_eventual(&**cell),
             WaitOn::Group(group) => self.describe_group(group),

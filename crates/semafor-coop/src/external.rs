@@ -51,6 +51,8 @@ impl<T: Send> ExternalPromise<T> {
         }
         *slot = Slot::Filled(outcome);
         drop(slot);
+        // The letter that is on its way counts as one who could complete it.
+        self.shared.writers.fetch_add(1, Ordering::Relaxed);
         self.shared.inbox.post(self.shared.number);
         true
     }

@@ -18,7 +18,12 @@ pub(crate) trait Operation {
     type Out;
 
     /// Done, or where to wait. The borrow is its to give back, should it run code of the user's.
-    fn begin(&mut self, state: RefMut<'_, State>, ctx: &Ctx, at: &'static Location<'static>) -> Begun<Self::Out>;
+    fn begin(
+        &mut self,
+        state: RefMut<'_, State>,
+        ctx: &Ctx,
+        at: &'static Location<'static>,
+    ) -> Begun<Self::Out>;
 
     /// Its task runs again: is it done?
     fn resume(&mut self, state: RefMut<'_, State>) -> Option<Result<Self::Out>>;
@@ -39,7 +44,10 @@ enum Stage {
     /// Another task had the chance to go first.
     Offered,
     Switched,
-    Waiting { task: TaskKey, wait: u32 },
+    Waiting {
+        task: TaskKey,
+        wait: u32,
+    },
     Done,
 }
 

@@ -7,7 +7,7 @@ use crate::Deadlock;
 use crate::eventual::GroupKind;
 use crate::tasks::WaitOn;
 
-/// What happened in a run, step by step. See [`to_svg`](Self::to_svg).
+/// What happened in a run, step by step: [`to_svg`](Self::to_svg) draws it.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
     pub(crate) steps: Vec<Step>,
@@ -23,20 +23,37 @@ pub(crate) struct Step {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Moment {
-    Spawned { name: Option<Arc<str>> },
+    Spawned {
+        name: Option<Arc<str>>,
+    },
     /// A semaphore was made.
-    Made { semaphore: u64, permits: u32, name: Option<Arc<str>> },
+    Made {
+        semaphore: u64,
+        permits: u32,
+        name: Option<Arc<str>>,
+    },
     Runs,
     /// It begins to wait.
-    Waits { on: Waited, at: &'static Location<'static> },
+    Waits {
+        on: Waited,
+        at: &'static Location<'static>,
+    },
     /// It waits no more.
     GoesOn,
-    Acquired { semaphore: u64, weight: u32 },
-    Released { semaphore: u64, weight: u32 },
+    Acquired {
+        semaphore: u64,
+        weight: u32,
+    },
+    Released {
+        semaphore: u64,
+        weight: u32,
+    },
     Cancelled,
     Deadlock(Arc<Deadlock>),
     Logged(String),
-    Ended { error: Option<String> },
+    Ended {
+        error: Option<String>,
+    },
 }
 
 /// What was waited for.
@@ -53,7 +70,12 @@ impl Recording {
     pub(crate) fn add(&mut self, at: Timestamp, task: u64, moment: Moment) {
         // One who goes on running is no news.
         let is_old = matches!(moment, Moment::Runs)
-            && self.steps.iter().rev().find(|step| matches!(step.moment, Moment::Runs)).is_some_and(|last| last.task == task);
+            && self
+                .steps
+                .iter()
+                .rev()
+                .find(|step| matches!(step.moment, Moment::Runs))
+                .is_some_and(|last| last.task == task);
         if !is_old {
             self.steps.push(Step { at, task, moment });
         }
@@ -69,7 +91,7 @@ impl Moment {
                 GroupKind::Gather => Waited::Gather,
                 GroupKind::Race => Waited::Race,
             },
-            WaitOn::Timer(_) => Waited::Timer,
+            WaitOn::Timer => Waited::Timer,
         };
         Self::Waits { on, at }
     }

@@ -103,7 +103,12 @@ impl Runtime {
         self.start_on(scheduler, Chooser::new(&self.schedule), program)
     }
 
-    pub(crate) fn start_on<P, F, T>(&self, scheduler: Rc<Scheduler>, chooser: Chooser, program: P) -> Running<T>
+    pub(crate) fn start_on<P, F, T>(
+        &self,
+        scheduler: Rc<Scheduler>,
+        chooser: Chooser,
+        program: P,
+    ) -> Running<T>
     where
         P: FnOnce(Ctx) -> F + 'static,
         F: Future<Output = Result<T>> + 'static,
@@ -166,14 +171,15 @@ impl<T> Running<T> {
         self.close()
     }
 
-    /// As [`finish`](Self::finish), and gives the scheduler back if nobody else has it, to be used again.
-    pub(crate) fn finish_and_keep(mut self) -> (Outcome<T>, Option<Rc<Scheduler>>) {
+    /// As [`finish`](Self::finish), and gives back what decided, and the scheduler if nobody else has it, to be used again.
+    pub(crate) fn finish_and_keep(mut self) -> (Outcome<T>, Chooser, Option<Rc<Scheduler>>) {
         while self.step() {}
         let outcome = self.close();
+        let chooser = std::mem::replace(&mut self.scheduler.borrow().chooser, Chooser::Fifo);
         let scheduler = self.scheduler.clone();
         drop(self);
         let is_free = Rc::strong_count(&scheduler) == 1 && Arc::strong_count(&scheduler.inbox) == 1;
-        (outcome, is_free.then_some(scheduler))
+        (outcome, chooser, is_free.then_some(scheduler))
     }
 
     #[inline]
@@ -270,7 +276,7 @@ impl<T> Running<T> {
         }
         let mut state = self.scheduler.borrow();
         let findings = std::mem::take(&mut state.findings);
-        let trace = if state.trace.is_empty() { Vec::new() } else { state.trace.clone() };
+        let trace = std::mem::take(&mut state.trace);
         let recording = state.recording.take();
         let cleared = state.clear();
         drop(state);
@@ -289,11 +295,13 @@ impl<T> Running<T> {
         let settlement = Settlement::new(0, ROOT, Source::Task(Cell::default()));
         let empty = Rc::new(ValueCell { settlement, value: OnceCell::new() });
         match Rc::try_unwrap(std::mem::replace(&mut self.cell, empty)) {
-            Ok(ValueCell { value, settlement }) => match (value.into_inner(), settlement.failure.into_inner()) {
-                (Some(value), None) => Ok(value),
-                (_, Some(error)) => Err(error),
-                (None, None) => Err(Error::TaskCancelled),
-            },
+            Ok(ValueCell { value, settlement }) => {
+                match (value.into_inner(), settlement.failure.into_inner()) {
+                    (Some(value), None) => Ok(value),
+                    (_, Some(error)) => Err(error),
+                    (None, None) => Err(Error::TaskCancelled),
+                }
+            }
             Err(shared) => Err(shared.settlement.failure.get().cloned().unwrap_or(Error::ForeignHandle)),
         }
     }

@@ -285,7 +285,9 @@ mod tests {
 
     #[test]
     fn text_that_is_no_trace_is_refused() {
-        for text in ["", "0", "2:01", "1:(", "1:-3", "1:(x)", "1:-99999999999-", "1:-4294967295-", "1:é", "1:_"] {
+        for text in
+            ["", "0", "2:01", "1:(", "1:-3", "1:(x)", "1:-99999999999-", "1:-4294967295-", "1:é", "1:_"]
+        {
             assert_eq!(text.parse::<Trace>(), Err(ParseTraceError), "{text:?}");
         }
     }

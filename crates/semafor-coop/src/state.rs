@@ -400,7 +400,13 @@ impl State {
 
     /// Notes what the running task holds from now on.
     #[inline]
-    pub(crate) fn hold(&mut self, semaphore: u64, permit: PermitId, weight: u32, at: &'static Location<'static>) {
+    pub(crate) fn hold(
+        &mut self,
+        semaphore: u64,
+        permit: PermitId,
+        weight: u32,
+        at: &'static Location<'static>,
+    ) {
         if let Some(task) = self.current_task() {
             task.held.push(Held { semaphore, permit, weight, at });
         }

@@ -115,7 +115,7 @@ pub(crate) enum WaitOn {
     Semaphore { cell: Rc<SemaphoreCell>, ticket: Ticket, is_timed: bool },
     Eventual(Rc<dyn Settle>),
     Group(Rc<Group>),
-    Timer(TimerKey),
+    Timer,
 }
 
 /// When a timer fires, and its order among those of the same time.

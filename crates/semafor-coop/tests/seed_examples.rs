@@ -1,8 +1,8 @@
 //! Both examples of the seed, with the times they take.
 
 use semafor_coop::{
-    AcquireSemaphore, CreateSemaphore, Ctx, Delay, Gather, Log, ReleaseSemaphore, Result, Runtime, Semaphore, Spawn,
-    Wait,
+    AcquireSemaphore, CreateSemaphore, Ctx, Delay, Gather, Log, ReleaseSemaphore, Result, Runtime, Semaphore,
+    Spawn, Wait,
 };
 
 async fn rate_limited_work(ctx: Ctx) -> Result<Vec<String>> {

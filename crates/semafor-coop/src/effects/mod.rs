@@ -8,8 +8,8 @@ mod wait;
 
 pub use promise::{CompletePromise, CreateExternalPromise, CreatePromise, FailPromise, Promise};
 pub use semaphore::{
-    AcquirePermit, AcquireSemaphore, CreateSemaphore, Demand, GuardedDemand, ReleaseSemaphore, TryAcquireSemaphore,
-    WithSemaphore,
+    AcquirePermit, AcquireSemaphore, CreateSemaphore, Demand, GuardedDemand, ReleaseSemaphore,
+    TryAcquireSemaphore, WithSemaphore,
 };
 pub use spawn::{Cancel, Spawn};
 pub(crate) use spawn::{Spawned, program_of};

@@ -79,7 +79,12 @@ impl<T: 'static> Perform for CreatePromise<T> {
 impl<T: 'static> Operation for CreatePromise<T> {
     type Out = Promise<T>;
 
-    fn begin(&mut self, mut state: RefMut<'_, State>, _: &Ctx, _: &'static Location<'static>) -> Begun<Promise<T>> {
+    fn begin(
+        &mut self,
+        mut state: RefMut<'_, State>,
+        _: &Ctx,
+        _: &'static Location<'static>,
+    ) -> Begun<Promise<T>> {
         let number = state.next_number();
         let settlement = Settlement::new(state.run, number, Source::Promise(Cell::new(1)));
         let cell = Rc::new(ValueCell { settlement, value: OnceCell::new() });

@@ -56,7 +56,12 @@ impl Perform for CreateSemaphore {
 impl Operation for CreateSemaphore {
     type Out = Semaphore;
 
-    fn begin(&mut self, mut state: RefMut<'_, State>, _: &Ctx, _: &'static Location<'static>) -> Begun<Semaphore> {
+    fn begin(
+        &mut self,
+        mut state: RefMut<'_, State>,
+        _: &Ctx,
+        _: &'static Location<'static>,
+    ) -> Begun<Semaphore> {
         if self.permits == 0 {
             return Begun::Done(Err(Error::ZeroPermits));
         }
@@ -241,7 +246,8 @@ impl<G: Grant> Acquire<'_, G> {
         }
         let mut gate = cell.gate.borrow_mut();
         if patience.is_some_and(|patience| patience.is_zero()) {
-            let permit = gate.try_acquire(&request, hold, now).map_err(|why| refusal(why, Error::TimedOut))?;
+            let permit =
+                gate.try_acquire(&request, hold, now).map_err(|why| refusal(why, Error::TimedOut))?;
             drop(gate);
             return Ok(Begun::Done(self.granted(state, permit, at)));
         }
@@ -334,7 +340,12 @@ impl Perform for TryAcquireSemaphore<'_> {
 impl Operation for TryAcquireSemaphore<'_> {
     type Out = bool;
 
-    fn begin(&mut self, mut state: RefMut<'_, State>, _: &Ctx, at: &'static Location<'static>) -> Begun<bool> {
+    fn begin(
+        &mut self,
+        mut state: RefMut<'_, State>,
+        _: &Ctx,
+        at: &'static Location<'static>,
+    ) -> Begun<bool> {
         let cell = &self.0.cell;
         if let Err(error) = state.check_run(cell.run) {
             return Begun::Done(Err(error));

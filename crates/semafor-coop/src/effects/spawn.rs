@@ -78,7 +78,12 @@ where
 {
     type Out = Task<T>;
 
-    fn begin(&mut self, mut state: RefMut<'_, State>, ctx: &Ctx, _: &'static Location<'static>) -> Begun<Task<T>> {
+    fn begin(
+        &mut self,
+        mut state: RefMut<'_, State>,
+        ctx: &Ctx,
+        _: &'static Location<'static>,
+    ) -> Begun<Task<T>> {
         let Some(program) = self.program.take() else { return Begun::Switched };
         let number = state.next_number();
         let cell = Rc::new(ValueCell {

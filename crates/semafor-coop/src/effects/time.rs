@@ -47,7 +47,7 @@ impl Operation for Delay {
         let (at, current) = (state.now.after(span), state.current);
         let timer = state.set_timer(at, Timer::Wake(current));
         self.timer = Some(timer);
-        Begun::Wait(WaitOn::Timer(timer))
+        Begun::Wait(WaitOn::Timer)
     }
 
     fn resume(&mut self, state: RefMut<'_, State>) -> Option<Result> {
@@ -77,7 +77,12 @@ impl Perform for Now {
 impl Operation for Now {
     type Out = Duration;
 
-    fn begin(&mut self, mut state: RefMut<'_, State>, _: &Ctx, _: &'static Location<'static>) -> Begun<Duration> {
+    fn begin(
+        &mut self,
+        mut state: RefMut<'_, State>,
+        _: &Ctx,
+        _: &'static Location<'static>,
+    ) -> Begun<Duration> {
         Begun::Done(Ok(state.elapsed()))
     }
 

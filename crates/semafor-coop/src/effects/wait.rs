@@ -70,7 +70,8 @@ impl<T: Clone + 'static> Operation for Waiting<T> {
 
     fn withdraw(&mut self, _: &mut State) {
         let mut waiters = self.eventual.cell.settlement.waiters.borrow_mut();
-        let own = waiters.iter().position(|waiter| matches!(waiter, Waiter::Task(task) if *task == self.task));
+        let own =
+            waiters.iter().position(|waiter| matches!(waiter, Waiter::Task(task) if *task == self.task));
         if let Some(place) = own {
             waiters.remove(place);
         }
@@ -127,9 +128,11 @@ impl<T: Clone + 'static> Members<T> {
     }
 
     fn wait(&mut self, kind: GroupKind, task: TaskKey) -> WaitOn {
-        let members: Vec<Rc<dyn Settle>> = self.members.iter().map(|member| member.cell.clone() as _).collect();
+        let members: Vec<Rc<dyn Settle>> =
+            self.members.iter().map(|member| member.cell.clone() as _).collect();
         let remaining = members.iter().filter(|member| !member.settlement().is_settled.get()).count();
-        let group = Group { task, kind, members, remaining: Cell::new(remaining), decided_by: Cell::new(None) };
+        let group =
+            Group { task, kind, members, remaining: Cell::new(remaining), decided_by: Cell::new(None) };
         let group = Rc::new(group);
         group.join_lines();
         self.group = Some(group.clone());
