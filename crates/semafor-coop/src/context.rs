@@ -29,7 +29,7 @@ impl Ctx {
     ///
     /// As the effect says; [`Error::Unhandled`](crate::Error::Unhandled) if there is no handler for it.
     #[track_caller]
-    #[inline]
+    #[inline(always)]
     pub fn perform<P: Perform>(&self, effect: P) -> impl Future<Output = Result<P::Out>> + use<'_, P> {
         effect.perform(self, Location::caller())
     }
@@ -69,7 +69,7 @@ impl Ctx {
 
     /// Performs [`AcquireSemaphore`].
     #[track_caller]
-    #[inline]
+    #[inline(always)]
     pub fn acquire<'c>(&'c self, semaphore: &'c Semaphore) -> impl Future<Output = Result> + use<'c> {
         self.perform(AcquireSemaphore(semaphore))
     }
@@ -91,7 +91,7 @@ impl Ctx {
 
     /// Performs [`ReleaseSemaphore`].
     #[track_caller]
-    #[inline]
+    #[inline(always)]
     pub fn release<'c>(&'c self, semaphore: &'c Semaphore) -> impl Future<Output = Result> + use<'c> {
         self.perform(ReleaseSemaphore(semaphore))
     }

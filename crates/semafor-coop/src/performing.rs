@@ -17,6 +17,12 @@ use crate::{Ctx, Error, Result};
 pub(crate) trait Operation {
     type Out;
 
+    /// The short way of what happens most: done at once, without a trace, and without an error. None if it is not that simple.
+    #[inline(always)]
+    fn attempt(&mut self, _state: &mut State, _at: &'static Location<'static>) -> Option<Self::Out> {
+        None
+    }
+
     /// Done, or where to wait. The borrow is its to give back, should it run code of the user's.
     fn begin(
         &mut self,
@@ -62,8 +68,26 @@ pub(crate) struct Performing<'c, O: Operation> {
 impl<O: Operation> Unpin for Performing<'_, O> {}
 
 impl<'c, O: Operation> Performing<'c, O> {
+    #[inline(always)]
     pub(crate) fn new(ctx: &'c Ctx, at: &'static Location<'static>, operation: O) -> Self {
         Self { operation, ctx, at, stage: Stage::Fresh }
+    }
+
+    #[inline(never)]
+    fn poll_at_length(&mut self) -> Poll<Result<O::Out>> {
+        let state = self.ctx.scheduler.borrow();
+        match self.stage {
+            Stage::Fresh | Stage::Offered => self.begin(state),
+            Stage::Waiting { task, .. } => self.resume(state, task),
+            Stage::Switched => match self.operation.resume(state) {
+                Some(result) => {
+                    self.stage = Stage::Done;
+                    Poll::Ready(result)
+                }
+                None => Poll::Pending,
+            },
+            Stage::Done => panic!("an effect was awaited again after its end"),
+        }
     }
 
     #[inline]
@@ -128,6 +152,7 @@ impl<'c, O: Operation> Performing<'c, O> {
         Poll::Ready(result)
     }
 
+    #[inline(never)]
     fn leave(&mut self) {
         let Stage::Waiting { task, wait } = std::mem::replace(&mut self.stage, Stage::Done) else { return };
         let mut state = self.ctx.scheduler.borrow();
@@ -142,26 +167,24 @@ impl<'c, O: Operation> Performing<'c, O> {
 impl<O: Operation> Future for Performing<'_, O> {
     type Output = Result<O::Out>;
 
-    #[inline]
+    #[inline(always)]
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        let state = this.ctx.scheduler.borrow();
-        match this.stage {
-            Stage::Fresh | Stage::Offered => this.begin(state),
-            Stage::Waiting { task, .. } => this.resume(state, task),
-            Stage::Switched => match this.operation.resume(state) {
-                Some(result) => {
-                    this.stage = Stage::Done;
-                    Poll::Ready(result)
-                }
-                None => Poll::Pending,
-            },
-            Stage::Done => panic!("an effect was awaited again after its end"),
+        if matches!(this.stage, Stage::Fresh) {
+            let mut state = this.ctx.scheduler.borrow();
+            if state.is_plain()
+                && let Some(done) = this.operation.attempt(&mut state, this.at)
+            {
+                this.stage = Stage::Done;
+                return Poll::Ready(Ok(done));
+            }
         }
+        this.poll_at_length()
     }
 }
 
 impl<O: Operation> Drop for Performing<'_, O> {
+    #[inline(always)]
     fn drop(&mut self) {
         if matches!(self.stage, Stage::Waiting { .. }) {
             self.leave();

@@ -37,10 +37,6 @@ impl Ready {
         self.levels[priority as usize..].iter().any(|level| !level.is_empty())
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.levels.iter().all(VecDeque::is_empty)
-    }
-
     pub(crate) fn clear(&mut self) {
         self.levels.iter_mut().for_each(VecDeque::clear);
     }

@@ -46,7 +46,6 @@ pub(crate) enum Moment {
     },
     Released {
         semaphore: u64,
-        weight: u32,
     },
     Cancelled,
     Deadlock(Arc<Deadlock>),

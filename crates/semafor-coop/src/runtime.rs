@@ -115,8 +115,7 @@ impl Runtime {
         T: 'static,
     {
         let mut state = scheduler.borrow();
-        state.begin_run(self.clock, chooser, self.deadlocks);
-        state.recording = self.is_recorded.then(Box::default);
+        state.begin_run(self.clock, chooser, self.deadlocks, self.is_recorded);
         let cell = Rc::new(ValueCell {
             settlement: Settlement::new(state.run, ROOT, Source::Task(Cell::default())),
             value: OnceCell::new(),

@@ -18,7 +18,7 @@ impl Scheduler {
         Self { state: RefCell::new(state), inbox: Arc::default() }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn borrow(&self) -> RefMut<'_, State> {
         self.state.borrow_mut()
     }

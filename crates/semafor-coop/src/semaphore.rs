@@ -84,7 +84,6 @@ pub struct Permit {
     pub(crate) ctx: Ctx,
     pub(crate) semaphore: Semaphore,
     pub(crate) id: PermitId,
-    pub(crate) weight: u32,
 }
 
 impl Permit {
@@ -110,6 +109,6 @@ impl fmt::Debug for Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.ctx.scheduler.borrow().release_guarded(&self.semaphore.cell, self.id, self.weight);
+        self.ctx.scheduler.borrow().give_back(&self.semaphore.cell, self.id);
     }
 }

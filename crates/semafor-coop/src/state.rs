@@ -32,6 +32,7 @@ pub(crate) struct State {
     /// How many shields are around what is being polled.
     pub(crate) shields: u32,
     explores: bool,
+    is_plain: bool,
     pub(crate) tasks: Tasks,
     pub(crate) ready: Ready,
     timers: BTreeMap<TimerKey, Timer>,
@@ -67,6 +68,7 @@ impl State {
             current: TaskKey::NONE,
             shields: 0,
             explores: false,
+            is_plain: false,
             tasks: Tasks::default(),
             ready: Ready::default(),
             timers: BTreeMap::new(),
@@ -87,10 +89,18 @@ impl State {
     }
 
     /// Starts over, as another run. The last one must have been cleared.
-    pub(crate) fn begin_run(&mut self, clock: Clock, chooser: Chooser, deadlocks: Deadlocks) {
+    pub(crate) fn begin_run(
+        &mut self,
+        clock: Clock,
+        chooser: Chooser,
+        deadlocks: Deadlocks,
+        is_recorded: bool,
+    ) {
+        self.recording = is_recorded.then(Box::default);
         self.run = RUNS.fetch_add(1, Ordering::Relaxed);
         self.now = Timestamp::default();
         self.explores = chooser.explores();
+        self.is_plain = !self.explores && !is_recorded;
         self.numbers = 0;
         self.timer_numbers = 0;
         self.time = Time::start(clock);
@@ -119,6 +129,12 @@ impl State {
         self.explores
     }
 
+    /// True if nothing is to be chosen or recorded.
+    #[inline(always)]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.is_plain
+    }
+
     #[inline]
     pub(crate) fn is_running(&self) -> bool {
         self.current != TaskKey::NONE
@@ -142,11 +158,12 @@ impl State {
         if run == self.run { Ok(()) } else { Err(Error::ForeignHandle) }
     }
 
+    /// Notes something about the task that runs.
     #[inline]
     pub(crate) fn record(&mut self, moment: impl FnOnce() -> Moment) {
-        if let Some(recording) = &mut self.recording {
+        if self.recording.is_some() {
             let number = self.tasks.get(self.current).map_or(ROOT, |task| task.number);
-            recording.add(self.now, number, moment());
+            self.record_for(number, moment);
         }
     }
 
@@ -358,7 +375,7 @@ impl State {
             let error = result.as_ref().err().map(ToString::to_string);
             self.record_for(task.number, || Moment::Ended { error });
         }
-        for held in &task.held {
+        for held in task.held.iter() {
             self.suspicion.set(true);
             let unreleased = Unreleased {
                 task: task.label(),
@@ -415,45 +432,35 @@ impl State {
     /// Gives back what the running task acquired last of this semaphore, or else what somebody else did.
     #[inline]
     pub(crate) fn release(&mut self, cell: &SemaphoreCell) -> Result {
-        let own = self.current_task().and_then(|task| {
-            let place = task.held.iter().rposition(|held| held.semaphore == cell.number)?;
-            Some(task.held.swap_remove(place))
-        });
-        let held = match own {
-            Some(held) => held,
+        let own = self.current_task().and_then(|task| task.held.take_last(cell.number));
+        let permit = match own {
+            Some(permit) => permit,
             None => self.take_from_another(cell).ok_or(Error::ReleasedTooManyTimes)?,
         };
-        self.give_back(cell, held.permit, held.weight);
+        self.give_back(cell, permit);
         Ok(())
     }
 
-    #[cold]
-    fn take_from_another(&mut self, cell: &SemaphoreCell) -> Option<Held> {
+    fn take_from_another(&mut self, cell: &SemaphoreCell) -> Option<PermitId> {
         let gate = cell.gate.borrow();
         let holder = gate.holders().find(|holder| !holder.tag.is_guarded)?;
-        let (permit, task) = (holder.id, holder.tag.task);
-        let at = holder.tag.at.unwrap_or(Location::caller());
-        let ended = Held { semaphore: cell.number, permit, weight: holder.weight, at };
-        let Some(task) = self.tasks.get_mut(task) else { return Some(ended) };
-        let place = task.held.iter().position(|held| held.permit == permit);
-        // One that is granted and not yet looked at is in nobody's list.
-        place.map(|place| task.held.swap_remove(place)).or(Some(ended))
+        if let Some(task) = self.tasks.get_mut(holder.tag.task) {
+            task.held.remove(holder.id);
+        }
+        Some(holder.id)
     }
 
+    /// Gives back one permit, which whoever is first in line has then.
     #[inline]
-    fn give_back(&mut self, cell: &SemaphoreCell, permit: PermitId, weight: u32) {
+    pub(crate) fn give_back(&mut self, cell: &SemaphoreCell, permit: PermitId) {
         let released = cell.gate.borrow_mut().release(permit, self.now, &mut self.effects);
         if released.is_ok() {
             let semaphore = cell.number;
-            self.record(|| Moment::Released { semaphore, weight });
+            self.record(|| Moment::Released { semaphore });
         }
         if !self.effects.wake.is_empty() {
             self.wake_served();
         }
-    }
-
-    pub(crate) fn release_guarded(&mut self, cell: &SemaphoreCell, permit: PermitId, weight: u32) {
-        self.give_back(cell, permit, weight);
     }
 
     /// Gives up a place in line, or the permit that was granted meanwhile.
@@ -465,9 +472,11 @@ impl State {
     }
 
     pub(crate) fn wake_served(&mut self) {
-        for task in std::mem::take(&mut self.effects.wake) {
+        for place in 0..self.effects.wake.len() {
+            let task = self.effects.wake[place];
             self.wake(task);
         }
+        self.effects.wake.clear();
     }
 
     pub(crate) fn effects(&mut self) -> &mut Effects<TaskKey, Hold> {

@@ -154,13 +154,11 @@ impl Timeline {
                     (number, None) => format!("task {}", number - 1),
                     (_, Some(name)) => name.to_string(),
                 };
-                return;
             }
             Moment::Made { semaphore, permits, name } => {
                 let name =
                     name.as_ref().map_or_else(|| format!("semaphore {semaphore}"), ToString::to_string);
                 self.semaphores.insert(*semaphore, Name { name, permits: *permits });
-                return;
             }
             Moment::Runs => {
                 let stopped = self.running.replace(task).filter(|stopped| *stopped != task);
@@ -178,7 +176,7 @@ impl Timeline {
             }
             Moment::GoesOn => return self.change(task, State::Runs),
             Moment::Acquired { semaphore, weight } => lane.acquire(*semaphore, *weight, column),
-            Moment::Released { semaphore, .. } => self.release(task, *semaphore, column),
+            Moment::Released { semaphore } => self.release(task, *semaphore, column),
             Moment::Cancelled => lane.mark(column, "cancelled", true),
             Moment::Deadlock(deadlock) => {
                 let stuck: Vec<_> =
@@ -236,7 +234,7 @@ impl Timeline {
     }
 
     fn write(&self, out: &mut String) -> std::fmt::Result {
-        let width = Self::x(self.columns) + MARGIN + 60;
+        let width = (Self::x(self.columns) + MARGIN + 60).max(self.legend_width());
         let bottom = TOP + self.lanes.len() * LANE;
         let height = bottom + 64;
         write!(
@@ -337,6 +335,11 @@ impl Timeline {
             x += 44 + text.chars().count() * 6;
         }
         Ok(())
+    }
+
+    fn legend_width(&self) -> usize {
+        let names: usize = self.semaphores.values().map(|found| 128 + found.name.chars().count() * 6).sum();
+        2 * MARGIN + 362 + names
     }
 
     fn what(&self, on: Waited) -> String {

@@ -88,9 +88,9 @@ async fn contend(ctx: Ctx, contenders: u32, slots: u32) -> Result {
 
 #[test]
 fn the_gate_keeps_its_bound_and_its_slots_under_every_schedule_of_few() {
-    let search = Search::Exhaustive { preemptions: Some(1) };
+    let search = Search::Exhaustive { preemptions: Some(2) };
     let exploration =
-        Explorer::new().search(search).schedules(500_000).run(async |ctx| contend(ctx, 3, 1).await);
+        Explorer::new().search(search).schedules(500_000).run(async |ctx| contend(ctx, 2, 1).await);
     exploration.assert_holds();
     assert!(exploration.is_complete, "{}", exploration.schedules);
 }

@@ -10,7 +10,7 @@ use crate::performing::{Begun, Operation, Performing};
 use crate::recording::Moment;
 use crate::semaphore::{Hold, SemaphoreCell};
 use crate::state::{State, Timer};
-use crate::tasks::{TimerKey, WaitOn};
+use crate::tasks::{Held, TimerKey, WaitOn};
 use crate::{Ctx, Error, Perform, Permit, Result, Semaphore, Span};
 
 /// Makes a semaphore of so many permits, all of them free.
@@ -107,6 +107,7 @@ impl<'s> AcquireSemaphore<'s> {
         self.demand().timeout(span)
     }
 
+    #[inline(always)]
     fn demand(self) -> Demand<'s> {
         Demand { semaphore: self.0, weight: 1, patience: None }
     }
@@ -139,17 +140,18 @@ impl<'s> Demand<'s> {
         GuardedDemand(self)
     }
 
+    #[inline(always)]
     fn operation<G: Grant>(self) -> Acquire<'s, G> {
         let Self { semaphore, weight, patience } = self;
         Acquire { semaphore, weight, patience, ticket: None, timer: None, at: None, grant: PhantomData }
     }
 
     fn permit(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result<Permit>> {
-        let (semaphore, weight) = (self.semaphore, self.weight);
+        let semaphore = self.semaphore;
         let acquire = Performing::new(ctx, at, self.operation::<PermitId>());
         async move {
             let id = acquire.await?;
-            Ok(Permit { ctx: ctx.clone(), semaphore: semaphore.clone(), id, weight })
+            Ok(Permit { ctx: ctx.clone(), semaphore: semaphore.clone(), id })
         }
     }
 }
@@ -161,7 +163,7 @@ pub struct GuardedDemand<'s>(Demand<'s>);
 impl Perform for AcquireSemaphore<'_> {
     type Out = ();
 
-    #[inline]
+    #[inline(always)]
     fn perform(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result> {
         Performing::new(ctx, at, self.demand().operation::<()>())
     }
@@ -280,7 +282,23 @@ fn refusal(refusal: Refusal, if_busy: Error) -> Error {
 impl<G: Grant> Operation for Acquire<'_, G> {
     type Out = G;
 
-    #[inline]
+    #[inline(always)]
+    fn attempt(&mut self, state: &mut State, at: &'static Location<'static>) -> Option<G> {
+        let cell = &*self.semaphore.cell;
+        if cell.run != state.run || self.patience.is_some() {
+            return None;
+        }
+        let (now, task) = (state.now, state.current);
+        let holdings = &mut state.current_task()?.held;
+        let hold = Hold { task, is_guarded: G::IS_GUARDED, at: Some(at) };
+        let request = Request { weight: self.weight, ..Request::default() };
+        let permit = cell.gate.borrow_mut().take_if_free(&request, hold, now)?;
+        if !G::IS_GUARDED {
+            holdings.push(Held { semaphore: cell.number, permit, weight: self.weight, at });
+        }
+        Some(G::of(permit))
+    }
+
     fn begin(&mut self, mut state: RefMut<'_, State>, _: &Ctx, at: &'static Location<'static>) -> Begun<G> {
         let cell = &self.semaphore.cell;
         if let Err(error) = state.check_run(cell.run) {
@@ -378,7 +396,7 @@ pub struct ReleaseSemaphore<'s>(pub &'s Semaphore);
 impl Perform for ReleaseSemaphore<'_> {
     type Out = ();
 
-    #[inline]
+    #[inline(always)]
     fn perform(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result> {
         Performing::new(ctx, at, self)
     }
@@ -387,7 +405,17 @@ impl Perform for ReleaseSemaphore<'_> {
 impl Operation for ReleaseSemaphore<'_> {
     type Out = ();
 
-    #[inline]
+    #[inline(always)]
+    fn attempt(&mut self, state: &mut State, _: &'static Location<'static>) -> Option<()> {
+        let cell = &*self.0.cell;
+        if cell.run != state.run {
+            return None;
+        }
+        let permit = state.current_task()?.held.take_last(cell.number)?;
+        state.give_back(cell, permit);
+        Some(())
+    }
+
     fn begin(&mut self, mut state: RefMut<'_, State>, _: &Ctx, _: &'static Location<'static>) -> Begun<()> {
         let cell = &self.0.cell;
         Begun::Done(state.check_run(cell.run).and_then(|()| state.release(cell)))

@@ -9,7 +9,7 @@ use crate::eventual::{Settle, Settlement, Source, ValueCell};
 use crate::performing::{Begun, Operation, Performing};
 use crate::recording::Moment;
 use crate::state::State;
-use crate::tasks::{self, Phase, Program, TaskKey};
+use crate::tasks::{self, Holdings, Phase, Program, TaskKey};
 use crate::{Ctx, Eventual, Perform, Priority, Result, Task};
 
 /// Starts a task, and gives its handle.
@@ -127,7 +127,7 @@ impl State {
             deadlock: None,
             waits: SmallVec::new(),
             wait_numbers: 0,
-            held: SmallVec::new(),
+            held: Holdings::default(),
             outcome: outcome.clone(),
         });
         if let Source::Task(own) = &outcome.settlement().source {
