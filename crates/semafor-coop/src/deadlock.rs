@@ -129,7 +129,7 @@ impl State {
             if task.phase != Phase::Parked {
                 continue;
             }
-            for wait in &task.waits {
+            for wait in task.waits.iter() {
                 self.for_each_supporter(&wait.on, |supporter| {
                     if seen.len() <= GLANCE && !seen.contains(&supporter) {
                         seen.push(supporter);
@@ -304,7 +304,7 @@ impl State {
 
     fn to_blame(&self, task: &Task, alive: &Alive) -> Option<TaskKey> {
         let mut to_blame = None;
-        for wait in &task.waits {
+        for wait in task.waits.iter() {
             self.for_each_supporter(&wait.on, |key| {
                 if to_blame.is_none() && !alive.contains(key) {
                     to_blame = Some(key);

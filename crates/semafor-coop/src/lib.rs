@@ -159,6 +159,7 @@ mod error;
 mod eventual;
 mod explore;
 mod external;
+mod few;
 mod inbox;
 mod performing;
 mod random;

@@ -2,7 +2,7 @@
 //!
 //! An effect is begun under the scheduler's borrow and mostly done by then. If not, the wait is registered with the task, and
 //! the future looks again whenever its task runs. What it left behind (a place in line, a timer) is withdrawn when it
-//! fails, or is dropped before its end: in [`Performing::leave`] and nowhere else.
+//! is done, or is dropped before.
 
 use std::cell::RefMut;
 use std::panic::Location;
@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use crate::state::State;
-use crate::tasks::{TaskKey, WaitOn};
+use crate::tasks::TaskKey;
 use crate::{Ctx, Error, Result};
 
 /// What a built-in effect does.
@@ -32,7 +32,14 @@ pub(crate) trait Operation {
     ) -> Begun<Self::Out>;
 
     /// Its task runs again: is it done?
-    fn resume(&mut self, state: RefMut<'_, State>) -> Option<Result<Self::Out>>;
+    fn is_done(&mut self, _state: &mut State) -> bool {
+        true
+    }
+
+    /// With what. The state is not borrowed any more, so values of the user's may be cloned. Only asked of those that waited.
+    fn outcome(&mut self) -> Result<Self::Out> {
+        unreachable!("it was done when it began")
+    }
 
     /// It will not be looked at again before its end.
     fn withdraw(&mut self, _state: &mut State) {}
@@ -40,9 +47,19 @@ pub(crate) trait Operation {
 
 pub(crate) enum Begun<T> {
     Done(Result<T>),
-    Wait(WaitOn),
-    /// Its task stands in the ready queue, and is done when it runs again: [`Operation::resume`] says with what.
+    /// From [`State::register_wait`].
+    Wait(Registered),
+    /// Its task stands in the ready queue, and is done when it runs again.
     Switched,
+}
+
+/// A wait that its task knows of.
+#[derive(Clone, Copy)]
+pub(crate) struct Registered {
+    pub(crate) task: TaskKey,
+    pub(crate) number: u32,
+    /// The task has something to hear, and will not wait.
+    pub(crate) is_interrupted: bool,
 }
 
 enum Stage {
@@ -50,10 +67,7 @@ enum Stage {
     /// Another task had the chance to go first.
     Offered,
     Switched,
-    Waiting {
-        task: TaskKey,
-        wait: u32,
-    },
+    Waiting(Registered),
     Done,
 }
 
@@ -78,14 +92,17 @@ impl<'c, O: Operation> Performing<'c, O> {
         let state = self.ctx.scheduler.borrow();
         match self.stage {
             Stage::Fresh | Stage::Offered => self.begin(state),
-            Stage::Waiting { task, .. } => self.resume(state, task),
-            Stage::Switched => match self.operation.resume(state) {
-                Some(result) => {
-                    self.stage = Stage::Done;
-                    Poll::Ready(result)
+            Stage::Waiting(wait) => self.resume(state, wait),
+            Stage::Switched => {
+                let mut state = state;
+                let is_done = self.operation.is_done(&mut state);
+                drop(state);
+                if !is_done {
+                    return Poll::Pending;
                 }
-                None => Poll::Pending,
-            },
+                self.stage = Stage::Done;
+                Poll::Ready(self.operation.outcome())
+            }
             Stage::Done => panic!("an effect was awaited again after its end"),
         }
     }
@@ -111,26 +128,19 @@ impl<'c, O: Operation> Performing<'c, O> {
                 self.stage = Stage::Switched;
                 Poll::Pending
             }
-            Begun::Wait(on) => self.wait(on),
-        }
-    }
-
-    fn wait(&mut self, on: WaitOn) -> Poll<Result<O::Out>> {
-        let mut state = self.ctx.scheduler.borrow();
-        let (task, wait) = state.register_wait(on, self.at);
-        self.stage = Stage::Waiting { task, wait };
-        match state.take_delivery() {
-            None => Poll::Pending,
-            Some(error) => {
-                drop(state);
-                self.leave();
-                Poll::Ready(Err(error))
+            Begun::Wait(wait) => {
+                self.stage = Stage::Waiting(wait);
+                if wait.is_interrupted {
+                    self.resume(self.ctx.scheduler.borrow(), wait)
+                } else {
+                    Poll::Pending
+                }
             }
         }
     }
 
-    fn resume(&mut self, mut state: RefMut<'_, State>, task: TaskKey) -> Poll<Result<O::Out>> {
-        if task != state.current {
+    fn resume(&mut self, mut state: RefMut<'_, State>, wait: Registered) -> Poll<Result<O::Out>> {
+        if wait.task != state.current {
             // It was moved to another task, which waits anew.
             drop(state);
             self.leave();
@@ -138,28 +148,28 @@ impl<'c, O: Operation> Performing<'c, O> {
             return self.begin(self.ctx.scheduler.borrow());
         }
         let delivery = state.take_delivery();
-        let result = match delivery {
-            Some(error) => {
-                drop(state);
-                Err(error)
-            }
-            None => match self.operation.resume(state) {
-                Some(result) => result,
-                None => return Poll::Pending,
-            },
-        };
-        self.leave();
-        Poll::Ready(result)
-    }
-
-    #[inline(never)]
-    fn leave(&mut self) {
-        let Stage::Waiting { task, wait } = std::mem::replace(&mut self.stage, Stage::Done) else { return };
-        let mut state = self.ctx.scheduler.borrow();
+        if delivery.is_none() && !self.operation.is_done(&mut state) {
+            return Poll::Pending;
+        }
+        self.stage = Stage::Done;
         self.operation.withdraw(&mut state);
-        let left = state.unregister_wait(task, wait);
+        let left = state.unregister_wait(wait);
         drop(state);
         // What was waited for may be the last of a user's value.
+        drop(left);
+        Poll::Ready(match delivery {
+            Some(error) => Err(error),
+            None => self.operation.outcome(),
+        })
+    }
+
+    #[cold]
+    fn leave(&mut self) {
+        let Stage::Waiting(wait) = std::mem::replace(&mut self.stage, Stage::Done) else { return };
+        let mut state = self.ctx.scheduler.borrow();
+        self.operation.withdraw(&mut state);
+        let left = state.unregister_wait(wait);
+        drop(state);
         drop(left);
     }
 }
@@ -186,7 +196,7 @@ impl<O: Operation> Future for Performing<'_, O> {
 impl<O: Operation> Drop for Performing<'_, O> {
     #[inline(always)]
     fn drop(&mut self) {
-        if matches!(self.stage, Stage::Waiting { .. }) {
+        if matches!(self.stage, Stage::Waiting(_)) {
             self.leave();
         }
     }

@@ -14,7 +14,7 @@ use crate::report::{Findings, Unobserved};
 use crate::schedule::Chooser;
 use crate::scheduler::Scheduler;
 use crate::state::State;
-use crate::tasks::{Phase, ROOT, Task, TaskKey};
+use crate::tasks::{Phase, Program, ROOT, Task, TaskKey};
 use crate::{Abandoned, Clock, Ctx, Error, Outcome, Priority, Recording, Report, Result, Schedule};
 
 /// Runs a program with everything as it is by default: virtual time, first come first served.
@@ -149,12 +149,9 @@ impl<T> Running<T> {
             state.advance_to(now);
         }
         match state.next_task() {
-            Some(key) => {
-                let program = state.begin_poll(key);
+            Some((key, program)) => {
                 drop(state);
-                if let Some(program) = program {
-                    self.poll(key, program);
-                }
+                self.poll(key, program);
             }
             None => {
                 drop(state);
@@ -182,7 +179,7 @@ impl<T> Running<T> {
     }
 
     #[inline]
-    fn poll(&self, key: TaskKey, mut program: crate::tasks::Program) {
+    fn poll(&self, key: TaskKey, mut program: Program) {
         let mut context = Context::from_waker(Waker::noop());
         let poll = catch_unwind(AssertUnwindSafe(|| program.as_mut().poll(&mut context)));
         let result = match poll {
@@ -320,19 +317,9 @@ fn drop_quietly<V>(value: V) {
 }
 
 impl State {
-    #[inline]
-    fn begin_poll(&mut self, key: TaskKey) -> Option<crate::tasks::Program> {
-        self.current = key;
-        let task = self.tasks.get_mut(key)?;
-        task.phase = Phase::Running;
-        let program = task.program.take();
-        self.record(|| Moment::Runs);
-        program
-    }
-
     /// The task that ran could not go on. Gives its program back if nothing could ever wake it.
     #[inline]
-    fn park(&mut self, key: TaskKey, program: crate::tasks::Program) -> Option<crate::tasks::Program> {
+    fn park(&mut self, key: TaskKey, program: Program) -> Option<Program> {
         let task = self.tasks.get_mut(key)?;
         if task.phase == Phase::Running {
             if task.waits.is_empty() {

@@ -12,14 +12,15 @@ use semafor_core::{Cancelled, Effects, PermitId, Ticket, Timestamp};
 
 use crate::clock::Time;
 use crate::deadlock::Deadlocks;
-use crate::eventual::Settlement;
+use crate::eventual::{Settle, Settlement};
 use crate::external::ExternalCell;
+use crate::performing::Registered;
 use crate::ready::Ready;
 use crate::recording::{Moment, Recording};
 use crate::report::{Findings, Unreleased};
 use crate::schedule::Chooser;
 use crate::semaphore::{Hold, SemaphoreCell};
-use crate::tasks::{Held, Phase, ROOT, Task, TaskKey, Tasks, TimerKey, Wait, WaitOn, Waiter};
+use crate::tasks::{Held, Phase, Program, ROOT, Task, TaskKey, Tasks, TimerKey, Wait, WaitOn, Waiter};
 use crate::{Clock, Error, Label, Priority, Result};
 
 /// Runs of this process are counted, so that a handle of one means nothing to another.
@@ -208,13 +209,19 @@ impl State {
         }
     }
 
-    /// Who runs now; nobody if nobody can.
+    /// Who runs now, and its program; nobody if nobody can.
     #[inline]
-    pub(crate) fn next_task(&mut self) -> Option<TaskKey> {
+    pub(crate) fn next_task(&mut self) -> Option<(TaskKey, Program)> {
         loop {
             let key = if self.explores { self.choose_next()? } else { self.ready.pop()? };
-            if self.tasks.get(key).is_some_and(is_ready) {
-                return Some(key);
+            if let Some(task) = self.tasks.get_mut(key)
+                && is_ready(task)
+                && let Some(program) = task.program.take()
+            {
+                task.phase = Phase::Running;
+                self.current = key;
+                self.record(|| Moment::Runs);
+                return Some((key, program));
             }
         }
     }
@@ -296,25 +303,27 @@ impl State {
     }
 
     /// Says where the running task waits.
-    pub(crate) fn register_wait(&mut self, on: WaitOn, at: &'static Location<'static>) -> (TaskKey, u32) {
+    pub(crate) fn register_wait(&mut self, on: WaitOn, at: &'static Location<'static>) -> Registered {
         let (current, is_shielded) = (self.current, self.shields > 0);
         if self.recording.is_some() {
             let moment = Moment::waits(&on, at);
             self.record(|| moment);
         }
-        let Some(task) = self.tasks.get_mut(current) else { return (TaskKey::NONE, 0) };
+        let Some(task) = self.tasks.get_mut(current) else {
+            return Registered { task: TaskKey::NONE, number: 0, is_interrupted: true };
+        };
         task.wait_numbers = task.wait_numbers.wrapping_add(1);
         let number = task.wait_numbers;
         task.waits.push(Wait { number, on, at, is_shielded });
-        (current, number)
+        let is_interrupted = task.deadlock.is_some() || (task.is_cancelled && !is_shielded);
+        Registered { task: current, number, is_interrupted }
     }
 
-    pub(crate) fn unregister_wait(&mut self, task: TaskKey, number: u32) -> Option<Wait> {
-        let waits = &mut self.tasks.get_mut(task)?.waits;
-        let place = waits.iter().position(|wait| wait.number == number)?;
-        let wait = waits.swap_remove(place);
+    #[inline]
+    pub(crate) fn unregister_wait(&mut self, wait: Registered) -> Option<Wait> {
+        let left = self.tasks.get_mut(wait.task)?.waits.take_last(|other| other.number == wait.number);
         self.record(|| Moment::GoesOn);
-        Some(wait)
+        left
     }
 
     /// What the running task is to be told at its await point.
@@ -333,7 +342,7 @@ impl State {
     }
 
     /// Cancels a task: it hears of it at its await point. Returns one that never ran and never will.
-    pub(crate) fn cancel(&mut self, key: TaskKey) -> Option<Task> {
+    pub(crate) fn cancel(&mut self, key: TaskKey) -> Option<Ended> {
         let task = self.tasks.get_mut(key)?;
         let number = task.number;
         if task.phase == Phase::New {
@@ -369,32 +378,35 @@ impl State {
     }
 
     /// Removes a task, settles what it was to return, and wakes who waited for it. The caller drops it.
-    pub(crate) fn end(&mut self, key: TaskKey, result: Result) -> Option<Task> {
-        let task = self.tasks.remove(key)?;
+    pub(crate) fn end(&mut self, key: TaskKey, result: Result) -> Option<Ended> {
+        let task = self.tasks.get_mut(key)?;
+        let (number, outcome, program) = (task.number, task.outcome.clone(), task.program.take());
+        let is_noted = !task.held.is_empty() || matches!(&result, Err(error) if !error.is_cancelled());
+        if is_noted && let Some(task) = self.tasks.get(key) {
+            let label = task.label();
+            for Held { semaphore, weight, at, .. } in task.held.iter() {
+                self.suspicion.set(true);
+                let (task, semaphore, permits) = (label.clone(), *semaphore, *weight);
+                self.findings.unreleased.push(Unreleased { task, semaphore, permits, at });
+            }
+            if let Err(error) = &result
+                && !error.is_cancelled()
+                && number != ROOT
+            {
+                self.findings.failures.push((label, error.clone(), outcome.clone()));
+            }
+        }
         if self.recording.is_some() {
             let error = result.as_ref().err().map(ToString::to_string);
-            self.record_for(task.number, || Moment::Ended { error });
+            self.record_for(number, || Moment::Ended { error });
         }
-        for held in task.held.iter() {
-            self.suspicion.set(true);
-            let unreleased = Unreleased {
-                task: task.label(),
-                semaphore: held.semaphore,
-                permits: held.weight,
-                at: held.at,
-            };
-            self.findings.unreleased.push(unreleased);
-        }
-        let settlement = task.outcome.settlement();
+        self.tasks.vacate(key);
         if let Err(error) = result {
-            if !error.is_cancelled() && task.number != ROOT {
-                self.findings.failures.push((task.label(), error.clone(), task.outcome.clone()));
-            }
             // It has just ended, for the first time.
-            let _ = settlement.failure.set(error);
+            let _ = outcome.settlement().failure.set(error);
         }
-        self.settle(settlement);
-        Some(task)
+        self.settle(outcome.settlement());
+        Some(Ended { _program: program, _outcome: outcome })
     }
 
     /// Wakes who waits for what has just been settled; tells the lowest priority among them.
@@ -432,20 +444,21 @@ impl State {
     /// Gives back what the running task acquired last of this semaphore, or else what somebody else did.
     #[inline]
     pub(crate) fn release(&mut self, cell: &SemaphoreCell) -> Result {
-        let own = self.current_task().and_then(|task| task.held.take_last(cell.number));
+        let own =
+            self.current_task().and_then(|task| task.held.take_last(|held| held.semaphore == cell.number));
         let permit = match own {
-            Some(permit) => permit,
+            Some(held) => held.permit,
             None => self.take_from_another(cell).ok_or(Error::ReleasedTooManyTimes)?,
         };
         self.give_back(cell, permit);
         Ok(())
     }
 
-    fn take_from_another(&mut self, cell: &SemaphoreCell) -> Option<PermitId> {
+    pub(crate) fn take_from_another(&mut self, cell: &SemaphoreCell) -> Option<PermitId> {
         let gate = cell.gate.borrow();
         let holder = gate.holders().find(|holder| !holder.tag.is_guarded)?;
         if let Some(task) = self.tasks.get_mut(holder.tag.task) {
-            task.held.remove(holder.id);
+            task.held.take_last(|held| held.permit == holder.id);
         }
         Some(holder.id)
     }
@@ -496,6 +509,12 @@ impl State {
         self.recording = None;
         Cleared { _timers: timers, _externals: externals }
     }
+}
+
+/// What is left of a task that ended, for the caller to drop.
+pub(crate) struct Ended {
+    _program: Option<Program>,
+    _outcome: Rc<dyn Settle>,
 }
 
 struct Cleared {

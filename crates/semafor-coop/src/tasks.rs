@@ -11,6 +11,7 @@ use semafor_core::{PermitId, Ticket, Timestamp};
 use smallvec::SmallVec;
 
 use crate::eventual::{Group, Settle};
+use crate::few::Few;
 use crate::semaphore::SemaphoreCell;
 use crate::{Deadlock, Result};
 
@@ -80,10 +81,10 @@ pub(crate) struct Task {
     pub(crate) is_cancelled: bool,
     pub(crate) deadlock: Option<Arc<Deadlock>>,
     /// One, unless it awaits several effects at once.
-    pub(crate) waits: SmallVec<[Wait; 1]>,
+    pub(crate) waits: Few<Wait>,
     pub(crate) wait_numbers: u32,
     /// Permits that are not in a guard.
-    pub(crate) held: Holdings,
+    pub(crate) held: Few<Held>,
     pub(crate) outcome: Rc<dyn Settle>,
 }
 
@@ -100,54 +101,6 @@ pub(crate) struct Held {
     pub(crate) permit: PermitId,
     pub(crate) weight: u32,
     pub(crate) at: &'static Location<'static>,
-}
-
-/// What a task has to release, in the order in which it acquired. Mostly one: the first has its place here.
-#[derive(Default)]
-pub(crate) struct Holdings {
-    first: Option<Held>,
-    more: Vec<Held>,
-}
-
-impl Holdings {
-    #[inline(always)]
-    pub(crate) fn push(&mut self, held: Held) {
-        if self.first.is_none() {
-            self.first = Some(held);
-        } else {
-            self.more.push(held);
-        }
-    }
-
-    /// The permit of a semaphore that was acquired last, which is not among them any more.
-    #[inline(always)]
-    pub(crate) fn take_last(&mut self, semaphore: u64) -> Option<PermitId> {
-        if self.more.is_empty() {
-            let permit = self.first.as_ref().filter(|held| held.semaphore == semaphore)?.permit;
-            self.first = None;
-            return Some(permit);
-        }
-        self.take_last_of_several(semaphore)
-    }
-
-    #[inline(never)]
-    fn take_last_of_several(&mut self, semaphore: u64) -> Option<PermitId> {
-        let last = self.iter().filter(|held| held.semaphore == semaphore).last()?.permit;
-        self.remove(last);
-        Some(last)
-    }
-
-    pub(crate) fn remove(&mut self, permit: PermitId) {
-        if self.first.as_ref().is_some_and(|held| held.permit == permit) {
-            self.first = if self.more.is_empty() { None } else { Some(self.more.remove(0)) };
-        } else {
-            self.more.retain(|held| held.permit != permit);
-        }
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Held> {
-        self.first.iter().chain(&self.more)
-    }
 }
 
 /// What a task waits for, and where in its program.
@@ -222,6 +175,17 @@ impl Tasks {
     pub(crate) fn get_mut(&mut self, key: TaskKey) -> Option<&mut Task> {
         let slot = self.slots.get_mut(key.index as usize)?;
         if slot.generation == key.generation { slot.task.as_mut() } else { None }
+    }
+
+    /// Frees the place of a task that ended. Nothing of the user's is in it any more that is not elsewhere, too.
+    pub(crate) fn vacate(&mut self, key: TaskKey) {
+        if let Some(slot) = self.slots.get_mut(key.index as usize)
+            && slot.generation == key.generation
+        {
+            slot.task = None;
+            slot.generation = slot.generation.wrapping_add(1);
+            self.free.push(key.index);
+        }
     }
 
     pub(crate) fn remove(&mut self, key: TaskKey) -> Option<Task> {

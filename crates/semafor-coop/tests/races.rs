@@ -105,6 +105,10 @@ async fn race(ctx: Ctx, moves: [Move; 2]) -> Result {
         ctx.release(&sem).await?;
     }
     if moves.contains(&Move::RootEnd) {
+        // Who ends without what it acquired being released is reported, and rightly so.
+        if let Some(release) = moves.iter().position(|step| *step == Move::Release) {
+            ctx.wait(&players[release]).await?;
+        }
         // The others are dropped wherever they are, and nothing of theirs may complain.
         return Ok(());
     }

@@ -90,10 +90,6 @@ impl<T: 'static> Operation for CreatePromise<T> {
         let cell = Rc::new(ValueCell { settlement, value: OnceCell::new() });
         Begun::Done(Ok(Promise { cell, suspicion: state.suspicion.clone() }))
     }
-
-    fn resume(&mut self, _: RefMut<'_, State>) -> Option<Result<Promise<T>>> {
-        None
-    }
 }
 
 /// Completes a promise. Whoever waited for it goes first.
@@ -151,8 +147,8 @@ impl<T> Operation for Settling<'_, T> {
         Begun::Switched
     }
 
-    fn resume(&mut self, _: RefMut<'_, State>) -> Option<Result> {
-        Some(Ok(()))
+    fn outcome(&mut self) -> Result {
+        Ok(())
     }
 }
 
@@ -189,9 +185,5 @@ impl<T: Send + 'static> Operation for CreateExternalPromise<T> {
         let (promise, eventual, receiver) = external(state.run, number, ctx.scheduler.inbox.clone());
         state.externals.insert(number, receiver);
         Begun::Done(Ok((promise, eventual)))
-    }
-
-    fn resume(&mut self, _: RefMut<'_, State>) -> Option<Result<Self::Out>> {
-        None
     }
 }

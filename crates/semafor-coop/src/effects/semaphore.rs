@@ -1,5 +1,4 @@
 use std::cell::{RefCell, RefMut};
-use std::marker::PhantomData;
 use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -74,10 +73,6 @@ impl Operation for CreateSemaphore {
         let cell = SemaphoreCell { run: state.run, number, name, is_signal, gate: RefCell::new(gate) };
         Begun::Done(Ok(Semaphore { cell: Rc::new(cell) }))
     }
-
-    fn resume(&mut self, _: RefMut<'_, State>) -> Option<Result<Semaphore>> {
-        None
-    }
 }
 
 /// Acquires a permit; waits in line if there is none. Whoever acquires has to [release](ReleaseSemaphore).
@@ -143,7 +138,7 @@ impl<'s> Demand<'s> {
     #[inline(always)]
     fn operation<G: Grant>(self) -> Acquire<'s, G> {
         let Self { semaphore, weight, patience } = self;
-        Acquire { semaphore, weight, patience, ticket: None, timer: None, at: None, grant: PhantomData }
+        Acquire { semaphore, weight, patience, ticket: None, timer: None, at: None, outcome: None }
     }
 
     fn permit(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result<Permit>> {
@@ -221,7 +216,7 @@ struct Acquire<'s, G> {
     ticket: Option<Ticket>,
     timer: Option<TimerKey>,
     at: Option<&'static Location<'static>>,
-    grant: PhantomData<G>,
+    outcome: Option<Result<G>>,
 }
 
 impl<G: Grant> Acquire<'_, G> {
@@ -265,7 +260,8 @@ impl<G: Grant> Acquire<'_, G> {
                 if is_timed {
                     self.timer = Some(state.set_timer(request.deadline, Timer::Expire(cell.clone())));
                 }
-                Ok(Begun::Wait(WaitOn::Semaphore { cell: cell.clone(), ticket, is_timed }))
+                let on = WaitOn::Semaphore { cell: cell.clone(), ticket, is_timed };
+                Ok(Begun::Wait(state.register_wait(on, at)))
             }
         }
     }
@@ -315,22 +311,25 @@ impl<G: Grant> Operation for Acquire<'_, G> {
         self.queue(&mut state, hold, at).unwrap_or_else(|error| Begun::Done(Err(error)))
     }
 
-    fn resume(&mut self, mut state: RefMut<'_, State>) -> Option<Result<G>> {
-        let (ticket, at) = (self.ticket?, self.at?);
+    fn is_done(&mut self, state: &mut State) -> bool {
+        let (Some(ticket), Some(at)) = (self.ticket, self.at) else { return true };
         let claim = self.semaphore.cell.gate.borrow_mut().claim(ticket);
-        let permit = match claim {
-            Claim::Waiting => return None,
-            Claim::Granted { id, .. } => Some(id),
-            _ => None,
-        };
+        if claim == Claim::Waiting {
+            return false;
+        }
         self.ticket = None;
-        Some(match (permit, claim) {
-            (Some(permit), _) => self.granted(&mut state, permit, at),
-            (None, Claim::TimedOut) => Err(Error::TimedOut),
+        self.outcome = Some(match claim {
+            Claim::Granted { id, .. } => self.granted(state, id, at),
+            Claim::TimedOut => Err(Error::TimedOut),
             // Another effect that the task awaits beside this one has heard of the cancellation first; or somebody
             // released more than there was, this very permit included.
-            (None, _) => Err(Error::TaskCancelled),
-        })
+            _ => Err(Error::TaskCancelled),
+        });
+        true
+    }
+
+    fn outcome(&mut self) -> Result<G> {
+        self.outcome.take().unwrap_or(Err(Error::TaskCancelled))
     }
 
     fn withdraw(&mut self, state: &mut State) {
@@ -376,10 +375,6 @@ impl Operation for TryAcquireSemaphore<'_> {
         }
         Begun::Done(Ok(taken.is_some()))
     }
-
-    fn resume(&mut self, _: RefMut<'_, State>) -> Option<Result<bool>> {
-        None
-    }
 }
 
 /// Releases a permit: to the first in line in the same step, or else to whoever comes next.
@@ -411,7 +406,11 @@ impl Operation for ReleaseSemaphore<'_> {
         if cell.run != state.run {
             return None;
         }
-        let permit = state.current_task()?.held.take_last(cell.number)?;
+        let own = state.current_task()?.held.take_last(|held| held.semaphore == cell.number);
+        let permit = match own {
+            Some(held) => held.permit,
+            None => state.take_from_another(cell)?,
+        };
         state.give_back(cell, permit);
         Some(())
     }
@@ -419,10 +418,6 @@ impl Operation for ReleaseSemaphore<'_> {
     fn begin(&mut self, mut state: RefMut<'_, State>, _: &Ctx, _: &'static Location<'static>) -> Begun<()> {
         let cell = &self.0.cell;
         Begun::Done(state.check_run(cell.run).and_then(|()| state.release(cell)))
-    }
-
-    fn resume(&mut self, _: RefMut<'_, State>) -> Option<Result> {
-        None
     }
 }
 

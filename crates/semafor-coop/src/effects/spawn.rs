@@ -3,14 +3,13 @@ use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use crate::eventual::{Settle, Settlement, Source, ValueCell};
+use crate::few::Few;
 use crate::performing::{Begun, Operation, Performing};
 use crate::recording::Moment;
 use crate::state::State;
-use crate::tasks::{self, Holdings, Phase, Program, TaskKey};
-use crate::{Ctx, Eventual, Perform, Priority, Result, Task};
+use crate::tasks::{self, Phase, Program, TaskKey};
+use crate::{Ctx, Error, Eventual, Perform, Priority, Result, Task};
 
 /// Starts a task, and gives its handle.
 ///
@@ -100,8 +99,8 @@ where
         Begun::Switched
     }
 
-    fn resume(&mut self, _: RefMut<'_, State>) -> Option<Result<Task<T>>> {
-        self.task.take().map(Ok)
+    fn outcome(&mut self) -> Result<Task<T>> {
+        self.task.take().ok_or(Error::ForeignHandle)
     }
 }
 
@@ -125,9 +124,9 @@ impl State {
             phase: Phase::New,
             is_cancelled: false,
             deadlock: None,
-            waits: SmallVec::new(),
+            waits: Few::default(),
             wait_numbers: 0,
-            held: Holdings::default(),
+            held: Few::default(),
             outcome: outcome.clone(),
         });
         if let Source::Task(own) = &outcome.settlement().source {
@@ -189,9 +188,5 @@ impl<T> Operation for Cancel<'_, T> {
         drop(state);
         drop(ended);
         Begun::Done(checked)
-    }
-
-    fn resume(&mut self, _: RefMut<'_, State>) -> Option<Result> {
-        None
     }
 }

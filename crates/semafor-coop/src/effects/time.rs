@@ -7,7 +7,7 @@ use crate::recording::Moment;
 use crate::report::LogLine;
 use crate::state::{State, Timer};
 use crate::tasks::{TimerKey, WaitOn};
-use crate::{Ctx, Perform, Priority, Result, Span};
+use crate::{Ctx, Error, Perform, Priority, Result, Span};
 
 /// Waits for so long, by the run's clock.
 ///
@@ -38,21 +38,24 @@ impl Perform for Delay {
 impl Operation for Delay {
     type Out = ();
 
-    fn begin(&mut self, mut state: RefMut<'_, State>, _: &Ctx, _: &'static Location<'static>) -> Begun<()> {
+    fn begin(&mut self, mut state: RefMut<'_, State>, _: &Ctx, at: &'static Location<'static>) -> Begun<()> {
         let span = match self.span.get() {
             Ok(span) => span,
             Err(error) => return Begun::Done(Err(error)),
         };
         state.elapsed();
-        let (at, current) = (state.now.after(span), state.current);
-        let timer = state.set_timer(at, Timer::Wake(current));
+        let (due, current) = (state.now.after(span), state.current);
+        let timer = state.set_timer(due, Timer::Wake(current));
         self.timer = Some(timer);
-        Begun::Wait(WaitOn::Timer)
+        Begun::Wait(state.register_wait(WaitOn::Timer, at))
     }
 
-    fn resume(&mut self, state: RefMut<'_, State>) -> Option<Result> {
-        let (at, _) = self.timer?;
-        (at <= state.now).then_some(Ok(()))
+    fn is_done(&mut self, state: &mut State) -> bool {
+        self.timer.is_some_and(|(at, _)| at <= state.now)
+    }
+
+    fn outcome(&mut self) -> Result {
+        Ok(())
     }
 
     fn withdraw(&mut self, state: &mut State) {
@@ -85,10 +88,6 @@ impl Operation for Now {
     ) -> Begun<Duration> {
         Begun::Done(Ok(state.elapsed()))
     }
-
-    fn resume(&mut self, _: RefMut<'_, State>) -> Option<Result<Duration>> {
-        None
-    }
 }
 
 /// Adds a line to the log of the run's [report](crate::Report), with the time and the task.
@@ -113,10 +112,6 @@ impl Operation for Log {
         state.findings.log.push(line);
         Begun::Done(Ok(()))
     }
-
-    fn resume(&mut self, _: RefMut<'_, State>) -> Option<Result> {
-        None
-    }
 }
 
 /// Lets everybody of the same priority go first who could.
@@ -127,11 +122,15 @@ impl Perform for Yield {
     type Out = ();
 
     fn perform(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result> {
-        Performing::new(ctx, at, self)
+        Performing::new(ctx, at, Yielding { delivery: None })
     }
 }
 
-impl Operation for Yield {
+struct Yielding {
+    delivery: Option<Error>,
+}
+
+impl Operation for Yielding {
     type Out = ();
 
     fn begin(&mut self, mut state: RefMut<'_, State>, _: &Ctx, _: &'static Location<'static>) -> Begun<()> {
@@ -142,7 +141,12 @@ impl Operation for Yield {
         Begun::Switched
     }
 
-    fn resume(&mut self, mut state: RefMut<'_, State>) -> Option<Result> {
-        Some(state.take_delivery().map_or(Ok(()), Err))
+    fn is_done(&mut self, state: &mut State) -> bool {
+        self.delivery = state.take_delivery();
+        true
+    }
+
+    fn outcome(&mut self) -> Result {
+        self.delivery.take().map_or(Ok(()), Err)
     }
 }

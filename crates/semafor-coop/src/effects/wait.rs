@@ -2,8 +2,8 @@ use std::cell::{Cell, RefMut};
 use std::panic::Location;
 use std::rc::Rc;
 
-use crate::eventual::{Group, GroupKind, Settle};
-use crate::performing::{Begun, Operation, Performing};
+use crate::eventual::{Group, GroupKind, Settle, Settlement};
+use crate::performing::{Begun, Operation, Performing, Registered};
 use crate::state::State;
 use crate::tasks::{TaskKey, WaitOn, Waiter};
 use crate::{Awaitable, Ctx, Error, Eventual, Perform, Result};
@@ -48,24 +48,27 @@ fn check(state: &State, cell: &dyn Settle) -> Result {
 impl<T: Clone + 'static> Operation for Waiting<T> {
     type Out = T;
 
-    fn begin(&mut self, state: RefMut<'_, State>, _: &Ctx, _: &'static Location<'static>) -> Begun<T> {
+    fn begin(&mut self, mut state: RefMut<'_, State>, _: &Ctx, at: &'static Location<'static>) -> Begun<T> {
         let cell = &self.eventual.cell;
         if let Err(error) = check(&state, &**cell) {
             return Begun::Done(Err(error));
         }
-        self.task = state.current;
-        // The value's clone is the user's code.
-        drop(state);
-        if let Some(outcome) = cell.outcome() {
-            return Begun::Done(outcome);
+        if cell.settlement.is_settled.get() {
+            // The value's clone is the user's code.
+            drop(state);
+            return Begun::Done(self.outcome());
         }
+        self.task = state.current;
         cell.settlement.waiters.borrow_mut().push(Waiter::Task(self.task));
-        Begun::Wait(WaitOn::Eventual(cell.clone()))
+        Begun::Wait(state.register_wait(WaitOn::Eventual(cell.clone()), at))
     }
 
-    fn resume(&mut self, state: RefMut<'_, State>) -> Option<Result<T>> {
-        drop(state);
-        self.eventual.cell.outcome()
+    fn is_done(&mut self, _: &mut State) -> bool {
+        self.eventual.cell.settlement.is_settled.get()
+    }
+
+    fn outcome(&mut self) -> Result<T> {
+        self.eventual.cell.outcome().unwrap_or(Err(Error::ForeignHandle))
     }
 
     fn withdraw(&mut self, _: &mut State) {
@@ -94,7 +97,7 @@ where
 
     fn perform(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result<Self::Out>> {
         let members = self.0.into_iter().map(|member| member.eventual()).collect();
-        Performing::new(ctx, at, Gathering(Members { members, group: None }))
+        Performing::new(ctx, at, Gathering(Members { members, group: None, decided_by: None }))
     }
 }
 
@@ -113,13 +116,14 @@ where
 
     fn perform(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result<Self::Out>> {
         let members = self.0.into_iter().map(|member| member.eventual()).collect();
-        Performing::new(ctx, at, Racing(Members { members, group: None }))
+        Performing::new(ctx, at, Racing(Members { members, group: None, decided_by: None }))
     }
 }
 
 struct Members<T> {
     members: Vec<Eventual<T>>,
     group: Option<Rc<Group>>,
+    decided_by: Option<usize>,
 }
 
 impl<T: Clone + 'static> Members<T> {
@@ -127,7 +131,8 @@ impl<T: Clone + 'static> Members<T> {
         self.members.iter().try_for_each(|member| check(state, &*member.cell))
     }
 
-    fn wait(&mut self, kind: GroupKind, task: TaskKey) -> WaitOn {
+    fn wait(&mut self, kind: GroupKind, state: &mut State, at: &'static Location<'static>) -> Registered {
+        let task = state.current;
         let members: Vec<Rc<dyn Settle>> =
             self.members.iter().map(|member| member.cell.clone() as _).collect();
         let remaining = members.iter().filter(|member| !member.settlement().is_settled.get()).count();
@@ -136,7 +141,17 @@ impl<T: Clone + 'static> Members<T> {
         let group = Rc::new(group);
         group.join_lines();
         self.group = Some(group.clone());
-        WaitOn::Group(group)
+        state.register_wait(WaitOn::Group(group), at)
+    }
+
+    fn is_decided(&mut self) -> bool {
+        let Some(group) = &self.group else { return false };
+        self.decided_by = group.decided_by.get();
+        self.decided_by.is_some() || group.remaining.get() == 0
+    }
+
+    fn is_settled(&self) -> bool {
+        self.members.iter().all(|member| member.cell.settlement.is_settled.get())
     }
 
     fn leave(&mut self) {
@@ -148,38 +163,36 @@ impl<T: Clone + 'static> Members<T> {
 
 struct Gathering<T>(Members<T>);
 
-impl<T: Clone + 'static> Gathering<T> {
-    fn all(&self) -> Option<Result<Vec<T>>> {
-        self.0.members.iter().map(|member| member.cell.outcome()).collect()
-    }
-}
-
 impl<T: Clone + 'static> Operation for Gathering<T> {
     type Out = Vec<T>;
 
-    fn begin(&mut self, state: RefMut<'_, State>, _: &Ctx, _: &'static Location<'static>) -> Begun<Vec<T>> {
+    fn begin(
+        &mut self,
+        mut state: RefMut<'_, State>,
+        _: &Ctx,
+        at: &'static Location<'static>,
+    ) -> Begun<Vec<T>> {
         if let Err(error) = self.0.check(&state) {
             return Begun::Done(Err(error));
         }
-        let task = state.current;
-        drop(state);
-        let failures = self.0.members.iter().filter_map(|member| member.cell.settlement.failure.get());
-        if let Some(error) = failures.into_iter().next() {
-            return Begun::Done(Err(error.clone()));
+        let mut settlements = self.0.members.iter().map(|member| &member.cell.settlement);
+        self.0.decided_by = settlements.position(Settlement::has_failed);
+        if self.0.decided_by.is_some() || self.0.is_settled() {
+            drop(state);
+            return Begun::Done(self.outcome());
         }
-        match self.all() {
-            Some(values) => Begun::Done(values),
-            None => Begun::Wait(self.0.wait(GroupKind::Gather, task)),
-        }
+        Begun::Wait(self.0.wait(GroupKind::Gather, &mut state, at))
     }
 
-    fn resume(&mut self, state: RefMut<'_, State>) -> Option<Result<Vec<T>>> {
-        drop(state);
-        let group = self.0.group.as_ref()?;
-        match group.decided_by.get() {
-            Some(failed) => group.members[failed].settlement().failure.get().cloned().map(Err),
-            None if group.remaining.get() == 0 => self.all(),
-            None => None,
+    fn is_done(&mut self, _: &mut State) -> bool {
+        self.0.is_decided()
+    }
+
+    fn outcome(&mut self) -> Result<Vec<T>> {
+        let outcome = |member: &Eventual<T>| member.cell.outcome().unwrap_or(Err(Error::ForeignHandle));
+        match self.0.decided_by {
+            Some(failed) => outcome(&self.0.members[failed]).map(|_| Vec::new()),
+            None => self.0.members.iter().map(outcome).collect(),
         }
     }
 
@@ -193,25 +206,29 @@ struct Racing<T>(Members<T>);
 impl<T: Clone + 'static> Operation for Racing<T> {
     type Out = T;
 
-    fn begin(&mut self, state: RefMut<'_, State>, _: &Ctx, _: &'static Location<'static>) -> Begun<T> {
+    fn begin(&mut self, mut state: RefMut<'_, State>, _: &Ctx, at: &'static Location<'static>) -> Begun<T> {
         if self.0.members.is_empty() {
             return Begun::Done(Err(Error::NothingToRace));
         }
         if let Err(error) = self.0.check(&state) {
             return Begun::Done(Err(error));
         }
-        let task = state.current;
-        drop(state);
-        match self.0.members.iter().find_map(|member| member.cell.outcome()) {
-            Some(outcome) => Begun::Done(outcome),
-            None => Begun::Wait(self.0.wait(GroupKind::Race, task)),
+        let mut settlements = self.0.members.iter().map(|member| &member.cell.settlement);
+        self.0.decided_by = settlements.position(|settlement| settlement.is_settled.get());
+        if self.0.decided_by.is_some() {
+            drop(state);
+            return Begun::Done(self.outcome());
         }
+        Begun::Wait(self.0.wait(GroupKind::Race, &mut state, at))
     }
 
-    fn resume(&mut self, state: RefMut<'_, State>) -> Option<Result<T>> {
-        drop(state);
-        let winner = self.0.group.as_ref()?.decided_by.get()?;
-        self.0.members[winner].cell.outcome()
+    fn is_done(&mut self, _: &mut State) -> bool {
+        self.0.is_decided()
+    }
+
+    fn outcome(&mut self) -> Result<T> {
+        let winner = self.0.decided_by.and_then(|winner| self.0.members[winner].cell.outcome());
+        winner.unwrap_or(Err(Error::NothingToRace))
     }
 
     fn withdraw(&mut self, _: &mut State) {
