@@ -8,7 +8,7 @@ mod tokio;
 
 use std::path::PathBuf;
 
-use semafor_benchmarks::{Report, is_wanted, print_load, rounds_or};
+use semafor_benchmarks::{Report, Runs, is_wanted, print_load, rounds_or};
 
 /// Acquire and release in one task.
 const PAIRS: usize = 100_000;
@@ -34,7 +34,7 @@ fn main() -> std::io::Result<()> {
         let tokio: [fn() -> f64; 3] = [tokio::pairs, tokio::parked, tokio::ping_pong];
         let smol: [fn() -> f64; 3] = [smol::pairs, smol::parked, smol::ping_pong];
         for (work, place) in WORKS.into_iter().zip(0..) {
-            let runs: Vec<(&str, Box<dyn FnMut() -> f64>)> = vec![
+            let runs: Runs<'_> = vec![
                 ("ours", Box::new(ours[place])),
                 ("tokio current_thread + LocalSet", Box::new(tokio[place])),
                 ("async-executor + async-lock", Box::new(smol[place])),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use semafor_benchmarks::Report;
+use semafor_benchmarks::{Report, Runs};
 use semafor_coop::{Ctx, Explorer, Result, Search, Semaphore};
 use shuttle::sync::Mutex;
 
@@ -53,7 +53,6 @@ fn theirs() -> f64 {
 }
 
 pub(super) fn measure(report: &mut Report, rounds: usize) {
-    let runs: Vec<(&str, Box<dyn FnMut() -> f64>)> =
-        vec![("ours", Box::new(ours)), ("shuttle", Box::new(theirs))];
+    let runs: Runs<'_> = vec![("ours", Box::new(ours)), ("shuttle", Box::new(theirs))];
     report.compare("a random schedule of two tasks and two locks", "ns", rounds, runs);
 }

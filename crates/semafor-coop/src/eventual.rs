@@ -223,6 +223,9 @@ impl Group {
     }
 
     pub(crate) fn leave_lines(self: &Rc<Self>) {
+        if self.remaining.get() == 0 {
+            return;
+        }
         for member in &self.members {
             let mut waiters = member.settlement().waiters.borrow_mut();
             waiters.retain(|waiter| !matches!(waiter, Waiter::Member(group, _) if Rc::ptr_eq(group, self)));

@@ -32,7 +32,7 @@ pub(crate) trait Operation {
     ) -> Begun<Self::Out>;
 
     /// Its task runs again: is it done?
-    fn is_done(&mut self, _state: &mut State) -> bool {
+    fn is_done(&mut self, _state: &mut State, _at: &'static Location<'static>) -> bool {
         true
     }
 
@@ -95,7 +95,7 @@ impl<'c, O: Operation> Performing<'c, O> {
             Stage::Waiting(wait) => self.resume(state, wait),
             Stage::Switched => {
                 let mut state = state;
-                let is_done = self.operation.is_done(&mut state);
+                let is_done = self.operation.is_done(&mut state, self.at);
                 drop(state);
                 if !is_done {
                     return Poll::Pending;
@@ -148,7 +148,7 @@ impl<'c, O: Operation> Performing<'c, O> {
             return self.begin(self.ctx.scheduler.borrow());
         }
         let delivery = state.take_delivery();
-        if delivery.is_none() && !self.operation.is_done(&mut state) {
+        if delivery.is_none() && !self.operation.is_done(&mut state, self.at) {
             return Poll::Pending;
         }
         self.stage = Stage::Done;

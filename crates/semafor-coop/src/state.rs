@@ -485,11 +485,14 @@ impl State {
     }
 
     pub(crate) fn wake_served(&mut self) {
-        for place in 0..self.effects.wake.len() {
-            let task = self.effects.wake[place];
+        // One, as a rule; several only if a heavy one left the head of the line.
+        if let [task] = self.effects.wake[..] {
+            self.effects.wake.clear();
+            return self.wake(task);
+        }
+        for task in std::mem::take(&mut self.effects.wake) {
             self.wake(task);
         }
-        self.effects.wake.clear();
     }
 
     pub(crate) fn effects(&mut self) -> &mut Effects<TaskKey, Hold> {

@@ -6,6 +6,7 @@ use semafor_coop::{
 
 macro_rules! is {
     ($kind:ty: $auto:ident) => {{
+        #[allow(dead_code)]
         trait Otherwise {
             const IS: bool = false;
         }

@@ -138,7 +138,7 @@ impl<'s> Demand<'s> {
     #[inline(always)]
     fn operation<G: Grant>(self) -> Acquire<'s, G> {
         let Self { semaphore, weight, patience } = self;
-        Acquire { semaphore, weight, patience, ticket: None, timer: None, at: None, outcome: None }
+        Acquire { semaphore, weight, patience, ticket: None, timer: None, answer: Answer::None }
     }
 
     fn permit(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result<Permit>> {
@@ -215,24 +215,29 @@ struct Acquire<'s, G> {
     patience: Option<Span>,
     ticket: Option<Ticket>,
     timer: Option<TimerKey>,
-    at: Option<&'static Location<'static>>,
-    outcome: Option<Result<G>>,
+    answer: Answer<G>,
+}
+
+/// What became of a place in line.
+enum Answer<G> {
+    None,
+    Granted(G),
+    TimedOut,
 }
 
 impl<G: Grant> Acquire<'_, G> {
     #[inline]
-    fn granted(&self, state: &mut State, permit: PermitId, at: &'static Location<'static>) -> Result<G> {
+    fn granted(&self, state: &mut State, permit: PermitId, at: &'static Location<'static>) -> G {
         let semaphore = self.semaphore.cell.number;
         if !G::IS_GUARDED {
             state.hold(semaphore, permit, self.weight, at);
         }
         let weight = self.weight;
         state.record(|| Moment::Acquired { semaphore, weight });
-        Ok(G::of(permit))
+        G::of(permit)
     }
 
-    /// Not free at once: takes a place in line, or learns that it can't have one.
-    #[cold]
+    /// Takes a permit or a place in line, or learns that it can have neither.
     fn queue(&mut self, state: &mut State, hold: Hold, at: &'static Location<'static>) -> Result<Begun<G>> {
         let cell = &self.semaphore.cell;
         let patience = self.patience.map(Span::get).transpose()?;
@@ -246,16 +251,16 @@ impl<G: Grant> Acquire<'_, G> {
             let permit =
                 gate.try_acquire(&request, hold, now).map_err(|why| refusal(why, Error::TimedOut))?;
             drop(gate);
-            return Ok(Begun::Done(self.granted(state, permit, at)));
+            return Ok(Begun::Done(Ok(self.granted(state, permit, at))));
         }
         let current = state.current;
         let acquired = gate.acquire(&request, current, hold, now, state.effects());
         drop(gate);
         state.wake_served();
         match acquired.map_err(|why| refusal(why, Error::TimedOut))? {
-            Acquired::Granted(permit) => Ok(Begun::Done(self.granted(state, permit, at))),
+            Acquired::Granted(permit) => Ok(Begun::Done(Ok(self.granted(state, permit, at)))),
             Acquired::Queued(ticket) => {
-                (self.ticket, self.at) = (Some(ticket), Some(at));
+                self.ticket = Some(ticket);
                 let is_timed = patience.is_some();
                 if is_timed {
                     self.timer = Some(state.set_timer(request.deadline, Timer::Expire(cell.clone())));
@@ -301,35 +306,32 @@ impl<G: Grant> Operation for Acquire<'_, G> {
             return Begun::Done(Err(error));
         }
         let hold = Hold { task: state.current, is_guarded: G::IS_GUARDED, at: Some(at) };
-        if self.patience.is_none() {
-            let request = Request { weight: self.weight, ..Request::default() };
-            let taken = cell.gate.borrow_mut().take_if_free(&request, hold, state.now);
-            if let Some(permit) = taken {
-                return Begun::Done(self.granted(&mut state, permit, at));
-            }
-        }
         self.queue(&mut state, hold, at).unwrap_or_else(|error| Begun::Done(Err(error)))
     }
 
-    fn is_done(&mut self, state: &mut State) -> bool {
-        let (Some(ticket), Some(at)) = (self.ticket, self.at) else { return true };
+    fn is_done(&mut self, state: &mut State, at: &'static Location<'static>) -> bool {
+        let Some(ticket) = self.ticket else { return true };
         let claim = self.semaphore.cell.gate.borrow_mut().claim(ticket);
         if claim == Claim::Waiting {
             return false;
         }
         self.ticket = None;
-        self.outcome = Some(match claim {
-            Claim::Granted { id, .. } => self.granted(state, id, at),
-            Claim::TimedOut => Err(Error::TimedOut),
+        self.answer = match claim {
+            Claim::Granted { id, .. } => Answer::Granted(self.granted(state, id, at)),
+            Claim::TimedOut => Answer::TimedOut,
             // Another effect that the task awaits beside this one has heard of the cancellation first; or somebody
             // released more than there was, this very permit included.
-            _ => Err(Error::TaskCancelled),
-        });
+            _ => Answer::None,
+        };
         true
     }
 
     fn outcome(&mut self) -> Result<G> {
-        self.outcome.take().unwrap_or(Err(Error::TaskCancelled))
+        match std::mem::replace(&mut self.answer, Answer::None) {
+            Answer::Granted(grant) => Ok(grant),
+            Answer::TimedOut => Err(Error::TimedOut),
+            Answer::None => Err(Error::TaskCancelled),
+        }
     }
 
     fn withdraw(&mut self, state: &mut State) {

@@ -50,7 +50,7 @@ impl Operation for Delay {
         Begun::Wait(state.register_wait(WaitOn::Timer, at))
     }
 
-    fn is_done(&mut self, state: &mut State) -> bool {
+    fn is_done(&mut self, state: &mut State, _: &'static Location<'static>) -> bool {
         self.timer.is_some_and(|(at, _)| at <= state.now)
     }
 
@@ -141,7 +141,7 @@ impl Operation for Yielding {
         Begun::Switched
     }
 
-    fn is_done(&mut self, state: &mut State) -> bool {
+    fn is_done(&mut self, state: &mut State, _: &'static Location<'static>) -> bool {
         self.delivery = state.take_delivery();
         true
     }

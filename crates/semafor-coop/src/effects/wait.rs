@@ -63,7 +63,7 @@ impl<T: Clone + 'static> Operation for Waiting<T> {
         Begun::Wait(state.register_wait(WaitOn::Eventual(cell.clone()), at))
     }
 
-    fn is_done(&mut self, _: &mut State) -> bool {
+    fn is_done(&mut self, _: &mut State, _: &'static Location<'static>) -> bool {
         self.eventual.cell.settlement.is_settled.get()
     }
 
@@ -184,7 +184,7 @@ impl<T: Clone + 'static> Operation for Gathering<T> {
         Begun::Wait(self.0.wait(GroupKind::Gather, &mut state, at))
     }
 
-    fn is_done(&mut self, _: &mut State) -> bool {
+    fn is_done(&mut self, _: &mut State, _: &'static Location<'static>) -> bool {
         self.0.is_decided()
     }
 
@@ -222,7 +222,7 @@ impl<T: Clone + 'static> Operation for Racing<T> {
         Begun::Wait(self.0.wait(GroupKind::Race, &mut state, at))
     }
 
-    fn is_done(&mut self, _: &mut State) -> bool {
+    fn is_done(&mut self, _: &mut State, _: &'static Location<'static>) -> bool {
         self.0.is_decided()
     }
 

@@ -3,13 +3,13 @@
 
 use semafor_coop::{Ctx, Outcome, Report, Result, Runtime};
 
-pub fn lines(report: &Report) -> Vec<String> {
+pub(crate) fn lines(report: &Report) -> Vec<String> {
     report.log.iter().map(|line| line.text.clone()).collect()
 }
 
 /// What was logged, in one line. The program must succeed, and leave nothing to complain about.
 #[track_caller]
-pub fn told<P, F>(program: P) -> String
+pub(crate) fn told<P, F>(program: P) -> String
 where
     P: FnOnce(Ctx) -> F + 'static,
     F: Future<Output = Result> + 'static,
