@@ -133,7 +133,7 @@ fn every_pair_of_moves_in_every_order_keeps_the_bound_and_every_permit() {
             // With timers that are due there are too many orders, unless everybody goes on for as long as it can.
             let preemptions = if first == Move::Timeout || second == Move::Timeout { 0 } else { 1 };
             let search = Search::Exhaustive { preemptions: Some(preemptions) };
-            let explorer = Explorer::new().search(search).schedules(100_000);
+            let explorer = Explorer::new().search(search).schedules(1_000_000);
             let exploration = explorer.run(async move |ctx| race(ctx, [first, second]).await);
             if let Some(failure) = exploration.failure {
                 panic!("{first:?} with {second:?}: {failure}");
