@@ -100,7 +100,7 @@ impl Alive {
     fn insert(&mut self, key: TaskKey) {
         match self {
             Self::Among(few) => {
-                few.iter_mut().filter(|(other, _)| *other == key).for_each(|entry| entry.1 = true)
+                few.iter_mut().filter(|(other, _)| *other == key).for_each(|entry| entry.1 = true);
             }
             Self::Everybody(alive) => alive[key.index()] = true,
         }

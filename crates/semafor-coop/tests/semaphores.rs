@@ -6,8 +6,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use semafor_coop::{
-    AcquireSemaphore, Ctx, Error, Priority, Result, Runtime, Semaphore, Spawn, Task, TryAcquireSemaphore,
-    WithSemaphore,
+    AcquireSemaphore, CreateSemaphore, Ctx, Error, Priority, Result, Runtime, Semaphore, Spawn, Task,
+    TryAcquireSemaphore, WithSemaphore,
 };
 use told::told;
 
@@ -189,6 +189,20 @@ fn somebody_else_may_release() {
         let nothing_left = ctx.release(&sem).await;
         assert!(matches!(nothing_left, Err(Error::ReleasedTooManyTimes)));
         Ok(())
+    });
+}
+
+#[test]
+fn a_permit_on_its_way_may_be_released_once_more_and_still_arrives() {
+    told(async |ctx: Ctx| {
+        let signal = ctx.perform(CreateSemaphore::new(1).signal()).await?;
+        ctx.acquire(&signal).await?;
+        let awaited = signal.clone();
+        let waiter = ctx.spawn(async move |ctx: Ctx| ctx.acquire(&awaited).await).await?;
+        ctx.release(&signal).await?;
+        ctx.release(&signal).await?;
+        assert_eq!(signal.available(), 1);
+        ctx.wait(&waiter).await
     });
 }
 

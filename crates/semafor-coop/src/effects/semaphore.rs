@@ -241,6 +241,9 @@ impl<G: Grant> Acquire<'_, G> {
     fn queue(&mut self, state: &mut State, hold: Hold, at: &'static Location<'static>) -> Result<Begun<G>> {
         let cell = &self.semaphore.cell;
         let patience = self.patience.map(Span::get).transpose()?;
+        if patience.is_some() {
+            state.elapsed();
+        }
         let now = state.now;
         let mut request = Request { weight: self.weight, ..Request::default() };
         if let Some(patience) = patience {
@@ -319,8 +322,9 @@ impl<G: Grant> Operation for Acquire<'_, G> {
         self.answer = match claim {
             Claim::Granted { id, .. } => Answer::Granted(self.granted(state, id, at)),
             Claim::TimedOut => Answer::TimedOut,
-            // Another effect that the task awaits beside this one has heard of the cancellation first; or somebody
-            // released more than there was, this very permit included.
+            // Somebody has released it for this task already, as may happen with signals.
+            Claim::Gone(_) => Answer::Granted(G::of(PermitId::NONE)),
+            // Another effect that the task awaits beside this one has heard of the cancellation first.
             _ => Answer::None,
         };
         true
