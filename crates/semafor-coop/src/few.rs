@@ -2,12 +2,14 @@
 
 pub(crate) struct Few<T> {
     first: Option<T>,
-    more: Vec<T>,
+    /// Never empty.
+    #[allow(clippy::box_collection, reason = "rarely there, and there are two such lists in every task")]
+    more: Option<Box<Vec<T>>>,
 }
 
 impl<T> Default for Few<T> {
     fn default() -> Self {
-        Self { first: None, more: Vec::new() }
+        Self { first: None, more: None }
     }
 }
 
@@ -17,27 +19,34 @@ impl<T> Few<T> {
         if self.first.is_none() {
             self.first = Some(entry);
         } else {
-            self.more.push(entry);
+            self.more.get_or_insert_default().push(entry);
         }
     }
 
     /// Takes out the last entry that is meant.
     #[inline(always)]
     pub(crate) fn take_last(&mut self, is_meant: impl Fn(&T) -> bool) -> Option<T> {
-        if self.more.is_empty() {
-            return if is_meant(self.first.as_ref()?) { self.first.take() } else { None };
+        if self.more.is_some() {
+            return self.take_last_of_several(is_meant);
         }
-        self.take_last_of_several(is_meant)
+        if is_meant(self.first.as_ref()?) { self.first.take() } else { None }
     }
 
     #[inline(never)]
     fn take_last_of_several(&mut self, is_meant: impl Fn(&T) -> bool) -> Option<T> {
-        if let Some(place) = self.more.iter().rposition(&is_meant) {
-            return Some(self.more.remove(place));
+        let more = self.more.as_mut()?;
+        let taken = match more.iter().rposition(&is_meant) {
+            Some(place) => more.remove(place),
+            None => {
+                let first = self.first.take_if(|first| is_meant(first))?;
+                self.first = Some(more.remove(0));
+                first
+            }
+        };
+        if more.is_empty() {
+            self.more = None;
         }
-        let first = self.first.take_if(|first| is_meant(first))?;
-        self.first = Some(self.more.remove(0));
-        Some(first)
+        Some(taken)
     }
 
     #[inline]
@@ -51,7 +60,7 @@ impl<T> Few<T> {
 
     #[inline]
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.first.iter().chain(&self.more)
+        self.first.iter().chain(self.more.iter().flat_map(|more| more.iter()))
     }
 }
 
