@@ -7,16 +7,19 @@ use crate::args::Args;
 use crate::shell::{self, Failure, cargo, command, probe, step};
 use crate::{node, python, tools};
 
+const AREAS: &str = "`cli`, `coop`, `memory`, `purge` and `redis`";
+
 pub(crate) fn run(mut args: Args) -> Result<(), Failure> {
     let area = args.next();
     args.finish()?;
     match area.as_deref() {
         Some("cli") => cli(),
+        Some("coop") => coop(),
         Some("memory") => memory(),
         Some("purge") => purge(),
         Some("redis") => redis(),
-        Some(other) => Err(Failure::Usage(format!("there is no benchmark `{other}`"))),
-        None => Err(Failure::Usage("which benchmark? There are `cli`, `memory`, `purge` and `redis`".into())),
+        Some(other) => Err(Failure::Usage(format!("there is no benchmark `{other}`. There are {AREAS}"))),
+        None => Err(Failure::Usage(format!("which benchmark? There are {AREAS}"))),
     }
 }
 
@@ -50,6 +53,12 @@ fn released(program: &str) -> Result<PathBuf, String> {
     let ours = std::env::current_exe().map_err(|error| format!("who are we? {error}"))?;
     let folder = ours.parent().ok_or("xtask lies in no folder")?.with_file_name("release");
     Ok(folder.join(program))
+}
+
+fn coop() -> Result<(), Failure> {
+    let python =
+        or_without("doeff", python::with(&["doeff"])).or_else(|| or_without("Python", python::with(&[])));
+    measure("coop", &[], &[("SEMAFOR_BENCH_PYTHON", python)])
 }
 
 fn memory() -> Result<(), Failure> {
