@@ -1,3 +1,4 @@
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -28,12 +29,18 @@ pub(super) fn parked() -> f64 {
         let sem = Rc::new(Semaphore::new(PERMITS));
         let held = sem.acquire_many(PERMITS as u32).await;
         let mut tasks = Vec::with_capacity(PARKED);
+        let came = Rc::new(Cell::new(0));
         for _ in 0..PARKED {
-            let sem = sem.clone();
-            tasks.push(spawn_local(async move { drop(sem.acquire().await) }));
+            let (sem, came) = (sem.clone(), came.clone());
+            tasks.push(spawn_local(async move {
+                came.set(came.get() + 1);
+                drop(sem.acquire().await);
+            }));
         }
-        // So that all of them wait.
-        tokio::task::yield_now().await;
+        // So that all of them wait. It lets some tasks run each time, not all.
+        while came.get() < PARKED {
+            tokio::task::yield_now().await;
+        }
         drop(held);
         for task in tasks {
             task.await.expect("it has no reason to panic");
