@@ -11,7 +11,7 @@ use super::tool::{ROOT, Tool};
 type Shape = (&'static str, fn(&Path, u64) -> Tree);
 
 const SHAPES: [Shape; 2] =
-    [("fan", |root, dirs| fan(root, dirs, 10)), ("one directory", |root, dirs| flat(root, dirs))];
+    [("in a fan", |root, dirs| fan(root, dirs, 10)), ("in one directory", |root, dirs| flat(root, dirs))];
 
 pub(super) fn measure(report: &mut Report) {
     for (shape, make) in SHAPES {
@@ -23,11 +23,11 @@ pub(super) fn measure(report: &mut Report) {
                 tool.assert_has_purged(folder.path(), tree);
                 taken.kib
             });
-            report.add(&format!("{dirs} in a {shape}: memory"), "KiB", ours, Tool::find().name, theirs);
+            report.add(&format!("{dirs} {shape}: memory"), "KiB", ours, Tool::find().name, theirs);
             (ours, theirs)
         });
         let [few, many] = peaks;
-        let grown = format!("{shape}, 10,000 to 1,000,000: growth");
+        let grown = format!("10,000 to 1,000,000 {shape}: growth");
         report.add(&grown, "KiB", many.0 - few.0, Tool::find().name, many.1 - few.1);
     }
 }
