@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::args::Args;
 use crate::shell::{self, Failure, cargo, command, probe, step};
-use crate::{node, python, tools};
+use crate::{node, package, python, tools};
 
 pub(crate) fn run(mut args: Args) -> Result<(), Failure> {
     let area = args.next();
@@ -13,9 +13,10 @@ pub(crate) fn run(mut args: Args) -> Result<(), Failure> {
     match area.as_deref() {
         Some("cli") => cli(),
         Some("memory") => memory(),
+        Some("python") => python(),
         Some("redis") => redis(),
         Some(other) => Err(Failure::Usage(format!("there is no benchmark `{other}`"))),
-        None => Err(Failure::Usage("which benchmark? There are `cli`, `memory` and `redis`".into())),
+        None => Err(Failure::Usage("which benchmark? There are `cli`, `memory`, `python` and `redis`".into())),
     }
 }
 
@@ -42,6 +43,21 @@ fn released(program: &str) -> Result<PathBuf, String> {
 fn memory() -> Result<(), Failure> {
     let python = or_without("Python", python::with(&["asyncio-advanced-semaphores"]));
     measure("memory", &[], &[("SEMAFOR_BENCH_PYTHON", python)])
+}
+
+fn python() -> Result<(), Failure> {
+    tools::ensure(tools::FOR_REDIS)?;
+    let peers = ["asyncio-advanced-semaphores", "self-limiters"];
+    let python = step("the Python package, as it is released", || {
+        package::with(&peers).or_else(|reason| {
+            or_without("self-limiters", Err::<(), _>(reason));
+            package::with(&peers[..1])
+        })
+    })?;
+    print_machine();
+    step("python benchmark", || {
+        shell::run(&mut command(&python, &["benchmarks/python/package.py", "target/bench/python.json"]))
+    })
 }
 
 fn redis() -> Result<(), Failure> {
