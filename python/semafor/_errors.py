@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
-if asyncio.TimeoutError is TimeoutError:
+if sys.version_info >= (3, 11):
     AcquireTimeoutError = TimeoutError
 else:
 
-    class AcquireTimeoutError(TimeoutError, asyncio.TimeoutError):  # type: ignore[no-redef]
+    class AcquireTimeoutError(TimeoutError, asyncio.TimeoutError):
         """Up to Python 3.10 there are two of them. Whoever expects one gets it."""
 
 

@@ -29,7 +29,7 @@ class MemorySemaphore(Semaphore):
     cancel_task_after_ttl: bool = False
 
     def _open(self) -> _native.Semaphore:
-        native = _native.Semaphore(
+        self._opened = _native.Semaphore(
             name=self.name,
             slots=self.value,
             ttl=self.ttl,
@@ -37,8 +37,7 @@ class MemorySemaphore(Semaphore):
             cancel_task_after_ttl=self.cancel_task_after_ttl,
             label=self.label,
         )
-        object.__setattr__(self, "_native", native)
-        return native
+        return self._opened
 
     @classmethod
     async def get_acquired_stats(

@@ -79,7 +79,7 @@ class RedisSemaphore(Semaphore):
         super().__post_init__()
 
     def _open(self) -> _native.Semaphore:
-        native = _native.Semaphore(
+        self._opened = _native.Semaphore(
             name=self.name,
             slots=self.value,
             ttl=self.ttl,
@@ -89,8 +89,7 @@ class RedisSemaphore(Semaphore):
             url=self.config._address(),
             heartbeat_max_interval=self.heartbeat_max_interval,
         )
-        object.__setattr__(self, "_native", native)
-        return native
+        return self._opened
 
     @classmethod
     async def get_acquired_stats(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
@@ -31,25 +31,29 @@ class Semaphore(ABC):
     # What its holders and waiters are called in `holders()` and `waiters()`.
     label: str | None = None
 
+    _opened: _native.Semaphore | None = field(default=None, init=False, repr=False, compare=False)
+    _entered: Entered = field(default_factory=Entered, init=False, repr=False, compare=False)
+
     def __post_init__(self) -> None:
         if self.value <= 0:
             raise ValueError(f"value must be at least 1, got {self.value}")
 
     def __setattr__(self, field: str, value: Any) -> None:
-        # What is open was opened with other values.
-        super().__setattr__("_native", None)
-        super().__setattr__("_entered", self.__dict__.get("_entered") or Entered())
         super().__setattr__(field, value)
+        if not field.startswith("_"):
+            # It was opened with another value.
+            super().__setattr__("_opened", None)
 
     @abstractmethod
-    def _open(self) -> _native.Semaphore: ...
+    def _open(self) -> _native.Semaphore:
+        """Opens it as its fields say, and keeps it as `_opened`."""
 
     async def acquire(self, *, weight: int = 1) -> AcquisitionResult:
         """Waits for a slot, or for several at once. It is held until `release` is called with its id.
 
         Raises TimeoutError if there was none within `max_acquire_time`.
         """
-        native = self._native or self._open()
+        native = self._opened or self._open()
         return native.take(weight, True) or await native.acquire(weight, True)
 
     async def release(self, acquisition_id: str | None = None) -> None:
@@ -57,20 +61,20 @@ class Semaphore(ABC):
 
         What is not held any more, because it was released or lost, is left alone.
         """
-        released = (self._native or self._open()).release(acquisition_id)
+        released = (self._opened or self._open()).release(acquisition_id)
         if released is not None:
             await released
 
     def cm(self, *, weight: int = 1) -> AbstractAsyncContextManager[AcquisitionResult]:
         """`async with sem.cm() as result`: holds a slot meanwhile."""
-        return Manager(self._native or self._open(), weight)
+        return Manager(self._opened or self._open(), weight)
 
     def sync(self, *, weight: int = 1) -> AbstractContextManager[AcquisitionResult]:
         """`with sem.sync() as result`: the same for threads without an event loop."""
-        return SyncManager(self._native or self._open(), weight)
+        return SyncManager(self._opened or self._open(), weight)
 
     async def __aenter__(self) -> AcquisitionResult:
-        native = self._native or self._open()
+        native = self._opened or self._open()
         result = native.take(1, False) or await native.acquire(1, False)
         self._entered.push(result)
         return result
@@ -81,33 +85,32 @@ class Semaphore(ABC):
         result = self._entered.pop()
         if result is None:
             return
-        released = (self._native or self._open()).let_go(result)
+        released = (self._opened or self._open()).let_go(result)
         if released is not None and kind is not GeneratorExit:
             await released
 
     async def locked(self) -> bool:
         """True if an `acquire` would have to wait right now."""
-        return await (self._native or self._open()).locked()
+        return await (self._opened or self._open()).locked()
 
     async def renew(self, acquisition_id: str, ttl: float | None) -> None:
         """Lets a holder keep its slot for `ttl` seconds from now; None: for as long as it takes.
 
         Raises NotHeldError if it does not hold it any more.
         """
-        await (self._native or self._open()).renew(acquisition_id, ttl)
+        await (self._opened or self._open()).renew(acquisition_id, ttl)
 
     async def resize(self, value: int) -> None:
         """Changes the number of slots, for everybody who uses the name. Nobody loses one by it."""
-        native = self._native or self._open()
-        await native.resize(value)
+        await (self._opened or self._open()).resize(value)
 
     async def holders(self) -> list[Holder]:
         """Who holds the slots, by slot number."""
-        return [Holder(*holder) for holder in await (self._native or self._open()).holders()]
+        return [Holder(*holder) for holder in await (self._opened or self._open()).holders()]
 
     async def waiters(self) -> list[Waiter]:
         """Who waits for them, first to last."""
-        return [Waiter(*waiter) for waiter in await (self._native or self._open()).waiters()]
+        return [Waiter(*waiter) for waiter in await (self._opened or self._open()).waiters()]
 
     @classmethod
     @abstractmethod
