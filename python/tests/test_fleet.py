@@ -56,7 +56,7 @@ def test_a_mixed_fleet_keeps_to_the_slots(
     members = [subprocess.Popen([sys.executable, "-c", MEMBER, "ours", *given]) for _ in range(2)]
     members += [subprocess.Popen([other_python, "-c", MEMBER, "theirs", *given]) for _ in range(2)]
     step = f"printf + >> '{log}'; printf - >> '{log}'"
-    run = [command(), "run", "--url", redis.url, "--slots", str(SLOTS), name, "--", "sh", "-c", step]
+    run = [command(), "run", "--url", redis.url, "--slots", str(SLOTS), "--name", name, "--", "sh", "-c", step]
     try:
         for _ in range(ROUNDS):
             subprocess.run(run, check=True, timeout=PATIENCE)

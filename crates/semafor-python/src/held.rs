@@ -236,7 +236,9 @@ pub(crate) fn after_fork() {
 /// Leaves all lines outside of this process, and gives all slots there back.
 pub(crate) fn give_everything_back(py: Python<'_>, until: Instant) {
     let Some(table) = TABLE.lock_py_attached(py).take() else { return };
+    // Or they would have what is given back next.
     let lines: Vec<_> = table.lines.iter().filter_map(Weak::upgrade).collect();
+    lines.iter().for_each(|line| line.finish(py, until));
     let guards = table.guards.iter().filter_map(Weak::upgrade);
     let tenures: Vec<_> = guards.chain(table.by_id.into_values()).collect();
     let permits = tenures.iter().filter_map(|tenure| tenure.end());
@@ -251,5 +253,4 @@ pub(crate) fn give_everything_back(py: Python<'_>, until: Instant) {
         });
         answer.work().finish(py, until);
     }
-    lines.iter().for_each(|line| line.finish(py, until));
 }

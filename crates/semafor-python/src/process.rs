@@ -7,7 +7,7 @@
 //! All of this is touched only by threads that have the interpreter, so it is never half done when one of them forks.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
@@ -22,6 +22,7 @@ use crate::messenger::Messenger;
 pub(crate) const LAST_WAIT: Duration = Duration::from_secs(2);
 
 static LIFE: AtomicU32 = AtomicU32::new(0);
+static IS_ENDING: AtomicBool = AtomicBool::new(false);
 static STATE: Mutex<Option<State>> = Mutex::new(None);
 
 struct State {
@@ -46,6 +47,11 @@ fn with_state<R>(work: impl FnOnce(&mut State) -> R) -> R {
 /// Grows with each fork.
 pub(crate) fn life() -> u32 {
     LIFE.load(Ordering::Relaxed)
+}
+
+/// True when nothing is to be acquired any more that others would wait for.
+pub(crate) fn is_ending() -> bool {
+    IS_ENDING.load(Ordering::Relaxed)
 }
 
 pub(crate) fn registry() -> Registry {
@@ -86,7 +92,9 @@ pub(crate) fn after_fork() {
 /// Before the interpreter goes: gives back what is held outside of this process, and leaves the lines there.
 #[pyfunction]
 pub(crate) fn at_exit(py: Python<'_>) {
-    held::give_everything_back(py, Instant::now() + LAST_WAIT);
+    IS_ENDING.store(true, Ordering::Relaxed);
+    // First of all, so that no thread of Python's that is still there hears of a slot.
     let messenger = messenger();
     py.detach(|| messenger.close());
+    held::give_everything_back(py, Instant::now() + LAST_WAIT);
 }

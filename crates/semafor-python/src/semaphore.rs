@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use parking_lot::Mutex;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use semafor::{AcquireError, CancellationToken, Permit, PermitId, ReleaseError};
 
@@ -75,6 +75,9 @@ impl Semaphore {
     /// Stands in line for a slot.
     #[pyo3(signature = (weight, by_id))]
     fn acquire(&self, py: Python<'_>, weight: i64, by_id: bool) -> PyResult<Call> {
+        if process::is_ending() && self.spec.url.is_some() {
+            return Err(PyRuntimeError::new_err("the interpreter is ending: nothing can be acquired any more"));
+        }
         let weight = checked(weight)?;
         let task = self.concerns_task(by_id).then(|| Task::current(py)).flatten();
         let opening = self.opening();
