@@ -20,7 +20,7 @@ async def settle(call: Call[T]) -> T:
     deadline = 0.0
     while True:
         woken = loop.create_future()
-        if call.poll(woken):
+        if call.poll(loop, woken):
             break
         timer = None
         if cancelled is not None:

@@ -22,7 +22,7 @@ def test_basic_usage_with_context_manager(run: Any) -> None:
             await do_work()
         # Slot automatically released on exit
 
-        assert await MemorySemaphore.get_acquired_stats() == {}
+        assert "my-resource" not in await MemorySemaphore.get_acquired_stats()
 
     run(example())
 
@@ -94,4 +94,4 @@ def test_monitoring_acquisition_statistics(run: Any, capsys: pytest.CaptureFixtu
                 print(f"{name}: {stat.acquired_slots}/{stat.max_slots} ({stat.acquired_percent:.1f}%)")
 
     run(example())
-    assert capsys.readouterr().out == "watched: 1/4 (25.0%)\n"
+    assert "watched: 1/4 (25.0%)\n" in capsys.readouterr().out

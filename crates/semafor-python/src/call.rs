@@ -97,14 +97,14 @@ where
 #[pymethods]
 impl Call {
     /// True if there is an answer. Else, `woken` will be done when it pays to ask again.
-    fn poll(&self, woken: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let waker = LoopWaker::new(woken, process::messenger(), &self.0)?;
+    fn poll(&self, event_loop: &Bound<'_, PyAny>, woken: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let waker = LoopWaker::new(event_loop, woken, &self.0)?;
         Ok(self.0.poll(woken.py(), &Arc::new(waker).into()))
     }
 
     /// The answer, once.
     fn answer(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        match self.0.take(py) {
+        match attached::with(py, || self.0.take()) {
             Progress::Answered(answer) => attached::with(py, || answer(py)),
             _ => Err(pyo3::exceptions::PyRuntimeError::new_err(
                 "there is no answer: it was not waited for, or taken",
@@ -119,7 +119,7 @@ impl Call {
 
     /// Drops it, without waiting for anything.
     fn abandon(&self, py: Python<'_>) {
-        self.0.abandon(py);
+        attached::with(py, || self.0.abandon());
     }
 
     /// Waits for the answer on this thread. `interruptible`: on the main thread, where signals arrive.
@@ -156,13 +156,18 @@ impl Work {
         true
     }
 
-    fn take(&self, py: Python<'_>) -> Progress {
-        std::mem::replace(&mut *self.progress.lock_py_attached(py), Progress::Over)
+    fn take(&self) -> Progress {
+        // Whoever has the lock may need the interpreter to go on.
+        let mut progress = match attached::is_here() {
+            true => Python::attach(|py| self.progress.lock_py_attached(py)),
+            false => self.progress.lock(),
+        };
+        std::mem::replace(&mut *progress, Progress::Over)
     }
 
-    pub(crate) fn abandon(&self, py: Python<'_>) {
-        let progress = self.take(py);
-        attached::with(py, || drop(progress));
+    /// Drops it, from any thread.
+    pub(crate) fn abandon(&self) {
+        drop(self.take());
     }
 
     /// Sees to it that it leaves; waits until it has, or until then.
@@ -177,7 +182,7 @@ impl Work {
             }
             py.detach(|| thread.wait(Some(left)));
         }
-        self.abandon(py);
+        attached::with(py, || self.abandon());
     }
 }
 
@@ -190,7 +195,6 @@ impl Drop for Work {
         if self.life != process::life() {
             return std::mem::forget(progress);
         }
-        // Mostly, Python's garbage collector is here. Elsewhere, the messenger will do.
         drop(progress);
     }
 }

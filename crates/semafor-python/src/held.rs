@@ -15,8 +15,8 @@ use pyo3::sync::{MutexExt, PyOnceLock};
 use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
 use semafor::{CancellationToken, Permit, PermitId};
 
+use crate::bell::Bell;
 use crate::call::Work;
-use crate::messenger::Messenger;
 use crate::opened::Opened;
 use crate::{attached, process};
 
@@ -42,10 +42,18 @@ impl Task {
         self.0.as_ptr() as usize
     }
 
-    fn cancel(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(task) = self.0.bind(py).upgrade() else { return Ok(()) };
-        let event_loop = task.call_method0("get_loop")?;
-        event_loop.call_method1("call_soon_threadsafe", (task.getattr("cancel")?,)).map(drop)
+    /// That of the loop it runs in.
+    fn bell(&self, py: Python<'_>) -> Option<Arc<Bell>> {
+        let task = self.0.bind(py).upgrade()?;
+        Bell::of(&task.call_method0("get_loop").ok()?).ok()
+    }
+
+    /// On the thread of its loop.
+    fn cancel(&self, py: Python<'_>) {
+        if let Some(task) = self.0.bind(py).upgrade() {
+            // Its loop may be closed: then there is nothing to cancel.
+            let _ = task.call_method0("cancel");
+        }
     }
 }
 
@@ -64,9 +72,9 @@ struct Held {
 }
 
 impl Tenure {
-    pub(crate) fn new(of: &Opened, permit: Permit<'static>, task: Option<Task>) -> Arc<Self> {
+    pub(crate) fn new(py: Python<'_>, of: &Opened, permit: Permit<'static>, task: Option<Task>) -> Arc<Self> {
         let watched = task.as_ref().filter(|_| of.cancel_task_after_ttl);
-        let watch = watched.map(|task| Watch::new(&permit, task));
+        let watch = watched.and_then(|task| Some(Watch::new(&permit, task, task.bell(py)?)));
         let held = Mutex::new(Some(Held { _watch: watch, permit, task }));
         Arc::new(Self { life: of.life, number: of.number, held })
     }
@@ -109,8 +117,8 @@ struct Watch(
 );
 
 impl Watch {
-    fn new(permit: &Permit<'_>, task: &Task) -> Self {
-        let canceller = Arc::new(Canceller { task: task.clone(), messenger: process::messenger() });
+    fn new(permit: &Permit<'_>, task: &Task, bell: Arc<Bell>) -> Self {
+        let canceller = Arc::new(Canceller { task: task.clone(), bell });
         let mut lost = Box::pin(permit.cancellation_token().cancelled_owned());
         let waker = Waker::from(Arc::clone(&canceller));
         if lost.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
@@ -122,14 +130,13 @@ impl Watch {
 
 struct Canceller {
     task: Task,
-    messenger: Arc<Messenger>,
+    bell: Arc<Bell>,
 }
 
 impl Wake for Canceller {
     fn wake(self: Arc<Self>) {
-        let messenger = Arc::clone(&self.messenger);
-        // Its loop may be closed: then there is nothing to cancel.
-        messenger.send(Box::new(move |py| drop(self.task.cancel(py))));
+        let this = Arc::clone(&self);
+        self.bell.ring(Box::new(move |py| this.task.cancel(py)));
     }
 }
 

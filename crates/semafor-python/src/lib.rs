@@ -1,14 +1,14 @@
 //! The engine of the Python package `semafor`: what decides who gets a slot, for event loops and threads of Python.
 //!
 //! Python asks, and polls the answer itself ([`call`]), so there is no runtime in between. Whatever wakes it comes from
-//! threads that must not wait for the interpreter, and goes through one that may ([`messenger`]). A child made by `fork` and
-//! an interpreter that ends are looked after in [`process`].
+//! threads that must not wait for the interpreter, and rings a [`bell`]. A child made by `fork` and an interpreter that ends
+//! are looked after in [`process`].
 
 mod attached;
+mod bell;
 mod call;
 mod held;
 mod insight;
-mod messenger;
 mod opened;
 mod process;
 #[cfg(target_os = "linux")]

@@ -1,12 +1,11 @@
 //! What this process has one of, and what becomes of it.
 //!
-//! A child made by `fork` begins a new *life*: it has its own registry, connections and messenger, and nothing of what its
-//! parent holds. What it has inherited is neither used nor dropped, because the threads are gone that would have to help, and
+//! A child made by `fork` begins a new *life*: it has its own registry and connections, and nothing of what its parent
+//! holds. What it has inherited is neither used nor dropped, because the threads are gone that would have to help, and
 //! the connections are its parent's.
 //!
 //! All of this is touched only by threads that have the interpreter, so it is never half done when one of them forks.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -16,7 +15,6 @@ use pyo3::prelude::*;
 use semafor::{Home, HomeError, Registry, Semaphore};
 
 use crate::held;
-use crate::messenger::Messenger;
 
 /// How long an interpreter that ends waits for Redis to hear of it.
 pub(crate) const LAST_WAIT: Duration = Duration::from_secs(2);
@@ -31,7 +29,6 @@ struct State {
     homes: HashMap<String, Home>,
     /// Home and name, by number.
     names: HashMap<(Option<String>, String), u32>,
-    messenger: Arc<Messenger>,
 }
 
 fn with_state<R>(work: impl FnOnce(&mut State) -> R) -> R {
@@ -40,7 +37,6 @@ fn with_state<R>(work: impl FnOnce(&mut State) -> R) -> R {
         registry: Registry::new(),
         homes: HashMap::new(),
         names: HashMap::new(),
-        messenger: Arc::default(),
     }))
 }
 
@@ -56,10 +52,6 @@ pub(crate) fn is_ending() -> bool {
 
 pub(crate) fn registry() -> Registry {
     with_state(|state| state.registry.clone())
-}
-
-pub(crate) fn messenger() -> Arc<Messenger> {
-    with_state(|state| Arc::clone(&state.messenger))
 }
 
 /// A number for this semaphore, the same for all handles.
@@ -93,8 +85,5 @@ pub(crate) fn after_fork() {
 #[pyfunction]
 pub(crate) fn at_exit(py: Python<'_>) {
     IS_ENDING.store(true, Ordering::Relaxed);
-    // First of all, so that no thread of Python's that is still there hears of a slot.
-    let messenger = messenger();
-    py.detach(|| messenger.close());
     held::give_everything_back(py, Instant::now() + LAST_WAIT);
 }

@@ -10,8 +10,8 @@ use semafor_pipeline::MemoryGuard;
 use semafor_purge::{PurgeError, Purger};
 use tokio::sync::oneshot;
 
+use crate::bell::Bell;
 use crate::call::{Call, in_python};
-use crate::process;
 
 /// How far a purge has come.
 #[pyclass(frozen, get_all, module = "semafor.purge", name = "PurgeProgress")]
@@ -81,7 +81,7 @@ pub(crate) fn purge(
     remove_root: bool,
     rate: u32,
     force: bool,
-    progress: Option<(Py<PyAny>, Py<PyAny>, f64)>,
+    progress: Option<(Bound<'_, PyAny>, Py<PyAny>, f64)>,
 ) -> PyResult<Call> {
     let mut purger = Purger::new(root)
         .dry_run(dry_run)
@@ -104,7 +104,7 @@ pub(crate) fn purge(
         purger = purger.exclude(pattern).map_err(|error| complaint(&error))?;
     }
     if let Some((event_loop, tell, every)) = progress {
-        purger = listen(purger, event_loop, tell, seconds(every)?);
+        purger = listen(purger, Bell::of(&event_loop)?, tell, seconds(every)?);
     }
     Ok(Call::new(|leave| async move {
         // When nobody wants it any more, it stops, and says what it has done until then.
@@ -123,14 +123,8 @@ pub(crate) fn purge(
     }))
 }
 
-fn listen(
-    purger: Purger<'static>,
-    event_loop: Py<PyAny>,
-    tell: Py<PyAny>,
-    every: Duration,
-) -> Purger<'static> {
-    let messenger = process::messenger();
-    let whom = Arc::new((event_loop, tell));
+fn listen(purger: Purger<'static>, bell: Arc<Bell>, tell: Py<PyAny>, every: Duration) -> Purger<'static> {
+    let tell = Arc::new(tell);
     purger.on_progress(every, move |seen| {
         let progress = Progress {
             dirs_scanned: seen.dirs_scanned,
@@ -143,11 +137,11 @@ fn listen(
             memory_bytes: seen.memory_bytes,
             elapsed: seen.elapsed.as_secs_f64(),
         };
-        let whom = Arc::clone(&whom);
-        messenger.send(Box::new(move |py| {
-            let (event_loop, tell) = &*whom;
-            // A closed loop wants to hear nothing.
-            let _ = event_loop.call_method1(py, "call_soon_threadsafe", (tell, progress));
+        let tell = Arc::clone(&tell);
+        bell.ring(Box::new(move |py| {
+            if let Err(error) = tell.call1(py, (progress,)) {
+                error.write_unraisable(py, None);
+            }
         }));
     })
 }

@@ -48,7 +48,7 @@ impl AcquisitionResult {
         let id = permit.id();
         let (slot_number, fencing_token) = (permit.slot(), permit.fencing_token());
         let waited = permit.waited().as_secs_f64();
-        let tenure = Tenure::new(of, permit, task);
+        let tenure = Tenure::new(py, of, permit, task);
         if by_id {
             held::keep(py, id.clone(), Arc::clone(&tenure));
         } else if !of.is_in_memory {
