@@ -14,10 +14,7 @@
 
 from __future__ import annotations
 
-import atexit
-import os
-
-from . import _native
+from . import _process
 from ._errors import NotHeldError
 from ._native import AcquisitionResult, Lost
 from .memory import MemorySemaphore
@@ -38,5 +35,4 @@ __all__ = [
     "Waiter",
 ]
 
-atexit.register(_native.at_exit)
-os.register_at_fork(after_in_child=_native.after_fork)
+_process.watch()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import sys
 import traceback
@@ -10,8 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import waiting
+from conftest import RedisServer, waiting
 from homes import New, new  # noqa: F401
+from semafor import RedisSemaphore
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
@@ -89,3 +91,16 @@ def test_a_child_of_a_busy_process_works(new: New) -> None:
         assert await sem.holders() == [] and await sem.waiters() == []
 
     asyncio.run(parent())
+
+
+def test_a_child_of_multiprocessing_gives_back_what_it_holds(redis: RedisServer, name: str) -> None:
+    sem = RedisSemaphore(name=name, value=1, config=redis.config())
+
+    async def hold() -> None:
+        await sem.acquire()
+
+    asyncio.run(sem.locked())
+    child = multiprocessing.get_context("fork").Process(target=lambda: asyncio.run(hold()))
+    child.start()
+    child.join()
+    assert (child.exitcode, redis.holders(name)) == (0, 0)

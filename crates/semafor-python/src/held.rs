@@ -76,7 +76,7 @@ impl Tenure {
         let watched = task.as_ref().filter(|_| of.cancel_task_after_ttl);
         let watch = watched.and_then(|task| Some(Watch::new(&permit, task, task.bell(py)?)));
         let held = Mutex::new(Some(Held { _watch: watch, permit, task }));
-        Arc::new(Self { life: of.life, number: of.number, held })
+        Arc::new(Self { life: of.life, number: of.name.number, held })
     }
 
     /// What remains to be done about it, if it is held by this process.

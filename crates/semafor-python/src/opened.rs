@@ -1,9 +1,12 @@
 //! A semaphore of the engine's, and how it is opened.
 
+use std::sync::Arc;
+
 use pyo3::PyResult;
 use semafor::{Acquire, BuildError, Builder, Semaphore, Span, secs};
 
-use crate::{process, trouble};
+use crate::process::{self, Name};
+use crate::trouble;
 
 /// What a Python object says about its semaphore.
 pub(crate) struct Spec {
@@ -21,7 +24,8 @@ pub(crate) struct Spec {
 /// It was opened in this life of the process.
 pub(crate) struct Opened {
     pub(crate) semaphore: Semaphore,
-    pub(crate) number: u32,
+    pub(crate) name: Arc<Name>,
+    era: u32,
     pub(crate) life: u32,
     pub(crate) cancel_task_after_ttl: bool,
     pub(crate) is_in_memory: bool,
@@ -47,9 +51,12 @@ impl Spec {
         if let Some(interval) = self.heartbeat_max_interval {
             builder = builder.heartbeat_max_interval(secs(interval));
         }
+        let semaphore = builder.build()?;
+        let name = process::name(self.url.as_deref(), &self.name);
         Ok(Opened {
-            semaphore: builder.build()?,
-            number: process::number(self.url.as_deref(), &self.name),
+            semaphore,
+            era: name.note_opened(self.slots),
+            name,
             life: process::life(),
             cancel_task_after_ttl: self.cancel_task_after_ttl,
             is_in_memory: self.url.is_none(),
@@ -58,6 +65,12 @@ impl Spec {
 }
 
 impl Opened {
+    /// False if the name was opened with another number of slots since: this handle may not have a say any more. Elsewhere,
+    /// the home sees to that.
+    pub(crate) fn is_current(&self) -> bool {
+        !self.is_in_memory || self.era == self.name.era()
+    }
+
     pub(crate) fn acquire(&self, weight: u32) -> Acquire<'_> {
         match weight {
             1 => self.semaphore.acquire(),

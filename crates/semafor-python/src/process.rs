@@ -6,6 +6,7 @@
 //!
 //! All of this is touched only by threads that have the interpreter, so it is never half done when one of them forks.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -27,8 +28,30 @@ struct State {
     registry: Registry,
     /// By URL. Kept until the end: a connection is not worth making anew for each semaphore.
     homes: HashMap<String, Home>,
-    /// Home and name, by number.
-    names: HashMap<(Option<String>, String), u32>,
+    /// By home and name.
+    names: HashMap<(Option<String>, String), Arc<Name>>,
+}
+
+/// What all handles to a semaphore share.
+pub(crate) struct Name {
+    pub(crate) number: u32,
+    /// How many slots it was last opened with.
+    slots: AtomicU32,
+    /// How often that was another number than before.
+    era: AtomicU32,
+}
+
+impl Name {
+    pub(crate) fn era(&self) -> u32 {
+        self.era.load(Ordering::Relaxed)
+    }
+
+    /// It was opened with so many slots. Handles of an earlier era have to be opened anew, to find out whether theirs still
+    /// are as many.
+    pub(crate) fn note_opened(&self, slots: u32) -> u32 {
+        let before = self.slots.swap(slots, Ordering::Relaxed);
+        u32::from(before != slots) + self.era.fetch_add(u32::from(before != slots), Ordering::Relaxed)
+    }
 }
 
 fn with_state<R>(work: impl FnOnce(&mut State) -> R) -> R {
@@ -54,12 +77,21 @@ pub(crate) fn registry() -> Registry {
     with_state(|state| state.registry.clone())
 }
 
-/// A number for this semaphore, the same for all handles.
-pub(crate) fn number(url: Option<&str>, name: &str) -> u32 {
+pub(crate) fn name(url: Option<&str>, name: &str) -> Arc<Name> {
     let key = (url.map(str::to_owned), name.to_owned());
     with_state(|state| {
-        let next = u32::try_from(state.names.len()).unwrap_or(u32::MAX);
-        *state.names.entry(key).or_insert(next)
+        if let Some(known) = state.names.get(&key) {
+            return Arc::clone(known);
+        }
+        // Those that nobody uses any more.
+        if state.names.len() == state.names.capacity() {
+            state.names.retain(|_, name| Arc::strong_count(name) > 1);
+        }
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = Arc::new(Name { number, slots: AtomicU32::new(0), era: AtomicU32::new(0) });
+        state.names.insert(key, Arc::clone(&name));
+        name
     })
 }
 
@@ -76,6 +108,7 @@ pub(crate) async fn home(url: &str) -> Result<Home, HomeError> {
 #[pyfunction]
 pub(crate) fn after_fork() {
     LIFE.fetch_add(1, Ordering::Relaxed);
+    IS_ENDING.store(false, Ordering::Relaxed);
     std::mem::forget(STATE.lock().take());
     held::after_fork();
     semafor::after_fork();

@@ -181,7 +181,7 @@ impl Semaphore {
         if opened.as_ref().is_some_and(|opened| opened.life != process::life()) {
             std::mem::forget(opened.take());
         }
-        opened.clone()
+        opened.as_ref().filter(|opened| opened.is_current()).cloned()
     }
 
     fn in_memory(&self) -> PyResult<Arc<Opened>> {
@@ -212,7 +212,7 @@ impl Semaphore {
     }
 
     fn release_latest(&self, py: Python<'_>) -> PyResult<Option<Call>> {
-        let number = process::number(self.spec.url.as_deref(), &self.spec.name);
+        let number = process::name(self.spec.url.as_deref(), &self.spec.name).number;
         let latest = Task::current(py).and_then(|task| held::take_latest(py, &task, number));
         let Some(tenure) = latest else {
             let name = &self.spec.name;
