@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 MODULES = ["semafor", "semafor.memory", "semafor.purge", "semafor.redis", "semafor.semaphore", "semafor.stats"]
-README = Path(__file__).parents[1] / "README.md"
+READMES = sorted(Path(__file__).parents[1].glob("README*.md"))
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -20,7 +20,8 @@ def test_docstrings(module: str) -> None:
     assert doctest.testmod(importlib.import_module(module)).failed == 0
 
 
-def test_readme() -> None:
-    [example] = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+@pytest.mark.parametrize("readme", READMES, ids=lambda path: path.name)
+def test_readme(readme: Path) -> None:
+    [example] = re.findall(r"```python\n(.*?)```", readme.read_text(), re.DOTALL)
     said = subprocess.run([sys.executable, "-c", example], check=True, capture_output=True, text=True).stdout
     assert said == "slot 0\n"

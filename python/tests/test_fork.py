@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import multiprocessing
 import os
 import sys
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from conftest import RedisServer, waiting
 from homes import New, new  # noqa: F401
-from semafor import RedisSemaphore
+from semafor import NotHeldError, RedisSemaphore
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
@@ -37,9 +38,12 @@ def in_child(work: Callable[[], object]) -> None:
 
 def test_a_child_inherits_no_permit_and_takes_none(new: New) -> None:
     sem = new(value=2)
+    inherited: list[Any] = []
 
     async def parent() -> None:
         held = await sem.acquire()
+        other = new(name=f"{sem.name}, dropped in the child")
+        inherited.extend([other, await other.acquire(), other.cm()])
         async with sem.cm() as guarded:
             line = asyncio.create_task(sem.acquire())
             await waiting(sem, 1)
@@ -62,6 +66,11 @@ def test_a_child_inherits_no_permit_and_takes_none(new: New) -> None:
             await sem.release(held)
         else:
             assert len(await sem.holders()) == 2
+        with pytest.raises(NotHeldError, match="forked from"):
+            await guarded.renew(5)
+        assert not guarded.lost.is_set()
+        inherited.clear()
+        gc.collect()
         fresh = new(name=f"{sem.name} in the child", value=1, ttl=1)
         async with fresh.cm() as result:
             waiter = asyncio.create_task(fresh.acquire())

@@ -18,6 +18,7 @@ use semafor::{CancellationToken, Permit, PermitId};
 use crate::bell::Bell;
 use crate::call::Work;
 use crate::opened::Opened;
+use crate::process::Name;
 use crate::{attached, process};
 
 /// The table is looked through for what was lost when it has grown to twice what was left the last time, and to this.
@@ -60,7 +61,7 @@ impl Task {
 /// One acquisition.
 pub(crate) struct Tenure {
     life: u32,
-    number: u32,
+    name: Arc<Name>,
     held: Mutex<Option<Held>>,
 }
 
@@ -76,21 +77,25 @@ impl Tenure {
         let watched = task.as_ref().filter(|_| of.cancel_task_after_ttl);
         let watch = watched.and_then(|task| Some(Watch::new(&permit, task, task.bell(py)?)));
         let held = Mutex::new(Some(Held { _watch: watch, permit, task }));
-        Arc::new(Self { life: of.life, number: of.name.number, held })
+        Arc::new(Self { life: process::life(), name: Arc::clone(&of.name), held })
     }
 
     /// What remains to be done about it, if it is held by this process.
     pub(crate) fn end(&self) -> Option<Permit<'static>> {
-        if self.life != process::life() {
-            return None;
-        }
+        self.is_of_this_life().then_some(())?;
         let Held { permit, .. } = self.held.lock().take()?;
         Some(permit)
     }
 
     /// `None` once it was given back.
     pub(crate) fn lost_signal(&self) -> Option<CancellationToken> {
+        self.is_of_this_life().then_some(())?;
         self.held.lock().as_ref().map(|held| held.permit.cancellation_token())
+    }
+
+    /// False in a forked child.
+    fn is_of_this_life(&self) -> bool {
+        self.life == process::life()
     }
 
     fn is_over(&self) -> bool {
@@ -104,7 +109,7 @@ impl Tenure {
 
 impl Drop for Tenure {
     fn drop(&mut self) {
-        if self.life != process::life() {
+        if !self.is_of_this_life() {
             std::mem::forget(self.held.get_mut().take());
         }
     }
@@ -161,7 +166,7 @@ fn with_table<R>(work: impl FnOnce(&mut Table) -> R) -> R {
 pub(crate) fn keep(py: Python<'_>, id: PermitId, tenure: Arc<Tenure>) {
     let lost = with_table(|table| {
         if let Some(task) = tenure.task_key() {
-            table.by_task.entry(task).or_default().push((tenure.number, id.clone()));
+            table.by_task.entry(task).or_default().push((tenure.name.number, id.clone()));
         }
         table.by_id.insert(id, tenure);
         table.sweep()

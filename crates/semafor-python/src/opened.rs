@@ -23,10 +23,11 @@ pub(crate) struct Spec {
 
 /// It was opened in this life of the process.
 pub(crate) struct Opened {
-    pub(crate) semaphore: Semaphore,
+    /// Until it is dropped.
+    semaphore: Option<Semaphore>,
     pub(crate) name: Arc<Name>,
     era: u32,
-    pub(crate) life: u32,
+    life: u32,
     pub(crate) cancel_task_after_ttl: bool,
     pub(crate) is_in_memory: bool,
 }
@@ -54,7 +55,7 @@ impl Spec {
         let semaphore = builder.build()?;
         let name = process::name(self.url.as_deref(), &self.name);
         Ok(Opened {
-            semaphore,
+            semaphore: Some(semaphore),
             era: name.note_opened(self.slots),
             name,
             life: process::life(),
@@ -65,16 +66,33 @@ impl Spec {
 }
 
 impl Opened {
-    /// False if the name was opened with another number of slots since: this handle may not have a say any more. Elsewhere,
-    /// the home sees to that.
+    pub(crate) fn semaphore(&self) -> &Semaphore {
+        self.semaphore.as_ref().expect("nothing but a drop takes it")
+    }
+
+    /// False in a forked child.
+    pub(crate) fn is_of_this_life(&self) -> bool {
+        self.life == process::life()
+    }
+
+    /// False in a forked child, and if the name was opened with another number of slots since. Elsewhere than in memory, the
+    /// home sees to the latter.
     pub(crate) fn is_current(&self) -> bool {
-        !self.is_in_memory || self.era == self.name.era()
+        self.is_of_this_life() && (!self.is_in_memory || self.era == self.name.era())
     }
 
     pub(crate) fn acquire(&self, weight: u32) -> Acquire<'_> {
         match weight {
-            1 => self.semaphore.acquire(),
-            weight => self.semaphore.acquire().weight(weight),
+            1 => self.semaphore().acquire(),
+            weight => self.semaphore().acquire().weight(weight),
+        }
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        if !self.is_of_this_life() {
+            std::mem::forget(self.semaphore.take());
         }
     }
 }

@@ -155,7 +155,10 @@ impl Drop for AcquisitionResult {
 }
 
 pub(crate) async fn renew(of: Arc<Opened>, id: PermitId, ttl: Option<f64>) -> PyResult<Option<bool>> {
-    let renewed = of.semaphore.renew(&id, span(ttl)).await;
+    if !of.is_of_this_life() {
+        return Err(trouble::not_held("it is held by the process that this one was forked from"));
+    }
+    let renewed = of.semaphore().renew(&id, span(ttl)).await;
     renewed.map_err(|error| trouble::renew(&error)).map(|()| DONE)
 }
 

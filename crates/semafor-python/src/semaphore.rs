@@ -114,12 +114,12 @@ impl Semaphore {
         }
         if self.spec.url.is_none() {
             let opened = self.in_memory()?;
-            attached::with(py, || drop(now(opened.semaphore.release(&id))));
+            attached::with(py, || drop(now(opened.semaphore().release(&id))));
             return Ok(None);
         }
         let opening = self.opening();
         Ok(Some(Call::new(|_| async move {
-            let released = async { Ok(opening.await?.semaphore.release(&id).await) };
+            let released = async { Ok(opening.await?.semaphore().release(&id).await) };
             released_in_python(released.await)
         })))
     }
@@ -141,7 +141,7 @@ impl Semaphore {
     fn resize(&self, slots: u32) -> Call {
         let opening = self.opening();
         Call::question(async move {
-            let resized = opening.await?.semaphore.resize(slots).await;
+            let resized = opening.await?.semaphore().resize(slots).await;
             resized.map_err(|error| trouble::resize(&error)).map(|()| DONE)
         })
     }
@@ -149,14 +149,15 @@ impl Semaphore {
     fn locked(&self) -> Call {
         let opening = self.opening();
         Call::question(async move {
-            opening.await?.semaphore.locked().await.map_err(|error| trouble::home(&error))
+            opening.await?.semaphore().locked().await.map_err(|error| trouble::home(&error))
         })
     }
 
     fn holders(&self) -> Call {
         let opening = self.opening();
         Call::question(async move {
-            let holders = opening.await?.semaphore.holders().await.map_err(|error| trouble::home(&error))?;
+            let holders =
+                opening.await?.semaphore().holders().await.map_err(|error| trouble::home(&error))?;
             Ok(holders.into_iter().map(insight::holder).collect::<Vec<_>>())
         })
     }
@@ -164,7 +165,8 @@ impl Semaphore {
     fn waiters(&self) -> Call {
         let opening = self.opening();
         Call::question(async move {
-            let waiters = opening.await?.semaphore.waiters().await.map_err(|error| trouble::home(&error))?;
+            let waiters =
+                opening.await?.semaphore().waiters().await.map_err(|error| trouble::home(&error))?;
             Ok(waiters.into_iter().map(insight::waiter).collect::<Vec<_>>())
         })
     }
@@ -177,10 +179,7 @@ impl Semaphore {
     }
 
     fn known(&self) -> Option<Arc<Opened>> {
-        let mut opened = self.opened.lock();
-        if opened.as_ref().is_some_and(|opened| opened.life != process::life()) {
-            std::mem::forget(opened.take());
-        }
+        let opened = self.opened.lock();
         opened.as_ref().filter(|opened| opened.is_current()).cloned()
     }
 
@@ -205,7 +204,8 @@ impl Semaphore {
                 (None, None) => spec.open_in_memory().map(Arc::new),
                 (None, Some(url)) => {
                     let opened = Arc::new(spec.open_elsewhere(url).await?);
-                    Ok(Arc::clone(place.lock().get_or_insert(opened)))
+                    *place.lock() = Some(Arc::clone(&opened));
+                    Ok(opened)
                 }
             }
         }
