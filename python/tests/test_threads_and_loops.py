@@ -124,6 +124,27 @@ def test_who_waited_in_a_loop_that_was_closed_keeps_nobody_waiting(new: New) -> 
     assert not abandoned.done()
 
 
+def test_a_loop_may_move_to_another_thread(new: New) -> None:
+    sem = new()
+    loop = asyncio.new_event_loop()
+    held = loop.run_until_complete(sem.acquire())
+    line = loop.create_task(sem.acquire())
+    loop.run_until_complete(waiting(sem, 1))
+
+    def go_on() -> str:
+        return loop.run_until_complete(asyncio.wait_for(line, PATIENCE)).acquisition_id
+
+    with ThreadPoolExecutor(1) as pool:
+        moved = pool.submit(go_on)
+        while not loop.is_running():
+            pass
+        # On the thread where it waited, but does not any more.
+        asyncio.run(sem.release(held.acquisition_id))
+        asyncio.run(sem.release(moved.result()))
+    loop.close()
+    assert not asyncio.run(sem.locked())
+
+
 def test_sync_times_out_and_says_how_it_was_misused(new: New) -> None:
     sem = new(max_acquire_time=0.05)
     manager = sem.sync()

@@ -8,12 +8,12 @@ use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Weak};
-use std::thread::ThreadId;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 
 use crate::{attached, process};
 
@@ -23,8 +23,8 @@ pub(crate) type Letter = Box<dyn for<'py> FnOnce(Python<'py>) + Send>;
 pub(crate) struct Bell {
     rope: UnixStream,
     post: Mutex<Post>,
-    /// Where the loop runs.
-    thread: ThreadId,
+    /// Of the loop.
+    address: usize,
     life: u32,
 }
 
@@ -59,8 +59,8 @@ impl Bell {
         rope.set_nonblocking(true)?;
         clapper.set_nonblocking(true)?;
         let listened_to = clapper.as_raw_fd();
-        let (thread, life) = (std::thread::current().id(), process::life());
-        let bell = Arc::new(Self { rope, post: Mutex::default(), thread, life });
+        let (address, life) = (event_loop.as_ptr() as usize, process::life());
+        let bell = Arc::new(Self { rope, post: Mutex::default(), address, life });
         // Only the loop has it: when the loop is closed, it goes.
         let ear = Bound::new(py, Ear { bell: Arc::clone(&bell), clapper })?;
         event_loop.call_method1(intern!(py, "add_reader"), (listened_to, ear))?;
@@ -71,9 +71,11 @@ impl Bell {
         self.life == process::life() && !self.post.lock().is_closed
     }
 
-    /// True on the thread of the loop, with the interpreter.
-    pub(crate) fn is_here(&self) -> bool {
-        attached::is_here() && std::thread::current().id() == self.thread
+    /// True in whatever the loop is running right now. A loop may move from thread to thread.
+    pub(crate) fn is_here(&self, py: Python<'_>) -> bool {
+        static RUNNING_LOOP: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let running = RUNNING_LOOP.import(py, "asyncio", "_get_running_loop").and_then(Bound::call0);
+        running.is_ok_and(|event_loop| event_loop.as_ptr() as usize == self.address)
     }
 
     /// Has the loop read the letter. False if the loop is closed.

@@ -10,6 +10,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
 
+use crate::attached;
 use crate::bell::Bell;
 use crate::call::Work;
 
@@ -37,7 +38,16 @@ impl LoopWaker {
         })
     }
 
-    /// On the thread of the loop.
+    /// True if this is where its loop runs.
+    fn deliver_here(&self, py: Python<'_>) -> bool {
+        let is_here = self.bell.is_here(py);
+        if is_here {
+            self.deliver(py);
+        }
+        is_here
+    }
+
+    /// In its loop.
     fn deliver(&self, py: Python<'_>) {
         if self.tell(py).is_err() {
             self.give_up();
@@ -66,8 +76,8 @@ impl Wake for LoopWaker {
         if self.has_fired.swap(true, Ordering::Relaxed) {
             return;
         }
-        if self.bell.is_here() {
-            return Python::attach(|py| self.deliver(py));
+        if attached::is_here() && Python::attach(|py| self.deliver_here(py)) {
+            return;
         }
         let this = Arc::clone(&self);
         if !self.bell.ring(Box::new(move |py| this.deliver(py))) {
