@@ -24,7 +24,7 @@ def test_no_more_than_there_are_slots(run: Any, new: New) -> None:
                 inside -= 1
 
         await asyncio.gather(*(work() for _ in range(50)))
-        assert (most, inside) == (3, 0)
+        assert most <= 3 and inside == 0
         assert await sem.holders() == [] and await sem.waiters() == []
 
     run(program())
