@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use crate::args::Args;
 use crate::shell::{self, Failure, cargo, command, probe, step};
-use crate::{node, python, tools};
+use crate::{node, package, python, tools};
 
-const AREAS: &str = "`cli`, `coop`, `memory`, `purge` and `redis`";
+const AREAS: &str = "`cli`, `coop`, `memory`, `purge`, `python` and `redis`";
 
 pub(crate) fn run(mut args: Args) -> Result<(), Failure> {
     let area = args.next();
@@ -17,6 +17,7 @@ pub(crate) fn run(mut args: Args) -> Result<(), Failure> {
         Some("coop") => coop(),
         Some("memory") => memory(),
         Some("purge") => purge(),
+        Some("python") => python(),
         Some("redis") => redis(),
         Some(other) => Err(Failure::Usage(format!("there is no benchmark `{other}`. There are {AREAS}"))),
         None => Err(Failure::Usage(format!("which benchmark? There are {AREAS}"))),
@@ -64,6 +65,21 @@ fn coop() -> Result<(), Failure> {
 fn memory() -> Result<(), Failure> {
     let python = or_without("Python", python::with(&["asyncio-advanced-semaphores"]));
     measure("memory", &[], &[("SEMAFOR_BENCH_PYTHON", python)])
+}
+
+fn python() -> Result<(), Failure> {
+    tools::ensure(tools::FOR_REDIS)?;
+    let peers = ["asyncio-advanced-semaphores", "self-limiters"];
+    let python = step("the Python package, as it is released", || {
+        package::with(&peers).or_else(|reason| {
+            or_without("self-limiters", Err::<(), _>(reason));
+            package::with(&peers[..1])
+        })
+    })?;
+    print_machine();
+    step("python benchmark", || {
+        shell::run(&mut command(&python, &["benchmarks/python/package.py", "target/bench/python.json"]))
+    })
 }
 
 fn redis() -> Result<(), Failure> {

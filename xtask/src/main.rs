@@ -5,6 +5,7 @@ mod args;
 mod bench;
 mod lint;
 mod node;
+mod package;
 mod picture;
 mod python;
 mod select;
@@ -27,9 +28,11 @@ cargo xtask <command>
   test [--repeat N] [FILTER...]  everything that has to pass: lint, the tests and the loom models;
                                  with a filter only the tests that contain it in their names,
                                  and all those of the files in `tests/` that do;
+                                 `test python` tests the Python package alone;
                                  --repeat runs the tests N times and stops at the first failing round
   bench cli                      the command beside flock and GNU sem; rows go to target/bench/cli.json
   bench memory                   the memory home beside its peers; rows go to target/bench/memory.json
+  bench python                   the Python package beside its peers; rows go to target/bench/python.json
   bench redis                    the Redis home beside its peers; rows go to target/bench/redis.json
   stress [--seconds N]           the stress test, in release mode, for N seconds (600)
   picture                        pictures of `semafor top`, into docs/

@@ -1,5 +1,6 @@
-//! A Python with packages from PyPI, to measure and to test against.
+//! Pythons with packages from PyPI, to measure and to test with.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::shell::{command, probe, root, run};
@@ -15,9 +16,24 @@ print(f'Python {sys.version_info[0]}.{sys.version_info[1]}', *(f'{name} {version
 
 /// An interpreter that has these packages, in a virtual environment that is kept for the next run.
 pub(crate) fn with(packages: &[&str]) -> Result<PathBuf, String> {
-    let venv = Venv { folder: root().join("target/python").join(packages.join("+")) };
+    let folder = root().join("target/python").join(packages.join("+"));
+    let python = || newest().ok_or(format!("there is no Python of at least {}.{}", OLDEST.0, OLDEST.1));
+    ready(Venv { folder }, python, packages)
+}
+
+/// The same with this interpreter, in an environment of that name.
+pub(crate) fn of(python: &Path, name: &str, packages: &[&str]) -> Result<PathBuf, String> {
+    let folder = root().join("target/python").join(name);
+    ready(Venv { folder }, || Ok(python.to_owned()), packages)
+}
+
+fn ready(
+    venv: Venv,
+    python: impl FnOnce() -> Result<PathBuf, String>,
+    packages: &[&str],
+) -> Result<PathBuf, String> {
     if venv.versions(packages).is_none() {
-        venv.make(packages)?;
+        venv.make(&python()?, packages)?;
     }
     let versions = venv.versions(packages).ok_or("what pip installed can't be found")?;
     println!("==> {versions}, kept in {}", venv.folder.display());
@@ -38,8 +54,7 @@ impl Venv {
         probe(command(self.interpreter(), &["-c", VERSIONS]).args(packages))
     }
 
-    fn make(&self, packages: &[&str]) -> Result<(), String> {
-        let python = newest().ok_or(format!("there is no Python of at least {}.{}", OLDEST.0, OLDEST.1))?;
+    fn make(&self, python: &Path, packages: &[&str]) -> Result<(), String> {
         println!("==> installing {} from PyPI into {}", packages.join(", "), self.folder.display());
         run(command(python, &["-m", "venv", "--clear"]).arg(&self.folder))
             .map_err(|reason| format!("the virtual environment can't be made: {reason}"))?;
@@ -50,14 +65,18 @@ impl Venv {
 }
 
 fn newest() -> Option<PathBuf> {
-    let on_path = ["python3.14", "python3.13", "python3.12", "python3"].map(PathBuf::from);
+    since(OLDEST).pop_last().map(|(_, python)| python)
+}
+
+/// One of each version there is, from that one on.
+pub(crate) fn since(oldest: (u32, u32)) -> BTreeMap<(u32, u32), PathBuf> {
+    let on_path = (oldest.1..30).map(|minor| format!("python3.{minor}")).chain(["python3".into()]);
     on_path
-        .into_iter()
+        .map(PathBuf::from)
         .chain(in_pyenv())
         .filter_map(|python| Some((version(&python)?, python)))
-        .filter(|(version, _)| *version >= OLDEST)
-        .max()
-        .map(|(_, python)| python)
+        .filter(|(version, _)| *version >= oldest)
+        .collect()
 }
 
 /// Asks the interpreter itself: pyenv leaves programs on the path that only say they are switched off.

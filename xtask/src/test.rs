@@ -7,7 +7,7 @@ use crate::args::Args;
 use crate::select::Selection;
 use crate::shell::{self, Failure, cargo, show, step};
 use crate::wire::Peer;
-use crate::{lint, select, tools};
+use crate::{lint, package, select, tools};
 
 pub(crate) fn run(mut args: Args) -> Result<(), Failure> {
     let repeat = args.number("--repeat")?.unwrap_or(1);
@@ -17,6 +17,8 @@ pub(crate) fn run(mut args: Args) -> Result<(), Failure> {
     let peer = Peer::prepare();
     if filters.is_empty() {
         everything(repeat, &peer)?;
+    } else if filters == ["python"] {
+        rounds(repeat, |_| package::test(&peer))?;
     } else {
         chosen(repeat, &peer, &filters)?;
     }
@@ -37,7 +39,8 @@ fn everything(repeat: u32, peer: &Peer) -> Result<(), Failure> {
     step("loom models", || {
         select::any(loom())?.then_some(()).ok_or("there are none")?;
         shell::run(&mut loom())
-    })
+    })?;
+    package::test(peer)
 }
 
 fn chosen(repeat: u32, peer: &Peer, filters: &[String]) -> Result<(), Failure> {

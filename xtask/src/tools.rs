@@ -32,6 +32,12 @@ pub(crate) const FOR_REDIS: &[Tool] = &[Tool {
     },
 }];
 
+pub(crate) const PYTHON: &[Tool] = &[Tool {
+    name: "Python",
+    detect: &["python3", "-m", "ensurepip", "--version"],
+    source: Source::Apt { package: "python3-venv", note: "it brings python3" },
+}];
+
 pub(crate) const FLOCK: &[Tool] = &[Tool {
     name: "flock",
     detect: &["flock", "--version"],

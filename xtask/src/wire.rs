@@ -16,6 +16,10 @@ impl Peer {
         peer
     }
 
+    pub(crate) fn is_there(&self) -> bool {
+        self.0.is_ok()
+    }
+
     /// Lets the tests that `command` runs know of it.
     pub(crate) fn known_to(&self, mut command: Command) -> Command {
         if let Ok(python) = &self.0 {

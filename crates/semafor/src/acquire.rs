@@ -4,10 +4,11 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use semafor_core::{Request, Ticket, Timestamp};
+use tokio_util::sync::CancellationToken;
 
 use crate::error::{AcquireError, InvalidDuration, MeantAs};
 use crate::memory::{Enqueued, Handle, Tag};
-use crate::remote::{Answer, Patience, RemoteLease, Wish};
+use crate::remote::{Answer, Errand, Patience, RemoteLease, Wish};
 use crate::stats::Who;
 use crate::{Permit, Semaphore, Span};
 
@@ -59,6 +60,8 @@ struct Overrides {
     who: Option<Box<Who>>,
     /// The answer of a home outside of this process, once it was asked.
     answer: Option<RemoteAnswer>,
+    /// Cancelled when that home has nothing left to do about it.
+    settled: Option<CancellationToken>,
 }
 
 /// Shared by nobody: the mutex only says so, for the sake of `Sync`.
@@ -134,6 +137,31 @@ impl<'a> Acquire<'a> {
         }
     }
 
+    /// Gives up, and waits until the place in line, or the slot that was granted meanwhile, has been given back.
+    ///
+    /// Dropping it gives them back as well, but does not wait until a home outside of this process has heard of it.
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-leave").slots(1).build().unwrap();
+    /// let held = sem.acquire().await.unwrap();
+    /// let mut second = sem.acquire();
+    /// # let poll = std::future::poll_fn(|cx| std::task::Poll::Ready(std::pin::Pin::new(&mut second).poll(cx).is_pending()));
+    /// # assert!(poll.await);
+    /// second.leave().await;
+    /// assert!(sem.waiters().await.unwrap().is_empty());
+    /// # drop(held);
+    /// # });
+    /// ```
+    pub async fn leave(mut self) {
+        let settled = self.overrides.as_mut().and_then(|overrides| overrides.settled.take());
+        drop(self);
+        if let Some(settled) = settled {
+            settled.cancelled().await;
+        }
+    }
+
     fn overrides(&mut self) -> &mut Overrides {
         let defaults = self.semaphore.defaults();
         self.overrides.get_or_insert_with(|| {
@@ -142,6 +170,7 @@ impl<'a> Acquire<'a> {
                 patience: Ok(defaults.max_acquire_time),
                 who: defaults.who.clone(),
                 answer: None,
+                settled: None,
             })
         })
     }
@@ -274,9 +303,12 @@ impl<'a> Acquire<'a> {
         let semaphore = self.semaphore;
         if matches!(self.progress, Progress::NotPolled) {
             self.progress = Progress::Done;
-            let wish = self.wish()?;
+            let (errand, settled) = Errand::new();
+            let wish = self.wish(errand)?;
             let answer = semaphore.remote().map(|remote| remote.acquire(wish).into());
-            self.overrides().answer = answer;
+            let overrides = self.overrides();
+            overrides.answer = answer;
+            overrides.settled = Some(settled);
         }
         let Some(answer) = &mut self.overrides().answer else { panic!("{POLLED_TOO_OFTEN}") };
         let answer = answer.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -285,14 +317,14 @@ impl<'a> Acquire<'a> {
         Poll::Ready(outcome.map(|lease| Permit::elsewhere(lease, semaphore.defaults().cancel_on_expiry)))
     }
 
-    fn wish(&self) -> Result<Wish, InvalidDuration> {
+    fn wish(&self, errand: Errand) -> Result<Wish, InvalidDuration> {
         let Request { weight, ttl, .. } = self.request()?;
         let patience = match self.patience()? {
             _ if !self.waits => Patience::None,
             Some(patience) => Patience::For(patience),
             None => Patience::Unlimited,
         };
-        Ok(Wish { weight, ttl, patience, who: self.who().cloned().unwrap_or_default() })
+        Ok(Wish { weight, ttl, patience, who: self.who().cloned().unwrap_or_default(), errand })
     }
 }
 

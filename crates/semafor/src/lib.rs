@@ -35,6 +35,7 @@
 mod acquire;
 mod error;
 mod foreign;
+mod fork;
 #[cfg(any(feature = "local", feature = "redis"))]
 mod home;
 #[cfg(feature = "local")]
@@ -61,6 +62,7 @@ pub use error::{
     AcquireError, BuildError, HomeError, HomeErrorKind, InvalidDuration, ParsePermitIdError, ReleaseError,
     RenewError, ResizeError, RunError,
 };
+pub use fork::after_fork;
 #[cfg(any(feature = "local", feature = "redis"))]
 pub use home::Home;
 pub use memory::{ManualClock, Registry, RegistryBuilder, StatsQuery};

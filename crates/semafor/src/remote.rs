@@ -4,10 +4,11 @@
 //! is nothing beside the way to the home.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use semafor_core::NotHeld;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::error::{AcquireError, BuildError, HomeError, ReleaseError, RenewError};
 use crate::stats::Who;
@@ -22,6 +23,20 @@ pub(crate) struct Wish {
     pub(crate) ttl: Option<Duration>,
     pub(crate) patience: Patience,
     pub(crate) who: Who,
+    /// Kept by whatever is still done about it.
+    pub(crate) errand: Errand,
+}
+
+/// Something that is done on behalf of an acquire. When all copies are dropped, nothing is left to be done.
+#[derive(Clone, Debug)]
+pub(crate) struct Errand(#[expect(dead_code, reason = "it is there to be dropped")] Arc<DropGuard>);
+
+impl Errand {
+    /// The second one is cancelled when the errand is done.
+    pub(crate) fn new() -> (Self, CancellationToken) {
+        let done = CancellationToken::new();
+        (Self(Arc::new(done.clone().drop_guard())), done)
+    }
 }
 
 /// For how long to stand in line.

@@ -1,5 +1,11 @@
 //! Who goes away before it is served leaves nothing behind.
 
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+
+use semafor::Acquire;
+
 use super::semaphore;
 use crate::Home;
 use crate::by_hand::{in_line, stats, until};
@@ -66,4 +72,27 @@ pub async fn an_acquire_that_was_never_polled_takes_nothing(home: &impl Home) {
     drop(never_polled);
     assert_eq!(stats(&sem).await.held, 1);
     held.release().await.expect("it was never disturbed");
+}
+
+/// Whether it still waited, or was granted a slot that it has not looked at.
+pub async fn leaving_waits_until_everything_is_given_back(home: &impl Home) {
+    let sem = semaphore(home, 1).await;
+    let held = sem.acquire().await.expect("a slot is free");
+    let mut waiting = sem.acquire();
+    assert!(is_pending(&mut waiting).await);
+    until(&sem, |stats| stats.waiting == 1).await;
+    waiting.leave().await;
+    assert_eq!(stats(&sem).await.waiting, 0);
+
+    let mut granted = sem.acquire();
+    assert!(is_pending(&mut granted).await);
+    until(&sem, |stats| stats.waiting == 1).await;
+    held.release().await.expect("it is held");
+    until(&sem, |stats| stats.waiting == 0).await;
+    granted.leave().await;
+    assert_eq!(stats(&sem).await.held, 0);
+}
+
+async fn is_pending(acquire: &mut Acquire<'_>) -> bool {
+    poll_fn(|cx| Poll::Ready(Pin::new(&mut *acquire).poll(cx).is_pending())).await
 }

@@ -107,6 +107,7 @@ macro_rules! conformance {
                 dropping_a_granted_waiter_hands_the_slot_on
                 dropping_a_granted_waiter_without_a_line_frees_the_slot
                 an_acquire_that_was_never_polled_takes_nothing
+                leaving_waits_until_everything_is_given_back
             }
             closing {
                 closing_turns_the_line_away

@@ -21,3 +21,4 @@ pub use registry::{Registry, RegistryBuilder, StatsQuery};
 pub(crate) use handle::Handle;
 pub(crate) use shared_gate::{Enqueued, SharedGate};
 pub(crate) use tag::Tag;
+pub(crate) use ticker::after_fork;

@@ -64,6 +64,11 @@ fn wake_ticker() {
     }
 }
 
+/// In a forked child there is no ticker, and what it left behind stands still. Every reading is precise there.
+pub(crate) fn after_fork() {
+    TICKED.store(ASLEEP, Ordering::Relaxed);
+}
+
 fn run() {
     loop {
         std::thread::park();

@@ -75,6 +75,9 @@ pub(super) struct Fleet {
     stop: CancellationToken,
 }
 
+/// Those of this process.
+static FLEETS: Mutex<Vec<(Config, Weak<Anchor>)>> = Mutex::new(Vec::new());
+
 /// A user's hold on the fleet. When the last one goes, the thread ends, after what was dropped has been given back.
 pub(super) struct Anchor(Arc<Fleet>);
 
@@ -161,7 +164,6 @@ impl Mailbox {
 impl Fleet {
     /// Connects, or joins the connection that the process has to the same place already.
     pub(super) async fn connect(config: Config) -> Result<Arc<Anchor>, HomeError> {
-        static FLEETS: Mutex<Vec<(Config, Weak<Anchor>)>> = Mutex::new(Vec::new());
         let known = |fleets: &mut Vec<(Config, Weak<Anchor>)>| {
             fleets.retain(|(_, anchor)| anchor.strong_count() > 0);
             fleets.iter().find(|(known, _)| *known == config).and_then(|(_, anchor)| anchor.upgrade())
@@ -187,6 +189,11 @@ impl Fleet {
             fleet.on_own_thread(|fleet| async move { fleet.link.line().await.map(drop) }).await?;
         }
         Ok(anchor)
+    }
+
+    /// A forked child has none of the threads, and must not speak on connections that are its parent's.
+    pub(super) fn after_fork() {
+        FLEETS.lock().clear();
     }
 
     fn start(config: Config) -> Result<Arc<Self>, HomeError> {

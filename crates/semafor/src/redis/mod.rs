@@ -54,6 +54,10 @@ use crate::error::HomeError;
 use crate::{Stats, StatsQuery};
 use fleet::{Anchor, Fleet};
 
+pub(crate) fn after_fork() {
+    Fleet::after_fork();
+}
+
 /// A Redis, and this process's one connection to it.
 #[derive(Clone)]
 pub(crate) struct RedisHome(Arc<Anchor>);

@@ -21,7 +21,7 @@ use super::link::Answered;
 use super::lua::Script;
 use super::{inspect, lua};
 use crate::error::{AcquireError, BuildError, HomeError, ReleaseError, RenewError};
-use crate::remote::{Answer, Patience, RemoteLease, RemoteSemaphore, Wish};
+use crate::remote::{Answer, Errand, Patience, RemoteLease, RemoteSemaphore, Wish};
 use crate::task::TaskKey;
 use crate::{HolderInfo, PermitId, Stats, WaiterInfo};
 
@@ -176,7 +176,7 @@ impl RedisSemaphore {
             _ => None,
         };
         let id = self.fleet().ids.issue(&self.shared.name.name);
-        let mut ward = Ward::new(&self, &id, How::Cancelled);
+        let mut ward = Ward::new(&self, &id, How::Cancelled, Some(wish.errand.clone()));
         let in_line = self.stand_in_line(&id, &wish, started);
         let outcome = tokio::select! {
             biased;
@@ -388,15 +388,16 @@ impl RedisSemaphore {
         let hold = Hold::new(Arc::clone(id), granted, wish.weight, wish.ttl, self.shared.heartbeat);
         let hold = Arc::new(hold);
         self.fleet().hold(&self.shared.name, &hold);
-        Lease { semaphore: self.unanchored(), hold, is_over: false }
+        Lease { semaphore: self.unanchored(), hold, errand: Some(wish.errand.clone()), is_over: false }
     }
 
     // Ending
 
     /// Gives back in the background whatever the id has.
-    fn give_back(&self, id: Arc<str>, how: How) {
+    fn give_back(&self, id: Arc<str>, how: How, errand: Option<Errand>) {
         let this = self.unanchored();
         self.fleet().give_back(async move {
+            let _errand = errand;
             let started = Instant::now();
             while this.end_here(&id, how).await.is_err_and(|error| error.is_unreachable())
                 && started.elapsed() < GIVING_BACK
@@ -519,6 +520,7 @@ impl RemoteSemaphore for RedisSemaphore {
         Box::pin(async move {
             let mut lease = answer.await.unwrap_or_else(|_| Err(gone().into()))?;
             lease.semaphore.anchor = anchor;
+            lease.errand = None;
             Ok(Box::new(lease) as Box<dyn RemoteLease>)
         })
     }
@@ -613,12 +615,13 @@ struct Ward {
     semaphore: RedisSemaphore,
     id: Arc<str>,
     how: How,
+    errand: Option<Errand>,
     is_needed: bool,
 }
 
 impl Ward {
-    fn new(semaphore: &RedisSemaphore, id: &Arc<str>, how: How) -> Self {
-        Self { semaphore: semaphore.unanchored(), id: Arc::clone(id), how, is_needed: true }
+    fn new(semaphore: &RedisSemaphore, id: &Arc<str>, how: How, errand: Option<Errand>) -> Self {
+        Self { semaphore: semaphore.unanchored(), id: Arc::clone(id), how, errand, is_needed: true }
     }
 
     fn dismiss(&mut self) {
@@ -631,7 +634,7 @@ impl Drop for Ward {
     fn drop(&mut self) {
         if self.is_needed {
             self.semaphore.fleet().discharge(&self.id);
-            self.semaphore.give_back(Arc::clone(&self.id), self.how);
+            self.semaphore.give_back(Arc::clone(&self.id), self.how, self.errand.take());
         }
     }
 }
@@ -640,6 +643,8 @@ impl Drop for Ward {
 struct Lease {
     semaphore: RedisSemaphore,
     hold: Arc<Hold>,
+    /// Until it has arrived where it was asked for.
+    errand: Option<Errand>,
     is_over: bool,
 }
 
@@ -697,7 +702,7 @@ impl RemoteLease for Lease {
         let (semaphore, id) = (self.semaphore.clone(), Arc::clone(&self.hold.id));
         let (answer, answered) = oneshot::channel();
         let this = semaphore.unanchored();
-        let mut ward = Ward::new(&this, &id, How::Released);
+        let mut ward = Ward::new(&this, &id, How::Released, None);
         semaphore.fleet().carry_out(async move {
             let ended = this.end_here(&id, How::Released).await;
             if !ended.as_ref().is_err_and(HomeError::is_unreachable) {
@@ -728,7 +733,7 @@ impl Drop for Lease {
             self.semaphore.fleet().let_go(&self.hold.id);
             self.hold.end();
             // Also if it was lost: that may be known, or only believed, here.
-            self.semaphore.give_back(Arc::clone(&self.hold.id), How::Released);
+            self.semaphore.give_back(Arc::clone(&self.hold.id), How::Released, self.errand.take());
         }
     }
 }

@@ -1,0 +1,200 @@
+//! Something that was asked of the engine, as Python awaits it.
+//!
+//! Who awaits polls: the answer is made in the thread that needs it, and nothing runs for a task that nobody looks at.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use pyo3::BoundObject;
+use pyo3::prelude::*;
+use pyo3::sync::{MutexExt, PyOnceLock};
+use semafor::CancellationToken;
+
+use crate::wake::{LoopWaker, ThreadWaker};
+use crate::{attached, process};
+
+/// How often a thread that waits looks whether Ctrl-C was pressed.
+const SIGNALS: Duration = Duration::from_millis(50);
+
+/// Makes the answer, where there is an interpreter to make it in. Dropping it gives back what it has.
+pub(crate) type Answer = Box<dyn for<'py> FnOnce(Python<'py>) -> PyResult<Py<PyAny>> + Send>;
+
+type Asked = Pin<Box<dyn Future<Output = Answer> + Send>>;
+
+/// An answer of the engine's that is to come. Await it once.
+#[pyclass(frozen, module = "semafor._native")]
+pub struct Call(Arc<Work>);
+
+pub(crate) struct Work {
+    life: u32,
+    progress: Mutex<Progress>,
+    leave: CancellationToken,
+}
+
+enum Progress {
+    Asked(Asked),
+    Answered(Answer),
+    Over,
+}
+
+impl Call {
+    /// `ask` gets a token that is cancelled when the answer is not wanted any more, and is to come to an end then.
+    pub(crate) fn new<F>(ask: impl FnOnce(CancellationToken) -> F) -> Self
+    where
+        F: Future<Output = Answer> + Send + 'static,
+    {
+        let leave = CancellationToken::new();
+        let asked = Progress::Asked(Box::pin(ask(leave.clone())));
+        Self(Arc::new(Work { life: process::life(), progress: Mutex::new(asked), leave }))
+    }
+
+    /// A question that can be dropped at any time.
+    pub(crate) fn question<T>(question: impl Future<Output = PyResult<T>> + Send + 'static) -> Self
+    where
+        T: for<'py> IntoPyObject<'py> + Send + 'static,
+    {
+        Self::new(|leave| async move {
+            let mut question = std::pin::pin!(question);
+            let mut left = std::pin::pin!(leave.cancelled());
+            let answer = std::future::poll_fn(|cx| {
+                if left.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(None);
+                }
+                question.as_mut().poll(cx).map(Some)
+            });
+            match answer.await {
+                None => nothing(),
+                Some(answer) => in_python(answer),
+            }
+        })
+    }
+
+    pub(crate) fn work(&self) -> &Arc<Work> {
+        &self.0
+    }
+}
+
+/// What a call answers that has nothing to say: `None`.
+pub(crate) const DONE: Option<bool> = None;
+
+pub(crate) fn nothing() -> Answer {
+    in_python(Ok(DONE))
+}
+
+pub(crate) fn in_python<T>(answer: PyResult<T>) -> Answer
+where
+    T: for<'py> IntoPyObject<'py> + Send + 'static,
+{
+    Box::new(move |py| match answer?.into_pyobject(py) {
+        Ok(object) => Ok(object.into_any().unbind()),
+        Err(error) => Err(error.into()),
+    })
+}
+
+#[pymethods]
+impl Call {
+    /// True if there is an answer. Else, `woken` will be done when it pays to ask again.
+    fn poll(&self, event_loop: &Bound<'_, PyAny>, woken: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let waker = LoopWaker::new(event_loop, woken, &self.0)?;
+        Ok(self.0.poll(woken.py(), &Arc::new(waker).into()))
+    }
+
+    /// The answer, once.
+    fn answer(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match attached::with(py, || self.0.take()) {
+            Progress::Answered(answer) => attached::with(py, || answer(py)),
+            _ => Err(pyo3::exceptions::PyRuntimeError::new_err(
+                "there is no answer: it was not waited for, or taken",
+            )),
+        }
+    }
+
+    /// It is not wanted any more. Wait for its answer all the same: then everything has been given back.
+    fn leave(&self, py: Python<'_>) {
+        attached::with(py, || self.0.leave.cancel());
+    }
+
+    /// Drops it, without waiting for anything.
+    fn abandon(&self, py: Python<'_>) {
+        attached::with(py, || self.0.abandon());
+    }
+
+    /// Waits for the answer on this thread. `interruptible`: on the main thread, where signals arrive.
+    fn wait(&self, py: Python<'_>, interruptible: bool) -> PyResult<Py<PyAny>> {
+        let thread = Arc::new(ThreadWaker::default());
+        let waker = Waker::from(Arc::clone(&thread));
+        while !self.0.poll(py, &waker) {
+            py.detach(|| thread.wait(interruptible.then_some(SIGNALS)));
+            if let Err(interrupt) = py.check_signals() {
+                self.leave(py);
+                self.0.finish(py, Instant::now() + process::LAST_WAIT);
+                return Err(interrupt);
+            }
+        }
+        self.answer(py)
+    }
+
+    fn __await__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
+        static SETTLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let settle = SETTLE.import(slf.py(), "semafor._calls", "settle")?;
+        settle.call1((slf,))?.call_method0("__await__")
+    }
+}
+
+impl Work {
+    fn poll(&self, py: Python<'_>, waker: &Waker) -> bool {
+        let mut progress = self.progress.lock_py_attached(py);
+        if let Progress::Asked(asked) = &mut *progress {
+            match attached::with(py, || asked.as_mut().poll(&mut Context::from_waker(waker))) {
+                Poll::Pending => return false,
+                Poll::Ready(answer) => *progress = Progress::Answered(answer),
+            }
+        }
+        true
+    }
+
+    fn take(&self) -> Progress {
+        // Whoever has the lock may need the interpreter to go on.
+        let mut progress = match attached::is_here() {
+            true => Python::attach(|py| self.progress.lock_py_attached(py)),
+            false => self.progress.lock(),
+        };
+        std::mem::replace(&mut *progress, Progress::Over)
+    }
+
+    /// Drops it, from any thread.
+    pub(crate) fn abandon(&self) {
+        drop(self.take());
+    }
+
+    /// Sees to it that it leaves; waits until it has, or until then.
+    pub(crate) fn finish(&self, py: Python<'_>, until: Instant) {
+        self.leave.cancel();
+        let thread = Arc::new(ThreadWaker::default());
+        let waker = Waker::from(Arc::clone(&thread));
+        while !self.poll(py, &waker) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            py.detach(|| thread.wait(Some(left)));
+        }
+        attached::with(py, || self.abandon());
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        let progress = std::mem::replace(self.progress.get_mut(), Progress::Over);
+        if matches!(progress, Progress::Over) {
+            return;
+        }
+        if self.life != process::life() {
+            return std::mem::forget(progress);
+        }
+        drop(progress);
+    }
+}

@@ -1,0 +1,268 @@
+//! What this process holds.
+//!
+//! A [`Tenure`] is one acquisition, until it ends. Who acquired by [`acquire`](crate::semaphore::Semaphore::acquire) has only
+//! an id to give it back by, so the tenure is kept in the table here. A context manager has the tenure itself, and gives it back
+//! by letting go of it, if need be when the garbage collector comes.
+
+use std::sync::{Arc, Weak};
+use std::task::{Context, Wake, Waker};
+use std::time::Instant;
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::sync::{MutexExt, PyOnceLock};
+use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
+use semafor::{CancellationToken, Permit, PermitId};
+
+use crate::bell::Bell;
+use crate::call::Work;
+use crate::opened::Opened;
+use crate::process::Name;
+use crate::{attached, process};
+
+/// The table is looked through for what was lost when it has grown to twice what was left the last time, and to this.
+const SMALLEST_SWEEP: usize = 1024;
+
+/// The asyncio task that acquired. The interpreter has one plain weak reference for each object, so it can be told apart by it.
+#[derive(Clone)]
+pub(crate) struct Task(Arc<Py<PyWeakrefReference>>);
+
+impl Task {
+    /// `None` outside of event loops.
+    pub(crate) fn current(py: Python<'_>) -> Option<Self> {
+        static CURRENT_TASK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let task = CURRENT_TASK.import(py, "asyncio", "current_task").ok()?.call0().ok()?;
+        if task.is_none() {
+            return None;
+        }
+        Some(Self(Arc::new(PyWeakrefReference::new(&task).ok()?.unbind())))
+    }
+
+    fn key(&self) -> usize {
+        self.0.as_ptr() as usize
+    }
+
+    /// That of the loop it runs in.
+    fn bell(&self, py: Python<'_>) -> Option<Arc<Bell>> {
+        let task = self.0.bind(py).upgrade()?;
+        Bell::of(&task.call_method0("get_loop").ok()?).ok()
+    }
+
+    /// On the thread of its loop.
+    fn cancel(&self, py: Python<'_>) {
+        if let Some(task) = self.0.bind(py).upgrade() {
+            // Its loop may be closed: then there is nothing to cancel.
+            let _ = task.call_method0("cancel");
+        }
+    }
+}
+
+/// One acquisition.
+pub(crate) struct Tenure {
+    life: u32,
+    name: Arc<Name>,
+    held: Mutex<Option<Held>>,
+}
+
+struct Held {
+    /// Dropped first: giving back is not losing.
+    _watch: Option<Watch>,
+    permit: Permit<'static>,
+    task: Option<Task>,
+}
+
+impl Tenure {
+    pub(crate) fn new(py: Python<'_>, of: &Opened, permit: Permit<'static>, task: Option<Task>) -> Arc<Self> {
+        let watched = task.as_ref().filter(|_| of.cancel_task_after_ttl);
+        let watch = watched.and_then(|task| Some(Watch::new(&permit, task, task.bell(py)?)));
+        let held = Mutex::new(Some(Held { _watch: watch, permit, task }));
+        Arc::new(Self { life: process::life(), name: Arc::clone(&of.name), held })
+    }
+
+    /// What remains to be done about it, if it is held by this process.
+    pub(crate) fn end(&self) -> Option<Permit<'static>> {
+        self.is_of_this_life().then_some(())?;
+        let Held { permit, .. } = self.held.lock().take()?;
+        Some(permit)
+    }
+
+    /// `None` once it was given back.
+    pub(crate) fn lost_signal(&self) -> Option<CancellationToken> {
+        self.is_of_this_life().then_some(())?;
+        self.held.lock().as_ref().map(|held| held.permit.cancellation_token())
+    }
+
+    /// False in a forked child.
+    fn is_of_this_life(&self) -> bool {
+        self.life == process::life()
+    }
+
+    fn is_over(&self) -> bool {
+        self.held.lock().as_ref().is_none_or(|held| held.permit.is_lost())
+    }
+
+    fn task_key(&self) -> Option<usize> {
+        self.held.lock().as_ref()?.task.as_ref().map(Task::key)
+    }
+}
+
+impl Drop for Tenure {
+    fn drop(&mut self) {
+        if !self.is_of_this_life() {
+            std::mem::forget(self.held.get_mut().take());
+        }
+    }
+}
+
+/// Cancels a task when its slot is lost.
+struct Watch(
+    #[expect(dead_code, reason = "it is polled once, and then waits")]
+    std::pin::Pin<Box<dyn Future<Output = ()> + Send>>,
+);
+
+impl Watch {
+    fn new(permit: &Permit<'_>, task: &Task, bell: Arc<Bell>) -> Self {
+        let canceller = Arc::new(Canceller { task: task.clone(), bell });
+        let mut lost = Box::pin(permit.cancellation_token().cancelled_owned());
+        let waker = Waker::from(Arc::clone(&canceller));
+        if lost.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+            canceller.wake();
+        }
+        Self(lost)
+    }
+}
+
+struct Canceller {
+    task: Task,
+    bell: Arc<Bell>,
+}
+
+impl Wake for Canceller {
+    fn wake(self: Arc<Self>) {
+        let this = Arc::clone(&self);
+        self.bell.ring(Box::new(move |py| this.task.cancel(py)));
+    }
+}
+
+static TABLE: Mutex<Option<Table>> = Mutex::new(None);
+
+#[derive(Default)]
+struct Table {
+    by_id: HashMap<PermitId, Arc<Tenure>>,
+    /// What each task acquired, the latest last.
+    by_task: HashMap<usize, Vec<(u32, PermitId)>>,
+    swept_at: usize,
+    /// What has to be told to a home when the interpreter ends, besides what is held by id.
+    guards: Vec<Weak<Tenure>>,
+    lines: Vec<Weak<Work>>,
+}
+
+fn with_table<R>(work: impl FnOnce(&mut Table) -> R) -> R {
+    work(TABLE.lock().get_or_insert_default())
+}
+
+/// Keeps it until it is released by its id.
+pub(crate) fn keep(py: Python<'_>, id: PermitId, tenure: Arc<Tenure>) {
+    let lost = with_table(|table| {
+        if let Some(task) = tenure.task_key() {
+            table.by_task.entry(task).or_default().push((tenure.name.number, id.clone()));
+        }
+        table.by_id.insert(id, tenure);
+        table.sweep()
+    });
+    attached::with(py, || drop(lost));
+}
+
+/// Takes it out of the table, if it is there.
+pub(crate) fn take(id: &PermitId) -> Option<Arc<Tenure>> {
+    with_table(|table| table.take(id))
+}
+
+/// Takes the latest out that the task acquired of this semaphore and still holds.
+pub(crate) fn take_latest(py: Python<'_>, task: &Task, number: u32) -> Option<Arc<Tenure>> {
+    loop {
+        let tenure = with_table(|table| {
+            let own = table.by_task.get(&task.key())?;
+            let (_, id) = own.iter().rev().find(|(of, _)| *of == number)?.clone();
+            table.take(&id)
+        })?;
+        if !tenure.is_over() {
+            return Some(tenure);
+        }
+        attached::with(py, || drop(tenure));
+    }
+}
+
+/// Remembers a guard of a home outside of this process, for the end.
+pub(crate) fn note_guard(tenure: &Arc<Tenure>) {
+    with_table(|table| note(&mut table.guards, tenure));
+}
+
+/// Remembers a place in such a line, for the end.
+pub(crate) fn note_line(work: &Arc<Work>) {
+    with_table(|table| note(&mut table.lines, work));
+}
+
+/// Room for another, by way of those that are gone.
+fn note<T>(all: &mut Vec<Weak<T>>, one: &Arc<T>) {
+    if all.len() == all.capacity() {
+        all.retain(|known| known.strong_count() > 0);
+    }
+    all.push(Arc::downgrade(one));
+}
+
+impl Table {
+    fn take(&mut self, id: &PermitId) -> Option<Arc<Tenure>> {
+        let tenure = self.by_id.remove(id)?;
+        if let Some(task) = tenure.task_key()
+            && let Some(own) = self.by_task.get_mut(&task)
+        {
+            if let Some(at) = own.iter().rposition(|(_, known)| known == id) {
+                own.remove(at);
+            }
+            if own.is_empty() {
+                self.by_task.remove(&task);
+            }
+        }
+        Some(tenure)
+    }
+
+    /// Those who lost their slot need not come to give it back.
+    fn sweep(&mut self) -> Vec<Arc<Tenure>> {
+        if self.by_id.len() < SMALLEST_SWEEP.max(2 * self.swept_at) {
+            return Vec::new();
+        }
+        let over = self.by_id.iter().filter(|(_, tenure)| tenure.is_over());
+        let over: Vec<_> = over.map(|(id, _)| id.clone()).collect();
+        let over = over.iter().filter_map(|id| self.take(id)).collect();
+        self.swept_at = self.by_id.len();
+        over
+    }
+}
+
+pub(crate) fn after_fork() {
+    std::mem::forget(TABLE.lock().take());
+}
+
+/// Leaves all lines outside of this process, and gives all slots there back.
+pub(crate) fn give_everything_back(py: Python<'_>, until: Instant) {
+    let Some(table) = TABLE.lock_py_attached(py).take() else { return };
+    // Or they would have what is given back next.
+    let lines: Vec<_> = table.lines.iter().filter_map(Weak::upgrade).collect();
+    lines.iter().for_each(|line| line.finish(py, until));
+    let guards = table.guards.iter().filter_map(Weak::upgrade);
+    let tenures: Vec<_> = guards.chain(table.by_id.into_values()).collect();
+    let permits = tenures.iter().filter_map(|tenure| tenure.end());
+    let mut releases: Vec<_> = permits.map(|permit| Box::pin(permit.release())).collect();
+    // All of them say it before the first is waited for.
+    let mut context = Context::from_waker(Waker::noop());
+    releases.retain_mut(|release| release.as_mut().poll(&mut context).is_pending());
+    for release in releases {
+        let answer = crate::call::Call::new(|_| async move {
+            let _ = release.await;
+            crate::call::nothing()
+        });
+        answer.work().finish(py, until);
+    }
+}

@@ -1,0 +1,81 @@
+//! Who holds what, as plain tuples: Python makes its own objects of them.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use semafor::{HolderInfo, Stats, StatsQuery, WaiterInfo};
+
+use crate::call::Call;
+use crate::{process, trouble};
+
+type Text = Option<String>;
+
+/// In the order of `semafor.Holder`.
+type Holder = (String, Option<u32>, Option<u64>, u32, Text, Text, Text, Option<u32>, f64, Option<f64>);
+
+/// In the order of `semafor.Waiter`.
+type Waiter = (usize, u32, Text, Text, Text, Option<u32>, f64);
+
+pub(crate) fn holder(holder: HolderInfo) -> Holder {
+    (
+        holder.id.to_string(),
+        holder.slot,
+        holder.fencing_token,
+        holder.weight,
+        text(holder.label),
+        text(holder.command),
+        text(holder.host),
+        holder.pid,
+        holder.held_for.as_secs_f64(),
+        holder.expires_in.map(|left| left.as_secs_f64()),
+    )
+}
+
+pub(crate) fn waiter(waiter: WaiterInfo) -> Waiter {
+    (
+        waiter.ahead,
+        waiter.weight,
+        text(waiter.label),
+        text(waiter.command),
+        text(waiter.host),
+        waiter.pid,
+        waiter.waited_for.as_secs_f64(),
+    )
+}
+
+fn text(text: Option<Arc<str>>) -> Text {
+    text.map(|text| text.as_ref().to_owned())
+}
+
+/// Name, slots held and slots there are.
+type Usage = (String, u32, u32);
+
+/// The busiest first. Idle ones only if they are asked for by name.
+#[pyfunction]
+#[pyo3(signature = (names, limit))]
+pub(crate) fn memory_stats(names: Option<Vec<String>>, limit: usize) -> Vec<Usage> {
+    let query = query(names.as_deref());
+    pick(process::registry().stats(&query), names.is_some(), limit)
+}
+
+#[pyfunction]
+#[pyo3(signature = (url, names, limit))]
+pub(crate) fn redis_stats(url: String, names: Option<Vec<String>>, limit: usize) -> Call {
+    Call::question(async move {
+        let home = process::home(&url).await.map_err(|error| trouble::home(&error))?;
+        let stats = home.stats(&query(names.as_deref())).await.map_err(|error| trouble::home(&error))?;
+        Ok(pick(stats, names.is_some(), limit))
+    })
+}
+
+fn query(names: Option<&[String]>) -> StatsQuery {
+    match names {
+        None => StatsQuery::default(),
+        Some(names) => StatsQuery::default().names(names),
+    }
+}
+
+fn pick(stats: Vec<Stats>, with_idle: bool, limit: usize) -> Vec<Usage> {
+    let shown = stats.iter().filter(|stats| with_idle || stats.held > 0);
+    shown.take(limit).map(|stats| (stats.name.to_string(), stats.held, stats.capacity)).collect()
+}

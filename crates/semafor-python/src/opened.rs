@@ -1,0 +1,102 @@
+//! A semaphore of the engine's, and how it is opened.
+
+use std::sync::Arc;
+
+use pyo3::PyResult;
+use semafor::{Acquire, BuildError, Builder, Semaphore, Span, secs};
+
+use crate::process::{self, Name};
+use crate::trouble;
+
+/// What a Python object says about its semaphore.
+pub(crate) struct Spec {
+    pub(crate) name: String,
+    pub(crate) slots: u32,
+    pub(crate) ttl: Option<f64>,
+    pub(crate) max_acquire_time: Option<f64>,
+    pub(crate) cancel_task_after_ttl: bool,
+    pub(crate) label: Option<String>,
+    /// In memory if there is none.
+    pub(crate) url: Option<String>,
+    pub(crate) heartbeat_max_interval: Option<f64>,
+}
+
+/// It was opened in this life of the process.
+pub(crate) struct Opened {
+    /// Until it is dropped.
+    semaphore: Option<Semaphore>,
+    pub(crate) name: Arc<Name>,
+    era: u32,
+    life: u32,
+    pub(crate) cancel_task_after_ttl: bool,
+    pub(crate) is_in_memory: bool,
+}
+
+impl Spec {
+    pub(crate) fn open_in_memory(&self) -> PyResult<Opened> {
+        let builder = process::registry().semaphore(&self.name);
+        self.open(builder).map_err(|error| trouble::build(&error))
+    }
+
+    pub(crate) async fn open_elsewhere(&self, url: &str) -> PyResult<Opened> {
+        let home = process::home(url).await.map_err(|error| trouble::home(&error))?;
+        self.open(home.named(&self.name)).map_err(|error| trouble::build(&error))
+    }
+
+    fn open(&self, builder: Builder) -> Result<Opened, BuildError> {
+        let mut builder =
+            builder.slots(self.slots).ttl(span(self.ttl)).max_acquire_time(span(self.max_acquire_time));
+        if let Some(label) = &self.label {
+            builder = builder.label(label.as_str());
+        }
+        if let Some(interval) = self.heartbeat_max_interval {
+            builder = builder.heartbeat_max_interval(secs(interval));
+        }
+        let semaphore = builder.build()?;
+        let name = process::name(self.url.as_deref(), &self.name);
+        Ok(Opened {
+            semaphore: Some(semaphore),
+            era: name.note_opened(self.slots),
+            name,
+            life: process::life(),
+            cancel_task_after_ttl: self.cancel_task_after_ttl,
+            is_in_memory: self.url.is_none(),
+        })
+    }
+}
+
+impl Opened {
+    pub(crate) fn semaphore(&self) -> &Semaphore {
+        self.semaphore.as_ref().expect("nothing but a drop takes it")
+    }
+
+    /// False in a forked child.
+    pub(crate) fn is_of_this_life(&self) -> bool {
+        self.life == process::life()
+    }
+
+    /// False in a forked child, and if the name was opened with another number of slots since. Elsewhere than in memory, the
+    /// home sees to the latter.
+    pub(crate) fn is_current(&self) -> bool {
+        self.is_of_this_life() && (!self.is_in_memory || self.era == self.name.era())
+    }
+
+    pub(crate) fn acquire(&self, weight: u32) -> Acquire<'_> {
+        match weight {
+            1 => self.semaphore().acquire(),
+            weight => self.semaphore().acquire().weight(weight),
+        }
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        if !self.is_of_this_life() {
+            std::mem::forget(self.semaphore.take());
+        }
+    }
+}
+
+pub(crate) fn span(seconds: Option<f64>) -> Span {
+    seconds.map_or(Span::UNLIMITED, secs)
+}

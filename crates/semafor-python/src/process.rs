@@ -1,0 +1,122 @@
+//! What this process has one of, and what becomes of it.
+//!
+//! A child made by `fork` begins a new *life*: it has its own registry and connections, and nothing of what its parent
+//! holds. What it has inherited is neither used nor dropped, because the threads are gone that would have to help, and
+//! the connections are its parent's.
+//!
+//! All of this is touched only by threads that have the interpreter, so it is never half done when one of them forks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use semafor::{Home, HomeError, Registry, Semaphore};
+
+use crate::held;
+
+/// How long an interpreter that ends waits for Redis to hear of it.
+pub(crate) const LAST_WAIT: Duration = Duration::from_secs(2);
+
+static LIFE: AtomicU32 = AtomicU32::new(0);
+static IS_ENDING: AtomicBool = AtomicBool::new(false);
+static STATE: Mutex<Option<State>> = Mutex::new(None);
+
+struct State {
+    registry: Registry,
+    /// By URL. Kept until the end: a connection is not worth making anew for each semaphore.
+    homes: HashMap<String, Home>,
+    /// By home and name.
+    names: HashMap<(Option<String>, String), Arc<Name>>,
+}
+
+/// What all handles to a semaphore share.
+pub(crate) struct Name {
+    pub(crate) number: u32,
+    /// How many slots it was last opened with.
+    slots: AtomicU32,
+    /// How often that was another number than before.
+    era: AtomicU32,
+}
+
+impl Name {
+    pub(crate) fn era(&self) -> u32 {
+        self.era.load(Ordering::Relaxed)
+    }
+
+    /// It was opened with so many slots. Handles of an earlier era have to be opened anew, to find out whether theirs still
+    /// are as many.
+    pub(crate) fn note_opened(&self, slots: u32) -> u32 {
+        let before = self.slots.swap(slots, Ordering::Relaxed);
+        u32::from(before != slots) + self.era.fetch_add(u32::from(before != slots), Ordering::Relaxed)
+    }
+}
+
+fn with_state<R>(work: impl FnOnce(&mut State) -> R) -> R {
+    let mut state = STATE.lock();
+    work(state.get_or_insert_with(|| State {
+        registry: Registry::new(),
+        homes: HashMap::new(),
+        names: HashMap::new(),
+    }))
+}
+
+/// Grows with each fork.
+pub(crate) fn life() -> u32 {
+    LIFE.load(Ordering::Relaxed)
+}
+
+/// True when nothing is to be acquired any more that others would wait for.
+pub(crate) fn is_ending() -> bool {
+    IS_ENDING.load(Ordering::Relaxed)
+}
+
+pub(crate) fn registry() -> Registry {
+    with_state(|state| state.registry.clone())
+}
+
+pub(crate) fn name(url: Option<&str>, name: &str) -> Arc<Name> {
+    let key = (url.map(str::to_owned), name.to_owned());
+    with_state(|state| {
+        if let Some(known) = state.names.get(&key) {
+            return Arc::clone(known);
+        }
+        // Those that nobody uses any more.
+        if state.names.len() == state.names.capacity() {
+            state.names.retain(|_, name| Arc::strong_count(name) > 1);
+        }
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = Arc::new(Name { number, slots: AtomicU32::new(0), era: AtomicU32::new(0) });
+        state.names.insert(key, Arc::clone(&name));
+        name
+    })
+}
+
+/// The home at `url`, connected to if need be.
+pub(crate) async fn home(url: &str) -> Result<Home, HomeError> {
+    if let Some(home) = with_state(|state| state.homes.get(url).cloned()) {
+        return Ok(home);
+    }
+    let home = Semaphore::connect(url).await?;
+    Ok(with_state(|state| state.homes.entry(url.to_owned()).or_insert(home).clone()))
+}
+
+/// In a forked child.
+#[pyfunction]
+pub(crate) fn after_fork() {
+    LIFE.fetch_add(1, Ordering::Relaxed);
+    IS_ENDING.store(false, Ordering::Relaxed);
+    std::mem::forget(STATE.lock().take());
+    held::after_fork();
+    semafor::after_fork();
+}
+
+/// Before the interpreter goes: gives back what is held outside of this process, and leaves the lines there.
+#[pyfunction]
+pub(crate) fn at_exit(py: Python<'_>) {
+    IS_ENDING.store(true, Ordering::Relaxed);
+    held::give_everything_back(py, Instant::now() + LAST_WAIT);
+}

@@ -1,0 +1,176 @@
+//! The purger, on a thread of its own.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::prelude::*;
+use semafor_pipeline::MemoryGuard;
+use semafor_purge::{PurgeError, Purger};
+use tokio::sync::oneshot;
+
+use crate::bell::Bell;
+use crate::call::{Call, in_python};
+
+/// How far a purge has come.
+#[pyclass(frozen, get_all, module = "semafor.purge", name = "PurgeProgress")]
+pub struct Progress {
+    dirs_scanned: u64,
+    dirs_removed: u64,
+    files_scanned: u64,
+    files_removed: u64,
+    bytes_freed: u64,
+    errors: u64,
+    fraction: f64,
+    memory_bytes: u64,
+    elapsed: f64,
+}
+
+/// What a purge has done.
+#[pyclass(frozen, get_all, module = "semafor.purge", name = "PurgeSummary")]
+pub struct Summary {
+    dry_run: bool,
+    dirs_scanned: u64,
+    dirs_removed: u64,
+    files_scanned: u64,
+    files_removed: u64,
+    bytes_freed: u64,
+    errors: u64,
+    errors_by_kind: std::collections::BTreeMap<&'static str, u64>,
+    peak_memory_bytes: u64,
+    backpressure_events: u64,
+    stopped_by: &'static str,
+    elapsed: f64,
+}
+
+#[pymethods]
+impl Progress {
+    fn __repr__(&self) -> String {
+        format!("<PurgeProgress: {} directories removed, {:.0} %>", self.dirs_removed, 100.0 * self.fraction)
+    }
+}
+
+#[pymethods]
+impl Summary {
+    fn __repr__(&self) -> String {
+        let Self { dirs_removed, files_removed, errors, stopped_by, .. } = self;
+        format!(
+            "<PurgeSummary: {dirs_removed} directories and {files_removed} files removed, {errors} errors, {stopped_by}>"
+        )
+    }
+}
+
+/// `progress` is called every so many seconds, by the event loop.
+#[pyfunction]
+#[pyo3(signature = (
+    root, *, dry_run, max_concurrency_deletion, max_concurrency_scanning, memory_limit_mb, max_empty_dirs_to_delete,
+    max_age, min_age, exclude, remove_root, rate, force, progress
+))]
+#[expect(clippy::too_many_arguments, reason = "all of them named")]
+pub(crate) fn purge(
+    root: PathBuf,
+    dry_run: bool,
+    max_concurrency_deletion: Option<u32>,
+    max_concurrency_scanning: Option<u32>,
+    memory_limit_mb: u64,
+    max_empty_dirs_to_delete: u64,
+    max_age: Option<f64>,
+    min_age: f64,
+    exclude: Vec<PathBuf>,
+    remove_root: bool,
+    rate: u32,
+    force: bool,
+    progress: Option<(Bound<'_, PyAny>, Py<PyAny>, f64)>,
+) -> PyResult<Call> {
+    let mut purger = Purger::new(root)
+        .dry_run(dry_run)
+        .min_age(seconds(min_age)?)
+        .remove_root(remove_root)
+        .max_dirs(max_empty_dirs_to_delete)
+        .rate(rate)
+        .even_system_paths(force)
+        .memory(MemoryGuard::new(memory_limit_mb.saturating_mul(1024 * 1024)));
+    if let Some(age) = max_age {
+        purger = purger.older_than(seconds(age)?);
+    }
+    if let Some(most) = max_concurrency_deletion {
+        purger = purger.max_concurrency_deletion(most);
+    }
+    if let Some(most) = max_concurrency_scanning {
+        purger = purger.max_concurrency_scanning(most);
+    }
+    for pattern in exclude {
+        purger = purger.exclude(pattern).map_err(|error| complaint(&error))?;
+    }
+    if let Some((event_loop, tell, every)) = progress {
+        purger = listen(purger, Bell::of(&event_loop)?, tell, seconds(every)?);
+    }
+    Ok(Call::new(|leave| async move {
+        // When nobody wants it any more, it stops, and says what it has done until then.
+        let purger = purger.cancelled_by(leave);
+        let (ended, end) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("semafor-purge".into());
+        let started = thread.spawn(move || {
+            let _ = ended.send(purger.purge());
+        });
+        in_python(match (started, end.await) {
+            (Ok(_), Ok(Ok(done))) => Ok(summary(done)),
+            (Ok(_), Ok(Err(error))) => Err(complaint(&error)),
+            (Err(error), _) => Err(PyOSError::new_err(format!("no thread: {error}"))),
+            (_, Err(_)) => Err(PyOSError::new_err("the purge has failed; this is a bug")),
+        })
+    }))
+}
+
+fn listen(purger: Purger<'static>, bell: Arc<Bell>, tell: Py<PyAny>, every: Duration) -> Purger<'static> {
+    let tell = Arc::new(tell);
+    purger.on_progress(every, move |seen| {
+        let progress = Progress {
+            dirs_scanned: seen.dirs_scanned,
+            dirs_removed: seen.dirs_removed,
+            files_scanned: seen.files_scanned,
+            files_removed: seen.files_removed,
+            bytes_freed: seen.bytes_freed,
+            errors: seen.errors,
+            fraction: seen.fraction,
+            memory_bytes: seen.memory_bytes,
+            elapsed: seen.elapsed.as_secs_f64(),
+        };
+        let tell = Arc::clone(&tell);
+        bell.ring(Box::new(move |py| {
+            if let Err(error) = tell.call1(py, (progress,)) {
+                error.write_unraisable(py, None);
+            }
+        }));
+    })
+}
+
+fn summary(done: semafor_purge::Summary) -> Summary {
+    Summary {
+        dry_run: done.dry_run,
+        dirs_scanned: done.dirs_scanned,
+        dirs_removed: done.dirs_removed,
+        files_scanned: done.files_scanned,
+        files_removed: done.files_removed,
+        bytes_freed: done.bytes_freed,
+        errors: done.errors,
+        errors_by_kind: done.errors_by_kind,
+        peak_memory_bytes: done.peak_memory_bytes,
+        backpressure_events: done.backpressure_events,
+        stopped_by: done.stopped_by.name(),
+        elapsed: done.elapsed.as_secs_f64(),
+    }
+}
+
+fn seconds(seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| PyValueError::new_err(format!("{seconds} is no number of seconds")))
+}
+
+fn complaint(error: &PurgeError) -> PyErr {
+    match error {
+        PurgeError::Root { source, .. } => std::io::Error::new(source.kind(), error.to_string()).into(),
+        error => PyValueError::new_err(error.to_string()),
+    }
+}

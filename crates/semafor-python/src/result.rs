@@ -1,0 +1,186 @@
+//! What an acquire gives.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyString;
+use semafor::{CancellationToken, Permit, PermitId};
+
+use crate::call::{Call, DONE};
+use crate::held::{self, Task, Tenure};
+use crate::opened::{Opened, span};
+use crate::{attached, trouble};
+
+/// A slot, and how to name it.
+#[pyclass(frozen, module = "semafor", weakref)]
+pub struct AcquisitionResult {
+    id: Id,
+    slot_number: u32,
+    fencing_token: u64,
+    waited: f64,
+    text: PyOnceLock<Py<PyString>>,
+    grant: Option<Grant>,
+    lost: PyOnceLock<Py<Lost>>,
+}
+
+enum Id {
+    Permit(PermitId),
+    /// Somebody made one up.
+    Text,
+}
+
+/// Where it came from.
+struct Grant {
+    of: Arc<Opened>,
+    tenure: Arc<Tenure>,
+}
+
+impl AcquisitionResult {
+    /// `by_id`: it is held until somebody releases it by its id. Else, until this lets go of it.
+    pub(crate) fn new(
+        py: Python<'_>,
+        of: &Arc<Opened>,
+        permit: Permit<'static>,
+        task: Option<Task>,
+        by_id: bool,
+    ) -> Self {
+        let id = permit.id();
+        let (slot_number, fencing_token) = (permit.slot(), permit.fencing_token());
+        let waited = permit.waited().as_secs_f64();
+        let tenure = Tenure::new(py, of, permit, task);
+        if by_id {
+            held::keep(py, id.clone(), Arc::clone(&tenure));
+        } else if !of.is_in_memory {
+            held::note_guard(&tenure);
+        }
+        Self {
+            id: Id::Permit(id),
+            slot_number,
+            fencing_token,
+            waited,
+            text: PyOnceLock::new(),
+            grant: Some(Grant { of: Arc::clone(of), tenure }),
+            lost: PyOnceLock::new(),
+        }
+    }
+
+    /// What remains to be done to give it back.
+    pub(crate) fn end(&self) -> Option<(Arc<Opened>, Permit<'static>)> {
+        let grant = self.grant.as_ref()?;
+        Some((Arc::clone(&grant.of), grant.tenure.end()?))
+    }
+}
+
+#[pymethods]
+impl AcquisitionResult {
+    #[new]
+    fn made_up(acquisition_id: Py<PyString>, slot_number: u32, py: Python<'_>) -> PyResult<Self> {
+        let text = PyOnceLock::new();
+        let _ = text.set(py, acquisition_id);
+        Ok(Self {
+            id: Id::Text,
+            slot_number,
+            fencing_token: 0,
+            waited: 0.0,
+            text,
+            grant: None,
+            lost: PyOnceLock::new(),
+        })
+    }
+
+    #[getter]
+    fn acquisition_id<'py>(&self, py: Python<'py>) -> &Bound<'py, PyString> {
+        let text = self.text.get_or_init(py, || match &self.id {
+            Id::Permit(id) => PyString::new(py, &id.to_string()).unbind(),
+            Id::Text => PyString::new(py, "").unbind(),
+        });
+        text.bind(py)
+    }
+
+    #[getter]
+    fn slot_number(&self) -> u32 {
+        self.slot_number
+    }
+
+    #[getter]
+    fn fencing_token(&self) -> u64 {
+        self.fencing_token
+    }
+
+    #[getter]
+    fn waited(&self) -> f64 {
+        self.waited
+    }
+
+    #[getter]
+    fn lost(&self, py: Python<'_>) -> PyResult<Py<Lost>> {
+        let lost = self.lost.get_or_try_init(py, || {
+            let signal = self.grant.as_ref().and_then(|grant| grant.tenure.lost_signal());
+            Py::new(py, Lost(signal.unwrap_or_default()))
+        });
+        lost.map(|lost| lost.clone_ref(py))
+    }
+
+    #[pyo3(signature = (ttl))]
+    fn renew(&self, ttl: Option<f64>) -> PyResult<Call> {
+        let (Some(grant), Id::Permit(id)) = (&self.grant, &self.id) else {
+            return Err(trouble::not_held("it was not acquired, but made up"));
+        };
+        Ok(Call::question(renew(Arc::clone(&grant.of), id.clone(), ttl)))
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let id = self.acquisition_id(py).repr()?;
+        Ok(format!("AcquisitionResult(acquisition_id={id}, slot_number={})", self.slot_number))
+    }
+
+    fn __eq__(&self, py: Python<'_>, other: &Self) -> PyResult<bool> {
+        Ok(self.slot_number == other.slot_number
+            && self.acquisition_id(py).as_any().eq(other.acquisition_id(py))?)
+    }
+
+    fn __hash__(&self, py: Python<'_>) -> PyResult<isize> {
+        self.acquisition_id(py).hash()
+    }
+}
+
+impl Drop for AcquisitionResult {
+    fn drop(&mut self) {
+        if let Some(grant) = self.grant.take() {
+            // Only the interpreter drops its objects.
+            Python::attach(|py| attached::with(py, || drop(grant)));
+        }
+    }
+}
+
+pub(crate) async fn renew(of: Arc<Opened>, id: PermitId, ttl: Option<f64>) -> PyResult<Option<bool>> {
+    if !of.is_of_this_life() {
+        return Err(trouble::not_held("it is held by the process that this one was forked from"));
+    }
+    let renewed = of.semaphore().renew(&id, span(ttl)).await;
+    renewed.map_err(|error| trouble::renew(&error)).map(|()| DONE)
+}
+
+/// Set when a slot is lost: its time to live is up, it was evicted, or its home could not be told that its holder lives.
+#[pyclass(frozen, module = "semafor")]
+pub struct Lost(CancellationToken);
+
+#[pymethods]
+impl Lost {
+    fn is_set(&self) -> bool {
+        self.0.is_cancelled()
+    }
+
+    fn wait(&self) -> Call {
+        let signal = self.0.clone();
+        Call::question(async move {
+            signal.cancelled().await;
+            Ok(true)
+        })
+    }
+
+    fn __repr__(&self) -> &'static str {
+        if self.is_set() { "<Lost: set>" } else { "<Lost: unset>" }
+    }
+}

@@ -1,0 +1,285 @@
+//! A semaphore, as `semafor.MemorySemaphore` and `semafor.RedisSemaphore` use it.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+
+use parking_lot::Mutex;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use semafor::{AcquireError, CancellationToken, Permit, PermitId, ReleaseError};
+
+use crate::call::{Answer, Call, DONE, in_python, nothing};
+use crate::held::{self, Task};
+use crate::insight;
+use crate::opened::{Opened, Spec};
+use crate::result::{AcquisitionResult, renew};
+use crate::{attached, process, trouble};
+
+/// A handle to a name, opened when it is first used, and anew in a forked child.
+#[pyclass(frozen, module = "semafor._native")]
+pub struct Semaphore {
+    spec: Arc<Spec>,
+    opened: Arc<Mutex<Option<Arc<Opened>>>>,
+}
+
+#[pymethods]
+impl Semaphore {
+    #[new]
+    #[pyo3(signature = (*, name, slots, ttl, max_acquire_time, cancel_task_after_ttl, label, url=None, heartbeat_max_interval=None))]
+    #[expect(clippy::too_many_arguments, reason = "all of them named")]
+    fn new(
+        name: String,
+        slots: i64,
+        ttl: Option<f64>,
+        max_acquire_time: Option<f64>,
+        cancel_task_after_ttl: bool,
+        label: Option<String>,
+        url: Option<String>,
+        heartbeat_max_interval: Option<f64>,
+    ) -> PyResult<Self> {
+        let slots =
+            u32::try_from(slots).map_err(|_| PyValueError::new_err(format!("{slots} slots can't be had")))?;
+        let spec = Spec {
+            name,
+            slots,
+            ttl,
+            max_acquire_time,
+            cancel_task_after_ttl,
+            label,
+            url,
+            heartbeat_max_interval,
+        };
+        Ok(Self { spec: Arc::new(spec), opened: Arc::default() })
+    }
+
+    /// Takes a slot if that needs no waiting, for a line or for a home.
+    #[pyo3(signature = (weight, by_id))]
+    fn take(&self, py: Python<'_>, weight: i64, by_id: bool) -> PyResult<Option<AcquisitionResult>> {
+        if self.spec.url.is_some() {
+            return Ok(None);
+        }
+        let weight = checked(weight)?;
+        let opened = self.in_memory()?;
+        match opened.acquire(weight).now().blocking() {
+            Ok(permit) => {
+                let task = self.concerns_task(by_id).then(|| Task::current(py)).flatten();
+                Ok(Some(AcquisitionResult::new(py, &opened, permit.into_owned(), task, by_id)))
+            }
+            Err(AcquireError::Busy) => Ok(None),
+            Err(error) => Err(trouble::acquire(&error)),
+        }
+    }
+
+    /// Stands in line for a slot.
+    #[pyo3(signature = (weight, by_id))]
+    fn acquire(&self, py: Python<'_>, weight: i64, by_id: bool) -> PyResult<Call> {
+        if process::is_ending() && self.spec.url.is_some() {
+            return Err(PyRuntimeError::new_err(
+                "the interpreter is ending: nothing can be acquired any more",
+            ));
+        }
+        let weight = checked(weight)?;
+        let task = self.concerns_task(by_id).then(|| Task::current(py)).flatten();
+        let opening = self.opening();
+        let call = Call::new(|leave| async move {
+            let opened = match opening.await {
+                Ok(opened) => opened,
+                Err(error) => return Box::new(|_: Python<'_>| Err(error)) as Answer,
+            };
+            match stand_in_line(&opened, weight, &leave).await {
+                None => nothing(),
+                Some(Err(error)) => in_python(Err::<bool, _>(trouble::acquire(&error))),
+                Some(Ok(permit)) => Box::new(move |py| {
+                    let result = AcquisitionResult::new(py, &opened, permit, task, by_id);
+                    Ok(Py::new(py, result)?.into_any())
+                }),
+            }
+        });
+        if self.spec.url.is_some() {
+            held::note_line(call.work());
+        }
+        Ok(call)
+    }
+
+    /// Gives a slot back by its id, or else the one that the current task acquired last. `None` if that is done already.
+    #[pyo3(signature = (acquisition_id))]
+    fn release(&self, py: Python<'_>, acquisition_id: Option<&str>) -> PyResult<Option<Call>> {
+        let Some(text) = acquisition_id else { return self.release_latest(py) };
+        // What is no id was never issued.
+        let Ok(id) = text.parse::<PermitId>() else { return Ok(None) };
+        if let Some(tenure) = held::take(&id) {
+            return Ok(tenure.end().and_then(|permit| self.give_back(py, permit)));
+        }
+        if self.spec.url.is_none() {
+            let opened = self.in_memory()?;
+            attached::with(py, || drop(now(opened.semaphore().release(&id))));
+            return Ok(None);
+        }
+        let opening = self.opening();
+        Ok(Some(Call::new(|_| async move {
+            let released = async { Ok(opening.await?.semaphore().release(&id).await) };
+            released_in_python(released.await)
+        })))
+    }
+
+    /// Gives back what a context manager has. `None` if that is done already.
+    fn let_go(&self, py: Python<'_>, result: &AcquisitionResult) -> Option<Call> {
+        let (_, permit) = result.end()?;
+        self.give_back(py, permit)
+    }
+
+    fn renew(&self, acquisition_id: &str, ttl: Option<f64>) -> PyResult<Call> {
+        let Ok(id) = acquisition_id.parse::<PermitId>() else {
+            return Err(trouble::not_held(&format!("{acquisition_id:?} is no acquisition id")));
+        };
+        let opening = self.opening();
+        Ok(Call::question(async move { renew(opening.await?, id, ttl).await }))
+    }
+
+    fn resize(&self, slots: u32) -> Call {
+        let opening = self.opening();
+        Call::question(async move {
+            let resized = opening.await?.semaphore().resize(slots).await;
+            resized.map_err(|error| trouble::resize(&error)).map(|()| DONE)
+        })
+    }
+
+    fn locked(&self) -> Call {
+        let opening = self.opening();
+        Call::question(async move {
+            opening.await?.semaphore().locked().await.map_err(|error| trouble::home(&error))
+        })
+    }
+
+    fn holders(&self) -> Call {
+        let opening = self.opening();
+        Call::question(async move {
+            let holders =
+                opening.await?.semaphore().holders().await.map_err(|error| trouble::home(&error))?;
+            Ok(holders.into_iter().map(insight::holder).collect::<Vec<_>>())
+        })
+    }
+
+    fn waiters(&self) -> Call {
+        let opening = self.opening();
+        Call::question(async move {
+            let waiters =
+                opening.await?.semaphore().waiters().await.map_err(|error| trouble::home(&error))?;
+            Ok(waiters.into_iter().map(insight::waiter).collect::<Vec<_>>())
+        })
+    }
+}
+
+impl Semaphore {
+    /// Whether it has to be known which task acquires: to find the latest one, or to cancel it.
+    fn concerns_task(&self, by_id: bool) -> bool {
+        by_id || self.spec.cancel_task_after_ttl
+    }
+
+    fn known(&self) -> Option<Arc<Opened>> {
+        let opened = self.opened.lock();
+        opened.as_ref().filter(|opened| opened.is_current()).cloned()
+    }
+
+    fn in_memory(&self) -> PyResult<Arc<Opened>> {
+        if let Some(opened) = self.known() {
+            return Ok(opened);
+        }
+        let opened = Arc::new(self.spec.open_in_memory()?);
+        *self.opened.lock() = Some(Arc::clone(&opened));
+        Ok(opened)
+    }
+
+    fn opening(&self) -> impl Future<Output = PyResult<Arc<Opened>>> + Send + 'static {
+        let known = match &self.spec.url {
+            None => Some(self.in_memory()),
+            Some(_) => self.known().map(Ok),
+        };
+        let (spec, place) = (Arc::clone(&self.spec), Arc::clone(&self.opened));
+        async move {
+            match (known, &spec.url) {
+                (Some(known), _) => known,
+                (None, None) => spec.open_in_memory().map(Arc::new),
+                (None, Some(url)) => {
+                    let opened = Arc::new(spec.open_elsewhere(url).await?);
+                    *place.lock() = Some(Arc::clone(&opened));
+                    Ok(opened)
+                }
+            }
+        }
+    }
+
+    fn release_latest(&self, py: Python<'_>) -> PyResult<Option<Call>> {
+        let number = process::name(self.spec.url.as_deref(), &self.spec.name).number;
+        let latest = Task::current(py).and_then(|task| held::take_latest(py, &task, number));
+        let Some(tenure) = latest else {
+            let name = &self.spec.name;
+            return Err(trouble::not_held(&format!(
+                "this task holds nothing of {name:?} that it acquired with acquire(): \
+                 pass the acquisition_id of what is to be released"
+            )));
+        };
+        Ok(tenure.end().and_then(|permit| self.give_back(py, permit)))
+    }
+
+    fn give_back(&self, py: Python<'_>, permit: Permit<'static>) -> Option<Call> {
+        if self.spec.url.is_none() {
+            attached::with(py, || drop(permit));
+            return None;
+        }
+        // Under way at once: nobody may ever look at the call.
+        let mut release = Box::pin(permit.release());
+        match now(release.as_mut()) {
+            Some(_) => None,
+            None => Some(Call::new(|_| async move { released_in_python(Ok(release.await)) })),
+        }
+    }
+}
+
+fn checked(weight: i64) -> PyResult<u32> {
+    u32::try_from(weight)
+        .map_err(|_| PyValueError::new_err(format!("weight must be at least 1, got {weight}")))
+}
+
+/// `None` if it was left.
+async fn stand_in_line(
+    opened: &Opened,
+    weight: u32,
+    leave: &CancellationToken,
+) -> Option<Result<Permit<'static>, AcquireError>> {
+    let mut acquire = opened.acquire(weight);
+    let mut left = pin!(leave.cancelled());
+    let outcome = poll_fn(|cx| {
+        if left.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(None);
+        }
+        Pin::new(&mut acquire).poll(cx).map(Some)
+    });
+    match outcome.await {
+        None => {
+            acquire.leave().await;
+            None
+        }
+        Some(outcome) => Some(outcome.map(Permit::into_owned)),
+    }
+}
+
+/// What it answers without waiting.
+fn now<F: Future>(future: F) -> Option<F::Output> {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match pin!(future).poll(&mut context) {
+        Poll::Ready(answer) => Some(answer),
+        Poll::Pending => None,
+    }
+}
+
+/// A second release, or one that comes too late, is none.
+fn released_in_python(released: PyResult<Result<(), ReleaseError>>) -> Answer {
+    in_python(match released {
+        Ok(Err(ReleaseError::Home(error))) => Err(trouble::home(&error)),
+        Ok(_) => Ok(DONE),
+        Err(error) => Err(error),
+    })
+}

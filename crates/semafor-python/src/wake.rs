@@ -1,0 +1,119 @@
+//! How a waker of the engine's reaches somebody in Python.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::Wake;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
+
+use crate::attached;
+use crate::bell::Bell;
+use crate::call::Work;
+
+/// Ends a future that a task of an event loop awaits.
+pub(crate) struct LoopWaker {
+    /// Weak: the engine knows the waker, and must not keep a task alive that everybody else has given up.
+    woken: Py<PyWeakrefReference>,
+    bell: Arc<Bell>,
+    work: Weak<Work>,
+    has_fired: AtomicBool,
+}
+
+impl LoopWaker {
+    /// Call it where the loop runs.
+    pub(crate) fn new(
+        event_loop: &Bound<'_, PyAny>,
+        woken: &Bound<'_, PyAny>,
+        work: &Arc<Work>,
+    ) -> PyResult<Self> {
+        Ok(Self {
+            woken: PyWeakrefReference::new(woken)?.unbind(),
+            bell: Bell::of(event_loop)?,
+            work: Arc::downgrade(work),
+            has_fired: AtomicBool::new(false),
+        })
+    }
+
+    /// True if this is where its loop runs.
+    fn deliver_here(&self, py: Python<'_>) -> bool {
+        let is_here = self.bell.is_here(py);
+        if is_here {
+            self.deliver(py);
+        }
+        is_here
+    }
+
+    /// In its loop.
+    fn deliver(&self, py: Python<'_>) {
+        if self.tell(py).is_err() {
+            self.give_up();
+        }
+    }
+
+    fn tell(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(woken) = self.woken.bind(py).upgrade() else { return Ok(()) };
+        // Cancelled, perhaps.
+        if !woken.call_method0(intern!(py, "done"))?.is_truthy()? {
+            woken.call_method1(intern!(py, "set_result"), (py.None(),))?;
+        }
+        Ok(())
+    }
+
+    /// The loop is closed: whoever waited there never comes back, and must not keep others from the slot.
+    fn give_up(&self) {
+        if let Some(work) = self.work.upgrade() {
+            work.abandon();
+        }
+    }
+}
+
+impl Wake for LoopWaker {
+    fn wake(self: Arc<Self>) {
+        if self.has_fired.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        if attached::is_here() && Python::attach(|py| self.deliver_here(py)) {
+            return;
+        }
+        let this = Arc::clone(&self);
+        if !self.bell.ring(Box::new(move |py| this.deliver(py))) {
+            self.give_up();
+        }
+    }
+}
+
+/// Lets a thread go on that waits without an event loop.
+#[derive(Default)]
+pub(crate) struct ThreadWaker {
+    is_woken: Mutex<bool>,
+    woken: Condvar,
+}
+
+impl ThreadWaker {
+    /// Waits until woken, for so long at most. Call it without the interpreter.
+    pub(crate) fn wait(&self, at_most: Option<Duration>) {
+        let mut is_woken = self.is_woken.lock();
+        while !*is_woken {
+            match at_most {
+                None => self.woken.wait(&mut is_woken),
+                Some(at_most) => {
+                    if self.woken.wait_for(&mut is_woken, at_most).timed_out() {
+                        return;
+                    }
+                }
+            }
+        }
+        *is_woken = false;
+    }
+}
+
+impl Wake for ThreadWaker {
+    fn wake(self: Arc<Self>) {
+        *self.is_woken.lock() = true;
+        self.woken.notify_one();
+    }
+}

@@ -1,0 +1,71 @@
+"""Builds the package: what maturin builds, with the `semafor` command in it.
+
+The command is the program itself and not a Python script that calls into the extension: it starts in a millisecond, and
+forks, which is nothing to do in an interpreter.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import maturin
+from maturin import (  # noqa: F401
+    get_requires_for_build_editable,
+    get_requires_for_build_sdist,
+    get_requires_for_build_wheel,
+)
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "python" / "semafor.data"
+
+
+def build_wheel(directory: str, config: Any = None, metadata: str | None = None) -> str:
+    with command():
+        return maturin.build_wheel(directory, config, metadata)
+
+
+def build_editable(directory: str, config: Any = None, metadata: str | None = None) -> str:
+    with command():
+        return maturin.build_editable(directory, config, metadata)
+
+
+def build_sdist(directory: str, config: Any = None) -> str:
+    raise RuntimeError("there is no source distribution: install from a clone, `pip install .`")
+
+
+def prepare_metadata_for_build_wheel(directory: str, config: Any = None) -> str:
+    with empty_data():
+        return maturin.prepare_metadata_for_build_wheel(directory, config)
+
+
+prepare_metadata_for_build_editable = prepare_metadata_for_build_wheel
+
+
+@contextmanager
+def command() -> Iterator[None]:
+    """Where maturin looks for what to install beside the package, there is the command."""
+    with empty_data():
+        shutil.copy2(built(), DATA / "scripts")
+        yield
+
+
+@contextmanager
+def empty_data() -> Iterator[None]:
+    (DATA / "scripts").mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        shutil.rmtree(DATA)
+
+
+def built() -> str:
+    cargo = ["cargo", "build", "--release", "--package=semafor-cli", "--message-format=json-render-diagnostics"]
+    messages = subprocess.run(cargo, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    made = [json.loads(line).get("executable") for line in messages.splitlines()]
+    return next(path for path in made if path)

@@ -1,0 +1,53 @@
+"""How a call of the engine is awaited: see `Call` in `_native.pyi`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypeVar
+
+from ._native import Call
+
+T = TypeVar("T")
+
+# How long a cancelled task waits for Redis to hear of it. What is not given back by then is given back later.
+LONGEST_LEAVE = 10.0
+
+
+async def settle(call: Call[T]) -> T:
+    """The answer. Whoever is cancelled meanwhile has given everything back when the exception comes out of here."""
+    loop = asyncio.get_running_loop()
+    cancelled: asyncio.CancelledError | None = None
+    deadline = 0.0
+    while True:
+        woken = loop.create_future()
+        if call.poll(loop, woken):
+            break
+        timer = None
+        if cancelled is not None:
+            if loop.time() >= deadline:
+                call.abandon()
+                break
+            timer = loop.call_at(deadline, _wake, woken)
+        try:
+            await woken
+        except asyncio.CancelledError as error:
+            if cancelled is None:
+                cancelled = error
+                deadline = loop.time() + LONGEST_LEAVE
+            call.leave()
+        except BaseException:
+            # The coroutine is closed, and may not wait any more.
+            call.abandon()
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+    if cancelled is not None:
+        call.abandon()
+        raise cancelled
+    return call.answer()
+
+
+def _wake(woken: asyncio.Future[None]) -> None:
+    if not woken.done():
+        woken.set_result(None)

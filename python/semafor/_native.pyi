@@ -1,0 +1,129 @@
+"""The engine, in Rust: `crates/semafor-python`."""
+
+from __future__ import annotations
+
+import os
+from asyncio import AbstractEventLoop, Future
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Generic, TypeVar, final
+
+T = TypeVar("T")
+
+_Holder = tuple[
+    str, int | None, int | None, int, str | None, str | None, str | None, int | None, float, float | None
+]
+_Waiter = tuple[int, int, str | None, str | None, str | None, int | None, float]
+_Usage = tuple[str, int, int]
+
+@final
+class Call(Generic[T]):
+    """Something that was asked of the engine. Await it once."""
+
+    def __await__(self) -> Generator[Any, None, T]: ...
+    def poll(self, event_loop: AbstractEventLoop, woken: Future[None]) -> bool: ...
+    def answer(self) -> T: ...
+    def leave(self) -> None: ...
+    def abandon(self) -> None: ...
+    def wait(self, interruptible: bool) -> T: ...
+
+@final
+class Lost:
+    """Set when the slot is lost. Not when it is released."""
+
+    def is_set(self) -> bool: ...
+    def wait(self) -> Call[bool]: ...
+
+@final
+class AcquisitionResult:
+    """A slot, and how to name it."""
+
+    def __new__(cls, acquisition_id: str, slot_number: int) -> AcquisitionResult: ...
+    @property
+    def acquisition_id(self) -> str:
+        """Names this acquisition, for `release` and `renew`."""
+    @property
+    def slot_number(self) -> int:
+        """From 0; no other holder has it."""
+    @property
+    def fencing_token(self) -> int:
+        """Grows with every grant of the name: a resource that refuses lower ones is safe from late holders."""
+    @property
+    def waited(self) -> float:
+        """How long the line took, in seconds."""
+    @property
+    def lost(self) -> Lost:
+        """Set when the slot is lost."""
+    def renew(self, ttl: float | None) -> Call[None]:
+        """Keeps the slot for `ttl` seconds from now; `None`: for as long as it takes."""
+
+@final
+class Semaphore:
+    def __new__(
+        cls,
+        *,
+        name: str,
+        slots: int,
+        ttl: float | None,
+        max_acquire_time: float | None,
+        cancel_task_after_ttl: bool,
+        label: str | None,
+        url: str | None = None,
+        heartbeat_max_interval: float | None = None,
+    ) -> Semaphore: ...
+    def take(self, weight: int, by_id: bool) -> AcquisitionResult | None: ...
+    def acquire(self, weight: int, by_id: bool) -> Call[AcquisitionResult]: ...
+    def release(self, acquisition_id: str | None) -> Call[None] | None: ...
+    def let_go(self, result: AcquisitionResult) -> Call[None] | None: ...
+    def renew(self, acquisition_id: str, ttl: float | None) -> Call[None]: ...
+    def resize(self, slots: int) -> Call[None]: ...
+    def locked(self) -> Call[bool]: ...
+    def holders(self) -> Call[list[_Holder]]: ...
+    def waiters(self) -> Call[list[_Waiter]]: ...
+
+@final
+class PurgeProgress:
+    dirs_scanned: int
+    dirs_removed: int
+    files_scanned: int
+    files_removed: int
+    bytes_freed: int
+    errors: int
+    fraction: float
+    memory_bytes: int
+    elapsed: float
+
+@final
+class PurgeSummary:
+    dry_run: bool
+    dirs_scanned: int
+    dirs_removed: int
+    files_scanned: int
+    files_removed: int
+    bytes_freed: int
+    errors: int
+    errors_by_kind: dict[str, int]
+    peak_memory_bytes: int
+    backpressure_events: int
+    stopped_by: str
+    elapsed: float
+
+def purge(
+    root: str | os.PathLike[str],
+    *,
+    dry_run: bool,
+    max_concurrency_deletion: int | None,
+    max_concurrency_scanning: int | None,
+    memory_limit_mb: int,
+    max_empty_dirs_to_delete: int,
+    max_age: float | None,
+    min_age: float,
+    exclude: Sequence[str],
+    remove_root: bool,
+    rate: int,
+    force: bool,
+    progress: tuple[AbstractEventLoop, Callable[[PurgeProgress], object], float] | None,
+) -> Call[PurgeSummary]: ...
+def memory_stats(names: list[str] | None, limit: int) -> list[_Usage]: ...
+def redis_stats(url: str, names: list[str] | None, limit: int) -> Call[list[_Usage]]: ...
+def after_fork() -> None: ...
+def at_exit() -> None: ...

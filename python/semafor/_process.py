@@ -1,0 +1,26 @@
+"""What has to happen when the interpreter ends, and when it forks."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+
+from . import _native
+
+
+def watch() -> None:
+    atexit.register(_native.at_exit)
+    os.register_at_fork(before=_before_fork, after_in_child=_native.after_fork)
+
+
+_knows_multiprocessing = False
+
+
+def _before_fork() -> None:
+    """Children of multiprocessing end without what is registered with atexit; they have their own."""
+    global _knows_multiprocessing
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None and not _knows_multiprocessing:
+        _knows_multiprocessing = True
+        util.register_after_fork(_native, lambda _: util.Finalize(None, _native.at_exit, exitpriority=100))

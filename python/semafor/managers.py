@@ -1,0 +1,129 @@
+"""The `with` statements of a semaphore."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from types import TracebackType
+from typing import Any
+
+from ._native import AcquisitionResult, Semaphore
+
+NOT_ENTERED = "it was left without having been entered"
+TWICE = "it is entered already: call {} again for each `with`, do not share what it returned"
+REUSED = "it was left already: call {} again for each `with`"
+
+
+class Manager(AbstractAsyncContextManager[AcquisitionResult]):
+    """`async with sem.cm() as result`, once."""
+
+    __slots__ = ("_native", "_weight", "_result", "_is_over")
+
+    def __init__(self, native: Semaphore, weight: int):
+        self._native = native
+        self._weight = weight
+        self._result: AcquisitionResult | None = None
+        self._is_over = False
+
+    async def __aenter__(self) -> AcquisitionResult:
+        if self._result is not None or self._is_over:
+            raise RuntimeError((REUSED if self._is_over else TWICE).format("cm()"))
+        native = self._native
+        self._result = result = native.take(self._weight, False) or await native.acquire(self._weight, False)
+        return result
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        result = self._result
+        if result is None:
+            raise RuntimeError(REUSED.format("cm()") if self._is_over else NOT_ENTERED)
+        self._result = None
+        self._is_over = True
+        released = self._native.let_go(result)
+        # A coroutine that is closed may not wait: its slot is given back in the background.
+        if released is not None and kind is not GeneratorExit:
+            await released
+
+
+class SyncManager(AbstractContextManager[AcquisitionResult]):
+    """`with sem.sync() as result`, once, on a thread without an event loop."""
+
+    __slots__ = ("_native", "_weight", "_result", "_is_over")
+
+    def __init__(self, native: Semaphore, weight: int):
+        self._native = native
+        self._weight = weight
+        self._result: AcquisitionResult | None = None
+        self._is_over = False
+
+    def __enter__(self) -> AcquisitionResult:
+        if self._result is not None or self._is_over:
+            raise RuntimeError((REUSED if self._is_over else TWICE).format("sync()"))
+        if asyncio._get_running_loop() is not None:
+            raise RuntimeError("sync() would block the event loop of this thread: use `async with sem.cm()`")
+        result = self._native.take(self._weight, False)
+        if result is None:
+            result = self._native.acquire(self._weight, False).wait(is_main_thread())
+        self._result = result
+        return result
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        result = self._result
+        if result is None:
+            raise RuntimeError(REUSED.format("sync()") if self._is_over else NOT_ENTERED)
+        self._result = None
+        self._is_over = True
+        released = self._native.let_go(result)
+        if released is not None:
+            released.wait(is_main_thread())
+
+
+def is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+class Entered:
+    """What tasks have entered with `async with sem`, the latest last.
+
+    A task that is given up takes its entries, and with them its slots, along.
+    """
+
+    __slots__ = ("_by_task",)
+
+    def __init__(self) -> None:
+        self._by_task: dict[weakref.ref[asyncio.Task[Any]], list[AcquisitionResult]] = {}
+
+    def push(self, result: AcquisitionResult) -> None:
+        task = current_task()
+        own = self._by_task.get(weakref.ref(task))
+        if own is None:
+            self._by_task[weakref.ref(task, self._give_up)] = [result]
+        else:
+            own.append(result)
+
+    def pop(self) -> AcquisitionResult | None:
+        """None if it was left by somebody else than who entered: by the garbage collector."""
+        task = asyncio.current_task() if asyncio._get_running_loop() else None
+        key = None if task is None else weakref.ref(task)
+        own = None if key is None else self._by_task.get(key)
+        if key is None or own is None:
+            return None
+        result = own.pop()
+        if not own:
+            del self._by_task[key]
+        return result
+
+    def _give_up(self, task: weakref.ref[asyncio.Task[Any]]) -> None:
+        self._by_task.pop(task, None)
+
+
+def current_task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("there is no task: `async with` needs one, `with sem.sync()` does not")
+    return task

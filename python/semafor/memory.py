@@ -1,0 +1,47 @@
+"""Semaphores for the tasks and threads of this process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from . import _native
+from .semaphore import Semaphore
+from .stats import SemaphoreStats
+
+
+@dataclass(kw_only=True)
+class MemorySemaphore(Semaphore):
+    """A semaphore for the tasks and threads of this process.
+
+    >>> async def main():
+    ...     sem = MemorySemaphore(name="doc-images", value=2, ttl=30)
+    ...     async with sem.cm() as result:
+    ...         print(result.slot_number, await sem.locked())
+    ...     await sem.acquire(weight=2)
+    ...     print(await sem.locked(), await MemorySemaphore.get_acquired_stats(names=["doc-images"]))
+    ...     await sem.release()
+    >>> import asyncio; asyncio.run(main())
+    0 False
+    True {'doc-images': SemaphoreStats(acquired_slots=2, max_slots=2)}
+    """
+
+    # Whether the task that holds a slot is cancelled when the slot is lost.
+    cancel_task_after_ttl: bool = False
+
+    def _open(self) -> _native.Semaphore:
+        self._opened = _native.Semaphore(
+            name=self.name,
+            slots=self.value,
+            ttl=self.ttl,
+            max_acquire_time=self.max_acquire_time,
+            cancel_task_after_ttl=self.cancel_task_after_ttl,
+            label=self.label,
+        )
+        return self._opened
+
+    @classmethod
+    async def get_acquired_stats(
+        cls, *, names: list[str] | None = None, limit: int = 100
+    ) -> dict[str, SemaphoreStats]:
+        usage = _native.memory_stats(names, limit)
+        return {name: SemaphoreStats(held, slots) for name, held, slots in usage}

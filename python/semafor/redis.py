@@ -1,0 +1,104 @@
+"""Semaphores for a fleet, on Redis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from urllib.parse import urlencode
+
+from . import _native
+from .semaphore import Semaphore
+from .stats import SemaphoreStats
+
+
+@dataclass(kw_only=True, frozen=True)
+class RedisConfig:
+    """Where Redis is, and how to deal with it.
+
+    Besides `redis://`, the URL may begin with `rediss://` (TLS), `unix://`, `redis+cluster://` or `redis+sentinel://`.
+
+    >>> RedisConfig(url="redis://cache.example:6379/2", namespace="my-app").namespace
+    'my-app'
+    """
+
+    # The prefix of all keys. On a cluster it needs a {tag}.
+    namespace: str = "adv-sem"
+    url: str = "redis://localhost:6379"
+    # Never more than this. A process needs one, for any number of holders and waiters.
+    max_connections: int = 300
+    # How long to wait for an answer, and for a connection, in seconds.
+    socket_timeout: float = 30
+    socket_connect_timeout: float = 10
+    # How often to try, and the pauses in between: the first takes `retry_multiplier` seconds, each further one twice as long.
+    number_of_attempts: int = 3
+    retry_multiplier: float = 2
+    retry_min_delay: float = 1
+    retry_max_delay: float = 60
+
+    def __post_init__(self) -> None:
+        if self.max_connections <= 10:
+            raise ValueError("max_connections must be greater than 10")
+
+    def _address(self) -> str:
+        options = {
+            "namespace": self.namespace,
+            "max_connections": self.max_connections,
+            "socket_timeout": self.socket_timeout,
+            "socket_connect_timeout": self.socket_connect_timeout,
+            "number_of_attempts": self.number_of_attempts,
+            # Pauses can be short here, but not nothing.
+            "retry_multiplier": max(self.retry_multiplier, 0.001),
+            "retry_min_delay": max(self.retry_min_delay, 0.001),
+            "retry_max_delay": max(self.retry_max_delay, 0.001),
+        }
+        return f"{self.url}{'&' if '?' in self.url else '?'}{urlencode(options)}"
+
+
+@dataclass(kw_only=True)
+class RedisSemaphore(Semaphore):
+    """A semaphore for all processes that use the same Redis, namespace and name.
+
+    A thread of the engine says at intervals that holders and waiters live, whatever their event loops are doing. Who can't
+    be heard for `heartbeat_max_interval` loses its slot, and `result.lost` is set.
+    """
+
+    config: RedisConfig = field(default_factory=RedisConfig)
+    # In seconds. A shorter time to live counts instead.
+    heartbeat_max_interval: float = 180
+    # Whether the task that holds a slot is cancelled when the slot is lost.
+    cancel_task_after_ttl: bool = False
+    # Of the other library, and of no use here: nothing is polled, and all heartbeats are one.
+    ping_interval: float | None = None
+    use_polling_after_delay: float = 100.0
+    poll_delay: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.ping_interval is not None and self.ping_interval >= self.heartbeat_max_interval:
+            raise ValueError("ping_interval must be lower than heartbeat_max_interval")
+        if self.ttl is not None and self.ttl < self.heartbeat_max_interval:
+            self.heartbeat_max_interval = self.ttl
+        super().__post_init__()
+
+    def _open(self) -> _native.Semaphore:
+        self._opened = _native.Semaphore(
+            name=self.name,
+            slots=self.value,
+            ttl=self.ttl,
+            max_acquire_time=self.max_acquire_time,
+            cancel_task_after_ttl=self.cancel_task_after_ttl,
+            label=self.label,
+            url=self.config._address(),
+            heartbeat_max_interval=self.heartbeat_max_interval,
+        )
+        return self._opened
+
+    @classmethod
+    async def get_acquired_stats(
+        cls,
+        *,
+        names: list[str] | None = None,
+        limit: int = 100,
+        config: RedisConfig | None = None,
+    ) -> dict[str, SemaphoreStats]:
+        url = (config or RedisConfig())._address()
+        usage = await _native.redis_stats(url, names, limit if names is None else len(names))
+        return {name: SemaphoreStats(held, slots) for name, held, slots in usage}

@@ -1,0 +1,125 @@
+"""What all semaphores have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from . import _native
+from ._native import AcquisitionResult
+from .managers import Entered, Manager, SyncManager
+from .stats import Holder, SemaphoreStats, Waiter
+
+
+@dataclass(kw_only=True)
+class Semaphore(ABC):
+    """Limits how many do a thing at once: a named set of slots, with one line in front of it.
+
+    Whoever uses the same name, in any task, thread or event loop, gets the same slots, first come, first served.
+    """
+
+    name: str
+    # How many may hold a slot at once.
+    value: int
+    # How long to wait for one, in seconds; then it is a TimeoutError.
+    max_acquire_time: float | None = None
+    # How long one may be held, in seconds; then it is taken back.
+    ttl: float | None = None
+    # What its holders and waiters are called in `holders()` and `waiters()`.
+    label: str | None = None
+
+    _opened: _native.Semaphore | None = field(default=None, init=False, repr=False, compare=False)
+    _entered: Entered = field(default_factory=Entered, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.value <= 0:
+            raise ValueError(f"value must be at least 1, got {self.value}")
+
+    def __setattr__(self, field: str, value: Any) -> None:
+        super().__setattr__(field, value)
+        if not field.startswith("_"):
+            # It was opened with another value.
+            super().__setattr__("_opened", None)
+
+    @abstractmethod
+    def _open(self) -> _native.Semaphore:
+        """Opens it as its fields say, and keeps it as `_opened`."""
+
+    async def acquire(self, *, weight: int = 1) -> AcquisitionResult:
+        """Waits for a slot, or for several at once. It is held until `release` is called with its id.
+
+        Raises TimeoutError if there was none within `max_acquire_time`.
+        """
+        native = self._opened or self._open()
+        return native.take(weight, True) or await native.acquire(weight, True)
+
+    async def release(self, acquisition_id: str | None = None) -> None:
+        """Gives a slot back: without an id, the one that the current task acquired last.
+
+        What is not held any more, because it was released or lost, is left alone.
+        """
+        released = (self._opened or self._open()).release(acquisition_id)
+        if released is not None:
+            await released
+
+    def cm(self, *, weight: int = 1) -> AbstractAsyncContextManager[AcquisitionResult]:
+        """`async with sem.cm() as result`: holds a slot meanwhile."""
+        return Manager(self._opened or self._open(), weight)
+
+    def sync(self, *, weight: int = 1) -> AbstractContextManager[AcquisitionResult]:
+        """`with sem.sync() as result`: the same for threads without an event loop."""
+        return SyncManager(self._opened or self._open(), weight)
+
+    async def __aenter__(self) -> AcquisitionResult:
+        native = self._opened or self._open()
+        result = native.take(1, False) or await native.acquire(1, False)
+        self._entered.push(result)
+        return result
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        result = self._entered.pop()
+        if result is None:
+            return
+        released = (self._opened or self._open()).let_go(result)
+        if released is not None and kind is not GeneratorExit:
+            await released
+
+    async def locked(self) -> bool:
+        """True if an `acquire` would have to wait right now."""
+        return await (self._opened or self._open()).locked()
+
+    async def renew(self, acquisition_id: str, ttl: float | None) -> None:
+        """Lets a holder keep its slot for `ttl` seconds from now; None: for as long as it takes.
+
+        Raises NotHeldError if it does not hold it any more.
+        """
+        await (self._opened or self._open()).renew(acquisition_id, ttl)
+
+    async def resize(self, value: int) -> None:
+        """Changes the number of slots, for everybody who uses the name. Nobody loses one by it."""
+        await (self._opened or self._open()).resize(value)
+
+    async def holders(self) -> list[Holder]:
+        """Who holds the slots, by slot number."""
+        return [Holder(*holder) for holder in await (self._opened or self._open()).holders()]
+
+    async def waiters(self) -> list[Waiter]:
+        """Who waits for them, first to last."""
+        return [Waiter(*waiter) for waiter in await (self._opened or self._open()).waiters()]
+
+    @classmethod
+    @abstractmethod
+    async def get_acquired_stats(
+        cls, *, names: list[str] | None = None, limit: int = 100
+    ) -> dict[str, SemaphoreStats]:
+        """How many slots are held, the busiest semaphore first; those of which none is held only by name."""
+
+    @classmethod
+    async def get_acquisition_statistics(cls, **query: Any) -> dict[str, SemaphoreStats]:
+        """Another name for `get_acquired_stats`."""
+        return await cls.get_acquired_stats(**query)

@@ -1,0 +1,55 @@
+"""Who holds what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class SemaphoreStats:
+    """How many slots of a semaphore are held, and how many there are.
+
+    >>> SemaphoreStats(acquired_slots=1, max_slots=4).acquired_percent
+    25.0
+    """
+
+    acquired_slots: int
+    max_slots: int
+
+    @property
+    def acquired_percent(self) -> float:
+        return 100.0 * self.acquired_slots / self.max_slots
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who holds a slot."""
+
+    acquisition_id: str
+    # None for a client of another library, which has none.
+    slot_number: int | None
+    fencing_token: int | None
+    weight: int
+    label: str | None
+    command: str | None
+    # Where it runs, unless it is this very process.
+    host: str | None
+    pid: int | None
+    # In seconds.
+    held_for: float
+    # None without a time to live.
+    expires_in: float | None
+
+
+@dataclass(frozen=True)
+class Waiter:
+    """Who waits for a slot."""
+
+    ahead: int
+    weight: int
+    label: str | None
+    command: str | None
+    host: str | None
+    pid: int | None
+    # In seconds.
+    waited_for: float

@@ -1,0 +1,166 @@
+"""What the tests have in common: event loops, names, a Redis, and the other library."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import uvloop
+from semafor import RedisConfig
+
+T = TypeVar("T")
+Run = Callable[[Coroutine[Any, Any, T]], T]
+
+# How long something may take that has to happen. Nothing is measured by it.
+PATIENCE = 30.0
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run[Any]:
+    """Runs a coroutine in an event loop of its own."""
+    new_loop = asyncio.new_event_loop if request.param == "asyncio" else uvloop.new_event_loop
+
+    def run(program: Coroutine[Any, Any, T]) -> T:
+        loop = new_loop()
+        try:
+            return loop.run_until_complete(asyncio.wait_for(program, PATIENCE))
+        finally:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
+
+    return run
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A name that no other test uses."""
+    return request.node.nodeid
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Waits for something that nobody tells."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        await asyncio.sleep(0.001)
+
+
+async def waiting(sem: Any, count: int) -> None:
+    """Waits until so many stand in line."""
+    deadline = time.monotonic() + PATIENCE
+    while len(await sem.waiters()) != count:
+        assert time.monotonic() < deadline, f"there are {len(await sem.waiters())} in line, not {count}"
+        await asyncio.sleep(0.001)
+
+
+class RedisServer:
+    """A server of the tests' own, on a free port of the loopback interface."""
+
+    def __init__(self, folder: Path):
+        program = shutil.which("redis-server")
+        assert program, "redis-server is missing: apt-get install redis-server"
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port: int = probe.getsockname()[1]
+        settings = {"bind": "127.0.0.1", "port": self.port, "dir": folder, "save": "", "appendonly": "no"}
+        words = [str(word) for key, value in settings.items() for word in (f"--{key}", value)]
+        self.process = subprocess.Popen([program, *words], stdout=subprocess.DEVNULL)
+        self._await_start()
+
+    def _await_start(self) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            assert self.process.poll() is None, "redis-server has ended"
+            try:
+                return assert_equal(self.ask("PING"), "+PONG")
+            except OSError:
+                assert time.monotonic() < deadline, "redis-server does not answer"
+                time.sleep(0.01)
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}"
+
+    def config(self, **changes: Any) -> RedisConfig:
+        return RedisConfig(url=self.url, **changes)
+
+    def ask(self, *words: str) -> str:
+        """The first line of the answer."""
+        command = "".join([f"*{len(words)}\r\n", *(f"${len(word.encode())}\r\n{word}\r\n" for word in words)])
+        with socket.create_connection(("127.0.0.1", self.port), PATIENCE) as connection:
+            connection.sendall(command.encode())
+            return connection.makefile().readline().strip()
+
+    def holders(self, name: str) -> int:
+        return int(self.ask("ZCARD", f"adv-sem:semaphore_main:{name}").lstrip(":"))
+
+    def in_line(self, name: str) -> int:
+        return int(self.ask("ZCARD", f"adv-sem:semaphore_waiting:{name}").lstrip(":"))
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(PATIENCE)
+
+
+def assert_equal(got: object, expected: object) -> None:
+    assert got == expected
+
+
+@pytest.fixture(scope="session")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def other_python() -> str:
+    """An interpreter that has `asyncio-advanced-semaphores`, which needs a newer Python than we do."""
+    python = os.environ.get("SEMAFOR_WIRE_PYTHON")
+    assert python, "SEMAFOR_WIRE_PYTHON is not set: `cargo xtask test python` sets it"
+    return python
+
+
+class Script:
+    """A program in a process of its own, line by line."""
+
+    def __init__(self, python: str, text: str, *args: str):
+        self.process = subprocess.Popen(
+            [python, "-u", "-c", text, *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def reads(self, expected: str) -> None:
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline().strip() == expected
+
+    def go_on(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def end(self) -> int:
+        self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode
+
+
+@pytest.fixture
+def script() -> Iterator[Callable[..., Script]]:
+    started: list[Script] = []
+
+    def start(text: str, *args: str, python: str = sys.executable) -> Script:
+        started.append(Script(python, text, *args))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.process.kill()
+        each.process.communicate()

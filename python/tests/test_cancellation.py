@@ -1,0 +1,142 @@
+"""Whoever is cancelled has given everything back when the exception is out."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from conftest import waiting
+from homes import New, new  # noqa: F401
+
+
+def test_in_line(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem = new()
+        async with sem.cm():
+            for _ in range(20):
+                task = asyncio.create_task(sem.acquire())
+                await waiting(sem, 1)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                assert await sem.waiters() == []
+
+    run(program())
+
+
+def test_at_every_step_of_an_acquire(run: Any, new: New) -> None:
+    """However many turns of the event loop it gets before it is cancelled."""
+
+    async def program() -> None:
+        sem = new()
+        await sem.locked()
+        has_ended = False
+        turns = 0
+        while not has_ended:
+            task = asyncio.create_task(sem.acquire())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            try:
+                result = await task
+            except asyncio.CancelledError:
+                pass
+            else:
+                has_ended = True
+                await sem.release(result.acquisition_id)
+            assert await sem.holders() == [] and await sem.waiters() == []
+            turns = turns * 2 + 1
+
+    run(program())
+
+
+def test_when_the_slot_has_just_been_granted(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem = new()
+        first = await sem.acquire()
+        second, third = asyncio.create_task(sem.acquire()), None
+        await waiting(sem, 1)
+        third = asyncio.create_task(sem.acquire())
+        await waiting(sem, 2)
+        await sem.release(first.acquisition_id)
+        second.cancel()
+        await asyncio.wait([second])
+        result = second.result() if not second.cancelled() else None
+        if result is not None:
+            await sem.release(result.acquisition_id)
+        await sem.release((await third).acquisition_id)
+        assert await sem.holders() == [] and await sem.waiters() == []
+
+    run(program())
+
+
+def test_during_a_release(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem = new()
+
+        async def work(entered: asyncio.Event) -> None:
+            async with sem.cm():
+                entered.set()
+
+        for _ in range(20):
+            entered = asyncio.Event()
+            task = asyncio.create_task(work(entered))
+            await entered.wait()
+            task.cancel()
+            await asyncio.wait([task])
+            assert await sem.holders() == []
+
+    run(program())
+
+
+def test_many_times(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem = new()
+        async with sem.cm():
+            task = asyncio.create_task(sem.acquire())
+            await waiting(sem, 1)
+            for _ in range(3):
+                task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await sem.waiters() == []
+
+    run(program())
+
+
+def test_a_timeout_from_outside(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem = new()
+        async with sem.cm():
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(sem.acquire(), 0.05)
+            assert await sem.waiters() == []
+
+    run(program())
+
+
+def test_storm(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem, inside = new(value=2), 0
+
+        async def work(number: int) -> None:
+            nonlocal inside
+            async with sem.cm():
+                inside += 1
+                assert inside <= 2
+                try:
+                    await asyncio.sleep(0)
+                finally:
+                    inside -= 1
+
+        for round in range(5):
+            tasks = [asyncio.create_task(work(number)) for number in range(40)]
+            for turn, task in enumerate(tasks):
+                if turn % 3 == round % 3:
+                    task.cancel()
+                await asyncio.sleep(0)
+            await asyncio.gather(*tasks, return_exceptions=True)
+        assert await sem.holders() == [] and await sem.waiters() == []
+
+    run(program())

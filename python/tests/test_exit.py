@@ -1,0 +1,142 @@
+"""However an interpreter ends, it neither hangs nor leaves anything held."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from conftest import RedisServer, until
+
+BEGIN = """
+import asyncio, os, sys, threading
+from semafor import MemorySemaphore, RedisConfig, RedisSemaphore
+
+url, name, home = sys.argv[1:]
+if home == "memory":
+    sem = MemorySemaphore(name=name, value=2)
+else:
+    sem = RedisSemaphore(name=name, value=2, config=RedisConfig(url=url))
+
+async def lined_up():
+    while len(await sem.waiters()) != 1:
+        await asyncio.sleep(0.001)
+"""
+
+# Each holds two slots, and one stands in line.
+ENDINGS = {
+    "in the middle of an acquire": """
+async def main():
+    await sem.acquire()
+    async with sem.cm():
+        line = asyncio.create_task(sem.acquire())
+        await lined_up()
+        print("ready")
+        sys.stdin.readline()
+        sys.exit(7)
+asyncio.run(main())
+""",
+    "while a daemon thread waits": """
+async def main():
+    await sem.acquire()
+    async with sem.cm():
+        line = asyncio.create_task(sem.acquire())
+        await lined_up()
+        ready.set()
+        await line
+ready = threading.Event()
+threading.Thread(target=lambda: asyncio.run(main()), daemon=True).start()
+ready.wait()
+print("ready")
+sys.stdin.readline()
+sys.exit(7)
+""",
+    "while a daemon thread waits without a loop": """
+asyncio.run(sem.acquire())
+guard = sem.sync()
+guard.__enter__()
+threading.Thread(target=lambda: sem.sync().__enter__(), daemon=True).start()
+asyncio.run(lined_up())
+print("ready")
+sys.stdin.readline()
+sys.exit(7)
+""",
+    "with an exception": """
+async def main():
+    await sem.acquire()
+    await sem.acquire()
+    line = asyncio.create_task(sem.acquire())
+    await lined_up()
+    print("ready")
+    sys.stdin.readline()
+    raise SystemExit(7)
+asyncio.run(main())
+""",
+    "with a loop that nobody closed": """
+async def main():
+    await sem.acquire()
+    manager = sem.cm()
+    await manager.__aenter__()
+    everything.append((manager, asyncio.get_running_loop().create_task(sem.acquire())))
+    await lined_up()
+everything = []
+loop = asyncio.new_event_loop()
+loop.run_until_complete(main())
+print("ready")
+sys.stdin.readline()
+sys.exit(7)
+""",
+}
+
+
+@pytest.mark.parametrize("home", ["memory", "redis"])
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_exit(redis: RedisServer, script: Any, name: str, ending: str, home: str) -> None:
+    program = script(BEGIN + ENDINGS[ending], redis.url, name, home)
+    program.reads("ready")
+    if home == "redis":
+        assert (redis.holders(name), redis.in_line(name)) == (2, 1)
+    program.go_on()
+    assert program.end() == 7
+    assert (redis.holders(name), redis.in_line(name)) == (0, 0)
+
+
+def test_exit_without_a_server_does_not_hang(tmp_path: Any, script: Any, name: str) -> None:
+    server = RedisServer(tmp_path)
+    program = script(BEGIN + ENDINGS["while a daemon thread waits"], server.url, name, "redis")
+    program.reads("ready")
+    server.stop()
+    program.go_on()
+    assert program.end() == 7
+
+
+def test_an_acquire_after_the_end_does_not_crash(redis: RedisServer, script: Any, name: str) -> None:
+    text = "import atexit\n" + "atexit.register(lambda: print(asyncio.run(late())))\n"
+    late = """
+async def late():
+    async with sem.cm():
+        return "late"
+"""
+    program = script(text + BEGIN + late, redis.url, name, "memory")
+    program.reads("late")
+    assert program.end() == 0
+
+
+def test_ctrl_c_reaches_a_thread_that_waits(redis: RedisServer, script: Any, name: str) -> None:
+    import signal
+
+    text = """
+with sem.sync(weight=2):
+    print("ready")
+    try:
+        sem.sync().__enter__()
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+    program = script(BEGIN + text, redis.url, name, "redis")
+    program.reads("ready")
+    asyncio.run(until(lambda: redis.in_line(name) == 1))
+    program.process.send_signal(signal.SIGINT)
+    program.reads("interrupted")
+    assert program.end() == 0
+    assert (redis.holders(name), redis.in_line(name)) == (0, 0)

@@ -1,0 +1,209 @@
+"""What is given up by everybody goes, and gives back what it had. Nothing grows."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import resource
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from semafor import MemorySemaphore, _native
+
+MANY = 100_000
+
+
+def memory() -> int:
+    """In bytes, right now."""
+    with open("/proc/self/statm") as numbers:
+        return int(numbers.read().split()[1]) * resource.getpagesize()
+
+
+def abandoned_handles(name: str) -> Callable[[int], Coroutine[Any, Any, None]]:
+    async def give_up(count: int) -> None:
+        for number in range(count):
+            await MemorySemaphore(name=f"{name} {number % 100}", value=2).locked()
+
+    return give_up
+
+
+def abandoned_acquires(name: str) -> Callable[[int], Coroutine[Any, Any, None]]:
+    sem = MemorySemaphore(name=name, value=1)
+
+    async def give_up(count: int) -> None:
+        async with sem.cm():
+            for _ in range(count):
+                line = sem.acquire()
+                line.send(None)
+                del line
+            assert await sem.waiters() == []
+
+    return give_up
+
+
+def abandoned_managers(name: str) -> Callable[[int], Coroutine[Any, Any, None]]:
+    sem = MemorySemaphore(name=name, value=1)
+
+    async def give_up(count: int) -> None:
+        for _ in range(count):
+            await sem.cm().__aenter__()
+            assert await sem.holders() == []
+
+    return give_up
+
+
+def abandoned_blocks(name: str) -> Callable[[int], Coroutine[Any, Any, None]]:
+    sem = MemorySemaphore(name=name, value=1)
+
+    async def block() -> None:
+        async with sem.cm():
+            await asyncio.Event().wait()
+
+    async def give_up(count: int) -> None:
+        for _ in range(count):
+            abandoned = block()
+            abandoned.send(None)
+            del abandoned
+            assert await sem.holders() == []
+
+    return give_up
+
+
+def abandoned_calls(name: str) -> Callable[[int], Coroutine[Any, Any, None]]:
+    sem = MemorySemaphore(name=name, value=1)
+
+    async def give_up(count: int) -> None:
+        held = await sem.acquire()
+        for _ in range(count):
+            held.lost.wait()
+            _native.memory_stats(None, 10)
+        await sem.release(held.acquisition_id)
+
+    return give_up
+
+
+def lost_slots(name: str) -> Callable[[int], Coroutine[Any, Any, None]]:
+    sem = MemorySemaphore(name=name, value=MANY, ttl=0.01)
+
+    async def give_up(count: int) -> None:
+        for start in range(0, count, 1000):
+            for _ in range(min(1000, count - start)):
+                await sem.acquire()
+            await sem.acquire()
+            await (await sem.acquire()).lost.wait()
+
+    return give_up
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        abandoned_handles,
+        abandoned_acquires,
+        abandoned_managers,
+        abandoned_blocks,
+        abandoned_calls,
+        lost_slots,
+    ],
+)
+def test_nothing_grows(kind: Any, name: str) -> None:
+    give_up = kind(name)
+
+    async def program() -> None:
+        await give_up(MANY // 10)
+        gc.collect()
+        before = memory()
+        await give_up(MANY)
+        gc.collect()
+        # A hundred bytes for each would be ten megabytes.
+        assert memory() - before < MANY * 40
+
+    asyncio.run(program())
+
+
+def test_a_task_that_is_given_up_inside_a_block_gives_its_slot_back(name: str) -> None:
+    sem = MemorySemaphore(name=name, value=2)
+
+    async def entered(event: asyncio.Event) -> None:
+        async with sem:
+            event.set()
+            await asyncio.get_running_loop().create_future()
+
+    async def main() -> None:
+        event = asyncio.Event()
+        task = asyncio.get_running_loop().create_task(entered(event))
+        await event.wait()
+        del task
+
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)
+    loop.run_until_complete(main())
+    loop.close()
+    del loop
+    gc.collect()
+
+    async def given_back() -> None:
+        assert await sem.holders() == []
+
+    asyncio.run(given_back())
+
+
+def test_a_waiter_that_is_given_up_leaves_the_line(name: str) -> None:
+    sem = MemorySemaphore(name=name, value=1)
+
+    async def main() -> None:
+        await sem.acquire()
+        line = asyncio.get_running_loop().create_task(sem.acquire())
+        while not await sem.waiters():
+            await asyncio.sleep(0)
+        del line
+
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)
+    loop.run_until_complete(main())
+    loop.close()
+    del loop
+    gc.collect()
+
+    async def left() -> None:
+        assert await sem.waiters() == []
+
+    asyncio.run(left())
+
+
+def test_no_threads_until_they_are_needed(script: Any) -> None:
+    text = """
+import asyncio, os
+from semafor import MemorySemaphore
+sem = MemorySemaphore(name="quiet", value=1)
+async def main():
+    async with sem.cm():
+        line = asyncio.create_task(sem.acquire())
+        await asyncio.sleep(0)
+    await line
+asyncio.run(main())
+print(len(os.listdir("/proc/self/task")))
+"""
+    program = script(text)
+    program.reads("1")
+    assert program.end() == 0
+
+
+def test_what_was_waited_for_can_be_collected(name: str) -> None:
+    """The engine knows its waiters, and keeps none of them alive."""
+    sem = MemorySemaphore(name=name, value=1)
+
+    async def program() -> None:
+        held = await sem.acquire()
+        tasks = [asyncio.create_task(sem.acquire()) for _ in range(100)]
+        await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        del tasks, task
+        await sem.release(held.acquisition_id)
+
+    asyncio.run(program())
+    gc.collect()
+    assert not [each for each in gc.get_objects() if isinstance(each, asyncio.Task)]

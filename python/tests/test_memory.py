@@ -1,0 +1,26 @@
+"""What only memory has to see to itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from semafor import MemorySemaphore
+
+
+def test_a_handle_from_before_the_number_of_slots_changed_is_refused(run: Any, name: str) -> None:
+    async def program() -> None:
+        def new(value: int) -> MemorySemaphore:
+            return MemorySemaphore(name=name, value=value)
+
+        old = new(2)
+        async with old.cm():
+            pass
+        async with new(3).cm():
+            with pytest.raises(ValueError, match="in use with 3 slots, not 2"):
+                await old.acquire()
+        # Nobody uses it now: it may have as many as before.
+        async with old.cm(), old.cm():
+            assert await old.locked()
+
+    run(program())

@@ -1,0 +1,346 @@
+"""What every semaphore promises, in memory and on Redis, under asyncio and uvloop."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from conftest import waiting
+from homes import New, new  # noqa: F401
+from semafor import AcquisitionResult, NotHeldError, Semaphore, SemaphoreStats
+
+
+def test_no_more_than_there_are_slots(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem, inside, most = new(value=3), 0, 0
+
+        async def work() -> None:
+            nonlocal inside, most
+            async with sem.cm():
+                inside += 1
+                most = max(most, inside)
+                await asyncio.sleep(0)
+                inside -= 1
+
+        await asyncio.gather(*(work() for _ in range(50)))
+        assert most <= 3 and inside == 0
+        assert await sem.holders() == [] and await sem.waiters() == []
+
+    run(program())
+
+
+def test_first_come_first_served(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem, order = new(), []
+
+        async def work(number: int) -> None:
+            async with sem.cm():
+                order.append(number)
+
+        async with sem.cm():
+            tasks = []
+            for number in range(10):
+                tasks.append(asyncio.create_task(work(number)))
+                await waiting(sem, number + 1)
+        await asyncio.gather(*tasks)
+        assert order == list(range(10))
+
+    run(program())
+
+
+def test_slot_numbers_are_unique_and_tokens_grow(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem = new(value=3)
+        held = [await sem.acquire() for _ in range(3)]
+        assert sorted(each.slot_number for each in held) == [0, 1, 2]
+        tokens = [each.fencing_token for each in held]
+        assert tokens == sorted(set(tokens))
+        await sem.release(held[1].acquisition_id)
+        again = await sem.acquire()
+        assert again.slot_number == held[1].slot_number and again.fencing_token > tokens[-1]
+        for each in (held[0], held[2], again):
+            await sem.release(each.acquisition_id)
+
+    run(program())
+
+
+def test_a_timeout_is_a_timeout_error(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem = new(max_acquire_time=0.05)
+        async with sem.cm():
+            with pytest.raises(TimeoutError, match="1 of 1 slots held"):
+                await sem.acquire()
+            with pytest.raises(asyncio.TimeoutError):
+                await sem.acquire()
+        assert await sem.waiters() == [] and await sem.holders() == []
+
+    run(program())
+
+
+def test_release_by_id_is_idempotent(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem, same = new(value=2), new(value=2)
+        first, second = await sem.acquire(), await sem.acquire()
+        await same.release(first.acquisition_id)
+        await sem.release(first.acquisition_id)
+        await sem.release("never-issued")
+        await sem.release("0" * 32)
+        assert [holder.acquisition_id for holder in await sem.holders()] == [second.acquisition_id]
+        await sem.release(second.acquisition_id)
+        assert await sem.holders() == []
+
+    run(program())
+
+
+def test_release_without_an_id_gives_back_what_the_task_acquired_last(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem, same = new(value=4), new(value=4)
+
+        async def other() -> None:
+            await sem.acquire()
+            await sem.release()
+            with pytest.raises(NotHeldError, match="this task holds nothing"):
+                await sem.release()
+
+        first, second = await sem.acquire(), await sem.acquire()
+        await asyncio.create_task(other())
+        await same.release()
+        assert [holder.acquisition_id for holder in await sem.holders()] == [first.acquisition_id]
+        await sem.release()
+        assert await sem.holders() == []
+        assert second.acquisition_id != first.acquisition_id
+
+    run(program())
+
+
+def test_nested_with_statements(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem = new(value=2)
+
+        async def work() -> None:
+            async with sem as outer:
+                await asyncio.sleep(0)
+                async with sem as inner:
+                    assert outer.slot_number != inner.slot_number
+                    await asyncio.sleep(0)
+                assert [each.acquisition_id for each in await sem.holders()] == [outer.acquisition_id]
+
+        for _ in range(3):
+            await asyncio.create_task(work())
+        assert await sem.holders() == []
+
+    run(program())
+
+
+def test_a_context_manager_says_how_it_was_misused(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem = new(value=2)
+        manager = sem.cm()
+        with pytest.raises(RuntimeError, match="left without having been entered"):
+            await manager.__aexit__(None, None, None)
+        async with manager:
+            with pytest.raises(RuntimeError, match="entered already"):
+                await manager.__aenter__()
+        with pytest.raises(RuntimeError, match="left already"):
+            await manager.__aenter__()
+        with pytest.raises(RuntimeError, match="left already"):
+            await manager.__aexit__(None, None, None)
+        with pytest.raises(RuntimeError, match="block the event loop"):
+            sem.sync().__enter__()
+        assert await sem.holders() == []
+
+    run(program())
+
+
+def test_a_block_that_fails_gives_its_slot_back(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem = new()
+        with pytest.raises(ZeroDivisionError):
+            async with sem.cm():
+                raise ZeroDivisionError
+        with pytest.raises(ZeroDivisionError):
+            async with sem:
+                raise ZeroDivisionError
+        assert not await sem.locked()
+
+    run(program())
+
+
+def test_weights(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem = new(value=3)
+        async with sem.cm(weight=2):
+            one = await sem.acquire()
+            assert await sem.locked()
+            await sem.release(one.acquisition_id)
+            heavy = asyncio.create_task(sem.acquire(weight=3))
+            await waiting(sem, 1)
+        assert [holder.weight for holder in await sem.holders() if await heavy] == [3]
+        await sem.release((await heavy).acquisition_id)
+        for weight in (4, 0, -1):
+            with pytest.raises(ValueError, match="weight"):
+                await sem.acquire(weight=weight)
+
+    run(program())
+
+
+def test_resize(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem = new(value=1)
+        first = await sem.acquire()
+        second = asyncio.create_task(sem.acquire())
+        await waiting(sem, 1)
+        await sem.resize(2)
+        await sem.release((await second).acquisition_id)
+        await sem.resize(1)
+        assert await sem.locked()
+        await sem.release(first.acquisition_id)
+        with pytest.raises(ValueError):
+            await sem.resize(0)
+
+    run(program())
+
+
+def test_a_lost_slot_is_told_about_and_goes_to_the_next(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem = new(ttl=1)
+        first = await sem.acquire()
+        assert not first.lost.is_set()
+        second = asyncio.create_task(sem.acquire())
+        assert await first.lost.wait() and first.lost.is_set()
+        assert (await second).fencing_token > first.fencing_token
+        with pytest.raises(NotHeldError):
+            await first.renew(5)
+        await sem.release(first.acquisition_id)
+        assert [each.acquisition_id for each in await sem.holders()] == [(await second).acquisition_id]
+        await sem.release((await second).acquisition_id)
+        assert not (await second).lost.is_set(), "giving back is not losing"
+
+    run(program())
+
+
+def test_renew(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem = new(ttl=2)
+        held = await sem.acquire()
+        await held.renew(1000)
+        [holder] = await sem.holders()
+        assert holder.expires_in is not None and holder.expires_in > 500
+        await sem.renew(held.acquisition_id, None)
+        [holder] = await sem.holders()
+        assert holder.expires_in is None
+        await sem.release(held.acquisition_id)
+        with pytest.raises(NotHeldError):
+            await sem.renew(held.acquisition_id, 5)
+
+    run(program())
+
+
+def test_the_task_that_lost_its_slot_is_cancelled_if_asked_for(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem = new(ttl=1, cancel_task_after_ttl=True)  # type: ignore[call-arg]
+
+        async def by_id() -> None:
+            await sem.acquire()
+            await asyncio.Event().wait()
+
+        async def in_a_block() -> None:
+            async with sem.cm():
+                await asyncio.Event().wait()
+
+        async def in_time() -> None:
+            async with sem.cm():
+                pass
+            await sem.acquire()
+            await sem.release()
+            # What was given back is not lost, whatever comes later.
+            await asyncio.gather(*others, return_exceptions=True)
+
+        others = [asyncio.create_task(by_id()), asyncio.create_task(in_a_block())]
+        await asyncio.create_task(in_time())
+        assert all(task.cancelled() for task in others)
+        assert await sem.holders() == []
+
+    run(program())
+
+
+def test_statistics(run: Any, new: New, name: str, request: pytest.FixtureRequest) -> None:
+    async def program() -> None:
+        sem = new(value=4)
+        query = {"config": sem.config} if hasattr(sem, "config") else {}
+        assert name not in await sem.get_acquired_stats(**query)
+        async with sem.cm():
+            everything = await sem.get_acquired_stats(**query)
+            assert everything[name] == SemaphoreStats(acquired_slots=1, max_slots=4)
+            assert everything[name].acquired_percent == 25.0
+            named = await sem.get_acquisition_statistics(names=[name, "nobody"], **query)
+            assert named == {name: SemaphoreStats(acquired_slots=1, max_slots=4)}
+            assert len(await sem.get_acquired_stats(limit=1, **query)) == 1
+
+    run(program())
+
+
+def test_who_holds_and_who_waits(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem = new(label="resize", ttl=60)
+        async with sem.cm() as result:
+            second = asyncio.create_task(new(label="crop").acquire())
+            await waiting(sem, 1)
+            [holder], [waiter] = await sem.holders(), await sem.waiters()
+            assert (holder.acquisition_id, holder.slot_number) == (result.acquisition_id, 0)
+            assert (holder.fencing_token, holder.weight, holder.label) == (result.fencing_token, 1, "resize")
+            assert (waiter.ahead, waiter.weight, waiter.label) == (0, 1, "crop")
+            second.cancel()
+            await asyncio.wait([second])
+
+    run(program())
+
+
+def test_another_number_of_slots_is_refused_while_it_is_in_use(run: Any, new: New) -> None:
+    async def program() -> None:
+        async with new(value=2).cm():
+            with pytest.raises(ValueError, match="in use with 2 slots, not 3"):
+                await new(value=3).acquire()
+        async with new(value=3).cm():
+            pass
+
+    run(program())
+
+
+def test_what_makes_no_sense_is_refused(run: Any, new: New) -> None:
+    with pytest.raises(ValueError, match="value must be at least 1, got 0"):
+        new(value=0)
+    with pytest.raises(TypeError):
+        type(new())("positional", 1)  # type: ignore[call-arg]
+
+    async def program() -> None:
+        with pytest.raises(ValueError, match="name"):
+            await new(name="").acquire()
+        with pytest.raises(ValueError, match="ttl must be longer than zero"):
+            await new(ttl=-1, heartbeat_max_interval=5).acquire() if hasattr(new(), "config") else await new(ttl=-1).acquire()
+
+    run(program())
+
+
+def test_what_it_is(new: New) -> None:
+    sem = new(value=3, ttl=30)
+    assert isinstance(sem, Semaphore)
+    assert (sem.value, sem.ttl, sem.max_acquire_time) == (3, 30, None)
+    assert sem == new(value=3, ttl=30) and sem != new(value=4, ttl=30)
+    assert repr(sem).startswith(f"{type(sem).__name__}(name=")
+    made_up = AcquisitionResult(acquisition_id="a", slot_number=1)
+    assert made_up == AcquisitionResult("a", 1) and made_up != AcquisitionResult("b", 1)
+    assert repr(made_up) == "AcquisitionResult(acquisition_id='a', slot_number=1)"
+
+
+def test_values_can_be_changed_until_the_next_use(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem = new(max_acquire_time=1000)
+        async with sem:
+            sem.max_acquire_time = 0
+            with pytest.raises(TimeoutError):
+                await sem.acquire()
+        assert not await sem.locked()
+
+    run(program())

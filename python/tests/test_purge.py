@@ -1,0 +1,102 @@
+"""The purger, from Python. What it removes and what it does not is tested where it is made."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from semafor.purge import PurgeProgress, Purger
+
+
+def grow(root: Path, count: int) -> None:
+    for number in range(count):
+        (root / f"{number % 10}" / f"{number}").mkdir(parents=True)
+    (root / "kept").mkdir()
+    (root / "kept" / "file").touch()
+
+
+def test_it_says_what_it_has_done(run: Any, tmp_path: Path) -> None:
+    grow(tmp_path, 100)
+
+    async def program() -> None:
+        would = await Purger(tmp_path, dry_run=True).purge()
+        assert (would.dirs_removed, would.dry_run) == (110, True)
+        done = await Purger(str(tmp_path), max_concurrency_deletion=4, memory_limit_mb=4500).purge()
+        assert (done.dirs_removed, done.dry_run, done.errors, done.stopped_by) == (110, False, 0, "completed")
+        assert done.errors_by_kind == {} and done.elapsed > 0 and done.peak_memory_bytes > 0
+
+    run(program())
+    assert [each.name for each in tmp_path.iterdir()] == ["kept"]
+
+
+def test_its_limit_is_exact(run: Any, tmp_path: Path) -> None:
+    grow(tmp_path, 100)
+
+    async def program() -> None:
+        done = await Purger(tmp_path, max_empty_dirs_to_delete=7).purge()
+        assert (done.dirs_removed, done.stopped_by) == (7, "limit")
+
+    run(program())
+
+
+def test_progress_is_told_in_the_event_loop(run: Any, tmp_path: Path) -> None:
+    grow(tmp_path, 300)
+    seen: list[PurgeProgress] = []
+
+    async def program() -> None:
+        loop = asyncio.get_running_loop()
+
+        def tell(progress: PurgeProgress) -> None:
+            assert asyncio.get_running_loop() is loop
+            seen.append(progress)
+
+        await Purger(tmp_path, rate=300, on_progress=tell, progress_interval=0.01).purge()
+
+    run(program())
+    assert seen and all(one.dirs_removed <= other.dirs_removed for one, other in zip(seen, seen[1:]))
+
+
+def test_a_cancelled_task_stops_it_first(run: Any, tmp_path: Path) -> None:
+    grow(tmp_path, 1000)
+
+    async def program() -> None:
+        begun = asyncio.Event()
+        purger = Purger(tmp_path, rate=50, on_progress=lambda _: begun.set(), progress_interval=0.01)
+        task = asyncio.create_task(purger.purge())
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        left = len(list(tmp_path.rglob("*")))
+        assert left > 500
+        await asyncio.sleep(0)
+        assert len(list(tmp_path.rglob("*"))) == left
+
+    run(program())
+
+
+def test_what_it_refuses(run: Any, tmp_path: Path) -> None:
+    async def program() -> None:
+        with pytest.raises(FileNotFoundError):
+            await Purger(tmp_path / "missing").purge()
+        with pytest.raises(ValueError, match="belongs to the system"):
+            await Purger("/etc").purge()
+        with pytest.raises(ValueError, match="root_path is missing"):
+            await Purger(max_concurrency_deletion=1000, memory_limit_mb=4500).purge()
+        with pytest.raises(ValueError, match="pattern"):
+            await Purger(tmp_path, exclude=["["]).purge()
+
+    run(program())
+
+
+def test_old_files_and_what_is_left_alone(run: Any, tmp_path: Path) -> None:
+    grow(tmp_path, 10)
+
+    async def program() -> None:
+        done = await Purger(tmp_path, max_age=0, exclude=["3"], min_age=0).purge()
+        assert done.files_removed == 1
+
+    run(program())
+    assert [each.name for each in tmp_path.iterdir()] == ["3"]

@@ -1,0 +1,117 @@
+"""What only Redis has: a server that can be missing, and times by which it takes us for dead."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from conftest import RedisServer
+from semafor import RedisConfig, RedisSemaphore
+
+
+def test_a_server_that_is_not_there(run: Any) -> None:
+    async def program() -> None:
+        config = RedisConfig(url="redis://127.0.0.1:1", number_of_attempts=1, socket_connect_timeout=1)
+        sem = RedisSemaphore(name="nowhere", value=1, config=config)
+        with pytest.raises(ConnectionError, match="127.0.0.1:1"):
+            await sem.acquire()
+        with pytest.raises(ConnectionError):
+            await sem.locked()
+
+    run(program())
+
+
+def test_an_address_that_is_none(run: Any) -> None:
+    async def program() -> None:
+        sem = RedisSemaphore(name="nowhere", value=1, config=RedisConfig(url="http://localhost:secret@x"))
+        with pytest.raises(ValueError, match="is no address of a Redis") as error:
+            await sem.acquire()
+        assert "secret" not in str(error.value)
+
+    run(program())
+
+
+def test_what_the_configuration_refuses() -> None:
+    with pytest.raises(ValueError, match="max_connections must be greater than 10"):
+        RedisConfig(max_connections=10)
+    with pytest.raises(ValueError, match="ping_interval must be lower"):
+        RedisSemaphore(name="a", value=1, ping_interval=200)
+    with pytest.raises(AttributeError):
+        RedisConfig().namespace = "frozen"  # type: ignore[misc]
+    assert hash(RedisConfig()) == hash(RedisConfig())
+
+
+def test_a_server_that_dies_is_noticed_before_others_can_have_the_slot(run: Any, tmp_path: Any) -> None:
+    async def program() -> None:
+        server = RedisServer(tmp_path)
+        sem = RedisSemaphore(name="dies", value=1, config=server.config(), heartbeat_max_interval=2)
+        held = await sem.acquire()
+        server.stop()
+        assert await held.lost.wait()
+
+    run(program())
+
+
+def test_namespaces_are_apart(run: Any, redis: RedisServer, name: str) -> None:
+    async def program() -> None:
+        one = RedisSemaphore(name=name, value=1, config=redis.config(namespace="one"))
+        two = RedisSemaphore(name=name, value=1, config=redis.config(namespace="two & more"))
+        async with one.cm(), two.cm():
+            assert await one.locked() and await two.locked()
+
+    with pytest.raises(ValueError, match="white space"):
+        run(program())
+
+    async def apart() -> None:
+        one = RedisSemaphore(name=name, value=1, config=redis.config(namespace="one"))
+        two = RedisSemaphore(name=name, value=1, config=redis.config(namespace="two&more"))
+        async with one.cm(), two.cm():
+            assert await one.locked() and await two.locked()
+
+    run(apart())
+
+
+def test_handoff_between_processes(redis: RedisServer, script: Any, name: str) -> None:
+    text = """
+import asyncio, sys
+from semafor import RedisConfig, RedisSemaphore
+async def main():
+    sem = RedisSemaphore(name=sys.argv[2], value=1, config=RedisConfig(url=sys.argv[1]))
+    async with sem.cm():
+        print("held")
+        await asyncio.to_thread(sys.stdin.readline)
+asyncio.run(main())
+"""
+    first, second = script(text, redis.url, name), None
+    first.reads("held")
+    second = script(text, redis.url, name)
+    asyncio.run(lined_up(redis, name))
+    first.go_on()
+    second.reads("held")
+    second.go_on()
+    assert (first.end(), second.end()) == (0, 0)
+
+
+def test_a_killed_process_loses_its_slot(redis: RedisServer, script: Any, name: str) -> None:
+    text = """
+import asyncio, sys
+from semafor import RedisConfig, RedisSemaphore
+sem = RedisSemaphore(name=sys.argv[2], value=1, config=RedisConfig(url=sys.argv[1]), heartbeat_max_interval=2)
+asyncio.run(sem.acquire())
+print("held")
+sys.stdin.readline()
+"""
+    program = script(text, redis.url, name)
+    program.reads("held")
+    program.process.kill()
+
+    async def next_in_line() -> None:
+        await RedisSemaphore(name=name, value=1, config=redis.config()).acquire()
+
+    asyncio.run(next_in_line())
+
+
+async def lined_up(redis: RedisServer, name: str) -> None:
+    while redis.in_line(name) != 1:
+        await asyncio.sleep(0.001)
