@@ -15,6 +15,7 @@ use semafor_pipeline::{Level, MemoryGuard};
 use crate::progress::Progress;
 use crate::purger::OnProgress;
 use crate::run::{Run, Stop};
+use crate::tally::Counter;
 use crate::walk::Worker;
 
 /// How often it is looked whether there are too few threads, or too many.
@@ -36,8 +37,8 @@ pub(crate) struct Crew<'scope, 'env> {
     is_tight: bool,
     cores: usize,
     seen: Load,
-    /// Removals that were timed until then, and the slow ones.
-    timed: (u64, u64),
+    /// Removals that were timed until then, the slow ones, and the heavy ones.
+    timed: [u64; 3],
 }
 
 /// Time that has passed, for all and for this process.
@@ -65,7 +66,7 @@ impl<'scope, 'env> Crew<'scope, 'env> {
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         let seen = Load::now();
         let mut crew =
-            Self { run, scope, most, threads: 0, allowed: most, is_tight: false, cores, seen, timed: (0, 0) };
+            Self { run, scope, most, threads: 0, allowed: most, is_tight: false, cores, seen, timed: [0; 3] };
         crew.grow_to((2 * cores).min(most));
         crew
     }
@@ -114,11 +115,13 @@ impl<'scope, 'env> Crew<'scope, 'env> {
 
     /// Some are slow because another process had the core; many are because the file system is.
     fn judge_file_system(&mut self) {
-        let now = (self.run.tally.timed.get(), self.run.tally.timed_slow.get());
-        let (timed, slow) = (now.0 - self.timed.0, now.1 - self.timed.1);
+        let tally = &self.run.tally;
+        let now = [&tally.timed, &tally.timed_slow, &tally.timed_heavy].map(Counter::get);
+        let [timed, slow, heavy] = std::array::from_fn(|n| now[n] - self.timed[n]);
         if timed > 0 {
             self.timed = now;
             self.run.is_slow.store(slow * 3 > timed, Ordering::Relaxed);
+            self.run.is_heavy.store(heavy * 3 > timed, Ordering::Relaxed);
         }
     }
 

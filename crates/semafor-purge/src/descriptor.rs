@@ -75,6 +75,12 @@ impl Descriptor {
         let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(self.all.own(openat(&self.fd, name, how, Mode::empty())?))
     }
+
+    /// Holds on to what has this name, without opening it: even if it is removed, it is gone only when this is dropped.
+    pub(crate) fn hold(&self, name: &CStr) -> Result<Arc<Self>> {
+        let how = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(self.all.own(openat(&self.fd, name, how, Mode::empty())?))
+    }
 }
 
 impl AsFd for Descriptor {

@@ -60,6 +60,11 @@ impl Deletions {
         Self { semaphore, rivals }
     }
 
+    /// Whether there are fewer slots than there may be threads.
+    pub(crate) fn are_short(&self) -> bool {
+        self.rivals != Rivals::None
+    }
+
     pub(crate) fn licence(&self) -> Licence<'_> {
         Licence { of: self, slot: None }
     }

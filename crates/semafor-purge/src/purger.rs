@@ -282,6 +282,7 @@ impl<'p> Purger<'p> {
             root: &self.root,
             stop: Default::default(),
             is_slow: true.into(),
+            is_heavy: false.into(),
         };
         if self.cancelled.is_cancelled() {
             run.stop(Stop::Cancelled);

@@ -6,6 +6,9 @@
 //! - Nor does the kernel look up a name while it removes another. Where both take long, looking up one name after each
 //!   removal would take as long again. So when the list is full nobody looks at more in that directory until half of it is
 //!   done, and then all look up the next names at once.
+//! - A directory that is removed is gone when nobody holds it any more. With nobody else there, that is while the kernel
+//!   lets no other remove in its parent; and it can take long, on a disk that is told which blocks are free. So where it
+//!   does, we hold on to what we remove, and let others let go of it.
 //! - What is on the list is pending in its directory, so a directory is not finished before its list is empty.
 
 use std::ffi::CStr;
@@ -35,9 +38,15 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 /// How many directories a thread may have found to be not empty, before it stops trying without looking.
 const MOST_FAILED: usize = 64;
 const OUT_OF_LUCK: i32 = -2;
-const TIMED_EVERY: u32 = 8;
+const TIMED_EVERY: u32 = 32;
+/// The same where it keeps one from work that others could do.
+const RARELY_TIMED: u32 = 128;
 /// What takes longer has left the computer.
 const SLOW: Duration = Duration::from_micros(200);
+/// What takes longer is worth being handed over.
+const HEAVY: Duration = Duration::from_micros(25);
+/// So many are handed over at a time.
+const HANDFUL: usize = 8;
 
 /// What is to be removed in one directory.
 #[derive(Default)]
@@ -291,7 +300,7 @@ impl Worker<'_> {
                 .facts()
                 .map_or(Ok(()), |facts| dry_run::would_remove(&run.rules, parent, directory, facts))
         } else if run.pace() {
-            self.timed(|| unlinkat(directory, removal.name(), flags))
+            self.unlink(directory, removal.name(), flags)
         } else {
             run.stop(Stop::Cancelled);
             return Outcome::Stays;
@@ -322,18 +331,37 @@ impl Worker<'_> {
     }
 
     /// Every now and then, looks how long it takes.
-    fn timed<T>(&mut self, ask: impl FnOnce() -> T) -> T {
-        let is_timed = self.tries.is_multiple_of(TIMED_EVERY);
+    fn unlink(&mut self, directory: &Descriptor, name: &CStr, flags: AtFlags) -> Result<(), Errno> {
+        let run = self.run;
+        let is_heavy = run.is_heavy.load(Ordering::Relaxed);
+        let is_timed = self.tries.is_multiple_of(if is_heavy { RARELY_TIMED } else { TIMED_EVERY });
         self.tries = self.tries.wrapping_add(1);
-        if !is_timed {
-            return ask();
+        let is_held = flags == AtFlags::REMOVEDIR
+            && (is_timed || is_heavy && !run.deletions.are_short())
+            && !run.descriptors.are_scarce();
+        // What can't be held can be removed all the same.
+        let held = if is_held { directory.hold(name).ok() } else { None };
+        let began = is_timed.then(Instant::now);
+        let answer = unlinkat(directory, name, flags);
+        if let Some(began) = began {
+            let removed = Instant::now();
+            drop(held);
+            run.tally.timed.add(1);
+            run.tally.timed_slow.add((removed - began > SLOW).into());
+            run.tally.timed_heavy.add((answer.is_ok() && removed.elapsed() > HEAVY).into());
+        } else if let (Ok(()), Some(held)) = (answer, held) {
+            self.hand_over(held);
         }
-        let began = Instant::now();
-        let answer = ask();
-        let is_slow = began.elapsed() > SLOW;
-        self.run.tally.timed.add(1);
-        self.run.tally.timed_slow.add(is_slow.into());
         answer
+    }
+
+    fn hand_over(&mut self, removed: Arc<Descriptor>) {
+        self.removed.push(Job::Forget(removed));
+        if self.removed.len() >= HANDFUL {
+            self.run.queue.offer(&mut self.removed);
+            // There are enough who are busy with it.
+            self.removed.clear();
+        }
     }
 
     fn count(&self, parent: &Node, removal: &Removal, is_file: bool) {

@@ -43,6 +43,8 @@ pub(crate) struct Run<'p> {
     /// Asking the file system takes longer than any computer needs to answer: there is a network, or a disk. So it is taken
     /// to be until it has shown otherwise.
     pub(crate) is_slow: AtomicBool,
+    /// To free what a removed directory had on the disk takes long. That need not be done in line.
+    pub(crate) is_heavy: AtomicBool,
 }
 
 /// Why a run ends before all is decided. The first reason counts.

@@ -26,6 +26,8 @@ const BATCH: usize = 16 * 1024;
 pub(crate) enum Job {
     Judge(Entry),
     Enter(Arc<Node>),
+    /// A directory that was removed, for good.
+    Forget(Arc<Descriptor>),
 }
 
 /// A name in a directory that has been read.
@@ -68,6 +70,8 @@ pub(crate) struct Worker<'r> {
     pub(crate) not_empty: Vec<Job>,
     /// How many removals it has tried.
     pub(crate) tries: u32,
+    /// Removed, and yet to be forgotten. A few are handed over at a time.
+    pub(crate) removed: Vec<Job>,
     reading: Vec<Reading>,
     batch: Vec<u8>,
 }
@@ -75,8 +79,8 @@ pub(crate) struct Worker<'r> {
 impl<'r> Worker<'r> {
     pub(crate) fn new(run: &'r Run<'r>) -> Self {
         let licence = run.deletions.licence();
-        let (jobs, not_empty, reading) = Default::default();
-        Self { run, licence, jobs, not_empty, tries: 0, reading, batch: Vec::with_capacity(BATCH) }
+        let (jobs, not_empty, removed, reading) = Default::default();
+        Self { run, licence, jobs, not_empty, tries: 0, removed, reading, batch: Vec::with_capacity(BATCH) }
     }
 
     pub(crate) fn work(mut self) {
@@ -84,6 +88,7 @@ impl<'r> Worker<'r> {
         let run = self.run;
         while run.queue.take(&mut self.jobs, || self.licence.give_back()) {
             self.work_off();
+            self.removed.clear();
             run.queue.done();
         }
     }
@@ -109,6 +114,7 @@ impl<'r> Worker<'r> {
         match job {
             Job::Judge(entry) => self.judge(entry),
             Job::Enter(node) => self.enter(node),
+            Job::Forget(removed) => drop(removed),
         }
     }
 
