@@ -23,7 +23,8 @@ pub(crate) struct Wish {
     pub(crate) ttl: Option<Duration>,
     pub(crate) patience: Patience,
     pub(crate) who: Who,
-    /// Kept by whatever is still done about it.
+    /// Kept by whatever is still done about it. Who dropped an acquire of the local home has nothing left to do.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only Redis is told later"))]
     pub(crate) errand: Errand,
 }
 
