@@ -12,11 +12,14 @@ pub(crate) fn run(mut args: Args) -> Result<(), Failure> {
     args.finish()?;
     match area.as_deref() {
         Some("cli") => cli(),
+        Some("coop") => coop(),
         Some("memory") => memory(),
         Some("python") => python(),
         Some("redis") => redis(),
         Some(other) => Err(Failure::Usage(format!("there is no benchmark `{other}`"))),
-        None => Err(Failure::Usage("which benchmark? There are `cli`, `memory`, `python` and `redis`".into())),
+        None => {
+            Err(Failure::Usage("which benchmark? There are `cli`, `coop`, `memory`, `python` and `redis`".into()))
+        }
     }
 }
 
@@ -38,6 +41,12 @@ fn released(program: &str) -> Result<PathBuf, String> {
     let ours = std::env::current_exe().map_err(|error| format!("who are we? {error}"))?;
     let folder = ours.parent().ok_or("xtask lies in no folder")?.with_file_name("release");
     Ok(folder.join(program))
+}
+
+fn coop() -> Result<(), Failure> {
+    let python =
+        or_without("doeff", python::with(&["doeff"])).or_else(|| or_without("Python", python::with(&[])));
+    measure("coop", &[], &[("SEMAFOR_BENCH_PYTHON", python)])
 }
 
 fn memory() -> Result<(), Failure> {

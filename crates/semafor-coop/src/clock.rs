@@ -1,0 +1,62 @@
+use std::time::{Duration, Instant};
+
+use semafor_core::Timestamp;
+
+use crate::{Error, Result};
+
+/// What time is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Clock {
+    /// Stands still while anybody can run, and jumps to the next timer when nobody can. A day of delays takes no time.
+    #[default]
+    Virtual,
+    /// The wall's.
+    Real,
+}
+
+/// A clock that runs.
+pub(crate) enum Time {
+    Virtual,
+    Real(Instant),
+}
+
+impl Time {
+    pub(crate) fn start(clock: Clock) -> Self {
+        match clock {
+            Clock::Virtual => Self::Virtual,
+            Clock::Real => Self::Real(Instant::now()),
+        }
+    }
+
+    /// The real time, if that is what counts.
+    #[inline]
+    pub(crate) fn read(&self) -> Option<Timestamp> {
+        match self {
+            Self::Virtual => None,
+            Self::Real(start) => Some(Timestamp::default().after(start.elapsed())),
+        }
+    }
+}
+
+/// A span of time: a [`Duration`], or seconds. One that is negative, infinite or not a number is an error where it is awaited.
+#[derive(Clone, Copy, Debug)]
+pub struct Span(std::result::Result<Duration, f64>);
+
+impl Span {
+    pub(crate) fn get(self) -> Result<Duration> {
+        self.0.map_err(Error::InvalidDelay)
+    }
+}
+
+impl From<Duration> for Span {
+    fn from(span: Duration) -> Self {
+        Self(Ok(span))
+    }
+}
+
+impl From<f64> for Span {
+    fn from(seconds: f64) -> Self {
+        Self(Duration::try_from_secs_f64(seconds).map_err(|_| seconds))
+    }
+}

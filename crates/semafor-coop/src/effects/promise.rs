@@ -1,0 +1,197 @@
+use std::cell::{Cell, OnceCell, RefMut};
+use std::fmt;
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::rc::Rc;
+
+use crate::eventual::{Settlement, Source, ValueCell};
+use crate::external::{ExternalPromise, external};
+use crate::performing::{Begun, Operation, Performing};
+use crate::state::State;
+use crate::{Ctx, Error, Eventual, Perform, Priority, Result};
+
+/// The side of a promise that completes it. What to wait for is its [`future`](Self::future).
+///
+/// When the last clone goes without having completed it, whoever waits gets a [deadlock](Error::Deadlock).
+pub struct Promise<T> {
+    cell: Rc<ValueCell<T>>,
+    suspicion: Rc<Cell<bool>>,
+}
+
+impl<T> Promise<T> {
+    /// Its number within the run. Tasks, promises and semaphores are counted together, from 0.
+    pub fn id(&self) -> u64 {
+        self.cell.settlement.number
+    }
+
+    /// What to wait for.
+    pub fn future(&self) -> Eventual<T> {
+        Eventual { cell: self.cell.clone() }
+    }
+
+    fn count_writers(&self, change: isize) {
+        if let Source::Promise(writers) = &self.cell.settlement.source {
+            writers.set(writers.get().saturating_add_signed(change));
+            self.suspicion.set(self.suspicion.get() || writers.get() == 0);
+        }
+    }
+}
+
+impl<T> Clone for Promise<T> {
+    fn clone(&self) -> Self {
+        self.count_writers(1);
+        Self { cell: self.cell.clone(), suspicion: self.suspicion.clone() }
+    }
+}
+
+impl<T> Drop for Promise<T> {
+    fn drop(&mut self) {
+        self.count_writers(-1);
+    }
+}
+
+impl<T> fmt::Debug for Promise<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Promise({})", self.id())
+    }
+}
+
+/// Makes a promise: a value that some task will provide.
+#[derive(Debug)]
+pub struct CreatePromise<T>(PhantomData<T>);
+
+impl<T> CreatePromise<T> {
+    /// Of a value of this type.
+    #[allow(clippy::new_without_default, reason = "an effect has no default")]
+    pub fn new() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<T: 'static> Perform for CreatePromise<T> {
+    type Out = Promise<T>;
+
+    fn perform(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result<Promise<T>>> {
+        Performing::new(ctx, at, self)
+    }
+}
+
+impl<T: 'static> Operation for CreatePromise<T> {
+    type Out = Promise<T>;
+
+    fn begin(
+        &mut self,
+        mut state: RefMut<'_, State>,
+        _: &Ctx,
+        _: &'static Location<'static>,
+    ) -> Begun<Promise<T>> {
+        let number = state.next_number();
+        let settlement = Settlement::new(state.run, number, Source::Promise(Cell::new(1)));
+        let cell = Rc::new(ValueCell { settlement, value: OnceCell::new() });
+        Begun::Done(Ok(Promise { cell, suspicion: state.suspicion.clone() }))
+    }
+
+    fn resume(&mut self, _: RefMut<'_, State>) -> Option<Result<Promise<T>>> {
+        None
+    }
+}
+
+/// Completes a promise. Whoever waited for it goes first.
+///
+/// # Errors
+///
+/// [`Error::AlreadyCompleted`]; the first value stays.
+#[derive(Debug)]
+pub struct CompletePromise<'p, T>(pub &'p Promise<T>, pub T);
+
+/// Fails a promise: whoever waits for it gets this error. Otherwise as [`CompletePromise`].
+#[derive(Debug)]
+pub struct FailPromise<'p, T>(pub &'p Promise<T>, pub Error);
+
+impl<T: 'static> Perform for CompletePromise<'_, T> {
+    type Out = ();
+
+    fn perform(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result> {
+        Performing::new(ctx, at, Settling { promise: self.0, outcome: Some(Ok(self.1)) })
+    }
+}
+
+impl<T: 'static> Perform for FailPromise<'_, T> {
+    type Out = ();
+
+    fn perform(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result> {
+        Performing::new(ctx, at, Settling { promise: self.0, outcome: Some(Err(self.1)) })
+    }
+}
+
+struct Settling<'p, T> {
+    promise: &'p Promise<T>,
+    outcome: Option<Result<T>>,
+}
+
+impl<T> Operation for Settling<'_, T> {
+    type Out = ();
+
+    fn begin(&mut self, mut state: RefMut<'_, State>, _: &Ctx, _: &'static Location<'static>) -> Begun<()> {
+        let cell = &self.promise.cell;
+        if let Err(error) = state.check_run(cell.settlement.run) {
+            return Begun::Done(Err(error));
+        }
+        if cell.settlement.is_settled.get() {
+            return Begun::Done(Err(Error::AlreadyCompleted));
+        }
+        // Neither was set before, since it is not settled.
+        match self.outcome.take() {
+            Some(Ok(value)) => drop(cell.value.set(value)),
+            Some(Err(error)) => drop(cell.settlement.failure.set(error)),
+            None => {}
+        }
+        let lowest = state.settle(&cell.settlement).unwrap_or(Priority::High);
+        state.requeue(lowest);
+        Begun::Switched
+    }
+
+    fn resume(&mut self, _: RefMut<'_, State>) -> Option<Result> {
+        Some(Ok(()))
+    }
+}
+
+/// Makes a promise that any thread may complete, and what to wait for.
+#[derive(Debug)]
+pub struct CreateExternalPromise<T>(PhantomData<T>);
+
+impl<T> CreateExternalPromise<T> {
+    /// Of a value of this type.
+    #[allow(clippy::new_without_default, reason = "an effect has no default")]
+    pub fn new() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<T: Send + 'static> Perform for CreateExternalPromise<T> {
+    type Out = (ExternalPromise<T>, Eventual<T>);
+
+    fn perform(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result<Self::Out>> {
+        Performing::new(ctx, at, self)
+    }
+}
+
+impl<T: Send + 'static> Operation for CreateExternalPromise<T> {
+    type Out = (ExternalPromise<T>, Eventual<T>);
+
+    fn begin(
+        &mut self,
+        mut state: RefMut<'_, State>,
+        ctx: &Ctx,
+        _: &'static Location<'static>,
+    ) -> Begun<Self::Out> {
+        let number = state.next_number();
+        let (promise, eventual, receiver) = external(state.run, number, ctx.scheduler.inbox.clone());
+        state.externals.insert(number, receiver);
+        Begun::Done(Ok((promise, eventual)))
+    }
+
+    fn resume(&mut self, _: RefMut<'_, State>) -> Option<Result<Self::Out>> {
+        None
+    }
+}

@@ -1,0 +1,430 @@
+use std::cell::{RefCell, RefMut};
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use semafor_core::{Acquired, Claim, Gate, PermitId, Refusal, Request, Ticket};
+
+use crate::performing::{Begun, Operation, Performing};
+use crate::recording::Moment;
+use crate::semaphore::{Hold, SemaphoreCell};
+use crate::state::{State, Timer};
+use crate::tasks::{TimerKey, WaitOn};
+use crate::{Ctx, Error, Perform, Permit, Result, Semaphore, Span};
+
+/// Makes a semaphore of so many permits, all of them free.
+///
+/// # Errors
+///
+/// [`Error::ZeroPermits`], which reads `permits must be >= 1`.
+#[derive(Clone, Debug)]
+pub struct CreateSemaphore {
+    permits: u32,
+    name: Option<Arc<str>>,
+    is_signal: bool,
+}
+
+impl CreateSemaphore {
+    /// One of so many permits; a binary one is a lock.
+    pub fn new(permits: u32) -> Self {
+        Self { permits, name: None, is_signal: false }
+    }
+
+    /// A name for reports and pictures.
+    pub fn name(mut self, name: &str) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Says that its permits are released by others than those who acquired them, so that holding one says nothing about who
+    /// could release it: it is left out of the search for deadlocks while anybody can run.
+    pub fn signal(mut self) -> Self {
+        self.is_signal = true;
+        self
+    }
+}
+
+impl Perform for CreateSemaphore {
+    type Out = Semaphore;
+
+    fn perform(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result<Semaphore>> {
+        Performing::new(ctx, at, self)
+    }
+}
+
+impl Operation for CreateSemaphore {
+    type Out = Semaphore;
+
+    fn begin(
+        &mut self,
+        mut state: RefMut<'_, State>,
+        _: &Ctx,
+        _: &'static Location<'static>,
+    ) -> Begun<Semaphore> {
+        if self.permits == 0 {
+            return Begun::Done(Err(Error::ZeroPermits));
+        }
+        let number = state.next_number();
+        let Ok(gate) = Gate::new(number as u32, self.permits) else {
+            return Begun::Done(Err(Error::ZeroPermits));
+        };
+        let (permits, name, is_signal) = (self.permits, self.name.take(), self.is_signal);
+        state.record(|| Moment::Made { semaphore: number, permits, name: name.clone() });
+        let cell = SemaphoreCell { run: state.run, number, name, is_signal, gate: RefCell::new(gate) };
+        Begun::Done(Ok(Semaphore { cell: Rc::new(cell) }))
+    }
+
+    fn resume(&mut self, _: RefMut<'_, State>) -> Option<Result<Semaphore>> {
+        None
+    }
+}
+
+/// Acquires a permit; waits in line if there is none. Whoever acquires has to [release](ReleaseSemaphore).
+///
+/// First come, first served, whatever the priorities: a permit that is released goes to the first in line in that very
+/// step, and nobody overtakes. To ask for several at once, or not to wait for ever, see [`Demand`].
+///
+/// # Errors
+///
+/// [`Error::TaskCancelled`] if the task is cancelled while it waits; it has no permit then. [`Error::Deadlock`] if the
+/// wait would never end.
+#[derive(Clone, Copy, Debug)]
+pub struct AcquireSemaphore<'s>(pub &'s Semaphore);
+
+/// As [`AcquireSemaphore`], with a [`Permit`] as its result, which releases when it is dropped.
+#[derive(Clone, Copy, Debug)]
+pub struct AcquirePermit<'s>(pub &'s Semaphore);
+
+impl<'s> AcquireSemaphore<'s> {
+    /// So many at once, or none. See [`Demand::weight`].
+    pub fn weight(self, weight: u32) -> Demand<'s> {
+        self.demand().weight(weight)
+    }
+
+    /// For so long at most. See [`Demand::timeout`].
+    pub fn timeout(self, span: impl Into<Span>) -> Demand<'s> {
+        self.demand().timeout(span)
+    }
+
+    fn demand(self) -> Demand<'s> {
+        Demand { semaphore: self.0, weight: 1, patience: None }
+    }
+}
+
+/// An acquire with conditions.
+#[derive(Clone, Copy, Debug)]
+pub struct Demand<'s> {
+    semaphore: &'s Semaphore,
+    weight: u32,
+    patience: Option<Span>,
+}
+
+impl<'s> Demand<'s> {
+    /// So many permits at once. They are released at once, too. More than there are is an
+    /// [error](Error::TooHeavy) right away, and so is none at all.
+    pub fn weight(mut self, weight: u32) -> Self {
+        self.weight = weight;
+        self
+    }
+
+    /// Gives up after so long, by the run's clock, with [`Error::TimedOut`].
+    pub fn timeout(mut self, span: impl Into<Span>) -> Self {
+        self.patience = Some(span.into());
+        self
+    }
+
+    /// The same, with a [`Permit`] as its result.
+    pub fn guarded(self) -> GuardedDemand<'s> {
+        GuardedDemand(self)
+    }
+
+    fn operation<G: Grant>(self) -> Acquire<'s, G> {
+        let Self { semaphore, weight, patience } = self;
+        Acquire { semaphore, weight, patience, ticket: None, timer: None, at: None, grant: PhantomData }
+    }
+
+    fn permit(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result<Permit>> {
+        let (semaphore, weight) = (self.semaphore, self.weight);
+        let acquire = Performing::new(ctx, at, self.operation::<PermitId>());
+        async move {
+            let id = acquire.await?;
+            Ok(Permit { ctx: ctx.clone(), semaphore: semaphore.clone(), id, weight })
+        }
+    }
+}
+
+/// A [`Demand`] for a [`Permit`].
+#[derive(Clone, Copy, Debug)]
+pub struct GuardedDemand<'s>(Demand<'s>);
+
+impl Perform for AcquireSemaphore<'_> {
+    type Out = ();
+
+    #[inline]
+    fn perform(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result> {
+        Performing::new(ctx, at, self.demand().operation::<()>())
+    }
+}
+
+impl Perform for Demand<'_> {
+    type Out = ();
+
+    fn perform(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result> {
+        Performing::new(ctx, at, self.operation::<()>())
+    }
+}
+
+impl Perform for AcquirePermit<'_> {
+    type Out = Permit;
+
+    fn perform(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result<Permit>> {
+        AcquireSemaphore(self.0).demand().permit(ctx, at)
+    }
+}
+
+impl Perform for GuardedDemand<'_> {
+    type Out = Permit;
+
+    fn perform(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result<Permit>> {
+        self.0.permit(ctx, at)
+    }
+}
+
+/// What a granted acquire is: nothing, since the task is to release it, or the id of what a guard will release.
+trait Grant {
+    const IS_GUARDED: bool;
+
+    fn of(permit: PermitId) -> Self;
+}
+
+impl Grant for () {
+    const IS_GUARDED: bool = false;
+
+    fn of(_: PermitId) {}
+}
+
+impl Grant for PermitId {
+    const IS_GUARDED: bool = true;
+
+    fn of(permit: PermitId) -> Self {
+        permit
+    }
+}
+
+struct Acquire<'s, G> {
+    semaphore: &'s Semaphore,
+    weight: u32,
+    patience: Option<Span>,
+    ticket: Option<Ticket>,
+    timer: Option<TimerKey>,
+    at: Option<&'static Location<'static>>,
+    grant: PhantomData<G>,
+}
+
+impl<G: Grant> Acquire<'_, G> {
+    #[inline]
+    fn granted(&self, state: &mut State, permit: PermitId, at: &'static Location<'static>) -> Result<G> {
+        let semaphore = self.semaphore.cell.number;
+        if !G::IS_GUARDED {
+            state.hold(semaphore, permit, self.weight, at);
+        }
+        let weight = self.weight;
+        state.record(|| Moment::Acquired { semaphore, weight });
+        Ok(G::of(permit))
+    }
+
+    /// Not free at once: takes a place in line, or learns that it can't have one.
+    #[cold]
+    fn queue(&mut self, state: &mut State, hold: Hold, at: &'static Location<'static>) -> Result<Begun<G>> {
+        let cell = &self.semaphore.cell;
+        let patience = self.patience.map(Span::get).transpose()?;
+        let now = state.now;
+        let mut request = Request { weight: self.weight, ..Request::default() };
+        if let Some(patience) = patience {
+            request.deadline = now.after(patience);
+        }
+        let mut gate = cell.gate.borrow_mut();
+        if patience.is_some_and(|patience| patience.is_zero()) {
+            let permit =
+                gate.try_acquire(&request, hold, now).map_err(|why| refusal(why, Error::TimedOut))?;
+            drop(gate);
+            return Ok(Begun::Done(self.granted(state, permit, at)));
+        }
+        let current = state.current;
+        let acquired = gate.acquire(&request, current, hold, now, state.effects());
+        drop(gate);
+        state.wake_served();
+        match acquired.map_err(|why| refusal(why, Error::TimedOut))? {
+            Acquired::Granted(permit) => Ok(Begun::Done(self.granted(state, permit, at))),
+            Acquired::Queued(ticket) => {
+                (self.ticket, self.at) = (Some(ticket), Some(at));
+                let is_timed = patience.is_some();
+                if is_timed {
+                    self.timer = Some(state.set_timer(request.deadline, Timer::Expire(cell.clone())));
+                }
+                Ok(Begun::Wait(WaitOn::Semaphore { cell: cell.clone(), ticket, is_timed }))
+            }
+        }
+    }
+}
+
+fn refusal(refusal: Refusal, if_busy: Error) -> Error {
+    match refusal {
+        Refusal::ZeroWeight => Error::ZeroWeight,
+        Refusal::TooHeavy { weight, capacity } => Error::TooHeavy { weight, permits: capacity },
+        _ => if_busy,
+    }
+}
+
+impl<G: Grant> Operation for Acquire<'_, G> {
+    type Out = G;
+
+    #[inline]
+    fn begin(&mut self, mut state: RefMut<'_, State>, _: &Ctx, at: &'static Location<'static>) -> Begun<G> {
+        let cell = &self.semaphore.cell;
+        if let Err(error) = state.check_run(cell.run) {
+            return Begun::Done(Err(error));
+        }
+        let hold = Hold { task: state.current, is_guarded: G::IS_GUARDED, at: Some(at) };
+        if self.patience.is_none() {
+            let request = Request { weight: self.weight, ..Request::default() };
+            let taken = cell.gate.borrow_mut().take_if_free(&request, hold, state.now);
+            if let Some(permit) = taken {
+                return Begun::Done(self.granted(&mut state, permit, at));
+            }
+        }
+        self.queue(&mut state, hold, at).unwrap_or_else(|error| Begun::Done(Err(error)))
+    }
+
+    fn resume(&mut self, mut state: RefMut<'_, State>) -> Option<Result<G>> {
+        let (ticket, at) = (self.ticket?, self.at?);
+        let claim = self.semaphore.cell.gate.borrow_mut().claim(ticket);
+        let permit = match claim {
+            Claim::Waiting => return None,
+            Claim::Granted { id, .. } => Some(id),
+            _ => None,
+        };
+        self.ticket = None;
+        Some(match (permit, claim) {
+            (Some(permit), _) => self.granted(&mut state, permit, at),
+            (None, Claim::TimedOut) => Err(Error::TimedOut),
+            // Another effect that the task awaits beside this one has heard of the cancellation first; or somebody
+            // released more than there was, this very permit included.
+            (None, _) => Err(Error::TaskCancelled),
+        })
+    }
+
+    fn withdraw(&mut self, state: &mut State) {
+        if let Some(ticket) = self.ticket.take() {
+            state.leave_line(&self.semaphore.cell, ticket);
+        }
+        if let Some(timer) = self.timer.take() {
+            state.unset_timer(timer);
+        }
+    }
+}
+
+/// Acquires a permit if there is one and nobody waits for it; tells whether it did. Never waits, never overtakes.
+#[derive(Clone, Copy, Debug)]
+pub struct TryAcquireSemaphore<'s>(pub &'s Semaphore);
+
+impl Perform for TryAcquireSemaphore<'_> {
+    type Out = bool;
+
+    fn perform(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result<bool>> {
+        Performing::new(ctx, at, self)
+    }
+}
+
+impl Operation for TryAcquireSemaphore<'_> {
+    type Out = bool;
+
+    fn begin(
+        &mut self,
+        mut state: RefMut<'_, State>,
+        _: &Ctx,
+        at: &'static Location<'static>,
+    ) -> Begun<bool> {
+        let cell = &self.0.cell;
+        if let Err(error) = state.check_run(cell.run) {
+            return Begun::Done(Err(error));
+        }
+        let hold = Hold { task: state.current, is_guarded: false, at: Some(at) };
+        let taken = cell.gate.borrow_mut().take_if_free(&Request::default(), hold, state.now);
+        if let Some(permit) = taken {
+            state.hold(cell.number, permit, 1, at);
+            state.record(|| Moment::Acquired { semaphore: cell.number, weight: 1 });
+        }
+        Begun::Done(Ok(taken.is_some()))
+    }
+
+    fn resume(&mut self, _: RefMut<'_, State>) -> Option<Result<bool>> {
+        None
+    }
+}
+
+/// Releases a permit: to the first in line in the same step, or else to whoever comes next.
+///
+/// It gives back what this task acquired last of the semaphore, all of its weight. A task that has none may release as well,
+/// and gives back what another acquired; but never what is in a [`Permit`]. Whoever releases goes on first.
+///
+/// # Errors
+///
+/// [`Error::ReleasedTooManyTimes`], which reads `semaphore released too many times`, if there is nothing to give back.
+#[derive(Clone, Copy, Debug)]
+pub struct ReleaseSemaphore<'s>(pub &'s Semaphore);
+
+impl Perform for ReleaseSemaphore<'_> {
+    type Out = ();
+
+    #[inline]
+    fn perform(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result> {
+        Performing::new(ctx, at, self)
+    }
+}
+
+impl Operation for ReleaseSemaphore<'_> {
+    type Out = ();
+
+    #[inline]
+    fn begin(&mut self, mut state: RefMut<'_, State>, _: &Ctx, _: &'static Location<'static>) -> Begun<()> {
+        let cell = &self.0.cell;
+        Begun::Done(state.check_run(cell.run).and_then(|()| state.release(cell)))
+    }
+
+    fn resume(&mut self, _: RefMut<'_, State>) -> Option<Result> {
+        None
+    }
+}
+
+/// Runs a program with a permit, which is released when the program ends, in whatever way.
+pub struct WithSemaphore<'s, P> {
+    semaphore: &'s Semaphore,
+    program: P,
+}
+
+impl<'s, P> WithSemaphore<'s, P> {
+    /// This program, with a permit of that semaphore.
+    pub fn new(semaphore: &'s Semaphore, program: P) -> Self {
+        Self { semaphore, program }
+    }
+}
+
+impl<P, F, T> Perform for WithSemaphore<'_, P>
+where
+    P: FnOnce(Ctx) -> F,
+    F: Future<Output = Result<T>>,
+{
+    type Out = T;
+
+    fn perform(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result<T>> {
+        let permit = AcquirePermit(self.semaphore).perform(ctx, at);
+        async move {
+            let permit = permit.await?;
+            let result = (self.program)(ctx.clone()).await;
+            permit.release();
+            result
+        }
+    }
+}

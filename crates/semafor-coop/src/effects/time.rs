@@ -1,0 +1,148 @@
+use std::cell::RefMut;
+use std::panic::Location;
+use std::time::Duration;
+
+use crate::performing::{Begun, Operation, Performing};
+use crate::recording::Moment;
+use crate::report::LogLine;
+use crate::state::{State, Timer};
+use crate::tasks::{TimerKey, WaitOn};
+use crate::{Ctx, Perform, Priority, Result, Span};
+
+/// Waits for so long, by the run's clock.
+///
+/// # Errors
+///
+/// [`Error::InvalidDelay`](crate::Error::InvalidDelay) for a number of seconds that is negative, infinite or none.
+#[derive(Clone, Copy, Debug)]
+pub struct Delay {
+    span: Span,
+    timer: Option<TimerKey>,
+}
+
+impl Delay {
+    /// For so many seconds, or for a [`Duration`].
+    pub fn new(span: impl Into<Span>) -> Self {
+        Self { span: span.into(), timer: None }
+    }
+}
+
+impl Perform for Delay {
+    type Out = ();
+
+    fn perform(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result> {
+        Performing::new(ctx, at, self)
+    }
+}
+
+impl Operation for Delay {
+    type Out = ();
+
+    fn begin(&mut self, mut state: RefMut<'_, State>, _: &Ctx, _: &'static Location<'static>) -> Begun<()> {
+        let span = match self.span.get() {
+            Ok(span) => span,
+            Err(error) => return Begun::Done(Err(error)),
+        };
+        state.elapsed();
+        let (at, current) = (state.now.after(span), state.current);
+        let timer = state.set_timer(at, Timer::Wake(current));
+        self.timer = Some(timer);
+        Begun::Wait(WaitOn::Timer)
+    }
+
+    fn resume(&mut self, state: RefMut<'_, State>) -> Option<Result> {
+        let (at, _) = self.timer?;
+        (at <= state.now).then_some(Ok(()))
+    }
+
+    fn withdraw(&mut self, state: &mut State) {
+        if let Some(timer) = self.timer.take() {
+            state.unset_timer(timer);
+        }
+    }
+}
+
+/// How long the run has been going on, by its clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Now;
+
+impl Perform for Now {
+    type Out = Duration;
+
+    fn perform(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result<Duration>> {
+        Performing::new(ctx, at, self)
+    }
+}
+
+impl Operation for Now {
+    type Out = Duration;
+
+    fn begin(
+        &mut self,
+        mut state: RefMut<'_, State>,
+        _: &Ctx,
+        _: &'static Location<'static>,
+    ) -> Begun<Duration> {
+        Begun::Done(Ok(state.elapsed()))
+    }
+
+    fn resume(&mut self, _: RefMut<'_, State>) -> Option<Result<Duration>> {
+        None
+    }
+}
+
+/// Adds a line to the log of the run's [report](crate::Report), with the time and the task.
+#[derive(Clone, Debug)]
+pub struct Log(pub String);
+
+impl Perform for Log {
+    type Out = ();
+
+    fn perform(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result> {
+        Performing::new(ctx, at, self)
+    }
+}
+
+impl Operation for Log {
+    type Out = ();
+
+    fn begin(&mut self, mut state: RefMut<'_, State>, _: &Ctx, _: &'static Location<'static>) -> Begun<()> {
+        let text = std::mem::take(&mut self.0);
+        state.record(|| Moment::Logged(text.clone()));
+        let line = LogLine { at: state.elapsed(), task: state.current_label(), text };
+        state.findings.log.push(line);
+        Begun::Done(Ok(()))
+    }
+
+    fn resume(&mut self, _: RefMut<'_, State>) -> Option<Result> {
+        None
+    }
+}
+
+/// Lets everybody of the same priority go first who could.
+#[derive(Clone, Copy, Debug)]
+pub struct Yield;
+
+impl Perform for Yield {
+    type Out = ();
+
+    fn perform(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result> {
+        Performing::new(ctx, at, self)
+    }
+}
+
+impl Operation for Yield {
+    type Out = ();
+
+    fn begin(&mut self, mut state: RefMut<'_, State>, _: &Ctx, _: &'static Location<'static>) -> Begun<()> {
+        if let Some(error) = state.take_delivery() {
+            return Begun::Done(Err(error));
+        }
+        state.requeue(Priority::High);
+        Begun::Switched
+    }
+
+    fn resume(&mut self, mut state: RefMut<'_, State>) -> Option<Result> {
+        Some(state.take_delivery().map_or(Ok(()), Err))
+    }
+}

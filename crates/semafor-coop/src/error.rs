@@ -1,0 +1,127 @@
+use std::fmt;
+use std::sync::Arc;
+
+use crate::Deadlock;
+
+/// What a program or an effect returns.
+pub type Result<T = (), E = Error> = std::result::Result<T, E>;
+
+/// Why an effect, a task or a run failed.
+///
+/// An error is cheap to clone: whoever waits for a failed task gets the same one, every time. Errors of your own
+/// become [`Failed`](Self::Failed), by [`Error::new`] or by an `impl From<YourError> for Error`.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Somebody cancelled this task. Clean up and return; what is awaited meanwhile works as always.
+    #[error("task was cancelled")]
+    TaskCancelled,
+    /// This task waits in a circle, or for something that can't happen any more.
+    #[error(transparent)]
+    Deadlock(Arc<Deadlock>),
+    /// No permit within the time that was given.
+    #[error("no permit in time")]
+    TimedOut,
+    /// A semaphore of no permits could never be acquired.
+    #[error("permits must be >= 1")]
+    ZeroPermits,
+    /// Nothing is held that could be released.
+    #[error("semaphore released too many times")]
+    ReleasedTooManyTimes,
+    /// More was asked for than there will ever be.
+    #[error("{weight} permits of a semaphore of {permits} can never be acquired")]
+    TooHeavy {
+        /// What was asked for.
+        weight: u32,
+        /// What there is.
+        permits: u32,
+    },
+    /// An acquire of no permit at all.
+    #[error("an acquire needs a weight of at least 1")]
+    ZeroWeight,
+    /// The handle belongs to another run, or the effect was awaited outside of its own.
+    #[error("this handle belongs to another run")]
+    ForeignHandle,
+    /// A task waits for its own end.
+    #[error("a task can't wait for itself")]
+    WaitsForItself,
+    /// There is no first among none.
+    #[error("a race needs at least one to wait for")]
+    NothingToRace,
+    /// The promise has its value already; the first one stays.
+    #[error("promise was already completed")]
+    AlreadyCompleted,
+    /// A delay or timeout that is no span of time.
+    #[error("a delay is a number of seconds >= 0, not {0}")]
+    InvalidDelay(f64),
+    /// No handler for this effect here.
+    #[error("no handler for the effect {0}")]
+    Unhandled(&'static str),
+    /// A task or a handler panicked, and this is what it said.
+    #[error("panicked: {0}")]
+    Panicked(Arc<str>),
+    /// A task awaited a future of another runtime, which nothing here will ever wake.
+    #[error("a task awaits something that is not an effect")]
+    NotAnEffect,
+    /// An error of the program's own.
+    #[error("{0}")]
+    Failed(Failure),
+}
+
+impl Error {
+    /// An error of the program's own: a message, or any error that can be shared.
+    ///
+    /// ```
+    /// use semafor_coop::Error;
+    ///
+    /// assert_eq!(Error::new("out of coffee").to_string(), "out of coffee");
+    /// let parse: Error = Error::new("x".parse::<u32>().unwrap_err());
+    /// assert!(parse.downcast_ref::<std::num::ParseIntError>().is_some());
+    /// ```
+    pub fn new(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Failed(Failure(Arc::from(source.into())))
+    }
+
+    /// The program's own error, if it is one of that type.
+    pub fn downcast_ref<E: std::error::Error + 'static>(&self) -> Option<&E> {
+        match self {
+            Self::Failed(Failure(source)) => source.downcast_ref(),
+            _ => None,
+        }
+    }
+
+    /// True for [`Error::TaskCancelled`].
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self, Self::TaskCancelled)
+    }
+
+    /// The deadlock, if it is one.
+    pub fn as_deadlock(&self) -> Option<&Deadlock> {
+        match self {
+            Self::Deadlock(deadlock) => Some(deadlock),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn panicked(payload: &(dyn std::any::Any + Send)) -> Self {
+        let text = payload.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+        Self::Panicked(text.unwrap_or("no message").into())
+    }
+}
+
+/// An error of the program's own, shared by all who get it.
+#[derive(Clone)]
+pub struct Failure(Arc<dyn std::error::Error + Send + Sync>);
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

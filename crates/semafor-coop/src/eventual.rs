@@ -1,0 +1,231 @@
+//! Values that will be there: of tasks, of promises, of the world outside.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use smallvec::SmallVec;
+
+use crate::tasks::{TaskKey, Waiter, Waiters};
+use crate::{Error, Result};
+
+/// A value that will be there: what a [`Task`] returns, or what somebody completes a [`Promise`](crate::Promise) with.
+///
+/// Anybody may wait for it, any number of times. The value is cloned for each; an error is the same one.
+pub struct Eventual<T> {
+    pub(crate) cell: Rc<ValueCell<T>>,
+}
+
+/// A handle of a spawned task. It works within its run only.
+///
+/// Dropping it changes nothing: the task runs on. That it failed is reported at the end if nobody ever waited for it.
+pub struct Task<T> {
+    pub(crate) eventual: Eventual<T>,
+}
+
+impl<T> Task<T> {
+    /// Its number within the run. Tasks, promises and semaphores are counted together, from 0.
+    pub fn id(&self) -> u64 {
+        self.eventual.cell.settlement.number
+    }
+
+    /// True if it has ended, in whatever way.
+    pub fn is_finished(&self) -> bool {
+        self.eventual.cell.settlement.is_settled.get()
+    }
+}
+
+impl<T> Clone for Eventual<T> {
+    fn clone(&self) -> Self {
+        Self { cell: self.cell.clone() }
+    }
+}
+
+impl<T> Clone for Task<T> {
+    fn clone(&self) -> Self {
+        Self { eventual: self.eventual.clone() }
+    }
+}
+
+impl<T> fmt::Debug for Task<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Task({})", self.id())
+    }
+}
+
+impl<T> fmt::Debug for Eventual<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Eventual({})", self.cell.settlement.number)
+    }
+}
+
+/// What can be waited for: a [`Task`], an [`Eventual`], a [`Wait`](crate::Wait) for one of them.
+pub trait Awaitable {
+    /// What it will be.
+    type Value: Clone + 'static;
+
+    /// What to wait for.
+    fn eventual(&self) -> Eventual<Self::Value>;
+}
+
+impl<T: Clone + 'static> Awaitable for Eventual<T> {
+    type Value = T;
+
+    fn eventual(&self) -> Eventual<T> {
+        self.clone()
+    }
+}
+
+impl<T: Clone + 'static> Awaitable for Task<T> {
+    type Value = T;
+
+    fn eventual(&self) -> Eventual<T> {
+        self.eventual.clone()
+    }
+}
+
+impl<A: Awaitable> Awaitable for &A {
+    type Value = A::Value;
+
+    fn eventual(&self) -> Eventual<A::Value> {
+        (*self).eventual()
+    }
+}
+
+pub(crate) struct ValueCell<T> {
+    pub(crate) settlement: Settlement,
+    pub(crate) value: OnceCell<T>,
+}
+
+impl<T: Clone> ValueCell<T> {
+    /// What it settled to, once it has.
+    pub(crate) fn outcome(&self) -> Option<Result<T>> {
+        if !self.settlement.is_settled.get() {
+            return None;
+        }
+        match (self.settlement.failure.get(), self.value.get()) {
+            (Some(error), _) => Some(Err(error.clone())),
+            (None, value) => value.cloned().map(Ok),
+        }
+    }
+}
+
+/// The part of a value's cell that does not depend on its type.
+pub(crate) struct Settlement {
+    pub(crate) run: u64,
+    pub(crate) number: u64,
+    pub(crate) is_settled: Cell<bool>,
+    pub(crate) failure: OnceCell<Error>,
+    pub(crate) waiters: Waiters,
+    /// Somebody waited for it, at some time.
+    pub(crate) is_observed: Cell<bool>,
+    pub(crate) source: Source,
+}
+
+/// Who can settle it.
+pub(crate) enum Source {
+    Task(Cell<TaskKey>),
+    /// How many handles could complete the promise.
+    Promise(Cell<usize>),
+    External(Arc<AtomicUsize>),
+}
+
+impl Settlement {
+    pub(crate) fn new(run: u64, number: u64, source: Source) -> Self {
+        Self {
+            run,
+            number,
+            is_settled: Cell::new(false),
+            failure: OnceCell::new(),
+            waiters: RefCell::default(),
+            is_observed: Cell::new(false),
+            source,
+        }
+    }
+
+    pub(crate) fn take_waiters(&self) -> SmallVec<[Waiter; 1]> {
+        self.waiters.take()
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failure.get().is_some()
+    }
+
+    /// The task whose end it is.
+    pub(crate) fn task(&self) -> Option<TaskKey> {
+        match &self.source {
+            Source::Task(key) => Some(key.get()),
+            _ => None,
+        }
+    }
+
+    /// True if nobody is left who could complete it.
+    pub(crate) fn is_orphaned(&self) -> bool {
+        match &self.source {
+            Source::Task(_) => false,
+            Source::Promise(writers) => writers.get() == 0,
+            Source::External(writers) => writers.load(Ordering::Acquire) == 0,
+        }
+    }
+}
+
+/// A value's cell, whatever the value.
+pub(crate) trait Settle {
+    fn settlement(&self) -> &Settlement;
+}
+
+impl<T> Settle for ValueCell<T> {
+    fn settlement(&self) -> &Settlement {
+        &self.settlement
+    }
+}
+
+/// Several to wait for at once. Its task wakes when the group is decided, not with each of them.
+pub(crate) struct Group {
+    pub(crate) task: TaskKey,
+    pub(crate) kind: GroupKind,
+    pub(crate) members: Vec<Rc<dyn Settle>>,
+    pub(crate) remaining: Cell<usize>,
+    /// The member that decided it: the first to fail, or the winner.
+    pub(crate) decided_by: Cell<Option<usize>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GroupKind {
+    Gather,
+    Race,
+}
+
+impl Group {
+    /// A member settled. True if that decides the group.
+    pub(crate) fn note(&self, member: usize) -> bool {
+        if self.decided_by.get().is_some() {
+            return false;
+        }
+        self.remaining.set(self.remaining.get() - 1);
+        let decides = self.kind == GroupKind::Race || self.members[member].settlement().has_failed();
+        if decides {
+            self.decided_by.set(Some(member));
+        }
+        decides || self.remaining.get() == 0
+    }
+
+    /// Registers with every member that has not settled.
+    pub(crate) fn join_lines(self: &Rc<Self>) {
+        for (index, member) in self.members.iter().enumerate() {
+            let settlement = member.settlement();
+            if !settlement.is_settled.get() {
+                settlement.waiters.borrow_mut().push(Waiter::Member(self.clone(), index));
+            }
+        }
+    }
+
+    pub(crate) fn leave_lines(self: &Rc<Self>) {
+        for member in &self.members {
+            let mut waiters = member.settlement().waiters.borrow_mut();
+            waiters.retain(|waiter| !matches!(waiter, Waiter::Member(group, _) if Rc::ptr_eq(group, self)));
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! Runs a program in many ways, and shows the simplest one that goes wrong.
+
+use std::fmt;
+use std::rc::Rc;
+
+use crate::random::Random;
+use crate::schedule::{Chooser, Exhaustive, Pct};
+use crate::scheduler::Scheduler;
+use crate::state::State;
+use crate::{Ctx, Error, Outcome, Result, Runtime, Schedule, Trace};
+
+/// How schedules are looked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Search {
+    /// At random: see [`Schedule::Random`].
+    Random {
+        /// Where the schedules' own seeds come from.
+        seed: u64,
+    },
+    /// By random ranks: see [`Schedule::Pct`].
+    Pct {
+        /// Where the schedules' own seeds come from.
+        seed: u64,
+        /// How often somebody falls in each of them.
+        changes: usize,
+    },
+    /// All of them, one after the other: for small programs.
+    Exhaustive {
+        /// Only those that make somebody stop who could go on at most so many times. Most bugs need one or two.
+        preemptions: Option<usize>,
+    },
+}
+
+/// Runs a program in many ways.
+///
+/// ```
+/// use semafor_coop::{Ctx, Explorer, Search};
+///
+/// let explorer = Explorer::new().search(Search::Exhaustive { preemptions: None });
+/// let exploration = explorer.run(async |ctx: Ctx| {
+///     let sem = ctx.create_semaphore(1).await?;
+///     let other = sem.clone();
+///     let task = ctx.spawn(async move |ctx: Ctx| ctx.with_semaphore(&other, async |_| Ok(())).await).await?;
+///     ctx.with_semaphore(&sem, async |_| Ok(())).await?;
+///     ctx.wait(&task).await
+/// });
+/// assert!(exploration.is_complete && exploration.failure.is_none());
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "it does nothing until it runs a program"]
+pub struct Explorer {
+    runtime: Runtime,
+    search: Search,
+    most: u64,
+}
+
+impl Default for Explorer {
+    fn default() -> Self {
+        Self { runtime: Runtime::new(), search: Search::Random { seed: 0 }, most: 10_000 }
+    }
+}
+
+/// What exploring a program came to.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Exploration {
+    /// How many schedules were run, up to the one that failed. Making that one simpler is not counted.
+    pub schedules: u64,
+    /// True if there are no others.
+    pub is_complete: bool,
+    /// The first that went wrong.
+    pub failure: Option<Counterexample>,
+}
+
+/// A schedule that goes wrong.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Counterexample {
+    /// How: the error of the root program, or of a task that nobody waited for, or a permit that was not released.
+    pub message: String,
+    /// The root program's error, if that is how.
+    pub error: Option<Error>,
+    /// The simplest schedule that was found to go wrong in this way.
+    pub trace: Trace,
+    /// The one that was found first.
+    pub found: Trace,
+}
+
+impl fmt::Display for Counterexample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}\nreplay it with Schedule::Replay(\"{}\".parse()?)", self.message, self.trace)
+    }
+}
+
+impl Exploration {
+    /// For tests: nothing must have gone wrong.
+    ///
+    /// # Panics
+    ///
+    /// With what did, and the trace that shows it again.
+    #[track_caller]
+    pub fn assert_holds(&self) {
+        if let Some(failure) = &self.failure {
+            panic!("schedule {} of the program fails: {failure}", self.schedules);
+        }
+    }
+}
+
+/// Runs a program under so many random schedules, for the first that goes wrong. [`Explorer`] offers more.
+pub fn explore<T: 'static>(program: impl AsyncFn(Ctx) -> Result<T> + 'static, schedules: u64) -> Exploration {
+    Explorer::new().schedules(schedules).run(program)
+}
+
+/// For tests: runs a program under so many random schedules, none of which must go wrong.
+///
+/// ```
+/// use semafor_coop::{Ctx, check};
+///
+/// check(1_000, async |ctx: Ctx| {
+///     let sem = ctx.create_semaphore(1).await?;
+///     ctx.acquire(&sem).await?;
+///     ctx.release(&sem).await
+/// });
+/// ```
+///
+/// # Panics
+///
+/// With what goes wrong, and the trace that shows it again.
+#[track_caller]
+pub fn check<T: 'static>(schedules: u64, program: impl AsyncFn(Ctx) -> Result<T> + 'static) {
+    explore(program, schedules).assert_holds();
+}
+
+impl Explorer {
+    /// Ten thousand random schedules.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How to look for schedules.
+    pub fn search(mut self, search: Search) -> Self {
+        self.search = search;
+        self
+    }
+
+    /// How many to run at most.
+    pub fn schedules(mut self, most: u64) -> Self {
+        self.most = most;
+        self
+    }
+
+    /// How to run each of them, but for the schedule.
+    pub fn runtime(mut self, runtime: Runtime) -> Self {
+        self.runtime = runtime;
+        self
+    }
+
+    /// Runs the program until it goes wrong, or it was enough.
+    pub fn run<T: 'static>(&self, program: impl AsyncFn(Ctx) -> Result<T> + 'static) -> Exploration {
+        let mut lab = Lab { runtime: &self.runtime, program: Rc::new(program), scheduler: None };
+        let mut choosers = Choosers::new(self.search);
+        let mut schedules = 0;
+        let mut is_complete = false;
+        while schedules < self.most {
+            let Some(chooser) = choosers.next() else {
+                is_complete = true;
+                break;
+            };
+            schedules += 1;
+            let (outcome, chooser) = lab.run(chooser);
+            let steps = outcome.report.trace.choices().len();
+            if let Some(failure) = failure_of(outcome) {
+                let failure = Some(lab.simplify(failure));
+                return Exploration { schedules, is_complete, failure };
+            }
+            choosers.take_back(chooser, steps);
+        }
+        Exploration { schedules, is_complete: is_complete || choosers.is_exhausted(), failure: None }
+    }
+}
+
+/// Where the next schedule comes from.
+struct Choosers {
+    search: Search,
+    random: Random,
+    /// The longest run so far.
+    steps: usize,
+    exhaustive: Option<Exhaustive>,
+}
+
+impl Choosers {
+    fn new(search: Search) -> Self {
+        let (seed, exhaustive) = match search {
+            Search::Random { seed } | Search::Pct { seed, .. } => (seed, None),
+            Search::Exhaustive { preemptions } => (0, Some(Exhaustive::new(preemptions))),
+        };
+        Self { search, random: Random::new(seed), steps: 0, exhaustive }
+    }
+
+    fn next(&mut self) -> Option<Chooser> {
+        Some(match self.search {
+            Search::Random { .. } => Chooser::Random(Random::new(self.random.next())),
+            Search::Pct { changes, .. } => {
+                let steps = if self.steps == 0 { Pct::GUESSED_STEPS } else { self.steps };
+                Chooser::Pct(Pct::new(self.random.next(), changes, steps))
+            }
+            Search::Exhaustive { .. } => Chooser::Exhaustive(self.exhaustive.take()?),
+        })
+    }
+
+    fn take_back(&mut self, chooser: Chooser, steps: usize) {
+        self.steps = self.steps.max(steps);
+        if let Chooser::Exhaustive(mut search) = chooser {
+            self.exhaustive = search.advance().then_some(search);
+        }
+    }
+
+    fn is_exhausted(&self) -> bool {
+        matches!(self.search, Search::Exhaustive { .. }) && self.exhaustive.is_none()
+    }
+}
+
+/// Runs one program again and again.
+struct Lab<'r, P> {
+    runtime: &'r Runtime,
+    program: Rc<P>,
+    /// Kept from run to run.
+    scheduler: Option<Rc<Scheduler>>,
+}
+
+impl<P, T> Lab<'_, P>
+where
+    P: AsyncFn(Ctx) -> Result<T> + 'static,
+    T: 'static,
+{
+    fn run(&mut self, chooser: Chooser) -> (Outcome<T>, Chooser) {
+        let scheduler = self.scheduler.take().unwrap_or_else(|| Rc::new(Scheduler::new(State::new())));
+        let program = self.program.clone();
+        let program = async move |ctx| program(ctx).await;
+        let running = self.runtime.start_on(scheduler, chooser, program);
+        let (outcome, chooser, scheduler) = running.finish_and_keep();
+        self.scheduler = scheduler;
+        (outcome, chooser)
+    }
+
+    /// Looks for a simpler schedule that goes wrong in the same way: fewer switches, earlier.
+    fn simplify(&mut self, found: Failure) -> Counterexample {
+        const MOST_RUNS: usize = 2_000;
+        let mut best = found.trace.clone();
+        let mut simplest = None;
+        let mut runs = 0;
+        let mut is_better = true;
+        while std::mem::take(&mut is_better) {
+            for candidate in simpler(&best) {
+                runs += 1;
+                if runs > MOST_RUNS {
+                    break;
+                }
+                let (outcome, _) = self.run(Chooser::new(&Schedule::Replay(candidate)));
+                let Some(failure) = failure_of(outcome) else { continue };
+                if failure.is_like(&found) && complexity(&failure.trace) < complexity(&best) {
+                    best = failure.trace.clone();
+                    simplest = Some(failure);
+                    is_better = true;
+                    break;
+                }
+            }
+        }
+        let original = found.trace.clone();
+        let Failure { message, error, trace } = simplest.unwrap_or(found);
+        Counterexample { message, error, trace, found: original }
+    }
+}
+
+struct Failure {
+    message: String,
+    error: Option<Error>,
+    trace: Trace,
+}
+
+impl Failure {
+    fn is_like(&self, other: &Self) -> bool {
+        let kind = |failure: &Self| failure.error.as_ref().map(std::mem::discriminant);
+        kind(self) == kind(other)
+    }
+}
+
+fn failure_of<T>(outcome: Outcome<T>) -> Option<Failure> {
+    let Outcome { result, report } = outcome;
+    match (result.err(), report.complaint()) {
+        (Some(error), _) => {
+            Some(Failure { message: error.to_string(), error: Some(error), trace: report.trace })
+        }
+        (None, Some(message)) => Some(Failure { message, error: None, trace: report.trace }),
+        (None, None) => None,
+    }
+}
+
+/// Switches first, because they are what has to be understood.
+fn complexity(trace: &Trace) -> (usize, usize, u64) {
+    let choices = trace.choices();
+    let switches = choices.iter().filter(|choice| **choice != 0).count();
+    (switches, choices.len(), choices.iter().map(|choice| u64::from(*choice)).sum())
+}
+
+fn simpler(trace: &Trace) -> impl Iterator<Item = Trace> + use<> {
+    let choices = trace.choices().to_vec();
+    let count = choices.len();
+    let cut =
+        [0, count / 2, count * 3 / 4, count.saturating_sub(1)].map(|len| choices[..len.min(count)].to_vec());
+    let at = move |place: usize, change: fn(&mut Vec<u32>, usize)| {
+        let mut changed = choices.clone();
+        change(&mut changed, place);
+        changed
+    };
+    let changes: [fn(&mut Vec<u32>, usize); 3] = [
+        |choices, place| choices[place] = 0,
+        |choices, place| {
+            choices.remove(place);
+        },
+        |choices, place| choices[place] = choices[place].saturating_sub(1),
+    ];
+    let changed = changes.into_iter().flat_map(move |change| (0..count).map(move |place| (place, change)));
+    cut.into_iter().chain(changed.map(move |(place, change)| at(place, change))).map(Trace::from)
+}

@@ -1,0 +1,128 @@
+//! Promises that other threads complete.
+
+use std::cell::OnceCell;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::eventual::{Settlement, Source, ValueCell};
+use crate::inbox::Inbox;
+use crate::{Error, Eventual, Result};
+
+/// A promise that any thread may complete: the way into a run from outside. From
+/// [`CreateExternalPromise`](crate::CreateExternalPromise), together with what to wait for.
+///
+/// The first to complete it counts, and the others are ignored. While all else waits, so does the run, with its
+/// thread asleep; when the last clone is gone without having said anything, whoever waits gets a
+/// [deadlock](Error::Deadlock).
+pub struct ExternalPromise<T: Send> {
+    shared: Arc<External<T>>,
+}
+
+struct External<T> {
+    number: u64,
+    inbox: Arc<Inbox>,
+    outcome: Mutex<Slot<T>>,
+    writers: Arc<AtomicUsize>,
+}
+
+enum Slot<T> {
+    Open,
+    Filled(Result<T>),
+    Taken,
+}
+
+impl<T: Send> ExternalPromise<T> {
+    /// Completes it. False if it was completed before.
+    pub fn complete(&self, value: T) -> bool {
+        self.fill(Ok(value))
+    }
+
+    /// Fails it. False if it was completed before.
+    pub fn fail(&self, error: Error) -> bool {
+        self.fill(Err(error))
+    }
+
+    fn fill(&self, outcome: Result<T>) -> bool {
+        let mut slot = self.shared.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        if !matches!(*slot, Slot::Open) {
+            return false;
+        }
+        *slot = Slot::Filled(outcome);
+        drop(slot);
+        // The letter that is on its way counts as one who could complete it.
+        self.shared.writers.fetch_add(1, Ordering::Relaxed);
+        self.shared.inbox.post(self.shared.number);
+        true
+    }
+}
+
+impl<T: Send> Clone for ExternalPromise<T> {
+    fn clone(&self) -> Self {
+        self.shared.writers.fetch_add(1, Ordering::Relaxed);
+        Self { shared: self.shared.clone() }
+    }
+}
+
+impl<T: Send> Drop for ExternalPromise<T> {
+    fn drop(&mut self) {
+        if self.shared.writers.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.shared.inbox.post(self.shared.number);
+        }
+    }
+}
+
+impl<T: Send> fmt::Debug for ExternalPromise<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ExternalPromise({})", self.shared.number)
+    }
+}
+
+/// The run's side of an external promise, whatever its value.
+pub(crate) trait ExternalCell {
+    /// Takes over what was completed meanwhile, if it was.
+    fn receive(&self) -> bool;
+
+    fn settlement(&self) -> &Settlement;
+}
+
+struct Receiver<T> {
+    shared: Arc<External<T>>,
+    cell: Rc<ValueCell<T>>,
+}
+
+impl<T> ExternalCell for Receiver<T> {
+    fn receive(&self) -> bool {
+        let mut slot = self.shared.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        if !matches!(*slot, Slot::Filled(_)) {
+            return false;
+        }
+        let Slot::Filled(outcome) = std::mem::replace(&mut *slot, Slot::Taken) else { return false };
+        drop(slot);
+        // Neither was set before: the slot is filled once.
+        match outcome {
+            Ok(value) => drop(self.cell.value.set(value)),
+            Err(error) => drop(self.cell.settlement.failure.set(error)),
+        }
+        true
+    }
+
+    fn settlement(&self) -> &Settlement {
+        &self.cell.settlement
+    }
+}
+
+/// Both sides, and what the run keeps.
+pub(crate) fn external<T: Send + 'static>(
+    run: u64,
+    number: u64,
+    inbox: Arc<Inbox>,
+) -> (ExternalPromise<T>, Eventual<T>, Rc<dyn ExternalCell>) {
+    let writers = Arc::new(AtomicUsize::new(1));
+    let settlement = Settlement::new(run, number, Source::External(writers.clone()));
+    let cell = Rc::new(ValueCell { settlement, value: OnceCell::new() });
+    let shared = Arc::new(External { number, inbox, outcome: Mutex::new(Slot::Open), writers });
+    let receiver = Rc::new(Receiver { shared: shared.clone(), cell: cell.clone() });
+    (ExternalPromise { shared }, Eventual { cell }, receiver)
+}

@@ -1,0 +1,190 @@
+//! A deterministic scheduler for cooperative tasks, with semaphores among its effects.
+//!
+//! Programs are `async fn(Ctx) -> Result<T>`. What they want done they [perform](Ctx::perform) as effects: spawn and wait, cancel,
+//! delay, promise, acquire and release. One thread runs them, in an order that depends on nothing but the program;
+//! time is virtual unless asked otherwise. So a run can be repeated, and so can one that went wrong.
+//!
+//! ```
+//! use semafor_coop::{
+//!     AcquireSemaphore, CreateSemaphore, Ctx, Delay, Gather, Log, ReleaseSemaphore, Result, Runtime, Semaphore, Spawn, Wait,
+//! };
+//!
+//! async fn rate_limited_work(ctx: Ctx) -> Result<Vec<String>> {
+//!     let sem = ctx.perform(CreateSemaphore::new(3)).await?; // max 3 concurrent workers
+//!
+//!     let mut tasks = Vec::new();
+//!     for id in 0..10 {
+//!         let sem = sem.clone();
+//!         tasks.push(ctx.perform(Spawn::new(move |ctx| worker(ctx, sem, id))).await?);
+//!     }
+//!     ctx.perform(Gather(tasks.iter().map(Wait))).await
+//! }
+//!
+//! async fn worker(ctx: Ctx, sem: Semaphore, id: u32) -> Result<String> {
+//!     ctx.perform(AcquireSemaphore(&sem)).await?;
+//!     let result = async {
+//!         ctx.perform(Log(format!("Worker {id} in critical section"))).await?;
+//!         ctx.perform(Delay::new(0.1)).await?;
+//!         Ok(format!("result-{id}"))
+//!     }
+//!     .await;
+//!     ctx.perform(ReleaseSemaphore(&sem)).await?; // however it went
+//!     result
+//! }
+//!
+//! let outcome = Runtime::new().run(rate_limited_work);
+//! assert_eq!(outcome.result?[9], "result-9");
+//! let began: Vec<_> = outcome.report.log.iter().map(|line| line.at.as_millis()).collect();
+//! assert_eq!(began, [0, 0, 0, 100, 100, 100, 200, 200, 200, 300]); // and it took no time at all
+//! # Ok::<(), semafor_coop::Error>(())
+//! ```
+//!
+//! What is used all the time has short names, and a permit that releases itself. A semaphore of one permit is a lock:
+//!
+//! ```
+//! use semafor_coop::{Ctx, Result, Semaphore, run};
+//!
+//! async fn mutex_example(ctx: Ctx) -> Result {
+//!     let lock = ctx.create_semaphore(1).await?;
+//!     let (a, b) = (lock.clone(), lock.clone());
+//!     let task_a = ctx.spawn(move |ctx| critical_section(ctx, a, "A")).await?;
+//!     let task_b = ctx.spawn(move |ctx| critical_section(ctx, b, "B")).await?;
+//!     ctx.gather([task_a, task_b]).await?;
+//!     Ok(())
+//! }
+//!
+//! async fn critical_section(ctx: Ctx, lock: Semaphore, name: &str) -> Result {
+//!     let _permit = ctx.permit(&lock).await?;
+//!     ctx.log(format!("{name}: entered critical section")).await
+//!     // ... exclusive access guaranteed; released on every way out
+//! }
+//!
+//! run(mutex_example)?;
+//! # Ok::<(), semafor_coop::Error>(())
+//! ```
+//!
+//! # What goes wrong, and how one hears of it
+//!
+//! Every mistake is an [`Error`] where the effect is awaited, so it can be caught there.
+//!
+//! | what | error |
+//! |---|---|
+//! | a release when nothing is held | `semaphore released too many times` |
+//! | a semaphore of no permits | `permits must be >= 1` |
+//! | more permits at once than there are | [`Error::TooHeavy`], at once |
+//! | cancelled | [`Error::TaskCancelled`], at the await point: see [`Cancel`] |
+//! | a deadlock | [`Error::Deadlock`], with the circle, who is in it, and where each one waits |
+//! | a handle of another run | [`Error::ForeignHandle`] |
+//! | a panic in a task or a handler | [`Error::Panicked`], for whoever waits for it |
+//!
+//! ```
+//! use semafor_coop::{Ctx, run};
+//!
+//! run(async |ctx: Ctx| {
+//!     let none = ctx.create_semaphore(0).await.unwrap_err();
+//!     assert_eq!(none.to_string(), "permits must be >= 1");
+//!
+//!     let sem = ctx.create_semaphore(1).await?;
+//!     let twice = ctx.release(&sem).await.unwrap_err();
+//!     assert_eq!(twice.to_string(), "semaphore released too many times");
+//!
+//!     // A cancelled waiter leaves the line and has consumed nothing.
+//!     ctx.acquire(&sem).await?;
+//!     let wanted = sem.clone();
+//!     let waiter = ctx.spawn(async move |ctx: Ctx| ctx.acquire(&wanted).await).await?;
+//!     ctx.cancel(&waiter).await?;
+//!     assert!(ctx.wait(&waiter).await.unwrap_err().is_cancelled());
+//!     ctx.release(&sem).await?;
+//!     assert_eq!(sem.available(), 1);
+//!     Ok(())
+//! })
+//! .unwrap();
+//! ```
+//!
+//! What nobody awaits is in the [`Report`]: tasks that ended with permits, failed unseen, or had not ended.
+//!
+//! # Other orders
+//!
+//! In production the order is [first come, first served](Schedule::Fifo). [`explore`] runs a program in other orders, in which every
+//! effect is a place where another task may go on. The first that goes wrong is made as simple as possible, and comes with
+//! a [`Trace`]: a line of text that shows it again, in any later run. [`check`] does that for tests.
+//! [`Runtime::record`] draws a run as a picture.
+//!
+//! ```
+//! use semafor_coop::{Ctx, Error, Result, Runtime, Schedule, Semaphore, explore};
+//!
+//! async fn transfer(ctx: Ctx, from: Semaphore, to: Semaphore) -> Result {
+//!     let _from = ctx.permit(&from).await?;
+//!     let _to = ctx.permit(&to).await?;
+//!     Ok(())
+//! }
+//!
+//! async fn bank(ctx: Ctx) -> Result {
+//!     let (a, b) = (ctx.create_semaphore(1).await?, ctx.create_semaphore(1).await?);
+//!     let (from, to) = (a.clone(), b.clone());
+//!     let there = ctx.spawn(move |ctx| transfer(ctx, from, to)).await?;
+//!     let back = ctx.spawn(move |ctx| transfer(ctx, b, a)).await?;
+//!     ctx.gather([there, back]).await?;
+//!     Ok(())
+//! }
+//!
+//! assert!(Runtime::new().run(bank).result.is_ok()); // in this order
+//! let failure = explore(bank, 1_000).failure.unwrap(); // but not in every one
+//! assert!(matches!(failure.error, Some(Error::Deadlock(_))));
+//!
+//! let again = Runtime::new().schedule(Schedule::Replay(failure.trace)).record().run(bank);
+//! assert!(again.result.is_err());
+//! let picture = again.report.recording.unwrap().to_svg();
+//! assert!(picture.starts_with("<svg"));
+//! ```
+//!
+//! # Order, in detail
+//!
+//! - Among those who could run, the highest [`Priority`] goes first, and within one whoever was ready first.
+//! - A task goes on until an effect makes it wait. Creating, cancelling, releasing, an acquire of what is free, and waiting for
+//!   what is there do not. Spawning does: the child goes first. So does completing a promise: those it woke go first.
+//! - A semaphore's line is first come, first served, whatever the priorities; who gets a permit is decided by
+//!   [`semafor_core::Gate`], as in every home of semafor. Whoever releases goes on first.
+//! - Virtual time moves when nobody can run. Timers of one instant fire in the order they were set.
+//! - When the root program ends, so does the run. The other tasks are dropped where they are.
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
+mod clock;
+mod context;
+mod deadlock;
+mod effect;
+mod effects;
+mod error;
+mod eventual;
+mod explore;
+mod external;
+mod inbox;
+mod performing;
+mod random;
+mod ready;
+mod recording;
+mod report;
+mod runtime;
+mod schedule;
+mod scheduler;
+mod semaphore;
+mod state;
+mod tasks;
+mod timeline;
+
+pub use clock::{Clock, Span};
+pub use context::Ctx;
+pub use deadlock::{Deadlock, Deadlocks, Link};
+pub use effect::{Effect, Perform};
+pub use effects::*;
+pub use error::{Error, Failure, Result};
+pub use eventual::{Awaitable, Eventual, Task};
+pub use explore::{Counterexample, Exploration, Explorer, Search, check, explore};
+pub use external::ExternalPromise;
+pub use recording::Recording;
+pub use report::{Abandoned, LogLine, Outcome, Report, Unobserved, Unreleased};
+pub use runtime::{Running, Runtime, run};
+pub use schedule::{ParseTraceError, Schedule, Trace};
+pub use semaphore::{Permit, Semaphore};
+pub use tasks::{Label, Priority};

@@ -1,0 +1,98 @@
+use std::panic::Location;
+use std::sync::Arc;
+
+use semafor_core::Timestamp;
+
+use crate::Deadlock;
+use crate::eventual::GroupKind;
+use crate::tasks::WaitOn;
+
+/// What happened in a run, step by step: [`to_svg`](Self::to_svg) draws it.
+#[derive(Clone, Debug, Default)]
+pub struct Recording {
+    pub(crate) steps: Vec<Step>,
+}
+
+/// Something that happened to a task.
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    pub(crate) at: Timestamp,
+    pub(crate) task: u64,
+    pub(crate) moment: Moment,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Moment {
+    Spawned {
+        name: Option<Arc<str>>,
+    },
+    /// A semaphore was made.
+    Made {
+        semaphore: u64,
+        permits: u32,
+        name: Option<Arc<str>>,
+    },
+    Runs,
+    /// It begins to wait.
+    Waits {
+        on: Waited,
+        at: &'static Location<'static>,
+    },
+    /// It waits no more.
+    GoesOn,
+    Acquired {
+        semaphore: u64,
+        weight: u32,
+    },
+    Released {
+        semaphore: u64,
+        weight: u32,
+    },
+    Cancelled,
+    Deadlock(Arc<Deadlock>),
+    Logged(String),
+    Ended {
+        error: Option<String>,
+    },
+}
+
+/// What was waited for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Waited {
+    Semaphore(u64),
+    Eventual(u64),
+    Gather,
+    Race,
+    Timer,
+}
+
+impl Recording {
+    pub(crate) fn add(&mut self, at: Timestamp, task: u64, moment: Moment) {
+        // One who goes on running is no news.
+        let is_old = matches!(moment, Moment::Runs)
+            && self
+                .steps
+                .iter()
+                .rev()
+                .find(|step| matches!(step.moment, Moment::Runs))
+                .is_some_and(|last| last.task == task);
+        if !is_old {
+            self.steps.push(Step { at, task, moment });
+        }
+    }
+}
+
+impl Moment {
+    pub(crate) fn waits(on: &WaitOn, at: &'static Location<'static>) -> Self {
+        let on = match on {
+            WaitOn::Semaphore { cell, .. } => Waited::Semaphore(cell.number),
+            WaitOn::Eventual(cell) => Waited::Eventual(cell.settlement().number),
+            WaitOn::Group(group) => match group.kind {
+                GroupKind::Gather => Waited::Gather,
+                GroupKind::Race => Waited::Race,
+            },
+            WaitOn::Timer => Waited::Timer,
+        };
+        Self::Waits { on, at }
+    }
+}

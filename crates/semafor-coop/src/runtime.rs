@@ -1,0 +1,367 @@
+//! Runs a program, poll by poll.
+
+use std::cell::{Cell, OnceCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use crate::deadlock::Deadlocks;
+use crate::effects::{Spawned, program_of};
+use crate::eventual::{Settlement, Source, ValueCell};
+use crate::recording::Moment;
+use crate::report::{Findings, Unobserved};
+use crate::schedule::Chooser;
+use crate::scheduler::Scheduler;
+use crate::state::State;
+use crate::tasks::{Phase, ROOT, Task, TaskKey};
+use crate::{Abandoned, Clock, Ctx, Error, Outcome, Priority, Recording, Report, Result, Schedule};
+
+/// Runs a program with everything as it is by default: virtual time, first come first served.
+///
+/// # Errors
+///
+/// What the program fails with. [`Runtime`] tells more.
+pub fn run<P, F, T>(program: P) -> Result<T>
+where
+    P: FnOnce(Ctx) -> F + 'static,
+    F: Future<Output = Result<T>> + 'static,
+    T: 'static,
+{
+    Runtime::new().run(program).result
+}
+
+/// How to run a program.
+///
+/// ```
+/// use semafor_coop::{Clock, Ctx, Runtime};
+///
+/// let outcome = Runtime::new().clock(Clock::Virtual).run(async |ctx: Ctx| {
+///     ctx.delay(3600.0).await?;
+///     ctx.log("an hour later").await
+/// });
+/// assert!(outcome.result.is_ok());
+/// assert_eq!(outcome.report.log[0].to_string(), "3600.000 root: an hour later");
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use = "it does nothing until it runs a program"]
+pub struct Runtime {
+    pub(crate) clock: Clock,
+    schedule: Schedule,
+    pub(crate) deadlocks: Deadlocks,
+    is_recorded: bool,
+}
+
+impl Runtime {
+    /// Virtual time, first come first served, deadlocks looked for, nothing recorded.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What time is.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Who runs next.
+    pub fn schedule(mut self, schedule: Schedule) -> Self {
+        self.schedule = schedule;
+        self
+    }
+
+    /// Which deadlocks to look for.
+    pub fn deadlocks(mut self, deadlocks: Deadlocks) -> Self {
+        self.deadlocks = deadlocks;
+        self
+    }
+
+    /// Keeps what happens, for a [picture](Recording::to_svg).
+    pub fn record(mut self) -> Self {
+        self.is_recorded = true;
+        self
+    }
+
+    /// Runs a program to its end.
+    pub fn run<P, F, T>(&self, program: P) -> Outcome<T>
+    where
+        P: FnOnce(Ctx) -> F + 'static,
+        F: Future<Output = Result<T>> + 'static,
+        T: 'static,
+    {
+        self.start(program).finish()
+    }
+
+    /// Starts a program, to be run step by step. Dropped before its end, it drops all of its tasks.
+    pub fn start<P, F, T>(&self, program: P) -> Running<T>
+    where
+        P: FnOnce(Ctx) -> F + 'static,
+        F: Future<Output = Result<T>> + 'static,
+        T: 'static,
+    {
+        let scheduler = Rc::new(Scheduler::new(State::new()));
+        self.start_on(scheduler, Chooser::new(&self.schedule), program)
+    }
+
+    pub(crate) fn start_on<P, F, T>(
+        &self,
+        scheduler: Rc<Scheduler>,
+        chooser: Chooser,
+        program: P,
+    ) -> Running<T>
+    where
+        P: FnOnce(Ctx) -> F + 'static,
+        F: Future<Output = Result<T>> + 'static,
+        T: 'static,
+    {
+        let mut state = scheduler.borrow();
+        state.begin_run(self.clock, chooser, self.deadlocks);
+        state.recording = self.is_recorded.then(Box::default);
+        let cell = Rc::new(ValueCell {
+            settlement: Settlement::new(state.run, ROOT, Source::Task(Cell::default())),
+            value: OnceCell::new(),
+        });
+        let spawned = Spawned { number: ROOT, name: None, priority: Priority::Normal, is_daemon: false };
+        let ctx = Ctx { scheduler: scheduler.clone(), scope: None };
+        state.record_for(ROOT, || Moment::Spawned { name: None });
+        let root = state.spawn(spawned, program_of(program, ctx, cell.clone()), cell.clone());
+        drop(state);
+        Running { scheduler, root, cell, is_closed: false }
+    }
+}
+
+/// A program that runs.
+pub struct Running<T> {
+    scheduler: Rc<Scheduler>,
+    root: TaskKey,
+    cell: Rc<ValueCell<T>>,
+    is_closed: bool,
+}
+
+impl<T> Running<T> {
+    /// Lets one task run until it waits, or time pass if none can. False when the root program has ended.
+    pub fn step(&mut self) -> bool {
+        if self.cell.settlement.is_settled.get() {
+            return false;
+        }
+        self.read_mail();
+        let mut state = self.scheduler.borrow();
+        if let Some(now) = state.time.read() {
+            state.advance_to(now);
+        }
+        match state.next_task() {
+            Some(key) => {
+                let program = state.begin_poll(key);
+                drop(state);
+                if let Some(program) = program {
+                    self.poll(key, program);
+                }
+            }
+            None => {
+                drop(state);
+                self.idle();
+            }
+        }
+        true
+    }
+
+    /// Runs it to its end.
+    pub fn finish(mut self) -> Outcome<T> {
+        while self.step() {}
+        self.close()
+    }
+
+    /// As [`finish`](Self::finish), and gives back what decided, and the scheduler if nobody else has it, to be used again.
+    pub(crate) fn finish_and_keep(mut self) -> (Outcome<T>, Chooser, Option<Rc<Scheduler>>) {
+        while self.step() {}
+        let outcome = self.close();
+        let chooser = std::mem::replace(&mut self.scheduler.borrow().chooser, Chooser::Fifo);
+        let scheduler = self.scheduler.clone();
+        drop(self);
+        let is_free = Rc::strong_count(&scheduler) == 1 && Arc::strong_count(&scheduler.inbox) == 1;
+        (outcome, chooser, is_free.then_some(scheduler))
+    }
+
+    #[inline]
+    fn poll(&self, key: TaskKey, mut program: crate::tasks::Program) {
+        let mut context = Context::from_waker(Waker::noop());
+        let poll = catch_unwind(AssertUnwindSafe(|| program.as_mut().poll(&mut context)));
+        let result = match poll {
+            Ok(Poll::Pending) => match self.scheduler.borrow().park(key, program) {
+                None => return,
+                Some(stuck) => {
+                    drop_quietly(stuck);
+                    Err(Error::NotAnEffect)
+                }
+            },
+            Ok(Poll::Ready(result)) => {
+                drop_quietly(program);
+                result
+            }
+            Err(panic) => {
+                drop_quietly(program);
+                Err(Error::panicked(&*panic))
+            }
+        };
+        let mut state = self.scheduler.borrow();
+        state.shields = 0;
+        let ended = state.end(key, result);
+        state.current = TaskKey::NONE;
+        drop(state);
+        drop_quietly(ended);
+    }
+
+    fn read_mail(&self) {
+        while let Some(number) = self.scheduler.inbox.take() {
+            let mut state = self.scheduler.borrow();
+            let Some(receiver) = state.externals.remove(&number) else { continue };
+            if receiver.receive() {
+                state.settle(receiver.settlement());
+            } else if receiver.settlement().is_orphaned() {
+                state.suspicion.set(true);
+            } else {
+                state.externals.insert(number, receiver.clone());
+            }
+            drop(state);
+            drop_quietly(receiver);
+        }
+    }
+
+    /// Nobody can run: time passes, or somebody outside does something, or it is a deadlock.
+    fn idle(&self) {
+        let mut state = self.scheduler.borrow();
+        if state.check_everybody() {
+            return;
+        }
+        let awaits_outside = state.externals.values().any(|external| {
+            let settlement = external.settlement();
+            !settlement.is_orphaned() && !settlement.waiters.borrow().is_empty()
+        });
+        match (state.next_timer(), state.time.read()) {
+            (Some(at), None) => state.advance_to(at),
+            (Some(at), Some(now)) => {
+                drop(state);
+                self.scheduler.inbox.wait(Some(at.since(now)));
+            }
+            (None, _) if awaits_outside => {
+                drop(state);
+                self.scheduler.inbox.wait(None);
+            }
+            (None, _) => self.report_deadlock(state),
+        }
+    }
+
+    fn report_deadlock(&self, mut state: std::cell::RefMut<'_, State>) {
+        let Some((victim, deadlock)) = state.global_deadlock(self.root) else { return };
+        if state.deadlocks != Deadlocks::Off {
+            return state.tell(victim, deadlock);
+        }
+        state.findings.deadlocks.push(deadlock.clone());
+        let ended = state.end(self.root, Err(Error::Deadlock(deadlock)));
+        drop(state);
+        drop_quietly(ended);
+    }
+
+    /// Drops what is left, and tells what there is to tell.
+    fn close(&mut self) -> Outcome<T> {
+        self.is_closed = true;
+        let mut state = self.scheduler.borrow();
+        let elapsed = state.elapsed();
+        state.note_abandoned();
+        let left: Vec<_> = state.tasks.iter().map(|(key, _)| key).collect();
+        drop(state);
+        for key in left {
+            let task = self.scheduler.borrow().tasks.remove(key);
+            drop_quietly(task);
+        }
+        let mut state = self.scheduler.borrow();
+        let findings = std::mem::take(&mut state.findings);
+        let trace = std::mem::take(&mut state.trace);
+        let recording = state.recording.take();
+        let cleared = state.clear();
+        drop(state);
+        drop_quietly(cleared);
+
+        let Findings { log, deadlocks, unreleased, failures, abandoned } = findings;
+        let unseen = failures.into_iter().filter(|(_, _, cell)| !cell.settlement().is_observed.get());
+        let unobserved = unseen.map(|(task, error, _)| Unobserved { task, error }).collect();
+        let recording = recording.map(|recording: Box<Recording>| *recording);
+        let trace = trace.into();
+        let report = Report { elapsed, log, deadlocks, unreleased, unobserved, abandoned, trace, recording };
+        Outcome { result: self.take_result(), report }
+    }
+
+    fn take_result(&mut self) -> Result<T> {
+        let settlement = Settlement::new(0, ROOT, Source::Task(Cell::default()));
+        let empty = Rc::new(ValueCell { settlement, value: OnceCell::new() });
+        match Rc::try_unwrap(std::mem::replace(&mut self.cell, empty)) {
+            Ok(ValueCell { value, settlement }) => {
+                match (value.into_inner(), settlement.failure.into_inner()) {
+                    (Some(value), None) => Ok(value),
+                    (_, Some(error)) => Err(error),
+                    (None, None) => Err(Error::TaskCancelled),
+                }
+            }
+            Err(shared) => Err(shared.settlement.failure.get().cloned().unwrap_or(Error::ForeignHandle)),
+        }
+    }
+}
+
+impl<T> Drop for Running<T> {
+    fn drop(&mut self) {
+        if !self.is_closed {
+            drop_quietly(self.close());
+        }
+    }
+}
+
+/// A panic in a drop of the user's must not keep the others from theirs.
+fn drop_quietly<V>(value: V) {
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
+}
+
+impl State {
+    #[inline]
+    fn begin_poll(&mut self, key: TaskKey) -> Option<crate::tasks::Program> {
+        self.current = key;
+        let task = self.tasks.get_mut(key)?;
+        task.phase = Phase::Running;
+        let program = task.program.take();
+        self.record(|| Moment::Runs);
+        program
+    }
+
+    /// The task that ran could not go on. Gives its program back if nothing could ever wake it.
+    #[inline]
+    fn park(&mut self, key: TaskKey, program: crate::tasks::Program) -> Option<crate::tasks::Program> {
+        let task = self.tasks.get_mut(key)?;
+        if task.phase == Phase::Running {
+            if task.waits.is_empty() {
+                return Some(program);
+            }
+            task.phase = Phase::Parked;
+            task.program = Some(program);
+            self.check_waiting(key);
+        } else {
+            task.program = Some(program);
+        }
+        self.current = TaskKey::NONE;
+        if self.is_check_due() {
+            self.check_everybody();
+        }
+        None
+    }
+
+    fn note_abandoned(&mut self) {
+        let mut abandoned: Vec<_> = self.tasks.iter().filter(|(_, task)| !task.is_daemon).collect();
+        abandoned.sort_by_key(|(_, task)| task.number);
+        let describe = |task: &Task| Abandoned {
+            task: task.label(),
+            waiting_for: (task.phase == Phase::Parked)
+                .then(|| task.waits.first().map(|wait| self.describe(wait)))
+                .flatten(),
+            was_started: task.phase != Phase::New,
+        };
+        self.findings.abandoned = abandoned.into_iter().map(|(_, task)| describe(task)).collect();
+    }
+}

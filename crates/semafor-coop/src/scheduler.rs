@@ -1,0 +1,25 @@
+//! The borrow rule: nothing of the user's runs or is dropped while the state is borrowed, because whatever is dropped
+//! may release a permit, and that borrows it again.
+
+use std::cell::{RefCell, RefMut};
+use std::sync::Arc;
+
+use crate::inbox::Inbox;
+use crate::state::State;
+
+/// What all handles of a run share.
+pub(crate) struct Scheduler {
+    state: RefCell<State>,
+    pub(crate) inbox: Arc<Inbox>,
+}
+
+impl Scheduler {
+    pub(crate) fn new(state: State) -> Self {
+        Self { state: RefCell::new(state), inbox: Arc::default() }
+    }
+
+    #[inline]
+    pub(crate) fn borrow(&self) -> RefMut<'_, State> {
+        self.state.borrow_mut()
+    }
+}

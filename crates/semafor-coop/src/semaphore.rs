@@ -1,0 +1,115 @@
+//! The home of the slot state machine: who gets a permit is decided by [`Gate`], and nowhere here.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::panic::Location;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use semafor_core::{Gate, PermitId};
+
+use crate::Ctx;
+use crate::tasks::TaskKey;
+
+/// A semaphore of one run: an opaque handle, from [`CreateSemaphore`](crate::CreateSemaphore).
+///
+/// Clones are handles of the same semaphore; its state goes with the last one. In another run it is an
+/// [error](crate::Error::ForeignHandle), never another semaphore.
+#[derive(Clone)]
+pub struct Semaphore {
+    pub(crate) cell: Rc<SemaphoreCell>,
+}
+
+impl Semaphore {
+    /// Its number within the run. Tasks, promises and semaphores are counted together, from 0.
+    pub fn id(&self) -> u64 {
+        self.cell.number
+    }
+
+    /// How many permits there are.
+    pub fn permits(&self) -> u32 {
+        self.cell.gate.borrow().capacity()
+    }
+
+    /// How many of them nobody has.
+    pub fn available(&self) -> u32 {
+        let gate = self.cell.gate.borrow();
+        gate.capacity() - gate.held()
+    }
+
+    /// How many tasks stand in line.
+    pub fn waiting(&self) -> usize {
+        self.cell.gate.borrow().waiting()
+    }
+}
+
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Semaphore({})", self.id())
+    }
+}
+
+pub(crate) struct SemaphoreCell {
+    pub(crate) run: u64,
+    pub(crate) number: u64,
+    pub(crate) name: Option<Arc<str>>,
+    /// Others than its holders release it, so that holders say nothing about who could.
+    pub(crate) is_signal: bool,
+    pub(crate) gate: RefCell<Gate<TaskKey, Hold>>,
+}
+
+impl SemaphoreCell {
+    pub(crate) fn label(&self) -> String {
+        match &self.name {
+            Some(name) => format!("semaphore {name} (id {})", self.number),
+            None => format!("semaphore {}", self.number),
+        }
+    }
+}
+
+/// Who holds a permit.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Hold {
+    pub(crate) task: TaskKey,
+    /// In a [`Permit`], which alone gives it back.
+    pub(crate) is_guarded: bool,
+    pub(crate) at: Option<&'static Location<'static>>,
+}
+
+/// A permit that is released when it is dropped, wherever its task ends.
+///
+/// Releasing never waits, so nothing can come in between: not a cancellation, not a panic, not the end of the run.
+#[must_use = "a permit that is dropped at once protects nothing"]
+pub struct Permit {
+    pub(crate) ctx: Ctx,
+    pub(crate) semaphore: Semaphore,
+    pub(crate) id: PermitId,
+    pub(crate) weight: u32,
+}
+
+impl Permit {
+    /// Gives it back, as dropping it does.
+    pub fn release(self) {}
+
+    /// Of which semaphore it is.
+    pub fn semaphore(&self) -> &Semaphore {
+        &self.semaphore
+    }
+
+    /// Its slot: a number from 0, below the number of permits, that no other holder has meanwhile.
+    pub fn slot(&self) -> u32 {
+        self.id.slot()
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Permit({} of {:?})", self.id.slot(), self.semaphore)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.ctx.scheduler.borrow().release_guarded(&self.semaphore.cell, self.id, self.weight);
+    }
+}

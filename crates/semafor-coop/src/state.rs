@@ -1,0 +1,503 @@
+//! Everything a run knows, as plain data. Nothing in here calls or drops anything of the user's; what has to be dropped
+//! is returned.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::panic::Location;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use semafor_core::{Cancelled, Effects, PermitId, Ticket, Timestamp};
+
+use crate::clock::Time;
+use crate::deadlock::Deadlocks;
+use crate::eventual::Settlement;
+use crate::external::ExternalCell;
+use crate::ready::Ready;
+use crate::recording::{Moment, Recording};
+use crate::report::{Findings, Unreleased};
+use crate::schedule::Chooser;
+use crate::semaphore::{Hold, SemaphoreCell};
+use crate::tasks::{Held, Phase, ROOT, Task, TaskKey, Tasks, TimerKey, Wait, WaitOn, Waiter};
+use crate::{Clock, Error, Label, Priority, Result};
+
+/// Runs of this process are counted, so that a handle of one means nothing to another.
+static RUNS: AtomicU64 = AtomicU64::new(1);
+
+pub(crate) struct State {
+    pub(crate) run: u64,
+    pub(crate) now: Timestamp,
+    pub(crate) current: TaskKey,
+    /// How many shields are around what is being polled.
+    pub(crate) shields: u32,
+    explores: bool,
+    pub(crate) tasks: Tasks,
+    pub(crate) ready: Ready,
+    timers: BTreeMap<TimerKey, Timer>,
+    numbers: u64,
+    timer_numbers: u64,
+    pub(crate) time: Time,
+    pub(crate) chooser: Chooser,
+    pub(crate) trace: Vec<u32>,
+    /// The one who ran stands first among those who could run next.
+    is_offering: bool,
+    effects: Effects<TaskKey, Hold>,
+    pub(crate) deadlocks: Deadlocks,
+    /// Something happened that the check of a single task does not see.
+    pub(crate) suspicion: Rc<Cell<bool>>,
+    pub(crate) polls_since_check: usize,
+    /// Promises that other threads may complete.
+    pub(crate) externals: BTreeMap<u64, Rc<dyn ExternalCell>>,
+    pub(crate) findings: Findings,
+    pub(crate) recording: Option<Box<Recording>>,
+}
+
+pub(crate) enum Timer {
+    Wake(TaskKey),
+    /// The patience of a waiter ends.
+    Expire(Rc<SemaphoreCell>),
+}
+
+impl State {
+    pub(crate) fn new() -> Self {
+        Self {
+            run: 0,
+            now: Timestamp::default(),
+            current: TaskKey::NONE,
+            shields: 0,
+            explores: false,
+            tasks: Tasks::default(),
+            ready: Ready::default(),
+            timers: BTreeMap::new(),
+            numbers: 0,
+            timer_numbers: 0,
+            time: Time::Virtual,
+            chooser: Chooser::Fifo,
+            trace: Vec::new(),
+            is_offering: false,
+            effects: Effects::default(),
+            deadlocks: Deadlocks::default(),
+            suspicion: Rc::default(),
+            polls_since_check: 0,
+            externals: BTreeMap::new(),
+            findings: Findings::default(),
+            recording: None,
+        }
+    }
+
+    /// Starts over, as another run. The last one must have been cleared.
+    pub(crate) fn begin_run(&mut self, clock: Clock, chooser: Chooser, deadlocks: Deadlocks) {
+        self.run = RUNS.fetch_add(1, Ordering::Relaxed);
+        self.now = Timestamp::default();
+        self.explores = chooser.explores();
+        self.numbers = 0;
+        self.timer_numbers = 0;
+        self.time = Time::start(clock);
+        self.chooser = chooser;
+        self.deadlocks = deadlocks;
+        self.suspicion.set(false);
+        self.polls_since_check = 0;
+    }
+
+    /// The next number: tasks, promises and semaphores share them.
+    pub(crate) fn next_number(&mut self) -> u64 {
+        let number = self.numbers;
+        self.numbers += 1;
+        number
+    }
+
+    pub(crate) fn elapsed(&mut self) -> Duration {
+        if let Some(now) = self.time.read() {
+            self.now = self.now.max(now);
+        }
+        self.now.since(Timestamp::default())
+    }
+
+    #[inline]
+    pub(crate) fn explores(&self) -> bool {
+        self.explores
+    }
+
+    #[inline]
+    pub(crate) fn is_running(&self) -> bool {
+        self.current != TaskKey::NONE
+    }
+
+    #[inline]
+    pub(crate) fn current_task(&mut self) -> Option<&mut Task> {
+        self.tasks.get_mut(self.current)
+    }
+
+    /// The task that runs, as reports name it.
+    pub(crate) fn current_label(&self) -> Label {
+        self.tasks.get(self.current).map_or(Label { number: None, name: None }, Task::label)
+    }
+
+    /// # Errors
+    ///
+    /// If the handle is not of this run.
+    #[inline]
+    pub(crate) fn check_run(&self, run: u64) -> Result {
+        if run == self.run { Ok(()) } else { Err(Error::ForeignHandle) }
+    }
+
+    #[inline]
+    pub(crate) fn record(&mut self, moment: impl FnOnce() -> Moment) {
+        if let Some(recording) = &mut self.recording {
+            let number = self.tasks.get(self.current).map_or(ROOT, |task| task.number);
+            recording.add(self.now, number, moment());
+        }
+    }
+
+    pub(crate) fn record_for(&mut self, task: u64, moment: impl FnOnce() -> Moment) {
+        if let Some(recording) = &mut self.recording {
+            recording.add(self.now, task, moment());
+        }
+    }
+
+    /// Lets another go first, if there is one. Only while schedules are explored.
+    pub(crate) fn offer_switch(&mut self) -> bool {
+        let has_due_timer = self.timers.first_key_value().is_some_and(|(key, _)| key.0 <= self.now);
+        let current = self.current;
+        let Some(task) = self.tasks.get_mut(current) else { return false };
+        let priority = task.priority;
+        if !has_due_timer && !self.ready.has_at_least(priority) {
+            return false;
+        }
+        task.phase = Phase::Ready;
+        self.ready.push_front(priority, current);
+        self.is_offering = true;
+        true
+    }
+
+    /// The one who runs goes to the end of the queue, of this priority if it is lower than its own.
+    pub(crate) fn requeue(&mut self, at_most: Priority) {
+        let current = self.current;
+        if let Some(task) = self.tasks.get_mut(current) {
+            task.phase = Phase::Ready;
+            let priority = task.priority.min(at_most);
+            self.ready.push_back(priority, current);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn wake(&mut self, key: TaskKey) {
+        if let Some(task) = self.tasks.get_mut(key)
+            && matches!(task.phase, Phase::Parked | Phase::Running)
+        {
+            task.phase = Phase::Ready;
+            self.ready.push_back(task.priority, key);
+        }
+    }
+
+    /// Who runs now; nobody if nobody can.
+    #[inline]
+    pub(crate) fn next_task(&mut self) -> Option<TaskKey> {
+        loop {
+            let key = if self.explores { self.choose_next()? } else { self.ready.pop()? };
+            if self.tasks.get(key).is_some_and(is_ready) {
+                return Some(key);
+            }
+        }
+    }
+
+    fn choose_next(&mut self) -> Option<TaskKey> {
+        loop {
+            let tasks = &self.tasks;
+            let can_stay = std::mem::take(&mut self.is_offering);
+            let mut none = std::collections::VecDeque::new();
+            let level = self.ready.first_level().unwrap_or(&mut none);
+            let is_nobody_here = level.is_empty();
+            // Who ended or was parked since it was put here is no choice.
+            level.retain(|key| tasks.get(*key).is_some_and(is_ready));
+            let due = match self.timers.first_key_value() {
+                Some((key, _)) if key.0 <= self.now => {
+                    self.timers.range(..=(self.now, u64::MAX)).map(|(key, _)| *key).collect()
+                }
+                _ => Vec::new(),
+            };
+            let count = level.len() + due.len();
+            let choice = match count {
+                0 if is_nobody_here => return None,
+                0 => continue,
+                1 => 0,
+                _ => {
+                    let task = |place| match level.get(place) {
+                        Some(key) => tasks.get(*key).map_or(ROOT, |task| task.number),
+                        // Timers are ranked by their own numbers, far from those of tasks.
+                        None => u64::MAX / 2 + due[place - level.len()].1,
+                    };
+                    let choice = self.chooser.choose(count, task, can_stay);
+                    self.trace.push(choice as u32);
+                    choice
+                }
+            };
+            if choice < level.len() {
+                return level.remove(choice);
+            }
+            let timer = due[choice - level.len()];
+            self.fire(timer);
+        }
+    }
+
+    pub(crate) fn next_timer(&self) -> Option<Timestamp> {
+        self.timers.first_key_value().map(|(key, _)| key.0)
+    }
+
+    /// Moves time forward; timers that are due fire, unless they are a choice of the schedule's.
+    pub(crate) fn advance_to(&mut self, now: Timestamp) {
+        self.now = self.now.max(now);
+        while !self.explores
+            && let Some((&key, _)) = self.timers.first_key_value()
+            && key.0 <= self.now
+        {
+            self.fire(key);
+        }
+    }
+
+    fn fire(&mut self, key: TimerKey) {
+        match self.timers.remove(&key) {
+            Some(Timer::Wake(task)) => self.wake(task),
+            Some(Timer::Expire(cell)) => {
+                cell.gate.borrow_mut().expire(self.now, &mut self.effects);
+                self.wake_served();
+            }
+            None => {}
+        }
+    }
+
+    pub(crate) fn set_timer(&mut self, at: Timestamp, timer: Timer) -> TimerKey {
+        let key = (at, self.timer_numbers);
+        self.timer_numbers += 1;
+        self.timers.insert(key, timer);
+        key
+    }
+
+    pub(crate) fn unset_timer(&mut self, key: TimerKey) {
+        self.timers.remove(&key);
+    }
+
+    /// Says where the running task waits.
+    pub(crate) fn register_wait(&mut self, on: WaitOn, at: &'static Location<'static>) -> (TaskKey, u32) {
+        let (current, is_shielded) = (self.current, self.shields > 0);
+        if self.recording.is_some() {
+            let moment = Moment::waits(&on, at);
+            self.record(|| moment);
+        }
+        let Some(task) = self.tasks.get_mut(current) else { return (TaskKey::NONE, 0) };
+        task.wait_numbers = task.wait_numbers.wrapping_add(1);
+        let number = task.wait_numbers;
+        task.waits.push(Wait { number, on, at, is_shielded });
+        (current, number)
+    }
+
+    pub(crate) fn unregister_wait(&mut self, task: TaskKey, number: u32) -> Option<Wait> {
+        let waits = &mut self.tasks.get_mut(task)?.waits;
+        let place = waits.iter().position(|wait| wait.number == number)?;
+        let wait = waits.swap_remove(place);
+        self.record(|| Moment::GoesOn);
+        Some(wait)
+    }
+
+    /// What the running task is to be told at its await point.
+    #[inline]
+    pub(crate) fn take_delivery(&mut self) -> Option<Error> {
+        let is_shielded = self.shields > 0;
+        let task = self.current_task()?;
+        if let Some(deadlock) = task.deadlock.take() {
+            return Some(Error::Deadlock(deadlock));
+        }
+        let is_delivered = task.is_cancelled && !is_shielded;
+        is_delivered.then(|| {
+            task.is_cancelled = false;
+            Error::TaskCancelled
+        })
+    }
+
+    /// Cancels a task: it hears of it at its await point. Returns one that never ran and never will.
+    pub(crate) fn cancel(&mut self, key: TaskKey) -> Option<Task> {
+        let task = self.tasks.get_mut(key)?;
+        let number = task.number;
+        if task.phase == Phase::New {
+            self.record_for(number, || Moment::Cancelled);
+            return self.end(key, Err(Error::TaskCancelled));
+        }
+        task.is_cancelled = true;
+        let is_running = key == self.current;
+        self.record_for(number, || Moment::Cancelled);
+        if !is_running {
+            self.interrupt(key, false);
+        }
+        None
+    }
+
+    /// Wakes a task to hear its delivery. Its place in line, or the permit it was granted meanwhile, goes to the next at once.
+    pub(crate) fn interrupt(&mut self, key: TaskKey, even_if_shielded: bool) {
+        let mut tickets = smallvec::SmallVec::<[(Rc<SemaphoreCell>, Ticket); 1]>::new();
+        let Some(task) = self.tasks.get(key) else { return };
+        let mut is_reached = false;
+        for wait in task.waits.iter().filter(|wait| even_if_shielded || !wait.is_shielded) {
+            is_reached = true;
+            if let WaitOn::Semaphore { cell, ticket, .. } = &wait.on {
+                tickets.push((cell.clone(), *ticket));
+            }
+        }
+        for (cell, ticket) in tickets {
+            self.leave_line(&cell, ticket);
+        }
+        if is_reached {
+            self.wake(key);
+        }
+    }
+
+    /// Removes a task, settles what it was to return, and wakes who waited for it. The caller drops it.
+    pub(crate) fn end(&mut self, key: TaskKey, result: Result) -> Option<Task> {
+        let task = self.tasks.remove(key)?;
+        if self.recording.is_some() {
+            let error = result.as_ref().err().map(ToString::to_string);
+            self.record_for(task.number, || Moment::Ended { error });
+        }
+        for held in &task.held {
+            self.suspicion.set(true);
+            let unreleased = Unreleased {
+                task: task.label(),
+                semaphore: held.semaphore,
+                permits: held.weight,
+                at: held.at,
+            };
+            self.findings.unreleased.push(unreleased);
+        }
+        let settlement = task.outcome.settlement();
+        if let Err(error) = result {
+            if !error.is_cancelled() && task.number != ROOT {
+                self.findings.failures.push((task.label(), error.clone(), task.outcome.clone()));
+            }
+            // It has just ended, for the first time.
+            let _ = settlement.failure.set(error);
+        }
+        self.settle(settlement);
+        Some(task)
+    }
+
+    /// Wakes who waits for what has just been settled; tells the lowest priority among them.
+    pub(crate) fn settle(&mut self, settlement: &Settlement) -> Option<Priority> {
+        settlement.is_settled.set(true);
+        let mut lowest = None;
+        for waiter in settlement.take_waiters() {
+            let task = match waiter {
+                Waiter::Task(task) => task,
+                Waiter::Member(group, member) if group.note(member) => group.task,
+                Waiter::Member(..) => continue,
+            };
+            self.wake(task);
+            if let Some(task) = self.tasks.get(task) {
+                lowest = Some(lowest.map_or(task.priority, |lowest: Priority| lowest.min(task.priority)));
+            }
+        }
+        lowest
+    }
+
+    /// Notes what the running task holds from now on.
+    #[inline]
+    pub(crate) fn hold(
+        &mut self,
+        semaphore: u64,
+        permit: PermitId,
+        weight: u32,
+        at: &'static Location<'static>,
+    ) {
+        if let Some(task) = self.current_task() {
+            task.held.push(Held { semaphore, permit, weight, at });
+        }
+    }
+
+    /// Gives back what the running task acquired last of this semaphore, or else what somebody else did.
+    #[inline]
+    pub(crate) fn release(&mut self, cell: &SemaphoreCell) -> Result {
+        let own = self.current_task().and_then(|task| {
+            let place = task.held.iter().rposition(|held| held.semaphore == cell.number)?;
+            Some(task.held.swap_remove(place))
+        });
+        let held = match own {
+            Some(held) => held,
+            None => self.take_from_another(cell).ok_or(Error::ReleasedTooManyTimes)?,
+        };
+        self.give_back(cell, held.permit, held.weight);
+        Ok(())
+    }
+
+    #[cold]
+    fn take_from_another(&mut self, cell: &SemaphoreCell) -> Option<Held> {
+        let gate = cell.gate.borrow();
+        let holder = gate.holders().find(|holder| !holder.tag.is_guarded)?;
+        let (permit, task) = (holder.id, holder.tag.task);
+        let at = holder.tag.at.unwrap_or(Location::caller());
+        let ended = Held { semaphore: cell.number, permit, weight: holder.weight, at };
+        let Some(task) = self.tasks.get_mut(task) else { return Some(ended) };
+        let place = task.held.iter().position(|held| held.permit == permit);
+        // One that is granted and not yet looked at is in nobody's list.
+        place.map(|place| task.held.swap_remove(place)).or(Some(ended))
+    }
+
+    #[inline]
+    fn give_back(&mut self, cell: &SemaphoreCell, permit: PermitId, weight: u32) {
+        let released = cell.gate.borrow_mut().release(permit, self.now, &mut self.effects);
+        if released.is_ok() {
+            let semaphore = cell.number;
+            self.record(|| Moment::Released { semaphore, weight });
+        }
+        if !self.effects.wake.is_empty() {
+            self.wake_served();
+        }
+    }
+
+    pub(crate) fn release_guarded(&mut self, cell: &SemaphoreCell, permit: PermitId, weight: u32) {
+        self.give_back(cell, permit, weight);
+    }
+
+    /// Gives up a place in line, or the permit that was granted meanwhile.
+    pub(crate) fn leave_line(&mut self, cell: &SemaphoreCell, ticket: Ticket) {
+        let left = cell.gate.borrow_mut().cancel(ticket, self.now, &mut self.effects);
+        if matches!(left, Cancelled::Left(_) | Cancelled::HandedOn) {
+            self.wake_served();
+        }
+    }
+
+    pub(crate) fn wake_served(&mut self) {
+        for task in std::mem::take(&mut self.effects.wake) {
+            self.wake(task);
+        }
+    }
+
+    pub(crate) fn effects(&mut self) -> &mut Effects<TaskKey, Hold> {
+        &mut self.effects
+    }
+
+    /// Everything of the user's that this run still has, to be dropped by the caller.
+    pub(crate) fn clear(&mut self) -> impl Drop + use<> {
+        let timers = std::mem::take(&mut self.timers);
+        let externals = std::mem::take(&mut self.externals);
+        self.ready.clear();
+        self.tasks.reset();
+        self.trace.clear();
+        self.current = TaskKey::NONE;
+        self.shields = 0;
+        self.is_offering = false;
+        self.recording = None;
+        Cleared { _timers: timers, _externals: externals }
+    }
+}
+
+struct Cleared {
+    _timers: BTreeMap<TimerKey, Timer>,
+    _externals: BTreeMap<u64, Rc<dyn ExternalCell>>,
+}
+
+impl Drop for Cleared {
+    fn drop(&mut self) {}
+}
+
+fn is_ready(task: &Task) -> bool {
+    matches!(task.phase, Phase::New | Phase::Ready)
+}

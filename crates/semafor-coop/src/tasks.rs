@@ -1,0 +1,226 @@
+//! The tasks that live: an arena whose keys go stale when a task ends.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::panic::Location;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use semafor_core::{PermitId, Ticket, Timestamp};
+use smallvec::SmallVec;
+
+use crate::eventual::{Group, Settle};
+use crate::semaphore::SemaphoreCell;
+use crate::{Deadlock, Result};
+
+/// A task's program, without its type.
+pub(crate) type Program = Pin<Box<dyn Future<Output = Result>>>;
+
+/// The number of the root program, which is no task that anybody could name.
+pub(crate) const ROOT: u64 = u64::MAX;
+
+/// Names one task of one run, for ever.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TaskKey {
+    index: u32,
+    generation: u32,
+}
+
+impl TaskKey {
+    pub(crate) const NONE: Self = Self { index: u32::MAX, generation: 0 };
+
+    /// Its place in the arena, which another may have had before.
+    pub(crate) fn index(self) -> usize {
+        self.index as usize
+    }
+}
+
+impl Default for TaskKey {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+/// Who runs first. Among equals it is who came first.
+///
+/// Priorities order the tasks that could run. The line of a semaphore is in order of arrival, whatever the priorities.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Priority {
+    /// Runs when nobody else can.
+    Idle,
+    /// As the root program.
+    #[default]
+    Normal,
+    /// Runs before the others.
+    High,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// In the ready queue, and never run.
+    New,
+    /// In the ready queue.
+    Ready,
+    Running,
+    /// Waiting for what its `waits` say.
+    Parked,
+}
+
+/// A task, from spawn to end.
+pub(crate) struct Task {
+    /// Out while it runs.
+    pub(crate) program: Option<Program>,
+    pub(crate) number: u64,
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) priority: Priority,
+    pub(crate) is_daemon: bool,
+    pub(crate) phase: Phase,
+    /// What it has yet to hear at its await point.
+    pub(crate) is_cancelled: bool,
+    pub(crate) deadlock: Option<Arc<Deadlock>>,
+    /// One, unless it awaits several effects at once.
+    pub(crate) waits: SmallVec<[Wait; 1]>,
+    pub(crate) wait_numbers: u32,
+    /// Permits that are not in a guard.
+    pub(crate) held: SmallVec<[Held; 1]>,
+    pub(crate) outcome: Rc<dyn Settle>,
+}
+
+impl Task {
+    pub(crate) fn label(&self) -> Label {
+        Label { number: (self.number != ROOT).then_some(self.number), name: self.name.clone() }
+    }
+}
+
+/// A permit that a task took and has to release.
+pub(crate) struct Held {
+    /// The semaphore's number.
+    pub(crate) semaphore: u64,
+    pub(crate) permit: PermitId,
+    pub(crate) weight: u32,
+    pub(crate) at: &'static Location<'static>,
+}
+
+/// What a task waits for, and where in its program.
+pub(crate) struct Wait {
+    pub(crate) number: u32,
+    pub(crate) on: WaitOn,
+    pub(crate) at: &'static Location<'static>,
+    /// Within a `shield`: cancellation does not reach it.
+    pub(crate) is_shielded: bool,
+}
+
+pub(crate) enum WaitOn {
+    Semaphore { cell: Rc<SemaphoreCell>, ticket: Ticket, is_timed: bool },
+    Eventual(Rc<dyn Settle>),
+    Group(Rc<Group>),
+    Timer,
+}
+
+/// When a timer fires, and its order among those of the same time.
+pub(crate) type TimerKey = (Timestamp, u64);
+
+/// A task as reports name it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Label {
+    /// Its number; the root program has none.
+    pub number: Option<u64>,
+    /// Its name, if it was given one.
+    pub name: Option<Arc<str>>,
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.number, &self.name) {
+            (None, _) => f.write_str("root"),
+            (Some(number), None) => write!(f, "task {number}"),
+            (Some(number), Some(name)) => write!(f, "{name} (task {number})"),
+        }
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Tasks {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+}
+
+struct Slot {
+    generation: u32,
+    task: Option<Task>,
+}
+
+impl Tasks {
+    pub(crate) fn insert(&mut self, task: Task) -> TaskKey {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => {
+                self.slots.push(Slot { generation: 0, task: None });
+                self.slots.len() as u32 - 1
+            }
+        };
+        let slot = &mut self.slots[index as usize];
+        slot.task = Some(task);
+        TaskKey { index, generation: slot.generation }
+    }
+
+    pub(crate) fn get(&self, key: TaskKey) -> Option<&Task> {
+        let slot = self.slots.get(key.index as usize)?;
+        if slot.generation == key.generation { slot.task.as_ref() } else { None }
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, key: TaskKey) -> Option<&mut Task> {
+        let slot = self.slots.get_mut(key.index as usize)?;
+        if slot.generation == key.generation { slot.task.as_mut() } else { None }
+    }
+
+    pub(crate) fn remove(&mut self, key: TaskKey) -> Option<Task> {
+        let slot = self.slots.get_mut(key.index as usize)?;
+        if slot.generation != key.generation {
+            return None;
+        }
+        let task = slot.task.take()?;
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(key.index);
+        Some(task)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Everybody alive, by place in the arena.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (TaskKey, &Task)> {
+        let slots = self.slots.iter().enumerate();
+        slots.filter_map(|(index, slot)| {
+            Some((TaskKey { index: index as u32, generation: slot.generation }, slot.task.as_ref()?))
+        })
+    }
+
+    /// One more than the largest index in use.
+    pub(crate) fn width(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// An empty arena again, with room for as many as a small run needs.
+    pub(crate) fn reset(&mut self) {
+        const KEPT_SLOTS: usize = 1024;
+        if self.slots.len() > KEPT_SLOTS {
+            *self = Self::default();
+        } else {
+            self.slots.clear();
+            self.free.clear();
+        }
+    }
+}
+
+/// Who waits for something to settle.
+pub(crate) enum Waiter {
+    Task(TaskKey),
+    /// A gather or race; and which of its members this is.
+    Member(Rc<Group>, usize),
+}
+
+pub(crate) type Waiters = RefCell<SmallVec<[Waiter; 1]>>;

@@ -1,0 +1,33 @@
+//! What may go to other threads, and what may not.
+
+use semafor_coop::{
+    Ctx, Deadlock, Error, Eventual, ExternalPromise, Permit, Promise, Semaphore, Task, Trace,
+};
+
+macro_rules! is {
+    ($kind:ty: $auto:ident) => {{
+        trait Otherwise {
+            const IS: bool = false;
+        }
+        impl<T: ?Sized> Otherwise for T {}
+        struct Probe<T: ?Sized>(std::marker::PhantomData<T>);
+        #[allow(dead_code)]
+        impl<T: ?Sized + $auto> Probe<T> {
+            const IS: bool = true;
+        }
+        Probe::<$kind>::IS
+    }};
+}
+
+#[test]
+fn errors_traces_and_external_promises_travel_and_handles_of_a_run_stay() {
+    assert!(is!(Error: Send) && is!(Error: Sync) && is!(Deadlock: Send) && is!(Trace: Send));
+    assert!(is!(ExternalPromise<u8>: Send) && is!(ExternalPromise<u8>: Sync));
+    assert!(!is!(Ctx: Send) && !is!(Semaphore: Send) && !is!(Permit: Send));
+    assert!(!is!(Task<u8>: Send) && !is!(Promise<u8>: Send) && !is!(Eventual<u8>: Send));
+}
+
+#[test]
+fn an_error_is_small() {
+    assert!(size_of::<Error>() <= 24, "{}", size_of::<Error>());
+}

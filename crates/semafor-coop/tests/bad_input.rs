@@ -1,0 +1,229 @@
+//! What makes no sense is a typed error where it is awaited, and the scheduler lives on.
+
+mod told;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::task::Poll;
+
+use semafor_coop::{AcquireSemaphore, Ctx, Error, FailPromise, Result, Runtime, Task};
+use told::told;
+
+#[test]
+fn permits_have_to_be_at_least_one() {
+    told(async |ctx: Ctx| {
+        let refused = ctx.create_semaphore(0).await.unwrap_err();
+        assert_eq!(refused.to_string(), "permits must be >= 1");
+        let absurd = ctx.create_semaphore(u32::MAX).await?;
+        ctx.acquire(&absurd).await?;
+        assert_eq!(absurd.available(), u32::MAX - 1);
+        ctx.perform(AcquireSemaphore(&absurd).weight(u32::MAX - 1)).await?;
+        ctx.release(&absurd).await?;
+        ctx.release(&absurd).await
+    });
+}
+
+#[test]
+fn releasing_more_than_was_acquired_is_an_error_that_can_be_caught() {
+    told(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(1).await?;
+        for _ in 0..2 {
+            let refused = ctx.release(&sem).await.unwrap_err();
+            assert_eq!(refused.to_string(), "semaphore released too many times");
+        }
+        ctx.acquire(&sem).await?;
+        ctx.release(&sem).await
+    });
+}
+
+#[test]
+fn a_weight_that_can_never_be_granted_is_refused_at_once() {
+    told(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(3).await?;
+        let refused = ctx.perform(AcquireSemaphore(&sem).weight(4)).await;
+        assert!(matches!(refused, Err(Error::TooHeavy { weight: 4, permits: 3 })));
+        assert!(matches!(ctx.perform(AcquireSemaphore(&sem).weight(0)).await, Err(Error::ZeroWeight)));
+        let refused = ctx.perform(AcquireSemaphore(&sem).weight(4).timeout(1.0)).await;
+        assert!(matches!(refused, Err(Error::TooHeavy { .. })));
+        assert_eq!((sem.available(), sem.waiting()), (3, 0));
+        Ok(())
+    });
+}
+
+#[test]
+fn delays_and_timeouts_have_to_be_spans_of_time() {
+    told(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(1).await?;
+        for seconds in [-1.0, -f64::MIN_POSITIVE, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e300] {
+            assert!(matches!(ctx.delay(seconds).await, Err(Error::InvalidDelay(_))), "{seconds}");
+            let refused = ctx.perform(AcquireSemaphore(&sem).timeout(seconds)).await;
+            assert!(matches!(refused, Err(Error::InvalidDelay(_))), "{seconds}");
+        }
+        ctx.delay(-0.0).await?;
+        assert_eq!(sem.available(), 1);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_delay_beyond_all_time_is_waited_for_and_not_miscounted() {
+    told(async |ctx: Ctx| {
+        ctx.delay(std::time::Duration::MAX).await?;
+        ctx.delay(std::time::Duration::MAX).await
+    });
+}
+
+#[test]
+fn waiting_for_oneself_is_an_error() {
+    told(async |ctx: Ctx| {
+        let own = Rc::new(RefCell::new(None::<Task<()>>));
+        let mine = own.clone();
+        let task = async move |ctx: Ctx| {
+            ctx.yield_now().await?;
+            let own = mine.take().unwrap();
+            assert!(matches!(ctx.wait(&own).await, Err(Error::WaitsForItself)));
+            assert!(matches!(ctx.gather([&own]).await, Err(Error::WaitsForItself)));
+            assert!(matches!(ctx.race([&own]).await, Err(Error::WaitsForItself)));
+            Ok(())
+        };
+        let task = ctx.spawn(task).await?;
+        *own.borrow_mut() = Some(task.clone());
+        ctx.wait(&task).await
+    });
+}
+
+#[test]
+fn gathering_a_task_twice_is_fine() {
+    told(async |ctx: Ctx| {
+        let task = ctx.spawn(async |ctx: Ctx| ctx.delay(1.0).await.map(|()| 4)).await?;
+        assert_eq!(ctx.gather([&task, &task]).await?, [4, 4]);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_race_of_nobody_is_an_error() {
+    told(async |ctx: Ctx| {
+        assert!(matches!(ctx.race(Vec::<Task<()>>::new()).await, Err(Error::NothingToRace)));
+        Ok(())
+    });
+}
+
+#[test]
+fn a_promise_keeps_the_first_of_its_values() {
+    told(async |ctx: Ctx| {
+        let promise = ctx.promise::<u32>().await?;
+        ctx.complete(&promise, 1).await?;
+        assert!(matches!(ctx.complete(&promise, 2).await, Err(Error::AlreadyCompleted)));
+        let refused = ctx.perform(FailPromise(&promise, Error::new("late"))).await;
+        assert_eq!(refused.unwrap_err().to_string(), "promise was already completed");
+        assert_eq!(ctx.wait(promise.future()).await?, 1);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_task_that_panics_fails_and_the_others_live_on() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(1).await?;
+        let held = sem.clone();
+        let panics = async move |ctx: Ctx| -> Result {
+            let _permit = ctx.permit(&held).await?;
+            ctx.delay(1.0).await?;
+            panic!("expected in {}", "this test");
+        };
+        let task = ctx.spawn(panics).await?;
+        ctx.acquire(&sem).await?;
+        ctx.release(&sem).await?;
+        ctx.wait(&task).await
+    });
+    assert_eq!(outcome.result.unwrap_err().to_string(), "panicked: expected in this test");
+}
+
+#[test]
+fn a_root_that_panics_is_an_error_of_the_run() {
+    let outcome = Runtime::new().run(async |_: Ctx| -> Result { panic!("expected in this test") });
+    assert!(matches!(outcome.result, Err(Error::Panicked(_))));
+}
+
+#[test]
+fn a_panic_while_dropping_keeps_nobody_from_ending() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            if !std::thread::panicking() {
+                panic!("expected in this test");
+            }
+        }
+    }
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        for _ in 0..2 {
+            let armed = async |ctx: Ctx| {
+                let _bomb = Bomb;
+                ctx.delay(9.0).await
+            };
+            ctx.spawn(armed).await?;
+        }
+        Ok(5)
+    });
+    assert_eq!(outcome.result.unwrap(), 5);
+    assert_eq!(outcome.report.abandoned.len(), 2);
+}
+
+#[test]
+fn a_future_that_is_no_effect_fails_its_task() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        let foreign = ctx.spawn(async |_: Ctx| {
+            std::future::pending::<()>().await;
+            Ok(())
+        });
+        let foreign = foreign.await?;
+        ctx.wait(&foreign).await
+    });
+    assert!(matches!(outcome.result, Err(Error::NotAnEffect)));
+}
+
+#[test]
+fn handles_and_contexts_of_a_run_that_is_over_are_refused() {
+    let kept = Rc::new(RefCell::new(None));
+    let keep = kept.clone();
+    told(async move |ctx: Ctx| {
+        let task = ctx.spawn(async |_| Ok(1)).await?;
+        let promise = ctx.promise::<u8>().await?;
+        *keep.borrow_mut() = Some((ctx.clone(), task, promise));
+        Ok(())
+    });
+    let (old, task, promise) = kept.take().unwrap();
+    told(async move |ctx: Ctx| {
+        assert!(matches!(ctx.wait(&task).await, Err(Error::ForeignHandle)));
+        assert!(matches!(ctx.cancel(&task).await, Err(Error::ForeignHandle)));
+        assert!(matches!(ctx.gather([&task]).await, Err(Error::ForeignHandle)));
+        assert!(matches!(ctx.complete(&promise, 1).await, Err(Error::ForeignHandle)));
+        assert!(matches!(old.create_semaphore(1).await, Err(Error::ForeignHandle)));
+        assert!(matches!(old.delay(1.0).await, Err(Error::ForeignHandle)));
+        Ok(())
+    });
+}
+
+#[test]
+fn several_effects_may_be_awaited_at_once_in_one_task() {
+    told(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(1).await?;
+        ctx.acquire(&sem).await?;
+        let mut acquire = Box::pin(ctx.acquire(&sem));
+        let mut delay = Box::pin(ctx.delay(1.0));
+        // Not a deadlock: the delay is waited for as well.
+        let first = std::future::poll_fn(|cx| {
+            if let Poll::Ready(result) = acquire.as_mut().poll(cx) {
+                return Poll::Ready(("acquired", result));
+            }
+            delay.as_mut().poll(cx).map(|result| ("delayed", result))
+        });
+        let (which, result) = first.await;
+        result?;
+        assert_eq!((which, sem.waiting()), ("delayed", 1));
+        drop(acquire);
+        assert_eq!(sem.waiting(), 0);
+        ctx.release(&sem).await
+    });
+}

@@ -1,0 +1,293 @@
+//! Deadlocks are found when they arise, named, and can be caught.
+
+mod told;
+
+use semafor_coop::{CreateSemaphore, Ctx, Deadlocks, Error, Result, Runtime, Semaphore, Spawn};
+use told::told;
+
+async fn both(ctx: Ctx, first: Semaphore, second: Semaphore) -> Result {
+    let _first = ctx.permit(&first).await?;
+    ctx.delay(1.0).await?;
+    let _second = ctx.permit(&second).await?;
+    Ok(())
+}
+
+async fn ab_ba(ctx: &Ctx) -> Result<[semafor_coop::Task<()>; 2]> {
+    let a = ctx.perform(CreateSemaphore::new(1).name("A")).await?;
+    let b = ctx.perform(CreateSemaphore::new(1).name("B")).await?;
+    let (first, second) = (a.clone(), b.clone());
+    let left = ctx.perform(Spawn::new(move |ctx| both(ctx, first, second)).name("left")).await?;
+    let right = ctx.perform(Spawn::new(move |ctx| both(ctx, b, a)).name("right")).await?;
+    Ok([left, right])
+}
+
+#[test]
+fn a_circle_is_named_with_tasks_and_places_and_the_youngest_is_told() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        let [left, right] = ab_ba(&ctx).await?;
+        ctx.wait(&left).await?;
+        ctx.wait(&right).await
+    });
+    let error = outcome.result.unwrap_err();
+    let deadlock = error.as_deadlock().unwrap();
+    assert!(deadlock.is_cycle);
+    let mut names: Vec<_> = deadlock.links.iter().map(|link| link.task.to_string()).collect();
+    names.sort();
+    assert_eq!(names, ["left (task 2)", "right (task 3)"]);
+    let text = error.to_string();
+    assert!(
+        text.contains("left (task 2) waits for semaphore B (id 1), held by right (task 3), at "),
+        "{text}"
+    );
+    assert!(text.contains("tests/deadlocks.rs:11:"), "{text}");
+    assert_eq!(outcome.report.deadlocks.len(), 1);
+    assert_eq!(outcome.report.elapsed.as_secs(), 1, "the left one got through");
+}
+
+#[test]
+fn it_is_found_while_a_ticker_lives_on() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        let ticker = async |ctx: Ctx| loop {
+            ctx.delay(0.25).await?;
+        };
+        let ticker = ctx.spawn(ticker).await?;
+        let tasks = ab_ba(&ctx).await?;
+        let failed = ctx.gather(&tasks).await.unwrap_err();
+        let found_at = ctx.now();
+        ctx.cancel::<()>(&ticker).await?;
+        Ok((failed, found_at.as_secs_f64()))
+    });
+    let (error, found_at) = outcome.result.unwrap();
+    assert!(matches!(error, Error::Deadlock(_)));
+    assert_eq!(found_at, 1.0);
+}
+
+#[test]
+fn it_is_found_while_somebody_spins() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        let a = ctx.create_semaphore(1).await?;
+        let b = ctx.create_semaphore(1).await?;
+        let cross = |first: Semaphore, second: Semaphore| {
+            async move |ctx: Ctx| {
+                let _first = ctx.permit(&first).await?;
+                // Until the other one has its first, too.
+                for _ in 0..3 {
+                    ctx.yield_now().await?;
+                }
+                let _second = ctx.permit(&second).await?;
+                Ok(())
+            }
+        };
+        let left = ctx.spawn(cross(a.clone(), b.clone())).await?;
+        let right = ctx.spawn(cross(b, a)).await?;
+        // Never waits, so nobody is ever idle, and time stands still.
+        while !left.is_finished() || !right.is_finished() {
+            ctx.yield_now().await?;
+        }
+        ctx.gather([left, right]).await
+    });
+    assert!(matches!(outcome.result, Err(Error::Deadlock(_))));
+}
+
+#[test]
+fn it_can_be_caught_and_life_goes_on() {
+    let order = told(async |ctx: Ctx| {
+        let a = ctx.create_semaphore(1).await?;
+        let b = ctx.create_semaphore(1).await?;
+        let mut tasks = Vec::new();
+        for (first, second) in [(a.clone(), b.clone()), (b.clone(), a.clone())] {
+            let retries = async move |ctx: Ctx| loop {
+                let held = ctx.permit(&first).await?;
+                ctx.delay(1.0).await?;
+                match ctx.permit(&second).await {
+                    Ok(_) => return ctx.log("done").await,
+                    Err(Error::Deadlock(_)) => drop(held),
+                    Err(error) => return Err(error),
+                }
+                ctx.log("backs off").await?;
+                ctx.delay(1.0).await?;
+            };
+            tasks.push(ctx.spawn(retries).await?);
+        }
+        ctx.gather(&tasks).await?;
+        assert_eq!((a.available(), b.available()), (1, 1));
+        Ok(())
+    });
+    assert_eq!(order, "backs off done done");
+}
+
+#[test]
+fn a_circle_of_three_through_waits_and_permits_is_found() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(1).await?;
+        let held = sem.clone();
+        let inner = async move |ctx: Ctx| ctx.permit(&held).await.map(drop);
+        let held = sem.clone();
+        let outer = async move |ctx: Ctx| {
+            let _permit = ctx.permit(&held).await?;
+            let inner = ctx.perform(Spawn::new(inner).name("inner")).await?;
+            ctx.wait(&inner).await
+        };
+        let outer = ctx.perform(Spawn::new(outer).name("outer")).await?;
+        let alive = ctx.spawn(async |ctx: Ctx| ctx.delay(99.0).await).await?;
+        let failed = ctx.wait(&outer).await;
+        ctx.cancel(&alive).await?;
+        failed
+    });
+    let error = outcome.result.unwrap_err();
+    assert_eq!(error.as_deadlock().unwrap().links.len(), 2);
+    assert_eq!(outcome.report.elapsed.as_secs(), 0);
+}
+
+#[test]
+fn a_permit_that_went_with_its_task_is_waited_for_in_vain() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(1).await?;
+        let held = sem.clone();
+        let forgets = ctx.spawn(async move |ctx: Ctx| ctx.acquire(&held).await).await?;
+        ctx.wait(&forgets).await?;
+        let ticker = ctx.spawn(async |ctx: Ctx| ctx.delay(9.0).await).await?;
+        let failed = ctx.acquire(&sem).await;
+        ctx.cancel(&ticker).await?;
+        failed
+    });
+    let text = outcome.result.unwrap_err().to_string();
+    assert!(text.contains("held by a task that has ended, acquired at"), "{text}");
+    assert_eq!(outcome.report.unreleased.len(), 1);
+    assert!(
+        outcome.report.unreleased[0].to_string().contains("task 1 ended with 1 unreleased of semaphore 0")
+    );
+    assert_eq!(outcome.report.elapsed.as_secs(), 0);
+}
+
+#[test]
+fn a_promise_that_nobody_is_left_to_complete_is_one_too() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        let promise = ctx.promise::<()>().await?;
+        let future = promise.future();
+        let waiter = ctx.spawn(async move |ctx: Ctx| ctx.wait(future).await).await?;
+        let ticker = ctx.spawn(async |ctx: Ctx| ctx.delay(9.0).await).await?;
+        drop(promise);
+        let failed = ctx.wait(&waiter).await;
+        ctx.cancel(&ticker).await?;
+        failed
+    });
+    let error = outcome.result.unwrap_err();
+    assert!(!error.as_deadlock().unwrap().is_cycle);
+    assert!(error.to_string().contains("waits for promise 0"), "{error}");
+    assert_eq!(outcome.report.elapsed.as_secs(), 0);
+}
+
+#[test]
+fn a_promise_kept_by_who_waits_for_it_is_found_when_nobody_can_run() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        let promise = ctx.promise::<()>().await?;
+        ctx.wait(promise.future()).await
+    });
+    assert!(matches!(outcome.result, Err(Error::Deadlock(_))));
+}
+
+#[test]
+fn acquiring_twice_what_there_is_once_is_one() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(1).await?;
+        ctx.acquire(&sem).await?;
+        ctx.acquire(&sem).await
+    });
+    assert!(outcome.result.unwrap_err().to_string().starts_with("deadlock: a task waits for itself"));
+}
+
+#[test]
+fn a_signal_is_not_taken_for_one() {
+    told(async |ctx: Ctx| {
+        let ready = ctx.perform(CreateSemaphore::new(1).signal()).await?;
+        ctx.acquire(&ready).await?;
+        let raise = ready.clone();
+        let producer = async move |ctx: Ctx| {
+            ctx.delay(1.0).await?;
+            ctx.release(&raise).await
+        };
+        let producer = ctx.spawn(producer).await?;
+        ctx.acquire(&ready).await?;
+        ctx.release(&ready).await?;
+        ctx.wait(&producer).await
+    });
+}
+
+#[test]
+fn a_timed_acquire_is_no_deadlock_and_times_out() {
+    told(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(1).await?;
+        ctx.acquire(&sem).await?;
+        let refused = ctx.perform(semafor_coop::AcquireSemaphore(&sem).timeout(1.0)).await;
+        assert!(matches!(refused, Err(Error::TimedOut)));
+        ctx.release(&sem).await
+    });
+}
+
+#[test]
+fn with_global_only_those_of_everybody_are_found() {
+    let partial = async |ctx: Ctx| {
+        let tasks = ab_ba(&ctx).await?;
+        ctx.delay(50.0).await?;
+        Ok(tasks.iter().any(semafor_coop::Task::is_finished))
+    };
+    let outcome = Runtime::new().deadlocks(Deadlocks::Global).run(partial);
+    assert!(!outcome.result.unwrap(), "while root could go on, nobody was told");
+    let total = async |ctx: Ctx| {
+        let tasks = ab_ba(&ctx).await?;
+        ctx.gather(&tasks).await
+    };
+    let outcome = Runtime::new().deadlocks(Deadlocks::Global).run(total);
+    assert!(matches!(outcome.result, Err(Error::Deadlock(_))));
+}
+
+#[test]
+fn with_none_looked_for_the_run_still_ends() {
+    let outcome = Runtime::new().deadlocks(Deadlocks::Off).run(async |ctx: Ctx| {
+        let tasks = ab_ba(&ctx).await?;
+        let result = ctx.gather(&tasks).await;
+        ctx.log("not reached").await?;
+        result
+    });
+    assert!(matches!(outcome.result, Err(Error::Deadlock(_))));
+    assert!(outcome.report.log.is_empty());
+    assert_eq!(outcome.report.abandoned.len(), 2);
+}
+
+#[test]
+fn daemons_may_wait_in_vain() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        let promise = ctx.promise::<()>().await?;
+        let future = promise.future();
+        let idle = Spawn::new(async move |ctx: Ctx| ctx.wait(future).await).daemon();
+        ctx.perform(idle).await?;
+        drop(promise);
+        ctx.delay(1.0).await
+    });
+    outcome.result.unwrap();
+    assert!(outcome.report.deadlocks.is_empty() && outcome.report.abandoned.is_empty());
+}
+
+#[test]
+fn a_circle_among_many_is_found_although_one_look_does_not_reach_it() {
+    // A chain of waits far longer than what is looked at when one begins to wait, closed at its end.
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(1).await?;
+        ctx.acquire(&sem).await?;
+        let last = sem.clone();
+        let mut task = ctx.spawn(async move |ctx: Ctx| ctx.acquire(&last).await).await?;
+        for _ in 0..500 {
+            let next = task;
+            task = ctx.spawn(async move |ctx: Ctx| ctx.wait(&next).await).await?;
+        }
+        let ticker = ctx.spawn(async |ctx: Ctx| ctx.delay(9.0).await).await?;
+        let failed = ctx.wait(&task).await;
+        ctx.cancel(&ticker).await?;
+        ctx.release(&sem).await?;
+        failed
+    });
+    let error = outcome.result.unwrap_err();
+    assert_eq!(error.as_deadlock().unwrap().links.len(), 502);
+    assert_eq!(outcome.report.elapsed.as_secs(), 0);
+}

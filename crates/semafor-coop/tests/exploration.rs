@@ -1,0 +1,223 @@
+//! Bugs are found, replayed and simplified; what is correct holds under every schedule.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use semafor_coop::{
+    Ctx, Error, Explorer, Outcome, Result, Runtime, Schedule, Search, Semaphore, Trace, check, explore,
+};
+
+async fn both(ctx: Ctx, first: Semaphore, second: Semaphore) -> Result {
+    ctx.acquire(&first).await?;
+    ctx.acquire(&second).await?;
+    ctx.release(&second).await?;
+    ctx.release(&first).await
+}
+
+async fn ab_ba(ctx: Ctx) -> Result {
+    let a = ctx.create_semaphore(1).await?;
+    let b = ctx.create_semaphore(1).await?;
+    let (first, second) = (a.clone(), b.clone());
+    let left = ctx.spawn(move |ctx| both(ctx, first, second)).await?;
+    let right = ctx.spawn(move |ctx| both(ctx, b, a)).await?;
+    ctx.gather([left, right]).await.map(drop)
+}
+
+/// Looks whether there is something to do, and only then says that it wants to be woken.
+async fn lost_wake_up(ctx: Ctx) -> Result {
+    let items = Rc::new(RefCell::new(Vec::<u32>::new()));
+    let sleeper = Rc::new(RefCell::new(None::<semafor_coop::Promise<()>>));
+    let (queue, waiting) = (items.clone(), sleeper.clone());
+    let consumer = async move |ctx: Ctx| {
+        if queue.borrow().is_empty() {
+            // Here the producer may come in between, and finds nobody to wake.
+            let promise = ctx.promise::<()>().await?;
+            let woken = promise.future();
+            *waiting.borrow_mut() = Some(promise);
+            ctx.wait(woken).await?;
+        }
+        queue.borrow_mut().pop().ok_or(Error::new("woken for nothing"))
+    };
+    let producer = async move |ctx: Ctx| {
+        ctx.yield_now().await?;
+        items.borrow_mut().push(7);
+        let sleeper = sleeper.take();
+        if let Some(sleeper) = sleeper {
+            ctx.complete(&sleeper, ()).await?;
+        }
+        Ok(0)
+    };
+    let consumer = ctx.spawn(consumer).await?;
+    let producer = ctx.spawn(producer).await?;
+    ctx.gather([consumer, producer]).await.map(drop)
+}
+
+/// Releases on the way out whether it had acquired or not.
+async fn over_release_on_cancel(ctx: Ctx) -> Result {
+    let sem = ctx.create_semaphore(1).await?;
+    let wants = sem.clone();
+    let careless = async move |ctx: Ctx| {
+        let acquired = ctx.acquire(&wants).await;
+        ctx.release(&wants).await?;
+        acquired
+    };
+    ctx.acquire(&sem).await?;
+    let task = ctx.spawn(careless).await?;
+    ctx.cancel(&task).await?;
+    match ctx.wait(&task).await {
+        Err(Error::TaskCancelled) | Ok(()) => ctx.release(&sem).await,
+        Err(error) => Err(error),
+    }
+}
+
+#[test]
+fn a_lock_order_bug_that_production_order_hides_is_found_and_replayed() {
+    assert!(Runtime::new().run(ab_ba).result.is_ok());
+    let failure = explore(ab_ba, 1_000).failure.unwrap();
+    assert!(matches!(failure.error, Some(Error::Deadlock(_))));
+    for trace in [&failure.trace, &failure.found] {
+        let kept: Trace = trace.to_string().parse().unwrap();
+        for _ in 0..3 {
+            let again = Runtime::new().schedule(Schedule::Replay(kept.clone())).run(ab_ba);
+            assert!(matches!(again.result, Err(Error::Deadlock(_))));
+            assert_eq!(again.report.trace, *trace);
+        }
+    }
+    let switches = |trace: &Trace| trace.choices().iter().filter(|choice| **choice > 0).count();
+    assert!(switches(&failure.trace) <= switches(&failure.found));
+}
+
+#[test]
+fn a_lost_wake_up_is_found_by_every_search() {
+    assert!(Runtime::new().run(lost_wake_up).result.is_ok());
+    for search in [
+        Search::Random { seed: 1 },
+        Search::Pct { seed: 1, changes: 2 },
+        Search::Exhaustive { preemptions: Some(2) },
+        Search::Exhaustive { preemptions: None },
+    ] {
+        let exploration = Explorer::new().search(search).schedules(100_000).run(lost_wake_up);
+        let failure = exploration.failure.unwrap_or_else(|| panic!("{search:?} found nothing"));
+        assert!(failure.message.contains("deadlock"), "{failure}");
+    }
+}
+
+#[test]
+fn an_over_release_on_cancel_is_found() {
+    let failure = explore(over_release_on_cancel, 1_000).failure.unwrap();
+    assert!(matches!(failure.error, Some(Error::ReleasedTooManyTimes)), "{failure}");
+}
+
+#[test]
+fn the_helper_for_tests_panics_with_a_trace_that_can_be_replayed() {
+    let panic = std::panic::catch_unwind(|| check(1_000, ab_ba)).unwrap_err();
+    let text = panic.downcast_ref::<String>().unwrap();
+    let (_, rest) = text.split_once("Schedule::Replay(\"").unwrap();
+    let trace: Trace = rest.split_once('"').unwrap().0.parse().unwrap();
+    assert!(Runtime::new().schedule(Schedule::Replay(trace)).run(ab_ba).result.is_err());
+}
+
+#[test]
+fn an_unseen_failure_and_an_unreleased_permit_are_failures_too() {
+    let unseen = async |ctx: Ctx| {
+        ctx.spawn(async |_: Ctx| Err::<(), _>(Error::new("unseen"))).await?;
+        ctx.delay(1.0).await
+    };
+    assert!(explore(unseen, 10).failure.unwrap().message.contains("unseen"));
+    let unreleased = async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(1).await?;
+        let task = ctx.spawn(async move |ctx: Ctx| ctx.acquire(&sem).await).await?;
+        ctx.wait(&task).await
+    };
+    assert!(explore(unreleased, 10).failure.unwrap().message.contains("unreleased"));
+}
+
+/// Everything that a run shows of itself.
+fn portrait(outcome: &Outcome<()>) -> String {
+    let svg = outcome.report.recording.as_ref().unwrap().to_svg();
+    format!("{:?} {:?} {} {svg}", outcome.result, outcome.report.log, outcome.report.trace)
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run_byte_for_byte() {
+    let program = async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(2).await?;
+        let mut tasks = Vec::new();
+        for number in 0..6 {
+            let sem = sem.clone();
+            let task = async move |ctx: Ctx| {
+                let _permit = ctx.permit(&sem).await?;
+                ctx.delay(f64::from(number % 3)).await?;
+                ctx.log(number.to_string()).await
+            };
+            tasks.push(ctx.spawn(task).await?);
+        }
+        ctx.cancel(&tasks[5]).await?;
+        let _ = ctx.gather(&tasks).await;
+        Ok(())
+    };
+    let mut portraits = Vec::new();
+    for schedule in [
+        Schedule::Fifo,
+        Schedule::Random(1),
+        Schedule::Random(2),
+        Schedule::Pct { seed: 1, changes: 3 },
+        Schedule::Replay("1:0102".parse().unwrap()),
+    ] {
+        let run = || portrait(&Runtime::new().schedule(schedule.clone()).record().run(program));
+        let first = run();
+        assert_eq!(first, run(), "{schedule:?}");
+        let outcome = Runtime::new().schedule(schedule.clone()).record().run(program);
+        if !matches!(schedule, Schedule::Fifo) {
+            let replay = Schedule::Replay(outcome.report.trace.clone());
+            assert_eq!(
+                first,
+                portrait(&Runtime::new().schedule(replay).record().run(program)),
+                "{schedule:?}"
+            );
+        }
+        portraits.push(first);
+    }
+    portraits.dedup();
+    assert_eq!(portraits.len(), 5, "they are different runs");
+}
+
+#[test]
+fn traces_of_this_version_mean_what_they_always_did() {
+    let trace = |seed| Runtime::new().schedule(Schedule::Random(seed)).run(ab_ba).report.trace.to_string();
+    assert_eq!([trace(1), trace(2), trace(3)], TRACES);
+}
+
+/// A change here breaks traces that people keep: it needs a new version of their format.
+const TRACES: [&str; 3] = ["1:11111221", "1:1112001101", "1:01100101"];
+
+#[test]
+fn a_trace_of_another_program_does_no_harm() {
+    let trace: Trace = "1:9zzz(4000000000)1".parse().unwrap();
+    let outcome = Runtime::new().schedule(Schedule::Replay(trace)).run(ab_ba);
+    assert!(outcome.result.is_ok() || matches!(outcome.result, Err(Error::Deadlock(_))));
+}
+
+#[test]
+fn an_exhaustive_search_is_complete_and_bounds_make_it_smaller() {
+    let correct = async |ctx: Ctx| {
+        let a = ctx.create_semaphore(1).await?;
+        let b = a.clone();
+        let task = async move |ctx: Ctx| {
+            ctx.acquire(&b).await?;
+            ctx.release(&b).await
+        };
+        let task = ctx.spawn(task).await?;
+        ctx.acquire(&a).await?;
+        ctx.release(&a).await?;
+        ctx.wait(&task).await
+    };
+    let all = Explorer::new().search(Search::Exhaustive { preemptions: None }).run(correct);
+    let some = Explorer::new().search(Search::Exhaustive { preemptions: Some(1) }).run(correct);
+    all.assert_holds();
+    assert!(all.is_complete && some.is_complete);
+    assert!(some.schedules < all.schedules, "{} of {}", some.schedules, all.schedules);
+    let cut_short =
+        Explorer::new().search(Search::Exhaustive { preemptions: None }).schedules(3).run(correct);
+    assert!(!cut_short.is_complete);
+}

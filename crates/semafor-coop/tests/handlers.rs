@@ -1,0 +1,83 @@
+//! Effects of the program's own.
+
+mod told;
+
+use semafor_coop::{Ctx, Effect, Error, Result, Runtime};
+use told::told;
+
+struct Ask(&'static str);
+
+impl Effect for Ask {
+    type Out = String;
+}
+
+struct Count;
+
+impl Effect for Count {
+    type Out = u32;
+}
+
+#[test]
+fn the_innermost_handler_answers_and_may_ask_the_outer_one() {
+    let order = told(async |ctx: Ctx| {
+        let outer = ctx.with_handler(async |Ask(what), _| Ok(format!("outer-{what}")));
+        let inner = outer.with_handler(async |Ask(what), outer: Ctx| {
+            let theirs = outer.perform(Ask(what)).await?;
+            Ok(format!("inner-{theirs}"))
+        });
+        ctx.log(inner.perform(Ask("a")).await?).await?;
+        ctx.log(outer.perform(Ask("b")).await?).await
+    });
+    assert_eq!(order, "inner-outer-a outer-b");
+}
+
+#[test]
+fn spawned_tasks_inherit_the_handlers_in_scope() {
+    told(async |ctx: Ctx| {
+        let ctx = ctx.with_handler(async |_: Count, _| Ok(7));
+        let child = async |ctx: Ctx| {
+            let grandchild = ctx.spawn(async |ctx: Ctx| ctx.perform(Count).await).await?;
+            ctx.wait(&grandchild).await
+        };
+        let child = ctx.spawn(child).await?;
+        assert_eq!(ctx.wait(&child).await?, 7);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_handler_may_wait_and_use_semaphores() {
+    told(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(1).await?;
+        let limited = sem.clone();
+        let ctx = ctx.with_handler(async move |_: Count, outer: Ctx| {
+            let _permit = outer.permit(&limited).await?;
+            outer.delay(1.0).await?;
+            Ok(outer.now().as_secs() as u32)
+        });
+        let ask = async |ctx: Ctx| ctx.perform(Count).await;
+        let tasks = [ctx.spawn(ask).await?, ctx.spawn(ask).await?];
+        assert_eq!(ctx.gather(&tasks).await?, [1, 2]);
+        Ok(())
+    });
+}
+
+#[test]
+fn an_effect_without_a_handler_is_an_error_that_names_it() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| ctx.perform(Count).await);
+    let text = outcome.result.unwrap_err().to_string();
+    assert!(text.starts_with("no handler for the effect ") && text.ends_with("Count"), "{text}");
+}
+
+#[test]
+fn a_handler_may_fail_and_a_handler_that_panics_fails_who_asked() {
+    told(async |ctx: Ctx| {
+        let failing = ctx.with_handler(async |_: Count, _| Err(Error::new("refused")));
+        assert_eq!(failing.perform(Count).await.unwrap_err().to_string(), "refused");
+        let panicking =
+            ctx.with_handler(async |_: Count, _| -> Result<u32> { panic!("expected in this test") });
+        let error = panicking.perform(Count).await.unwrap_err();
+        assert_eq!(error.to_string(), "panicked: expected in this test");
+        ctx.log("goes on").await
+    });
+}

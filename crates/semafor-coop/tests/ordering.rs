@@ -1,0 +1,278 @@
+//! Who runs when, under the production schedule.
+
+mod told;
+
+use semafor_coop::{Ctx, Error, FailPromise, Priority, Result, Runtime, Spawn, Task, Wait};
+use told::{lines, told};
+
+async fn says(ctx: Ctx, word: &'static str) -> Result<&'static str> {
+    ctx.log(word).await?;
+    Ok(word)
+}
+
+async fn spawn_at(ctx: &Ctx, priority: Priority, word: &'static str) -> Result<Task<&'static str>> {
+    ctx.perform(Spawn::new(move |ctx| says(ctx, word)).priority(priority)).await
+}
+
+#[test]
+fn a_child_runs_before_the_one_who_spawned_it() {
+    let order = told(async |ctx: Ctx| {
+        ctx.spawn(|ctx| says(ctx, "child")).await?;
+        ctx.log("parent").await
+    });
+    assert_eq!(order, "child parent");
+}
+
+#[test]
+fn a_child_of_lower_priority_does_not_go_first() {
+    let order = told(async |ctx: Ctx| {
+        let child = spawn_at(&ctx, Priority::Idle, "child").await?;
+        ctx.log("parent").await?;
+        ctx.wait(&child).await?;
+        Ok(())
+    });
+    assert_eq!(order, "parent child");
+}
+
+#[test]
+fn higher_priorities_run_first_and_equal_ones_in_order() {
+    let order = told(async |ctx: Ctx| {
+        let gate = ctx.promise::<()>().await?;
+        let mut tasks = Vec::new();
+        for (priority, word) in [
+            (Priority::Idle, "idle-1"),
+            (Priority::Normal, "normal-1"),
+            (Priority::High, "high-1"),
+            (Priority::Idle, "idle-2"),
+            (Priority::Normal, "normal-2"),
+            (Priority::High, "high-2"),
+        ] {
+            let opened = gate.future();
+            let program = async move |ctx: Ctx| {
+                ctx.wait(opened).await?;
+                ctx.log(word).await
+            };
+            tasks.push(ctx.perform(Spawn::new(program).priority(priority)).await?);
+        }
+        ctx.complete(&gate, ()).await?;
+        ctx.gather(&tasks).await?;
+        Ok(())
+    });
+    assert_eq!(order, "high-1 high-2 normal-1 normal-2 idle-1 idle-2");
+}
+
+#[test]
+fn priority_survives_every_suspension() {
+    let order = told(async |ctx: Ctx| {
+        let low = async |ctx: Ctx| {
+            for _ in 0..3 {
+                ctx.delay(0.0).await?;
+                ctx.log("low").await?;
+            }
+            Ok(())
+        };
+        let high = async |ctx: Ctx| {
+            for _ in 0..3 {
+                ctx.delay(0.0).await?;
+                ctx.log("high").await?;
+            }
+            Ok(())
+        };
+        let low = ctx.perform(Spawn::new(low).priority(Priority::Idle)).await?;
+        let high = ctx.perform(Spawn::new(high).priority(Priority::High)).await?;
+        ctx.gather([low, high]).await?;
+        Ok(())
+    });
+    // Idle runs only when nobody else can: at each instant after the other one.
+    assert_eq!(order, "high low high low high low");
+}
+
+#[test]
+fn what_does_not_wait_does_not_switch() {
+    let order = told(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(1).await?;
+        let mut tasks = Vec::new();
+        for word in ["a", "b"] {
+            let sem = sem.clone();
+            let program = async move |ctx: Ctx| {
+                for _ in 0..3 {
+                    ctx.acquire(&sem).await?;
+                    ctx.log(word).await?;
+                    ctx.release(&sem).await?;
+                }
+                Ok(())
+            };
+            tasks.push(ctx.spawn(program).await?);
+        }
+        ctx.gather(&tasks).await?;
+        Ok(())
+    });
+    assert_eq!(order, "a a a b b b");
+}
+
+#[test]
+fn a_yield_lets_the_others_go_first() {
+    let order = told(async |ctx: Ctx| {
+        let turns = async |ctx: Ctx| {
+            for _ in 0..2 {
+                ctx.log("other").await?;
+                ctx.yield_now().await?;
+            }
+            Ok(())
+        };
+        let other = ctx.spawn(turns).await?;
+        for _ in 0..2 {
+            ctx.log("root").await?;
+            ctx.yield_now().await?;
+        }
+        ctx.wait(&other).await
+    });
+    assert_eq!(order, "other root other root");
+}
+
+#[test]
+fn whoever_completes_a_promise_goes_on_after_those_it_woke() {
+    let order = told(async |ctx: Ctx| {
+        let promise = ctx.promise::<u32>().await?;
+        let future = promise.future();
+        let low = async move |ctx: Ctx| {
+            let value = ctx.wait(future).await?;
+            ctx.log(format!("low-{value}")).await
+        };
+        let low = ctx.perform(Spawn::new(low).priority(Priority::Idle)).await?;
+        ctx.delay(1.0).await?;
+        ctx.complete(&promise, 7).await?;
+        ctx.log("completer").await?;
+        ctx.wait(&low).await
+    });
+    assert_eq!(order, "low-7 completer");
+}
+
+#[test]
+fn tasks_promises_and_semaphores_are_counted_together_from_zero() {
+    let ids = Runtime::new().run(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(1).await?;
+        let task = ctx.spawn(async |_| Ok(())).await?;
+        let promise = ctx.promise::<()>().await?;
+        Ok((sem.id(), task.id(), promise.id()))
+    });
+    assert_eq!(ids.result.unwrap(), (0, 1, 2));
+}
+
+#[test]
+fn gather_gives_values_in_the_order_of_its_arguments() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        let mut tasks = Vec::new();
+        for (delay, value) in [(0.3, 'a'), (0.1, 'b'), (0.2, 'c')] {
+            tasks.push(ctx.spawn(async move |ctx: Ctx| ctx.delay(delay).await.map(|()| value)).await?);
+        }
+        let mixed = [Wait(&tasks[0]), Wait(&tasks[1]), Wait(&tasks[2]), Wait(&tasks[0])];
+        ctx.gather(mixed).await
+    });
+    assert_eq!(outcome.result.unwrap(), ['a', 'b', 'c', 'a']);
+    assert_eq!(outcome.report.elapsed.as_millis(), 300);
+}
+
+#[test]
+fn gathering_nothing_gives_nothing() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| ctx.gather(Vec::<Task<u8>>::new()).await);
+    assert!(outcome.result.unwrap().is_empty());
+}
+
+#[test]
+fn gather_fails_with_the_first_failure_and_the_others_run_on() {
+    let order = told(async |ctx: Ctx| {
+        let slow = async |ctx: Ctx| {
+            ctx.delay(2.0).await?;
+            ctx.log("slow").await
+        };
+        let slow = ctx.spawn(slow).await?;
+        let failing = async |ctx: Ctx| {
+            ctx.delay(1.0).await?;
+            Err(Error::new("no"))
+        };
+        let failing: Task<()> = ctx.spawn(failing).await?;
+        let failed = ctx.gather([&slow, &failing]).await.unwrap_err();
+        ctx.log(format!("{failed}@{}", ctx.now().as_secs())).await?;
+        ctx.wait(&slow).await
+    });
+    assert_eq!(order, "no@1 slow");
+}
+
+#[test]
+fn of_several_that_have_failed_already_the_first_argument_counts() {
+    let error = Runtime::new().run(async |ctx: Ctx| {
+        let fails = |word: &'static str| async move |_: Ctx| Err::<(), _>(Error::new(word));
+        let first = ctx.spawn(fails("first")).await?;
+        let second = ctx.spawn(fails("second")).await?;
+        ctx.gather([&second, &first]).await
+    });
+    assert_eq!(error.result.unwrap_err().to_string(), "second");
+}
+
+#[test]
+fn a_race_is_won_by_the_first_and_the_losers_run_on() {
+    let order = told(async |ctx: Ctx| {
+        let run = |delay: f64, word: &'static str| {
+            async move |ctx: Ctx| {
+                ctx.delay(delay).await?;
+                ctx.log(word).await?;
+                Ok(word)
+            }
+        };
+        let slow = ctx.spawn(run(2.0, "slow")).await?;
+        let quick = ctx.spawn(run(1.0, "quick")).await?;
+        let winner = ctx.race([&slow, &quick, &slow]).await?;
+        ctx.log(format!("{winner}-won")).await?;
+        // Both have ended by then: the first argument counts.
+        ctx.wait(&slow).await?;
+        let winner = ctx.race([&slow, &quick]).await?;
+        ctx.log(format!("{winner}-won")).await
+    });
+    assert_eq!(order, "quick quick-won slow slow-won");
+}
+
+#[test]
+fn a_failed_winner_fails_the_race() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        let failing: Task<()> = ctx.spawn(async |_: Ctx| Err(Error::new("lost"))).await?;
+        let waiting = ctx.spawn(async |ctx: Ctx| ctx.delay(1.0).await).await?;
+        ctx.race([&waiting, &failing]).await
+    });
+    assert_eq!(outcome.result.unwrap_err().to_string(), "lost");
+}
+
+#[test]
+fn a_failed_promise_fails_who_waits_every_time_with_the_same_error() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        let promise = ctx.promise::<()>().await?;
+        ctx.perform(FailPromise(&promise, Error::new("x".parse::<i32>().unwrap_err()))).await?;
+        let first = ctx.wait(promise.future()).await.unwrap_err();
+        let second = ctx.wait(promise.future()).await.unwrap_err();
+        let address = |error: &Error| error.downcast_ref::<std::num::ParseIntError>().map(|e| e as *const _);
+        Ok((address(&first), address(&second)))
+    });
+    let (first, second) = outcome.result.unwrap();
+    assert!(first.is_some() && first == second);
+}
+
+#[test]
+fn cancelling_a_parent_leaves_its_children_alone() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        let parent = async |ctx: Ctx| {
+            let child = async |ctx: Ctx| {
+                ctx.delay(5.0).await?;
+                ctx.log("child").await
+            };
+            ctx.spawn(child).await?;
+            ctx.delay(10.0).await
+        };
+        let parent = ctx.spawn(parent).await?;
+        ctx.delay(1.0).await?;
+        ctx.cancel(&parent).await?;
+        assert!(ctx.wait(&parent).await.unwrap_err().is_cancelled());
+        ctx.delay(10.0).await
+    });
+    outcome.result.unwrap();
+    assert_eq!(lines(&outcome.report), ["child"]);
+}

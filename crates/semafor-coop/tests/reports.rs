@@ -1,0 +1,80 @@
+//! What is told about a run that the root program itself does not tell.
+
+use semafor_coop::{Ctx, Error, Runtime, Spawn};
+
+#[test]
+fn tasks_that_had_not_ended_are_reported_but_for_daemons() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(1).await?;
+        ctx.acquire(&sem).await?;
+        let wants = sem.clone();
+        ctx.spawn(async move |ctx: Ctx| ctx.permit(&wants).await.map(drop)).await?;
+        ctx.perform(Spawn::new(async |ctx: Ctx| ctx.delay(5.0).await).daemon()).await?;
+        let unstarted = Spawn::new(async |_| Ok(())).priority(semafor_coop::Priority::Idle);
+        ctx.perform(unstarted).await?;
+        ctx.release(&sem).await?;
+        ctx.acquire(&sem).await?;
+        ctx.release(&sem).await
+    });
+    outcome.result.unwrap();
+    let told: Vec<_> = outcome.report.abandoned.iter().map(ToString::to_string).collect();
+    assert_eq!(told, ["task 3 was abandoned before it started"]);
+
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(1).await?;
+        ctx.acquire(&sem).await?;
+        let wants = sem.clone();
+        ctx.perform(Spawn::new(async move |ctx: Ctx| ctx.acquire(&wants).await).name("waiter")).await?;
+        Ok(())
+    });
+    let told = outcome.report.abandoned[0].to_string();
+    assert!(told.starts_with("waiter (task 1) was abandoned, waiting for semaphore 0, held by "), "{told}");
+}
+
+#[test]
+fn a_failure_that_nobody_waited_for_is_reported() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        ctx.spawn(async |_: Ctx| Err::<(), _>(Error::new("unseen"))).await?;
+        let seen = ctx.spawn(async |_: Ctx| Err::<(), _>(Error::new("seen"))).await?;
+        assert!(ctx.wait(&seen).await.is_err());
+        Ok(())
+    });
+    outcome.result.unwrap();
+    let told: Vec<_> = outcome.report.unobserved.iter().map(ToString::to_string).collect();
+    assert_eq!(told, ["task 0 failed, and nobody waited for it: unseen"]);
+}
+
+#[test]
+fn a_task_that_ends_with_permits_is_reported_with_the_place_it_acquired_them() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(2).await?;
+        let held = sem.clone();
+        let fails = async move |ctx: Ctx| {
+            ctx.acquire(&held).await?;
+            Err::<(), _>(Error::new("before it released"))
+        };
+        let task = ctx.perform(Spawn::new(fails).name("forgetful")).await?;
+        assert!(ctx.wait(&task).await.is_err());
+        assert_eq!(sem.available(), 1, "the permit is gone with it");
+        Ok(())
+    });
+    outcome.result.unwrap();
+    let told = outcome.report.unreleased[0].to_string();
+    assert!(
+        told.starts_with("forgetful (task 1) ended with 1 unreleased of semaphore 0, acquired at "),
+        "{told}"
+    );
+    assert!(told.contains("reports.rs:"), "{told}");
+}
+
+#[test]
+fn log_lines_carry_time_and_task() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        let task = ctx.perform(Spawn::new(async |ctx: Ctx| ctx.log("hello").await).name("greeter")).await?;
+        ctx.wait(&task).await?;
+        ctx.delay(1.5).await?;
+        ctx.log("bye").await
+    });
+    let told: Vec<_> = outcome.report.log.iter().map(ToString::to_string).collect();
+    assert_eq!(told, ["0.000 greeter (task 0): hello", "1.500 root: bye"]);
+}

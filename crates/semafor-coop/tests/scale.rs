@@ -1,0 +1,84 @@
+//! Large numbers, and deep ones.
+
+use semafor_coop::{Ctx, Effect, Result, Runtime, Task};
+
+#[test]
+fn a_million_tasks_share_three_permits() {
+    const TASKS: usize = 1_000_000;
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(3).await?;
+        let mut tasks = Vec::with_capacity(TASKS);
+        for number in 0..TASKS {
+            let sem = sem.clone();
+            let worker = async move |ctx: Ctx| {
+                ctx.acquire(&sem).await?;
+                ctx.yield_now().await?;
+                ctx.release(&sem).await?;
+                Ok(number)
+            };
+            tasks.push(ctx.spawn(worker).await?);
+        }
+        ctx.gather(&tasks).await
+    });
+    let values = outcome.result.unwrap();
+    assert!(values.into_iter().eq(0..TASKS));
+}
+
+/// Each spawns the next and waits for it.
+fn nested(ctx: Ctx, depth: u32) -> std::pin::Pin<Box<dyn Future<Output = Result<u32>>>> {
+    Box::pin(async move {
+        if depth == 0 {
+            return Ok(0);
+        }
+        let inner = ctx.spawn(move |ctx| nested(ctx, depth - 1)).await?;
+        Ok(ctx.wait(&inner).await? + 1)
+    })
+}
+
+#[test]
+fn a_hundred_thousand_tasks_wait_for_each_other_in_a_row() {
+    let outcome = Runtime::new().run(|ctx| nested(ctx, 100_000));
+    assert_eq!(outcome.result.unwrap(), 100_000);
+}
+
+struct Depth;
+
+impl Effect for Depth {
+    type Out = u32;
+}
+
+#[test]
+fn a_hundred_thousand_scopes_are_nested() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        let mut ctx = ctx.with_handler(async |_: Depth, _| Ok(7));
+        struct Other;
+        impl Effect for Other {
+            type Out = ();
+        }
+        for _ in 0..100_000 {
+            ctx = ctx.with_handler(async |_: Other, _| Ok(()));
+        }
+        ctx.perform(Depth).await
+    });
+    assert_eq!(outcome.result.unwrap(), 7);
+}
+
+#[test]
+fn a_promise_with_a_hundred_thousand_waiters_wakes_them_in_order() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        let promise = ctx.promise::<()>().await?;
+        let mut tasks: Vec<Task<()>> = Vec::new();
+        for _ in 0..100_000 {
+            let future = promise.future();
+            let waiter = async move |ctx: Ctx| {
+                ctx.wait(future).await?;
+                ctx.log("").await
+            };
+            tasks.push(ctx.spawn(waiter).await?);
+        }
+        ctx.complete(&promise, ()).await?;
+        ctx.gather(&tasks).await.map(drop)
+    });
+    outcome.result.unwrap();
+    assert!(outcome.report.log.iter().map(|line| line.task.number).is_sorted());
+}

@@ -1,0 +1,23 @@
+//! Runs a program and tells what it logged.
+#![allow(dead_code, reason = "not every test file uses all of it")]
+
+use semafor_coop::{Ctx, Outcome, Report, Result, Runtime};
+
+pub fn lines(report: &Report) -> Vec<String> {
+    report.log.iter().map(|line| line.text.clone()).collect()
+}
+
+/// What was logged, in one line. The program must succeed, and leave nothing to complain about.
+#[track_caller]
+pub fn told<P, F>(program: P) -> String
+where
+    P: FnOnce(Ctx) -> F + 'static,
+    F: Future<Output = Result> + 'static,
+{
+    let Outcome { result, report, .. } = Runtime::new().run(program);
+    if let Err(error) = result {
+        panic!("{error}");
+    }
+    assert_eq!(report.complaint(), None);
+    lines(&report).join(" ")
+}
