@@ -134,3 +134,13 @@ pub(crate) struct Findings {
     pub(crate) failures: Vec<(Label, Error, Rc<dyn Settle>)>,
     pub(crate) abandoned: Vec<Abandoned>,
 }
+
+impl Findings {
+    /// Those that somebody has waited for by now make room for others: a long run keeps what it will tell, and no more.
+    pub(crate) fn note_failure(&mut self, task: Label, error: Error, outcome: Rc<dyn Settle>) {
+        if self.failures.len() == self.failures.capacity() {
+            self.failures.retain(|(_, _, outcome)| !outcome.settlement().is_observed.get());
+        }
+        self.failures.push((task, error, outcome));
+    }
+}

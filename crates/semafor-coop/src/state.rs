@@ -370,8 +370,8 @@ impl State {
         }
         let settlement = task.outcome.settlement();
         if let Err(error) = result {
-            if !error.is_cancelled() && task.number != ROOT {
-                self.findings.failures.push((task.label(), error.clone(), task.outcome.clone()));
+            if !error.is_cancelled() && !error.is_stop() && task.number != ROOT {
+                self.findings.note_failure(task.label(), error.clone(), task.outcome.clone());
             }
             // It has just ended, for the first time.
             let _ = settlement.failure.set(error);
