@@ -17,9 +17,9 @@ pub(crate) fn run(mut args: Args) -> Result<(), Failure> {
         Some("python") => python(),
         Some("redis") => redis(),
         Some(other) => Err(Failure::Usage(format!("there is no benchmark `{other}`"))),
-        None => {
-            Err(Failure::Usage("which benchmark? There are `cli`, `coop`, `memory`, `python` and `redis`".into()))
-        }
+        None => Err(Failure::Usage(
+            "which benchmark? There are `cli`, `coop`, `memory`, `python` and `redis`".into(),
+        )),
     }
 }
 

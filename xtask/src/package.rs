@@ -25,9 +25,7 @@ pub(crate) fn test(peer: &Peer) -> Result<(), Failure> {
             install(&venv, &wheel)?;
             Ok(venv)
         })?;
-        step(&format!("mypy, Python {major}.{minor}"), || {
-            shell::run(&mut command(&venv, &["-m", "mypy"]))
-        })?;
+        step(&format!("mypy, Python {major}.{minor}"), || shell::run(&mut command(&venv, &["-m", "mypy"])))?;
         step(&format!("pytest, Python {major}.{minor}"), || {
             let mut pytest = command(&venv, &["-m", "pytest", "-q"]);
             if !peer.is_there() {

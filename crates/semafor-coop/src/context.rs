@@ -7,8 +7,8 @@ use crate::effect::Scope;
 use crate::scheduler::Scheduler;
 use crate::{
     AcquirePermit, AcquireSemaphore, Awaitable, Cancel, CompletePromise, CreatePromise, CreateSemaphore,
-    Delay, Effect, Gather, Label, Log, Perform, Permit, Promise, Race, ReleaseSemaphore, Result, Semaphore, Span,
-    Spawn, Task, TryAcquireSemaphore, Wait, WithSemaphore, Yield,
+    Delay, Effect, Gather, Label, Log, Perform, Permit, Promise, Race, ReleaseSemaphore, Result, Semaphore,
+    Span, Spawn, Task, TryAcquireSemaphore, Wait, WithSemaphore, Yield,
 };
 
 /// What a program performs its effects with. It works within its run only; clones are the same.

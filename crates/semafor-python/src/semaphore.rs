@@ -76,7 +76,9 @@ impl Semaphore {
     #[pyo3(signature = (weight, by_id))]
     fn acquire(&self, py: Python<'_>, weight: i64, by_id: bool) -> PyResult<Call> {
         if process::is_ending() && self.spec.url.is_some() {
-            return Err(PyRuntimeError::new_err("the interpreter is ending: nothing can be acquired any more"));
+            return Err(PyRuntimeError::new_err(
+                "the interpreter is ending: nothing can be acquired any more",
+            ));
         }
         let weight = checked(weight)?;
         let task = self.concerns_task(by_id).then(|| Task::current(py)).flatten();

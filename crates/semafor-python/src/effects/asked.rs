@@ -11,7 +11,7 @@ use super::classes::{
     FailPromise, Gather, Log, Now, Race, ReleaseSemaphore, Shield, Spawn, TryAcquire, Wait, Waitable,
     WithHandler, WithSemaphore, Yield,
 };
-use super::handles::{Awaited, PromiseHandle, SemaphoreHandle, Settled, Tables, foreign};
+use super::handles::{Awaited, Place, PromiseHandle, Settled, Tables, foreign};
 use super::program::Launch;
 use super::raised::raised_by;
 use super::slot::{Caught, Outcome, Slot};
@@ -144,8 +144,8 @@ fn entered(yielded: &Bound<'_, PyAny>) -> PyResult<Asked> {
 }
 
 #[inline]
-fn semaphore(handle: &Py<SemaphoreHandle>, tables: &Tables) -> PyResult<coop::Semaphore> {
-    handle.get().within(tables).ok_or_else(foreign)
+fn semaphore(place: &Place, tables: &Tables) -> PyResult<coop::Semaphore> {
+    place.semaphore(tables).ok_or_else(foreign)
 }
 
 fn awaited(waitable: &Waitable, tables: &Tables) -> PyResult<Awaited> {

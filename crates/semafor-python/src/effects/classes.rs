@@ -1,17 +1,24 @@
 //! The effects, as Python makes them. Each says what is wrong with it when it is yielded, not when it is made.
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
 use pyo3::{PyTraverseError, PyVisit};
 use semafor_coop as coop;
 
 use super::arguments::{Checked, Complaint, exactly, permits, seconds, text, wrong};
-use super::handles::{ExternalPromiseHandle, FutureHandle, PromiseHandle, SemaphoreHandle, TaskHandle};
+use super::handles::{
+    ExternalPromiseHandle, FutureHandle, Place, PromiseHandle, SemaphoreHandle, TaskHandle,
+};
 use super::program::Launch;
 
 type Visited = Result<(), PyTraverseError>;
 
-const SEMAPHORE: &str = "a Semaphore";
+fn semaphore(object: &Bound<'_, PyAny>) -> Checked<Arc<Place>> {
+    let handle = object.cast_exact::<SemaphoreHandle>().map_err(|_| wrong(object, "a Semaphore"))?;
+    Ok(handle.get().place.clone())
+}
 
 /// Makes a semaphore of so many permits, all of them free. Gives its handle.
 ///
@@ -42,7 +49,7 @@ impl CreateSemaphore {
 /// `weight`: so many at once. `timeout`: gives up after so many seconds, with a `TimeoutError`.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct AcquireSemaphore {
-    pub(crate) semaphore: Checked<Py<SemaphoreHandle>>,
+    pub(crate) semaphore: Checked<Arc<Place>>,
     /// None if it is one permit, for however long it takes.
     pub(crate) demand: Option<Box<Demand>>,
 }
@@ -60,47 +67,60 @@ impl AcquireSemaphore {
         semaphore: &Bound<'_, PyAny>,
         weight: Option<&Bound<'_, PyAny>>,
         timeout: Option<&Bound<'_, PyAny>>,
-    ) -> Self {
-        let has_demand = weight.is_some() || timeout.is_some();
-        let demand = has_demand.then(|| {
-            Box::new(Demand { weight: weight.map_or(Ok(1), permits), timeout: timeout.map(seconds) })
-        });
-        Self { semaphore: exactly(semaphore, SEMAPHORE), demand }
+    ) -> PyResult<Py<Self>> {
+        let py = semaphore.py();
+        if weight.is_some() || timeout.is_some() {
+            let demand = Demand { weight: weight.map_or(Ok(1), permits), timeout: timeout.map(seconds) };
+            return Py::new(
+                py,
+                Self { semaphore: self::semaphore(semaphore), demand: Some(Box::new(demand)) },
+            );
+        }
+        let plain = || Py::new(py, Self { semaphore: self::semaphore(semaphore), demand: None });
+        match semaphore.cast_exact::<SemaphoreHandle>() {
+            Ok(handle) => Ok(handle.get().acquire.get_or_try_init(py, plain)?.clone_ref(py)),
+            Err(_) => plain(),
+        }
     }
 }
 
 /// Gives back what this task acquired last of the semaphore, or else what another did. Never waits.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct ReleaseSemaphore {
-    pub(crate) semaphore: Checked<Py<SemaphoreHandle>>,
+    pub(crate) semaphore: Checked<Arc<Place>>,
 }
 
 #[pymethods]
 impl ReleaseSemaphore {
     #[new]
-    fn new(semaphore: &Bound<'_, PyAny>) -> Self {
-        Self { semaphore: exactly(semaphore, SEMAPHORE) }
+    fn new(semaphore: &Bound<'_, PyAny>) -> PyResult<Py<Self>> {
+        let py = semaphore.py();
+        let plain = || Py::new(py, Self { semaphore: self::semaphore(semaphore) });
+        match semaphore.cast_exact::<SemaphoreHandle>() {
+            Ok(handle) => Ok(handle.get().release.get_or_try_init(py, plain)?.clone_ref(py)),
+            Err(_) => plain(),
+        }
     }
 }
 
 /// Acquires a permit if there is one and nobody waits for it; tells whether it did.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct TryAcquire {
-    pub(crate) semaphore: Checked<Py<SemaphoreHandle>>,
+    pub(crate) semaphore: Checked<Arc<Place>>,
 }
 
 #[pymethods]
 impl TryAcquire {
     #[new]
     fn new(semaphore: &Bound<'_, PyAny>) -> Self {
-        Self { semaphore: exactly(semaphore, SEMAPHORE) }
+        Self { semaphore: self::semaphore(semaphore) }
     }
 }
 
 /// Runs a program with a permit, which is released when the program ends, in whatever way. Gives what the program returns.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct WithSemaphore {
-    pub(crate) semaphore: Checked<Py<SemaphoreHandle>>,
+    pub(crate) semaphore: Checked<Arc<Place>>,
     pub(crate) program: Checked<Launch>,
 }
 
@@ -108,7 +128,7 @@ pub struct WithSemaphore {
 impl WithSemaphore {
     #[new]
     fn new(semaphore: &Bound<'_, PyAny>, program: &Bound<'_, PyAny>) -> Self {
-        Self { semaphore: exactly(semaphore, SEMAPHORE), program: Launch::checked(program) }
+        Self { semaphore: self::semaphore(semaphore), program: Launch::checked(program) }
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Visited {
@@ -349,7 +369,9 @@ impl FailPromise {
 
 fn promise(object: &Bound<'_, PyAny>) -> Checked<Py<PromiseHandle>> {
     if object.cast_exact::<ExternalPromiseHandle>().is_ok() {
-        return Err(Complaint::Misuse("an external promise is completed by its own methods, complete() and fail()"));
+        return Err(Complaint::Misuse(
+            "an external promise is completed by its own methods, complete() and fail()",
+        ));
     }
     exactly(object, "a Promise")
 }

@@ -112,7 +112,9 @@ impl Driver {
             },
             Request::Create(create) => {
                 let semaphore = ctx.perform(create).await;
-                self.answer(semaphore, |py, semaphore| object(py, SemaphoreHandle::new(&self.run.tables, semaphore)))
+                self.answer(semaphore, |py, semaphore| {
+                    object(py, SemaphoreHandle::new(&self.run.tables, semaphore))
+                })
             }
             Request::Spawn { program, name, priority, is_daemon } => {
                 self.spawn(program, name, priority, is_daemon).await
@@ -132,11 +134,15 @@ impl Driver {
             Request::Cancel(task) => self.done(ctx.cancel(&task).await),
             Request::CreatePromise => {
                 let promise = ctx.promise().await;
-                self.answer(promise, |py, promise| object(py, PromiseHandle::new(py, &self.run.tables, promise)?))
+                self.answer(promise, |py, promise| {
+                    object(py, PromiseHandle::new(py, &self.run.tables, promise)?)
+                })
             }
             Request::CreateExternalPromise => {
                 let made = ctx.perform(coop::CreateExternalPromise::new()).await;
-                self.answer(made, |py, made| object(py, ExternalPromiseHandle::new(py, &self.run.tables, made)?))
+                self.answer(made, |py, made| {
+                    object(py, ExternalPromiseHandle::new(py, &self.run.tables, made)?)
+                })
             }
             Request::Settle { promise, slot, outcome } => self.settle(promise, slot, outcome).await,
             Request::Delay(seconds) => self.done(ctx.delay(seconds).await),
@@ -249,7 +255,10 @@ fn is_same(one: &Error, other: &Error) -> bool {
     }
 }
 
-fn object<T: pyo3::PyClass>(py: Python<'_>, value: impl Into<pyo3::PyClassInitializer<T>>) -> PyResult<Py<PyAny>> {
+fn object<T: pyo3::PyClass>(
+    py: Python<'_>,
+    value: impl Into<pyo3::PyClassInitializer<T>>,
+) -> PyResult<Py<PyAny>> {
     Ok(Py::new(py, value)?.into_any())
 }
 

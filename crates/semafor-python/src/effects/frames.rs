@@ -6,7 +6,8 @@ use std::rc::Rc;
 use pyo3::exceptions::{PyStopIteration, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyIterator, PySendResult, PyType};
+use pyo3::types::iterator::PySendResult;
+use pyo3::types::{PyIterator, PyType};
 use semafor_coop::Permit;
 
 use super::asked::{Asked, Entry, Request, asked};
@@ -152,7 +153,8 @@ impl Frames {
             }
             next = scope.outer.clone();
         }
-        let message = format!("{} is neither an effect nor a program, and has no handler here", kind_of(effect));
+        let message =
+            format!("{} is neither an effect nor a program, and has no handler here", kind_of(effect));
         Answer::Raise(PyTypeError::new_err(message))
     }
 

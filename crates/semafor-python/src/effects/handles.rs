@@ -11,10 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyGenericAlias, PyType};
 use pyo3::{PyTraverseError, PyVisit};
 use semafor_coop::{self as coop, Awaitable};
 
+use super::classes::{AcquireSemaphore, ReleaseSemaphore};
 use super::raised::{Raised, raised_by};
 use super::slot::{Caught, Outcome, Slot};
 
@@ -109,7 +111,7 @@ pub(crate) struct Returned {
 }
 
 /// A place in a table of a run.
-struct Place {
+pub(crate) struct Place {
     run: Arc<Returned>,
     kind: Kind,
     place: u32,
@@ -119,6 +121,12 @@ impl Place {
     #[inline]
     fn within(&self, tables: &Tables) -> Option<u32> {
         Arc::ptr_eq(&self.run, &tables.returned).then_some(self.place)
+    }
+
+    /// The semaphore whose handle has this place; none if it is of another run.
+    #[inline]
+    pub(crate) fn semaphore(&self, tables: &Tables) -> Option<coop::Semaphore> {
+        tables.semaphores.get(self.within(tables)?)
     }
 }
 
@@ -132,21 +140,19 @@ impl Drop for Place {
 /// A semaphore of one run: an opaque handle, which `CreateSemaphore` gives. Its state goes with the last reference.
 #[pyclass(frozen, module = "semafor.effects", name = "Semaphore", weakref)]
 pub struct SemaphoreHandle {
-    place: Place,
+    pub(crate) place: Arc<Place>,
     id: u64,
+    // Made again and again, and always the same.
+    pub(crate) acquire: PyOnceLock<Py<AcquireSemaphore>>,
+    pub(crate) release: PyOnceLock<Py<ReleaseSemaphore>>,
 }
 
 impl SemaphoreHandle {
     pub(crate) fn new(tables: &Tables, semaphore: coop::Semaphore) -> Self {
         let id = semaphore.id();
         let place = tables.semaphores.insert(semaphore);
-        Self { place: Place { run: tables.returned.clone(), kind: Kind::Semaphore, place }, id }
-    }
-
-    /// None if it is of another run.
-    #[inline]
-    pub(crate) fn within(&self, tables: &Tables) -> Option<coop::Semaphore> {
-        tables.semaphores.get(self.place.within(tables)?)
+        let place = Place { run: tables.returned.clone(), kind: Kind::Semaphore, place };
+        Self { place: Arc::new(place), id, acquire: PyOnceLock::new(), release: PyOnceLock::new() }
     }
 }
 

@@ -24,9 +24,7 @@ pub(crate) mod effects {
         WithHandler, WithSemaphore, Yield,
     };
     #[pymodule_export]
-    use super::handles::{
-        ExternalPromiseHandle, FutureHandle, PromiseHandle, SemaphoreHandle, TaskHandle,
-    };
+    use super::handles::{ExternalPromiseHandle, FutureHandle, PromiseHandle, SemaphoreHandle, TaskHandle};
     #[pymodule_export]
     use super::program::Program;
     #[pymodule_export]

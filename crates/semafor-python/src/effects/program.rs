@@ -113,9 +113,13 @@ fn generator<'a, 'py>(object: &'a Bound<'py, PyAny>) -> Option<&'a Bound<'py, Py
     static GENERATOR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     static ABSTRACT: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let py = object.py();
-    let is_plain = GENERATOR.import(py, "types", "GeneratorType").is_ok_and(|class| object.get_type().is(class));
-    let is_like =
-        || ABSTRACT.import(py, "collections.abc", "Generator").is_ok_and(|class| object.is_instance(class).unwrap_or(false));
+    let is_plain =
+        GENERATOR.import(py, "types", "GeneratorType").is_ok_and(|class| object.get_type().is(class));
+    let is_like = || {
+        ABSTRACT
+            .import(py, "collections.abc", "Generator")
+            .is_ok_and(|class| object.is_instance(class).unwrap_or(false))
+    };
     if is_plain || is_like() { object.cast::<PyIterator>().ok() } else { None }
 }
 
@@ -148,5 +152,8 @@ pub(crate) fn throw<'py>(generator: &Bound<'py, PyIterator>, error: PyErr) -> Py
 }
 
 pub(crate) fn not_a_program(object: &Bound<'_, PyAny>) -> PyErr {
-    PyTypeError::new_err(format!("a program is needed, not {}: decorate its function with @do, and call it", super::raised::kind_of(object)))
+    PyTypeError::new_err(format!(
+        "a program is needed, not {}: decorate its function with @do, and call it",
+        super::raised::kind_of(object)
+    ))
 }

@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use pyo3::exceptions::{PyException, PyRuntimeError, PyTimeoutError, PyTypeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
-use pyo3::intern;
 use semafor_coop::{self as coop, Error};
 
 use super::slot::{Caught, Slot};
@@ -93,7 +93,7 @@ pub(crate) fn cancelled(py: Python<'_>) -> PyErr {
 
 /// The deadlock that an exception tells of.
 #[pyclass(frozen, module = "semafor.effects")]
-pub struct Deadlock(Arc<coop::Deadlock>);
+pub(crate) struct Deadlock(Arc<coop::Deadlock>);
 
 /// `site`: where in Python a task waits.
 pub(crate) fn deadlock_error(
@@ -123,7 +123,9 @@ pub(crate) fn in_python(told: &str) -> String {
 /// An exception, or a class of exceptions, that somebody wants to be raised.
 pub(crate) fn raised_by(error: &Bound<'_, PyAny>) -> PyResult<PyErr> {
     let is_exception = error.is_instance_of::<pyo3::exceptions::PyBaseException>()
-        || error.cast::<PyType>().is_ok_and(|class| class.is_subclass_of::<pyo3::exceptions::PyBaseException>().unwrap_or(false));
+        || error
+            .cast::<PyType>()
+            .is_ok_and(|class| class.is_subclass_of::<pyo3::exceptions::PyBaseException>().unwrap_or(false));
     if is_exception {
         Ok(PyErr::from_value(error.clone()))
     } else {

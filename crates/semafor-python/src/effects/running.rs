@@ -73,7 +73,9 @@ pub(crate) fn explore<'py>(
     let py = program.py();
     let launch = Launch::of(program).ok_or_else(|| not_a_program(program))?;
     if !launch.is_reusable() {
-        return Err(PyTypeError::new_err("a generator can be run once; a program made by @do can be explored"));
+        return Err(PyTypeError::new_err(
+            "a generator can be run once; a program made by @do can be explored",
+        ));
     }
     let search = match search {
         "random" => Search::Random { seed },
@@ -141,7 +143,12 @@ fn told<'py>(py: Python<'py>, report: &Report) -> Told<'py> {
         log.iter().map(|line| (line.at.as_secs_f64(), line.task.to_string(), line.text.clone())).collect(),
         unobserved
             .iter()
-            .map(|each| (each.task.to_string(), exception_of(py, &each.error).into_value(py).into_bound(py).into_any()))
+            .map(|each| {
+                (
+                    each.task.to_string(),
+                    exception_of(py, &each.error).into_value(py).into_bound(py).into_any(),
+                )
+            })
             .collect(),
         unreleased.iter().map(|each| (each.task.to_string(), each.semaphore, each.permits)).collect(),
         abandoned
