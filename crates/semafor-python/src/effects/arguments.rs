@@ -1,9 +1,9 @@
 //! Arguments of effects. An effect can be made of anything; what is wrong with it is said where it is yielded.
 
-use pyo3::PyTypeInfo;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyBool;
+use pyo3::types::{PyBool, PyInt, PyString};
+use pyo3::{Borrowed, PyTypeInfo};
 
 use super::raised::kind_of;
 
@@ -38,19 +38,29 @@ pub(crate) fn wrong(object: &Bound<'_, PyAny>, what: &str) -> Complaint {
 }
 
 /// A number of permits. `True` is no number, though Python has it otherwise.
-pub(crate) fn permits(object: &Bound<'_, PyAny>) -> Checked<u32> {
-    const TOO_FEW: Complaint = Complaint::Value("permits must be >= 1");
-    const TOO_MANY: Complaint = Complaint::Value("permits must be < 2**32");
-    if object.is_instance_of::<PyBool>() {
-        return Err(wrong(object, "a number of permits"));
+pub(crate) struct Permits(pub(crate) Checked<u32>);
+
+impl Permits {
+    pub(crate) fn of(object: &Bound<'_, PyAny>) -> Self {
+        const TOO_FEW: Complaint = Complaint::Value("permits must be >= 1");
+        const TOO_MANY: Complaint = Complaint::Value("permits must be < 2**32");
+        let is_int = object.is_instance_of::<PyInt>();
+        Self(match object.extract::<i64>() {
+            _ if object.is_instance_of::<PyBool>() => Err(wrong(object, "a number of permits")),
+            Ok(..=0) => Err(TOO_FEW),
+            Ok(permits) => u32::try_from(permits).map_err(|_| TOO_MANY),
+            Err(_) if is_int && object.lt(0).unwrap_or(false) => Err(TOO_FEW),
+            Err(_) if is_int => Err(TOO_MANY),
+            Err(_) => Err(wrong(object, "a number of permits")),
+        })
     }
-    match object.extract::<i64>() {
-        Ok(..=0) => Err(TOO_FEW),
-        Ok(permits) => u32::try_from(permits).map_err(|_| TOO_MANY),
-        Err(_) if object.is_instance_of::<pyo3::types::PyInt>() => {
-            Err(if object.lt(0).unwrap_or(false) { TOO_FEW } else { TOO_MANY })
-        }
-        Err(_) => Err(wrong(object, "a number of permits")),
+}
+
+impl FromPyObject<'_, '_> for Permits {
+    type Error = std::convert::Infallible;
+
+    fn extract(object: Borrowed<'_, '_, PyAny>) -> Result<Self, Self::Error> {
+        Ok(Self::of(&object))
     }
 }
 
@@ -60,6 +70,6 @@ pub(crate) fn seconds(object: &Bound<'_, PyAny>) -> Checked<f64> {
 }
 
 pub(crate) fn text(object: &Bound<'_, PyAny>, what: &str) -> Checked<String> {
-    let text = object.cast::<pyo3::types::PyString>().map_err(|_| wrong(object, what))?;
+    let text = object.cast::<PyString>().map_err(|_| wrong(object, what))?;
     Ok(text.to_string_lossy().into_owned())
 }

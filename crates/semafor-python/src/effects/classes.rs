@@ -7,7 +7,7 @@ use pyo3::types::{PyTuple, PyType};
 use pyo3::{PyTraverseError, PyVisit};
 use semafor_coop as coop;
 
-use super::arguments::{Checked, Complaint, exactly, permits, seconds, text, wrong};
+use super::arguments::{Checked, Complaint, Permits, exactly, seconds, text, wrong};
 use super::handles::{
     ExternalPromiseHandle, FutureHandle, Place, PromiseHandle, SemaphoreHandle, TaskHandle,
 };
@@ -34,10 +34,10 @@ pub struct CreateSemaphore {
 #[pymethods]
 impl CreateSemaphore {
     #[new]
-    #[pyo3(signature = (permits=None, *, name=None, signal=false))]
-    fn new(permits: Option<&Bound<'_, PyAny>>, name: Option<&Bound<'_, PyAny>>, signal: bool) -> Self {
+    #[pyo3(signature = (permits=Permits(Ok(1)), *, name=None, signal=false))]
+    fn new(permits: Permits, name: Option<&Bound<'_, PyAny>>, signal: bool) -> Self {
         Self {
-            permits: permits.map_or(Ok(1), self::permits),
+            permits: permits.0,
             name: name.map(|name| text(name, "a name")).transpose(),
             is_signal: signal,
         }
@@ -70,7 +70,10 @@ impl AcquireSemaphore {
     ) -> PyResult<Py<Self>> {
         let py = semaphore.py();
         if weight.is_some() || timeout.is_some() {
-            let demand = Demand { weight: weight.map_or(Ok(1), permits), timeout: timeout.map(seconds) };
+            let demand = Demand {
+                weight: weight.map_or(Ok(1), |weight| Permits::of(weight).0),
+                timeout: timeout.map(seconds),
+            };
             return Py::new(
                 py,
                 Self { semaphore: self::semaphore(semaphore), demand: Some(Box::new(demand)) },

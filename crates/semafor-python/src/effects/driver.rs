@@ -16,6 +16,7 @@ use super::frames::{Answer, Frames, Scope, Step};
 use super::handles::{
     Awaited, ExternalPromiseHandle, PromiseHandle, SemaphoreHandle, Settled, Tables, TaskHandle,
 };
+use super::log;
 use super::program::Launch;
 use super::raised::{Raised, deadlock_error, error_of, exception_of};
 use super::slot::{Caught, Outcome, Slot};
@@ -35,11 +36,17 @@ pub(crate) struct Errand {
     pub(crate) scope: Option<Rc<Scope>>,
     /// Where its outcome goes.
     pub(crate) slot: Arc<Slot>,
-    pub(crate) is_root: bool,
+}
+
+impl Errand {
+    /// That of the root program of a run.
+    pub(crate) fn new(program: Launch) -> Self {
+        Self { run: Rc::default(), program, scope: None, slot: Arc::default() }
+    }
 }
 
 pub(crate) async fn drive(ctx: Ctx, errand: Errand) -> coop::Result<Settled> {
-    let Errand { run, program, scope, slot, is_root } = errand;
+    let Errand { run, program, scope, slot } = errand;
     let number = ctx.task().number;
     let task = Driver { ctx, run, frames: Rc::default() };
     task.run.running.borrow_mut().insert(number, task.frames.clone());
@@ -52,11 +59,9 @@ pub(crate) async fn drive(ctx: Ctx, errand: Errand) -> coop::Result<Settled> {
         }
         Err(error) => Err(Python::attach(|py| {
             let caught = Caught::new(py, error);
-            if is_root {
-                return error_of(py, caught, None);
-            }
-            slot.fill(Outcome::Failure(caught.clone_ref(py)));
-            error_of(py, caught, Some(&slot))
+            let error = error_of(py, &caught, &slot);
+            slot.fill(Outcome::Failure(caught));
+            error
         })),
     }
 }
@@ -150,7 +155,7 @@ impl Driver {
                 let now = ctx.perform(coop::Now).await;
                 self.answer(now, |py, now: Duration| python(py, now.as_secs_f64()))
             }
-            Request::Log(text) => self.done(ctx.log(text).await),
+            Request::Log(text) => self.log(text).await,
             Request::Yield => self.done(ctx.yield_now().await),
         }
     }
@@ -164,7 +169,7 @@ impl Driver {
     ) -> Answer {
         let slot = Arc::<Slot>::default();
         let (run, scope) = (self.run.clone(), self.frames.scope());
-        let errand = Errand { run, program, scope, slot: slot.clone(), is_root: false };
+        let errand = Errand { run, program, scope, slot: slot.clone() };
         let mut spawn = coop::Spawn::new(move |ctx| drive(ctx, errand)).priority(priority);
         if let Some(name) = name {
             spawn = spawn.name(&name);
@@ -174,6 +179,15 @@ impl Driver {
         }
         let task = self.ctx.perform(spawn).await;
         self.answer(task, |py, task| object(py, TaskHandle::new(&self.run.tables, task, slot)))
+    }
+
+    /// For the report; and for Python's `logging`, where somebody may be listening.
+    async fn log(&self, text: String) -> Answer {
+        let told = Python::attach(|py| log::tell(py, &self.ctx, &text));
+        match told {
+            Ok(()) => self.done(self.ctx.log(text).await),
+            Err(error) => Answer::Raise(error),
+        }
     }
 
     async fn settle(&self, promise: coop::Promise<Settled>, slot: Arc<Slot>, outcome: Outcome) -> Answer {
@@ -231,7 +245,7 @@ impl Driver {
             }
             for each in awaited {
                 if let Some(caught) = each.slot.failure(py)
-                    && is_same(&error_of(py, caught.clone_ref(py), None), error)
+                    && is_same(&error_of(py, &caught, &each.slot), error)
                 {
                     return Answer::Raise(caught.again(py));
                 }

@@ -9,6 +9,7 @@ mod classes;
 mod driver;
 mod frames;
 mod handles;
+mod log;
 mod program;
 mod raised;
 mod running;

@@ -46,8 +46,8 @@ impl fmt::Debug for Raised {
 
 impl std::error::Error for Raised {}
 
-/// The error that a program with this exception ends with. `slot`: where its exception is, if it has a handle.
-pub(crate) fn error_of(py: Python<'_>, caught: Caught, slot: Option<&Arc<Slot>>) -> Error {
+/// The error that a program ends with whose exception this is, in that slot.
+pub(crate) fn error_of(py: Python<'_>, caught: &Caught, slot: &Arc<Slot>) -> Error {
     let exception = caught.exception(py);
     if exception.is_instance(cancelled_class(py)).unwrap_or(false) {
         return Error::TaskCancelled;
@@ -58,12 +58,9 @@ pub(crate) fn error_of(py: Python<'_>, caught: Caught, slot: Option<&Arc<Slot>>)
         return Error::Deadlock(deadlock.get().0.clone());
     }
     if !exception.is_instance_of::<PyException>() {
-        return Error::stopping(Raised::Here(caught));
+        return Error::stopping(Raised::Within(slot.clone()));
     }
-    Error::new(match slot {
-        Some(slot) => Raised::Within(slot.clone()),
-        None => Raised::Here(caught),
-    })
+    Error::new(Raised::Within(slot.clone()))
 }
 
 /// What to raise for an error of the scheduler's.

@@ -1,7 +1,5 @@
 //! Runs programs of Python's, once or in many ways.
 
-use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -10,7 +8,7 @@ use semafor_coop::{
     Clock, Ctx, Deadlocks, Error, Explorer, Lull, Report, Result, Runtime, Schedule, Search, Trace,
 };
 
-use super::driver::{Errand, Run, drive};
+use super::driver::{Errand, drive};
 use super::program::{Launch, not_a_program};
 use super::raised::{Raised, exception_of, in_python};
 use super::slot::Caught;
@@ -47,12 +45,26 @@ pub(crate) fn run<'py>(
         (None, Some(trace)) => Schedule::Replay(parsed(trace)?),
         (Some(_), Some(_)) => return Err(PyValueError::new_err("a seed and a trace: which one is it?")),
     };
-    let outcome = runtime(clock, deadlocks)?.schedule(schedule).run(move |ctx| drive(ctx, errand(launch)));
-    let (value, error) = match &outcome.result {
-        Ok(slot) => (slot.value(py), None),
-        Err(error) => (None, Some(exception_of(py, error).into_value(py).into_bound(py).into_any())),
+    let runtime = runtime(clock, deadlocks)?.schedule(schedule);
+    let (result, report) = run_once(py, &runtime, launch);
+    let (value, error) = match result {
+        Ok(value) => (value, None),
+        Err(error) => (None, Some(object(py, error))),
     };
-    Ok((value, error, told(py, &outcome.report)))
+    Ok((value, error, told(py, &report)))
+}
+
+fn run_once(py: Python<'_>, runtime: &Runtime, program: Launch) -> (PyResult<Option<Py<PyAny>>>, Report) {
+    let errand = Errand::new(program);
+    let slot = errand.slot.clone();
+    let outcome = runtime.run(move |ctx| drive(ctx, errand));
+    let result = match (outcome.result, slot.failure(py)) {
+        (Ok(_), _) => Ok(slot.value(py)),
+        // The run did not end by it if it was stopped.
+        (Err(error), Some(caught)) if !error.is_stop() => Err(caught.again(py)),
+        (Err(error), _) => Err(exception_of(py, &error)),
+    };
+    (result, outcome.report)
 }
 
 type Explored<'py> = (u64, bool, Option<(String, Option<Bound<'py, PyAny>>, String, String)>);
@@ -83,10 +95,12 @@ pub(crate) fn explore<'py>(
         "exhaustive" => Search::Exhaustive { preemptions },
         other => return Err(unknown("search", other, "random, pct, exhaustive")),
     };
-    let explorer = Explorer::new().search(search).schedules(schedules).runtime(runtime(clock, deadlocks)?);
+    let runtime = runtime(clock, deadlocks)?;
+    let explorer = Explorer::new().search(search).schedules(schedules).runtime(runtime.clone());
+    let again = launch.clone_ref(py);
     let exploration = explorer.run(async move |ctx: Ctx| {
         let launch = Python::attach(|py| launch.clone_ref(py));
-        drive(ctx, errand(launch)).await
+        drive(ctx, Errand::new(launch)).await
     });
     let Some(failure) = exploration.failure else {
         return Ok((exploration.schedules, exploration.is_complete, None));
@@ -94,14 +108,17 @@ pub(crate) fn explore<'py>(
     if let Some(error) = failure.error.as_ref().filter(|error| error.is_stop()) {
         return Err(exception_of(py, error));
     }
-    let error = failure.error.map(|error| exception_of(py, &error).into_value(py).into_bound(py).into_any());
-    let message = in_python(&failure.message);
-    let failure = (message, error, failure.trace.to_string(), failure.found.to_string());
+    let (trace, found) = (failure.trace.to_string(), failure.found.to_string());
+    let error = failure.error.map(|error| match error {
+        // Of which the scheduler knows all but the lines of Python.
+        Error::Deadlock(_) => {
+            let replay = runtime.schedule(Schedule::Replay(failure.trace));
+            run_once(py, &replay, again).0.err().unwrap_or_else(|| exception_of(py, &error))
+        }
+        error => exception_of(py, &error),
+    });
+    let failure = (in_python(&failure.message), error.map(|error| object(py, error)), trace, found);
     Ok((exploration.schedules, exploration.is_complete, Some(failure)))
-}
-
-fn errand(program: Launch) -> Errand {
-    Errand { run: Rc::<Run>::default(), program, scope: None, slot: Arc::default(), is_root: true }
 }
 
 fn runtime(clock: &str, deadlocks: &str) -> PyResult<Runtime> {
@@ -135,6 +152,10 @@ fn pause(lull: &Lull<'_>) -> Result {
     })
 }
 
+fn object(py: Python<'_>, error: PyErr) -> Bound<'_, PyAny> {
+    error.into_value(py).into_bound(py).into_any()
+}
+
 fn told<'py>(py: Python<'py>, report: &Report) -> Told<'py> {
     let Report { elapsed, log, unreleased, unobserved, abandoned, trace, .. } = report;
     (
@@ -143,12 +164,7 @@ fn told<'py>(py: Python<'py>, report: &Report) -> Told<'py> {
         log.iter().map(|line| (line.at.as_secs_f64(), line.task.to_string(), line.text.clone())).collect(),
         unobserved
             .iter()
-            .map(|each| {
-                (
-                    each.task.to_string(),
-                    exception_of(py, &each.error).into_value(py).into_bound(py).into_any(),
-                )
-            })
+            .map(|each| (each.task.to_string(), object(py, exception_of(py, &each.error))))
             .collect(),
         unreleased.iter().map(|each| (each.task.to_string(), each.semaphore, each.permits)).collect(),
         abandoned
