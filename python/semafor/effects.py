@@ -298,9 +298,9 @@ class Outcome:
 
     @property
     def complaints(self):
-        """What should not be. That tasks were abandoned goes without saying if the program failed."""
-        abandoned = self.abandoned if self.error is None else []
-        return [str(each) for kind in (self.unobserved, self.unreleased, abandoned) for each in kind]
+        """What should not be. That a program that failed leaves things undone goes without saying."""
+        undone = [*self.unreleased, *self.abandoned] if self.error is None else []
+        return [str(each) for each in [*self.unobserved, *undone]]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-MODULES = ["semafor", "semafor.memory", "semafor.purge", "semafor.redis", "semafor.semaphore", "semafor.stats"]
+MODULES = ["semafor", "semafor.effects", "semafor.memory", "semafor.purge", "semafor.redis", "semafor.semaphore", "semafor.stats"]
 README = Path(__file__).parents[1] / "README.md"
 
 
@@ -24,3 +24,9 @@ def test_readme() -> None:
     [example] = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     said = subprocess.run([sys.executable, "-c", example], check=True, capture_output=True, text=True).stdout
     assert said == "slot 0\n"
+
+
+def test_readme_of_effects() -> None:
+    [example] = re.findall(r"```python\n(.*?)```", README.with_name("README-effects.md").read_text(), re.DOTALL)
+    said = subprocess.run([sys.executable, "-c", example], check=True, capture_output=True, text=True).stdout
+    assert said.splitlines()[2:] == ["worker 2 done at 0.1", "worker 3 done at 0.2"]

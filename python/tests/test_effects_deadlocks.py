@@ -197,7 +197,7 @@ def test_a_completed_promise_is_no_deadlock() -> None:
     @do
     def main():
         promise = yield CreatePromise()
-        yield Spawn(completer(promise))
-        return (yield Wait(promise.future))
+        task = yield Spawn(completer(promise))
+        return (yield Gather(promise.future, task))
 
-    assert run(main()) == "value"
+    assert run(main()) == ["value", None]

@@ -142,6 +142,8 @@ def forgotten_promises(count):
     for _ in range(count):
         yield CreatePromise()
         yield CreateExternalPromise()
+        # What other threads have to say is heard between two tasks.
+        yield Yield()
 
 
 @do
@@ -238,6 +240,7 @@ def test_what_a_program_had_goes_with_it() -> None:
         task = yield Spawn(child(Thing()))
         yield Wait(task)
         del task
+        yield Yield()
         assert things[0]() is None
         yield Spawn(child(Thing()), daemon=True)
         assert things[1]() is not None

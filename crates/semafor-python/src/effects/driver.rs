@@ -107,7 +107,7 @@ impl Driver {
             }
             Request::TryAcquire(semaphore) => {
                 let acquired = ctx.try_acquire(&semaphore).await;
-                self.answer(acquired, |py, acquired| python(py, acquired))
+                self.answer(acquired, python)
             }
             Request::Guard(semaphore, program) => match ctx.permit(&semaphore).await {
                 Ok(permit) => Python::attach(|py| {
@@ -277,7 +277,7 @@ fn object<T: pyo3::PyClass>(
 }
 
 fn python<'py>(py: Python<'py>, value: impl IntoPyObject<'py>) -> PyResult<Py<PyAny>> {
-    Ok(value.into_py_any(py)?)
+    value.into_py_any(py)
 }
 
 fn value(slot: &Slot) -> Answer {

@@ -12,7 +12,6 @@ use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyGenericAlias, PyType};
 use pyo3::{PyTraverseError, PyVisit};
 use semafor_coop::{self as coop, Awaitable};
 
@@ -176,7 +175,7 @@ impl SemaphoreHandle {
 }
 
 /// A task that was spawned. Dropping it changes nothing: the task runs on.
-#[pyclass(frozen, module = "semafor.effects", name = "Task", weakref)]
+#[pyclass(frozen, generic, module = "semafor.effects", name = "Task", weakref)]
 pub struct TaskHandle {
     place: Place,
     id: u64,
@@ -211,14 +210,6 @@ impl TaskHandle {
         format!("Task({})", self.id)
     }
 
-    #[classmethod]
-    fn __class_getitem__<'py>(
-        class: &Bound<'py, PyType>,
-        of: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyGenericAlias>> {
-        PyGenericAlias::new(class.py(), class.as_any(), of)
-    }
-
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.slot.traverse(&visit)
     }
@@ -229,7 +220,7 @@ impl TaskHandle {
 }
 
 /// What a promise will be: wait for it.
-#[pyclass(frozen, module = "semafor.effects", name = "Future", weakref)]
+#[pyclass(frozen, generic, module = "semafor.effects", name = "Future", weakref)]
 pub struct FutureHandle {
     place: Place,
     pub(crate) slot: Arc<Slot>,
@@ -250,14 +241,6 @@ impl FutureHandle {
 
 #[pymethods]
 impl FutureHandle {
-    #[classmethod]
-    fn __class_getitem__<'py>(
-        class: &Bound<'py, PyType>,
-        of: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyGenericAlias>> {
-        PyGenericAlias::new(class.py(), class.as_any(), of)
-    }
-
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.slot.traverse(&visit)
     }
@@ -268,7 +251,7 @@ impl FutureHandle {
 }
 
 /// The side of a promise that completes it, within its run.
-#[pyclass(frozen, module = "semafor.effects", name = "Promise", weakref)]
+#[pyclass(frozen, generic, module = "semafor.effects", name = "Promise", weakref)]
 pub struct PromiseHandle {
     place: Place,
     id: u64,
@@ -302,21 +285,13 @@ impl PromiseHandle {
         format!("Promise({})", self.id)
     }
 
-    #[classmethod]
-    fn __class_getitem__<'py>(
-        class: &Bound<'py, PyType>,
-        of: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyGenericAlias>> {
-        PyGenericAlias::new(class.py(), class.as_any(), of)
-    }
-
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.future)
     }
 }
 
 /// A promise that any thread may complete: the way into a run from outside.
-#[pyclass(frozen, module = "semafor.effects", name = "ExternalPromise", weakref)]
+#[pyclass(frozen, generic, module = "semafor.effects", name = "ExternalPromise", weakref)]
 pub struct ExternalPromiseHandle {
     promise: coop::ExternalPromise<Settled>,
     /// Wait for this.
@@ -348,14 +323,6 @@ impl ExternalPromiseHandle {
         let slot = &self.future.get().slot;
         let is_first = slot.fill(Outcome::Failure(caught));
         Ok(is_first && self.promise.fail(coop::Error::new(Raised::Within(slot.clone()))))
-    }
-
-    #[classmethod]
-    fn __class_getitem__<'py>(
-        class: &Bound<'py, PyType>,
-        of: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyGenericAlias>> {
-        PyGenericAlias::new(class.py(), class.as_any(), of)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

@@ -3,13 +3,13 @@
 use pyo3::exceptions::{PyRuntimeWarning, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyGenericAlias, PyIterator, PyTuple, PyType};
+use pyo3::types::{PyDict, PyIterator, PyTuple, PyType};
 use pyo3::{PyTraverseError, PyVisit, intern};
 
 use super::arguments::{Checked, wrong};
 
 /// A generator function and its arguments. Run it, spawn it or yield it, as often as you like: each time it starts anew.
-#[pyclass(frozen, module = "semafor.effects", weakref)]
+#[pyclass(frozen, generic, module = "semafor.effects", weakref)]
 pub struct Program {
     function: Py<PyAny>,
     args: Py<PyTuple>,
@@ -27,14 +27,6 @@ impl Program {
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let name = self.function.bind(py).getattr(intern!(py, "__qualname__"))?;
         Ok(format!("<program {name}>"))
-    }
-
-    #[classmethod]
-    fn __class_getitem__<'py>(
-        class: &Bound<'py, PyType>,
-        of: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyGenericAlias>> {
-        PyGenericAlias::new(class.py(), class.as_any(), of)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
