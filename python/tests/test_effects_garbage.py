@@ -73,7 +73,7 @@ def tasks(count):
 @do
 def forgotten_tasks(count):
     for _ in range(count):
-        yield Spawn(nothing())
+        yield Spawn(nothing(), daemon=True)
 
 
 @do

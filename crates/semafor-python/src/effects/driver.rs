@@ -107,7 +107,7 @@ impl Driver {
             }
             Request::TryAcquire(semaphore) => {
                 let acquired = ctx.try_acquire(&semaphore).await;
-                self.answer(acquired, python)
+                self.answer(acquired, |py, acquired| acquired.into_py_any(py))
             }
             Request::Guard(semaphore, program) => match ctx.permit(&semaphore).await {
                 Ok(permit) => Python::attach(|py| {
@@ -153,7 +153,7 @@ impl Driver {
             Request::Delay(seconds) => self.done(ctx.delay(seconds).await),
             Request::Now => {
                 let now = ctx.perform(coop::Now).await;
-                self.answer(now, |py, now: Duration| python(py, now.as_secs_f64()))
+                self.answer(now, |py, now: Duration| now.as_secs_f64().into_py_any(py))
             }
             Request::Log(text) => self.log(text).await,
             Request::Yield => self.done(ctx.yield_now().await),
@@ -274,10 +274,6 @@ fn object<T: pyo3::PyClass>(
     value: impl Into<pyo3::PyClassInitializer<T>>,
 ) -> PyResult<Py<PyAny>> {
     Ok(Py::new(py, value)?.into_any())
-}
-
-fn python<'py>(py: Python<'py>, value: impl IntoPyObject<'py>) -> PyResult<Py<PyAny>> {
-    value.into_py_any(py)
 }
 
 fn value(slot: &Slot) -> Answer {
