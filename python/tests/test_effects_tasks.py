@@ -460,3 +460,37 @@ def test_a_run_takes_a_program_and_nothing_else() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert run((lambda: (yield Yield()))()) is None
+
+
+def test_what_goes_wrong_while_the_abandoned_clean_up_is_not_lost(monkeypatch) -> None:
+    unraisable = []
+    monkeypatch.setattr("sys.unraisablehook", lambda told: unraisable.append(told.exc_value))
+
+    @do
+    def child():
+        try:
+            yield Delay(1)
+        finally:
+            raise LookupError("while cleaning up")
+
+    @do
+    def main():
+        yield Spawn(child(), daemon=True)
+        return "value"
+
+    assert run(main()) == "value"
+    assert [str(error) for error in unraisable] == ["while cleaning up"]
+
+
+def test_a_program_that_is_called_wrongly_fails_where_it_is_run() -> None:
+    @do
+    def main():
+        with pytest.raises(TypeError, match="positional argument"):
+            yield give()
+        task = yield Spawn(give(1, 2))
+        with pytest.raises(TypeError, match="positional argument"):
+            yield Wait(task)
+
+    run(main())
+    with pytest.raises(TypeError, match="positional argument"):
+        run(give())

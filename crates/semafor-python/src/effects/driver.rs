@@ -82,13 +82,14 @@ impl Driver {
                 Step::Perform(request) if self.frames.is_shielded() => {
                     answer = self.ctx.shield(Box::pin(self.perform(request))).await;
                 }
+                // What is done most is done here. Any task has to have room for it.
                 Step::Perform(Request::Acquire(semaphore)) => {
                     answer = self.done(self.ctx.acquire(&semaphore).await);
                 }
                 Step::Perform(Request::Release(semaphore)) => {
                     answer = self.done(self.ctx.release(&semaphore).await);
                 }
-                Step::Perform(request) => answer = self.perform(request).await,
+                Step::Perform(request) => answer = Box::pin(self.perform(request)).await,
             }
         }
     }

@@ -52,7 +52,8 @@ pub(crate) fn error_of(py: Python<'_>, caught: &Caught, slot: &Arc<Slot>) -> Err
     if exception.is_instance(cancelled_class(py)).unwrap_or(false) {
         return Error::TaskCancelled;
     }
-    if let Ok(deadlock) = exception.getattr(intern!(py, "_deadlock"))
+    if exception.is_instance(deadlock_class(py)).unwrap_or(false)
+        && let Ok(deadlock) = exception.getattr(intern!(py, "_deadlock"))
         && let Ok(deadlock) = deadlock.cast_exact::<Deadlock>()
     {
         return Error::Deadlock(deadlock.get().0.clone());
