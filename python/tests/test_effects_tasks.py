@@ -494,3 +494,22 @@ def test_a_program_that_is_called_wrongly_fails_where_it_is_run() -> None:
     run(main())
     with pytest.raises(TypeError, match="positional argument"):
         run(give())
+
+
+def test_the_abandoned_are_closed_in_the_order_in_which_they_began() -> None:
+    order = []
+
+    @do
+    def child(number):
+        try:
+            yield Delay(1)
+        finally:
+            order.append(number)
+
+    @do
+    def main():
+        for number in range(100):
+            yield Spawn(child(number), daemon=True)
+
+    run(main())
+    assert order == list(range(100))

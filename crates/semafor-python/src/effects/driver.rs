@@ -1,7 +1,7 @@
 //! A task: a future of the scheduler's that runs a program of Python's.
 
 use std::cell::RefCell;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,8 +25,9 @@ use super::slot::{Caught, Outcome, Slot};
 #[derive(Default)]
 pub(crate) struct Run {
     tables: Tables,
-    /// The programs that run, by the number of their task; the root has none.
-    running: RefCell<HashMap<Option<u64>, Rc<Frames>>>,
+    /// The programs that run, by the number of their task; the root has none. To look at, not to keep: a task that is given up
+    /// is closed when its turn comes.
+    running: RefCell<HashMap<Option<u64>, Weak<Frames>>>,
 }
 
 /// What a task is to do.
@@ -49,7 +50,7 @@ pub(crate) async fn drive(ctx: Ctx, errand: Errand) -> coop::Result<Settled> {
     let Errand { run, program, scope, slot } = errand;
     let number = ctx.task().number;
     let task = Driver { ctx, run, frames: Rc::default() };
-    task.run.running.borrow_mut().insert(number, task.frames.clone());
+    task.run.running.borrow_mut().insert(number, Rc::downgrade(&task.frames));
     let ended = task.run_to_end(program, scope).await;
     task.run.running.borrow_mut().remove(&number);
     match ended {
@@ -230,8 +231,8 @@ impl Driver {
     fn exception(&self, py: Python<'_>, error: &Error) -> PyErr {
         match error {
             Error::Deadlock(deadlock) => deadlock_error(py, deadlock, |task| {
-                let frames = self.run.running.borrow().get(&task.number).cloned();
-                frames.and_then(|frames| frames.site(py))
+                let frames = self.run.running.borrow().get(&task.number)?.upgrade()?;
+                frames.site(py)
             }),
             error => exception_of(py, error),
         }

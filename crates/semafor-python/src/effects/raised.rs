@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use pyo3::exceptions::{PyException, PyRuntimeError, PyTimeoutError, PyTypeError, PyValueError};
+use pyo3::exceptions::{
+    PyBaseException, PyException, PyRuntimeError, PyTimeoutError, PyTypeError, PyValueError,
+};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -120,11 +122,8 @@ pub(crate) fn in_python(told: &str) -> String {
 
 /// An exception, or a class of exceptions, that somebody wants to be raised.
 pub(crate) fn raised_by(error: &Bound<'_, PyAny>) -> PyResult<PyErr> {
-    let is_exception = error.is_instance_of::<pyo3::exceptions::PyBaseException>()
-        || error
-            .cast::<PyType>()
-            .is_ok_and(|class| class.is_subclass_of::<pyo3::exceptions::PyBaseException>().unwrap_or(false));
-    if is_exception {
+    let is_class = |class: &Bound<'_, PyType>| class.is_subclass_of::<PyBaseException>().unwrap_or(false);
+    if error.is_instance_of::<PyBaseException>() || error.cast::<PyType>().is_ok_and(is_class) {
         Ok(PyErr::from_value(error.clone()))
     } else {
         Err(PyTypeError::new_err(format!("an exception is needed to fail a promise, not {}", kind_of(error))))
