@@ -65,6 +65,7 @@ import functools
 import warnings
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Generic, TypeVar
 
 from ._errors import DeadlockLink, SchedulerDeadlockError, TaskCancelledError
 from ._native import effects as _engine
@@ -95,6 +96,8 @@ Wait = _engine.Wait
 WithHandler = _engine.WithHandler
 WithSemaphore = _engine.WithSemaphore
 Yield = _engine.Yield
+
+_T = TypeVar("_T")
 
 __all__ = [
     "Abandoned",
@@ -276,10 +279,11 @@ class Abandoned:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Outcome(Generic[_T]):
     """How a run ended, and what was noticed on the way."""
 
-    value: object
+    # None if it failed.
+    value: _T | None
     error: Exception | None
     # How long it took, by its own clock.
     elapsed: float

@@ -1,38 +1,39 @@
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from enum import IntEnum
+from types import GenericAlias
 from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, final
 
 from ._errors import DeadlockLink as DeadlockLink
 from ._errors import SchedulerDeadlockError as SchedulerDeadlockError
 from ._errors import TaskCancelledError as TaskCancelledError
 
-T = TypeVar("T")
-E = TypeVar("E")
-P = ParamSpec("P")
+_T = TypeVar("_T")
+_E = TypeVar("_E")
+_P = ParamSpec("_P")
 
-_Runnable: TypeAlias = Program[T] | Generator[Any, Any, T]
+_Runnable: TypeAlias = Program[_T] | Generator[Any, Any, _T]
 _Awaitable: TypeAlias = Task[Any] | Future[Any] | Wait
 _Clock: TypeAlias = Literal["virtual", "real"]
 _Deadlocks: TypeAlias = Literal["holders", "global", "off"]
 
-def do(function: Callable[P, Generator[Any, Any, T]]) -> Callable[P, Program[T]]: ...
+def do(function: Callable[_P, Generator[Any, Any, _T]]) -> Callable[_P, Program[_T]]: ...
 def run(
-    program: _Runnable[T],
+    program: _Runnable[_T],
     *,
     clock: _Clock = "virtual",
     deadlocks: _Deadlocks = "holders",
     seed: int | None = None,
     replay: str | None = None,
-) -> T: ...
+) -> _T: ...
 def outcome_of(
-    program: _Runnable[T],
+    program: _Runnable[_T],
     *,
     clock: _Clock = "virtual",
     deadlocks: _Deadlocks = "holders",
     seed: int | None = None,
     replay: str | None = None,
-) -> Outcome[T]: ...
+) -> Outcome[_T]: ...
 def explore(
     program: Program[Any],
     schedules: int = 10_000,
@@ -51,10 +52,11 @@ class Priority(IntEnum):
     HIGH = 20
 
 @final
-class Program(Generic[T]):
+class Program(Generic[_T]):
+    def __class_getitem__(cls, key: object) -> GenericAlias: ...
     def __new__(
-        cls, function: Callable[..., Generator[Any, Any, T]], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Program[T]: ...
+        cls, function: Callable[..., Generator[Any, Any, _T]], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Program[_T]: ...
 
 @final
 class Semaphore:
@@ -64,25 +66,29 @@ class Semaphore:
     def sem_id(self) -> int: ...
 
 @final
-class Task(Generic[T]):
+class Task(Generic[_T]):
+    def __class_getitem__(cls, key: object) -> GenericAlias: ...
     @property
     def id(self) -> int: ...
 
 @final
-class Future(Generic[T]): ...
+class Future(Generic[_T]):
+    def __class_getitem__(cls, key: object) -> GenericAlias: ...
 
 @final
-class Promise(Generic[T]):
+class Promise(Generic[_T]):
+    def __class_getitem__(cls, key: object) -> GenericAlias: ...
     @property
     def id(self) -> int: ...
     @property
-    def future(self) -> Future[T]: ...
+    def future(self) -> Future[_T]: ...
 
 @final
-class ExternalPromise(Generic[T]):
+class ExternalPromise(Generic[_T]):
+    def __class_getitem__(cls, key: object) -> GenericAlias: ...
     @property
-    def future(self) -> Future[T]: ...
-    def complete(self, value: T) -> bool: ...
+    def future(self) -> Future[_T]: ...
+    def complete(self, value: _T) -> bool: ...
     def fail(self, error: BaseException | type[BaseException]) -> bool: ...
 
 @final
@@ -141,7 +147,7 @@ class CreateExternalPromise: ...
 
 @final
 class CompletePromise:
-    def __new__(cls, promise: Promise[T], value: T) -> CompletePromise: ...
+    def __new__(cls, promise: Promise[_T], value: _T) -> CompletePromise: ...
 
 @final
 class FailPromise:
@@ -168,7 +174,7 @@ class Shield:
 @final
 class WithHandler:
     def __new__(
-        cls, effect: type[E], handler: Callable[[E], object], program: _Runnable[Any]
+        cls, effect: type[_E], handler: Callable[[_E], object], program: _Runnable[Any]
     ) -> WithHandler: ...
 
 @dataclass(frozen=True)
@@ -195,8 +201,8 @@ class Abandoned:
     was_started: bool
 
 @dataclass(frozen=True)
-class Outcome(Generic[T]):
-    value: T | None
+class Outcome(Generic[_T]):
+    value: _T | None
     error: Exception | None
     elapsed: float
     trace: str
@@ -204,7 +210,7 @@ class Outcome(Generic[T]):
     unobserved: list[Unobserved]
     unreleased: list[Unreleased]
     abandoned: list[Abandoned]
-    def result(self) -> T: ...
+    def result(self) -> _T: ...
     @property
     def complaints(self) -> list[str]: ...
 

@@ -271,6 +271,29 @@ def test_a_handle_keeps_the_value_and_goes_with_the_last_reference() -> None:
     assert things[0]() is None
 
 
+def test_values_that_know_other_handles_go_with_them() -> None:
+    things = []
+
+    @do
+    def child(depth):
+        thing = Thing()
+        things.append(weakref.ref(thing))
+        inner = (yield Spawn(child(depth - 1))) if depth else (yield CreateSemaphore(1))
+        promise = yield CreatePromise()
+        yield CompletePromise(promise, thing)
+        return [inner, promise, thing]
+
+    @do
+    def main():
+        yield Wait((yield Spawn(child(20))))
+        assert things[0]() is not None
+        for _ in range(50):
+            yield Yield()
+        assert [thing() for thing in things] == [None] * 21
+
+    run(main())
+
+
 def test_a_circle_of_effects_is_collected() -> None:
     thing = Thing()
     gone = weakref.ref(thing)

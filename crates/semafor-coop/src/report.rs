@@ -136,11 +136,13 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// Those that somebody has waited for by now make room for others: a long run keeps what it will tell, and no more.
-    pub(crate) fn note_failure(&mut self, task: Label, error: Error, outcome: Rc<dyn Settle>) {
-        if self.failures.len() == self.failures.capacity() {
-            self.failures.retain(|(_, _, outcome)| !outcome.settlement().is_observed.get());
+    /// Failures that somebody has seen by now, when they take up room that others need: a long run keeps what it will tell, and
+    /// no more. The caller drops them.
+    pub(crate) fn take_seen(&mut self) -> Vec<(Label, Error, Rc<dyn Settle>)> {
+        if self.failures.len() < self.failures.capacity() {
+            return Vec::new();
         }
-        self.failures.push((task, error, outcome));
+        let is_seen = |(_, _, outcome): &mut (_, _, Rc<dyn Settle>)| outcome.settlement().is_observed.get();
+        self.failures.extract_if(.., is_seen).collect()
     }
 }

@@ -231,9 +231,10 @@ impl<T> Running<T> {
         let mut state = self.scheduler.borrow();
         state.shields = 0;
         let ended = state.end(key, result);
+        let seen = state.findings.take_seen();
         state.current = TaskKey::NONE;
         drop(state);
-        drop_quietly(ended);
+        drop_quietly((ended, seen));
         if let Some(error) = stop {
             self.stop(error);
         }

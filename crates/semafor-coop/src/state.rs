@@ -371,7 +371,7 @@ impl State {
         let settlement = task.outcome.settlement();
         if let Err(error) = result {
             if !error.is_cancelled() && !error.is_stop() && task.number != ROOT {
-                self.findings.note_failure(task.label(), error.clone(), task.outcome.clone());
+                self.findings.failures.push((task.label(), error.clone(), task.outcome.clone()));
             }
             // It has just ended, for the first time.
             let _ = settlement.failure.set(error);

@@ -83,7 +83,9 @@ impl Tables {
     #[cold]
     fn sweep_returned(&self) {
         self.returned.has_any.store(false, Ordering::Relaxed);
-        for (kind, place) in std::mem::take(&mut *self.returned.places.lock()) {
+        // Whatever goes may have been the last to know of other handles, which return then.
+        let returned = std::mem::take(&mut *self.returned.places.lock());
+        for (kind, place) in returned {
             match kind {
                 Kind::Semaphore => drop(self.semaphores.remove(place)),
                 Kind::Task => drop(self.tasks.remove(place)),
