@@ -54,11 +54,13 @@ async def asyncio_ping_pong():
 
 
 def measure_asyncio():
-    works = [(PAIRS, asyncio_pairs), (PARKED, asyncio_parked), (SWITCHES, asyncio_ping_pong)]
-    return [min(nanos_per(count, lambda: asyncio.run(work())) for _ in range(3)) for count, work in works]
+    return [min(nanos_per(count, lambda: asyncio.run(work())) for _ in range(3)) for count, work in ASYNCIO]
 
 
-def measure_doeff():
+ASYNCIO = [(PAIRS, asyncio_pairs), (PARKED, asyncio_parked), (SWITCHES, asyncio_ping_pong)]
+
+
+def doeff_works():
     from doeff import do, run
     from doeff_core_effects.scheduler import (
         AcquireSemaphore,
@@ -112,7 +114,11 @@ def measure_doeff():
         yield Gather(first, second)
 
     works = [(PAIRS, pairs), (PARKED, parked), (SWITCHES, ping_pong)]
-    return [nanos_per(count, lambda: run(scheduled(work()))) for count, work in works]
+    return [(count, lambda work=work: run(scheduled(work()))) for count, work in works]
+
+
+def measure_doeff():
+    return [nanos_per(count, work) for count, work in doeff_works()]
 
 
 def main():
@@ -127,4 +133,5 @@ def main():
     print(json.dumps({"python": python, "peers": peers}))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -18,9 +18,12 @@ import sys
 import tempfile
 import time
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 
 import asyncio_advanced_semaphores as advanced
+import coop
+import effects
 import semafor
 
 ROUNDS = int(os.environ.get("SEMAFOR_BENCH_ROUNDS", 7))
@@ -184,6 +187,37 @@ async def on_redis(report, url):
     await report.compare("redis, 1000 tasks on 10 slots", "µs", 1e3, 1, crowd)
 
 
+async def of_effects(report):
+    """Nanoseconds for each pair, task or switch. doeff is measured once: it takes minutes."""
+
+    async def since(start, count):
+        return (time.perf_counter_ns() - start) / count
+
+    def blocking(run, count):
+        async def measure():
+            start = time.perf_counter_ns()
+            run()
+            return await since(start, count)
+
+        return measure
+
+    def awaiting(run, count):
+        async def measure():
+            start = time.perf_counter_ns()
+            await run()
+            return await since(start, count)
+
+        return measure
+
+    doeff = coop.doeff_works() if importlib.util.find_spec("doeff") else [None] * 3
+    for (work, ours), (count, theirs), once in zip(effects.WORKS.items(), coop.ASYNCIO, doeff):
+        contestants = {"ours": blocking(ours, count), f"asyncio ({PYTHON})": awaiting(theirs, count)}
+        await report.compare(work, "ns", 1, ROUNDS, contestants)
+        if once:
+            own = report.rows[-1]["ours"]
+            report.add(work, "ns", own, f"doeff {version('doeff')}", coop.nanos_per(*once))
+
+
 @contextmanager
 def redis_server():
     program = shutil.which("redis-server")
@@ -211,6 +245,7 @@ def main(path):
     report = Report()
     print(f"{'work':<44} {'ours':>12} {'peer':<42} {'theirs':>12} {'ratio':>8}  unit")
     asyncio.run(in_memory(report))
+    asyncio.run(of_effects(report))
     with redis_server() as url:
         asyncio.run(on_redis(report, url))
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import dataclass
 
 if sys.version_info >= (3, 11):
     AcquireTimeoutError = TimeoutError
@@ -15,3 +16,37 @@ else:
 
 class NotHeldError(Exception):
     """It can't be renewed or released, because it is not held."""
+
+
+class TaskCancelledError(Exception):
+    """Somebody cancelled this task. Clean up and return; what is yielded meanwhile works as always."""
+
+
+class SchedulerDeadlockError(RuntimeError):
+    """This task waits in a circle, or for something that can't happen any more.
+
+    `links` says who waits for what, and where: each for the next one, and the last for the first if it `is_cycle`.
+    """
+
+    def __init__(self, is_cycle: bool, links: list[tuple[str, str, str | None]]):
+        self.is_cycle = is_cycle
+        self.links = [DeadlockLink(*link) for link in links]
+        if not is_cycle:
+            headline = "what is waited for can't happen any more"
+        elif len(links) == 1:
+            headline = "a task waits for itself"
+        else:
+            headline = f"{len(links)} tasks wait in a circle"
+        super().__init__("\n  ".join([f"deadlock: {headline}", *map(str, self.links)]))
+
+
+@dataclass(frozen=True)
+class DeadlockLink:
+    """Who waits, for what, and where in the program, if that is known."""
+
+    task: str
+    waits_for: str
+    at: str | None
+
+    def __str__(self) -> str:
+        return f"{self.task} waits for {self.waits_for}" + (f", at {self.at}" if self.at else "")

@@ -69,12 +69,16 @@ fn memory() -> Result<(), Failure> {
 
 fn python() -> Result<(), Failure> {
     tools::ensure(tools::FOR_REDIS)?;
-    let peers = ["asyncio-advanced-semaphores", "self-limiters"];
+    let peers = ["asyncio-advanced-semaphores", "doeff", "self-limiters"];
     let python = step("the Python package, as it is released", || {
-        package::with(&peers).or_else(|reason| {
-            or_without("self-limiters", Err::<(), _>(reason));
-            package::with(&peers[..1])
-        })
+        let mut python = package::with(&peers);
+        for (last, peer) in peers.iter().enumerate().skip(1).rev() {
+            python = python.or_else(|reason| {
+                or_without(peer, Err::<(), _>(reason));
+                package::with(&peers[..last])
+            });
+        }
+        python
     })?;
     print_machine();
     step("python benchmark", || {

@@ -2,6 +2,7 @@ use std::time::{Duration, Instant};
 
 use semafor_core::Timestamp;
 
+use crate::inbox::Inbox;
 use crate::{Error, Result};
 
 /// What time is.
@@ -36,6 +37,25 @@ impl Time {
             Self::Virtual => None,
             Self::Real(start) => Some(Timestamp::default().after(start.elapsed())),
         }
+    }
+}
+
+/// Nobody in a run can go on before some time has passed, or another thread has completed a promise.
+#[must_use = "the run goes on when it has been waited for"]
+pub struct Lull<'r> {
+    pub(crate) inbox: &'r Inbox,
+    pub(crate) longest: Option<Duration>,
+}
+
+impl Lull<'_> {
+    /// Waits until somebody could go on, on this thread.
+    pub fn wait(&self) {
+        self.inbox.wait(self.longest);
+    }
+
+    /// The same for so long at most. If nobody can go on by then, there will be another lull.
+    pub fn wait_at_most(&self, longest: Duration) {
+        self.inbox.wait(Some(self.longest.map_or(longest, |own| own.min(longest))));
     }
 }
 

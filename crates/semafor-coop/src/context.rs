@@ -7,8 +7,8 @@ use crate::effect::Scope;
 use crate::scheduler::Scheduler;
 use crate::{
     AcquirePermit, AcquireSemaphore, Awaitable, Cancel, CompletePromise, CreatePromise, CreateSemaphore,
-    Delay, Effect, Gather, Log, Perform, Permit, Promise, Race, ReleaseSemaphore, Result, Semaphore, Span,
-    Spawn, Task, TryAcquireSemaphore, Wait, WithSemaphore, Yield,
+    Delay, Effect, Gather, Label, Log, Perform, Permit, Promise, Race, ReleaseSemaphore, Result, Semaphore,
+    Span, Spawn, Task, TryAcquireSemaphore, Wait, WithSemaphore, Yield,
 };
 
 /// What a program performs its effects with. It works within its run only; clones are the same.
@@ -59,6 +59,11 @@ impl Ctx {
     /// How long the run has been going on, by its clock. As [`Now`](crate::Now), at once.
     pub fn now(&self) -> Duration {
         self.scheduler.borrow().elapsed()
+    }
+
+    /// The task that runs, as reports name it.
+    pub fn task(&self) -> Label {
+        self.scheduler.borrow().current_label()
     }
 
     /// Performs [`CreateSemaphore`].

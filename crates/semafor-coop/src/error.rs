@@ -66,6 +66,9 @@ pub enum Error {
     /// An error of the program's own.
     #[error("{0}")]
     Failed(Failure),
+    /// An error of the program's own that ends the run, whoever fails with it: see [`Error::stopping`].
+    #[error("{0}")]
+    Stopped(Failure),
 }
 
 impl Error {
@@ -82,10 +85,25 @@ impl Error {
         Self::Failed(Failure(Arc::from(source.into())))
     }
 
+    /// An error of the program's own that is not for those who wait: the run ends with it, whatever task it comes from.
+    ///
+    /// ```
+    /// use semafor_coop::{Ctx, Error, Result, run};
+    ///
+    /// let ended: Result = run(async |ctx: Ctx| {
+    ///     ctx.spawn(async |_: Ctx| Err::<(), _>(Error::stopping("interrupted"))).await?;
+    ///     ctx.delay(3600.0).await
+    /// });
+    /// assert_eq!(ended.unwrap_err().to_string(), "interrupted");
+    /// ```
+    pub fn stopping(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Stopped(Failure(Arc::from(source.into())))
+    }
+
     /// The program's own error, if it is one of that type.
     pub fn downcast_ref<E: std::error::Error + 'static>(&self) -> Option<&E> {
         match self {
-            Self::Failed(Failure(source)) => source.downcast_ref(),
+            Self::Failed(Failure(source)) | Self::Stopped(Failure(source)) => source.downcast_ref(),
             _ => None,
         }
     }
@@ -93,6 +111,11 @@ impl Error {
     /// True for [`Error::TaskCancelled`].
     pub fn is_cancelled(&self) -> bool {
         matches!(self, Self::TaskCancelled)
+    }
+
+    /// True for [`Error::Stopped`].
+    pub fn is_stop(&self) -> bool {
+        matches!(self, Self::Stopped(_))
     }
 
     /// The deadlock, if it is one.

@@ -37,6 +37,13 @@ impl<T> Task<T> {
     }
 }
 
+impl<T> Eventual<T> {
+    /// True if it has its value, or its error.
+    pub fn is_settled(&self) -> bool {
+        self.cell.settlement.is_settled.get()
+    }
+}
+
 impl<T> Clone for Eventual<T> {
     fn clone(&self) -> Self {
         Self { cell: self.cell.clone() }

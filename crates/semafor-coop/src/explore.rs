@@ -250,7 +250,7 @@ where
         let mut best = found.trace.clone();
         let mut simplest = None;
         let mut runs = 0;
-        let mut is_better = true;
+        let mut is_better = !found.is_stop();
         while std::mem::take(&mut is_better) {
             for candidate in simpler(&best) {
                 runs += 1;
@@ -259,6 +259,9 @@ where
                 }
                 let (outcome, _) = self.run(Chooser::new(&Schedule::Replay(candidate)));
                 let Some(failure) = failure_of(outcome) else { continue };
+                if failure.is_stop() {
+                    return failure.into();
+                }
                 if failure.is_like(&found) && complexity(&failure.trace) < complexity(&best) {
                     best = failure.trace.clone();
                     simplest = Some(failure);
@@ -280,9 +283,20 @@ struct Failure {
 }
 
 impl Failure {
+    fn is_stop(&self) -> bool {
+        self.error.as_ref().is_some_and(Error::is_stop)
+    }
+
     fn is_like(&self, other: &Self) -> bool {
         let kind = |failure: &Self| failure.error.as_ref().map(std::mem::discriminant);
         kind(self) == kind(other)
+    }
+}
+
+impl From<Failure> for Counterexample {
+    fn from(failure: Failure) -> Self {
+        let Failure { message, error, trace } = failure;
+        Self { message, error, found: trace.clone(), trace }
     }
 }
 

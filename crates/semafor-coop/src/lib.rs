@@ -174,7 +174,7 @@ mod state;
 mod tasks;
 mod timeline;
 
-pub use clock::{Clock, Span};
+pub use clock::{Clock, Lull, Span};
 pub use context::Ctx;
 pub use deadlock::{Deadlock, Deadlocks, Link};
 pub use effect::{Effect, Perform};

@@ -134,3 +134,15 @@ pub(crate) struct Findings {
     pub(crate) failures: Vec<(Label, Error, Rc<dyn Settle>)>,
     pub(crate) abandoned: Vec<Abandoned>,
 }
+
+impl Findings {
+    /// Failures that somebody has seen by now, when they take up room that others need: a long run keeps what it will tell, and
+    /// no more. The caller drops them.
+    pub(crate) fn take_seen(&mut self) -> Vec<(Label, Error, Rc<dyn Settle>)> {
+        if self.failures.len() < self.failures.capacity() {
+            return Vec::new();
+        }
+        let is_seen = |(_, _, outcome): &mut (_, _, Rc<dyn Settle>)| outcome.settlement().is_observed.get();
+        self.failures.extract_if(.., is_seen).collect()
+    }
+}

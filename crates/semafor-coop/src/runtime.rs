@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use crate::deadlock::Deadlocks;
 use crate::effects::{Spawned, program_of};
@@ -15,7 +16,7 @@ use crate::schedule::Chooser;
 use crate::scheduler::Scheduler;
 use crate::state::State;
 use crate::tasks::{Phase, Program, ROOT, Task, TaskKey};
-use crate::{Abandoned, Clock, Ctx, Error, Outcome, Priority, Recording, Report, Result, Schedule};
+use crate::{Abandoned, Clock, Ctx, Error, Lull, Outcome, Priority, Recording, Report, Result, Schedule};
 
 /// Runs a program with everything as it is by default: virtual time, first come first served.
 ///
@@ -43,13 +44,29 @@ where
 /// assert!(outcome.result.is_ok());
 /// assert_eq!(outcome.report.log[0].to_string(), "3600.000 root: an hour later");
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 #[must_use = "it does nothing until it runs a program"]
 pub struct Runtime {
     pub(crate) clock: Clock,
     schedule: Schedule,
     pub(crate) deadlocks: Deadlocks,
     is_recorded: bool,
+    pause: fn(&Lull<'_>) -> Result,
+}
+
+impl Default for Runtime {
+    fn default() -> Self {
+        Self {
+            clock: Clock::default(),
+            schedule: Schedule::default(),
+            deadlocks: Deadlocks::default(),
+            is_recorded: false,
+            pause: |lull| {
+                lull.wait();
+                Ok(())
+            },
+        }
+    }
 }
 
 impl Runtime {
@@ -79,6 +96,12 @@ impl Runtime {
     /// Keeps what happens, for a [picture](Recording::to_svg).
     pub fn record(mut self) -> Self {
         self.is_recorded = true;
+        self
+    }
+
+    /// How to wait while nobody can go on: for a thread that has more to do than to sleep. The run ends with its error.
+    pub fn pause(mut self, pause: fn(&Lull<'_>) -> Result) -> Self {
+        self.pause = pause;
         self
     }
 
@@ -125,7 +148,7 @@ impl Runtime {
         state.record_for(ROOT, || Moment::Spawned { name: None });
         let root = state.spawn(spawned, program_of(program, ctx, cell.clone()), cell.clone());
         drop(state);
-        Running { scheduler, root, cell, is_closed: false }
+        Running { scheduler, root, cell, pause: self.pause, is_closed: false }
     }
 }
 
@@ -134,6 +157,7 @@ pub struct Running<T> {
     scheduler: Rc<Scheduler>,
     root: TaskKey,
     cell: Rc<ValueCell<T>>,
+    pause: fn(&Lull<'_>) -> Result,
     is_closed: bool,
 }
 
@@ -199,12 +223,17 @@ impl<T> Running<T> {
                 Err(Error::panicked(&*panic))
             }
         };
+        let stop = result.as_ref().err().filter(|error| error.is_stop()).cloned();
         let mut state = self.scheduler.borrow();
         state.shields = 0;
         let ended = state.end(key, result);
+        let seen = state.findings.take_seen();
         state.current = TaskKey::NONE;
         drop(state);
-        drop_quietly(ended);
+        drop_quietly((ended, seen));
+        if let Some(error) = stop {
+            self.stop(error);
+        }
     }
 
     fn read_mail(&self) {
@@ -238,14 +267,26 @@ impl<T> Running<T> {
             (Some(at), None) => state.advance_to(at),
             (Some(at), Some(now)) => {
                 drop(state);
-                self.scheduler.inbox.wait(Some(at.since(now)));
+                self.pause(Some(at.since(now)));
             }
             (None, _) if awaits_outside => {
                 drop(state);
-                self.scheduler.inbox.wait(None);
+                self.pause(None);
             }
             (None, _) => self.report_deadlock(state),
         }
+    }
+
+    fn pause(&self, longest: Option<Duration>) {
+        if let Err(error) = (self.pause)(&Lull { inbox: &self.scheduler.inbox, longest }) {
+            self.stop(error);
+        }
+    }
+
+    /// Ends the root program, and the run with it.
+    fn stop(&self, error: Error) {
+        let ended = self.scheduler.borrow().end(self.root, Err(error));
+        drop_quietly(ended);
     }
 
     fn report_deadlock(&self, mut state: std::cell::RefMut<'_, State>) {
@@ -254,9 +295,8 @@ impl<T> Running<T> {
             return state.tell(victim, deadlock);
         }
         state.findings.deadlocks.push(deadlock.clone());
-        let ended = state.end(self.root, Err(Error::Deadlock(deadlock)));
         drop(state);
-        drop_quietly(ended);
+        self.stop(Error::Deadlock(deadlock));
     }
 
     /// Drops what is left, and tells what there is to tell.

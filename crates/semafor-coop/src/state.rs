@@ -391,6 +391,7 @@ impl State {
             }
             if let Err(error) = &result
                 && !error.is_cancelled()
+                && !error.is_stop()
                 && number != ROOT
             {
                 self.findings.failures.push((label, error.clone(), outcome.clone()));

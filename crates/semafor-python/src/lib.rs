@@ -7,6 +7,7 @@
 mod attached;
 mod bell;
 mod call;
+mod effects;
 mod held;
 mod insight;
 mod opened;
@@ -23,6 +24,8 @@ mod wake;
 mod _native {
     #[pymodule_export]
     use super::call::Call;
+    #[pymodule_export]
+    use super::effects::effects;
     #[pymodule_export]
     use super::insight::{memory_stats, redis_stats};
     #[pymodule_export]

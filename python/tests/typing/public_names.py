@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Generator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import Any
 
 from semafor import (
     AcquisitionResult,
@@ -15,7 +17,9 @@ from semafor import (
     Semaphore,
     SemaphoreStats,
     Waiter,
+    effects,
 )
+from semafor.effects import do
 from semafor.purge import PurgeProgress, Purger, PurgeSummary
 
 if sys.version_info >= (3, 11):
@@ -69,3 +73,34 @@ async def purge() -> None:
 
 MemorySemaphore(name="a", value=1, max_acquire_time=0.5, ttl=30, cancel_task_after_ttl=True)
 RedisSemaphore(name="a", value=1, heartbeat_max_interval=60, config=RedisConfig(namespace="b"))
+
+
+@do
+def work(sem: effects.Semaphore, number: int) -> Generator[Any, Any, str]:
+    yield effects.AcquireSemaphore(sem, weight=2, timeout=1.5)
+    yield effects.ReleaseSemaphore(sem)
+    return str(number)
+
+
+@do
+def programs() -> Generator[Any, Any, list[str]]:
+    sem: effects.Semaphore = yield effects.CreateSemaphore(3, name="three")
+    assert_type(sem.id, int)
+    task: effects.Task[str] = yield effects.Spawn(work(sem, 1), priority=effects.Priority.HIGH, name="one")
+    promise: effects.ExternalPromise[str] = yield effects.CreateExternalPromise()
+    assert_type(promise.future, effects.Future[str])
+    assert_type(promise.complete("value"), bool)
+    results: list[str] = yield effects.Gather(task, effects.Wait(promise.future))
+    return results
+
+
+def run_programs() -> None:
+    assert_type(effects.run(programs(), clock="real"), list[str])
+    outcome = effects.outcome_of(programs(), seed=3)
+    assert_type(outcome.result(), list[str])
+    assert_type(outcome.log, list[effects.LogLine])
+    failure = effects.explore(programs(), schedules=10).failure
+    assert_type(failure, effects.Counterexample | None)
+    if failure is not None and isinstance(failure.error, effects.SchedulerDeadlockError):
+        assert_type(failure.error.links, list[effects.DeadlockLink])
+        effects.run(programs(), replay=failure.trace)

@@ -1,0 +1,480 @@
+//! The effects, as Python makes them. Each says what is wrong with it when it is yielded, not when it is made.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyTuple, PyType};
+use pyo3::{PyTraverseError, PyVisit};
+use semafor_coop as coop;
+
+use super::arguments::{Checked, Complaint, Permits, exactly, seconds, text, wrong};
+use super::handles::{
+    ExternalPromiseHandle, FutureHandle, Place, PromiseHandle, SemaphoreHandle, TaskHandle,
+};
+use super::program::Launch;
+
+type Visited = Result<(), PyTraverseError>;
+
+fn semaphore(object: &Bound<'_, PyAny>) -> Checked<Arc<Place>> {
+    let handle = object.cast_exact::<SemaphoreHandle>().map_err(|_| wrong(object, "a Semaphore"))?;
+    Ok(handle.get().place.clone())
+}
+
+/// Makes a semaphore of so many permits, all of them free. Gives its handle.
+///
+/// `signal`: its permits are released by others than those who acquired them, so that holding one says nothing about who could
+/// release it. It is left out of the search for deadlocks while anybody can run.
+#[pyclass(frozen, module = "semafor.effects")]
+pub struct CreateSemaphore {
+    pub(crate) permits: Checked<u32>,
+    pub(crate) name: Checked<Option<String>>,
+    pub(crate) is_signal: bool,
+}
+
+#[pymethods]
+impl CreateSemaphore {
+    #[new]
+    #[pyo3(signature = (permits=Permits(Ok(1)), *, name=None, signal=false))]
+    fn new(permits: Permits, name: Option<&Bound<'_, PyAny>>, signal: bool) -> Self {
+        Self {
+            permits: permits.0,
+            name: name.map(|name| text(name, "a name")).transpose(),
+            is_signal: signal,
+        }
+    }
+}
+
+/// Acquires a permit; waits in line if there is none. Whoever acquires has to release.
+///
+/// `weight`: so many at once. `timeout`: gives up after so many seconds, with a `TimeoutError`.
+#[pyclass(frozen, module = "semafor.effects")]
+pub struct AcquireSemaphore {
+    pub(crate) semaphore: Checked<Arc<Place>>,
+    /// None if it is one permit, for however long it takes.
+    pub(crate) demand: Option<Box<Demand>>,
+}
+
+pub(crate) struct Demand {
+    pub(crate) weight: Checked<u32>,
+    pub(crate) timeout: Option<Checked<f64>>,
+}
+
+#[pymethods]
+impl AcquireSemaphore {
+    #[new]
+    #[pyo3(signature = (semaphore, *, weight=None, timeout=None))]
+    fn new(
+        semaphore: &Bound<'_, PyAny>,
+        weight: Option<&Bound<'_, PyAny>>,
+        timeout: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<Self>> {
+        let py = semaphore.py();
+        if weight.is_some() || timeout.is_some() {
+            let demand = Demand {
+                weight: weight.map_or(Ok(1), |weight| Permits::of(weight).0),
+                timeout: timeout.map(seconds),
+            };
+            return Py::new(
+                py,
+                Self { semaphore: self::semaphore(semaphore), demand: Some(Box::new(demand)) },
+            );
+        }
+        let plain = || Py::new(py, Self { semaphore: self::semaphore(semaphore), demand: None });
+        match semaphore.cast_exact::<SemaphoreHandle>() {
+            Ok(handle) => Ok(handle.get().acquire.get_or_try_init(py, plain)?.clone_ref(py)),
+            Err(_) => plain(),
+        }
+    }
+}
+
+/// Gives back what this task acquired last of the semaphore, or else what another did. Never waits.
+#[pyclass(frozen, module = "semafor.effects")]
+pub struct ReleaseSemaphore {
+    pub(crate) semaphore: Checked<Arc<Place>>,
+}
+
+#[pymethods]
+impl ReleaseSemaphore {
+    #[new]
+    fn new(semaphore: &Bound<'_, PyAny>) -> PyResult<Py<Self>> {
+        let py = semaphore.py();
+        let plain = || Py::new(py, Self { semaphore: self::semaphore(semaphore) });
+        match semaphore.cast_exact::<SemaphoreHandle>() {
+            Ok(handle) => Ok(handle.get().release.get_or_try_init(py, plain)?.clone_ref(py)),
+            Err(_) => plain(),
+        }
+    }
+}
+
+/// Acquires a permit if there is one and nobody waits for it; tells whether it did.
+#[pyclass(frozen, module = "semafor.effects")]
+pub struct TryAcquire {
+    pub(crate) semaphore: Checked<Arc<Place>>,
+}
+
+#[pymethods]
+impl TryAcquire {
+    #[new]
+    fn new(semaphore: &Bound<'_, PyAny>) -> Self {
+        Self { semaphore: self::semaphore(semaphore) }
+    }
+}
+
+/// Runs a program with a permit, which is released when the program ends, in whatever way. Gives what the program returns.
+#[pyclass(frozen, module = "semafor.effects")]
+pub struct WithSemaphore {
+    pub(crate) semaphore: Checked<Arc<Place>>,
+    pub(crate) program: Checked<Launch>,
+}
+
+#[pymethods]
+impl WithSemaphore {
+    #[new]
+    fn new(semaphore: &Bound<'_, PyAny>, program: &Bound<'_, PyAny>) -> Self {
+        Self { semaphore: self::semaphore(semaphore), program: Launch::checked(program) }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Visited {
+        traverse_program(&self.program, &visit)
+    }
+}
+
+/// Starts a task, and gives its handle. The new task goes first if its priority is not lower.
+///
+/// `daemon`: nobody minds if it has not ended when the run does. `name`: for reports.
+#[pyclass(frozen, module = "semafor.effects")]
+pub struct Spawn {
+    pub(crate) program: Checked<Launch>,
+    pub(crate) priority: Checked<coop::Priority>,
+    pub(crate) is_daemon: bool,
+    pub(crate) name: Checked<Option<String>>,
+}
+
+#[pymethods]
+impl Spawn {
+    #[new]
+    #[pyo3(signature = (program, priority=None, daemon=false, name=None))]
+    fn new(
+        program: &Bound<'_, PyAny>,
+        priority: Option<&Bound<'_, PyAny>>,
+        daemon: bool,
+        name: Option<&Bound<'_, PyAny>>,
+    ) -> Self {
+        Self {
+            program: Launch::checked(program),
+            priority: priority.map_or(Ok(coop::Priority::Normal), self::priority),
+            is_daemon: daemon,
+            name: name.map(|name| text(name, "a name")).transpose(),
+        }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Visited {
+        traverse_program(&self.program, &visit)
+    }
+}
+
+/// By the numbers of `semafor.effects.Priority`.
+fn priority(object: &Bound<'_, PyAny>) -> Checked<coop::Priority> {
+    match object.extract::<i64>() {
+        Ok(0) => Ok(coop::Priority::Idle),
+        Ok(10) => Ok(coop::Priority::Normal),
+        Ok(20) => Ok(coop::Priority::High),
+        Ok(_) => Err(Complaint::Value("a priority is one of Priority.IDLE, Priority.NORMAL, Priority.HIGH")),
+        Err(_) => Err(wrong(object, "a Priority")),
+    }
+}
+
+fn traverse_program(program: &Checked<Launch>, visit: &PyVisit<'_>) -> Visited {
+    program.as_ref().map_or(Ok(()), |program| program.traverse(visit))
+}
+
+/// Something that can be waited for.
+pub(crate) enum Waitable {
+    Task(Py<TaskHandle>),
+    Future(Py<FutureHandle>),
+}
+
+impl Waitable {
+    fn of(object: &Bound<'_, PyAny>) -> Checked<Self> {
+        if let Ok(task) = object.cast_exact::<TaskHandle>() {
+            return Ok(Self::Task(task.clone().unbind()));
+        }
+        if let Ok(future) = object.cast_exact::<FutureHandle>() {
+            return Ok(Self::Future(future.clone().unbind()));
+        }
+        Err(wrong(object, "a Task or a Future"))
+    }
+
+    fn traverse(&self, visit: &PyVisit<'_>) -> Visited {
+        match self {
+            Self::Task(task) => visit.call(task),
+            Self::Future(future) => visit.call(future),
+        }
+    }
+}
+
+/// Tasks, futures, and `Wait`s for them.
+fn waitables(objects: &Bound<'_, PyTuple>) -> Checked<Vec<Waitable>> {
+    let of = |object: Bound<'_, PyAny>| match object.cast_exact::<Wait>() {
+        Ok(wait) => match &wait.get().awaited {
+            Ok(Waitable::Task(task)) => Ok(Waitable::Task(task.clone_ref(object.py()))),
+            Ok(Waitable::Future(future)) => Ok(Waitable::Future(future.clone_ref(object.py()))),
+            Err(complaint) => Err(complaint.clone()),
+        },
+        Err(_) => Waitable::of(&object),
+    };
+    objects.iter().map(of).collect()
+}
+
+fn traverse_all(awaited: &Checked<Vec<Waitable>>, visit: &PyVisit<'_>) -> Visited {
+    awaited.iter().flatten().try_for_each(|awaited| awaited.traverse(visit))
+}
+
+/// Waits for a task or future, and gives its value, or raises its exception.
+#[pyclass(frozen, module = "semafor.effects")]
+pub struct Wait {
+    pub(crate) awaited: Checked<Waitable>,
+}
+
+#[pymethods]
+impl Wait {
+    #[new]
+    fn new(awaited: &Bound<'_, PyAny>) -> Self {
+        Self { awaited: Waitable::of(awaited) }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Visited {
+        self.awaited.as_ref().map_or(Ok(()), |awaited| awaited.traverse(&visit))
+    }
+}
+
+/// Waits for all of them, and gives their values in the order in which they were named.
+///
+/// Raises the exception of the first that fails, at once; the others run on.
+#[pyclass(frozen, module = "semafor.effects")]
+pub struct Gather {
+    pub(crate) awaited: Checked<Vec<Waitable>>,
+}
+
+#[pymethods]
+impl Gather {
+    #[new]
+    #[pyo3(signature = (*awaited))]
+    fn new(awaited: &Bound<'_, PyTuple>) -> Self {
+        Self { awaited: waitables(awaited) }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Visited {
+        traverse_all(&self.awaited, &visit)
+    }
+}
+
+/// Waits for the first of them that ends, and gives its value, or raises its exception; the others run on.
+#[pyclass(frozen, module = "semafor.effects")]
+pub struct Race {
+    pub(crate) awaited: Checked<Vec<Waitable>>,
+}
+
+#[pymethods]
+impl Race {
+    #[new]
+    #[pyo3(signature = (*awaited))]
+    fn new(awaited: &Bound<'_, PyTuple>) -> Self {
+        Self { awaited: waitables(awaited) }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Visited {
+        traverse_all(&self.awaited, &visit)
+    }
+}
+
+/// Cancels a task: `TaskCancelledError` is raised where it waits. It may clean up, and yield while it does.
+#[pyclass(frozen, module = "semafor.effects")]
+pub struct Cancel {
+    pub(crate) task: Checked<Py<TaskHandle>>,
+}
+
+#[pymethods]
+impl Cancel {
+    #[new]
+    fn new(task: &Bound<'_, PyAny>) -> Self {
+        Self { task: exactly(task, "a Task") }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Visited {
+        self.task.as_ref().map_or(Ok(()), |task| visit.call(task))
+    }
+}
+
+/// Makes a promise: a value that some task will provide.
+#[pyclass(frozen, module = "semafor.effects")]
+pub struct CreatePromise;
+
+#[pymethods]
+impl CreatePromise {
+    #[new]
+    fn new() -> Self {
+        Self
+    }
+}
+
+/// Makes a promise that any thread may complete.
+#[pyclass(frozen, module = "semafor.effects")]
+pub struct CreateExternalPromise;
+
+#[pymethods]
+impl CreateExternalPromise {
+    #[new]
+    fn new() -> Self {
+        Self
+    }
+}
+
+/// Completes a promise. Whoever waited for it goes first.
+#[pyclass(frozen, module = "semafor.effects")]
+pub struct CompletePromise {
+    pub(crate) promise: Checked<Py<PromiseHandle>>,
+    pub(crate) value: Py<PyAny>,
+}
+
+#[pymethods]
+impl CompletePromise {
+    #[new]
+    fn new(promise: &Bound<'_, PyAny>, value: Py<PyAny>) -> Self {
+        Self { promise: self::promise(promise), value }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Visited {
+        visit.call(&self.value)?;
+        self.promise.as_ref().map_or(Ok(()), |promise| visit.call(promise))
+    }
+}
+
+/// Fails a promise: whoever waits for it gets this exception.
+#[pyclass(frozen, module = "semafor.effects")]
+pub struct FailPromise {
+    pub(crate) promise: Checked<Py<PromiseHandle>>,
+    pub(crate) error: Py<PyAny>,
+}
+
+#[pymethods]
+impl FailPromise {
+    #[new]
+    fn new(promise: &Bound<'_, PyAny>, error: Py<PyAny>) -> Self {
+        Self { promise: self::promise(promise), error }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Visited {
+        visit.call(&self.error)?;
+        self.promise.as_ref().map_or(Ok(()), |promise| visit.call(promise))
+    }
+}
+
+fn promise(object: &Bound<'_, PyAny>) -> Checked<Py<PromiseHandle>> {
+    if object.cast_exact::<ExternalPromiseHandle>().is_ok() {
+        return Err(Complaint::Misuse(
+            "an external promise is completed by its own methods, complete() and fail()",
+        ));
+    }
+    exactly(object, "a Promise")
+}
+
+/// Waits for so many seconds, by the run's clock.
+#[pyclass(frozen, module = "semafor.effects")]
+pub struct Delay {
+    pub(crate) seconds: Checked<f64>,
+}
+
+#[pymethods]
+impl Delay {
+    #[new]
+    fn new(seconds: &Bound<'_, PyAny>) -> Self {
+        Self { seconds: self::seconds(seconds) }
+    }
+}
+
+/// How many seconds the run has been going on, by its clock.
+#[pyclass(frozen, module = "semafor.effects")]
+pub struct Now;
+
+#[pymethods]
+impl Now {
+    #[new]
+    fn new() -> Self {
+        Self
+    }
+}
+
+/// Adds a line to the log of the run, with the time and the task.
+#[pyclass(frozen, module = "semafor.effects")]
+pub struct Log {
+    pub(crate) text: String,
+}
+
+#[pymethods]
+impl Log {
+    #[new]
+    fn new(text: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Ok(Self { text: text.str()?.to_string_lossy().into_owned() })
+    }
+}
+
+/// Lets everybody of the same priority go first who could.
+#[pyclass(frozen, module = "semafor.effects")]
+pub struct Yield;
+
+#[pymethods]
+impl Yield {
+    #[new]
+    fn new() -> Self {
+        Self
+    }
+}
+
+/// Runs a program that cancellation does not reach: it is heard of by the first effect after it that has to wait.
+#[pyclass(frozen, module = "semafor.effects")]
+pub struct Shield {
+    pub(crate) program: Checked<Launch>,
+}
+
+#[pymethods]
+impl Shield {
+    #[new]
+    fn new(program: &Bound<'_, PyAny>) -> Self {
+        Self { program: Launch::checked(program) }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Visited {
+        traverse_program(&self.program, &visit)
+    }
+}
+
+/// Runs a program in which objects of a class are effects, handled by `handler(effect)`: a function, or one made by `@do`.
+///
+/// What it returns is what the `yield` gives; what it raises is raised there. What it yields itself goes to the handlers further
+/// out, be it the same effect. Tasks that are spawned within have the handler, too.
+#[pyclass(frozen, module = "semafor.effects")]
+pub struct WithHandler {
+    pub(crate) class: Checked<Py<PyType>>,
+    pub(crate) handler: Py<PyAny>,
+    pub(crate) program: Checked<Launch>,
+}
+
+#[pymethods]
+impl WithHandler {
+    #[new]
+    fn new(effect: &Bound<'_, PyAny>, handler: Py<PyAny>, program: &Bound<'_, PyAny>) -> Self {
+        let class = effect.cast::<PyType>().map(|class| class.clone().unbind());
+        Self {
+            class: class.map_err(|_| wrong(effect, "a class of effects")),
+            handler,
+            program: Launch::checked(program),
+        }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Visited {
+        self.class.as_ref().map_or(Ok(()), |class| visit.call(class))?;
+        visit.call(&self.handler)?;
+        traverse_program(&self.program, &visit)
+    }
+}

@@ -1,0 +1,293 @@
+//! A task: a future of the scheduler's that runs a program of Python's.
+
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use pyo3::IntoPyObjectExt;
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+use semafor_coop::{self as coop, Ctx, Error};
+
+use super::asked::Request;
+use super::frames::{Answer, Frames, Scope, Step};
+use super::handles::{
+    Awaited, ExternalPromiseHandle, PromiseHandle, SemaphoreHandle, Settled, Tables, TaskHandle,
+};
+use super::log;
+use super::program::Launch;
+use super::raised::{Raised, deadlock_error, error_of, exception_of};
+use super::slot::{Caught, Outcome, Slot};
+
+/// A run, as its tasks know it.
+#[derive(Default)]
+pub(crate) struct Run {
+    tables: Tables,
+    /// The programs that run, by the number of their task; the root has none. To look at, not to keep: a task that is given up
+    /// is closed when its turn comes.
+    running: RefCell<HashMap<Option<u64>, Weak<Frames>>>,
+}
+
+/// What a task is to do.
+pub(crate) struct Errand {
+    pub(crate) run: Rc<Run>,
+    pub(crate) program: Launch,
+    pub(crate) scope: Option<Rc<Scope>>,
+    /// Where its outcome goes.
+    pub(crate) slot: Arc<Slot>,
+}
+
+impl Errand {
+    /// That of the root program of a run.
+    pub(crate) fn new(program: Launch) -> Self {
+        Self { run: Rc::default(), program, scope: None, slot: Arc::default() }
+    }
+}
+
+pub(crate) async fn drive(ctx: Ctx, errand: Errand) -> coop::Result<Settled> {
+    let Errand { run, program, scope, slot } = errand;
+    let number = ctx.task().number;
+    let task = Driver { ctx, run, frames: Rc::default() };
+    task.run.running.borrow_mut().insert(number, Rc::downgrade(&task.frames));
+    let ended = task.run_to_end(program, scope).await;
+    task.run.running.borrow_mut().remove(&number);
+    match ended {
+        Ok(value) => {
+            slot.fill(Outcome::Value(value));
+            Ok(slot)
+        }
+        Err(error) => Err(Python::attach(|py| {
+            let caught = Caught::new(py, error);
+            let error = error_of(py, &caught, &slot);
+            slot.fill(Outcome::Failure(caught));
+            error
+        })),
+    }
+}
+
+struct Driver {
+    ctx: Ctx,
+    run: Rc<Run>,
+    frames: Rc<Frames>,
+}
+
+impl Driver {
+    async fn run_to_end(&self, program: Launch, scope: Option<Rc<Scope>>) -> PyResult<Py<PyAny>> {
+        let mut answer = Python::attach(|py| self.frames.enter(py, &program, scope, false, None));
+        drop(program);
+        loop {
+            match Python::attach(|py| self.frames.resume(py, answer, &self.run.tables)) {
+                Step::Ended(result) => return result,
+                Step::Perform(request) if self.frames.is_shielded() => {
+                    answer = self.ctx.shield(Box::pin(self.perform(request))).await;
+                }
+                // What is done most is done here. Any task has to have room for it.
+                Step::Perform(Request::Acquire(semaphore)) => {
+                    answer = self.done(self.ctx.acquire(&semaphore).await);
+                }
+                Step::Perform(Request::Release(semaphore)) => {
+                    answer = self.done(self.ctx.release(&semaphore).await);
+                }
+                Step::Perform(request) => answer = Box::pin(self.perform(request)).await,
+            }
+        }
+    }
+
+    async fn perform(&self, request: Request) -> Answer {
+        let ctx = &self.ctx;
+        match request {
+            Request::Acquire(semaphore) => self.done(ctx.acquire(&semaphore).await),
+            Request::Release(semaphore) => self.done(ctx.release(&semaphore).await),
+            Request::Demand { semaphore, weight, timeout } => {
+                let mut demand = coop::AcquireSemaphore(&semaphore).weight(weight);
+                if let Some(timeout) = timeout {
+                    demand = demand.timeout(timeout);
+                }
+                self.done(ctx.perform(demand).await)
+            }
+            Request::TryAcquire(semaphore) => {
+                let acquired = ctx.try_acquire(&semaphore).await;
+                self.answer(acquired, |py, acquired| acquired.into_py_any(py))
+            }
+            Request::Guard(semaphore, program) => match ctx.permit(&semaphore).await {
+                Ok(permit) => Python::attach(|py| {
+                    self.frames.enter(py, &program, self.frames.scope(), false, Some(permit))
+                }),
+                Err(error) => self.raise(&error),
+            },
+            Request::Create(create) => {
+                let semaphore = ctx.perform(create).await;
+                self.answer(semaphore, |py, semaphore| {
+                    object(py, SemaphoreHandle::new(&self.run.tables, semaphore))
+                })
+            }
+            Request::Spawn { program, name, priority, is_daemon } => {
+                self.spawn(program, name, priority, is_daemon).await
+            }
+            Request::Wait(awaited) => match ctx.wait(&awaited.eventual).await {
+                Ok(slot) => value(&slot),
+                Err(error) => self.raise_of(&[awaited], &error),
+            },
+            Request::Gather(awaited) => match ctx.gather(awaited.iter().map(|each| &each.eventual)).await {
+                Ok(slots) => values(&slots),
+                Err(error) => self.raise_of(&awaited, &error),
+            },
+            Request::Race(awaited) => match ctx.race(awaited.iter().map(|each| &each.eventual)).await {
+                Ok(slot) => value(&slot),
+                Err(error) => self.raise_of(&awaited, &error),
+            },
+            Request::Cancel(task) => self.done(ctx.cancel(&task).await),
+            Request::CreatePromise => {
+                let promise = ctx.promise().await;
+                self.answer(promise, |py, promise| {
+                    object(py, PromiseHandle::new(py, &self.run.tables, promise)?)
+                })
+            }
+            Request::CreateExternalPromise => {
+                let made = ctx.perform(coop::CreateExternalPromise::new()).await;
+                self.answer(made, |py, made| {
+                    object(py, ExternalPromiseHandle::new(py, &self.run.tables, made)?)
+                })
+            }
+            Request::Settle { promise, slot, outcome } => self.settle(promise, slot, outcome).await,
+            Request::Delay(seconds) => self.done(ctx.delay(seconds).await),
+            Request::Now => {
+                let now = ctx.perform(coop::Now).await;
+                self.answer(now, |py, now: Duration| now.as_secs_f64().into_py_any(py))
+            }
+            Request::Log(text) => self.log(text).await,
+            Request::Yield => self.done(ctx.yield_now().await),
+        }
+    }
+
+    async fn spawn(
+        &self,
+        program: Launch,
+        name: Option<String>,
+        priority: coop::Priority,
+        is_daemon: bool,
+    ) -> Answer {
+        let slot = Arc::<Slot>::default();
+        let (run, scope) = (self.run.clone(), self.frames.scope());
+        let errand = Errand { run, program, scope, slot: slot.clone() };
+        let mut spawn = coop::Spawn::new(move |ctx| drive(ctx, errand)).priority(priority);
+        if let Some(name) = name {
+            spawn = spawn.name(&name);
+        }
+        if is_daemon {
+            spawn = spawn.daemon();
+        }
+        let task = self.ctx.perform(spawn).await;
+        self.answer(task, |py, task| object(py, TaskHandle::new(&self.run.tables, task, slot)))
+    }
+
+    /// For the report; and for Python's `logging`, where somebody may be listening.
+    async fn log(&self, text: String) -> Answer {
+        let told = Python::attach(|py| log::tell(py, &self.ctx, &text));
+        match told {
+            Ok(()) => self.done(self.ctx.log(text).await),
+            Err(error) => Answer::Raise(error),
+        }
+    }
+
+    async fn settle(&self, promise: coop::Promise<Settled>, slot: Arc<Slot>, outcome: Outcome) -> Answer {
+        let is_failure = matches!(outcome, Outcome::Failure(_));
+        if !slot.fill(outcome) {
+            return self.raise(&Error::AlreadyCompleted);
+        }
+        let raised = || Error::new(Raised::Within(slot.clone()));
+        self.done(match is_failure {
+            true => self.ctx.perform(coop::FailPromise(&promise, raised())).await,
+            false => self.ctx.complete(&promise, slot.clone()).await,
+        })
+    }
+
+    #[inline]
+    fn done(&self, result: coop::Result) -> Answer {
+        match result {
+            Ok(()) => Answer::Nothing,
+            Err(error) => self.raise(&error),
+        }
+    }
+
+    fn answer<T>(
+        &self,
+        result: coop::Result<T>,
+        to_python: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>>,
+    ) -> Answer {
+        match result {
+            Ok(value) => Python::attach(|py| to_python(py, value)).map_or_else(Answer::Raise, Answer::Value),
+            Err(error) => self.raise(&error),
+        }
+    }
+
+    #[cold]
+    fn raise(&self, error: &Error) -> Answer {
+        Python::attach(|py| Answer::Raise(self.exception(py, error)))
+    }
+
+    fn exception(&self, py: Python<'_>, error: &Error) -> PyErr {
+        match error {
+            Error::Deadlock(deadlock) => deadlock_error(py, deadlock, |task| {
+                let frames = self.run.running.borrow().get(&task.number)?.upgrade()?;
+                frames.site(py)
+            }),
+            error => exception_of(py, error),
+        }
+    }
+
+    /// The exception of one of those that were waited for, if that is what the error is: the same one for everybody.
+    #[cold]
+    fn raise_of(&self, awaited: &[Awaited], error: &Error) -> Answer {
+        Python::attach(|py| {
+            if !matches!(error, Error::TaskCancelled | Error::Deadlock(_)) {
+                return Answer::Raise(self.exception(py, error));
+            }
+            for each in awaited {
+                if let Some(caught) = each.slot.failure(py)
+                    && is_same(&error_of(py, &caught, &each.slot), error)
+                {
+                    return Answer::Raise(caught.again(py));
+                }
+            }
+            let exception = self.exception(py, error);
+            // Cancelled before it started: it has no exception of its own.
+            let unstarted = |each: &&Awaited| error.is_cancelled() && each.eventual.is_settled();
+            if let Some(cancelled) = awaited.iter().find(unstarted) {
+                let caught = Caught::new(py, exception.clone_ref(py));
+                cancelled.slot.fill(Outcome::Failure(caught));
+            }
+            Answer::Raise(exception)
+        })
+    }
+}
+
+fn is_same(one: &Error, other: &Error) -> bool {
+    match (one, other) {
+        (Error::Deadlock(one), Error::Deadlock(other)) => Arc::ptr_eq(one, other),
+        (one, other) => one.is_cancelled() && other.is_cancelled(),
+    }
+}
+
+fn object<T: pyo3::PyClass>(
+    py: Python<'_>,
+    value: impl Into<pyo3::PyClassInitializer<T>>,
+) -> PyResult<Py<PyAny>> {
+    Ok(Py::new(py, value)?.into_any())
+}
+
+fn value(slot: &Slot) -> Answer {
+    Python::attach(|py| slot.value(py)).map_or(Answer::Nothing, Answer::Value)
+}
+
+fn values(slots: &[Settled]) -> Answer {
+    Python::attach(|py| {
+        let values = slots.iter().map(|slot| slot.value(py).unwrap_or_else(|| py.None()));
+        match PyList::new(py, values.collect::<Vec<_>>()) {
+            Ok(list) => Answer::Value(list.into_any().unbind()),
+            Err(error) => Answer::Raise(error),
+        }
+    })
+}

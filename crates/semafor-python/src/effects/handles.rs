@@ -1,0 +1,344 @@
+//! What a program gets to hold: semaphores, tasks, promises.
+//!
+//! A run is of one thread, and what it is made of stays there; a Python object goes anywhere, and may be collected on any
+//! thread. So a handle is a number, and the run keeps what it stands for in a [`Table`]. A handle that goes says so in the
+//! run's [`Returned`]; the run clears away when it next looks. Handles run nothing of Python's when they go.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::{PyTraverseError, PyVisit};
+use semafor_coop::{self as coop, Awaitable};
+
+use super::classes::{AcquireSemaphore, ReleaseSemaphore};
+use super::raised::{Raised, raised_by};
+use super::slot::{Caught, Outcome, Slot};
+
+/// What the scheduler knows of an outcome: where it is.
+pub(crate) type Settled = Arc<Slot>;
+
+/// What the handles of one kind stand for. A place is reused when its handle is gone.
+pub(crate) struct Table<T> {
+    places: RefCell<Vec<Option<T>>>,
+    free: RefCell<Vec<u32>>,
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self { places: RefCell::default(), free: RefCell::default() }
+    }
+}
+
+impl<T: Clone> Table<T> {
+    pub(crate) fn insert(&self, thing: T) -> u32 {
+        let mut places = self.places.borrow_mut();
+        match self.free.borrow_mut().pop() {
+            Some(place) => {
+                places[place as usize] = Some(thing);
+                place
+            }
+            None => {
+                places.push(Some(thing));
+                places.len() as u32 - 1
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, place: u32) -> Option<T> {
+        self.places.borrow().get(place as usize)?.clone()
+    }
+
+    fn remove(&self, place: u32) -> Option<T> {
+        let thing = self.places.borrow_mut().get_mut(place as usize)?.take()?;
+        self.free.borrow_mut().push(place);
+        Some(thing)
+    }
+}
+
+/// What a run keeps for its handles.
+#[derive(Default)]
+pub(crate) struct Tables {
+    pub(crate) semaphores: Table<coop::Semaphore>,
+    pub(crate) tasks: Table<coop::Task<Settled>>,
+    pub(crate) promises: Table<coop::Promise<Settled>>,
+    pub(crate) futures: Table<coop::Eventual<Settled>>,
+    pub(crate) returned: Arc<Returned>,
+}
+
+impl Tables {
+    /// Clears away what no handle stands for any more. Costs one load if there is nothing.
+    #[inline]
+    pub(crate) fn sweep(&self) {
+        if self.returned.has_any.load(Ordering::Relaxed) {
+            self.sweep_returned();
+        }
+    }
+
+    #[cold]
+    fn sweep_returned(&self) {
+        self.returned.has_any.store(false, Ordering::Relaxed);
+        // Whatever goes may have been the last to know of other handles, which return then.
+        let returned = std::mem::take(&mut *self.returned.places.lock());
+        for (kind, place) in returned {
+            match kind {
+                Kind::Semaphore => drop(self.semaphores.remove(place)),
+                Kind::Task => drop(self.tasks.remove(place)),
+                Kind::Promise => drop(self.promises.remove(place)),
+                Kind::Future => drop(self.futures.remove(place)),
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Semaphore,
+    Task,
+    Promise,
+    Future,
+}
+
+/// Which handles are gone. It names the run, too: every run has its own.
+#[derive(Default)]
+pub(crate) struct Returned {
+    has_any: AtomicBool,
+    places: Mutex<Vec<(Kind, u32)>>,
+}
+
+/// A place in a table of a run.
+pub(crate) struct Place {
+    run: Arc<Returned>,
+    kind: Kind,
+    place: u32,
+}
+
+impl Place {
+    #[inline]
+    fn within(&self, tables: &Tables) -> Option<u32> {
+        Arc::ptr_eq(&self.run, &tables.returned).then_some(self.place)
+    }
+
+    /// The semaphore whose handle has this place; none if it is of another run.
+    #[inline]
+    pub(crate) fn semaphore(&self, tables: &Tables) -> Option<coop::Semaphore> {
+        tables.semaphores.get(self.within(tables)?)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.run.places.lock().push((self.kind, self.place));
+        self.run.has_any.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A semaphore of one run: an opaque handle, which `CreateSemaphore` gives. Its state goes with the last reference.
+#[pyclass(frozen, module = "semafor.effects", name = "Semaphore", weakref)]
+pub struct SemaphoreHandle {
+    pub(crate) place: Arc<Place>,
+    id: u64,
+    // Made again and again, and always the same.
+    pub(crate) acquire: PyOnceLock<Py<AcquireSemaphore>>,
+    pub(crate) release: PyOnceLock<Py<ReleaseSemaphore>>,
+}
+
+impl SemaphoreHandle {
+    pub(crate) fn new(tables: &Tables, semaphore: coop::Semaphore) -> Self {
+        let id = semaphore.id();
+        let place = tables.semaphores.insert(semaphore);
+        let place = Place { run: tables.returned.clone(), kind: Kind::Semaphore, place };
+        Self { place: Arc::new(place), id, acquire: PyOnceLock::new(), release: PyOnceLock::new() }
+    }
+}
+
+#[pymethods]
+impl SemaphoreHandle {
+    /// Its number within the run. Tasks, promises and semaphores are counted together, from 0.
+    #[getter]
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The same as `id`.
+    #[getter]
+    fn sem_id(&self) -> u64 {
+        self.id
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Semaphore({})", self.id)
+    }
+}
+
+/// A task that was spawned. Dropping it changes nothing: the task runs on.
+#[pyclass(frozen, generic, module = "semafor.effects", name = "Task", weakref)]
+pub struct TaskHandle {
+    place: Place,
+    id: u64,
+    pub(crate) slot: Arc<Slot>,
+}
+
+impl TaskHandle {
+    pub(crate) fn new(tables: &Tables, task: coop::Task<Settled>, slot: Arc<Slot>) -> Self {
+        let id = task.id();
+        let place = tables.tasks.insert(task);
+        Self { place: Place { run: tables.returned.clone(), kind: Kind::Task, place }, id, slot }
+    }
+
+    pub(crate) fn within(&self, tables: &Tables) -> Option<coop::Task<Settled>> {
+        tables.tasks.get(self.place.within(tables)?)
+    }
+
+    pub(crate) fn awaited(&self, tables: &Tables) -> Option<Awaited> {
+        Some(Awaited { eventual: self.within(tables)?.eventual(), slot: self.slot.clone() })
+    }
+}
+
+#[pymethods]
+impl TaskHandle {
+    /// Its number within the run. Tasks, promises and semaphores are counted together, from 0.
+    #[getter]
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Task({})", self.id)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.slot.traverse(&visit)
+    }
+
+    fn __clear__(&self) {
+        self.slot.clear();
+    }
+}
+
+/// What a promise will be: wait for it.
+#[pyclass(frozen, generic, module = "semafor.effects", name = "Future", weakref)]
+pub struct FutureHandle {
+    place: Place,
+    pub(crate) slot: Arc<Slot>,
+}
+
+impl FutureHandle {
+    pub(crate) fn new(tables: &Tables, future: coop::Eventual<Settled>) -> Self {
+        let place = tables.futures.insert(future);
+        let place = Place { run: tables.returned.clone(), kind: Kind::Future, place };
+        Self { place, slot: Arc::default() }
+    }
+
+    pub(crate) fn awaited(&self, tables: &Tables) -> Option<Awaited> {
+        let eventual = tables.futures.get(self.place.within(tables)?)?;
+        Some(Awaited { eventual, slot: self.slot.clone() })
+    }
+}
+
+#[pymethods]
+impl FutureHandle {
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.slot.traverse(&visit)
+    }
+
+    fn __clear__(&self) {
+        self.slot.clear();
+    }
+}
+
+/// The side of a promise that completes it, within its run.
+#[pyclass(frozen, generic, module = "semafor.effects", name = "Promise", weakref)]
+pub struct PromiseHandle {
+    place: Place,
+    id: u64,
+    /// Wait for this.
+    #[pyo3(get)]
+    pub(crate) future: Py<FutureHandle>,
+}
+
+impl PromiseHandle {
+    pub(crate) fn new(py: Python<'_>, tables: &Tables, promise: coop::Promise<Settled>) -> PyResult<Self> {
+        let (id, future) = (promise.id(), Py::new(py, FutureHandle::new(tables, promise.future()))?);
+        let place = tables.promises.insert(promise);
+        let place = Place { run: tables.returned.clone(), kind: Kind::Promise, place };
+        Ok(Self { place, id, future })
+    }
+
+    pub(crate) fn within(&self, tables: &Tables) -> Option<coop::Promise<Settled>> {
+        tables.promises.get(self.place.within(tables)?)
+    }
+}
+
+#[pymethods]
+impl PromiseHandle {
+    /// Its number within the run. Tasks, promises and semaphores are counted together, from 0.
+    #[getter]
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Promise({})", self.id)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.future)
+    }
+}
+
+/// A promise that any thread may complete: the way into a run from outside.
+#[pyclass(frozen, generic, module = "semafor.effects", name = "ExternalPromise", weakref)]
+pub struct ExternalPromiseHandle {
+    promise: coop::ExternalPromise<Settled>,
+    /// Wait for this.
+    #[pyo3(get)]
+    future: Py<FutureHandle>,
+}
+
+impl ExternalPromiseHandle {
+    pub(crate) fn new(
+        py: Python<'_>,
+        tables: &Tables,
+        (promise, future): (coop::ExternalPromise<Settled>, coop::Eventual<Settled>),
+    ) -> PyResult<Self> {
+        Ok(Self { promise, future: Py::new(py, FutureHandle::new(tables, future))? })
+    }
+}
+
+#[pymethods]
+impl ExternalPromiseHandle {
+    /// Completes it, from any thread. False if it was completed before: the first value stays.
+    fn complete(&self, value: Py<PyAny>) -> bool {
+        let slot = &self.future.get().slot;
+        slot.fill(Outcome::Value(value)) && self.promise.complete(slot.clone())
+    }
+
+    /// Fails it, from any thread: whoever waits gets this exception. False if it was completed before.
+    fn fail(&self, error: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let caught = Caught::new(error.py(), raised_by(error)?);
+        let slot = &self.future.get().slot;
+        let is_first = slot.fill(Outcome::Failure(caught));
+        Ok(is_first && self.promise.fail(coop::Error::new(Raised::Within(slot.clone()))))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.future)
+    }
+}
+
+/// What can be waited for.
+pub(crate) struct Awaited {
+    pub(crate) eventual: coop::Eventual<Settled>,
+    pub(crate) slot: Arc<Slot>,
+}
+
+/// A handle of another run is an error, never something else of this one.
+pub(crate) fn foreign() -> PyErr {
+    PyRuntimeError::new_err(coop::Error::ForeignHandle.to_string())
+}

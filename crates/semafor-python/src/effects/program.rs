@@ -1,0 +1,151 @@
+//! What can be run: a program that `@do` made, which starts anew each time, or a generator, which can be run once.
+
+use pyo3::exceptions::{PyRuntimeWarning, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyIterator, PyTuple, PyType};
+use pyo3::{PyTraverseError, PyVisit, intern};
+
+use super::arguments::{Checked, wrong};
+
+/// A generator function and its arguments. Run it, spawn it or yield it, as often as you like: each time it starts anew.
+#[pyclass(frozen, generic, module = "semafor.effects", weakref)]
+pub struct Program {
+    function: Py<PyAny>,
+    args: Py<PyTuple>,
+    kwargs: Option<Py<PyDict>>,
+}
+
+#[pymethods]
+impl Program {
+    #[new]
+    #[pyo3(signature = (function, args, kwargs))]
+    fn new(function: Py<PyAny>, args: Py<PyTuple>, kwargs: &Bound<'_, PyDict>) -> Self {
+        Self { function, args, kwargs: (!kwargs.is_empty()).then(|| kwargs.clone().unbind()) }
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let name = self.function.bind(py).getattr(intern!(py, "__qualname__"))?;
+        Ok(format!("<program {name}>"))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.function)?;
+        visit.call(&self.args)?;
+        visit.call(&self.kwargs)
+    }
+}
+
+/// Something that can be started.
+pub(crate) enum Launch {
+    Program(Py<Program>),
+    Generator(Py<PyIterator>),
+}
+
+/// A program that has been started.
+pub(crate) enum Started {
+    Generator(Py<PyIterator>),
+    /// Its function has no `yield`, and has returned.
+    Over(Py<PyAny>),
+}
+
+impl Launch {
+    /// None if it can't be run.
+    #[inline]
+    pub(crate) fn of(object: &Bound<'_, PyAny>) -> Option<Self> {
+        let generator = || generator(object).map(|generator| Self::Generator(generator.clone().unbind()));
+        Self::of_program(object).or_else(generator)
+    }
+
+    #[inline]
+    pub(crate) fn of_program(object: &Bound<'_, PyAny>) -> Option<Self> {
+        object.cast_exact::<Program>().ok().map(|program| Self::Program(program.clone().unbind()))
+    }
+
+    pub(crate) fn checked(object: &Bound<'_, PyAny>) -> Checked<Self> {
+        Self::of(object).ok_or_else(|| wrong(object, "a program"))
+    }
+
+    pub(crate) fn start(&self, py: Python<'_>) -> PyResult<Started> {
+        let program = match self {
+            Self::Program(program) => program.get(),
+            Self::Generator(generator) => return Ok(Started::Generator(generator.clone_ref(py))),
+        };
+        let kwargs = program.kwargs.as_ref().map(|kwargs| kwargs.bind(py));
+        let made = program.function.bind(py).call(program.args.bind(py).clone(), kwargs)?;
+        Ok(match generator(&made) {
+            Some(generator) => Started::Generator(generator.clone().unbind()),
+            None => Started::Over(made.unbind()),
+        })
+    }
+
+    pub(crate) fn clone_ref(&self, py: Python<'_>) -> Self {
+        match self {
+            Self::Program(program) => Self::Program(program.clone_ref(py)),
+            Self::Generator(generator) => Self::Generator(generator.clone_ref(py)),
+        }
+    }
+
+    pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self {
+            Self::Program(program) => visit.call(program),
+            Self::Generator(generator) => visit.call(generator),
+        }
+    }
+
+    /// False if it can be run once only.
+    pub(crate) fn is_reusable(&self) -> bool {
+        matches!(self, Self::Program(_))
+    }
+}
+
+/// Generators of Python's, and whatever else has their methods.
+#[inline]
+fn generator<'a, 'py>(object: &'a Bound<'py, PyAny>) -> Option<&'a Bound<'py, PyIterator>> {
+    static GENERATOR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    static ABSTRACT: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let py = object.py();
+    let is_plain =
+        GENERATOR.import(py, "types", "GeneratorType").is_ok_and(|class| object.get_type().is(class));
+    let is_like = || {
+        ABSTRACT
+            .import(py, "collections.abc", "Generator")
+            .is_ok_and(|class| object.is_instance(class).unwrap_or(false))
+    };
+    if is_plain || is_like() { object.cast::<PyIterator>().ok() } else { None }
+}
+
+/// How often a program that is given up may yield before it is left as it is.
+const LAST_YIELDS: usize = 100;
+
+/// Ends a generator that will not go on: its cleaning up runs, and each effect in it is refused.
+pub(crate) fn close(generator: &Bound<'_, PyIterator>) {
+    let py = generator.py();
+    for _ in 0..LAST_YIELDS {
+        let exit = pyo3::exceptions::PyGeneratorExit::new_err(());
+        let Err(error) = throw(generator, exit) else { continue };
+        let is_exit = error.is_instance_of::<pyo3::exceptions::PyGeneratorExit>(py)
+            || error.is_instance_of::<pyo3::exceptions::PyStopIteration>(py);
+        if !is_exit {
+            error.write_unraisable(py, Some(generator));
+        }
+        return;
+    }
+    let message = c"a program that was given up goes on yielding";
+    if let Err(error) = PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), message, 1) {
+        error.write_unraisable(py, Some(generator));
+    }
+}
+
+/// What the generator yields when this is raised in it. What it returns comes as `StopIteration`.
+pub(crate) fn throw<'py>(generator: &Bound<'py, PyIterator>, error: PyErr) -> PyResult<Bound<'py, PyAny>> {
+    let py = generator.py();
+    generator.call_method1(intern!(py, "throw"), (error.into_value(py),))
+}
+
+pub(crate) fn not_a_program(object: &Bound<'_, PyAny>) -> PyErr {
+    PyTypeError::new_err(format!(
+        "a program is needed, not {}: decorate its function with @do, and call it",
+        super::raised::kind_of(object)
+    ))
+}

@@ -1,0 +1,178 @@
+//! Runs programs of Python's, once or in many ways.
+
+use std::time::Duration;
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use semafor_coop::{
+    Clock, Ctx, Deadlocks, Error, Explorer, Lull, Report, Result, Runtime, Schedule, Search, Trace,
+};
+
+use super::driver::{Errand, drive};
+use super::program::{Launch, not_a_program};
+use super::raised::{Raised, exception_of, in_python};
+use super::slot::Caught;
+
+/// How often a run that waits looks whether Ctrl-C was pressed.
+const SIGNALS: Duration = Duration::from_millis(50);
+
+type Told<'py> = (
+    f64,
+    String,
+    Vec<(f64, String, String)>,
+    Vec<(String, Bound<'py, PyAny>)>,
+    Vec<(String, u64, u32)>,
+    Vec<(String, Option<String>, bool)>,
+);
+
+/// The value or the exception, and what there is to report.
+type Ended<'py> = (Option<Py<PyAny>>, Option<Bound<'py, PyAny>>, Told<'py>);
+
+#[pyfunction]
+#[pyo3(signature = (program, *, clock, deadlocks, seed, replay))]
+pub(crate) fn run<'py>(
+    program: &Bound<'py, PyAny>,
+    clock: &str,
+    deadlocks: &str,
+    seed: Option<u64>,
+    replay: Option<&str>,
+) -> PyResult<Ended<'py>> {
+    let py = program.py();
+    let launch = Launch::of(program).ok_or_else(|| not_a_program(program))?;
+    let schedule = match (seed, replay) {
+        (None, None) => Schedule::Fifo,
+        (Some(seed), None) => Schedule::Random(seed),
+        (None, Some(trace)) => Schedule::Replay(parsed(trace)?),
+        (Some(_), Some(_)) => return Err(PyValueError::new_err("a seed and a trace: which one is it?")),
+    };
+    let runtime = runtime(clock, deadlocks)?.schedule(schedule);
+    let (result, report) = run_once(py, &runtime, launch);
+    let (value, error) = match result {
+        Ok(value) => (value, None),
+        Err(error) => (None, Some(object(py, error))),
+    };
+    Ok((value, error, told(py, &report)))
+}
+
+fn run_once(py: Python<'_>, runtime: &Runtime, program: Launch) -> (PyResult<Option<Py<PyAny>>>, Report) {
+    let errand = Errand::new(program);
+    let slot = errand.slot.clone();
+    let outcome = runtime.run(move |ctx| drive(ctx, errand));
+    let result = match (outcome.result, slot.failure(py)) {
+        (Ok(_), _) => Ok(slot.value(py)),
+        // The run did not end by it if it was stopped.
+        (Err(error), Some(caught)) if !error.is_stop() => Err(caught.again(py)),
+        (Err(error), _) => Err(exception_of(py, &error)),
+    };
+    (result, outcome.report)
+}
+
+type Explored<'py> = (u64, bool, Option<(String, Option<Bound<'py, PyAny>>, String, String)>);
+
+#[pyfunction]
+#[pyo3(signature = (program, *, schedules, clock, deadlocks, search, seed, changes, preemptions))]
+#[allow(clippy::too_many_arguments, reason = "all of them are named, by one caller")]
+pub(crate) fn explore<'py>(
+    program: &Bound<'py, PyAny>,
+    schedules: u64,
+    clock: &str,
+    deadlocks: &str,
+    search: &str,
+    seed: u64,
+    changes: usize,
+    preemptions: Option<usize>,
+) -> PyResult<Explored<'py>> {
+    let py = program.py();
+    let launch = Launch::of(program).ok_or_else(|| not_a_program(program))?;
+    if !launch.is_reusable() {
+        return Err(PyTypeError::new_err(
+            "a generator can be run once; a program made by @do can be explored",
+        ));
+    }
+    let search = match search {
+        "random" => Search::Random { seed },
+        "pct" => Search::Pct { seed, changes },
+        "exhaustive" => Search::Exhaustive { preemptions },
+        other => return Err(unknown("search", other, "random, pct, exhaustive")),
+    };
+    let runtime = runtime(clock, deadlocks)?;
+    let explorer = Explorer::new().search(search).schedules(schedules).runtime(runtime.clone());
+    let again = launch.clone_ref(py);
+    let exploration = explorer.run(async move |ctx: Ctx| {
+        let launch = Python::attach(|py| launch.clone_ref(py));
+        drive(ctx, Errand::new(launch)).await
+    });
+    let Some(failure) = exploration.failure else {
+        return Ok((exploration.schedules, exploration.is_complete, None));
+    };
+    if let Some(error) = failure.error.as_ref().filter(|error| error.is_stop()) {
+        return Err(exception_of(py, error));
+    }
+    let (trace, found) = (failure.trace.to_string(), failure.found.to_string());
+    let error = failure.error.map(|error| match error {
+        // Of which the scheduler knows all but the lines of Python.
+        Error::Deadlock(_) => {
+            let replay = runtime.schedule(Schedule::Replay(failure.trace));
+            run_once(py, &replay, again).0.err().unwrap_or_else(|| exception_of(py, &error))
+        }
+        error => exception_of(py, &error),
+    });
+    let failure = (in_python(&failure.message), error.map(|error| object(py, error)), trace, found);
+    Ok((exploration.schedules, exploration.is_complete, Some(failure)))
+}
+
+fn runtime(clock: &str, deadlocks: &str) -> PyResult<Runtime> {
+    let clock = match clock {
+        "virtual" => Clock::Virtual,
+        "real" => Clock::Real,
+        other => return Err(unknown("clock", other, "virtual, real")),
+    };
+    let deadlocks = match deadlocks {
+        "holders" => Deadlocks::Holders,
+        "global" => Deadlocks::Global,
+        "off" => Deadlocks::Off,
+        other => return Err(unknown("search for deadlocks", other, "holders, global, off")),
+    };
+    Ok(Runtime::new().clock(clock).deadlocks(deadlocks).pause(pause))
+}
+
+fn unknown(what: &str, name: &str, known: &str) -> PyErr {
+    PyValueError::new_err(format!("there is no {what} {name:?}, only {known}"))
+}
+
+fn parsed(trace: &str) -> PyResult<Trace> {
+    trace.parse().map_err(|error: semafor_coop::ParseTraceError| PyValueError::new_err(error.to_string()))
+}
+
+/// Nobody can go on here, so other threads get the interpreter.
+fn pause(lull: &Lull<'_>) -> Result {
+    Python::attach(|py| {
+        py.detach(|| lull.wait_at_most(SIGNALS));
+        py.check_signals().map_err(|interrupt| Error::stopping(Raised::Here(Caught::new(py, interrupt))))
+    })
+}
+
+fn object(py: Python<'_>, error: PyErr) -> Bound<'_, PyAny> {
+    error.into_value(py).into_bound(py).into_any()
+}
+
+fn told<'py>(py: Python<'py>, report: &Report) -> Told<'py> {
+    let Report { elapsed, log, unreleased, unobserved, abandoned, trace, .. } = report;
+    (
+        elapsed.as_secs_f64(),
+        trace.to_string(),
+        log.iter().map(|line| (line.at.as_secs_f64(), line.task.to_string(), line.text.clone())).collect(),
+        unobserved
+            .iter()
+            .map(|each| (each.task.to_string(), object(py, exception_of(py, &each.error))))
+            .collect(),
+        unreleased.iter().map(|each| (each.task.to_string(), each.semaphore, each.permits)).collect(),
+        abandoned
+            .iter()
+            .map(|each| {
+                let waiting_for = each.waiting_for.as_deref().map(in_python);
+                (each.task.to_string(), waiting_for, each.was_started)
+            })
+            .collect(),
+    )
+}

@@ -1,0 +1,100 @@
+//! What a task or promise came to, where Python's garbage collector sees it.
+//!
+//! A failure knows the frames it came through, and those know the handle of what failed: a circle that only the collector can
+//! break. So the outcome is in a slot that the Python handle shows to the collector, and that can be emptied; no other handle shows
+//! it, because what is shown twice would be counted twice.
+
+use parking_lot::Mutex;
+use pyo3::exceptions::PyBaseException;
+use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit, intern};
+
+/// An exception, and how far it had come when it was caught.
+pub(crate) struct Caught {
+    exception: Py<PyBaseException>,
+    traceback: Option<Py<PyAny>>,
+}
+
+impl Caught {
+    pub(crate) fn new(py: Python<'_>, error: PyErr) -> Self {
+        let exception = error.into_value(py);
+        let traceback = exception.bind(py).getattr(intern!(py, "__traceback__")).ok().map(Bound::unbind);
+        Self { exception, traceback }
+    }
+
+    /// To be raised once more: the same exception, without the frames of those who raised it meanwhile.
+    pub(crate) fn again(&self, py: Python<'_>) -> PyErr {
+        let exception = self.exception.bind(py);
+        if let Some(traceback) = &self.traceback {
+            // It was read from there, so it can be written.
+            let _ = exception.setattr(intern!(py, "__traceback__"), traceback);
+        }
+        PyErr::from_value(exception.clone().into_any())
+    }
+
+    pub(crate) fn exception<'py>(&self, py: Python<'py>) -> &Bound<'py, PyBaseException> {
+        self.exception.bind(py)
+    }
+
+    pub(crate) fn clone_ref(&self, py: Python<'_>) -> Self {
+        let traceback = self.traceback.as_ref().map(|traceback| traceback.clone_ref(py));
+        Self { exception: self.exception.clone_ref(py), traceback }
+    }
+}
+
+pub(crate) enum Outcome {
+    Value(Py<PyAny>),
+    Failure(Caught),
+}
+
+#[derive(Default)]
+pub(crate) struct Slot {
+    outcome: Mutex<Option<Outcome>>,
+}
+
+impl Slot {
+    /// False if there was an outcome before; that one stays.
+    pub(crate) fn fill(&self, outcome: Outcome) -> bool {
+        let mut slot = self.outcome.lock();
+        if slot.is_some() {
+            // What is dropped is the user's, and must not find the lock taken.
+            drop(slot);
+            drop(outcome);
+            return false;
+        }
+        *slot = Some(outcome);
+        true
+    }
+
+    pub(crate) fn value(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        match &*self.outcome.lock() {
+            Some(Outcome::Value(value)) => Some(value.clone_ref(py)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn failure(&self, py: Python<'_>) -> Option<Caught> {
+        match &*self.outcome.lock() {
+            Some(Outcome::Failure(caught)) => Some(caught.clone_ref(py)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // Nothing of Python's is done under the lock, so the collector never finds it taken.
+        let Some(outcome) = self.outcome.try_lock() else { return Ok(()) };
+        match &*outcome {
+            Some(Outcome::Value(value)) => visit.call(value),
+            Some(Outcome::Failure(Caught { exception, traceback })) => {
+                visit.call(exception)?;
+                visit.call(traceback)
+            }
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn clear(&self) {
+        let outcome = self.outcome.lock().take();
+        drop(outcome);
+    }
+}

@@ -1,0 +1,288 @@
+"""A task that is cancelled hears of it where it waits, and cleans up as long as it takes."""
+
+from __future__ import annotations
+
+import pytest
+from semafor.effects import (
+    AcquireSemaphore,
+    Cancel,
+    CreatePromise,
+    CreateSemaphore,
+    Delay,
+    Gather,
+    Now,
+    Priority,
+    ReleaseSemaphore,
+    Shield,
+    Spawn,
+    TaskCancelledError,
+    TryAcquire,
+    Wait,
+    Yield,
+    do,
+    run,
+)
+
+
+@do
+def hold(sem, seconds, log):
+    yield AcquireSemaphore(sem)
+    try:
+        yield Delay(seconds)
+    except TaskCancelledError:
+        log.append("cancelled")
+        raise
+    finally:
+        yield ReleaseSemaphore(sem)
+        log.append("released")
+
+
+def test_a_cancelled_holder_releases_in_finally() -> None:
+    log = []
+
+    @do
+    def main():
+        sem = yield CreateSemaphore(1)
+        task = yield Spawn(hold(sem, 3600, log))
+        yield Cancel(task)
+        yield AcquireSemaphore(sem)
+        assert log == ["cancelled", "released"]
+        with pytest.raises(TaskCancelledError):
+            yield Wait(task)
+        yield ReleaseSemaphore(sem)
+        return (yield Now())
+
+    assert run(main()) == 0
+
+
+def test_a_cancelled_waiter_leaves_the_line_and_has_consumed_nothing() -> None:
+    log = []
+
+    @do
+    def main():
+        sem = yield CreateSemaphore(1)
+        yield AcquireSemaphore(sem)
+        first = yield Spawn(hold(sem, 1, log))
+        second = yield Spawn(hold(sem, 1, log))
+        yield Cancel(first)
+        with pytest.raises(TaskCancelledError):
+            yield Wait(first)
+        assert log == []
+        yield ReleaseSemaphore(sem)
+        yield Wait(second)
+        return (yield Now())
+
+    assert run(main()) == 1
+    assert log == ["released"]
+
+
+def test_a_permit_that_was_granted_and_not_seen_goes_to_the_next() -> None:
+    log = []
+
+    @do
+    def main():
+        sem = yield CreateSemaphore(1)
+        yield AcquireSemaphore(sem)
+        first = yield Spawn(hold(sem, 1, log))
+        second = yield Spawn(hold(sem, 1, log))
+        yield ReleaseSemaphore(sem)  # first has it now, and has not run
+        yield Cancel(first)
+        yield Wait(second)
+        with pytest.raises(TaskCancelledError):
+            yield Wait(first)
+        return (yield TryAcquire(sem)), (yield ReleaseSemaphore(sem))
+
+    assert run(main()) == (True, None)
+
+
+def test_cleaning_up_may_wait() -> None:
+    @do
+    def slow_to_leave(sem):
+        yield AcquireSemaphore(sem)
+        try:
+            yield Delay(3600)
+        finally:
+            yield Delay(5)
+            yield ReleaseSemaphore(sem)
+
+    @do
+    def main():
+        sem = yield CreateSemaphore(1)
+        task = yield Spawn(slow_to_leave(sem))
+        yield Delay(1)
+        yield Cancel(task)
+        yield AcquireSemaphore(sem)
+        yield ReleaseSemaphore(sem)
+        return (yield Now())
+
+    assert run(main()) == 6
+
+
+def test_a_task_that_has_not_started_never_will() -> None:
+    started = []
+
+    @do
+    def child():
+        started.append(True)
+        yield Yield()
+
+    @do
+    def starter():
+        # Lower than the root: it does not run before it.
+        task = yield Spawn(child(), priority=Priority.IDLE)
+        yield Cancel(task)
+        errors = []
+        for _ in range(2):
+            try:
+                yield Wait(task)
+            except TaskCancelledError as error:
+                errors.append(error)
+        return errors[0] is errors[1]
+
+    assert run(starter())
+    assert started == []
+
+
+def test_cancel_never_waits_and_a_task_that_has_ended_does_not_mind() -> None:
+    @do
+    def child():
+        yield Yield()
+        return "done"
+
+    @do
+    def main():
+        task = yield Spawn(child())
+        assert (yield Wait(task)) == "done"
+        assert (yield Cancel(task)) is None
+        assert (yield Cancel(task)) is None
+        return (yield Wait(task))
+
+    assert run(main()) == "done"
+
+
+def test_a_task_that_cancels_itself_hears_of_it_when_it_next_waits() -> None:
+    log = []
+    tasks = []
+
+    @do
+    def child():
+        yield Delay(1)
+        yield Cancel(tasks[0])
+        log.append("goes on")
+        yield CreateSemaphore(1)
+        log.append("still")
+        yield Delay(1)
+        log.append("never")
+
+    @do
+    def main():
+        tasks.append((yield Spawn(child())))
+        with pytest.raises(TaskCancelledError):
+            yield Wait(tasks[0])
+
+    run(main())
+    assert log == ["goes on", "still"]
+    tasks.clear()
+
+
+def test_a_task_may_decide_to_go_on() -> None:
+    @do
+    def stubborn():
+        try:
+            yield Delay(10)
+        except TaskCancelledError:
+            pass
+        yield Delay(1)
+        return "went on"
+
+    @do
+    def main():
+        task = yield Spawn(stubborn())
+        yield Cancel(task)
+        return (yield Wait(task)), (yield Now())
+
+    assert run(main()) == ("went on", 1)
+
+
+def test_children_live_on() -> None:
+    @do
+    def parent(children):
+        children.append((yield Spawn(child())))
+        yield Delay(10)
+
+    @do
+    def child():
+        yield Delay(2)
+        return "alive"
+
+    @do
+    def main():
+        children = []
+        task = yield Spawn(parent(children))
+        yield Delay(1)
+        yield Cancel(task)
+        return (yield Wait(children[0]))
+
+    assert run(main()) == "alive"
+
+
+def test_a_shield_keeps_cancellation_off() -> None:
+    log = []
+
+    @do
+    def careful():
+        yield Delay(5)
+        log.append("shielded to the end")
+        return "kept"
+
+    @do
+    def child():
+        log.append((yield Shield(careful())))
+        yield Delay(1)
+        log.append("never")
+
+    @do
+    def main():
+        task = yield Spawn(child())
+        yield Delay(1)
+        yield Cancel(task)
+        with pytest.raises(TaskCancelledError):
+            yield Wait(task)
+        return (yield Now())
+
+    assert run(main()) == 5
+    assert log == ["shielded to the end", "kept"]
+
+
+def test_cancellation_is_heard_at_every_kind_of_wait() -> None:
+    @do
+    def forever(effect):
+        try:
+            yield effect
+        except TaskCancelledError:
+            yield Yield()
+            return "cleaned up"
+
+    @do
+    def main():
+        sem = yield CreateSemaphore(1)
+        yield AcquireSemaphore(sem)
+        promise = yield CreatePromise()
+        sleeper = yield Spawn(forever(Delay(3600)))
+        effects = [
+            AcquireSemaphore(sem),
+            AcquireSemaphore(sem, timeout=60),
+            Wait(promise.future),
+            Gather(promise.future, sleeper),
+            Delay(60),
+        ]
+        tasks = [sleeper]
+        for effect in effects:
+            tasks.append((yield Spawn(forever(effect))))
+        for task in tasks[::-1]:
+            yield Cancel(task)
+        results = yield Gather(*tasks)
+        yield ReleaseSemaphore(sem)
+        return set(results), (yield Now())
+
+    assert run(main()) == ({"cleaned up"}, 0)

@@ -1,0 +1,203 @@
+"""Tasks that wait for each other are told, by name, while others live on."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from semafor.effects import (
+    AcquireSemaphore,
+    CompletePromise,
+    CreatePromise,
+    CreateSemaphore,
+    Delay,
+    Gather,
+    Now,
+    ReleaseSemaphore,
+    SchedulerDeadlockError,
+    Spawn,
+    Wait,
+    do,
+    outcome_of,
+    run,
+)
+
+
+@do
+def transfer(one, other):
+    yield AcquireSemaphore(one)
+    try:
+        yield Delay(1)
+        yield AcquireSemaphore(other)
+        yield ReleaseSemaphore(other)
+    finally:
+        yield ReleaseSemaphore(one)
+
+
+@do
+def bank():
+    a = yield CreateSemaphore(1, name="a")
+    b = yield CreateSemaphore(1, name="b")
+    there = yield Spawn(transfer(a, b), name="there")
+    back = yield Spawn(transfer(b, a), name="back")
+    yield Gather(there, back)
+
+
+def test_a_circle_is_named_with_the_lines_of_the_program() -> None:
+    with pytest.raises(SchedulerDeadlockError) as caught:
+        run(bank())
+    error = caught.value
+    assert isinstance(error, RuntimeError)
+    assert error.is_cycle
+    assert {link.task for link in error.links} == {"there (task 2)", "back (task 3)"}
+    for link in error.links:
+        assert re.search(r"test_effects_deadlocks\.py:\d+ in transfer$", link.at)
+    assert "there (task 2) waits for semaphore b (id 1), held by back (task 3), at " in str(error)
+    assert ".rs" not in str(error)
+
+
+def test_it_can_be_caught_by_the_one_who_is_told_and_the_others_go_on() -> None:
+    @do
+    def careful(one, other):
+        try:
+            yield transfer(one, other)
+        except SchedulerDeadlockError:
+            return "gave way"
+        return "done"
+
+    @do
+    def main():
+        a = yield CreateSemaphore(1)
+        b = yield CreateSemaphore(1)
+        return (yield Gather((yield Spawn(careful(a, b))), (yield Spawn(careful(b, a)))))
+
+    assert run(main()) == ["done", "gave way"]
+
+
+def test_a_circle_is_found_while_others_live_on() -> None:
+    @do
+    def ticker():
+        while True:
+            yield Delay(0.25)
+
+    @do
+    def main():
+        yield Spawn(ticker(), daemon=True)
+        try:
+            yield bank()
+        except SchedulerDeadlockError:
+            return (yield Now())
+
+    assert run(main()) == 1
+
+
+def test_a_task_that_waits_for_its_own_permit() -> None:
+    @do
+    def main():
+        lock = yield CreateSemaphore(1)
+        yield AcquireSemaphore(lock)
+        yield AcquireSemaphore(lock)
+
+    with pytest.raises(SchedulerDeadlockError, match="a task waits for itself\n  root waits for semaphore 0"):
+        run(main())
+
+
+def test_a_promise_that_nobody_can_complete_any_more() -> None:
+    @do
+    def main():
+        promise = yield CreatePromise()
+        future = promise.future
+        del promise
+        yield Wait(future)
+
+    with pytest.raises(SchedulerDeadlockError, match="can't happen any more") as caught:
+        run(main())
+    assert not caught.value.is_cycle
+
+
+def test_a_promise_that_is_dropped_while_others_live_on() -> None:
+    @do
+    def keeper(box):
+        yield Delay(1)
+        box.clear()
+        yield Delay(10)
+
+    @do
+    def main():
+        box = [(yield CreatePromise())]
+        future = box[0].future
+        yield Spawn(keeper(box), daemon=True)
+        with pytest.raises(SchedulerDeadlockError):
+            yield Wait(future)
+
+    run(main())
+
+
+def test_whoever_waits_for_a_task_that_deadlocked_gets_the_same_exception() -> None:
+    @do
+    def main():
+        lock = yield CreateSemaphore(1)
+        task = yield Spawn(twice(lock))
+        errors = []
+        for _ in range(2):
+            try:
+                yield Wait(task)
+            except SchedulerDeadlockError as error:
+                errors.append(error)
+        return errors[0] is errors[1]
+
+    @do
+    def twice(lock):
+        yield AcquireSemaphore(lock)
+        yield AcquireSemaphore(lock)
+
+    assert outcome_of(main()).result()
+
+
+def test_a_semaphore_that_others_release_says_so() -> None:
+    @do
+    def waiter(ready):
+        yield AcquireSemaphore(ready)
+
+    @do
+    def main():
+        ready = yield CreateSemaphore(1, signal=True)
+        yield AcquireSemaphore(ready)
+        task = yield Spawn(waiter(ready))
+        yield Delay(5)
+        yield ReleaseSemaphore(ready)
+        yield Wait(task)
+        return "signalled"
+
+    assert outcome_of(main()).result() == "signalled"
+
+
+@pytest.mark.parametrize("deadlocks", ["global", "off"])
+def test_less_can_be_looked_for(deadlocks) -> None:
+    @do
+    def ticker():
+        yield Delay(100)
+
+    @do
+    def main():
+        yield Spawn(ticker())
+        yield bank()
+
+    outcome = outcome_of(main(), deadlocks=deadlocks)
+    assert isinstance(outcome.error, SchedulerDeadlockError)
+    assert outcome.elapsed == 100
+
+
+def test_a_completed_promise_is_no_deadlock() -> None:
+    @do
+    def completer(promise):
+        yield Delay(1)
+        yield CompletePromise(promise, "value")
+
+    @do
+    def main():
+        promise = yield CreatePromise()
+        task = yield Spawn(completer(promise))
+        return (yield Gather(promise.future, task))
+
+    assert run(main()) == ["value", None]

@@ -1,0 +1,182 @@
+"""Other orders than first come, first served: found, made simple, and shown again."""
+
+from __future__ import annotations
+
+import pytest
+from semafor.effects import (
+    AcquireSemaphore,
+    CreateSemaphore,
+    Delay,
+    Gather,
+    ReleaseSemaphore,
+    SchedulerDeadlockError,
+    Spawn,
+    Wait,
+    Yield,
+    do,
+    explore,
+    outcome_of,
+    run,
+)
+
+
+@do
+def transfer(one, other):
+    yield AcquireSemaphore(one)
+    yield AcquireSemaphore(other)
+    yield ReleaseSemaphore(other)
+    yield ReleaseSemaphore(one)
+
+
+@do
+def bank():
+    a = yield CreateSemaphore(1, name="a")
+    b = yield CreateSemaphore(1, name="b")
+    there = yield Spawn(transfer(a, b), name="there")
+    back = yield Spawn(transfer(b, a), name="back")
+    yield Gather(there, back)
+
+
+@do
+def increment(account):
+    seen = account["money"]
+    yield Yield()
+    account["money"] = seen + 1
+
+
+@do
+def lost_update():
+    account = {"money": 0}
+    tasks = [(yield Spawn(increment(account))), (yield Spawn(increment(account)))]
+    yield Gather(*tasks)
+    assert account["money"] == 2, account
+
+
+@pytest.mark.parametrize("search", ["random", "pct", "exhaustive"])
+def test_a_deadlock_is_found_and_shown_again(search) -> None:
+    assert run(bank()) is None  # in this order
+    exploration = explore(bank(), schedules=2000, search=search)
+    failure = exploration.failure
+    assert failure is not None
+    assert isinstance(failure.error, SchedulerDeadlockError)
+    assert {link.task for link in failure.error.links} == {"there (task 2)", "back (task 3)"}
+    assert all("in transfer" in link.at for link in failure.error.links)
+    for trace in (failure.trace, failure.found):
+        with pytest.raises(SchedulerDeadlockError) as again:
+            run(bank(), replay=trace)
+    assert str(again.value).splitlines()[0] == str(failure.error).splitlines()[0]
+    assert failure.trace in str(failure)
+    with pytest.raises(AssertionError, match="replay it with"):
+        exploration.assert_holds()
+
+
+def test_a_lost_update_is_found_with_its_own_exception() -> None:
+    @do
+    def main():
+        yield lost_update()
+
+    failure = explore(main(), schedules=2000).failure
+    assert failure is not None and isinstance(failure.error, AssertionError)
+    with pytest.raises(AssertionError, match="money"):
+        run(main(), replay=failure.trace)
+
+
+def test_what_nobody_waited_for_is_wrong_too() -> None:
+    @do
+    def child():
+        yield Yield()
+        raise KeyError("unseen")
+
+    @do
+    def main():
+        yield Spawn(child())
+        yield Delay(1)
+
+    failure = explore(main(), schedules=10).failure
+    assert failure is not None and failure.error is None
+    assert "nobody waited for it: KeyError: 'unseen'" in failure.message
+
+
+def test_a_permit_that_is_not_released_is_wrong_and_a_cancelled_task_is_not() -> None:
+    @do
+    def main():
+        sem = yield CreateSemaphore(1)
+        yield AcquireSemaphore(sem)
+
+    failure = explore(main(), schedules=10).failure
+    assert failure is not None and failure.message == "root ended with 1 unreleased of semaphore 0"
+
+
+def test_a_program_that_holds_holds_in_every_order() -> None:
+    @do
+    def visit(sem, inside):
+        yield AcquireSemaphore(sem)
+        inside.append(1)
+        assert len(inside) == 1
+        yield Yield()
+        inside.pop()
+        yield ReleaseSemaphore(sem)
+
+    @do
+    def main():
+        sem = yield CreateSemaphore(1)
+        inside = []
+        tasks = [(yield Spawn(visit(sem, inside))), (yield Spawn(visit(sem, inside)))]
+        yield Gather(*tasks)
+
+    exploration = explore(main(), schedules=100_000, search="exhaustive", preemptions=2)
+    exploration.assert_holds()
+    assert exploration.is_complete
+    assert exploration.schedules > 10
+
+
+def test_a_seed_gives_the_same_order_each_time() -> None:
+    @do
+    def child(order, name):
+        for _ in range(5):
+            order.append(name)
+            yield Yield()
+
+    @do
+    def main():
+        order = []
+        tasks = []
+        for name in "abc":
+            tasks.append((yield Spawn(child(order, name))))
+        yield Gather(*tasks)
+        return "".join(order)
+
+    orders = {seed: outcome_of(main(), seed=seed) for seed in range(10)}
+    assert len({outcome.value for outcome in orders.values()}) > 1
+    for seed, outcome in orders.items():
+        assert run(main(), seed=seed) == outcome.value
+        assert run(main(), replay=outcome.trace) == outcome.value
+
+
+def test_an_interrupt_ends_the_exploration() -> None:
+    runs = []
+
+    @do
+    def main():
+        runs.append(1)
+        yield Yield()
+        if len(runs) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        explore(main(), schedules=100)
+    assert len(runs) == 3
+
+
+def test_waiting_for_a_task_in_every_order() -> None:
+    @do
+    def child():
+        yield Yield()
+        return "value"
+
+    @do
+    def main():
+        task = yield Spawn(child())
+        assert (yield Wait(task)) == "value"
+
+    explore(main(), schedules=100).assert_holds()
