@@ -167,10 +167,17 @@ impl State {
                 return;
             }
         }
+        // Those who are needed were found after those who need them.
+        seen.reverse();
         let alive = self.alive_among(&seen, Alive::Among(seen.iter().map(|key| (*key, false)).collect()));
-        if !alive.contains(key) {
-            self.report_doomed(key, &alive);
+        if alive.contains(key) {
+            return;
         }
+        if self.tasks.get(key).is_some_and(|task| task.is_daemon) {
+            // It may wait in vain, unless others do with it.
+            return self.suspicion.set(true);
+        }
+        self.report_doomed(key, &alive);
     }
 
     /// Looks at everybody if there is a suspicion; true if somebody was told.
@@ -179,14 +186,18 @@ impl State {
             return false;
         }
         self.polls_since_check = 0;
-        let parked: Vec<_> = self.parked().collect();
+        let parked = self.parked_in_order_of_need();
         let mut alive = vec![true; self.tasks.width()];
         parked.iter().for_each(|key| alive[key.index()] = false);
         let alive = self.alive_among(&parked, Alive::Everybody(alive));
         // Daemons may wait in vain: they end with the run.
         let is_doomed = |key: &TaskKey| !alive.contains(*key);
         let is_missed = |key: &TaskKey| self.tasks.get(*key).is_some_and(|task| !task.is_daemon);
-        let Some(doomed) = parked.into_iter().filter(is_doomed).find(is_missed) else { return false };
+        let missed = parked.into_iter().filter(is_doomed).filter(is_missed);
+        // Whoever is told, it is by the numbers of tasks, not by their places in the arena.
+        let Some(doomed) = missed.min_by_key(|key| self.tasks.get(*key).map(|task| task.number)) else {
+            return false;
+        };
         self.report_doomed(doomed, &alive);
         // There may be more than one.
         self.suspicion.set(true);
@@ -209,17 +220,39 @@ impl State {
         self.circle(root, &Alive::Everybody(vec![false; self.tasks.width()]))
     }
 
-    fn parked(&self) -> impl Iterator<Item = TaskKey> {
-        self.tasks.iter().filter(|(_, task)| task.phase == Phase::Parked).map(|(key, _)| key)
+    /// Everybody who waits, each after those it needs, but for circles: so what is alive spreads in few rounds.
+    fn parked_in_order_of_need(&self) -> Vec<TaskKey> {
+        let mut order = Vec::new();
+        let mut is_seen = vec![false; self.tasks.width()];
+        let mut stack: Vec<_> = self.tasks.iter().map(|(key, _)| (key, false)).collect();
+        while let Some((key, are_needs_done)) = stack.pop() {
+            if are_needs_done {
+                order.push(key);
+                continue;
+            }
+            let Some(task) = self.tasks.get(key).filter(|task| task.phase == Phase::Parked) else { continue };
+            if std::mem::replace(&mut is_seen[key.index()], true) {
+                continue;
+            }
+            stack.push((key, true));
+            for wait in task.waits.iter() {
+                let _ = self.for_each_supporter(&wait.on, |needed| {
+                    if !is_seen[needed.index()] {
+                        stack.push((needed, false));
+                    }
+                    ControlFlow::Continue(())
+                });
+            }
+        }
+        order
     }
 
     /// Of those who are taken for doomed at first, everybody who can be helped by somebody alive is alive as well.
     fn alive_among(&self, keys: &[TaskKey], mut alive: Alive) -> Alive {
-        // Younger tasks come last and are mostly waited for by older ones, so what is alive spreads in few rounds.
         let mut has_changed = true;
         while has_changed {
             has_changed = false;
-            for key in keys.iter().rev() {
+            for key in keys {
                 let can_go_on = |task: &Task| {
                     task.phase != Phase::Parked
                         || task.waits.iter().any(|wait| !self.is_in_vain(&wait.on, &alive))
@@ -298,7 +331,8 @@ impl State {
             task.deadlock = Some(deadlock.clone());
             self.record_for(number, || Moment::Deadlock(deadlock));
         }
-        self.interrupt(victim, true);
+        // Whatever it awaits beside the one that will hear of it keeps its place in line.
+        self.wake(victim);
     }
 
     /// From a doomed task to whom it waits for, until that closes a circle or ends where nobody can help. The youngest of the circle

@@ -12,7 +12,7 @@ use crate::eventual::{Settlement, Source, ValueCell};
 use crate::recording::Moment;
 use crate::report::{Findings, Unobserved};
 use crate::schedule::Chooser;
-use crate::scheduler::Scheduler;
+use crate::scheduler::{Scheduler, drop_quietly};
 use crate::state::State;
 use crate::tasks::{Phase, Program, ROOT, Task, TaskKey};
 use crate::{Abandoned, Clock, Ctx, Error, Outcome, Priority, Recording, Report, Result, Schedule};
@@ -183,13 +183,13 @@ impl<T> Running<T> {
         let mut context = Context::from_waker(Waker::noop());
         let poll = catch_unwind(AssertUnwindSafe(|| program.as_mut().poll(&mut context)));
         let result = match poll {
-            Ok(Poll::Pending) => match self.scheduler.borrow().park(key, program) {
-                None => return,
-                Some(stuck) => {
-                    drop_quietly(stuck);
-                    Err(Error::NotAnEffect)
-                }
-            },
+            Ok(Poll::Pending) => {
+                // A statement of its own, so that the borrow ends before the program is dropped.
+                let stuck = self.scheduler.borrow().park(key, program);
+                let Some(stuck) = stuck else { return };
+                drop_quietly(stuck);
+                Err(Error::NotAnEffect)
+            }
             Ok(Poll::Ready(result)) => {
                 drop_quietly(program);
                 result
@@ -310,11 +310,6 @@ impl<T> Drop for Running<T> {
             drop_quietly(self.close());
         }
     }
-}
-
-/// A panic in a drop of the user's must not keep the others from theirs.
-fn drop_quietly<V>(value: V) {
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
 }
 
 impl State {

@@ -353,17 +353,18 @@ impl State {
         let is_running = key == self.current;
         self.record_for(number, || Moment::Cancelled);
         if !is_running {
-            self.interrupt(key, false);
+            self.interrupt(key);
         }
         None
     }
 
-    /// Wakes a task to hear its delivery. Its place in line, or the permit it was granted meanwhile, goes to the next at once.
-    pub(crate) fn interrupt(&mut self, key: TaskKey, even_if_shielded: bool) {
+    /// Wakes a task to hear that it was cancelled. Its place in line, or the permit it was granted meanwhile, goes to the
+    /// next at once.
+    fn interrupt(&mut self, key: TaskKey) {
         let mut tickets = smallvec::SmallVec::<[(Rc<SemaphoreCell>, Ticket); 1]>::new();
         let Some(task) = self.tasks.get(key) else { return };
         let mut is_reached = false;
-        for wait in task.waits.iter().filter(|wait| even_if_shielded || !wait.is_shielded) {
+        for wait in task.waits.iter().filter(|wait| !wait.is_shielded) {
             is_reached = true;
             if let WaitOn::Semaphore { cell, ticket, .. } = &wait.on {
                 tickets.push((cell.clone(), *ticket));
@@ -473,6 +474,9 @@ impl State {
         }
         if !self.effects.wake.is_empty() {
             self.wake_served();
+        } else if cell.gate.borrow().waiting() > 0 {
+            // It was not enough for the first in line, who may have relied on this holder alone.
+            self.suspicion.set(true);
         }
     }
 

@@ -183,8 +183,7 @@ impl Tasks {
             && slot.generation == key.generation
         {
             slot.task = None;
-            slot.generation = slot.generation.wrapping_add(1);
-            self.free.push(key.index);
+            self.retire(key.index);
         }
     }
 
@@ -194,9 +193,17 @@ impl Tasks {
             return None;
         }
         let task = slot.task.take()?;
-        slot.generation = slot.generation.wrapping_add(1);
-        self.free.push(key.index);
+        self.retire(key.index);
         Some(task)
+    }
+
+    /// Keys of the one who was here go stale. A place that has run out of generations is not used again.
+    fn retire(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        if let Some(next) = slot.generation.checked_add(1) {
+            slot.generation = next;
+            self.free.push(index);
+        }
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -7,6 +7,7 @@ use crate::eventual::{Settle, Settlement, Source, ValueCell};
 use crate::few::Few;
 use crate::performing::{Begun, Operation, Performing};
 use crate::recording::Moment;
+use crate::scheduler::drop_quietly;
 use crate::state::State;
 use crate::tasks::{self, Phase, Program, TaskKey};
 use crate::{Ctx, Error, Eventual, Perform, Priority, Result, Task};
@@ -186,7 +187,7 @@ impl<T> Operation for Cancel<'_, T> {
             _ => None,
         };
         drop(state);
-        drop(ended);
+        drop_quietly(ended);
         Begun::Done(checked)
     }
 }
