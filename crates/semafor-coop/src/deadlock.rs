@@ -325,7 +325,7 @@ impl State {
     }
 
     pub(crate) fn tell(&mut self, victim: TaskKey, deadlock: Arc<Deadlock>) {
-        self.findings.deadlocks.push(deadlock.clone());
+        self.findings.add_deadlock(deadlock.clone());
         if let Some(task) = self.tasks.get_mut(victim) {
             let number = task.number;
             task.deadlock = Some(deadlock.clone());
@@ -377,7 +377,7 @@ impl State {
         to_blame
     }
 
-    fn link(&self, task: &Task) -> Link {
+    pub(crate) fn link(&self, task: &Task) -> Link {
         // A task that waits for nothing is not in a circle.
         let at = task.waits.first().map_or(Location::caller(), |wait| wait.at);
         let waits: Vec<_> = task.waits.iter().map(|wait| self.describe(wait)).collect();
@@ -412,9 +412,11 @@ impl State {
 
     fn describe_eventual(&self, cell: &dyn Settle) -> String {
         let settlement = cell.settlement();
-        match settlement.task().and_then(|key| self.tasks.get(key)) {
-            Some(task) => format!("the end of {}", task.label()),
-            None => format!("promise {}", settlement.number),
+        let task = settlement.task().and_then(|key| self.tasks.get(key));
+        match (task, &settlement.source) {
+            (Some(task), _) => format!("the end of {}", task.label()),
+            (None, Source::External(_)) => format!("promise {} of another thread", settlement.number),
+            (None, _) => format!("promise {}", settlement.number),
         }
     }
 

@@ -60,6 +60,9 @@ pub enum Error {
     /// A task or a handler panicked, and this is what it said.
     #[error("panicked: {0}")]
     Panicked(Arc<str>),
+    /// The run was to end [after so many steps](crate::Runtime::most_steps), and did.
+    #[error("the program had not ended after as many steps as it was given")]
+    TooManySteps,
     /// A task awaited a future of another runtime, which nothing here will ever wake.
     #[error("a task awaits something that is not an effect")]
     NotAnEffect,

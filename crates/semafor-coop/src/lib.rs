@@ -161,6 +161,8 @@ mod explore;
 mod external;
 mod few;
 mod inbox;
+#[cfg(all(test, semafor_loom))]
+mod loom_models;
 mod performing;
 mod random;
 mod ready;
@@ -170,7 +172,9 @@ mod runtime;
 mod schedule;
 mod scheduler;
 mod semaphore;
+mod stall;
 mod state;
+mod sync;
 mod tasks;
 mod timeline;
 
@@ -188,4 +192,5 @@ pub use report::{Abandoned, LogLine, Outcome, Report, Unobserved, Unreleased};
 pub use runtime::{Running, Runtime, run};
 pub use schedule::{ParseTraceError, Schedule, Trace};
 pub use semaphore::{Permit, Semaphore};
+pub use stall::Stall;
 pub use tasks::{Label, Priority};

@@ -5,17 +5,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use crate::deadlock::Deadlocks;
 use crate::effects::{Spawned, program_of};
 use crate::eventual::{Settlement, Source, ValueCell};
 use crate::recording::Moment;
-use crate::report::{Findings, Unobserved};
+use crate::report::Findings;
 use crate::schedule::Chooser;
 use crate::scheduler::{Scheduler, drop_quietly};
+use crate::stall::StallWatch;
 use crate::state::State;
 use crate::tasks::{Phase, Program, ROOT, Task, TaskKey};
-use crate::{Abandoned, Clock, Ctx, Error, Outcome, Priority, Recording, Report, Result, Schedule};
+use crate::{Abandoned, Clock, Ctx, Error, Outcome, Priority, Recording, Report, Result, Schedule, Stall};
 
 /// Runs a program with everything as it is by default: virtual time, first come first served.
 ///
@@ -50,6 +52,8 @@ pub struct Runtime {
     schedule: Schedule,
     pub(crate) deadlocks: Deadlocks,
     is_recorded: bool,
+    most_steps: Option<u64>,
+    stall_watch: StallWatch,
 }
 
 impl Runtime {
@@ -79,6 +83,28 @@ impl Runtime {
     /// Keeps what happens, for a [picture](Recording::to_svg).
     pub fn record(mut self) -> Self {
         self.is_recorded = true;
+        self
+    }
+
+    /// Ends the run with [`Error::TooManySteps`] if it has not ended after so many [steps](Running::step).
+    ///
+    /// For programs that may go round in circles without ever waiting for what can't happen: those that poll something,
+    /// or that catch a deadlock and try the same again.
+    pub fn most_steps(mut self, most: u64) -> Self {
+        self.most_steps = Some(most);
+        self
+    }
+
+    /// How long everything may wait for [other threads](crate::ExternalPromise), by the wall's clock, before that is taken for a
+    /// [stall](Stall), and reported; and again after as long. 30 seconds unless told otherwise.
+    pub fn stall_after(mut self, every: Duration) -> Self {
+        self.stall_watch.every = every;
+        self
+    }
+
+    /// Calls with each stall, while it lasts. The [report](Report::stalls) has them as well, but only once the run has ended.
+    pub fn on_stall(mut self, tell: impl Fn(&Stall) + Send + Sync + 'static) -> Self {
+        self.stall_watch.tell = Some(Arc::new(tell));
         self
     }
 
@@ -125,7 +151,9 @@ impl Runtime {
         state.record_for(ROOT, || Moment::Spawned { name: None });
         let root = state.spawn(spawned, program_of(program, ctx, cell.clone()), cell.clone());
         drop(state);
-        Running { scheduler, root, cell, is_closed: false }
+        let steps_left = self.most_steps.unwrap_or(u64::MAX);
+        let stall_watch = self.stall_watch.clone();
+        Running { scheduler, root, cell, steps_left, stall_watch, is_closed: false }
     }
 }
 
@@ -134,6 +162,8 @@ pub struct Running<T> {
     scheduler: Rc<Scheduler>,
     root: TaskKey,
     cell: Rc<ValueCell<T>>,
+    steps_left: u64,
+    stall_watch: StallWatch,
     is_closed: bool,
 }
 
@@ -143,6 +173,11 @@ impl<T> Running<T> {
         if self.cell.settlement.is_settled.get() {
             return false;
         }
+        let Some(steps_left) = self.steps_left.checked_sub(1) else {
+            self.end_root(Error::TooManySteps);
+            return false;
+        };
+        self.steps_left = steps_left;
         self.read_mail();
         let mut state = self.scheduler.borrow();
         if let Some(now) = state.time.read() {
@@ -238,11 +273,11 @@ impl<T> Running<T> {
             (Some(at), None) => state.advance_to(at),
             (Some(at), Some(now)) => {
                 drop(state);
-                self.scheduler.inbox.wait(Some(at.since(now)));
+                self.scheduler.inbox.wait(at.since(now));
             }
             (None, _) if awaits_outside => {
                 drop(state);
-                self.scheduler.inbox.wait(None);
+                self.stall_watch.sleep(&self.scheduler);
             }
             (None, _) => self.report_deadlock(state),
         }
@@ -253,9 +288,14 @@ impl<T> Running<T> {
         if state.deadlocks != Deadlocks::Off {
             return state.tell(victim, deadlock);
         }
-        state.findings.deadlocks.push(deadlock.clone());
-        let ended = state.end(self.root, Err(Error::Deadlock(deadlock)));
+        state.findings.add_deadlock(deadlock.clone());
         drop(state);
+        self.end_root(Error::Deadlock(deadlock));
+    }
+
+    /// Ends the run with an error that the root program does not get to see.
+    fn end_root(&self, error: Error) {
+        let ended = self.scheduler.borrow().end(self.root, Err(error));
         drop_quietly(ended);
     }
 
@@ -272,19 +312,19 @@ impl<T> Running<T> {
             drop_quietly(task);
         }
         let mut state = self.scheduler.borrow();
-        let findings = std::mem::take(&mut state.findings);
+        let mut findings = std::mem::take(&mut state.findings);
         let trace = std::mem::take(&mut state.trace);
         let recording = state.recording.take();
         let cleared = state.clear();
         drop(state);
         drop_quietly(cleared);
 
-        let Findings { log, deadlocks, unreleased, failures, abandoned } = findings;
-        let unseen = failures.into_iter().filter(|(_, _, cell)| !cell.settlement().is_observed.get());
-        let unobserved = unseen.map(|(task, error, _)| Unobserved { task, error }).collect();
+        let unobserved = findings.take_unobserved();
+        let Findings { log, deadlocks, stalls, unreleased, abandoned, .. } = findings;
         let recording = recording.map(|recording: Box<Recording>| *recording);
         let trace = trace.into();
-        let report = Report { elapsed, log, deadlocks, unreleased, unobserved, abandoned, trace, recording };
+        let report =
+            Report { elapsed, log, deadlocks, stalls, unreleased, unobserved, abandoned, trace, recording };
         Outcome { result: self.take_result(), report }
     }
 

@@ -201,11 +201,17 @@ impl State {
 
     #[inline]
     pub(crate) fn wake(&mut self, key: TaskKey) {
+        self.wake_at(key, None);
+    }
+
+    /// Makes a task that waits run, with a priority of its own or with this one.
+    #[inline]
+    fn wake_at(&mut self, key: TaskKey, priority: Option<Priority>) {
         if let Some(task) = self.tasks.get_mut(key)
             && matches!(task.phase, Phase::Parked | Phase::Running)
         {
             task.phase = Phase::Ready;
-            self.ready.push_back(task.priority, key);
+            self.ready.push_back(priority.unwrap_or(task.priority), key);
         }
     }
 
@@ -394,7 +400,7 @@ impl State {
                 && !error.is_cancelled()
                 && number != ROOT
             {
-                self.findings.failures.push((label, error.clone(), outcome.clone()));
+                self.findings.add_failure(label, error.clone(), outcome.clone());
             }
         }
         if self.recording.is_some() {
@@ -415,14 +421,15 @@ impl State {
         settlement.is_settled.set(true);
         let mut lowest = None;
         for waiter in settlement.take_waiters() {
-            let task = match waiter {
-                Waiter::Task(task) => task,
-                Waiter::Member(group, member) if group.note(member) => group.task,
+            let (key, priority) = match waiter {
+                Waiter::Task(key, priority) => (key, priority),
+                Waiter::Member(group, member) if group.note(member) => (group.task, None),
                 Waiter::Member(..) => continue,
             };
-            self.wake(task);
-            if let Some(task) = self.tasks.get(task) {
-                lowest = Some(lowest.map_or(task.priority, |lowest: Priority| lowest.min(task.priority)));
+            self.wake_at(key, priority);
+            if let Some(task) = self.tasks.get(key) {
+                let priority = priority.unwrap_or(task.priority);
+                lowest = Some(lowest.map_or(priority, |lowest: Priority| lowest.min(priority)));
             }
         }
         lowest

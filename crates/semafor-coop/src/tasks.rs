@@ -237,7 +237,8 @@ impl Tasks {
 
 /// Who waits for something to settle.
 pub(crate) enum Waiter {
-    Task(TaskKey),
+    /// And the priority it goes on with, if not its own.
+    Task(TaskKey, Option<Priority>),
     /// A gather or race; and which of its members this is.
     Member(Rc<Group>, usize),
 }

@@ -276,3 +276,46 @@ fn cancelling_a_parent_leaves_its_children_alone() {
     outcome.result.unwrap();
     assert_eq!(lines(&outcome.report), ["child"]);
 }
+
+#[test]
+fn a_wait_may_have_a_priority_of_its_own() {
+    let order = told(async |ctx: Ctx| {
+        let promise = ctx.promise::<()>().await?;
+        let mut tasks = Vec::new();
+        for (word, priority) in
+            [("idle", Priority::Idle), ("normal", Priority::Normal), ("high", Priority::High)]
+        {
+            let future = promise.future();
+            let waiter = async move |ctx: Ctx| {
+                ctx.perform(Wait(future).priority(priority)).await?;
+                ctx.log(word).await?;
+                // Its own again.
+                ctx.yield_now().await?;
+                ctx.log(word).await
+            };
+            tasks.push(ctx.spawn(waiter).await?);
+        }
+        ctx.complete(&promise, ()).await?;
+        // It goes on as the lowest that it woke, so after all that they do with their own.
+        ctx.log("completer").await?;
+        ctx.gather(&tasks).await.map(drop)
+    });
+    assert_eq!(order, "high normal high normal idle idle completer");
+}
+
+#[test]
+fn whoever_waited_is_cancelled_with_its_own_priority() {
+    let order = told(async |ctx: Ctx| {
+        let promise = ctx.promise::<()>().await?;
+        let future = promise.future();
+        let waiter = async move |ctx: Ctx| {
+            assert!(ctx.perform(Wait(future).priority(Priority::Idle)).await.unwrap_err().is_cancelled());
+            ctx.log("waiter").await
+        };
+        let waiter = ctx.spawn(waiter).await?;
+        ctx.cancel(&waiter).await?;
+        ctx.yield_now().await?;
+        ctx.log("root").await
+    });
+    assert_eq!(order, "waiter root");
+}
