@@ -101,7 +101,8 @@
 //! .unwrap();
 //! ```
 //!
-//! What nobody awaits is in the [`Report`]: tasks that ended with permits, failed unseen, or had not ended.
+//! What nobody awaits is in the [`Report`]: tasks that ended with permits, failed unseen, or had not ended; and for how long
+//! everything waited for other threads.
 //!
 //! # Other orders
 //!
@@ -147,6 +148,10 @@
 //!   [`semafor_core::Gate`], as in every home of semafor. Whoever releases goes on first.
 //! - Virtual time moves when nobody can run. Timers of one instant fire in the order they were set.
 //! - When the root program ends, so does the run. The other tasks are dropped where they are.
+//!
+//! # Where each promise is kept
+//!
+#![doc = include_str!("../PROMISES.md")]
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 

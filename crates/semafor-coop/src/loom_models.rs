@@ -48,7 +48,7 @@ fn loom_of_two_letters_none_is_lost() {
         let mut letters = [next_letter(&inbox), next_letter(&inbox)];
         letters.sort_unstable();
         assert_eq!(letters, [1, 2]);
-        posters.map(|poster| poster.join().unwrap());
+        posters.into_iter().for_each(|poster| poster.join().unwrap());
         assert_eq!(inbox.take(), None);
     });
 }
