@@ -31,11 +31,13 @@ impl fmt::Display for Stall {
     }
 }
 
+type Listener = dyn Fn(&Stall) + Send + Sync;
+
 /// When to say that a run stalls, and to whom beside the report.
 #[derive(Clone)]
 pub(crate) struct StallWatch {
     pub(crate) every: Duration,
-    pub(crate) tell: Option<Arc<dyn Fn(&Stall) + Send + Sync>>,
+    pub(crate) tell: Option<Arc<Listener>>,
 }
 
 impl Default for StallWatch {

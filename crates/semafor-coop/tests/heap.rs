@@ -3,8 +3,6 @@
 //! Built-in effects allocate nothing once a run has been going on for a while. What they make is another matter: a task, a promise
 //! and a semaphore have memory of their own, and so has a list of things to gather.
 
-use std::pin::Pin;
-
 use semafor_coop::{
     AcquireSemaphore, CreateExternalPromise, Ctx, Error, Now, Priority, Result, Runtime, Semaphore, Wait,
 };
@@ -29,9 +27,8 @@ async fn allocations_of(mut once: impl AsyncFnMut() -> Result) -> Result<usize> 
 
 #[track_caller]
 fn assert_allocates_nothing(program: impl AsyncFnOnce(Ctx) -> Result<usize> + 'static) {
-    let program: Box<dyn FnOnce(Ctx) -> Pin<Box<dyn Future<Output = Result<usize>>>>> =
-        Box::new(move |ctx| Box::pin(async move { program(ctx).await }));
-    assert_eq!(Runtime::new().run(program).result.unwrap(), 0);
+    let outcome = Runtime::new().run(async move |ctx: Ctx| program(ctx).await);
+    assert_eq!(outcome.result.unwrap(), 0);
 }
 
 #[test]
