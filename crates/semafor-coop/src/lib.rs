@@ -182,6 +182,7 @@ mod state;
 mod sync;
 mod tasks;
 mod timeline;
+mod timers;
 
 pub use clock::{Clock, Span};
 pub use context::Ctx;

@@ -20,7 +20,8 @@ use crate::recording::{Moment, Recording};
 use crate::report::{Findings, Unreleased};
 use crate::schedule::Chooser;
 use crate::semaphore::{Hold, SemaphoreCell};
-use crate::tasks::{Held, Phase, Program, ROOT, Task, TaskKey, Tasks, TimerKey, Wait, WaitOn, Waiter};
+use crate::tasks::{Held, Phase, Program, ROOT, Task, TaskKey, Tasks, Wait, WaitOn, Waiter};
+use crate::timers::{Timer, TimerKey, Timers};
 use crate::{Clock, Error, Label, Priority, Result};
 
 /// Runs of this process are counted, so that a handle of one means nothing to another.
@@ -36,9 +37,8 @@ pub(crate) struct State {
     is_plain: bool,
     pub(crate) tasks: Tasks,
     pub(crate) ready: Ready,
-    timers: BTreeMap<TimerKey, Timer>,
+    pub(crate) timers: Timers,
     numbers: u64,
-    timer_numbers: u64,
     pub(crate) time: Time,
     pub(crate) chooser: Chooser,
     pub(crate) trace: Vec<u32>,
@@ -55,12 +55,6 @@ pub(crate) struct State {
     pub(crate) recording: Option<Box<Recording>>,
 }
 
-pub(crate) enum Timer {
-    Wake(TaskKey),
-    /// The patience of a waiter ends.
-    Expire(Rc<SemaphoreCell>),
-}
-
 impl State {
     pub(crate) fn new() -> Self {
         Self {
@@ -72,9 +66,8 @@ impl State {
             is_plain: false,
             tasks: Tasks::default(),
             ready: Ready::default(),
-            timers: BTreeMap::new(),
+            timers: Timers::default(),
             numbers: 0,
-            timer_numbers: 0,
             time: Time::Virtual,
             chooser: Chooser::Fifo,
             trace: Vec::new(),
@@ -103,7 +96,6 @@ impl State {
         self.explores = chooser.explores();
         self.is_plain = !self.explores && !is_recorded;
         self.numbers = 0;
-        self.timer_numbers = 0;
         self.time = Time::start(clock);
         self.chooser = chooser;
         self.deadlocks = deadlocks;
@@ -176,7 +168,7 @@ impl State {
 
     /// Lets another go first, if there is one. Only while schedules are explored.
     pub(crate) fn offer_switch(&mut self) -> bool {
-        let has_due_timer = self.timers.first_key_value().is_some_and(|(key, _)| key.0 <= self.now);
+        let has_due_timer = self.timers.first().is_some_and(|first| first.at <= self.now);
         let current = self.current;
         let Some(task) = self.tasks.get_mut(current) else { return false };
         let priority = task.priority;
@@ -241,12 +233,7 @@ impl State {
             let is_nobody_here = level.is_empty();
             // Who ended or was parked since it was put here is no choice.
             level.retain(|key| tasks.get(*key).is_some_and(is_ready));
-            let due = match self.timers.first_key_value() {
-                Some((key, _)) if key.0 <= self.now => {
-                    self.timers.range(..=(self.now, u64::MAX)).map(|(key, _)| *key).collect()
-                }
-                _ => Vec::new(),
-            };
+            let due = self.timers.due(self.now);
             let count = level.len() + due.len();
             let choice = match count {
                 0 if is_nobody_here => return None,
@@ -256,7 +243,7 @@ impl State {
                     let task = |place| match level.get(place) {
                         Some(key) => tasks.get(*key).map_or(ROOT, |task| task.number),
                         // Timers are ranked by their own numbers, far from those of tasks.
-                        None => u64::MAX / 2 + due[place - level.len()].1,
+                        None => u64::MAX / 2 + due[place - level.len()].number,
                     };
                     let choice = self.chooser.choose(count, task, can_stay);
                     self.trace.push(choice as u32);
@@ -272,22 +259,22 @@ impl State {
     }
 
     pub(crate) fn next_timer(&self) -> Option<Timestamp> {
-        self.timers.first_key_value().map(|(key, _)| key.0)
+        self.timers.first().map(|first| first.at)
     }
 
     /// Moves time forward; timers that are due fire, unless they are a choice of the schedule's.
     pub(crate) fn advance_to(&mut self, now: Timestamp) {
         self.now = self.now.max(now);
         while !self.explores
-            && let Some((&key, _)) = self.timers.first_key_value()
-            && key.0 <= self.now
+            && let Some(first) = self.timers.first()
+            && first.at <= self.now
         {
-            self.fire(key);
+            self.fire(first);
         }
     }
 
     fn fire(&mut self, key: TimerKey) {
-        match self.timers.remove(&key) {
+        match self.timers.take(key) {
             Some(Timer::Wake(task)) => self.wake(task),
             Some(Timer::Expire(cell)) => {
                 cell.gate.borrow_mut().expire(self.now, &mut self.effects);
@@ -295,17 +282,6 @@ impl State {
             }
             None => {}
         }
-    }
-
-    pub(crate) fn set_timer(&mut self, at: Timestamp, timer: Timer) -> TimerKey {
-        let key = (at, self.timer_numbers);
-        self.timer_numbers += 1;
-        self.timers.insert(key, timer);
-        key
-    }
-
-    pub(crate) fn unset_timer(&mut self, key: TimerKey) {
-        self.timers.remove(&key);
     }
 
     /// Says where the running task waits.
@@ -511,9 +487,8 @@ impl State {
     }
 
     /// Everything of the user's that this run still has, to be dropped by the caller.
-    pub(crate) fn clear(&mut self) -> Cleared {
-        let timers = std::mem::take(&mut self.timers);
-        let externals = std::mem::take(&mut self.externals);
+    pub(crate) fn clear(&mut self) -> BTreeMap<u64, Rc<dyn ExternalCell>> {
+        self.timers.clear();
         self.ready.clear();
         self.tasks.reset();
         self.trace.clear();
@@ -521,7 +496,7 @@ impl State {
         self.shields = 0;
         self.is_offering = false;
         self.recording = None;
-        Cleared { _timers: timers, _externals: externals }
+        std::mem::take(&mut self.externals)
     }
 }
 
@@ -529,12 +504,6 @@ impl State {
 pub(crate) struct Ended {
     _program: Option<Program>,
     _outcome: Rc<dyn Settle>,
-}
-
-/// What is left of a run, for the caller to drop.
-pub(crate) struct Cleared {
-    _timers: BTreeMap<TimerKey, Timer>,
-    _externals: BTreeMap<u64, Rc<dyn ExternalCell>>,
 }
 
 fn is_ready(task: &Task) -> bool {

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use semafor_core::{PermitId, Ticket, Timestamp};
+use semafor_core::{PermitId, Ticket};
 use smallvec::SmallVec;
 
 use crate::eventual::{Group, Settle};
@@ -118,9 +118,6 @@ pub(crate) enum WaitOn {
     Group(Rc<Group>),
     Timer,
 }
-
-/// When a timer fires, and its order among those of the same time.
-pub(crate) type TimerKey = (Timestamp, u64);
 
 /// A task as reports name it.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -60,6 +60,30 @@ fn yields_and_delays_allocate_nothing() {
     });
 }
 
+#[test]
+fn many_who_sleep_allocate_nothing_nor_do_timeouts_that_are_not_needed() {
+    assert_allocates_nothing(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(1).await?;
+        for number in 1..=100 {
+            let sem = sem.clone();
+            let sleeper = async move |ctx: Ctx| -> Result {
+                loop {
+                    ctx.delay(f64::from(number) / 10.0).await?;
+                    ctx.perform(AcquireSemaphore(&sem).timeout(1_000.0)).await?;
+                    ctx.delay(0.001).await?;
+                    ctx.release(&sem).await?;
+                }
+            };
+            ctx.perform(semafor_coop::Spawn::new(sleeper).daemon()).await?;
+        }
+        // Until every one of them has slept often enough.
+        ctx.delay(1_000.0).await?;
+        let before = own_allocations();
+        ctx.delay(1_000.0).await?;
+        Ok(own_allocations() - before)
+    });
+}
+
 /// Passes the ball on, for ever: acquires one and releases the other.
 async fn bounce(ctx: Ctx, from: Semaphore, to: Semaphore) -> Result {
     loop {
