@@ -4,16 +4,17 @@
 //! they hold, for the end of one of them, for a promise that nobody is left to complete. Who waits for a timer, for
 //! another thread, or for a permit with a time limit is never doomed.
 //!
-//! A task can be doomed only when it or another begins to wait. So each one is looked at when it does
-//! ([`State::check_waiting`]): mostly at one or two holders. What would take longer, or comes about in another way, raises
-//! a suspicion, and everybody is looked at when that has become cheap in comparison ([`State::check_everybody`]).
+//! A task is doomed when it or another begins to wait, as a rule. So each one is looked at when it does
+//! ([`State::check_waiting`]): mostly at one or two holders. What would take longer, or comes about in another way (somebody
+//! ends with a permit, drops a promise, or releases less than is waited for), raises a suspicion, and everybody is looked at when
+//! that has become cheap in comparison ([`State::check_everybody`]).
 
 use std::fmt;
 use std::ops::ControlFlow;
 use std::panic::Location;
 use std::sync::Arc;
 
-use semafor_core::Holder;
+use semafor_core::{Gate, Holder};
 
 use crate::Label;
 use crate::eventual::{Group, GroupKind, Settle, Source};
@@ -154,7 +155,7 @@ impl State {
             next += 1;
             let Some(task) = self.tasks.get(key).filter(|task| task.phase == Phase::Parked) else { continue };
             let is_too_much = task.waits.iter().any(|wait| {
-                let reached = self.for_each_supporter(&wait.on, |supporter| {
+                let reached = self.for_each_supporter(key, &wait.on, |supporter| {
                     if !seen.contains(&supporter) {
                         seen.push(supporter);
                     }
@@ -236,7 +237,7 @@ impl State {
             }
             stack.push((key, true));
             for wait in task.waits.iter() {
-                let _ = self.for_each_supporter(&wait.on, |needed| {
+                let _ = self.for_each_supporter(key, &wait.on, |needed| {
                     if !is_seen[needed.index()] {
                         stack.push((needed, false));
                     }
@@ -255,7 +256,7 @@ impl State {
             for key in keys {
                 let can_go_on = |task: &Task| {
                     task.phase != Phase::Parked
-                        || task.waits.iter().any(|wait| !self.is_in_vain(&wait.on, &alive))
+                        || task.waits.iter().any(|wait| !self.is_in_vain(*key, &wait.on, &alive))
                 };
                 if !alive.contains(*key) && self.tasks.get(*key).is_none_or(can_go_on) {
                     alive.insert(*key);
@@ -266,7 +267,7 @@ impl State {
         alive
     }
 
-    fn is_in_vain(&self, on: &WaitOn, alive: &Alive) -> bool {
+    fn is_in_vain(&self, waiting: TaskKey, on: &WaitOn, alive: &Alive) -> bool {
         match on {
             WaitOn::Timer => false,
             WaitOn::Semaphore { cell, is_timed, .. } => {
@@ -276,7 +277,8 @@ impl State {
                     // Who ended releases nothing; but a guard may have been passed on.
                     None => holder.tag.is_guarded,
                 };
-                !*is_timed && !cell.is_signal && !gate.holders().any(is_served)
+                let is_helped = gate.holders().any(is_served) || self.will_reach_free(waiting, &gate, alive);
+                !*is_timed && !cell.is_signal && !is_helped
             }
             WaitOn::Eventual(cell) => self.is_never_settled(&**cell, alive),
             WaitOn::Group(group) => {
@@ -290,6 +292,19 @@ impl State {
         }
     }
 
+    /// True of who waits for what is free, but stands behind others who wait for more, and all of whom will go on: when their
+    /// patience ends, for one.
+    fn will_reach_free(&self, waiting: TaskKey, gate: &Gate<TaskKey, Hold>, alive: &Alive) -> bool {
+        let free = gate.capacity() - gate.held();
+        if free == 0 {
+            return false;
+        }
+        let mut line = gate.waiters();
+        let first_in_vain =
+            line.find(|waiter| waiter.tag.task == waiting || !alive.contains(waiter.tag.task));
+        first_in_vain.is_some_and(|waiter| waiter.tag.task == waiting && waiter.weight <= free)
+    }
+
     fn is_never_settled(&self, cell: &dyn Settle, alive: &Alive) -> bool {
         match cell.settlement().task() {
             Some(task) => self.tasks.get(task).is_some() && !alive.contains(task),
@@ -300,15 +315,22 @@ impl State {
     /// Calls with everybody who could end the wait, until that is enough.
     fn for_each_supporter(
         &self,
+        waiting: TaskKey,
         on: &WaitOn,
         mut found: impl FnMut(TaskKey) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        let found_live =
+        let mut found_live =
             |key| if self.tasks.get(key).is_some() { found(key) } else { ControlFlow::Continue(()) };
         match on {
             WaitOn::Timer => ControlFlow::Continue(()),
             WaitOn::Semaphore { cell, .. } => {
-                cell.gate.borrow().holders().map(|holder| holder.tag.task).try_for_each(found_live)
+                let gate = cell.gate.borrow();
+                gate.holders().map(|holder| holder.tag.task).try_for_each(&mut found_live)?;
+                // Those in front, too, if they keep it from what is free.
+                let has_free = gate.held() < gate.capacity();
+                let in_front =
+                    gate.waiters().map(|waiter| waiter.tag.task).take_while(|task| *task != waiting);
+                in_front.take_while(|_| has_free).try_for_each(found_live)
             }
             WaitOn::Eventual(cell) => cell.settlement().task().into_iter().try_for_each(found_live),
             WaitOn::Group(group) => {
@@ -342,9 +364,7 @@ impl State {
         let mut place_on_path = vec![usize::MAX; self.tasks.width()];
         place_on_path[start.index()] = 0;
         let closes_at = loop {
-            let Some(next) = self.tasks.get(*path.last()?).and_then(|task| self.to_blame(task, alive)) else {
-                break None;
-            };
+            let Some(next) = self.to_blame(*path.last()?, alive) else { break None };
             let place = place_on_path[next.index()];
             if place != usize::MAX {
                 break Some(place);
@@ -363,10 +383,10 @@ impl State {
         Some((victim, Arc::new(Deadlock { links, is_cycle: closes_at.is_some() })))
     }
 
-    fn to_blame(&self, task: &Task, alive: &Alive) -> Option<TaskKey> {
+    fn to_blame(&self, waiting: TaskKey, alive: &Alive) -> Option<TaskKey> {
         let mut to_blame = None;
-        for wait in task.waits.iter() {
-            let _ = self.for_each_supporter(&wait.on, |key| {
+        for wait in self.tasks.get(waiting)?.waits.iter() {
+            let _ = self.for_each_supporter(waiting, &wait.on, |key| {
                 if alive.contains(key) {
                     return ControlFlow::Continue(());
                 }

@@ -16,7 +16,8 @@ pub enum Error {
     /// Somebody cancelled this task. Clean up and return; what is awaited meanwhile works as always.
     #[error("task was cancelled")]
     TaskCancelled,
-    /// This task waits in a circle, or for something that can't happen any more.
+    /// This task waits in a circle, or for something that can't happen any more. It may release what it holds and try again;
+    /// if it tries the same again at once, it is told the same again, for ever.
     #[error(transparent)]
     Deadlock(Arc<Deadlock>),
     /// No permit within the time that was given.

@@ -76,6 +76,7 @@
 //! | a deadlock | [`Error::Deadlock`], with the circle, who is in it, and where each one waits |
 //! | a handle of another run | [`Error::ForeignHandle`] |
 //! | a panic in a task or a handler | [`Error::Panicked`], for whoever waits for it |
+//! | round in circles, without end | [`Error::TooManySteps`], if [told how many](Runtime::most_steps) |
 //!
 //! ```
 //! use semafor_coop::{Ctx, run};
@@ -141,7 +142,8 @@
 //!
 //! # Order, in detail
 //!
-//! - Among those who could run, the highest [`Priority`] goes first, and within one whoever was ready first.
+//! - Among those who could run, the highest [`Priority`] goes first, and within one whoever was ready first. A
+//!   [`Wait`] may have [one of its own](Wait::priority).
 //! - A task goes on until an effect makes it wait. Creating, cancelling, releasing, an acquire of what is free, and waiting for
 //!   what is there do not. Spawning does: the child goes first. So does completing a promise: those it woke go first.
 //! - A semaphore's line is first come, first served, whatever the priorities; who gets a permit is decided by

@@ -285,6 +285,7 @@ impl State {
     }
 
     /// Says where the running task waits.
+    #[inline]
     pub(crate) fn register_wait(&mut self, on: WaitOn, at: &'static Location<'static>) -> Registered {
         let (current, is_shielded) = (self.current, self.shields > 0);
         if self.recording.is_some() {
@@ -455,9 +456,9 @@ impl State {
             let semaphore = cell.number;
             self.record(|| Moment::Released { semaphore });
         }
-        if !self.effects.wake.is_empty() {
-            self.wake_served();
-        } else if cell.gate.borrow().waiting() > 0 {
+        let has_served = !self.effects.wake.is_empty();
+        self.wake_served();
+        if !has_served && cell.gate.borrow().waiting() > 0 {
             // It was not enough for the first in line, who may have relied on this holder alone.
             self.suspicion.set(true);
         }
@@ -471,12 +472,21 @@ impl State {
         }
     }
 
+    #[inline]
     pub(crate) fn wake_served(&mut self) {
-        // One, as a rule; several only if a heavy one left the head of the line.
-        if let [task] = self.effects.wake[..] {
-            self.effects.wake.clear();
-            return self.wake(task);
+        match self.effects.wake[..] {
+            [] => {}
+            [task] => {
+                self.effects.wake.clear();
+                self.wake(task);
+            }
+            _ => self.wake_several(),
         }
+    }
+
+    /// Only if a heavy one left the head of the line, or several ran out of patience.
+    #[cold]
+    fn wake_several(&mut self) {
         for task in std::mem::take(&mut self.effects.wake) {
             self.wake(task);
         }

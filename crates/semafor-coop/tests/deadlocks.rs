@@ -425,3 +425,24 @@ fn a_wait_for_another_thread_beside_it_hides_no_circle() {
     });
     assert!(matches!(outcome.result.unwrap(), Error::Deadlock(_)));
 }
+
+#[test]
+fn who_waits_behind_one_whose_patience_ends_is_not_in_one() {
+    told(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(2).await?;
+        ctx.acquire(&sem).await?;
+        let both = sem.clone();
+        let heavy = async move |ctx: Ctx| {
+            let late = ctx.perform(semafor_coop::AcquireSemaphore(&both).weight(2).timeout(1.0)).await;
+            assert!(matches!(late, Err(Error::TimedOut)));
+            Ok(())
+        };
+        let heavy = ctx.spawn(heavy).await?;
+        // One is free, for as soon as the heavy one has given up.
+        ctx.acquire(&sem).await?;
+        assert_eq!(ctx.now().as_secs(), 1);
+        ctx.release(&sem).await?;
+        ctx.release(&sem).await?;
+        ctx.wait(&heavy).await
+    });
+}

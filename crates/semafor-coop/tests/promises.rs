@@ -21,6 +21,6 @@ fn every_test_that_the_table_names_is_there() {
     let named: BTreeSet<_> = quoted.filter(is_test).collect();
     assert!(named.len() > 50, "{}", named.len());
     for name in named {
-        assert!(tests.contains(&format!("#[test]\nfn {name}()")), "no test {name}");
+        assert!(tests.contains(&format!("fn {name}(")), "no test {name}");
     }
 }
