@@ -55,8 +55,8 @@ fn chosen(repeat: u32, peer: &Peer, filters: &[String]) -> Result<(), Failure> {
 
 /// In a target folder of its own: the flags would otherwise throw away what is built there.
 fn loom() -> Command {
-    let mut command = cargo(&["test", "-p", "semafor", "--lib", "--release", "--target-dir", "target/loom"]);
-    command.args(["--", "loom"]).env("RUSTFLAGS", "--cfg semafor_loom");
+    let mut command = cargo(&["test", "-p", "semafor", "-p", "semafor-coop", "--lib", "--release"]);
+    command.args(["--target-dir", "target/loom", "--", "loom"]).env("RUSTFLAGS", "--cfg semafor_loom");
     command
 }
 

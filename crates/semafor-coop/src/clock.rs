@@ -44,7 +44,7 @@ impl Time {
 #[must_use = "the run goes on when it has been waited for"]
 pub struct Lull<'r> {
     pub(crate) inbox: &'r Inbox,
-    pub(crate) longest: Option<Duration>,
+    pub(crate) longest: Duration,
 }
 
 impl Lull<'_> {
@@ -55,7 +55,7 @@ impl Lull<'_> {
 
     /// The same for so long at most. If nobody can go on by then, there will be another lull.
     pub fn wait_at_most(&self, longest: Duration) {
-        self.inbox.wait(Some(self.longest.map_or(longest, |own| own.min(longest))));
+        self.inbox.wait(self.longest.min(longest));
     }
 }
 

@@ -4,16 +4,17 @@
 //! they hold, for the end of one of them, for a promise that nobody is left to complete. Who waits for a timer, for
 //! another thread, or for a permit with a time limit is never doomed.
 //!
-//! A task can be doomed only when it or another begins to wait. So each one is looked at when it does
-//! ([`State::check_waiting`]): mostly at one or two holders. What would take longer, or comes about in another way, raises
-//! a suspicion, and everybody is looked at when that has become cheap in comparison ([`State::check_everybody`]).
+//! A task is doomed when it or another begins to wait, as a rule. So each one is looked at when it does
+//! ([`State::check_waiting`]): mostly at one or two holders. What would take longer, or comes about in another way (somebody
+//! ends with a permit, drops a promise, or releases less than is waited for), raises a suspicion, and everybody is looked at when
+//! that has become cheap in comparison ([`State::check_everybody`]).
 
 use std::fmt;
 use std::ops::ControlFlow;
 use std::panic::Location;
 use std::sync::Arc;
 
-use semafor_core::Holder;
+use semafor_core::{Gate, Holder};
 
 use crate::Label;
 use crate::eventual::{Group, GroupKind, Settle, Source};
@@ -154,7 +155,7 @@ impl State {
             next += 1;
             let Some(task) = self.tasks.get(key).filter(|task| task.phase == Phase::Parked) else { continue };
             let is_too_much = task.waits.iter().any(|wait| {
-                let reached = self.for_each_supporter(&wait.on, |supporter| {
+                let reached = self.for_each_supporter(key, &wait.on, |supporter| {
                     if !seen.contains(&supporter) {
                         seen.push(supporter);
                     }
@@ -167,10 +168,17 @@ impl State {
                 return;
             }
         }
+        // Those who are needed were found after those who need them.
+        seen.reverse();
         let alive = self.alive_among(&seen, Alive::Among(seen.iter().map(|key| (*key, false)).collect()));
-        if !alive.contains(key) {
-            self.report_doomed(key, &alive);
+        if alive.contains(key) {
+            return;
         }
+        if self.tasks.get(key).is_some_and(|task| task.is_daemon) {
+            // It may wait in vain, unless others do with it.
+            return self.suspicion.set(true);
+        }
+        self.report_doomed(key, &alive);
     }
 
     /// Looks at everybody if there is a suspicion; true if somebody was told.
@@ -179,14 +187,18 @@ impl State {
             return false;
         }
         self.polls_since_check = 0;
-        let parked: Vec<_> = self.parked().collect();
+        let parked = self.parked_in_order_of_need();
         let mut alive = vec![true; self.tasks.width()];
         parked.iter().for_each(|key| alive[key.index()] = false);
         let alive = self.alive_among(&parked, Alive::Everybody(alive));
         // Daemons may wait in vain: they end with the run.
         let is_doomed = |key: &TaskKey| !alive.contains(*key);
         let is_missed = |key: &TaskKey| self.tasks.get(*key).is_some_and(|task| !task.is_daemon);
-        let Some(doomed) = parked.into_iter().filter(is_doomed).find(is_missed) else { return false };
+        let missed = parked.into_iter().filter(is_doomed).filter(is_missed);
+        // Whoever is told, it is by the numbers of tasks, not by their places in the arena.
+        let Some(doomed) = missed.min_by_key(|key| self.tasks.get(*key).map(|task| task.number)) else {
+            return false;
+        };
         self.report_doomed(doomed, &alive);
         // There may be more than one.
         self.suspicion.set(true);
@@ -209,20 +221,42 @@ impl State {
         self.circle(root, &Alive::Everybody(vec![false; self.tasks.width()]))
     }
 
-    fn parked(&self) -> impl Iterator<Item = TaskKey> {
-        self.tasks.iter().filter(|(_, task)| task.phase == Phase::Parked).map(|(key, _)| key)
+    /// Everybody who waits, each after those it needs, but for circles: so what is alive spreads in few rounds.
+    fn parked_in_order_of_need(&self) -> Vec<TaskKey> {
+        let mut order = Vec::new();
+        let mut is_seen = vec![false; self.tasks.width()];
+        let mut stack: Vec<_> = self.tasks.iter().map(|(key, _)| (key, false)).collect();
+        while let Some((key, are_needs_done)) = stack.pop() {
+            if are_needs_done {
+                order.push(key);
+                continue;
+            }
+            let Some(task) = self.tasks.get(key).filter(|task| task.phase == Phase::Parked) else { continue };
+            if std::mem::replace(&mut is_seen[key.index()], true) {
+                continue;
+            }
+            stack.push((key, true));
+            for wait in task.waits.iter() {
+                let _ = self.for_each_supporter(key, &wait.on, |needed| {
+                    if !is_seen[needed.index()] {
+                        stack.push((needed, false));
+                    }
+                    ControlFlow::Continue(())
+                });
+            }
+        }
+        order
     }
 
     /// Of those who are taken for doomed at first, everybody who can be helped by somebody alive is alive as well.
     fn alive_among(&self, keys: &[TaskKey], mut alive: Alive) -> Alive {
-        // Younger tasks come last and are mostly waited for by older ones, so what is alive spreads in few rounds.
         let mut has_changed = true;
         while has_changed {
             has_changed = false;
-            for key in keys.iter().rev() {
+            for key in keys {
                 let can_go_on = |task: &Task| {
                     task.phase != Phase::Parked
-                        || task.waits.iter().any(|wait| !self.is_in_vain(&wait.on, &alive))
+                        || task.waits.iter().any(|wait| !self.is_in_vain(*key, &wait.on, &alive))
                 };
                 if !alive.contains(*key) && self.tasks.get(*key).is_none_or(can_go_on) {
                     alive.insert(*key);
@@ -233,7 +267,7 @@ impl State {
         alive
     }
 
-    fn is_in_vain(&self, on: &WaitOn, alive: &Alive) -> bool {
+    fn is_in_vain(&self, waiting: TaskKey, on: &WaitOn, alive: &Alive) -> bool {
         match on {
             WaitOn::Timer => false,
             WaitOn::Semaphore { cell, is_timed, .. } => {
@@ -243,7 +277,8 @@ impl State {
                     // Who ended releases nothing; but a guard may have been passed on.
                     None => holder.tag.is_guarded,
                 };
-                !*is_timed && !cell.is_signal && !gate.holders().any(is_served)
+                let is_helped = gate.holders().any(is_served) || self.will_reach_free(waiting, &gate, alive);
+                !*is_timed && !cell.is_signal && !is_helped
             }
             WaitOn::Eventual(cell) => self.is_never_settled(&**cell, alive),
             WaitOn::Group(group) => {
@@ -257,6 +292,19 @@ impl State {
         }
     }
 
+    /// True of who waits for what is free, but stands behind others who wait for more, and all of whom will go on: when their
+    /// patience ends, for one.
+    fn will_reach_free(&self, waiting: TaskKey, gate: &Gate<TaskKey, Hold>, alive: &Alive) -> bool {
+        let free = gate.capacity() - gate.held();
+        if free == 0 {
+            return false;
+        }
+        let mut line = gate.waiters();
+        let first_in_vain =
+            line.find(|waiter| waiter.tag.task == waiting || !alive.contains(waiter.tag.task));
+        first_in_vain.is_some_and(|waiter| waiter.tag.task == waiting && waiter.weight <= free)
+    }
+
     fn is_never_settled(&self, cell: &dyn Settle, alive: &Alive) -> bool {
         match cell.settlement().task() {
             Some(task) => self.tasks.get(task).is_some() && !alive.contains(task),
@@ -267,15 +315,22 @@ impl State {
     /// Calls with everybody who could end the wait, until that is enough.
     fn for_each_supporter(
         &self,
+        waiting: TaskKey,
         on: &WaitOn,
         mut found: impl FnMut(TaskKey) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        let found_live =
+        let mut found_live =
             |key| if self.tasks.get(key).is_some() { found(key) } else { ControlFlow::Continue(()) };
         match on {
             WaitOn::Timer => ControlFlow::Continue(()),
             WaitOn::Semaphore { cell, .. } => {
-                cell.gate.borrow().holders().map(|holder| holder.tag.task).try_for_each(found_live)
+                let gate = cell.gate.borrow();
+                gate.holders().map(|holder| holder.tag.task).try_for_each(&mut found_live)?;
+                // Those in front, too, if they keep it from what is free.
+                let has_free = gate.held() < gate.capacity();
+                let in_front =
+                    gate.waiters().map(|waiter| waiter.tag.task).take_while(|task| *task != waiting);
+                in_front.take_while(|_| has_free).try_for_each(found_live)
             }
             WaitOn::Eventual(cell) => cell.settlement().task().into_iter().try_for_each(found_live),
             WaitOn::Group(group) => {
@@ -292,13 +347,14 @@ impl State {
     }
 
     pub(crate) fn tell(&mut self, victim: TaskKey, deadlock: Arc<Deadlock>) {
-        self.findings.deadlocks.push(deadlock.clone());
+        self.findings.add_deadlock(deadlock.clone());
         if let Some(task) = self.tasks.get_mut(victim) {
             let number = task.number;
             task.deadlock = Some(deadlock.clone());
             self.record_for(number, || Moment::Deadlock(deadlock));
         }
-        self.interrupt(victim, true);
+        // Whatever it awaits beside the one that will hear of it keeps its place in line.
+        self.wake(victim);
     }
 
     /// From a doomed task to whom it waits for, until that closes a circle or ends where nobody can help. The youngest of the circle
@@ -308,9 +364,7 @@ impl State {
         let mut place_on_path = vec![usize::MAX; self.tasks.width()];
         place_on_path[start.index()] = 0;
         let closes_at = loop {
-            let Some(next) = self.tasks.get(*path.last()?).and_then(|task| self.to_blame(task, alive)) else {
-                break None;
-            };
+            let Some(next) = self.to_blame(*path.last()?, alive) else { break None };
             let place = place_on_path[next.index()];
             if place != usize::MAX {
                 break Some(place);
@@ -329,10 +383,10 @@ impl State {
         Some((victim, Arc::new(Deadlock { links, is_cycle: closes_at.is_some() })))
     }
 
-    fn to_blame(&self, task: &Task, alive: &Alive) -> Option<TaskKey> {
+    fn to_blame(&self, waiting: TaskKey, alive: &Alive) -> Option<TaskKey> {
         let mut to_blame = None;
-        for wait in task.waits.iter() {
-            let _ = self.for_each_supporter(&wait.on, |key| {
+        for wait in self.tasks.get(waiting)?.waits.iter() {
+            let _ = self.for_each_supporter(waiting, &wait.on, |key| {
                 if alive.contains(key) {
                     return ControlFlow::Continue(());
                 }
@@ -343,7 +397,7 @@ impl State {
         to_blame
     }
 
-    fn link(&self, task: &Task) -> Link {
+    pub(crate) fn link(&self, task: &Task) -> Link {
         // A task that waits for nothing is not in a circle.
         let at = task.waits.first().map_or(Location::caller(), |wait| wait.at);
         let waits: Vec<_> = task.waits.iter().map(|wait| self.describe(wait)).collect();
@@ -378,9 +432,11 @@ impl State {
 
     fn describe_eventual(&self, cell: &dyn Settle) -> String {
         let settlement = cell.settlement();
-        match settlement.task().and_then(|key| self.tasks.get(key)) {
-            Some(task) => format!("the end of {}", task.label()),
-            None => format!("promise {}", settlement.number),
+        let task = settlement.task().and_then(|key| self.tasks.get(key));
+        match (task, &settlement.source) {
+            (Some(task), _) => format!("the end of {}", task.label()),
+            (None, Source::External(_)) => format!("promise {} of another thread", settlement.number),
+            (None, _) => format!("promise {}", settlement.number),
         }
     }
 

@@ -16,7 +16,8 @@ pub enum Error {
     /// Somebody cancelled this task. Clean up and return; what is awaited meanwhile works as always.
     #[error("task was cancelled")]
     TaskCancelled,
-    /// This task waits in a circle, or for something that can't happen any more.
+    /// This task waits in a circle, or for something that can't happen any more. It may release what it holds and try again;
+    /// if it tries the same again at once, it is told the same again, for ever.
     #[error(transparent)]
     Deadlock(Arc<Deadlock>),
     /// No permit within the time that was given.
@@ -60,6 +61,9 @@ pub enum Error {
     /// A task or a handler panicked, and this is what it said.
     #[error("panicked: {0}")]
     Panicked(Arc<str>),
+    /// The run was to end [after so many steps](crate::Runtime::most_steps), and did.
+    #[error("the program had not ended after as many steps as it was given")]
+    TooManySteps,
     /// A task awaited a future of another runtime, which nothing here will ever wake.
     #[error("a task awaits something that is not an effect")]
     NotAnEffect,

@@ -4,10 +4,10 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use smallvec::SmallVec;
 
+use crate::sync::{AtomicUsize, Ordering};
 use crate::tasks::{TaskKey, Waiter, Waiters};
 use crate::{Error, Result};
 

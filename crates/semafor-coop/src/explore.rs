@@ -57,7 +57,8 @@ pub struct Explorer {
 
 impl Default for Explorer {
     fn default() -> Self {
-        Self { runtime: Runtime::new(), search: Search::Random { seed: 0 }, most: 10_000 }
+        let runtime = Runtime::new().most_steps(100_000);
+        Self { runtime, search: Search::Random { seed: 0 }, most: 10_000 }
     }
 }
 
@@ -150,7 +151,7 @@ impl Explorer {
         self
     }
 
-    /// How to run each of them, but for the schedule.
+    /// How to run each of them, but for the schedule. By default as [`Runtime::new`], for 100,000 steps at most.
     pub fn runtime(mut self, runtime: Runtime) -> Self {
         self.runtime = runtime;
         self

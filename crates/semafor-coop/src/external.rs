@@ -3,11 +3,11 @@
 use std::cell::OnceCell;
 use std::fmt;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::eventual::{Settlement, Source, ValueCell};
 use crate::inbox::Inbox;
+use crate::sync::{AtomicUsize, Mutex, Ordering};
 use crate::{Error, Eventual, Result};
 
 /// A promise that any thread may complete: the way into a run from outside. From

@@ -1,9 +1,10 @@
 //! Where other threads leave word that a promise was settled. The one place of a run that threads share.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering};
 
 #[derive(Default)]
 pub(crate) struct Inbox {
@@ -25,10 +26,15 @@ impl Inbox {
         self.arrived.notify_one();
     }
 
+    #[inline]
+    pub(crate) fn has_mail(&self) -> bool {
+        self.has_mail.load(Ordering::Acquire)
+    }
+
     /// The next letter. Costs one load while there is none.
     #[inline]
     pub(crate) fn take(&self) -> Option<u64> {
-        if !self.has_mail.load(Ordering::Acquire) {
+        if !self.has_mail() {
             return None;
         }
         let mut letters = self.lock();
@@ -37,14 +43,18 @@ impl Inbox {
         letter
     }
 
-    /// Sleeps until there is mail, or for so long.
-    pub(crate) fn wait(&self, longest: Option<Duration>) {
-        let letters = self.lock();
-        match longest {
-            None => drop(self.arrived.wait_while(letters, |letters| letters.is_empty())),
-            Some(longest) => {
-                drop(self.arrived.wait_timeout_while(letters, longest, |letters| letters.is_empty()));
+    /// Sleeps until there is mail, or for so long; true if there is.
+    pub(crate) fn wait(&self, longest: Duration) -> bool {
+        let start = Instant::now();
+        let mut letters = self.lock();
+        while letters.is_empty() {
+            let left = longest.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                return false;
             }
+            let woken = self.arrived.wait_timeout(letters, left);
+            letters = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
+        true
     }
 }

@@ -76,6 +76,7 @@
 //! | a deadlock | [`Error::Deadlock`], with the circle, who is in it, and where each one waits |
 //! | a handle of another run | [`Error::ForeignHandle`] |
 //! | a panic in a task or a handler | [`Error::Panicked`], for whoever waits for it |
+//! | round in circles, without end | [`Error::TooManySteps`], if [told how many](Runtime::most_steps) |
 //!
 //! ```
 //! use semafor_coop::{Ctx, run};
@@ -101,7 +102,8 @@
 //! .unwrap();
 //! ```
 //!
-//! What nobody awaits is in the [`Report`]: tasks that ended with permits, failed unseen, or had not ended.
+//! What nobody awaits is in the [`Report`]: tasks that ended with permits, failed unseen, or had not ended; and for how long
+//! everything waited for other threads.
 //!
 //! # Other orders
 //!
@@ -140,13 +142,18 @@
 //!
 //! # Order, in detail
 //!
-//! - Among those who could run, the highest [`Priority`] goes first, and within one whoever was ready first.
+//! - Among those who could run, the highest [`Priority`] goes first, and within one whoever was ready first. A
+//!   [`Wait`] may have [one of its own](Wait::priority).
 //! - A task goes on until an effect makes it wait. Creating, cancelling, releasing, an acquire of what is free, and waiting for
 //!   what is there do not. Spawning does: the child goes first. So does completing a promise: those it woke go first.
 //! - A semaphore's line is first come, first served, whatever the priorities; who gets a permit is decided by
 //!   [`semafor_core::Gate`], as in every home of semafor. Whoever releases goes on first.
 //! - Virtual time moves when nobody can run. Timers of one instant fire in the order they were set.
 //! - When the root program ends, so does the run. The other tasks are dropped where they are.
+//!
+//! # Where each promise is kept
+//!
+#![doc = include_str!("../PROMISES.md")]
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -161,6 +168,8 @@ mod explore;
 mod external;
 mod few;
 mod inbox;
+#[cfg(all(test, semafor_loom))]
+mod loom_models;
 mod performing;
 mod random;
 mod ready;
@@ -170,9 +179,12 @@ mod runtime;
 mod schedule;
 mod scheduler;
 mod semaphore;
+mod stall;
 mod state;
+mod sync;
 mod tasks;
 mod timeline;
+mod timers;
 
 pub use clock::{Clock, Lull, Span};
 pub use context::Ctx;
@@ -188,4 +200,5 @@ pub use report::{Abandoned, LogLine, Outcome, Report, Unobserved, Unreleased};
 pub use runtime::{Running, Runtime, run};
 pub use schedule::{ParseTraceError, Schedule, Trace};
 pub use semaphore::{Permit, Semaphore};
+pub use stall::Stall;
 pub use tasks::{Label, Priority};

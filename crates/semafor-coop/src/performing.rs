@@ -169,6 +169,10 @@ impl<'c, O: Operation> Performing<'c, O> {
         let mut state = self.ctx.scheduler.borrow();
         self.operation.withdraw(&mut state);
         let left = state.unregister_wait(wait);
+        if wait.task != state.current {
+            // Its owner may wait for nothing else, and is to find that out.
+            state.wake(wait.task);
+        }
         drop(state);
         drop(left);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::eventual::Settle;
-use crate::{Deadlock, Error, Label, Recording, Result, Trace};
+use crate::{Deadlock, Error, Label, Recording, Result, Stall, Trace};
 
 /// How a run ended, and what was noticed on the way.
 #[derive(Debug)]
@@ -25,8 +25,10 @@ pub struct Report {
     pub elapsed: Duration,
     /// What was logged.
     pub log: Vec<LogLine>,
-    /// Deadlocks, in the order in which they were found; caught ones included.
+    /// Deadlocks, in the order in which they were found; caught ones included. The first thousand.
     pub deadlocks: Vec<Arc<Deadlock>>,
+    /// Times for which everything waited for other threads, a thousand at most; see [`Runtime::stall_after`](crate::Runtime::stall_after).
+    pub stalls: Vec<Stall>,
     /// Permits of tasks that ended without releasing them. Nobody gets these any more, unless another task releases them.
     pub unreleased: Vec<Unreleased>,
     /// Tasks that failed, and nobody ever waited for them.
@@ -125,24 +127,70 @@ impl fmt::Display for Abandoned {
     }
 }
 
+/// A program that gets into deadlocks, or stalls, again and again does not fill the memory with them.
+const MOST_KEPT: usize = 1_000;
+
 /// What a run collects for its report.
 #[derive(Default)]
 pub(crate) struct Findings {
     pub(crate) log: Vec<LogLine>,
     pub(crate) deadlocks: Vec<Arc<Deadlock>>,
+    pub(crate) stalls: Vec<Stall>,
     pub(crate) unreleased: Vec<Unreleased>,
-    pub(crate) failures: Vec<(Label, Error, Rc<dyn Settle>)>,
+    failures: Vec<Failed>,
+    /// When so many failures are noted, those that somebody has seen meanwhile are struck off.
+    failures_to_look_at: usize,
     pub(crate) abandoned: Vec<Abandoned>,
 }
 
+/// A task that failed, and its cell, which knows whether somebody waited for it.
+pub(crate) struct Failed {
+    task: Label,
+    error: Error,
+    outcome: Rc<dyn Settle>,
+}
+
+impl Failed {
+    fn is_unobserved(&self) -> bool {
+        !self.outcome.settlement().is_observed.get()
+    }
+}
+
 impl Findings {
-    /// Failures that somebody has seen by now, when they take up room that others need: a long run keeps what it will tell, and
-    /// no more. The caller drops them.
-    pub(crate) fn take_seen(&mut self) -> Vec<(Label, Error, Rc<dyn Settle>)> {
-        if self.failures.len() < self.failures.capacity() {
+    pub(crate) fn add_deadlock(&mut self, deadlock: Arc<Deadlock>) {
+        if self.deadlocks.len() < MOST_KEPT {
+            self.deadlocks.push(deadlock);
+        }
+    }
+
+    /// A stall that goes on takes the place of what was known of it.
+    pub(crate) fn add_stall(&mut self, stall: Stall, is_new: bool) {
+        if !is_new {
+            self.stalls.pop();
+        }
+        if self.stalls.len() < MOST_KEPT {
+            self.stalls.push(stall);
+        }
+    }
+
+    pub(crate) fn add_failure(&mut self, task: Label, error: Error, outcome: Rc<dyn Settle>) {
+        self.failures.push(Failed { task, error, outcome });
+    }
+
+    /// Failures that somebody has seen by now, when there are many: a long run keeps what it will tell, and no more. The
+    /// caller drops them.
+    pub(crate) fn take_seen(&mut self) -> Vec<Failed> {
+        const AT_FIRST: usize = 64;
+        if self.failures.len() < self.failures_to_look_at.max(AT_FIRST) {
             return Vec::new();
         }
-        let is_seen = |(_, _, outcome): &mut (_, _, Rc<dyn Settle>)| outcome.settlement().is_observed.get();
-        self.failures.extract_if(.., is_seen).collect()
+        let seen = self.failures.extract_if(.., |failed| !failed.is_unobserved()).collect();
+        self.failures_to_look_at = 2 * self.failures.len();
+        seen
+    }
+
+    pub(crate) fn take_unobserved(&mut self) -> Vec<Unobserved> {
+        let failures = std::mem::take(&mut self.failures).into_iter().filter(Failed::is_unobserved);
+        failures.map(|Failed { task, error, .. }| Unobserved { task, error }).collect()
     }
 }

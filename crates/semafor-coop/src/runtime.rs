@@ -11,12 +11,15 @@ use crate::deadlock::Deadlocks;
 use crate::effects::{Spawned, program_of};
 use crate::eventual::{Settlement, Source, ValueCell};
 use crate::recording::Moment;
-use crate::report::{Findings, Unobserved};
+use crate::report::Findings;
 use crate::schedule::Chooser;
-use crate::scheduler::Scheduler;
+use crate::scheduler::{Scheduler, drop_quietly};
+use crate::stall::StallWatch;
 use crate::state::State;
 use crate::tasks::{Phase, Program, ROOT, Task, TaskKey};
-use crate::{Abandoned, Clock, Ctx, Error, Lull, Outcome, Priority, Recording, Report, Result, Schedule};
+use crate::{
+    Abandoned, Clock, Ctx, Error, Lull, Outcome, Priority, Recording, Report, Result, Schedule, Stall,
+};
 
 /// Runs a program with everything as it is by default: virtual time, first come first served.
 ///
@@ -52,6 +55,8 @@ pub struct Runtime {
     pub(crate) deadlocks: Deadlocks,
     is_recorded: bool,
     pause: fn(&Lull<'_>) -> Result,
+    most_steps: Option<u64>,
+    stall_watch: StallWatch,
 }
 
 impl Default for Runtime {
@@ -61,6 +66,8 @@ impl Default for Runtime {
             schedule: Schedule::default(),
             deadlocks: Deadlocks::default(),
             is_recorded: false,
+            most_steps: None,
+            stall_watch: StallWatch::default(),
             pause: |lull| {
                 lull.wait();
                 Ok(())
@@ -102,6 +109,28 @@ impl Runtime {
     /// How to wait while nobody can go on: for a thread that has more to do than to sleep. The run ends with its error.
     pub fn pause(mut self, pause: fn(&Lull<'_>) -> Result) -> Self {
         self.pause = pause;
+        self
+    }
+
+    /// Ends the run with [`Error::TooManySteps`] if it has not ended after so many [steps](Running::step).
+    ///
+    /// For programs that may go round in circles without ever waiting for what can't happen: those that poll something,
+    /// or that catch a deadlock and try the same again.
+    pub fn most_steps(mut self, most: u64) -> Self {
+        self.most_steps = Some(most);
+        self
+    }
+
+    /// How long everything may wait for [other threads](crate::ExternalPromise), by the wall's clock, before that is taken for a
+    /// [stall](Stall), and reported; and again after as long. 30 seconds unless told otherwise.
+    pub fn stall_after(mut self, every: Duration) -> Self {
+        self.stall_watch.every = every;
+        self
+    }
+
+    /// Calls with each stall, while it lasts. The [report](Report::stalls) has them as well, but only once the run has ended.
+    pub fn on_stall(mut self, tell: impl Fn(&Stall) + Send + Sync + 'static) -> Self {
+        self.stall_watch.tell = Some(Arc::new(tell));
         self
     }
 
@@ -148,7 +177,9 @@ impl Runtime {
         state.record_for(ROOT, || Moment::Spawned { name: None });
         let root = state.spawn(spawned, program_of(program, ctx, cell.clone()), cell.clone());
         drop(state);
-        Running { scheduler, root, cell, pause: self.pause, is_closed: false }
+        let steps_left = self.most_steps.unwrap_or(u64::MAX);
+        let stall_watch = self.stall_watch.clone();
+        Running { scheduler, root, cell, pause: self.pause, steps_left, stall_watch, is_closed: false }
     }
 }
 
@@ -158,6 +189,8 @@ pub struct Running<T> {
     root: TaskKey,
     cell: Rc<ValueCell<T>>,
     pause: fn(&Lull<'_>) -> Result,
+    steps_left: u64,
+    stall_watch: StallWatch,
     is_closed: bool,
 }
 
@@ -167,6 +200,11 @@ impl<T> Running<T> {
         if self.cell.settlement.is_settled.get() {
             return false;
         }
+        let Some(steps_left) = self.steps_left.checked_sub(1) else {
+            self.stop(Error::TooManySteps);
+            return false;
+        };
+        self.steps_left = steps_left;
         self.read_mail();
         let mut state = self.scheduler.borrow();
         if let Some(now) = state.time.read() {
@@ -207,13 +245,13 @@ impl<T> Running<T> {
         let mut context = Context::from_waker(Waker::noop());
         let poll = catch_unwind(AssertUnwindSafe(|| program.as_mut().poll(&mut context)));
         let result = match poll {
-            Ok(Poll::Pending) => match self.scheduler.borrow().park(key, program) {
-                None => return,
-                Some(stuck) => {
-                    drop_quietly(stuck);
-                    Err(Error::NotAnEffect)
-                }
-            },
+            Ok(Poll::Pending) => {
+                // A statement of its own, so that the borrow ends before the program is dropped.
+                let stuck = self.scheduler.borrow().park(key, program);
+                let Some(stuck) = stuck else { return };
+                drop_quietly(stuck);
+                Err(Error::NotAnEffect)
+            }
             Ok(Poll::Ready(result)) => {
                 drop_quietly(program);
                 result
@@ -267,20 +305,24 @@ impl<T> Running<T> {
             (Some(at), None) => state.advance_to(at),
             (Some(at), Some(now)) => {
                 drop(state);
-                self.pause(Some(at.since(now)));
+                self.pause(at.since(now));
             }
             (None, _) if awaits_outside => {
                 drop(state);
-                self.pause(None);
+                self.stall_watch.sleep(&self.scheduler, |longest| self.pause(longest));
             }
             (None, _) => self.report_deadlock(state),
         }
     }
 
-    fn pause(&self, longest: Option<Duration>) {
-        if let Err(error) = (self.pause)(&Lull { inbox: &self.scheduler.inbox, longest }) {
+    /// True if there is something to look at: mail, or the end of the run.
+    fn pause(&self, longest: Duration) -> bool {
+        let inbox = &self.scheduler.inbox;
+        if let Err(error) = (self.pause)(&Lull { inbox, longest }) {
             self.stop(error);
+            return true;
         }
+        inbox.has_mail()
     }
 
     /// Ends the root program, and the run with it.
@@ -294,7 +336,7 @@ impl<T> Running<T> {
         if state.deadlocks != Deadlocks::Off {
             return state.tell(victim, deadlock);
         }
-        state.findings.deadlocks.push(deadlock.clone());
+        state.findings.add_deadlock(deadlock.clone());
         drop(state);
         self.stop(Error::Deadlock(deadlock));
     }
@@ -312,19 +354,19 @@ impl<T> Running<T> {
             drop_quietly(task);
         }
         let mut state = self.scheduler.borrow();
-        let findings = std::mem::take(&mut state.findings);
+        let mut findings = std::mem::take(&mut state.findings);
         let trace = std::mem::take(&mut state.trace);
         let recording = state.recording.take();
         let cleared = state.clear();
         drop(state);
         drop_quietly(cleared);
 
-        let Findings { log, deadlocks, unreleased, failures, abandoned } = findings;
-        let unseen = failures.into_iter().filter(|(_, _, cell)| !cell.settlement().is_observed.get());
-        let unobserved = unseen.map(|(task, error, _)| Unobserved { task, error }).collect();
+        let unobserved = findings.take_unobserved();
+        let Findings { log, deadlocks, stalls, unreleased, abandoned, .. } = findings;
         let recording = recording.map(|recording: Box<Recording>| *recording);
         let trace = trace.into();
-        let report = Report { elapsed, log, deadlocks, unreleased, unobserved, abandoned, trace, recording };
+        let report =
+            Report { elapsed, log, deadlocks, stalls, unreleased, unobserved, abandoned, trace, recording };
         Outcome { result: self.take_result(), report }
     }
 
@@ -350,11 +392,6 @@ impl<T> Drop for Running<T> {
             drop_quietly(self.close());
         }
     }
-}
-
-/// A panic in a drop of the user's must not keep the others from theirs.
-fn drop_quietly<V>(value: V) {
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
 }
 
 impl State {

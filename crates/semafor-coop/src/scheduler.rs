@@ -2,10 +2,16 @@
 //! may release a permit, and that borrows it again.
 
 use std::cell::{RefCell, RefMut};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::inbox::Inbox;
 use crate::state::State;
+
+/// Drops something of the user's on behalf of somebody else, who is not to fail if that panics.
+pub(crate) fn drop_quietly<V>(value: V) {
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
+}
 
 /// What all handles of a run share.
 pub(crate) struct Scheduler {

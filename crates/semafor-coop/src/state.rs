@@ -20,7 +20,8 @@ use crate::recording::{Moment, Recording};
 use crate::report::{Findings, Unreleased};
 use crate::schedule::Chooser;
 use crate::semaphore::{Hold, SemaphoreCell};
-use crate::tasks::{Held, Phase, Program, ROOT, Task, TaskKey, Tasks, TimerKey, Wait, WaitOn, Waiter};
+use crate::tasks::{Held, Phase, Program, ROOT, Task, TaskKey, Tasks, Wait, WaitOn, Waiter};
+use crate::timers::{Timer, TimerKey, Timers};
 use crate::{Clock, Error, Label, Priority, Result};
 
 /// Runs of this process are counted, so that a handle of one means nothing to another.
@@ -36,9 +37,8 @@ pub(crate) struct State {
     is_plain: bool,
     pub(crate) tasks: Tasks,
     pub(crate) ready: Ready,
-    timers: BTreeMap<TimerKey, Timer>,
+    pub(crate) timers: Timers,
     numbers: u64,
-    timer_numbers: u64,
     pub(crate) time: Time,
     pub(crate) chooser: Chooser,
     pub(crate) trace: Vec<u32>,
@@ -55,12 +55,6 @@ pub(crate) struct State {
     pub(crate) recording: Option<Box<Recording>>,
 }
 
-pub(crate) enum Timer {
-    Wake(TaskKey),
-    /// The patience of a waiter ends.
-    Expire(Rc<SemaphoreCell>),
-}
-
 impl State {
     pub(crate) fn new() -> Self {
         Self {
@@ -72,9 +66,8 @@ impl State {
             is_plain: false,
             tasks: Tasks::default(),
             ready: Ready::default(),
-            timers: BTreeMap::new(),
+            timers: Timers::default(),
             numbers: 0,
-            timer_numbers: 0,
             time: Time::Virtual,
             chooser: Chooser::Fifo,
             trace: Vec::new(),
@@ -103,7 +96,6 @@ impl State {
         self.explores = chooser.explores();
         self.is_plain = !self.explores && !is_recorded;
         self.numbers = 0;
-        self.timer_numbers = 0;
         self.time = Time::start(clock);
         self.chooser = chooser;
         self.deadlocks = deadlocks;
@@ -176,7 +168,7 @@ impl State {
 
     /// Lets another go first, if there is one. Only while schedules are explored.
     pub(crate) fn offer_switch(&mut self) -> bool {
-        let has_due_timer = self.timers.first_key_value().is_some_and(|(key, _)| key.0 <= self.now);
+        let has_due_timer = self.timers.first().is_some_and(|first| first.at <= self.now);
         let current = self.current;
         let Some(task) = self.tasks.get_mut(current) else { return false };
         let priority = task.priority;
@@ -201,11 +193,17 @@ impl State {
 
     #[inline]
     pub(crate) fn wake(&mut self, key: TaskKey) {
+        self.wake_at(key, None);
+    }
+
+    /// Makes a task that waits run, with a priority of its own or with this one.
+    #[inline]
+    fn wake_at(&mut self, key: TaskKey, priority: Option<Priority>) {
         if let Some(task) = self.tasks.get_mut(key)
             && matches!(task.phase, Phase::Parked | Phase::Running)
         {
             task.phase = Phase::Ready;
-            self.ready.push_back(task.priority, key);
+            self.ready.push_back(priority.unwrap_or(task.priority), key);
         }
     }
 
@@ -235,12 +233,7 @@ impl State {
             let is_nobody_here = level.is_empty();
             // Who ended or was parked since it was put here is no choice.
             level.retain(|key| tasks.get(*key).is_some_and(is_ready));
-            let due = match self.timers.first_key_value() {
-                Some((key, _)) if key.0 <= self.now => {
-                    self.timers.range(..=(self.now, u64::MAX)).map(|(key, _)| *key).collect()
-                }
-                _ => Vec::new(),
-            };
+            let due = self.timers.due(self.now);
             let count = level.len() + due.len();
             let choice = match count {
                 0 if is_nobody_here => return None,
@@ -250,7 +243,7 @@ impl State {
                     let task = |place| match level.get(place) {
                         Some(key) => tasks.get(*key).map_or(ROOT, |task| task.number),
                         // Timers are ranked by their own numbers, far from those of tasks.
-                        None => u64::MAX / 2 + due[place - level.len()].1,
+                        None => u64::MAX / 2 + due[place - level.len()].number,
                     };
                     let choice = self.chooser.choose(count, task, can_stay);
                     self.trace.push(choice as u32);
@@ -266,22 +259,22 @@ impl State {
     }
 
     pub(crate) fn next_timer(&self) -> Option<Timestamp> {
-        self.timers.first_key_value().map(|(key, _)| key.0)
+        self.timers.first().map(|first| first.at)
     }
 
     /// Moves time forward; timers that are due fire, unless they are a choice of the schedule's.
     pub(crate) fn advance_to(&mut self, now: Timestamp) {
         self.now = self.now.max(now);
         while !self.explores
-            && let Some((&key, _)) = self.timers.first_key_value()
-            && key.0 <= self.now
+            && let Some(first) = self.timers.first()
+            && first.at <= self.now
         {
-            self.fire(key);
+            self.fire(first);
         }
     }
 
     fn fire(&mut self, key: TimerKey) {
-        match self.timers.remove(&key) {
+        match self.timers.take(key) {
             Some(Timer::Wake(task)) => self.wake(task),
             Some(Timer::Expire(cell)) => {
                 cell.gate.borrow_mut().expire(self.now, &mut self.effects);
@@ -291,18 +284,8 @@ impl State {
         }
     }
 
-    pub(crate) fn set_timer(&mut self, at: Timestamp, timer: Timer) -> TimerKey {
-        let key = (at, self.timer_numbers);
-        self.timer_numbers += 1;
-        self.timers.insert(key, timer);
-        key
-    }
-
-    pub(crate) fn unset_timer(&mut self, key: TimerKey) {
-        self.timers.remove(&key);
-    }
-
     /// Says where the running task waits.
+    #[inline]
     pub(crate) fn register_wait(&mut self, on: WaitOn, at: &'static Location<'static>) -> Registered {
         let (current, is_shielded) = (self.current, self.shields > 0);
         if self.recording.is_some() {
@@ -353,17 +336,18 @@ impl State {
         let is_running = key == self.current;
         self.record_for(number, || Moment::Cancelled);
         if !is_running {
-            self.interrupt(key, false);
+            self.interrupt(key);
         }
         None
     }
 
-    /// Wakes a task to hear its delivery. Its place in line, or the permit it was granted meanwhile, goes to the next at once.
-    pub(crate) fn interrupt(&mut self, key: TaskKey, even_if_shielded: bool) {
+    /// Wakes a task to hear that it was cancelled. Its place in line, or the permit it was granted meanwhile, goes to the
+    /// next at once.
+    fn interrupt(&mut self, key: TaskKey) {
         let mut tickets = smallvec::SmallVec::<[(Rc<SemaphoreCell>, Ticket); 1]>::new();
         let Some(task) = self.tasks.get(key) else { return };
         let mut is_reached = false;
-        for wait in task.waits.iter().filter(|wait| even_if_shielded || !wait.is_shielded) {
+        for wait in task.waits.iter().filter(|wait| !wait.is_shielded) {
             is_reached = true;
             if let WaitOn::Semaphore { cell, ticket, .. } = &wait.on {
                 tickets.push((cell.clone(), *ticket));
@@ -394,7 +378,7 @@ impl State {
                 && !error.is_stop()
                 && number != ROOT
             {
-                self.findings.failures.push((label, error.clone(), outcome.clone()));
+                self.findings.add_failure(label, error.clone(), outcome.clone());
             }
         }
         if self.recording.is_some() {
@@ -415,14 +399,15 @@ impl State {
         settlement.is_settled.set(true);
         let mut lowest = None;
         for waiter in settlement.take_waiters() {
-            let task = match waiter {
-                Waiter::Task(task) => task,
-                Waiter::Member(group, member) if group.note(member) => group.task,
+            let (key, priority) = match waiter {
+                Waiter::Task(key, priority) => (key, priority),
+                Waiter::Member(group, member) if group.note(member) => (group.task, None),
                 Waiter::Member(..) => continue,
             };
-            self.wake(task);
-            if let Some(task) = self.tasks.get(task) {
-                lowest = Some(lowest.map_or(task.priority, |lowest: Priority| lowest.min(task.priority)));
+            self.wake_at(key, priority);
+            if let Some(task) = self.tasks.get(key) {
+                let priority = priority.unwrap_or(task.priority);
+                lowest = Some(lowest.map_or(priority, |lowest: Priority| lowest.min(priority)));
             }
         }
         lowest
@@ -472,8 +457,11 @@ impl State {
             let semaphore = cell.number;
             self.record(|| Moment::Released { semaphore });
         }
-        if !self.effects.wake.is_empty() {
-            self.wake_served();
+        let has_served = !self.effects.wake.is_empty();
+        self.wake_served();
+        if !has_served && cell.gate.borrow().waiting() > 0 {
+            // It was not enough for the first in line, who may have relied on this holder alone.
+            self.suspicion.set(true);
         }
     }
 
@@ -485,12 +473,21 @@ impl State {
         }
     }
 
+    #[inline]
     pub(crate) fn wake_served(&mut self) {
-        // One, as a rule; several only if a heavy one left the head of the line.
-        if let [task] = self.effects.wake[..] {
-            self.effects.wake.clear();
-            return self.wake(task);
+        match self.effects.wake[..] {
+            [] => {}
+            [task] => {
+                self.effects.wake.clear();
+                self.wake(task);
+            }
+            _ => self.wake_several(),
         }
+    }
+
+    /// Only if a heavy one left the head of the line, or several ran out of patience.
+    #[cold]
+    fn wake_several(&mut self) {
         for task in std::mem::take(&mut self.effects.wake) {
             self.wake(task);
         }
@@ -501,9 +498,8 @@ impl State {
     }
 
     /// Everything of the user's that this run still has, to be dropped by the caller.
-    pub(crate) fn clear(&mut self) -> Cleared {
-        let timers = std::mem::take(&mut self.timers);
-        let externals = std::mem::take(&mut self.externals);
+    pub(crate) fn clear(&mut self) -> BTreeMap<u64, Rc<dyn ExternalCell>> {
+        self.timers.clear();
         self.ready.clear();
         self.tasks.reset();
         self.trace.clear();
@@ -511,7 +507,7 @@ impl State {
         self.shields = 0;
         self.is_offering = false;
         self.recording = None;
-        Cleared { _timers: timers, _externals: externals }
+        std::mem::take(&mut self.externals)
     }
 }
 
@@ -519,12 +515,6 @@ impl State {
 pub(crate) struct Ended {
     _program: Option<Program>,
     _outcome: Rc<dyn Settle>,
-}
-
-/// What is left of a run, for the caller to drop.
-pub(crate) struct Cleared {
-    _timers: BTreeMap<TimerKey, Timer>,
-    _externals: BTreeMap<u64, Rc<dyn ExternalCell>>,
 }
 
 fn is_ready(task: &Task) -> bool {

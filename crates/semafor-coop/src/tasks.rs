@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use semafor_core::{PermitId, Ticket, Timestamp};
+use semafor_core::{PermitId, Ticket};
 use smallvec::SmallVec;
 
 use crate::eventual::{Group, Settle};
@@ -119,9 +119,6 @@ pub(crate) enum WaitOn {
     Timer,
 }
 
-/// When a timer fires, and its order among those of the same time.
-pub(crate) type TimerKey = (Timestamp, u64);
-
 /// A task as reports name it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Label {
@@ -183,8 +180,7 @@ impl Tasks {
             && slot.generation == key.generation
         {
             slot.task = None;
-            slot.generation = slot.generation.wrapping_add(1);
-            self.free.push(key.index);
+            self.retire(key.index);
         }
     }
 
@@ -194,9 +190,17 @@ impl Tasks {
             return None;
         }
         let task = slot.task.take()?;
-        slot.generation = slot.generation.wrapping_add(1);
-        self.free.push(key.index);
+        self.retire(key.index);
         Some(task)
+    }
+
+    /// Keys of the one who was here go stale. A place that has run out of generations is not used again.
+    fn retire(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        if let Some(next) = slot.generation.checked_add(1) {
+            slot.generation = next;
+            self.free.push(index);
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -230,7 +234,8 @@ impl Tasks {
 
 /// Who waits for something to settle.
 pub(crate) enum Waiter {
-    Task(TaskKey),
+    /// And the priority it goes on with, if not its own.
+    Task(TaskKey, Option<Priority>),
     /// A gather or race; and which of its members this is.
     Member(Rc<Group>, usize),
 }

@@ -1,7 +1,7 @@
 //! What may go to other threads, and what may not.
 
 use semafor_coop::{
-    Ctx, Deadlock, Error, Eventual, ExternalPromise, Permit, Promise, Semaphore, Task, Trace,
+    Ctx, Deadlock, Error, Eventual, ExternalPromise, Permit, Promise, Runtime, Semaphore, Stall, Task, Trace,
 };
 
 macro_rules! is {
@@ -23,6 +23,7 @@ macro_rules! is {
 #[test]
 fn errors_traces_and_external_promises_travel_and_handles_of_a_run_stay() {
     assert!(is!(Error: Send) && is!(Error: Sync) && is!(Deadlock: Send) && is!(Trace: Send));
+    assert!(is!(Runtime: Send) && is!(Runtime: Sync) && is!(Stall: Send));
     assert!(is!(ExternalPromise<u8>: Send) && is!(ExternalPromise<u8>: Sync));
     assert!(!is!(Ctx: Send) && !is!(Semaphore: Send) && !is!(Permit: Send));
     assert!(!is!(Task<u8>: Send) && !is!(Promise<u8>: Send) && !is!(Eventual<u8>: Send));

@@ -3,11 +3,23 @@
 mod told;
 
 use std::cell::RefCell;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use semafor_coop::{AcquireSemaphore, Ctx, Error, FailPromise, Result, Runtime, Task};
+use semafor_coop::{AcquireSemaphore, Ctx, Error, FailPromise, Priority, Result, Runtime, Spawn, Task};
 use told::told;
+
+/// Panics when it is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            panic!("expected in this test");
+        }
+    }
+}
 
 #[test]
 fn permits_have_to_be_at_least_one() {
@@ -148,14 +160,6 @@ fn a_root_that_panics_is_an_error_of_the_run() {
 
 #[test]
 fn a_panic_while_dropping_keeps_nobody_from_ending() {
-    struct Bomb;
-    impl Drop for Bomb {
-        fn drop(&mut self) {
-            if !std::thread::panicking() {
-                panic!("expected in this test");
-            }
-        }
-    }
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         for _ in 0..2 {
             let armed = async |ctx: Ctx| {
@@ -225,5 +229,133 @@ fn several_effects_may_be_awaited_at_once_in_one_task() {
         drop(acquire);
         assert_eq!(sem.waiting(), 0);
         ctx.release(&sem).await
+    });
+}
+
+#[test]
+fn a_permit_of_a_task_that_awaits_what_is_no_effect_is_released() {
+    told(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(1).await?;
+        let held = sem.clone();
+        let stuck = async move |ctx: Ctx| {
+            let _permit = ctx.permit(&held).await?;
+            std::future::pending::<()>().await;
+            Ok(())
+        };
+        let stuck = ctx.spawn(stuck).await?;
+        assert!(matches!(ctx.wait(&stuck).await, Err(Error::NotAnEffect)));
+        assert_eq!(sem.available(), 1);
+        Ok(())
+    });
+}
+
+#[test]
+fn an_unstarted_task_that_panics_when_dropped_does_not_fail_who_cancels_it() {
+    told(async |ctx: Ctx| {
+        let bomb = Bomb;
+        let armed = async move |ctx: Ctx| {
+            let _bomb = bomb;
+            ctx.delay(9.0).await
+        };
+        let armed = ctx.perform(Spawn::new(armed).priority(Priority::Idle)).await?;
+        ctx.cancel(&armed).await?;
+        assert!(ctx.wait(&armed).await.unwrap_err().is_cancelled());
+        Ok(())
+    });
+}
+
+type Parcel = Rc<RefCell<Option<Pin<Box<dyn Future<Output = Result>>>>>>;
+
+/// Awaits what is in the parcel, and is content if somebody has taken it.
+async fn unpack(parcel: Parcel) -> Result {
+    std::future::poll_fn(|cx| match &mut *parcel.borrow_mut() {
+        Some(effect) => effect.as_mut().poll(cx),
+        None => Poll::Ready(Ok(())),
+    })
+    .await
+}
+
+#[test]
+fn who_waits_for_an_effect_that_another_task_drops_looks_again() {
+    told(async |ctx: Ctx| {
+        let parcel = Parcel::default();
+        let (inside, its_ctx) = (parcel.clone(), ctx.clone());
+        *parcel.borrow_mut() = Some(Box::pin(async move { its_ctx.delay(9.0).await }));
+        let waiter = ctx.spawn(move |_| unpack(inside)).await?;
+        drop(parcel.take());
+        ctx.wait(&waiter).await?;
+        assert_eq!(ctx.now().as_secs(), 0);
+        Ok(())
+    });
+}
+
+#[test]
+fn an_effect_that_moves_to_another_task_waits_anew_there() {
+    told(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(1).await?;
+        ctx.acquire(&sem).await?;
+        let parcel = Parcel::default();
+        let (inside, its_ctx, wants) = (parcel.clone(), ctx.clone(), sem.clone());
+        *parcel.borrow_mut() = Some(Box::pin(async move { its_ctx.acquire(&wants).await }));
+        let first = ctx.spawn(move |_| unpack(inside)).await?;
+        assert_eq!(sem.waiting(), 1);
+        let moved = Rc::new(RefCell::new(parcel.take()));
+        let held = sem.clone();
+        let second = async move |ctx: Ctx| {
+            unpack(moved).await?;
+            ctx.release(&held).await
+        };
+        let second = ctx.spawn(second).await?;
+        assert_eq!(sem.waiting(), 1);
+        ctx.release(&sem).await?;
+        ctx.gather([first, second]).await?;
+        assert_eq!(sem.available(), 1);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_program_that_goes_round_in_circles_can_be_given_an_end() {
+    let spins = async |ctx: Ctx| -> Result {
+        loop {
+            ctx.yield_now().await?;
+        }
+    };
+    let outcome = Runtime::new().most_steps(1_000).run(spins);
+    assert!(matches!(outcome.result, Err(Error::TooManySteps)));
+    // Exploring has one by itself.
+    let exploration = semafor_coop::explore(spins, 1);
+    assert!(matches!(exploration.failure.unwrap().error, Some(Error::TooManySteps)));
+    let outcome = Runtime::new().most_steps(2).run(async |ctx: Ctx| ctx.yield_now().await);
+    outcome.result.unwrap();
+}
+
+#[test]
+fn an_effect_that_is_dropped_half_way_leaves_nothing_behind() {
+    told(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(1).await?;
+        let promise = ctx.promise::<u8>().await?;
+        let sleeper = ctx.spawn(async |ctx: Ctx| ctx.delay(1.0).await.map(|()| 1)).await?;
+        ctx.acquire(&sem).await?;
+        for kind in 0..8 {
+            let mut effect: Pin<Box<dyn Future<Output = Result>>> = match kind {
+                0 => Box::pin(ctx.acquire(&sem)),
+                1 => Box::pin(ctx.perform(AcquireSemaphore(&sem).timeout(0.5))),
+                2 => Box::pin(async { ctx.permit(&sem).await.map(drop) }),
+                3 => Box::pin(ctx.delay(0.5)),
+                4 => Box::pin(async { ctx.wait(promise.future()).await.map(drop) }),
+                5 => Box::pin(async { ctx.gather([promise.future(), promise.future()]).await.map(drop) }),
+                6 => Box::pin(async { ctx.race([promise.future()]).await.map(drop) }),
+                _ => Box::pin(ctx.yield_now()),
+            };
+            let is_pending = std::future::poll_fn(|cx| Poll::Ready(effect.as_mut().poll(cx).is_pending()));
+            assert!(is_pending.await, "kind {kind}");
+            drop(effect);
+            assert_eq!(sem.waiting(), 0, "kind {kind}");
+        }
+        assert_eq!(ctx.wait(&sleeper).await?, 1);
+        assert_eq!(ctx.now().as_secs_f64(), 1.0, "no timer is left that time would stop at");
+        ctx.release(&sem).await?;
+        ctx.complete(&promise, 2).await
     });
 }

@@ -263,3 +263,60 @@ fn every_kind_of_wait_can_be_cancelled() {
         ctx.wait(&sleeper).await
     });
 }
+
+#[test]
+fn cleanup_may_cancel_others_and_even_itself() {
+    let order = told(async |ctx: Ctx| {
+        let own = ctx.promise::<Task<()>>().await?;
+        let future = own.future();
+        let other = ctx.spawn(async |ctx: Ctx| ctx.delay(9.0).await).await?;
+        let victim = other.clone();
+        let task = async move |ctx: Ctx| {
+            let own = ctx.wait(future).await?;
+            assert!(ctx.delay(9.0).await.unwrap_err().is_cancelled());
+            ctx.cancel(&victim).await?;
+            ctx.cancel(&own).await?;
+            assert!(ctx.delay(1.0).await.unwrap_err().is_cancelled());
+            ctx.delay(1.0).await?;
+            ctx.log("cleaned up").await
+        };
+        let task = ctx.spawn(task).await?;
+        ctx.complete(&own, task.clone()).await?;
+        ctx.cancel(&task).await?;
+        ctx.wait(&task).await?;
+        assert!(ctx.wait(&other).await.unwrap_err().is_cancelled());
+        Ok(())
+    });
+    assert_eq!(order, "cleaned up");
+}
+
+#[test]
+fn of_several_effects_in_one_task_those_in_line_lose_their_place_and_hear_of_it() {
+    told(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(1).await?;
+        ctx.acquire(&sem).await?;
+        let wants = sem.clone();
+        let waiter = async move |ctx: Ctx| {
+            let mut first = Box::pin(ctx.acquire(&wants));
+            let mut second = Box::pin(ctx.acquire(&wants));
+            let mut heard = Vec::new();
+            std::future::poll_fn(|cx| {
+                for acquire in [&mut first, &mut second] {
+                    if let std::task::Poll::Ready(result) = acquire.as_mut().poll(cx) {
+                        heard.push(result.unwrap_err().is_cancelled());
+                    }
+                }
+                if heard.is_empty() { std::task::Poll::Pending } else { std::task::Poll::Ready(()) }
+            })
+            .await;
+            assert_eq!(heard, [true, true]);
+            Ok(())
+        };
+        let waiter = ctx.spawn(waiter).await?;
+        assert_eq!(sem.waiting(), 2);
+        ctx.cancel(&waiter).await?;
+        assert_eq!(sem.waiting(), 0);
+        ctx.wait(&waiter).await?;
+        ctx.release(&sem).await
+    });
+}

@@ -291,3 +291,158 @@ fn a_circle_among_many_is_found_although_one_look_does_not_reach_it() {
     assert_eq!(error.as_deadlock().unwrap().links.len(), 502);
     assert_eq!(outcome.report.elapsed.as_secs(), 0);
 }
+
+#[test]
+fn a_release_that_is_not_enough_for_who_waits_is_looked_into() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(2).await?;
+        let leaked = sem.clone();
+        let leaks = ctx.spawn(async move |ctx: Ctx| ctx.acquire(&leaked).await).await?;
+        ctx.wait(&leaks).await?;
+        ctx.acquire(&sem).await?;
+        let both = sem.clone();
+        let heavy = async move |ctx: Ctx| {
+            let told = ctx.perform(semafor_coop::AcquireSemaphore(&both).weight(2)).await;
+            assert!(matches!(told, Err(Error::Deadlock(_))));
+            ctx.log("told").await
+        };
+        let heavy = ctx.spawn(heavy).await?;
+        ctx.delay(1.0).await?;
+        assert!(!heavy.is_finished(), "one of the two could still come back");
+        ctx.release(&sem).await?;
+        // Nobody waits for the heavy one, and the root never stops.
+        for _ in 0..100 {
+            ctx.delay(1.0).await?;
+        }
+        Ok(())
+    });
+    outcome.result.unwrap();
+    assert_eq!(outcome.report.log.len(), 1);
+    assert!(outcome.report.log[0].at.as_secs() <= 10, "{}", outcome.report.log[0]);
+}
+
+#[test]
+fn a_daemon_may_wait_in_vain_from_the_start_but_not_with_others() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        let promise = ctx.promise::<()>().await?;
+        let future = promise.future();
+        drop(promise);
+        let idle = Spawn::new(async move |ctx: Ctx| ctx.wait(future).await).daemon();
+        ctx.perform(idle).await?;
+        ctx.delay(1.0).await
+    });
+    outcome.result.unwrap();
+    assert!(outcome.report.deadlocks.is_empty(), "{:?}", outcome.report.deadlocks);
+
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(1).await?;
+        ctx.acquire(&sem).await?;
+        let wants = sem.clone();
+        let waits = Spawn::new(async move |ctx: Ctx| ctx.permit(&wants).await.map(drop)).daemon();
+        let daemon = ctx.perform(waits).await?;
+        ctx.spawn(async |ctx: Ctx| ctx.delay(9.0).await).await?;
+        let told = ctx.wait(&daemon).await;
+        ctx.release(&sem).await?;
+        told
+    });
+    assert!(matches!(outcome.result, Err(Error::Deadlock(_))));
+    assert_eq!(outcome.report.elapsed.as_secs(), 0);
+}
+
+#[test]
+fn of_two_acquires_in_one_task_the_first_is_told_and_the_other_keeps_its_place() {
+    told(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(1).await?;
+        ctx.acquire(&sem).await?;
+        let mut first = Box::pin(ctx.acquire(&sem));
+        let mut second = Box::pin(ctx.acquire(&sem));
+        let told = std::future::poll_fn(|cx| {
+            let told = first.as_mut().poll(cx);
+            assert!(second.as_mut().poll(cx).is_pending());
+            told
+        });
+        assert!(matches!(told.await, Err(Error::Deadlock(_))));
+        assert_eq!(sem.waiting(), 1);
+        ctx.release(&sem).await?;
+        second.await?;
+        ctx.release(&sem).await
+    });
+}
+
+#[test]
+fn one_that_is_caught_and_tried_again_for_ever_ends_with_its_steps_and_the_report_stays_small() {
+    let outcome = Runtime::new().most_steps(100_000).run(async |ctx: Ctx| -> Result {
+        let sem = ctx.create_semaphore(1).await?;
+        ctx.acquire(&sem).await?;
+        loop {
+            assert!(matches!(ctx.acquire(&sem).await, Err(Error::Deadlock(_))));
+        }
+    });
+    assert!(matches!(outcome.result, Err(Error::TooManySteps)));
+    assert_eq!(outcome.report.deadlocks.len(), 1_000);
+}
+
+#[test]
+fn semaphores_and_waiters_are_in_the_error_with_their_numbers_and_the_root_by_its_name() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(1).await?;
+        ctx.acquire(&sem).await?;
+        let wants = sem.clone();
+        let waiter = ctx.spawn(async move |ctx: Ctx| ctx.acquire(&wants).await).await?;
+        ctx.gather([&waiter]).await
+    });
+    let error = outcome.result.unwrap_err();
+    let links: Vec<_> = error.as_deadlock().unwrap().links.iter().collect();
+    let told: Vec<_> = links.iter().map(|link| format!("{} for {}", link.task, link.waits_for)).collect();
+    assert_eq!(told, ["root for the end of task 1", "task 1 for semaphore 0, held by root"]);
+}
+
+#[test]
+fn cleanup_runs_when_a_deadlock_is_delivered() {
+    let order = told(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(1).await?;
+        ctx.acquire(&sem).await?;
+        let result = ctx.acquire(&sem).await;
+        ctx.delay(1.0).await?;
+        ctx.release(&sem).await?;
+        ctx.log("cleaned up").await?;
+        assert!(result.is_err());
+        Ok(())
+    });
+    assert_eq!(order, "cleaned up");
+}
+
+#[test]
+fn a_wait_for_another_thread_beside_it_hides_no_circle() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        let (outside, future) = ctx.perform(semafor_coop::CreateExternalPromise::<()>::new()).await?;
+        let listener = ctx.spawn(async move |ctx: Ctx| ctx.wait(future).await).await?;
+        let tasks = ab_ba(&ctx).await?;
+        let found = ctx.gather(&tasks).await.unwrap_err();
+        outside.complete(());
+        ctx.wait(&listener).await?;
+        Ok(found)
+    });
+    assert!(matches!(outcome.result.unwrap(), Error::Deadlock(_)));
+}
+
+#[test]
+fn who_waits_behind_one_whose_patience_ends_is_not_in_one() {
+    told(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(2).await?;
+        ctx.acquire(&sem).await?;
+        let both = sem.clone();
+        let heavy = async move |ctx: Ctx| {
+            let late = ctx.perform(semafor_coop::AcquireSemaphore(&both).weight(2).timeout(1.0)).await;
+            assert!(matches!(late, Err(Error::TimedOut)));
+            Ok(())
+        };
+        let heavy = ctx.spawn(heavy).await?;
+        // One is free, for as soon as the heavy one has given up.
+        ctx.acquire(&sem).await?;
+        assert_eq!(ctx.now().as_secs(), 1);
+        ctx.release(&sem).await?;
+        ctx.release(&sem).await?;
+        ctx.wait(&heavy).await
+    });
+}

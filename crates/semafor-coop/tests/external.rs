@@ -1,9 +1,11 @@
 //! Promises that other threads complete.
 
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::Duration;
 
-use semafor_coop::{Clock, CreateExternalPromise, Ctx, Error, Runtime};
+use semafor_coop::{Clock, CreateExternalPromise, Ctx, Error, Priority, Runtime, Spawn};
 
 #[test]
 fn another_thread_completes_a_promise_and_the_run_goes_on() {
@@ -76,4 +78,64 @@ fn completed_after_the_run_it_does_no_harm() {
     });
     outcome.result.unwrap();
     assert!(receive.recv().unwrap().complete(1));
+}
+
+#[test]
+fn a_stall_is_told_while_it_lasts_and_reported_once() {
+    let (send, receive) = mpsc::channel::<semafor_coop::ExternalPromise<u8>>();
+    let receive = std::sync::Mutex::new(receive);
+    let heard = Arc::new(AtomicUsize::new(0));
+    let hears = heard.clone();
+    let runtime = Runtime::new().stall_after(Duration::from_millis(1)).on_stall(move |stall| {
+        let text = stall.to_string();
+        assert!(text.contains("waiter (task 1) waits for promise 0 of another thread, at "), "{text}");
+        // Nobody but this listener completes it, so it is heard of three times.
+        if hears.fetch_add(1, Ordering::Relaxed) == 2 {
+            receive.lock().unwrap().recv().unwrap().complete(7);
+        }
+    });
+    let outcome = runtime.run(async move |ctx: Ctx| {
+        let (promise, future) = ctx.perform(CreateExternalPromise::<u8>::new()).await?;
+        send.send(promise).unwrap();
+        let waiter = Spawn::new(async move |ctx: Ctx| ctx.wait(future).await).name("waiter");
+        let waiter = ctx.perform(waiter).await?;
+        ctx.wait(&waiter).await
+    });
+    assert_eq!(outcome.result.unwrap(), 7);
+    assert_eq!(heard.load(Ordering::Relaxed), 3);
+    assert_eq!(outcome.report.stalls.len(), 1);
+    assert!(outcome.report.stalls[0].lasted >= Duration::from_millis(3));
+}
+
+#[test]
+fn a_listener_that_panics_does_not_end_the_run() {
+    let (send, receive) = mpsc::channel::<semafor_coop::ExternalPromise<u8>>();
+    let receive = std::sync::Mutex::new(receive);
+    let runtime = Runtime::new().stall_after(Duration::ZERO).on_stall(move |_| {
+        receive.lock().unwrap().recv().unwrap().complete(7);
+        panic!("expected in this test");
+    });
+    let outcome = runtime.run(async move |ctx: Ctx| {
+        let (promise, future) = ctx.perform(CreateExternalPromise::<u8>::new()).await?;
+        send.send(promise).unwrap();
+        ctx.wait(future).await
+    });
+    assert_eq!(outcome.result.unwrap(), 7);
+}
+
+#[test]
+fn a_pending_wait_for_another_thread_starves_nobody() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        let (promise, future) = ctx.perform(CreateExternalPromise::<u8>::new()).await?;
+        let wakes = async move |ctx: Ctx| {
+            for _ in 0..3 {
+                ctx.yield_now().await?;
+            }
+            promise.complete(5);
+            Ok(())
+        };
+        ctx.perform(Spawn::new(wakes).priority(Priority::Idle).daemon()).await?;
+        ctx.wait(future).await
+    });
+    assert_eq!(outcome.result.unwrap(), 5);
 }

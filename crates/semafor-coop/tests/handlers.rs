@@ -81,3 +81,39 @@ fn a_handler_may_fail_and_a_handler_that_panics_fails_who_asked() {
         ctx.log("goes on").await
     });
 }
+
+#[test]
+fn what_a_handler_keeps_is_shared_by_the_tasks_that_inherit_it() {
+    told(async |ctx: Ctx| {
+        let total = std::rc::Rc::new(std::cell::Cell::new(0));
+        let ctx = ctx.with_handler(async move |_: Count, _| {
+            total.set(total.get() + 1);
+            Ok(total.get())
+        });
+        let count = async |ctx: Ctx| ctx.perform(Count).await;
+        let tasks = [ctx.spawn(count).await?, ctx.spawn(count).await?];
+        assert_eq!(ctx.gather(&tasks).await?, [1, 2]);
+        assert_eq!(ctx.perform(Count).await?, 3);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_handler_may_spawn_and_is_cancelled_with_who_asked() {
+    told(async |ctx: Ctx| {
+        let ctx = ctx.with_handler(async |_: Count, outer: Ctx| {
+            let helper = outer.spawn(async |ctx: Ctx| ctx.delay(5.0).await.map(|()| 8)).await?;
+            let answer = outer.wait(&helper).await;
+            if answer.is_err() {
+                outer.cancel(&helper).await?;
+            }
+            answer
+        });
+        assert_eq!(ctx.perform(Count).await?, 8);
+        let asks = ctx.spawn(async |ctx: Ctx| ctx.perform(Count).await).await?;
+        ctx.cancel(&asks).await?;
+        assert!(ctx.wait(&asks).await.unwrap_err().is_cancelled());
+        assert_eq!(ctx.now().as_secs(), 5);
+        Ok(())
+    });
+}

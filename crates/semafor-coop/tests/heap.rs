@@ -1,73 +1,242 @@
-//! Counted at the allocator, which other tests would use meanwhile: one test, in a program of its own.
+//! What a run allocates, counted at the allocator for the test's own thread.
+//!
+//! Built-in effects allocate nothing once a run has been going on for a while. What they make is another matter: a task, a promise
+//! and a semaphore have memory of their own, and so has a list of things to gather.
 
-use semafor_coop::{Ctx, Result, Runtime};
-use semafor_testkit::heap::{Counting, live_bytes};
+use semafor_coop::{
+    AcquireSemaphore, CreateExternalPromise, Ctx, Error, Now, Priority, Result, Runtime, Semaphore, Wait,
+};
+use semafor_testkit::heap::{Counting, own_allocations, own_live_bytes};
 
 #[global_allocator]
 static HEAP: Counting = Counting;
 
-async fn tangle(ctx: Ctx) -> Result {
-    let sem = ctx.create_semaphore(1).await?;
-    let promise = ctx.promise::<String>().await?;
-    let mut tasks = Vec::new();
-    for number in 0..5 {
-        let (sem, future) = (sem.clone(), promise.future());
-        let task = async move |ctx: Ctx| {
-            let _permit = ctx.permit(&sem).await?;
-            ctx.delay(f64::from(number)).await?;
-            if number == 4 { ctx.wait(future).await } else { Ok(number.to_string()) }
-        };
-        tasks.push(ctx.spawn(task).await?);
+const TIMES: usize = 10_000;
+
+/// How often the allocator is asked for memory while something is done so many times, after it was done a few times.
+async fn allocations_of(mut once: impl AsyncFnMut() -> Result) -> Result<usize> {
+    for _ in 0..100 {
+        once().await?;
     }
-    ctx.delay(8.0).await?;
-    ctx.complete(&promise, "done".into()).await?;
-    ctx.gather(&tasks).await.map(drop)
+    let before = own_allocations();
+    for _ in 0..TIMES {
+        once().await?;
+    }
+    Ok(own_allocations() - before)
+}
+
+#[track_caller]
+fn assert_allocates_nothing(program: impl AsyncFnOnce(Ctx) -> Result<usize> + 'static) {
+    let outcome = Runtime::new().run(async move |ctx: Ctx| program(ctx).await);
+    assert_eq!(outcome.result.unwrap(), 0);
 }
 
 #[test]
-fn nothing_stays_of_a_dropped_run_nor_of_semaphores_whose_handles_are_gone() {
-    // What the thread allocates once.
-    Runtime::new().run(tangle).result.unwrap();
+fn acquire_and_release_allocate_nothing() {
+    assert_allocates_nothing(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(3).await?;
+        allocations_of(async || {
+            ctx.acquire(&sem).await?;
+            ctx.release(&sem).await?;
+            assert!(ctx.try_acquire(&sem).await?);
+            ctx.release(&sem).await?;
+            ctx.perform(AcquireSemaphore(&sem).weight(2).timeout(1.0)).await?;
+            ctx.release(&sem).await?;
+            drop(ctx.permit(&sem).await?);
+            ctx.with_semaphore(&sem, async |ctx: Ctx| ctx.perform(Now).await.map(drop)).await
+        })
+        .await
+    });
+}
 
-    let mut has_ended = false;
-    for steps in 0.. {
-        let mut dropped = || {
-            let before = live_bytes();
-            let mut running = Runtime::new().record().start(tangle);
+#[test]
+fn yields_and_delays_allocate_nothing() {
+    assert_allocates_nothing(async |ctx: Ctx| {
+        allocations_of(async || {
+            ctx.yield_now().await?;
+            ctx.delay(1.0).await
+        })
+        .await
+    });
+}
+
+#[test]
+fn many_who_sleep_allocate_nothing_nor_do_timeouts_that_are_not_needed() {
+    assert_allocates_nothing(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(1).await?;
+        for number in 1..=100 {
+            let sem = sem.clone();
+            let sleeper = async move |ctx: Ctx| -> Result {
+                loop {
+                    ctx.delay(f64::from(number) / 10.0).await?;
+                    ctx.perform(AcquireSemaphore(&sem).timeout(1_000.0)).await?;
+                    ctx.delay(0.001).await?;
+                    ctx.release(&sem).await?;
+                }
+            };
+            ctx.perform(semafor_coop::Spawn::new(sleeper).daemon()).await?;
+        }
+        // Until every one of them has slept often enough.
+        ctx.delay(1_000.0).await?;
+        let before = own_allocations();
+        ctx.delay(1_000.0).await?;
+        Ok(own_allocations() - before)
+    });
+}
+
+/// Passes the ball on, for ever: acquires one and releases the other.
+async fn bounce(ctx: Ctx, from: Semaphore, to: Semaphore) -> Result {
+    loop {
+        ctx.acquire(&from).await?;
+        ctx.release(&to).await?;
+    }
+}
+
+#[test]
+fn switching_between_tasks_that_wait_for_each_other_allocates_nothing() {
+    assert_allocates_nothing(async |ctx: Ctx| {
+        let signal = || semafor_coop::CreateSemaphore::new(1).signal();
+        let (ping, pong) = (ctx.perform(signal()).await?, ctx.perform(signal()).await?);
+        ctx.acquire(&ping).await?;
+        ctx.acquire(&pong).await?;
+        let (from, to) = (ping.clone(), pong.clone());
+        ctx.perform(semafor_coop::Spawn::new(move |ctx| bounce(ctx, from, to)).daemon()).await?;
+        let allocations = allocations_of(async || {
+            ctx.release(&ping).await?;
+            ctx.acquire(&pong).await
+        })
+        .await?;
+        ctx.release(&pong).await?;
+        Ok(allocations)
+    });
+}
+
+#[test]
+fn waiting_in_line_cancelling_and_timing_out_allocate_nothing() {
+    assert_allocates_nothing(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(1).await?;
+        ctx.acquire(&sem).await?;
+        let wants = sem.clone();
+        let waiter = async move |ctx: Ctx| -> Result {
+            loop {
+                assert!(ctx.acquire(&wants).await.unwrap_err().is_cancelled());
+            }
+        };
+        let waiter = ctx.perform(semafor_coop::Spawn::new(waiter).daemon()).await?;
+        let allocations = allocations_of(async || {
+            ctx.cancel(&waiter).await?;
+            let late = ctx.perform(AcquireSemaphore(&sem).timeout(1.0)).await;
+            assert!(matches!(late, Err(Error::TimedOut)));
+            Ok(())
+        })
+        .await?;
+        ctx.release(&sem).await?;
+        Ok(allocations)
+    });
+}
+
+#[test]
+fn waiting_for_what_is_there_allocates_nothing() {
+    assert_allocates_nothing(async |ctx: Ctx| {
+        let task = ctx.spawn(async |_| Ok(1)).await?;
+        allocations_of(async || {
+            ctx.wait(&task).await?;
+            ctx.perform(Wait(&task).priority(Priority::Idle)).await.map(drop)
+        })
+        .await
+    });
+}
+
+/// Something of everything that keeps memory.
+async fn tangle(ctx: Ctx) -> Result {
+    let sem = ctx.create_semaphore(1).await?;
+    let promise = ctx.promise::<String>().await?;
+    let (outside, from_outside) = ctx.perform(CreateExternalPromise::<String>::new()).await?;
+    let mut tasks = Vec::new();
+    for number in 0..6 {
+        let (sem, future, from_outside) = (sem.clone(), promise.future(), from_outside.clone());
+        let task = async move |ctx: Ctx| {
+            let _permit = ctx.permit(&sem).await?;
+            ctx.delay(f64::from(number)).await?;
+            match number {
+                3 => ctx.wait(from_outside).await,
+                4 => ctx.wait(future).await,
+                5 => Err(Error::new("seen")),
+                _ => Ok(number.to_string()),
+            }
+        };
+        tasks.push(ctx.spawn(task).await?);
+    }
+    let unstarted = semafor_coop::Spawn::new(async |ctx: Ctx| ctx.log("never").await);
+    let unstarted = ctx.perform(unstarted.priority(Priority::Idle)).await?;
+    ctx.cancel(&unstarted).await?;
+    ctx.delay(8.0).await?;
+    outside.complete("from outside".into());
+    ctx.complete(&promise, "done".into()).await?;
+    assert!(ctx.gather(&tasks).await.is_err());
+    Ok(())
+}
+
+#[test]
+fn a_run_that_is_dropped_anywhere_leaves_not_a_byte() {
+    // What a thread allocates once.
+    Runtime::new().run(tangle).result.unwrap();
+    for runtime in [Runtime::new(), Runtime::new().record()] {
+        let mut has_ended = false;
+        for steps in 0.. {
+            let before = own_live_bytes();
+            let mut running = runtime.start(tangle);
             has_ended = has_ended || !(0..steps).all(|_| running.step());
             drop(running);
-            live_bytes() - before
-        };
-        // What runs the tests may allocate meanwhile, in a thread of its own; but not again and again.
-        assert!((0..5).any(|_| dropped() == 0), "bytes after {steps} steps");
-        if has_ended {
-            break;
+            assert_eq!(own_live_bytes() - before, 0, "bytes after {steps} steps");
+            if has_ended {
+                assert!(steps > 20);
+                break;
+            }
         }
     }
+}
 
-    let many = Runtime::new().run(async |ctx: Ctx| {
-        let sem = ctx.create_semaphore(1).await?;
-        let before = live_bytes();
-        for _ in 0..3_000 {
+/// How many bytes more are in use after something was done so many times.
+async fn growth_of(mut once: impl AsyncFnMut() -> Result) -> Result<isize> {
+    for _ in 0..100 {
+        once().await?;
+    }
+    let before = own_live_bytes();
+    for _ in 0..TIMES {
+        once().await?;
+    }
+    Ok(own_live_bytes() - before)
+}
+
+#[test]
+fn nothing_stays_of_semaphores_tasks_and_promises_whose_handles_are_gone() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        growth_of(async || {
             let sem = ctx.create_semaphore(1).await?;
             ctx.acquire(&sem).await?;
             ctx.release(&sem).await?;
-        }
-        let of_semaphores = live_bytes() - before;
-        ctx.acquire(&sem).await?;
-        ctx.release(&sem).await?;
-        // The list of timers keeps its first node.
-        ctx.delay(0.0).await?;
-        let before = live_bytes();
-        for _ in 0..3_000 {
-            ctx.acquire(&sem).await?;
-            ctx.yield_now().await?;
-            ctx.release(&sem).await?;
-            ctx.delay(0.0).await?;
-        }
-        Ok((of_semaphores, live_bytes() - before))
+            let task = ctx.spawn(async |_| Ok(1)).await?;
+            ctx.wait(&task).await?;
+            let promise = ctx.promise::<u32>().await?;
+            ctx.race([&promise.future(), &semafor_coop::Awaitable::eventual(&task)]).await.map(drop)
+        })
+        .await
     });
-    let (of_semaphores, of_effects) = many.result.unwrap();
-    // Less than a byte for each of them.
-    assert!(of_semaphores < 3_000 && of_effects < 3_000, "{of_semaphores} and {of_effects} bytes");
+    assert_eq!(outcome.result.unwrap(), 0);
+}
+
+#[test]
+fn failures_that_were_seen_do_not_pile_up() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        growth_of(async || {
+            let task = ctx.spawn(async |_: Ctx| Err::<(), _>(Error::NothingToRace)).await?;
+            assert!(ctx.wait(&task).await.is_err());
+            Ok(())
+        })
+        .await
+    });
+    let growth = outcome.result.unwrap();
+    assert!(growth < 16 * 1024, "{growth} bytes");
+    assert!(outcome.report.unobserved.is_empty());
 }

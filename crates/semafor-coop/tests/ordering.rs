@@ -276,3 +276,96 @@ fn cancelling_a_parent_leaves_its_children_alone() {
     outcome.result.unwrap();
     assert_eq!(lines(&outcome.report), ["child"]);
 }
+
+#[test]
+fn a_wait_may_have_a_priority_of_its_own() {
+    let order = told(async |ctx: Ctx| {
+        let promise = ctx.promise::<()>().await?;
+        let mut tasks = Vec::new();
+        for (word, priority) in
+            [("idle", Priority::Idle), ("normal", Priority::Normal), ("high", Priority::High)]
+        {
+            let future = promise.future();
+            let waiter = async move |ctx: Ctx| {
+                ctx.perform(Wait(future).priority(priority)).await?;
+                ctx.log(word).await?;
+                // Its own again.
+                ctx.yield_now().await?;
+                ctx.log(word).await
+            };
+            tasks.push(ctx.spawn(waiter).await?);
+        }
+        ctx.complete(&promise, ()).await?;
+        // It goes on as the lowest that it woke, so after all that they do with their own.
+        ctx.log("completer").await?;
+        ctx.gather(&tasks).await.map(drop)
+    });
+    assert_eq!(order, "high normal high normal idle idle completer");
+}
+
+#[test]
+fn whoever_waited_is_cancelled_with_its_own_priority() {
+    let order = told(async |ctx: Ctx| {
+        let promise = ctx.promise::<()>().await?;
+        let future = promise.future();
+        let waiter = async move |ctx: Ctx| {
+            assert!(ctx.perform(Wait(future).priority(Priority::Idle)).await.unwrap_err().is_cancelled());
+            ctx.log("waiter").await
+        };
+        let waiter = ctx.spawn(waiter).await?;
+        ctx.cancel(&waiter).await?;
+        ctx.yield_now().await?;
+        ctx.log("root").await
+    });
+    assert_eq!(order, "waiter root");
+}
+
+#[test]
+fn creating_cancelling_and_waiting_for_what_is_there_do_not_switch() {
+    let order = told(async |ctx: Ctx| {
+        let done = ctx.spawn(async |_| Ok(1)).await?;
+        // Ready from here on, and never before the root has to wait.
+        let promise = ctx.promise::<()>().await?;
+        let future = promise.future();
+        let sleeper = async move |ctx: Ctx| {
+            assert!(ctx.wait(future).await.unwrap_err().is_cancelled());
+            ctx.log("sleeper").await
+        };
+        let sleeper = ctx.spawn(sleeper).await?;
+        ctx.cancel(&sleeper).await?;
+        let sem = ctx.create_semaphore(1).await?;
+        ctx.promise::<()>().await?;
+        ctx.wait(&done).await?;
+        ctx.gather([&done]).await?;
+        ctx.race([&done]).await?;
+        assert!(ctx.try_acquire(&sem).await?);
+        ctx.release(&sem).await?;
+        ctx.perform(semafor_coop::Now).await?;
+        ctx.log("root").await?;
+        ctx.wait(&sleeper).await
+    });
+    assert_eq!(order, "root sleeper");
+}
+
+#[test]
+fn a_cancelled_winner_fails_the_race() {
+    told(async |ctx: Ctx| {
+        let sleeps = async |ctx: Ctx| ctx.delay(9.0).await;
+        let (cancelled, other) = (ctx.spawn(sleeps).await?, ctx.spawn(sleeps).await?);
+        ctx.cancel(&cancelled).await?;
+        assert!(ctx.race([&other, &cancelled]).await.unwrap_err().is_cancelled());
+        ctx.cancel(&other).await
+    });
+}
+
+#[test]
+fn a_task_can_be_waited_for_however_long_ago_it_ended() {
+    told(async |ctx: Ctx| {
+        let early = ctx.spawn(async |_| Ok("early")).await?;
+        for _ in 0..5_000 {
+            ctx.spawn(async |_| Ok(())).await?;
+        }
+        assert_eq!(ctx.wait(&early).await?, "early");
+        Ok(())
+    });
+}

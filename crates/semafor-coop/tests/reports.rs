@@ -78,3 +78,17 @@ fn log_lines_carry_time_and_task() {
     let told: Vec<_> = outcome.report.log.iter().map(ToString::to_string).collect();
     assert_eq!(told, ["0.000 greeter (task 0): hello", "1.500 root: bye"]);
 }
+
+#[test]
+fn an_abandoned_task_that_could_have_gone_on_is_told_from_one_that_waits() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        let promise = ctx.promise::<()>().await?;
+        let future = promise.future();
+        ctx.spawn(async move |ctx: Ctx| ctx.wait(future).await).await?;
+        let yields = async |ctx: Ctx| ctx.yield_now().await;
+        ctx.spawn(yields).await?;
+        Ok(promise)
+    });
+    let told: Vec<_> = outcome.report.abandoned.iter().map(ToString::to_string).collect();
+    assert_eq!(told, ["task 1 was abandoned, waiting for promise 0", "task 2 was abandoned, ready to go on"]);
+}

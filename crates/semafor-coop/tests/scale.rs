@@ -102,3 +102,23 @@ fn a_promise_with_a_hundred_thousand_waiters_wakes_them_in_order() {
     outcome.result.unwrap();
     assert!(outcome.report.log.iter().map(|line| line.task.number).is_sorted());
 }
+
+#[test]
+fn fifty_thousand_tasks_each_wait_for_the_one_before() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        let first = async |ctx: Ctx| {
+            // Time to look for deadlocks, again and again.
+            for _ in 0..10 {
+                ctx.delay(1.0).await?;
+            }
+            Ok(())
+        };
+        let mut last = ctx.spawn(first).await?;
+        for _ in 0..50_000 {
+            let before = last;
+            last = ctx.spawn(async move |ctx: Ctx| ctx.wait(&before).await).await?;
+        }
+        ctx.wait(&last).await
+    });
+    outcome.result.unwrap();
+}

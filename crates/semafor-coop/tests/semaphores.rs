@@ -299,3 +299,54 @@ fn a_handle_of_another_run_is_an_error_and_not_another_semaphore() {
     });
     outcome.result.unwrap();
 }
+
+#[test]
+fn a_release_on_the_way_out_works_when_the_program_fails() {
+    told(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(1).await?;
+        let held = sem.clone();
+        let fails = async move |ctx: Ctx| {
+            ctx.acquire(&held).await?;
+            let result: Result = async { Err(Error::new("no")) }.await;
+            ctx.release(&held).await?;
+            result
+        };
+        let fails = ctx.spawn(fails).await?;
+        assert_eq!(ctx.wait(&fails).await.unwrap_err().to_string(), "no");
+        assert_eq!(sem.available(), 1);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_third_one_can_not_take_a_permit_that_was_handed_over() {
+    let order = told(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(1).await?;
+        ctx.acquire(&sem).await?;
+        let waiter = spawn_acquirer_at(&ctx, &sem, "waiter", Priority::Idle).await?;
+        ctx.delay(1.0).await?;
+        ctx.release(&sem).await?;
+        // The waiter has not run since, and will be the last to.
+        assert!(!ctx.try_acquire(&sem).await?);
+        let third = spawn_acquirer_at(&ctx, &sem, "third", Priority::High).await?;
+        ctx.gather([waiter, third]).await.map(drop)
+    });
+    assert_eq!(order, "waiter third");
+}
+
+#[test]
+fn a_race_of_an_acquire_and_a_delay_loses_no_permit_either() {
+    told(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(1).await?;
+        ctx.acquire(&sem).await?;
+        let wants = sem.clone();
+        let acquire = ctx.spawn(async move |ctx: Ctx| ctx.acquire(&wants).await).await?;
+        let delay = ctx.spawn(async |ctx: Ctx| ctx.delay(5.0).await).await?;
+        ctx.race([&acquire, &delay]).await?;
+        ctx.cancel(&acquire).await?;
+        assert!(ctx.wait(&acquire).await.unwrap_err().is_cancelled());
+        ctx.release(&sem).await?;
+        assert_eq!((ctx.now().as_secs(), sem.available(), sem.waiting()), (5, 1, 0));
+        Ok(())
+    });
+}

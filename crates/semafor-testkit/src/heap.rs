@@ -1,9 +1,15 @@
 //! How much heap is in use, counted at the allocator.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicIsize, Ordering};
 
 static LIVE: AtomicIsize = AtomicIsize::new(0);
+
+thread_local! {
+    static OWN_LIVE: Cell<isize> = const { Cell::new(0) };
+    static OWN_ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
 
 /// The system's allocator, counting. A program makes it its `#[global_allocator]`.
 pub struct Counting;
@@ -12,12 +18,15 @@ pub struct Counting;
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LIVE.fetch_add(layout.size() as isize, Ordering::Relaxed);
+        OWN_LIVE.set(OWN_LIVE.get() + layout.size() as isize);
+        OWN_ALLOCATIONS.set(OWN_ALLOCATIONS.get() + 1);
         // SAFETY: as promised by our caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size() as isize, Ordering::Relaxed);
+        OWN_LIVE.set(OWN_LIVE.get() - layout.size() as isize);
         // SAFETY: as promised by our caller.
         unsafe { System.dealloc(at, layout) }
     }
@@ -26,4 +35,14 @@ unsafe impl GlobalAlloc for Counting {
 /// Bytes in use. Zero in a program without the [`Counting`] allocator.
 pub fn live_bytes() -> isize {
     LIVE.load(Ordering::Relaxed)
+}
+
+/// Bytes that this thread has allocated more than it has freed. What other threads do, libtest's for one, does not count.
+pub fn own_live_bytes() -> isize {
+    OWN_LIVE.get()
+}
+
+/// How often this thread has allocated.
+pub fn own_allocations() -> usize {
+    OWN_ALLOCATIONS.get()
 }

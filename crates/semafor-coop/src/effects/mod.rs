@@ -14,4 +14,4 @@ pub use semaphore::{
 pub use spawn::{Cancel, Spawn};
 pub(crate) use spawn::{Spawned, program_of};
 pub use time::{Delay, Log, Now, Yield};
-pub use wait::{Gather, Race, Wait};
+pub use wait::{Gather, Race, Wait, WaitAt};

@@ -8,8 +8,9 @@ use semafor_core::{Acquired, Claim, Gate, PermitId, Refusal, Request, Ticket};
 use crate::performing::{Begun, Operation, Performing};
 use crate::recording::Moment;
 use crate::semaphore::{Hold, SemaphoreCell};
-use crate::state::{State, Timer};
-use crate::tasks::{Held, TimerKey, WaitOn};
+use crate::state::State;
+use crate::tasks::{Held, WaitOn};
+use crate::timers::{Timer, TimerKey};
 use crate::{Ctx, Error, Perform, Permit, Result, Semaphore, Span};
 
 /// Makes a semaphore of so many permits, all of them free.
@@ -266,7 +267,7 @@ impl<G: Grant> Acquire<'_, G> {
                 self.ticket = Some(ticket);
                 let is_timed = patience.is_some();
                 if is_timed {
-                    self.timer = Some(state.set_timer(request.deadline, Timer::Expire(cell.clone())));
+                    self.timer = Some(state.timers.set(request.deadline, Timer::Expire(cell.clone())));
                 }
                 let on = WaitOn::Semaphore { cell: cell.clone(), ticket, is_timed };
                 Ok(Begun::Wait(state.register_wait(on, at)))
@@ -343,7 +344,7 @@ impl<G: Grant> Operation for Acquire<'_, G> {
             state.leave_line(&self.semaphore.cell, ticket);
         }
         if let Some(timer) = self.timer.take() {
-            state.unset_timer(timer);
+            state.timers.take(timer);
         }
     }
 }

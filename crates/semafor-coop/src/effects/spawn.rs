@@ -7,6 +7,7 @@ use crate::eventual::{Settle, Settlement, Source, ValueCell};
 use crate::few::Few;
 use crate::performing::{Begun, Operation, Performing};
 use crate::recording::Moment;
+use crate::scheduler::drop_quietly;
 use crate::state::State;
 use crate::tasks::{self, Phase, Program, TaskKey};
 use crate::{Ctx, Error, Eventual, Perform, Priority, Result, Task};
@@ -163,6 +164,7 @@ where
 /// - Within a [`shield`](Ctx::shield) it hears of it afterwards.
 /// - Cancelled again before it has heard of it, it hears of it once; cancelled again while it cleans up, it hears of it again.
 ///   Cleaning up that must not be interrupted belongs in a shield. Releasing never waits, so it is never interrupted.
+/// - If it awaits several effects at once, those in a semaphore's line all fail, and of the others the first to be polled.
 /// - Its children live on.
 #[derive(Clone, Copy, Debug)]
 pub struct Cancel<'t, T>(pub &'t Task<T>);
@@ -186,7 +188,7 @@ impl<T> Operation for Cancel<'_, T> {
             _ => None,
         };
         drop(state);
-        drop(ended);
+        drop_quietly(ended);
         Begun::Done(checked)
     }
 }

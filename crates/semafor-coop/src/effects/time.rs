@@ -5,8 +5,9 @@ use std::time::Duration;
 use crate::performing::{Begun, Operation, Performing};
 use crate::recording::Moment;
 use crate::report::LogLine;
-use crate::state::{State, Timer};
-use crate::tasks::{TimerKey, WaitOn};
+use crate::state::State;
+use crate::tasks::WaitOn;
+use crate::timers::{Timer, TimerKey};
 use crate::{Ctx, Error, Perform, Priority, Result, Span};
 
 /// Waits for so long, by the run's clock.
@@ -45,13 +46,13 @@ impl Operation for Delay {
         };
         state.elapsed();
         let (due, current) = (state.now.after(span), state.current);
-        let timer = state.set_timer(due, Timer::Wake(current));
+        let timer = state.timers.set(due, Timer::Wake(current));
         self.timer = Some(timer);
         Begun::Wait(state.register_wait(WaitOn::Timer, at))
     }
 
     fn is_done(&mut self, state: &mut State, _: &'static Location<'static>) -> bool {
-        self.timer.is_some_and(|(at, _)| at <= state.now)
+        self.timer.is_some_and(|timer| timer.at <= state.now)
     }
 
     fn outcome(&mut self) -> Result {
@@ -60,7 +61,7 @@ impl Operation for Delay {
 
     fn withdraw(&mut self, state: &mut State) {
         if let Some(timer) = self.timer.take() {
-            state.unset_timer(timer);
+            state.timers.take(timer);
         }
     }
 }

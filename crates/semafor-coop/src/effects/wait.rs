@@ -6,11 +6,25 @@ use crate::eventual::{Group, GroupKind, Settle, Settlement};
 use crate::performing::{Begun, Operation, Performing, Registered};
 use crate::state::State;
 use crate::tasks::{TaskKey, WaitOn, Waiter};
-use crate::{Awaitable, Ctx, Error, Eventual, Perform, Result};
+use crate::{Awaitable, Ctx, Error, Eventual, Perform, Priority, Result};
 
 /// Waits for a task or promise, and gives its value, or fails with its error. Any number may wait, any number of times.
 #[derive(Clone, Copy, Debug)]
 pub struct Wait<A>(pub A);
+
+impl<A> Wait<A> {
+    /// Goes on with this priority when what is waited for is there. From the next wait on the task's own counts again.
+    pub fn priority(self, priority: Priority) -> WaitAt<A> {
+        WaitAt { awaited: self.0, priority }
+    }
+}
+
+/// A [`Wait`] with a priority of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct WaitAt<A> {
+    awaited: A,
+    priority: Priority,
+}
 
 impl<A: Awaitable> Awaitable for Wait<A> {
     type Value = A::Value;
@@ -24,12 +38,22 @@ impl<A: Awaitable> Perform for Wait<A> {
     type Out = A::Value;
 
     fn perform(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result<A::Value>> {
-        Performing::new(ctx, at, Waiting { eventual: self.0.eventual(), task: TaskKey::NONE })
+        Performing::new(ctx, at, Waiting { eventual: self.0.eventual(), priority: None, task: TaskKey::NONE })
+    }
+}
+
+impl<A: Awaitable> Perform for WaitAt<A> {
+    type Out = A::Value;
+
+    fn perform(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result<A::Value>> {
+        let (eventual, priority) = (self.awaited.eventual(), Some(self.priority));
+        Performing::new(ctx, at, Waiting { eventual, priority, task: TaskKey::NONE })
     }
 }
 
 struct Waiting<T> {
     eventual: Eventual<T>,
+    priority: Option<Priority>,
     task: TaskKey,
 }
 
@@ -59,7 +83,7 @@ impl<T: Clone + 'static> Operation for Waiting<T> {
             return Begun::Done(self.outcome());
         }
         self.task = state.current;
-        cell.settlement.waiters.borrow_mut().push(Waiter::Task(self.task));
+        cell.settlement.waiters.borrow_mut().push(Waiter::Task(self.task, self.priority));
         Begun::Wait(state.register_wait(WaitOn::Eventual(cell.clone()), at))
     }
 
@@ -74,7 +98,7 @@ impl<T: Clone + 'static> Operation for Waiting<T> {
     fn withdraw(&mut self, _: &mut State) {
         let mut waiters = self.eventual.cell.settlement.waiters.borrow_mut();
         let own =
-            waiters.iter().position(|waiter| matches!(waiter, Waiter::Task(task) if *task == self.task));
+            waiters.iter().position(|waiter| matches!(waiter, Waiter::Task(task, _) if *task == self.task));
         if let Some(place) = own {
             waiters.remove(place);
         }

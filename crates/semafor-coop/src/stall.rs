@@ -1,0 +1,94 @@
+//! A run that sleeps because everything waits for other threads says so, now and then.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::Link;
+use crate::eventual::{Settle, Source};
+use crate::scheduler::Scheduler;
+use crate::state::State;
+use crate::tasks::WaitOn;
+
+/// Nobody could go on for some time, because everything waits for promises of other threads.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Stall {
+    /// For how long, so far; by the wall's clock.
+    pub lasted: Duration,
+    /// Who waits for other threads, and where.
+    pub waiting: Vec<Link>,
+}
+
+impl fmt::Display for Stall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "nobody could go on for {:.3} s", self.lasted.as_secs_f64())?;
+        for Link { task, waits_for, at } in &self.waiting {
+            write!(f, "\n  {task} waits for {waits_for}, at {at}")?;
+        }
+        Ok(())
+    }
+}
+
+type Listener = dyn Fn(&Stall) + Send + Sync;
+
+/// When to say that a run stalls, and to whom beside the report.
+#[derive(Clone)]
+pub(crate) struct StallWatch {
+    pub(crate) every: Duration,
+    pub(crate) tell: Option<Arc<Listener>>,
+}
+
+impl Default for StallWatch {
+    fn default() -> Self {
+        Self { every: Duration::from_secs(30), tell: None }
+    }
+}
+
+impl fmt::Debug for StallWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StallWatch").field("every", &self.every).finish_non_exhaustive()
+    }
+}
+
+impl StallWatch {
+    /// Sleeps until another thread says something. `pause` does it for so long at most, and tells whether there is something
+    /// to look at.
+    pub(crate) fn sleep(&self, scheduler: &Scheduler, pause: impl Fn(Duration) -> bool) {
+        let every = self.every.max(Duration::from_millis(1));
+        let began = Instant::now();
+        let mut next = every;
+        while !pause(next.saturating_sub(began.elapsed())) {
+            if began.elapsed() < next {
+                continue;
+            }
+            let mut state = scheduler.borrow();
+            let stall = Stall { lasted: next, waiting: state.waiting_for_outside() };
+            state.findings.add_stall(stall.clone(), next == every);
+            drop(state);
+            next = next.saturating_add(every);
+            if let Some(tell) = &self.tell {
+                // A listener that panics is no reason to end the run.
+                let _ = catch_unwind(AssertUnwindSafe(|| tell(&stall)));
+            }
+        }
+    }
+}
+
+impl State {
+    fn waiting_for_outside(&self) -> Vec<Link> {
+        let is_outside = |cell: &dyn Settle| {
+            let settlement = cell.settlement();
+            !settlement.is_settled.get() && matches!(settlement.source, Source::External(_))
+        };
+        let waits_for_outside = |on: &WaitOn| match on {
+            WaitOn::Eventual(cell) => is_outside(&**cell),
+            WaitOn::Group(group) => group.members.iter().any(|member| is_outside(&**member)),
+            WaitOn::Semaphore { .. } | WaitOn::Timer => false,
+        };
+        let tasks = self.tasks.iter().map(|(_, task)| task);
+        let waiting = tasks.filter(|task| task.waits.iter().any(|wait| waits_for_outside(&wait.on)));
+        waiting.map(|task| self.link(task)).collect()
+    }
+}
