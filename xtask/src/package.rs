@@ -1,7 +1,8 @@
 //! The Python package: built once, and tested with every interpreter there is that it supports.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use crate::shell::{self, Failure, command, root, step};
 use crate::wire::Peer;
@@ -18,16 +19,26 @@ const QUICK_TO_BUILD: [(&str, &str); 3] = [
     ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
 ];
 
-pub(crate) fn test(peer: &Peer) -> Result<(), Failure> {
+/// The package, while it is built beside other work: most tests leave a core idle.
+pub(crate) struct Building {
+    pythons: BTreeMap<(u32, u32), PathBuf>,
+    wheel: JoinHandle<Result<PathBuf, String>>,
+}
+
+pub(crate) fn build() -> Result<Building, Failure> {
     let mut pythons = python::since(OLDEST);
     if pythons.is_empty() {
         tools::ensure(tools::PYTHON)?;
         pythons = python::since(OLDEST);
     }
     let newest = pythons.last_key_value().map(|(_, python)| python.clone());
-    let wheel = step("the Python package, as a wheel", || {
-        wheel(&newest.ok_or("there is no Python")?, &QUICK_TO_BUILD)
-    })?;
+    let build = move || wheel(&newest.ok_or("there is no Python")?, &QUICK_TO_BUILD);
+    Ok(Building { pythons, wheel: thread::spawn(build) })
+}
+
+pub(crate) fn test(building: Building, peer: &Peer) -> Result<(), Failure> {
+    let Building { pythons, wheel } = building;
+    let wheel = step("the Python package, as a wheel", || wheel.join().map_err(|_| "xtask has panicked")?)?;
     let mut venvs = Vec::new();
     for ((major, minor), python) in &pythons {
         let version = format!("{major}.{minor}");

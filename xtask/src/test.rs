@@ -18,7 +18,7 @@ pub(crate) fn run(mut args: Args) -> Result<(), Failure> {
     if filters.is_empty() {
         everything(repeat, &peer)?;
     } else if filters == ["python"] {
-        rounds(repeat, |_| package::test(&peer))?;
+        rounds(repeat, |_| package::test(package::build()?, &peer))?;
     } else {
         chosen(repeat, &peer, &filters)?;
     }
@@ -28,6 +28,7 @@ pub(crate) fn run(mut args: Args) -> Result<(), Failure> {
 
 fn everything(repeat: u32, peer: &Peer) -> Result<(), Failure> {
     lint::run()?;
+    let package = package::build()?;
     rounds(repeat, |round| {
         step(&format!("tests{round}"), || {
             shell::run(&mut peer.known_to(cargo(&["test", "--workspace", "--all-features"])))
@@ -40,7 +41,7 @@ fn everything(repeat: u32, peer: &Peer) -> Result<(), Failure> {
         select::any(loom())?.then_some(()).ok_or("there are none")?;
         shell::run(&mut loom())
     })?;
-    package::test(peer)
+    package::test(package, peer)
 }
 
 fn chosen(repeat: u32, peer: &Peer, filters: &[String]) -> Result<(), Failure> {
