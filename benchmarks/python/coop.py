@@ -60,61 +60,63 @@ def measure_asyncio():
 ASYNCIO = [(PAIRS, asyncio_pairs), (PARKED, asyncio_parked), (SWITCHES, asyncio_ping_pong)]
 
 
-def doeff_works():
-    from doeff import do, run
-    from doeff_core_effects.scheduler import (
-        AcquireSemaphore,
-        CreateSemaphore,
-        Gather,
-        ReleaseSemaphore,
-        Spawn,
-        scheduled,
-    )
+def effect_works(api, do, run, **made_for_others):
+    """The works for a library of effects: what runs them, by their counts.
+
+    `made_for_others` is said of a semaphore that another task than the holder releases.
+    """
 
     @do
     def pairs():
-        semaphore = yield CreateSemaphore(PERMITS)
+        semaphore = yield api.CreateSemaphore(PERMITS)
         for _ in range(PAIRS):
-            yield AcquireSemaphore(semaphore)
-            yield ReleaseSemaphore(semaphore)
+            yield api.AcquireSemaphore(semaphore)
+            yield api.ReleaseSemaphore(semaphore)
 
     @do
     def visit(semaphore):
-        yield AcquireSemaphore(semaphore)
-        yield ReleaseSemaphore(semaphore)
+        yield api.AcquireSemaphore(semaphore)
+        yield api.ReleaseSemaphore(semaphore)
 
     @do
     def parked():
-        semaphore = yield CreateSemaphore(PERMITS)
+        semaphore = yield api.CreateSemaphore(PERMITS)
         for _ in range(PERMITS):
-            yield AcquireSemaphore(semaphore)
+            yield api.AcquireSemaphore(semaphore)
         tasks = []
         for _ in range(PARKED):
-            task = yield Spawn(visit(semaphore))
+            task = yield api.Spawn(visit(semaphore))
             tasks.append(task)
         for _ in range(PERMITS):
-            yield ReleaseSemaphore(semaphore)
-        yield Gather(*tasks)
+            yield api.ReleaseSemaphore(semaphore)
+        yield api.Gather(*tasks)
 
     @do
     def player(own, other):
         for _ in range(SWITCHES // 2):
-            yield AcquireSemaphore(own)
-            yield ReleaseSemaphore(other)
+            yield api.AcquireSemaphore(own)
+            yield api.ReleaseSemaphore(other)
 
     @do
     def ping_pong():
-        ping = yield CreateSemaphore(1)
-        pong = yield CreateSemaphore(1)
-        yield AcquireSemaphore(ping)
-        yield AcquireSemaphore(pong)
-        first = yield Spawn(player(ping, pong))
-        second = yield Spawn(player(pong, ping))
-        yield ReleaseSemaphore(ping)
-        yield Gather(first, second)
+        ping = yield api.CreateSemaphore(1, **made_for_others)
+        pong = yield api.CreateSemaphore(1, **made_for_others)
+        yield api.AcquireSemaphore(ping)
+        yield api.AcquireSemaphore(pong)
+        first = yield api.Spawn(player(ping, pong))
+        second = yield api.Spawn(player(pong, ping))
+        yield api.ReleaseSemaphore(ping)
+        yield api.Gather(first, second)
 
     works = [(PAIRS, pairs), (PARKED, parked), (SWITCHES, ping_pong)]
-    return [(count, lambda work=work: run(scheduled(work()))) for count, work in works]
+    return [(count, lambda work=work: run(work())) for count, work in works]
+
+
+def doeff_works():
+    from doeff import do, run
+    from doeff_core_effects import scheduler
+
+    return effect_works(scheduler, do, lambda program: run(scheduler.scheduled(program)))
 
 
 def measure_doeff():

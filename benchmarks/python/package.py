@@ -23,8 +23,8 @@ from pathlib import Path
 
 import asyncio_advanced_semaphores as advanced
 import coop
-import effects
 import semafor
+from semafor import effects
 
 ROUNDS = int(os.environ.get("SEMAFOR_BENCH_ROUNDS", 7))
 PYTHON = "Python {}.{}".format(*sys.version_info)
@@ -187,17 +187,15 @@ async def on_redis(report, url):
     await report.compare("redis, 1000 tasks on 10 slots", "µs", 1e3, 1, crowd)
 
 
+EFFECTS = ["effects, acquire+release", "effects, 10k tasks parked on 3 permits", "effects, ping-pong"]
+
+
 async def of_effects(report):
     """Nanoseconds for each pair, task or switch. doeff is measured once: it takes minutes."""
 
-    async def since(start, count):
-        return (time.perf_counter_ns() - start) / count
-
     def blocking(run, count):
         async def measure():
-            start = time.perf_counter_ns()
-            run()
-            return await since(start, count)
+            return coop.nanos_per(count, run)
 
         return measure
 
@@ -205,13 +203,14 @@ async def of_effects(report):
         async def measure():
             start = time.perf_counter_ns()
             await run()
-            return await since(start, count)
+            return (time.perf_counter_ns() - start) / count
 
         return measure
 
+    ours = coop.effect_works(effects, effects.do, lambda program: effects.outcome_of(program).result(), signal=True)
     doeff = coop.doeff_works() if importlib.util.find_spec("doeff") else [None] * 3
-    for (work, ours), (count, theirs), once in zip(effects.WORKS.items(), coop.ASYNCIO, doeff):
-        contestants = {"ours": blocking(ours, count), f"asyncio ({PYTHON})": awaiting(theirs, count)}
+    for work, (count, own), (_, theirs), once in zip(EFFECTS, ours, coop.ASYNCIO, doeff):
+        contestants = {"ours": blocking(own, count), f"asyncio ({PYTHON})": awaiting(theirs, count)}
         await report.compare(work, "ns", 1, ROUNDS, contestants)
         if once:
             own = report.rows[-1]["ours"]

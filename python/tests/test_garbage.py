@@ -122,6 +122,16 @@ def test_nothing_grows(kind: Any, name: str) -> None:
     asyncio.run(program())
 
 
+def run_and_give_up(main: Coroutine[Any, Any, None]) -> None:
+    """With all the tasks that are left when `main` is over."""
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)
+    loop.run_until_complete(main)
+    loop.close()
+    del loop
+    gc.collect()
+
+
 def test_a_task_that_is_given_up_inside_a_block_gives_its_slot_back(name: str) -> None:
     sem = MemorySemaphore(name=name, value=2)
 
@@ -136,12 +146,7 @@ def test_a_task_that_is_given_up_inside_a_block_gives_its_slot_back(name: str) -
         await event.wait()
         del task
 
-    loop = asyncio.new_event_loop()
-    loop.set_exception_handler(lambda *_: None)
-    loop.run_until_complete(main())
-    loop.close()
-    del loop
-    gc.collect()
+    run_and_give_up(main())
 
     async def given_back() -> None:
         assert await sem.holders() == []
@@ -159,12 +164,7 @@ def test_a_waiter_that_is_given_up_leaves_the_line(name: str) -> None:
             await asyncio.sleep(0)
         del line
 
-    loop = asyncio.new_event_loop()
-    loop.set_exception_handler(lambda *_: None)
-    loop.run_until_complete(main())
-    loop.close()
-    del loop
-    gc.collect()
+    run_and_give_up(main())
 
     async def left() -> None:
         assert await sem.waiters() == []
