@@ -5,7 +5,6 @@
 //! everybody waits for the file system, their number is doubled. When memory is short it is halved.
 
 use std::num::NonZero;
-use std::sync::atomic::Ordering;
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
@@ -15,7 +14,6 @@ use semafor_pipeline::{Level, MemoryGuard};
 use crate::progress::Progress;
 use crate::purger::OnProgress;
 use crate::run::{Run, Stop};
-use crate::tally::Counter;
 use crate::walk::Worker;
 
 /// How often it is looked whether there are too few threads, or too many.
@@ -37,8 +35,6 @@ pub(crate) struct Crew<'scope, 'env> {
     is_tight: bool,
     cores: usize,
     seen: Load,
-    /// Removals that were timed until then, the slow ones, and the heavy ones.
-    timed: [u64; 3],
 }
 
 /// Time that has passed, for all and for this process.
@@ -65,8 +61,7 @@ impl<'scope, 'env> Crew<'scope, 'env> {
     pub(crate) fn new(run: &'scope Run<'env>, scope: &'scope Scope<'scope, 'env>, most: usize) -> Self {
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         let seen = Load::now();
-        let mut crew =
-            Self { run, scope, most, threads: 0, allowed: most, is_tight: false, cores, seen, timed: [0; 3] };
+        let mut crew = Self { run, scope, most, threads: 0, allowed: most, is_tight: false, cores, seen };
         crew.grow_to((2 * cores).min(most));
         crew
     }
@@ -89,7 +84,7 @@ impl<'scope, 'env> Crew<'scope, 'env> {
                 self.run.stop(Stop::Cancelled);
             }
             self.mind(memory);
-            self.judge_file_system();
+            self.run.file_system.judge();
             self.scale();
             if let Some((every, tell)) = tell
                 && told.elapsed() >= *every
@@ -110,18 +105,6 @@ impl<'scope, 'env> Crew<'scope, 'env> {
                 break;
             }
             self.threads += 1;
-        }
-    }
-
-    /// Some are slow because another process had the core; many are because the file system is.
-    fn judge_file_system(&mut self) {
-        let tally = &self.run.tally;
-        let now = [&tally.timed, &tally.timed_slow, &tally.timed_heavy].map(Counter::get);
-        let [timed, slow, heavy] = std::array::from_fn(|n| now[n] - self.timed[n]);
-        if timed > 0 {
-            self.timed = now;
-            self.run.is_slow.store(slow * 3 > timed, Ordering::Relaxed);
-            self.run.is_heavy.store(heavy * 3 > timed, Ordering::Relaxed);
         }
     }
 

@@ -65,6 +65,7 @@ mod dry_run;
 mod error;
 mod exclude;
 mod facts;
+mod file_system;
 mod guard_list;
 mod licence;
 mod limit;

@@ -12,6 +12,7 @@ use crate::crew::Crew;
 use crate::descriptor::Descriptors;
 use crate::error::PurgeError;
 use crate::exclude::Pattern;
+use crate::file_system::FileSystem;
 use crate::licence::Deletions;
 use crate::limit::Limit;
 use crate::progress::Progress;
@@ -67,6 +68,7 @@ pub struct Purger<'p> {
     cancelled: CancellationToken,
     observers: Observers,
     progress: Option<OnProgress<'p>>,
+    pub(crate) file_system: FileSystem,
 }
 
 /// What was removed.
@@ -112,6 +114,7 @@ impl<'p> Purger<'p> {
             cancelled: CancellationToken::new(),
             observers: Observers::default(),
             progress: None,
+            file_system: FileSystem::default(),
         }
     }
 
@@ -281,8 +284,7 @@ impl<'p> Purger<'p> {
             observers: &self.observers,
             root: &self.root,
             stop: Default::default(),
-            is_slow: true.into(),
-            is_heavy: false.into(),
+            file_system: std::mem::take(&mut self.file_system),
         };
         if self.cancelled.is_cancelled() {
             run.stop(Stop::Cancelled);

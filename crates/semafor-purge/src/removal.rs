@@ -41,10 +41,6 @@ const OUT_OF_LUCK: i32 = -2;
 const TIMED_EVERY: u32 = 32;
 /// The same where it keeps one from work that others could do.
 const RARELY_TIMED: u32 = 128;
-/// What takes longer has left the computer.
-const SLOW: Duration = Duration::from_micros(200);
-/// What takes longer is worth being handed over.
-const HEAVY: Duration = Duration::from_micros(25);
 /// So many are handed over at a time.
 const HANDFUL: usize = 8;
 
@@ -333,7 +329,7 @@ impl Worker<'_> {
     /// Every now and then, looks how long it takes.
     fn unlink(&mut self, directory: &Descriptor, name: &CStr, flags: AtFlags) -> Result<(), Errno> {
         let run = self.run;
-        let is_heavy = run.is_heavy.load(Ordering::Relaxed);
+        let is_heavy = run.file_system.is_heavy();
         let is_timed = self.tries.is_multiple_of(if is_heavy { RARELY_TIMED } else { TIMED_EVERY });
         self.tries = self.tries.wrapping_add(1);
         let is_held = flags == AtFlags::REMOVEDIR
@@ -346,9 +342,8 @@ impl Worker<'_> {
         if let Some(began) = began {
             let removed = Instant::now();
             drop(held);
-            run.tally.timed.add(1);
-            run.tally.timed_slow.add((removed - began > SLOW).into());
-            run.tally.timed_heavy.add((answer.is_ok() && removed.elapsed() > HEAVY).into());
+            let forgetting = if answer.is_ok() { removed.elapsed() } else { Duration::ZERO };
+            run.file_system.note(removed - began, forgetting);
         } else if let (Ok(()), Some(held)) = (answer, held) {
             self.hand_over(held);
         }

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use rustix::io::Errno;
 use semafor::{AcquireError, CancellationToken, Permit, Semaphore};
@@ -14,6 +14,7 @@ use semafor_pipeline::Rate;
 use crate::cancelled::unless;
 use crate::descriptor::Descriptors;
 use crate::error::ErrorKind;
+use crate::file_system::FileSystem;
 use crate::licence::Deletions;
 use crate::limit::Limit;
 use crate::node::Node;
@@ -40,11 +41,7 @@ pub(crate) struct Run<'p> {
     /// As it was given.
     pub(crate) root: &'p Path,
     pub(crate) stop: AtomicStop,
-    /// Asking the file system takes longer than any computer needs to answer: there is a network, or a disk. So it is taken
-    /// to be until it has shown otherwise.
-    pub(crate) is_slow: AtomicBool,
-    /// To free what a removed directory had on the disk takes long. That need not be done in line.
-    pub(crate) is_heavy: AtomicBool,
+    pub(crate) file_system: FileSystem,
 }
 
 /// Why a run ends before all is decided. The first reason counts.
@@ -91,7 +88,7 @@ impl Run<'_> {
         self.rules.may_remove_any_directory()
             && !self.rules.is_bottom(directory.depth + 1)
             && !is_alone
-            && !self.is_slow.load(Ordering::Relaxed)
+            && !self.file_system.is_slow()
     }
 
     pub(crate) fn stopped_by(&self) -> StoppedBy {

@@ -18,10 +18,6 @@ pub(crate) struct Tally {
     pub(crate) backpressure_events: Counter,
     /// What part of the [whole](WHOLE) is decided. A directory's part is divided among what is in it.
     pub(crate) decided: Counter,
-    /// Removals that were timed, those of them that took long, and those after which much was left to do.
-    pub(crate) timed: Counter,
-    pub(crate) timed_slow: Counter,
-    pub(crate) timed_heavy: Counter,
     errors: [Counter; ErrorKind::ALL.len()],
 }
 
