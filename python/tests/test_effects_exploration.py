@@ -60,6 +60,7 @@ def test_a_deadlock_is_found_and_shown_again(search) -> None:
     assert failure is not None
     assert isinstance(failure.error, SchedulerDeadlockError)
     assert {link.task for link in failure.error.links} == {"there (task 2)", "back (task 3)"}
+    assert ".rs" not in failure.message
     assert all("in transfer" in link.at for link in failure.error.links)
     for trace in (failure.trace, failure.found):
         with pytest.raises(SchedulerDeadlockError) as again:

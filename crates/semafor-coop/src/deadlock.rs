@@ -60,8 +60,8 @@ pub struct Link {
     pub task: Label,
     /// What for.
     pub waits_for: String,
-    /// Where in the program.
-    pub at: &'static Location<'static>,
+    /// Where in the program, unless [`hide_sites`](crate::Runtime::hide_sites) was called.
+    pub at: Option<&'static Location<'static>>,
 }
 
 impl fmt::Display for Deadlock {
@@ -71,10 +71,15 @@ impl fmt::Display for Deadlock {
             (true, count) => write!(f, "deadlock: {count} tasks wait in a circle")?,
             (false, _) => f.write_str("deadlock: what is waited for can't happen any more")?,
         }
-        for Link { task, waits_for, at } in &self.links {
-            write!(f, "\n  {task} waits for {waits_for}, at {at}")?;
-        }
-        Ok(())
+        self.links.iter().try_for_each(|link| write!(f, "\n  {link}"))
+    }
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { task, waits_for, at } = self;
+        write!(f, "{task} waits for {waits_for}")?;
+        at.map_or(Ok(()), |at| write!(f, ", at {at}"))
     }
 }
 
@@ -398,8 +403,7 @@ impl State {
     }
 
     pub(crate) fn link(&self, task: &Task) -> Link {
-        // A task that waits for nothing is not in a circle.
-        let at = task.waits.first().map_or(Location::caller(), |wait| wait.at);
+        let at = task.waits.first().and_then(|wait| self.site(wait.at));
         let waits: Vec<_> = task.waits.iter().map(|wait| self.describe(wait)).collect();
         Link { task: task.label(), waits_for: waits.join(" and "), at }
     }
@@ -419,7 +423,10 @@ impl State {
         let gate = cell.gate.borrow();
         let name = |holder: Holder<'_, Hold>| match (self.tasks.get(holder.tag.task), holder.tag.at) {
             (Some(task), _) => task.label().to_string(),
-            (None, Some(at)) => format!("a task that has ended, acquired at {at}"),
+            (None, Some(at)) => match self.site(at) {
+                Some(at) => format!("a task that has ended, acquired at {at}"),
+                None => "a task that has ended".into(),
+            },
             (None, None) => "nobody".into(),
         };
         let mut names: Vec<_> = gate.holders().take(NAMED).map(name).collect();

@@ -77,14 +77,15 @@ pub struct Unreleased {
     pub semaphore: u64,
     /// How many permits.
     pub permits: u32,
-    /// Where they were acquired.
-    pub at: &'static Location<'static>,
+    /// Where they were acquired, unless [`hide_sites`](crate::Runtime::hide_sites) was called.
+    pub at: Option<&'static Location<'static>>,
 }
 
 impl fmt::Display for Unreleased {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { task, semaphore, permits, at } = self;
-        write!(f, "{task} ended with {permits} unreleased of semaphore {semaphore}, acquired at {at}")
+        write!(f, "{task} ended with {permits} unreleased of semaphore {semaphore}")?;
+        at.map_or(Ok(()), |at| write!(f, ", acquired at {at}"))
     }
 }
 

@@ -54,6 +54,7 @@ pub struct Runtime {
     schedule: Schedule,
     pub(crate) deadlocks: Deadlocks,
     is_recorded: bool,
+    has_sites: bool,
     pause: fn(&Lull<'_>) -> Result,
     most_steps: Option<u64>,
     stall_watch: StallWatch,
@@ -66,6 +67,7 @@ impl Default for Runtime {
             schedule: Schedule::default(),
             deadlocks: Deadlocks::default(),
             is_recorded: false,
+            has_sites: true,
             most_steps: None,
             stall_watch: StallWatch::default(),
             pause: |lull| {
@@ -103,6 +105,12 @@ impl Runtime {
     /// Keeps what happens, for a [picture](Recording::to_svg).
     pub fn record(mut self) -> Self {
         self.is_recorded = true;
+        self
+    }
+
+    /// Names no lines of Rust in deadlocks and reports: for programs in another language, whose lines are not known here.
+    pub fn hide_sites(mut self) -> Self {
+        self.has_sites = false;
         self
     }
 
@@ -167,7 +175,7 @@ impl Runtime {
         T: 'static,
     {
         let mut state = scheduler.borrow();
-        state.begin_run(self.clock, chooser, self.deadlocks, self.is_recorded);
+        state.begin_run(self.clock, chooser, self.deadlocks, self.is_recorded, self.has_sites);
         let cell = Rc::new(ValueCell {
             settlement: Settlement::new(state.run, ROOT, Source::Task(Cell::default())),
             value: OnceCell::new(),

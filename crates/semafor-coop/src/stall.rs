@@ -24,10 +24,7 @@ pub struct Stall {
 impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "nobody could go on for {:.3} s", self.lasted.as_secs_f64())?;
-        for Link { task, waits_for, at } in &self.waiting {
-            write!(f, "\n  {task} waits for {waits_for}, at {at}")?;
-        }
-        Ok(())
+        self.waiting.iter().try_for_each(|link| write!(f, "\n  {link}"))
     }
 }
 

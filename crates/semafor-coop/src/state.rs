@@ -46,6 +46,7 @@ pub(crate) struct State {
     is_offering: bool,
     effects: Effects<TaskKey, Hold>,
     pub(crate) deadlocks: Deadlocks,
+    has_sites: bool,
     /// Something happened that the check of a single task does not see.
     pub(crate) suspicion: Rc<Cell<bool>>,
     pub(crate) polls_since_check: usize,
@@ -74,6 +75,7 @@ impl State {
             is_offering: false,
             effects: Effects::default(),
             deadlocks: Deadlocks::default(),
+            has_sites: true,
             suspicion: Rc::default(),
             polls_since_check: 0,
             externals: BTreeMap::new(),
@@ -89,6 +91,7 @@ impl State {
         chooser: Chooser,
         deadlocks: Deadlocks,
         is_recorded: bool,
+        has_sites: bool,
     ) {
         self.recording = is_recorded.then(Box::default);
         self.run = RUNS.fetch_add(1, Ordering::Relaxed);
@@ -99,8 +102,14 @@ impl State {
         self.time = Time::start(clock);
         self.chooser = chooser;
         self.deadlocks = deadlocks;
+        self.has_sites = has_sites;
         self.suspicion.set(false);
         self.polls_since_check = 0;
+    }
+
+    /// Where something was asked for, if that says anything.
+    pub(crate) fn site(&self, at: &'static Location<'static>) -> Option<&'static Location<'static>> {
+        self.has_sites.then_some(at)
     }
 
     /// The next number: tasks, promises and semaphores share them.
@@ -370,7 +379,7 @@ impl State {
             let label = task.label();
             for Held { semaphore, weight, at, .. } in task.held.iter() {
                 self.suspicion.set(true);
-                let (task, semaphore, permits) = (label.clone(), *semaphore, *weight);
+                let (task, semaphore, permits, at) = (label.clone(), *semaphore, *weight, self.site(at));
                 self.findings.unreleased.push(Unreleased { task, semaphore, permits, at });
             }
             if let Err(error) = &result

@@ -46,7 +46,35 @@ fn a_failure_that_nobody_waited_for_is_reported() {
 
 #[test]
 fn a_task_that_ends_with_permits_is_reported_with_the_place_it_acquired_them() {
-    let outcome = Runtime::new().run(async |ctx: Ctx| {
+    let told = told_of_the_forgetful(&Runtime::new());
+    assert!(
+        told.starts_with("forgetful (task 1) ended with 1 unreleased of semaphore 0, acquired at "),
+        "{told}"
+    );
+    assert!(told.contains("reports.rs:"), "{told}");
+}
+
+#[test]
+fn lines_of_rust_are_left_out_if_they_say_nothing() {
+    let told = told_of_the_forgetful(&Runtime::new().hide_sites());
+    assert_eq!(told, "forgetful (task 1) ended with 1 unreleased of semaphore 0");
+
+    let outcome = Runtime::new().hide_sites().run(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(2).await?;
+        let held = sem.clone();
+        let task = ctx.spawn(async move |ctx: Ctx| ctx.acquire(&held).await).await?;
+        ctx.wait(&task).await?;
+        ctx.acquire(&sem).await?;
+        ctx.acquire(&sem).await
+    });
+    assert_eq!(
+        outcome.result.unwrap_err().to_string(),
+        "deadlock: a task waits for itself\n  root waits for semaphore 0, held by a task that has ended, root"
+    );
+}
+
+fn told_of_the_forgetful(runtime: &Runtime) -> String {
+    let outcome = runtime.run(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(2).await?;
         let held = sem.clone();
         let fails = async move |ctx: Ctx| {
@@ -59,12 +87,7 @@ fn a_task_that_ends_with_permits_is_reported_with_the_place_it_acquired_them() {
         Ok(())
     });
     outcome.result.unwrap();
-    let told = outcome.report.unreleased[0].to_string();
-    assert!(
-        told.starts_with("forgetful (task 1) ended with 1 unreleased of semaphore 0, acquired at "),
-        "{told}"
-    );
-    assert!(told.contains("reports.rs:"), "{told}");
+    outcome.report.unreleased[0].to_string()
 }
 
 #[test]

@@ -112,12 +112,7 @@ pub(crate) fn deadlock_error(
 
 /// Who waits, for what, and where.
 fn link_of(link: &coop::Link, site: Option<String>) -> (String, String, Option<String>) {
-    (link.task.to_string(), in_python(&link.waits_for), site)
-}
-
-/// What the scheduler says, without the line of Rust it names: that means nothing here.
-pub(crate) fn in_python(told: &str) -> String {
-    told.split(", acquired at ").next().unwrap_or_default().to_owned()
+    (link.task.to_string(), link.waits_for.clone(), site)
 }
 
 /// An exception, or a class of exceptions, that somebody wants to be raised.

@@ -10,7 +10,7 @@ use semafor_coop::{
 
 use super::driver::{Errand, drive};
 use super::program::{Launch, not_a_program};
-use super::raised::{Raised, exception_of, in_python};
+use super::raised::{Raised, exception_of};
 use super::slot::Caught;
 
 /// How often a run that waits looks whether Ctrl-C was pressed.
@@ -117,7 +117,7 @@ pub(crate) fn explore<'py>(
         }
         error => exception_of(py, &error),
     });
-    let failure = (in_python(&failure.message), error.map(|error| object(py, error)), trace, found);
+    let failure = (failure.message, error.map(|error| object(py, error)), trace, found);
     Ok((exploration.schedules, exploration.is_complete, Some(failure)))
 }
 
@@ -133,7 +133,7 @@ fn runtime(clock: &str, deadlocks: &str) -> PyResult<Runtime> {
         "off" => Deadlocks::Off,
         other => return Err(unknown("search for deadlocks", other, "holders, global, off")),
     };
-    Ok(Runtime::new().clock(clock).deadlocks(deadlocks).pause(pause))
+    Ok(Runtime::new().clock(clock).deadlocks(deadlocks).hide_sites().pause(pause))
 }
 
 fn unknown(what: &str, name: &str, known: &str) -> PyErr {
@@ -169,10 +169,7 @@ fn told<'py>(py: Python<'py>, report: &Report) -> Told<'py> {
         unreleased.iter().map(|each| (each.task.to_string(), each.semaphore, each.permits)).collect(),
         abandoned
             .iter()
-            .map(|each| {
-                let waiting_for = each.waiting_for.as_deref().map(in_python);
-                (each.task.to_string(), waiting_for, each.was_started)
-            })
+            .map(|each| (each.task.to_string(), each.waiting_for.clone(), each.was_started))
             .collect(),
     )
 }
