@@ -17,6 +17,7 @@ from __future__ import annotations
 from . import _process
 from ._errors import NotHeldError
 from ._native import AcquisitionResult, Lost
+from .local import LocalSemaphore
 from .memory import MemorySemaphore
 from .redis import RedisConfig, RedisSemaphore
 from .semaphore import Semaphore
@@ -25,6 +26,7 @@ from .stats import Holder, SemaphoreStats, Waiter
 __all__ = [
     "AcquisitionResult",
     "Holder",
+    "LocalSemaphore",
     "Lost",
     "MemorySemaphore",
     "NotHeldError",

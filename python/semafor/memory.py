@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from . import _native
 from .semaphore import Semaphore
@@ -25,19 +26,8 @@ class MemorySemaphore(Semaphore):
     True {'doc-images': SemaphoreStats(acquired_slots=2, max_slots=2)}
     """
 
-    # Whether the task that holds a slot is cancelled when the slot is lost.
-    cancel_task_after_ttl: bool = False
-
-    def _open(self) -> _native.Semaphore:
-        self._opened = _native.Semaphore(
-            name=self.name,
-            slots=self.value,
-            ttl=self.ttl,
-            max_acquire_time=self.max_acquire_time,
-            cancel_task_after_ttl=self.cancel_task_after_ttl,
-            label=self.label,
-        )
-        return self._opened
+    def _home(self) -> dict[str, Any]:
+        return {}
 
     @classmethod
     async def get_acquired_stats(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlencode
 
 from . import _native
@@ -64,8 +65,6 @@ class RedisSemaphore(Semaphore):
     config: RedisConfig = field(default_factory=RedisConfig)
     # In seconds. A shorter time to live counts instead.
     heartbeat_max_interval: float = 180
-    # Whether the task that holds a slot is cancelled when the slot is lost.
-    cancel_task_after_ttl: bool = False
     # Of the other library, and of no use here: nothing is polled, and all heartbeats are one.
     ping_interval: float | None = None
     use_polling_after_delay: float = 100.0
@@ -78,18 +77,8 @@ class RedisSemaphore(Semaphore):
             self.heartbeat_max_interval = self.ttl
         super().__post_init__()
 
-    def _open(self) -> _native.Semaphore:
-        self._opened = _native.Semaphore(
-            name=self.name,
-            slots=self.value,
-            ttl=self.ttl,
-            max_acquire_time=self.max_acquire_time,
-            cancel_task_after_ttl=self.cancel_task_after_ttl,
-            label=self.label,
-            url=self.config._address(),
-            heartbeat_max_interval=self.heartbeat_max_interval,
-        )
-        return self._opened
+    def _home(self) -> dict[str, Any]:
+        return {"url": self.config._address(), "heartbeat_max_interval": self.heartbeat_max_interval}
 
     @classmethod
     async def get_acquired_stats(
@@ -100,5 +89,5 @@ class RedisSemaphore(Semaphore):
         config: RedisConfig | None = None,
     ) -> dict[str, SemaphoreStats]:
         url = (config or RedisConfig())._address()
-        usage = await _native.redis_stats(url, names, limit if names is None else len(names))
+        usage = await _native.stats(url, None, names, limit if names is None else len(names))
         return {name: SemaphoreStats(held, slots) for name, held, slots in usage}

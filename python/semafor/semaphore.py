@@ -30,6 +30,8 @@ class Semaphore(ABC):
     ttl: float | None = None
     # What its holders and waiters are called in `holders()` and `waiters()`.
     label: str | None = None
+    # Whether the task that holds a slot is cancelled when the slot is lost.
+    cancel_task_after_ttl: bool = False
 
     _opened: _native.Semaphore | None = field(default=None, init=False, repr=False, compare=False)
     _entered: Entered = field(default_factory=Entered, init=False, repr=False, compare=False)
@@ -44,9 +46,22 @@ class Semaphore(ABC):
             # It was opened with another value.
             super().__setattr__("_opened", None)
 
-    @abstractmethod
     def _open(self) -> _native.Semaphore:
         """Opens it as its fields say, and keeps it as `_opened`."""
+        self._opened = _native.Semaphore(
+            name=self.name,
+            slots=self.value,
+            ttl=self.ttl,
+            max_acquire_time=self.max_acquire_time,
+            cancel_task_after_ttl=self.cancel_task_after_ttl,
+            label=self.label,
+            **self._home(),
+        )
+        return self._opened
+
+    @abstractmethod
+    def _home(self) -> dict[str, Any]:
+        """Where it is, for the engine."""
 
     async def acquire(self, *, weight: int = 1) -> AcquisitionResult:
         """Waits for a slot, or for several at once. It is held until `release` is called with its id.

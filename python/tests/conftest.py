@@ -122,6 +122,25 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     server.stop()
 
 
+class Agent:
+    """The agent of a folder of the tests' own. The first test that needs it starts it."""
+
+    def __init__(self, directory: Path):
+        self.directory = directory
+
+    def ask(self, *words: str) -> str:
+        command = Path(sys.executable).with_name("semafor")
+        asked = [command, *words, "--url", f"local:{self.directory}"]
+        return subprocess.run(asked, check=True, capture_output=True, text=True, timeout=PATIENCE).stdout
+
+
+@pytest.fixture(scope="session")
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+    agent = Agent(tmp_path_factory.mktemp("agent"))
+    yield agent
+    agent.ask("agent", "stop", "--force")
+
+
 @pytest.fixture(scope="session")
 def other_python() -> str:
     """An interpreter that has `asyncio-advanced-semaphores`, which needs a newer Python than we do."""

@@ -6,20 +6,26 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import RedisServer
-from semafor import MemorySemaphore, RedisSemaphore, Semaphore
+from conftest import Agent, RedisServer
+from semafor import LocalSemaphore, MemorySemaphore, RedisSemaphore, Semaphore
 
 New = Callable[..., Semaphore]
 
 
-@pytest.fixture(params=["memory", "redis"])
+@pytest.fixture(params=["memory", "local", "redis"])
 def new(request: pytest.FixtureRequest, name: str) -> New:
     """Opens the test's semaphore at home."""
     if request.param == "memory":
         return lambda **given: MemorySemaphore(**{"name": name, "value": 1, **given})
+    if request.param == "local":
+        agent: Agent = request.getfixturevalue("agent")
+        return lambda **given: LocalSemaphore(**{"name": name, "value": 1, "directory": agent.directory, **given})
     redis: RedisServer = request.getfixturevalue("redis")
+    return lambda **given: RedisSemaphore(**{"name": name, "value": 1, "config": redis.config(), **given})
 
-    def new(**given: Any) -> Semaphore:
-        return RedisSemaphore(**{"name": name, "value": 1, "config": redis.config(), **given})
 
-    return new
+def at_home(sem: Semaphore) -> dict[str, Any]:
+    """Where it is, as its class is asked for statistics."""
+    if isinstance(sem, LocalSemaphore):
+        return {"directory": sem.directory}
+    return {"config": sem.config} if isinstance(sem, RedisSemaphore) else {}

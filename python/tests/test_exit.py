@@ -6,17 +6,20 @@ import asyncio
 from typing import Any
 
 import pytest
-from conftest import RedisServer, until
+from conftest import Agent, RedisServer, until
+from semafor import LocalSemaphore, RedisSemaphore, Semaphore
 
 BEGIN = """
 import asyncio, os, sys, threading
-from semafor import MemorySemaphore, RedisConfig, RedisSemaphore
+from semafor import LocalSemaphore, MemorySemaphore, RedisConfig, RedisSemaphore
 
-url, name, home = sys.argv[1:]
+place, name, home = sys.argv[1:]
 if home == "memory":
     sem = MemorySemaphore(name=name, value=2)
+elif home == "local":
+    sem = LocalSemaphore(name=name, value=2, directory=place)
 else:
-    sem = RedisSemaphore(name=name, value=2, config=RedisConfig(url=url))
+    sem = RedisSemaphore(name=name, value=2, config=RedisConfig(url=place))
 
 async def lined_up():
     while len(await sem.waiters()) != 1:
@@ -89,16 +92,41 @@ sys.exit(7)
 }
 
 
-@pytest.mark.parametrize("home", ["memory", "redis"])
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_exit(redis: RedisServer, script: Any, name: str, ending: str, home: str) -> None:
-    program = script(BEGIN + ENDINGS[ending], redis.url, name, home)
+def test_exit(script: Any, name: str, ending: str) -> None:
+    program = script(BEGIN + ENDINGS[ending], "here", name, "memory")
     program.reads("ready")
-    if home == "redis":
-        assert (redis.holders(name), redis.in_line(name)) == (2, 1)
     program.go_on()
     assert program.end() == 7
-    assert (redis.holders(name), redis.in_line(name)) == (0, 0)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_exit_gives_back_what_is_held_on_the_machine(agent: Agent, script: Any, name: str, ending: str) -> None:
+    program = script(BEGIN + ENDINGS[ending], str(agent.directory), name, "local")
+    program.reads("ready")
+    sem = LocalSemaphore(name=name, value=2, directory=agent.directory)
+    assert held_and_waiting(sem) == (2, 1)
+    program.go_on()
+    assert program.end() == 7
+    assert held_and_waiting(sem) == (0, 0)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_exit_gives_back_what_is_held_on_redis(redis: RedisServer, script: Any, name: str, ending: str) -> None:
+    program = script(BEGIN + ENDINGS[ending], redis.url, name, "redis")
+    program.reads("ready")
+    sem = RedisSemaphore(name=name, value=2, config=redis.config())
+    assert held_and_waiting(sem) == (2, 1)
+    program.go_on()
+    assert program.end() == 7
+    assert held_and_waiting(sem) == (0, 0)
+
+
+def held_and_waiting(sem: Semaphore) -> tuple[int, int]:
+    async def count() -> tuple[int, int]:
+        return len(await sem.holders()), len(await sem.waiters())
+
+    return asyncio.run(count())
 
 
 def test_exit_without_a_server_does_not_hang(tmp_path: Any, script: Any, name: str) -> None:

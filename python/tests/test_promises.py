@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from conftest import waiting
-from homes import New, new  # noqa: F401
+from homes import New, at_home, new  # noqa: F401
 from semafor import AcquisitionResult, NotHeldError, Semaphore, SemaphoreStats
 
 
@@ -268,7 +268,7 @@ def test_the_task_that_lost_its_slot_is_cancelled_if_asked_for(run: Any, new: Ne
 def test_statistics(run: Any, new: New, name: str, request: pytest.FixtureRequest) -> None:
     async def program() -> None:
         sem = new(value=4)
-        query = {"config": sem.config} if hasattr(sem, "config") else {}
+        query = at_home(sem)
         assert name not in await sem.get_acquired_stats(**query)
         async with sem.cm():
             everything = await sem.get_acquired_stats(**query)

@@ -149,7 +149,8 @@ static TABLE: Mutex<Option<Table>> = Mutex::new(None);
 
 #[derive(Default)]
 struct Table {
-    by_id: HashMap<PermitId, Arc<Tenure>>,
+    /// By the number of their name as well: two agents may issue the same id.
+    by_id: HashMap<(u32, PermitId), Arc<Tenure>>,
     /// What each task acquired, the latest last.
     by_task: HashMap<usize, Vec<(u32, PermitId)>>,
     swept_at: usize,
@@ -168,15 +169,15 @@ pub(crate) fn keep(py: Python<'_>, id: PermitId, tenure: Arc<Tenure>) {
         if let Some(task) = tenure.task_key() {
             table.by_task.entry(task).or_default().push((tenure.name.number, id.clone()));
         }
-        table.by_id.insert(id, tenure);
+        table.by_id.insert((tenure.name.number, id), tenure);
         table.sweep()
     });
     attached::with(py, || drop(lost));
 }
 
 /// Takes it out of the table, if it is there.
-pub(crate) fn take(id: &PermitId) -> Option<Arc<Tenure>> {
-    with_table(|table| table.take(id))
+pub(crate) fn take(number: u32, id: &PermitId) -> Option<Arc<Tenure>> {
+    with_table(|table| table.take(&(number, id.clone())))
 }
 
 /// Takes the latest out that the task acquired of this semaphore and still holds.
@@ -184,8 +185,8 @@ pub(crate) fn take_latest(py: Python<'_>, task: &Task, number: u32) -> Option<Ar
     loop {
         let tenure = with_table(|table| {
             let own = table.by_task.get(&task.key())?;
-            let (_, id) = own.iter().rev().find(|(of, _)| *of == number)?.clone();
-            table.take(&id)
+            let latest = own.iter().rev().find(|(of, _)| *of == number)?.clone();
+            table.take(&latest)
         })?;
         if !tenure.is_over() {
             return Some(tenure);
@@ -213,12 +214,12 @@ fn note<T>(all: &mut Vec<Weak<T>>, one: &Arc<T>) {
 }
 
 impl Table {
-    fn take(&mut self, id: &PermitId) -> Option<Arc<Tenure>> {
-        let tenure = self.by_id.remove(id)?;
+    fn take(&mut self, key: &(u32, PermitId)) -> Option<Arc<Tenure>> {
+        let tenure = self.by_id.remove(key)?;
         if let Some(task) = tenure.task_key()
             && let Some(own) = self.by_task.get_mut(&task)
         {
-            if let Some(at) = own.iter().rposition(|(_, known)| known == id) {
+            if let Some(at) = own.iter().rposition(|known| known == key) {
                 own.remove(at);
             }
             if own.is_empty() {
@@ -234,8 +235,8 @@ impl Table {
             return Vec::new();
         }
         let over = self.by_id.iter().filter(|(_, tenure)| tenure.is_over());
-        let over: Vec<_> = over.map(|(id, _)| id.clone()).collect();
-        let over = over.iter().filter_map(|id| self.take(id)).collect();
+        let over: Vec<_> = over.map(|(key, _)| key.clone()).collect();
+        let over = over.iter().filter_map(|key| self.take(key)).collect();
         self.swept_at = self.by_id.len();
         over
     }

@@ -1,5 +1,6 @@
 //! Who holds what, as plain tuples: Python makes its own objects of them.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
@@ -59,10 +60,10 @@ pub(crate) fn memory_stats(names: Option<Vec<String>>, limit: usize) -> Vec<Usag
 }
 
 #[pyfunction]
-#[pyo3(signature = (url, names, limit))]
-pub(crate) fn redis_stats(url: String, names: Option<Vec<String>>, limit: usize) -> Call {
+#[pyo3(signature = (url, program, names, limit))]
+pub(crate) fn stats(url: String, program: Option<PathBuf>, names: Option<Vec<String>>, limit: usize) -> Call {
     Call::question(async move {
-        let home = process::home(&url).await.map_err(|error| trouble::home(&error))?;
+        let home = process::home(&url, program.as_deref()).await.map_err(|error| trouble::home(&error))?;
         let stats = home.stats(&query(names.as_deref())).await.map_err(|error| trouble::home(&error))?;
         Ok(pick(stats, names.is_some(), limit))
     })

@@ -27,7 +27,7 @@ mod _native {
     #[pymodule_export]
     use super::effects::effects;
     #[pymodule_export]
-    use super::insight::{memory_stats, redis_stats};
+    use super::insight::{memory_stats, stats};
     #[pymodule_export]
     use super::process::{after_fork, at_exit};
     #[cfg(target_os = "linux")]

@@ -1,5 +1,6 @@
 //! A semaphore of the engine's, and how it is opened.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::PyResult;
@@ -18,6 +19,8 @@ pub(crate) struct Spec {
     pub(crate) label: Option<String>,
     /// In memory if there is none.
     pub(crate) url: Option<String>,
+    /// The `semafor` command, for where an agent has to be started.
+    pub(crate) program: Option<PathBuf>,
     pub(crate) heartbeat_max_interval: Option<f64>,
 }
 
@@ -39,7 +42,8 @@ impl Spec {
     }
 
     pub(crate) async fn open_elsewhere(&self, url: &str) -> PyResult<Opened> {
-        let home = process::home(url).await.map_err(|error| trouble::home(&error))?;
+        let home =
+            process::home(url, self.program.as_deref()).await.map_err(|error| trouble::home(&error))?;
         self.open(home.named(&self.name)).map_err(|error| trouble::build(&error))
     }
 

@@ -6,6 +6,7 @@
 //!
 //! All of this is touched only by threads that have the interpreter, so it is never half done when one of them forks.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use semafor::{Home, HomeError, Registry, Semaphore};
+use semafor::{Home, HomeError, Registry, Semaphore, local};
 
 use crate::held;
 
@@ -95,12 +96,15 @@ pub(crate) fn name(url: Option<&str>, name: &str) -> Arc<Name> {
     })
 }
 
-/// The home at `url`, connected to if need be.
-pub(crate) async fn home(url: &str) -> Result<Home, HomeError> {
+/// The home at `url`, connected to if need be. `program` is what starts an agent there.
+pub(crate) async fn home(url: &str, program: Option<&Path>) -> Result<Home, HomeError> {
     if let Some(home) = with_state(|state| state.homes.get(url).cloned()) {
         return Ok(home);
     }
-    let home = Semaphore::connect(url).await?;
+    let home = match program {
+        Some(program) => Home::local(url.parse::<local::Config>()?.program(program)),
+        None => Semaphore::connect(url).await?,
+    };
     Ok(with_state(|state| state.homes.entry(url.to_owned()).or_insert(home).clone()))
 }
 

@@ -1,6 +1,7 @@
 //! A semaphore, as `semafor.MemorySemaphore` and `semafor.RedisSemaphore` use it.
 
 use std::future::poll_fn;
+use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
@@ -27,7 +28,9 @@ pub struct Semaphore {
 #[pymethods]
 impl Semaphore {
     #[new]
-    #[pyo3(signature = (*, name, slots, ttl, max_acquire_time, cancel_task_after_ttl, label, url=None, heartbeat_max_interval=None))]
+    #[pyo3(signature = (
+        *, name, slots, ttl, max_acquire_time, cancel_task_after_ttl, label, url=None, program=None, heartbeat_max_interval=None
+    ))]
     #[expect(clippy::too_many_arguments, reason = "all of them named")]
     fn new(
         name: String,
@@ -37,10 +40,10 @@ impl Semaphore {
         cancel_task_after_ttl: bool,
         label: Option<String>,
         url: Option<String>,
+        program: Option<PathBuf>,
         heartbeat_max_interval: Option<f64>,
     ) -> PyResult<Self> {
-        let slots =
-            u32::try_from(slots).map_err(|_| PyValueError::new_err(format!("{slots} slots can't be had")))?;
+        let slots = number_of(slots)?;
         let spec = Spec {
             name,
             slots,
@@ -49,6 +52,7 @@ impl Semaphore {
             cancel_task_after_ttl,
             label,
             url,
+            program,
             heartbeat_max_interval,
         };
         Ok(Self { spec: Arc::new(spec), opened: Arc::default() })
@@ -109,7 +113,7 @@ impl Semaphore {
         let Some(text) = acquisition_id else { return self.release_latest(py) };
         // What is no id was never issued.
         let Ok(id) = text.parse::<PermitId>() else { return Ok(None) };
-        if let Some(tenure) = held::take(&id) {
+        if let Some(tenure) = held::take(self.number(), &id) {
             return Ok(tenure.end().and_then(|permit| self.give_back(py, permit)));
         }
         if self.spec.url.is_none() {
@@ -138,12 +142,12 @@ impl Semaphore {
         Ok(Call::question(async move { renew(opening.await?, id, ttl).await }))
     }
 
-    fn resize(&self, slots: u32) -> Call {
-        let opening = self.opening();
-        Call::question(async move {
+    fn resize(&self, slots: i64) -> PyResult<Call> {
+        let (slots, opening) = (number_of(slots)?, self.opening());
+        Ok(Call::question(async move {
             let resized = opening.await?.semaphore().resize(slots).await;
             resized.map_err(|error| trouble::resize(&error)).map(|()| DONE)
-        })
+        }))
     }
 
     fn locked(&self) -> Call {
@@ -176,6 +180,14 @@ impl Semaphore {
     /// Whether it has to be known which task acquires: to find the latest one, or to cancel it.
     fn concerns_task(&self, by_id: bool) -> bool {
         by_id || self.spec.cancel_task_after_ttl
+    }
+
+    /// That of its name, at home.
+    fn number(&self) -> u32 {
+        match &*self.opened.lock() {
+            Some(opened) if opened.is_of_this_life() => opened.name.number,
+            _ => process::name(self.spec.url.as_deref(), &self.spec.name).number,
+        }
     }
 
     fn known(&self) -> Option<Arc<Opened>> {
@@ -212,8 +224,7 @@ impl Semaphore {
     }
 
     fn release_latest(&self, py: Python<'_>) -> PyResult<Option<Call>> {
-        let number = process::name(self.spec.url.as_deref(), &self.spec.name).number;
-        let latest = Task::current(py).and_then(|task| held::take_latest(py, &task, number));
+        let latest = Task::current(py).and_then(|task| held::take_latest(py, &task, self.number()));
         let Some(tenure) = latest else {
             let name = &self.spec.name;
             return Err(trouble::not_held(&format!(
@@ -236,6 +247,10 @@ impl Semaphore {
             None => Some(Call::new(|_| async move { released_in_python(Ok(release.await)) })),
         }
     }
+}
+
+fn number_of(slots: i64) -> PyResult<u32> {
+    u32::try_from(slots).map_err(|_| PyValueError::new_err(format!("{slots} slots can't be had")))
 }
 
 fn checked(weight: i64) -> PyResult<u32> {

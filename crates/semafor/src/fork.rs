@@ -5,6 +5,8 @@
 /// is its parent's: neither use nor drop it ([`std::mem::forget`] does).
 pub fn after_fork() {
     crate::memory::after_fork();
+    #[cfg(feature = "local")]
+    crate::local::after_fork();
     #[cfg(feature = "redis")]
     crate::redis::after_fork();
 }

@@ -43,7 +43,9 @@ impl PermitId {
         expect(dead_code, reason = "memory has its own")
     )]
     pub(crate) fn remote(id: impl Into<Arc<str>>) -> Self {
-        Self(Name::Remote(id.into()))
+        let id = id.into();
+        // An agent's is one of its memory. It is the same id as the one that is read from its text.
+        Self(id.parse().map_or(Name::Remote(id), Name::InMemory))
     }
 }
 

@@ -24,6 +24,7 @@ pub async fn releasing_by_id_works_from_another_handle(home: &impl Home) {
     let id = here.acquire().await.expect("a slot is free").detach();
     let next = in_line(&here, here.acquire()).await;
     let passed_on = id.to_string().parse().expect("an id is text both ways");
+    assert_eq!(passed_on, id);
     there.release(&passed_on).await.expect("it is held");
     drop(next.outcome().await.expect("it is served"));
 }

@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, ErrorKind, Read};
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -382,6 +384,7 @@ impl Link {
         });
         let (bell, ear) = pair.map_err(|error| refused(format!("no sockets: {error}")))?;
         let stream = Arc::new(stream);
+        note_connection(&stream);
         let mut socket = Socket {
             stream: Arc::clone(&stream),
             unsent: Vec::new(),
@@ -687,6 +690,28 @@ fn knock(directory: &Path) -> Result<Option<UnixStream>, HomeError> {
         Ok(stream) => check_peer(&stream, directory).map(|()| Some(stream)),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => Ok(None),
         Err(error) => Err(address::trouble("connect to", &socket, &error)),
+    }
+}
+
+/// Those of this process, for a child that is forked off.
+static CONNECTIONS: Mutex<Vec<Weak<UnixStream>>> = Mutex::new(Vec::new());
+
+fn note_connection(stream: &Arc<UnixStream>) {
+    let mut connections = CONNECTIONS.lock();
+    connections.retain(|known| known.strong_count() > 0);
+    connections.push(Arc::downgrade(stream));
+}
+
+/// Lets go of the connections of the parent: as long as anybody has them, the agent takes it to be alive.
+pub(crate) fn after_fork() {
+    // If another thread was noting one just then, it is left as it is.
+    let Some(mut connections) = CONNECTIONS.try_lock() else { return };
+    let Ok(nothing) = std::fs::File::open("/dev/null") else { return };
+    for stream in connections.drain(..).filter_map(|stream| stream.upgrade()) {
+        // SAFETY: it is open, as long as `stream` is there; whoever has it now has something else of the same number.
+        let mut descriptor = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(stream.as_raw_fd()) });
+        // Else, it stays open.
+        let _ = rustix::io::dup2(&nothing, &mut descriptor);
     }
 }
 

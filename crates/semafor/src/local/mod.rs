@@ -39,6 +39,7 @@ use std::time::Duration;
 
 pub use address::Config;
 pub use agent::{Agent, BindError};
+pub(crate) use link::after_fork;
 pub(crate) use semaphore::LocalSemaphore;
 
 use crate::error::HomeError;

@@ -1,0 +1,61 @@
+"""Semaphores for the processes of this machine."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import _native
+from .semaphore import Semaphore
+from .stats import SemaphoreStats
+
+
+@dataclass(kw_only=True)
+class LocalSemaphore(Semaphore):
+    """A semaphore for all processes of this user on this machine, with no server to set up.
+
+    It is shared with the `semafor` command, whose agent hosts it: the first one who needs the agent starts it, and a minute
+    after the last one it is gone. A process that ends, however it ends, gives its slots back.
+    """
+
+    # Where the agent's socket is; None: where the command looks, too. It has to be closed to other users.
+    directory: str | os.PathLike[str] | None = None
+
+    def _home(self) -> dict[str, Any]:
+        return {"url": _address(self.directory), "program": _command()}
+
+    @classmethod
+    async def get_acquired_stats(
+        cls,
+        *,
+        names: list[str] | None = None,
+        limit: int = 100,
+        directory: str | os.PathLike[str] | None = None,
+    ) -> dict[str, SemaphoreStats]:
+        limit = limit if names is None else len(names)
+        usage = await _native.stats(_address(directory), _command(), names, limit)
+        return {name: SemaphoreStats(held, slots) for name, held, slots in usage}
+
+
+def _address(directory: str | os.PathLike[str] | None) -> str:
+    return "local:" if directory is None else f"local:{os.path.abspath(directory)}"
+
+
+@functools.cache
+def _command() -> str | None:
+    """The command that came with this package. None: the one in PATH."""
+    beside = Path(sysconfig.get_path("scripts"), "semafor")
+    if beside.is_file():
+        return str(beside)
+    # Installed elsewhere than where this Python has its scripts.
+    from importlib import metadata
+
+    try:
+        files = metadata.files("semafor") or []
+    except metadata.PackageNotFoundError:
+        return None
+    return next((str(file.locate()) for file in files if file.name == "semafor"), None)
