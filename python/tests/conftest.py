@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import pytest
 import uvloop
-from semafor import RedisConfig
+from semafor import RedisConfig, _native
 
 T = TypeVar("T")
 Run = Callable[[Coroutine[Any, Any, T]], T]
@@ -138,6 +138,8 @@ class Agent:
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
     agent = Agent(tmp_path_factory.mktemp("agent"))
     yield agent
+    # What tests still hold would have another one started.
+    _native.at_exit()
     agent.ask("agent", "stop", "--force")
 
 

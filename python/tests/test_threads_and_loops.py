@@ -108,6 +108,8 @@ def test_who_waited_in_a_loop_that_was_closed_keeps_nobody_waiting(new: New) -> 
     sem = new()
     held = asyncio.run(sem.acquire())
     closed = asyncio.new_event_loop()
+    # It would complain of what is done here.
+    closed.set_exception_handler(lambda *_: None)
     abandoned = closed.create_task(sem.acquire())
     closed.run_until_complete(waiting(sem, 1))
     closed.close()
