@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from asyncio import AbstractEventLoop, Future
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any, Generic, TypeVar, final
 
 T = TypeVar("T")
@@ -31,7 +31,9 @@ class Lost:
     """Set when the slot is lost. Not when it is released."""
 
     def is_set(self) -> bool: ...
-    def wait(self) -> Call[bool]: ...
+    def wait(self) -> Coroutine[Any, Any, bool]: ...
+    @property
+    def reason(self) -> str | None: ...
 
 @final
 class AcquisitionResult:
@@ -53,7 +55,7 @@ class AcquisitionResult:
     @property
     def lost(self) -> Lost:
         """Set when the slot is lost."""
-    def renew(self, ttl: float | None) -> Call[None]:
+    def renew(self, ttl: float | None) -> Coroutine[Any, Any, None]:
         """Keeps the slot for `ttl` seconds from now; `None`: for as long as it takes."""
 
 @final
@@ -62,7 +64,7 @@ class Semaphore:
         cls,
         *,
         name: str,
-        slots: int,
+        slots: int | None,
         ttl: float | None,
         max_acquire_time: float | None,
         cancel_task_after_ttl: bool,
@@ -77,6 +79,7 @@ class Semaphore:
     def let_go(self, result: AcquisitionResult) -> Call[None] | None: ...
     def renew(self, acquisition_id: str, ttl: float | None) -> Call[None]: ...
     def resize(self, slots: int) -> Call[None]: ...
+    def evict(self, acquisition_id: str) -> Call[None]: ...
     def locked(self) -> Call[bool]: ...
     def holders(self) -> Call[list[_Holder]]: ...
     def waiters(self) -> Call[list[_Waiter]]: ...

@@ -118,6 +118,14 @@ class Semaphore(ABC):
     async def resize(self, value: int) -> None:
         """Changes the number of slots, for everybody who uses the name. Nobody loses one by it."""
         await (self._opened or self._open()).resize(value)
+        self.value = value
+
+    async def evict(self, acquisition_id: str) -> None:
+        """Takes the slot away from a holder, whoever it is: its `lost` is set.
+
+        Raises NotHeldError if it does not hold it any more.
+        """
+        await (self._opened or self._open()).evict(acquisition_id)
 
     async def holders(self) -> list[Holder]:
         """Who holds the slots, by slot number."""

@@ -65,12 +65,10 @@ async def waiting(sem: Any, count: int) -> None:
 class RedisServer:
     """A server of the tests' own, on a free port of the loopback interface."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, port: int | None = None):
         program = shutil.which("redis-server")
         assert program, "redis-server is missing: apt-get install redis-server"
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port = free_port() if port is None else port
         settings = {"bind": "127.0.0.1", "port": self.port, "dir": folder, "save": "", "appendonly": "no"}
         words = [str(word) for key, value in settings.items() for word in (f"--{key}", value)]
         self.process = subprocess.Popen([program, *words], stdout=subprocess.DEVNULL)
@@ -109,6 +107,13 @@ class RedisServer:
     def stop(self) -> None:
         self.process.terminate()
         self.process.wait(PATIENCE)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def assert_equal(got: object, expected: object) -> None:

@@ -72,6 +72,7 @@ def test_a_child_inherits_no_permit_and_takes_none(new: New) -> None:
         gc.collect()
         fresh = new(name=f"{sem.name} in the child", value=1, ttl=1)
         async with fresh.cm() as result:
+            assert [holder.pid for holder in await fresh.holders()] in ([os.getpid()], [None])
             waiter = asyncio.create_task(fresh.acquire())
             assert await result.lost.wait()
             await fresh.release((await waiter).acquisition_id)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from conftest import waiting
 from homes import New, at_home, new  # noqa: F401
-from semafor import AcquisitionResult, NotHeldError, Semaphore, SemaphoreStats
+from semafor import AcquisitionResult, MemorySemaphore, NotHeldError, Semaphore, SemaphoreStats
 
 
 def test_no_more_than_there_are_slots(run: Any, new: New) -> None:
@@ -69,7 +69,7 @@ def test_a_timeout_is_a_timeout_error(run: Any, new: New) -> None:
     async def program() -> None:
         sem = new(max_acquire_time=0.05)
         async with sem.cm():
-            with pytest.raises(TimeoutError, match="1 of 1 slots held"):
+            with pytest.raises(TimeoutError, match=r"semaphore .*: no slot within \d+ms: 1 of 1 slots held"):
                 await sem.acquire()
             with pytest.raises(asyncio.TimeoutError):
                 await sem.acquire()
@@ -89,6 +89,18 @@ def test_release_by_id_is_idempotent(run: Any, new: New) -> None:
         assert [holder.acquisition_id for holder in await sem.holders()] == [second.acquisition_id]
         await sem.release(second.acquisition_id)
         assert await sem.holders() == []
+
+    run(program())
+
+
+def test_an_id_is_of_one_semaphore(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem = new()
+        held = await sem.acquire()
+        for other in (new(name=f"{sem.name}, another"), MemorySemaphore(name="elsewhere", value=1)):
+            await other.release(held.acquisition_id)
+            assert await sem.locked()
+        await sem.release(held.acquisition_id)
 
     run(program())
 
@@ -192,12 +204,16 @@ def test_resize(run: Any, new: New) -> None:
         second = asyncio.create_task(sem.acquire())
         await waiting(sem, 1)
         await sem.resize(2)
+        assert sem.value == 2
         await sem.release((await second).acquisition_id)
         await sem.resize(1)
         assert await sem.locked()
         await sem.release(first.acquisition_id)
         with pytest.raises(ValueError):
             await sem.resize(0)
+        with pytest.raises(ValueError):
+            await sem.resize(-1)
+        assert sem.value == 1
 
     run(program())
 
@@ -206,16 +222,35 @@ def test_a_lost_slot_is_told_about_and_goes_to_the_next(run: Any, new: New) -> N
     async def program() -> None:
         sem = new(ttl=1)
         first = await sem.acquire()
-        assert not first.lost.is_set()
+        assert not first.lost.is_set() and first.lost.reason is None
         second = asyncio.create_task(sem.acquire())
-        assert await first.lost.wait() and first.lost.is_set()
+        assert await asyncio.create_task(first.lost.wait()) and first.lost.is_set()
+        assert first.lost.reason == "this permit lost its slot: its time to live ran out"
         assert (await second).fencing_token > first.fencing_token
         with pytest.raises(NotHeldError):
             await first.renew(5)
         await sem.release(first.acquisition_id)
+        assert "time to live" in repr(first.lost)
         assert [each.acquisition_id for each in await sem.holders()] == [(await second).acquisition_id]
         await sem.release((await second).acquisition_id)
         assert not (await second).lost.is_set(), "giving back is not losing"
+
+    run(program())
+
+
+def test_evict(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem = new()
+        held = await sem.acquire()
+        next_one = asyncio.create_task(sem.acquire())
+        await waiting(sem, 1)
+        await sem.evict(held.acquisition_id)
+        assert await held.lost.wait() and "evicted" in (held.lost.reason or "")
+        await sem.release((await next_one).acquisition_id)
+        with pytest.raises(NotHeldError):
+            await sem.evict(held.acquisition_id)
+        with pytest.raises(NotHeldError, match="is no acquisition id"):
+            await sem.evict("what?")
 
     run(program())
 
@@ -224,7 +259,7 @@ def test_renew(run: Any, new: New) -> None:
     async def program() -> None:
         sem = new(ttl=2)
         held = await sem.acquire()
-        await held.renew(1000)
+        await asyncio.create_task(held.renew(1000))
         [holder] = await sem.holders()
         assert holder.expires_in is not None and holder.expires_in > 500
         await sem.renew(held.acquisition_id, None)
@@ -241,13 +276,22 @@ def test_the_task_that_lost_its_slot_is_cancelled_if_asked_for(run: Any, new: Ne
     async def program() -> None:
         sem = new(ttl=1, cancel_task_after_ttl=True)  # type: ignore[call-arg]
 
+        reasons: list[str] = []
+
+        async def be_cancelled() -> None:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError as cancelled:
+                reasons.append(cancelled.args[0])
+                raise
+
         async def by_id() -> None:
             await sem.acquire()
-            await asyncio.Event().wait()
+            await be_cancelled()
 
         async def in_a_block() -> None:
             async with sem.cm():
-                await asyncio.Event().wait()
+                await be_cancelled()
 
         async def in_time() -> None:
             async with sem.cm():
@@ -260,6 +304,7 @@ def test_the_task_that_lost_its_slot_is_cancelled_if_asked_for(run: Any, new: Ne
         others = [asyncio.create_task(by_id()), asyncio.create_task(in_a_block())]
         await asyncio.create_task(in_time())
         assert all(task.cancelled() for task in others)
+        assert all("lost its slot: its time to live ran out" in reason for reason in reasons) and len(reasons) == 2
         assert await sem.holders() == []
 
     run(program())

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from conftest import RedisServer
+from conftest import RedisServer, free_port
 from semafor import RedisConfig, RedisSemaphore
 
 
@@ -18,6 +18,31 @@ def test_a_server_that_is_not_there(run: Any) -> None:
             await sem.acquire()
         with pytest.raises(ConnectionError):
             await sem.locked()
+
+    run(program())
+
+
+def test_a_server_that_comes_up_later_is_waited_for(run: Any, tmp_path: Any) -> None:
+    async def program() -> None:
+        port = free_port()
+        url = f"redis://127.0.0.1:{port}"
+        quick = RedisConfig(url=url, number_of_attempts=1000, retry_min_delay=0.001, retry_max_delay=0.01)
+        acquire = asyncio.create_task(RedisSemaphore(name="early", value=1, config=quick).acquire())
+        once = RedisSemaphore(name="early", value=1, config=RedisConfig(url=url, number_of_attempts=1))
+        with pytest.raises(ConnectionError):
+            await once.acquire()
+        server = RedisServer(tmp_path, port)
+        assert (await acquire).slot_number == 0
+        server.stop()
+
+    run(program())
+
+
+def test_a_time_that_is_over_before_the_answer_comes_is_an_error(run: Any, redis: RedisServer, name: str) -> None:
+    async def program() -> None:
+        sem = RedisSemaphore(name=name, value=1, config=redis.config(), ttl=0.001)
+        with pytest.raises(RuntimeError, match="its time to live ran out"):
+            await sem.acquire()
 
     run(program())
 

@@ -72,6 +72,11 @@ impl Call {
         })
     }
 
+    /// For users: as a coroutine, which can be made a task of, and complains if nobody awaits it.
+    pub(crate) fn into_coroutine(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+        settle(Bound::new(py, self)?)
+    }
+
     pub(crate) fn work(&self) -> &Arc<Work> {
         &self.0
     }
@@ -138,10 +143,13 @@ impl Call {
     }
 
     fn __await__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
-        static SETTLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let settle = SETTLE.import(slf.py(), "semafor._calls", "settle")?;
-        settle.call1((slf,))?.call_method0("__await__")
+        settle(slf)?.call_method0("__await__")
     }
+}
+
+fn settle(call: Bound<'_, Call>) -> PyResult<Bound<'_, PyAny>> {
+    static SETTLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    SETTLE.import(call.py(), "semafor._calls", "settle")?.call1((call,))
 }
 
 impl Work {

@@ -4,7 +4,7 @@
 //! an id to give it back by, so the tenure is kept in the table here. A context manager has the tenure itself, and gives it back
 //! by letting go of it, if need be when the garbage collector comes.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Wake, Waker};
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::sync::{MutexExt, PyOnceLock};
 use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
-use semafor::{CancellationToken, Permit, PermitId};
+use semafor::{CancellationToken, NotHeld, Permit, PermitId};
 
 use crate::bell::Bell;
 use crate::call::Work;
@@ -50,10 +50,10 @@ impl Task {
     }
 
     /// On the thread of its loop.
-    fn cancel(&self, py: Python<'_>) {
+    fn cancel(&self, py: Python<'_>, why: String) {
         if let Some(task) = self.0.bind(py).upgrade() {
             // Its loop may be closed: then there is nothing to cancel.
-            let _ = task.call_method0("cancel");
+            let _ = task.call_method1("cancel", (why,));
         }
     }
 }
@@ -63,6 +63,8 @@ pub(crate) struct Tenure {
     life: u32,
     name: Arc<Name>,
     held: Mutex<Option<Held>>,
+    /// Why it was lost, if it was when it was given back.
+    lost: OnceLock<NotHeld>,
 }
 
 struct Held {
@@ -74,17 +76,34 @@ struct Held {
 
 impl Tenure {
     pub(crate) fn new(py: Python<'_>, of: &Opened, permit: Permit<'static>, task: Option<Task>) -> Arc<Self> {
-        let watched = task.as_ref().filter(|_| of.cancel_task_after_ttl);
-        let watch = watched.and_then(|task| Some(Watch::new(&permit, task, task.bell(py)?)));
-        let held = Mutex::new(Some(Held { _watch: watch, permit, task }));
-        Arc::new(Self { life: process::life(), name: Arc::clone(&of.name), held })
+        let watched = task.clone().filter(|_| of.cancel_task_after_ttl);
+        let bell = watched.as_ref().and_then(|task| task.bell(py));
+        Arc::new_cyclic(|tenure| {
+            let canceller = watched.zip(bell).map(|(task, bell)| Canceller {
+                task,
+                of: of.semaphore().name().into(),
+                tenure: Weak::clone(tenure),
+                bell,
+            });
+            let watch = canceller.map(|canceller| Watch::new(&permit, canceller));
+            let held = Mutex::new(Some(Held { _watch: watch, permit, task }));
+            Self { life: process::life(), name: Arc::clone(&of.name), held, lost: OnceLock::new() }
+        })
     }
 
     /// What remains to be done about it, if it is held by this process.
     pub(crate) fn end(&self) -> Option<Permit<'static>> {
         self.is_of_this_life().then_some(())?;
         let Held { permit, .. } = self.held.lock().take()?;
+        permit.why_not_held().map(|why| self.lost.set(why));
         Some(permit)
+    }
+
+    /// Why it was lost; `None` if it was not.
+    pub(crate) fn why_lost(&self) -> Option<NotHeld> {
+        self.is_of_this_life().then_some(())?;
+        let held = self.held.lock();
+        held.as_ref().map_or_else(|| self.lost.get().copied(), |held| held.permit.why_not_held())
     }
 
     /// `None` once it was given back.
@@ -122,8 +141,8 @@ struct Watch(
 );
 
 impl Watch {
-    fn new(permit: &Permit<'_>, task: &Task, bell: Arc<Bell>) -> Self {
-        let canceller = Arc::new(Canceller { task: task.clone(), bell });
+    fn new(permit: &Permit<'_>, canceller: Canceller) -> Self {
+        let canceller = Arc::new(canceller);
         let mut lost = Box::pin(permit.cancellation_token().cancelled_owned());
         let waker = Waker::from(Arc::clone(&canceller));
         if lost.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
@@ -135,13 +154,22 @@ impl Watch {
 
 struct Canceller {
     task: Task,
+    of: Box<str>,
+    tenure: Weak<Tenure>,
     bell: Arc<Bell>,
+}
+
+impl Canceller {
+    fn why(&self) -> String {
+        let why = self.tenure.upgrade().and_then(|tenure| tenure.why_lost());
+        format!("semaphore {:?}: {}", self.of, why.unwrap_or(NotHeld::Unknown))
+    }
 }
 
 impl Wake for Canceller {
     fn wake(self: Arc<Self>) {
         let this = Arc::clone(&self);
-        self.bell.ring(Box::new(move |py| this.task.cancel(py)));
+        self.bell.ring(Box::new(move |py| this.task.cancel(py, this.why())));
     }
 }
 

@@ -63,7 +63,7 @@ pub(crate) fn memory_stats(names: Option<Vec<String>>, limit: usize) -> Vec<Usag
 #[pyo3(signature = (url, program, names, limit))]
 pub(crate) fn stats(url: String, program: Option<PathBuf>, names: Option<Vec<String>>, limit: usize) -> Call {
     Call::question(async move {
-        let home = process::home(&url, program.as_deref()).await.map_err(|error| trouble::home(&error))?;
+        let home = process::home(&url, program.as_deref()).map_err(|error| trouble::home(&error))?;
         let stats = home.stats(&query(names.as_deref())).await.map_err(|error| trouble::home(&error))?;
         Ok(pick(stats, names.is_some(), limit))
     })

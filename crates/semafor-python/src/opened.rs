@@ -12,7 +12,8 @@ use crate::trouble;
 /// What a Python object says about its semaphore.
 pub(crate) struct Spec {
     pub(crate) name: String,
-    pub(crate) slots: u32,
+    /// As many as there are if it does not say.
+    pub(crate) slots: Option<u32>,
     pub(crate) ttl: Option<f64>,
     pub(crate) max_acquire_time: Option<f64>,
     pub(crate) cancel_task_after_ttl: bool,
@@ -36,20 +37,23 @@ pub(crate) struct Opened {
 }
 
 impl Spec {
-    pub(crate) fn open_in_memory(&self) -> PyResult<Opened> {
-        let builder = process::registry().semaphore(&self.name);
-        self.open(builder).map_err(|error| trouble::build(&error))
+    /// Asks nobody outside of this process.
+    pub(crate) fn open(&self) -> PyResult<Opened> {
+        let builder = match &self.url {
+            None => process::registry().semaphore(&self.name),
+            Some(url) => {
+                let home = process::home(url, self.program.as_deref());
+                home.map_err(|error| trouble::home(&error))?.named(&self.name)
+            }
+        };
+        self.build(builder).map_err(|error| trouble::build(&error))
     }
 
-    pub(crate) async fn open_elsewhere(&self, url: &str) -> PyResult<Opened> {
-        let home =
-            process::home(url, self.program.as_deref()).await.map_err(|error| trouble::home(&error))?;
-        self.open(home.named(&self.name)).map_err(|error| trouble::build(&error))
-    }
-
-    fn open(&self, builder: Builder) -> Result<Opened, BuildError> {
-        let mut builder =
-            builder.slots(self.slots).ttl(span(self.ttl)).max_acquire_time(span(self.max_acquire_time));
+    fn build(&self, builder: Builder) -> Result<Opened, BuildError> {
+        let mut builder = builder.ttl(span(self.ttl)).max_acquire_time(span(self.max_acquire_time));
+        if let Some(slots) = self.slots {
+            builder = builder.slots(slots);
+        }
         if let Some(label) = &self.label {
             builder = builder.label(label.as_str());
         }

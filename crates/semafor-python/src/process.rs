@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use semafor::{Home, HomeError, Registry, Semaphore, local};
+use semafor::{Home, HomeError, Registry, local};
 
 use crate::held;
 
@@ -36,7 +36,7 @@ struct State {
 /// What all handles to a semaphore share.
 pub(crate) struct Name {
     pub(crate) number: u32,
-    /// How many slots it was last opened with.
+    /// How many slots it was last opened with. 0: nobody said.
     slots: AtomicU32,
     /// How often that was another number than before.
     era: AtomicU32,
@@ -49,7 +49,8 @@ impl Name {
 
     /// It was opened with so many slots. Handles of an earlier era have to be opened anew, to find out whether theirs still
     /// are as many.
-    pub(crate) fn note_opened(&self, slots: u32) -> u32 {
+    pub(crate) fn note_opened(&self, slots: Option<u32>) -> u32 {
+        let Some(slots) = slots else { return self.era() };
         let before = self.slots.swap(slots, Ordering::Relaxed);
         u32::from(before != slots) + self.era.fetch_add(u32::from(before != slots), Ordering::Relaxed)
     }
@@ -96,14 +97,16 @@ pub(crate) fn name(url: Option<&str>, name: &str) -> Arc<Name> {
     })
 }
 
-/// The home at `url`, connected to if need be. `program` is what starts an agent there.
-pub(crate) async fn home(url: &str, program: Option<&Path>) -> Result<Home, HomeError> {
+/// The home at `url`, which connects when it has to. `program` is what starts an agent there.
+pub(crate) fn home(url: &str, program: Option<&Path>) -> Result<Home, HomeError> {
     if let Some(home) = with_state(|state| state.homes.get(url).cloned()) {
         return Ok(home);
     }
-    let home = match program {
-        Some(program) => Home::local(url.parse::<local::Config>()?.program(program)),
-        None => Semaphore::connect(url).await?,
+    let home = if local::Config::is_meant_by(url) {
+        let config: local::Config = url.parse()?;
+        Home::local(program.into_iter().fold(config, local::Config::program))
+    } else {
+        Home::redis(url.parse()?)?
     };
     Ok(with_state(|state| state.homes.entry(url.to_owned()).or_insert(home).clone()))
 }

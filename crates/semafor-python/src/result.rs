@@ -116,18 +116,19 @@ impl AcquisitionResult {
     #[getter]
     fn lost(&self, py: Python<'_>) -> PyResult<Py<Lost>> {
         let lost = self.lost.get_or_try_init(py, || {
-            let signal = self.grant.as_ref().and_then(|grant| grant.tenure.lost_signal());
-            Py::new(py, Lost(signal.unwrap_or_default()))
+            let tenure = self.grant.as_ref().map(|grant| Arc::clone(&grant.tenure));
+            let signal = tenure.as_ref().and_then(|tenure| tenure.lost_signal()).unwrap_or_default();
+            Py::new(py, Lost { signal, tenure })
         });
         lost.map(|lost| lost.clone_ref(py))
     }
 
     #[pyo3(signature = (ttl))]
-    fn renew(&self, ttl: Option<f64>) -> PyResult<Call> {
+    fn renew<'py>(&self, py: Python<'py>, ttl: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
         let (Some(grant), Id::Permit(id)) = (&self.grant, &self.id) else {
             return Err(trouble::not_held("it was not acquired, but made up"));
         };
-        Ok(Call::question(renew(Arc::clone(&grant.of), id.clone(), ttl)))
+        Call::question(renew(Arc::clone(&grant.of), id.clone(), ttl)).into_coroutine(py)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
@@ -164,23 +165,38 @@ pub(crate) async fn renew(of: Arc<Opened>, id: PermitId, ttl: Option<f64>) -> Py
 
 /// Set when a slot is lost: its time to live is up, it was evicted, or its home could not be told that its holder lives.
 #[pyclass(frozen, module = "semafor")]
-pub struct Lost(CancellationToken);
+pub struct Lost {
+    signal: CancellationToken,
+    tenure: Option<Arc<Tenure>>,
+}
 
 #[pymethods]
 impl Lost {
     fn is_set(&self) -> bool {
-        self.0.is_cancelled()
+        self.signal.is_cancelled()
     }
 
-    fn wait(&self) -> Call {
-        let signal = self.0.clone();
-        Call::question(async move {
+    /// Why, in words; `None` if it is not lost.
+    #[getter]
+    fn reason(&self) -> Option<String> {
+        let why = self.is_set().then_some(self.tenure.as_ref()?)?.why_lost();
+        why.map(|why| why.to_string())
+    }
+
+    fn wait<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let signal = self.signal.clone();
+        let wait = Call::question(async move {
             signal.cancelled().await;
             Ok(true)
-        })
+        });
+        wait.into_coroutine(py)
     }
 
-    fn __repr__(&self) -> &'static str {
-        if self.is_set() { "<Lost: set>" } else { "<Lost: unset>" }
+    fn __repr__(&self) -> String {
+        match self.reason() {
+            Some(reason) => format!("<Lost: {reason}>"),
+            None if self.is_set() => "<Lost: set>".into(),
+            None => "<Lost: unset>".into(),
+        }
     }
 }

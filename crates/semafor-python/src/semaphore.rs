@@ -22,7 +22,7 @@ use crate::{attached, process, trouble};
 #[pyclass(frozen, module = "semafor._native")]
 pub struct Semaphore {
     spec: Arc<Spec>,
-    opened: Arc<Mutex<Option<Arc<Opened>>>>,
+    opened: Mutex<Option<Arc<Opened>>>,
 }
 
 #[pymethods]
@@ -34,7 +34,7 @@ impl Semaphore {
     #[expect(clippy::too_many_arguments, reason = "all of them named")]
     fn new(
         name: String,
-        slots: i64,
+        slots: Option<i64>,
         ttl: Option<f64>,
         max_acquire_time: Option<f64>,
         cancel_task_after_ttl: bool,
@@ -43,7 +43,7 @@ impl Semaphore {
         program: Option<PathBuf>,
         heartbeat_max_interval: Option<f64>,
     ) -> PyResult<Self> {
-        let slots = number_of(slots)?;
+        let slots = slots.map(number_of).transpose()?;
         let spec = Spec {
             name,
             slots,
@@ -55,7 +55,7 @@ impl Semaphore {
             program,
             heartbeat_max_interval,
         };
-        Ok(Self { spec: Arc::new(spec), opened: Arc::default() })
+        Ok(Self { spec: Arc::new(spec), opened: Mutex::default() })
     }
 
     /// Takes a slot if that needs no waiting, for a line or for a home.
@@ -65,14 +65,14 @@ impl Semaphore {
             return Ok(None);
         }
         let weight = checked(weight)?;
-        let opened = self.in_memory()?;
+        let opened = self.opened()?;
         match opened.acquire(weight).now().blocking() {
             Ok(permit) => {
                 let task = self.concerns_task(by_id).then(|| Task::current(py)).flatten();
                 Ok(Some(AcquisitionResult::new(py, &opened, permit.into_owned(), task, by_id)))
             }
             Err(AcquireError::Busy) => Ok(None),
-            Err(error) => Err(trouble::acquire(&error)),
+            Err(error) => Err(trouble::acquire(&opened, &error)),
         }
     }
 
@@ -86,16 +86,12 @@ impl Semaphore {
         }
         let weight = checked(weight)?;
         let task = self.concerns_task(by_id).then(|| Task::current(py)).flatten();
-        let opening = self.opening();
+        let opened = self.opened()?;
         let call = Call::new(|leave| async move {
-            let opened = match opening.await {
-                Ok(opened) => opened,
-                Err(error) => return Box::new(|_: Python<'_>| Err(error)) as Answer,
-            };
             match stand_in_line(&opened, weight, &leave).await {
                 None => nothing(),
-                Some(Err(error)) => in_python(Err::<bool, _>(trouble::acquire(&error))),
-                Some(Ok(permit)) => Box::new(move |py| {
+                Some(Err(error)) => in_python(Err::<bool, _>(trouble::acquire(&opened, &error))),
+                Some(Ok(permit)) => Box::new(move |py: Python<'_>| {
                     let result = AcquisitionResult::new(py, &opened, permit, task, by_id);
                     Ok(Py::new(py, result)?.into_any())
                 }),
@@ -117,15 +113,12 @@ impl Semaphore {
             return Ok(tenure.end().and_then(|permit| self.give_back(py, permit)));
         }
         if self.spec.url.is_none() {
-            let opened = self.in_memory()?;
+            let opened = self.opened()?;
             attached::with(py, || drop(now(opened.semaphore().release(&id))));
             return Ok(None);
         }
-        let opening = self.opening();
-        Ok(Some(Call::new(|_| async move {
-            let released = async { Ok(opening.await?.semaphore().release(&id).await) };
-            released_in_python(released.await)
-        })))
+        let opened = self.opened()?;
+        Ok(Some(Call::new(|_| async move { released_in_python(opened.semaphore().release(&id).await) })))
     }
 
     /// Gives back what a context manager has. `None` if that is done already.
@@ -135,44 +128,48 @@ impl Semaphore {
     }
 
     fn renew(&self, acquisition_id: &str, ttl: Option<f64>) -> PyResult<Call> {
-        let Ok(id) = acquisition_id.parse::<PermitId>() else {
-            return Err(trouble::not_held(&format!("{acquisition_id:?} is no acquisition id")));
-        };
-        let opening = self.opening();
-        Ok(Call::question(async move { renew(opening.await?, id, ttl).await }))
+        let id = named(acquisition_id)?;
+        Ok(Call::question(renew(self.opened()?, id, ttl)))
     }
 
     fn resize(&self, slots: i64) -> PyResult<Call> {
-        let (slots, opening) = (number_of(slots)?, self.opening());
+        let (slots, opened) = (number_of(slots)?, self.opened()?);
         Ok(Call::question(async move {
-            let resized = opening.await?.semaphore().resize(slots).await;
+            let resized = opened.semaphore().resize(slots).await;
             resized.map_err(|error| trouble::resize(&error)).map(|()| DONE)
         }))
     }
 
-    fn locked(&self) -> Call {
-        let opening = self.opening();
-        Call::question(async move {
-            opening.await?.semaphore().locked().await.map_err(|error| trouble::home(&error))
-        })
+    /// Ends what somebody holds: its holder is told.
+    fn evict(&self, acquisition_id: &str) -> PyResult<Call> {
+        let (id, opened) = (named(acquisition_id)?, self.opened()?);
+        Ok(Call::question(async move {
+            let evicted = opened.semaphore().evict(&id).await;
+            evicted.map_err(|error| trouble::release(&error)).map(|()| DONE)
+        }))
     }
 
-    fn holders(&self) -> Call {
-        let opening = self.opening();
-        Call::question(async move {
-            let holders =
-                opening.await?.semaphore().holders().await.map_err(|error| trouble::home(&error))?;
+    fn locked(&self) -> PyResult<Call> {
+        let opened = self.opened()?;
+        Ok(Call::question(
+            async move { opened.semaphore().locked().await.map_err(|error| trouble::home(&error)) },
+        ))
+    }
+
+    fn holders(&self) -> PyResult<Call> {
+        let opened = self.opened()?;
+        Ok(Call::question(async move {
+            let holders = opened.semaphore().holders().await.map_err(|error| trouble::home(&error))?;
             Ok(holders.into_iter().map(insight::holder).collect::<Vec<_>>())
-        })
+        }))
     }
 
-    fn waiters(&self) -> Call {
-        let opening = self.opening();
-        Call::question(async move {
-            let waiters =
-                opening.await?.semaphore().waiters().await.map_err(|error| trouble::home(&error))?;
+    fn waiters(&self) -> PyResult<Call> {
+        let opened = self.opened()?;
+        Ok(Call::question(async move {
+            let waiters = opened.semaphore().waiters().await.map_err(|error| trouble::home(&error))?;
             Ok(waiters.into_iter().map(insight::waiter).collect::<Vec<_>>())
-        })
+        }))
     }
 }
 
@@ -195,32 +192,13 @@ impl Semaphore {
         opened.as_ref().filter(|opened| opened.is_current()).cloned()
     }
 
-    fn in_memory(&self) -> PyResult<Arc<Opened>> {
+    fn opened(&self) -> PyResult<Arc<Opened>> {
         if let Some(opened) = self.known() {
             return Ok(opened);
         }
-        let opened = Arc::new(self.spec.open_in_memory()?);
+        let opened = Arc::new(self.spec.open()?);
         *self.opened.lock() = Some(Arc::clone(&opened));
         Ok(opened)
-    }
-
-    fn opening(&self) -> impl Future<Output = PyResult<Arc<Opened>>> + Send + 'static {
-        let known = match &self.spec.url {
-            None => Some(self.in_memory()),
-            Some(_) => self.known().map(Ok),
-        };
-        let (spec, place) = (Arc::clone(&self.spec), Arc::clone(&self.opened));
-        async move {
-            match (known, &spec.url) {
-                (Some(known), _) => known,
-                (None, None) => spec.open_in_memory().map(Arc::new),
-                (None, Some(url)) => {
-                    let opened = Arc::new(spec.open_elsewhere(url).await?);
-                    *place.lock() = Some(Arc::clone(&opened));
-                    Ok(opened)
-                }
-            }
-        }
     }
 
     fn release_latest(&self, py: Python<'_>) -> PyResult<Option<Call>> {
@@ -244,9 +222,14 @@ impl Semaphore {
         let mut release = Box::pin(permit.release());
         match now(release.as_mut()) {
             Some(_) => None,
-            None => Some(Call::new(|_| async move { released_in_python(Ok(release.await)) })),
+            None => Some(Call::new(|_| async move { released_in_python(release.await) })),
         }
     }
+}
+
+fn named(acquisition_id: &str) -> PyResult<PermitId> {
+    let not_one = |_| trouble::not_held(&format!("{acquisition_id:?} is no acquisition id"));
+    acquisition_id.parse().map_err(not_one)
 }
 
 fn number_of(slots: i64) -> PyResult<u32> {
@@ -291,10 +274,9 @@ fn now<F: Future>(future: F) -> Option<F::Output> {
 }
 
 /// A second release, or one that comes too late, is none.
-fn released_in_python(released: PyResult<Result<(), ReleaseError>>) -> Answer {
+fn released_in_python(released: Result<(), ReleaseError>) -> Answer {
     in_python(match released {
-        Ok(Err(ReleaseError::Home(error))) => Err(trouble::home(&error)),
-        Ok(_) => Ok(DONE),
-        Err(error) => Err(error),
+        Err(ReleaseError::Home(error)) => Err(trouble::home(&error)),
+        _ => Ok(DONE),
     })
 }

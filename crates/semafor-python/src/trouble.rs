@@ -3,16 +3,20 @@
 use pyo3::exceptions::{PyConnectionError, PyPermissionError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use semafor::{AcquireError, BuildError, HomeError, HomeErrorKind, RenewError, ResizeError};
+use semafor::{AcquireError, BuildError, HomeError, HomeErrorKind, ReleaseError, RenewError, ResizeError};
 
-pub(crate) fn acquire(error: &AcquireError) -> PyErr {
+use crate::opened::Opened;
+
+pub(crate) fn acquire(of: &Opened, error: &AcquireError) -> PyErr {
     match error {
         AcquireError::Home(error) => home(error),
         AcquireError::Open(error) => build(error),
         AcquireError::TooHeavy { .. } | AcquireError::ZeroWeight | AcquireError::InvalidDuration(_) => {
             PyValueError::new_err(error.to_string())
         }
-        error if error.is_timeout() => ours("AcquireTimeoutError", error.to_string()),
+        error if error.is_timeout() => {
+            ours("AcquireTimeoutError", format!("semaphore {:?}: {error}", of.semaphore().name()))
+        }
         error => PyRuntimeError::new_err(error.to_string()),
     }
 }
@@ -45,6 +49,13 @@ pub(crate) fn renew(error: &RenewError) -> PyErr {
 
 pub(crate) fn not_held(message: &str) -> PyErr {
     ours("NotHeldError", message.to_owned())
+}
+
+pub(crate) fn release(error: &ReleaseError) -> PyErr {
+    match error {
+        ReleaseError::Home(error) => home(error),
+        error => ours("NotHeldError", error.to_string()),
+    }
 }
 
 pub(crate) fn resize(error: &ResizeError) -> PyErr {

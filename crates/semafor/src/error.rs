@@ -174,7 +174,7 @@ pub enum AcquireError {
     #[error("no slot is free right now")]
     Busy,
     /// No slot came free in time.
-    #[error("no slot within {waited:?}: {held} of {capacity} slots held, {waiting} waiting")]
+    #[error("no slot within {:?}: {held} of {capacity} slots held, {waiting} waiting", in_short(*waited))]
     TimedOut {
         /// How long it waited.
         waited: Duration,
@@ -217,6 +217,12 @@ pub enum AcquireError {
     /// Its home gives no answer, or none that would do.
     #[error(transparent)]
     Home(#[from] HomeError),
+}
+
+/// Without digits that say nothing.
+fn in_short(waited: Duration) -> Duration {
+    let millis = waited.as_millis().try_into().unwrap_or(u64::MAX);
+    if millis > 0 { Duration::from_millis(millis) } else { waited }
 }
 
 impl AcquireError {

@@ -48,6 +48,17 @@ impl Home {
         Self(Place::Local(LocalHome::new(config)))
     }
 
+    /// A Redis, as `config` says. It is connected to when it is first asked for something, and that is tried as often as
+    /// everything else; [`with_config`](Self::with_config) connects at once, and tries once.
+    ///
+    /// # Errors
+    ///
+    /// [`HomeError`] if the configuration makes no sense.
+    #[cfg(feature = "redis")]
+    pub fn redis(config: Config) -> Result<Self, HomeError> {
+        RedisHome::new(config).map(Place::Redis).map(Self)
+    }
+
     /// Connects to a Redis as `config` says.
     ///
     /// # Errors

@@ -239,7 +239,8 @@ impl<'a> Permit<'a> {
         }
     }
 
-    pub(crate) fn why_not_held(&self) -> Option<NotHeld> {
+    /// Why the slot is not held any more; `None` while it is.
+    pub fn why_not_held(&self) -> Option<NotHeld> {
         match self.place() {
             Place::Memory(gate) => gate.why_not_held(self.id),
             Place::Remote(lease) => lease.why_not_held(),

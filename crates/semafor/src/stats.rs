@@ -55,14 +55,6 @@ pub(crate) struct Who {
     pub(crate) grace: Option<Duration>,
 }
 
-#[cfg(feature = "redis")]
-impl Who {
-    /// True if it says nothing about itself.
-    pub(crate) fn is_silent(&self) -> bool {
-        self.label.is_none() && self.command.is_none() && self.grace.is_none()
-    }
-}
-
 /// Who holds a slot.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]

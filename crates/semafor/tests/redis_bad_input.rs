@@ -12,7 +12,8 @@ use redis_support::{
     HASTY, ask, connected, connections, eventually, everything, heard, in_time, listen, until_waiting,
 };
 use semafor::{
-    AcquireError, BuildError, Home, HomeError, HomeErrorKind, Permit, PermitId, ReleaseError, Semaphore, secs,
+    AcquireError, BuildError, Home, HomeError, HomeErrorKind, Loss, NotHeld, Permit, PermitId, ReleaseError,
+    Semaphore, secs,
 };
 use semafor_testkit::redis::{Proxy, RedisServer};
 
@@ -509,7 +510,17 @@ async fn what_can_never_be_is_refused_at_once() {
         let error = in_time(semaphore.acquire().ttl(secs(ttl))).await.unwrap_err();
         assert!(matches!(error, AcquireError::InvalidDuration(_)), "{error}");
     }
+    let error = in_time(semaphore.acquire().ttl(secs(0.001))).await.unwrap_err();
+    assert_eq!(error, AcquireError::Lost(NotHeld::Lost(Loss::Expired)), "it takes longer to hear of it");
+    let held = in_time(semaphore.acquire().weight(2)).await.unwrap();
+    let waiting = semaphore.clone();
+    let late = tokio::spawn(async move { waiting.acquire().ttl(secs(0.001)).await.map(drop) });
+    until_waiting(&semaphore, 1).await;
+    drop(held);
+    let error = in_time(late).await.unwrap().unwrap_err();
+    assert_eq!(error, AcquireError::Lost(NotHeld::Lost(Loss::Expired)));
     assert!(matches!(in_time(semaphore.resize(0)).await, Err(semafor::ResizeError::ZeroSlots(_))));
+    until_idle(&semaphore).await;
     is_as_new(&semaphore).await;
 }
 

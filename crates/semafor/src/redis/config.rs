@@ -158,7 +158,10 @@ impl Config {
 
     /// Where the URL points to.
     pub(super) fn address(&self) -> Result<Address, HomeError> {
-        let (scheme, rest) = self.url.split_once("://").ok_or_else(|| self.no_address("it has no ://"))?;
+        let (scheme, rest) = self
+            .url
+            .split_once("://")
+            .ok_or_else(|| self.no_address("it has no ://, as in redis://host:6379"))?;
         if self.is_tls() && cfg!(not(feature = "redis-tls")) {
             return Err(self.no_address("TLS needs the feature `redis-tls` of the crate semafor"));
         }

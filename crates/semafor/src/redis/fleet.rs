@@ -162,25 +162,24 @@ impl Mailbox {
 }
 
 impl Fleet {
-    /// Connects, or joins the connection that the process has to the same place already.
+    /// The one that the process has to the same place already, or else a new one, which will connect when it has to.
+    pub(super) fn at(config: Config) -> Result<Arc<Anchor>, HomeError> {
+        let mut fleets = FLEETS.lock();
+        fleets.retain(|(_, anchor)| anchor.strong_count() > 0);
+        let known = fleets.iter().find(|(known, _)| *known == config);
+        if let Some(anchor) = known.and_then(|(_, anchor)| anchor.upgrade()) {
+            return Ok(anchor);
+        }
+        let anchor = Arc::new(Anchor(Self::start(config.clone())?));
+        fleets.push((config, Arc::downgrade(&anchor)));
+        Ok(anchor)
+    }
+
+    /// The same, connected.
     pub(super) async fn connect(config: Config) -> Result<Arc<Anchor>, HomeError> {
-        let known = |fleets: &mut Vec<(Config, Weak<Anchor>)>| {
-            fleets.retain(|(_, anchor)| anchor.strong_count() > 0);
-            fleets.iter().find(|(known, _)| *known == config).and_then(|(_, anchor)| anchor.upgrade())
-        };
-        let (anchor, is_new) = {
-            let mut fleets = FLEETS.lock();
-            match known(&mut fleets) {
-                Some(anchor) => (anchor, false),
-                None => {
-                    let anchor = Arc::new(Anchor(Self::start(config.clone())?));
-                    fleets.push((config.clone(), Arc::downgrade(&anchor)));
-                    (anchor, true)
-                }
-            }
-        };
+        let anchor = Self::at(config)?;
         let fleet = Arc::clone(anchor.fleet());
-        if is_new || !fleet.link.is_connected() {
+        if !fleet.link.is_connected() {
             if let Ok(here) = Handle::try_current()
                 && is_workplace(&here)
             {

@@ -1,6 +1,5 @@
 //! Who holds, who waits, and how it stands. Nothing is changed by looking.
 
-use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock};
 
@@ -21,14 +20,9 @@ use crate::{HolderInfo, PermitId, Stats, StatsQuery, WaiterInfo};
 const AT_ONCE: usize = 100;
 
 /// Who this is, as others will read it.
-pub(super) fn who(who: &Who) -> Cow<'static, str> {
+pub(super) fn who(who: &Who) -> String {
     static HOST: LazyLock<String> =
         LazyLock::new(|| gethostname::gethostname().to_string_lossy().into_owned());
-    static NAMELESS: LazyLock<String> =
-        LazyLock::new(|| json!({ "host": *HOST, "pid": std::process::id() }).to_string());
-    if who.is_silent() {
-        return Cow::Borrowed(&NAMELESS);
-    }
     let mut text = json!({ "host": *HOST, "pid": std::process::id() });
     for (key, value) in [("label", &who.label), ("command", &who.command)] {
         if let Some(value) = value {
@@ -38,7 +32,7 @@ pub(super) fn who(who: &Who) -> Cow<'static, str> {
     if let Some(grace) = who.grace {
         text["grace"] = grace.as_secs_f64().into();
     }
-    text.to_string().into()
+    text.to_string()
 }
 
 /// The numbers of one name.

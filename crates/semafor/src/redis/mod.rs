@@ -63,6 +63,10 @@ pub(crate) fn after_fork() {
 pub(crate) struct RedisHome(Arc<Anchor>);
 
 impl RedisHome {
+    pub(crate) fn new(config: Config) -> Result<Self, HomeError> {
+        Fleet::at(config).map(Self)
+    }
+
     pub(crate) async fn connect(config: Config) -> Result<Self, HomeError> {
         Fleet::connect(config).await.map(Self)
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use redis::Value;
-use semafor_core::NotHeld;
+use semafor_core::{Loss, NotHeld};
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 use tokio_util::sync::CancellationToken;
@@ -24,6 +24,10 @@ use crate::error::{AcquireError, BuildError, HomeError, ReleaseError, RenewError
 use crate::remote::{Answer, Errand, Patience, RemoteLease, RemoteSemaphore, Wish};
 use crate::task::TaskKey;
 use crate::{HolderInfo, PermitId, Stats, WaiterInfo};
+
+/// How often a grant may be over before it is known here: once if the process slept, always if it is for a shorter time than
+/// an answer takes.
+const STALE_GRANTS: u32 = 3;
 
 /// How long to keep trying to give back what nobody wants any more. After that, missing heartbeats do it.
 const GIVING_BACK: Duration = Duration::from_secs(60);
@@ -193,7 +197,7 @@ impl RedisSemaphore {
             }
         };
         // Else, whatever the server did of what it was asked to, it is not wanted any more.
-        if !matches!(outcome, Err(AcquireError::Home(_))) {
+        if !matches!(outcome, Err(AcquireError::Home(_) | AcquireError::Lost(_))) {
             ward.dismiss();
         }
         // If nobody is there to take it any more, this drops the lease, and that gives it back.
@@ -238,6 +242,7 @@ impl RedisSemaphore {
         let who = inspect::who(&wish.who);
         let mut news = None;
         let (mut arrival, mut was_asked) = (0.0, false);
+        let mut stale = 0;
         loop {
             let is_open = self.shared.is_open.load(Ordering::Acquire);
             let answered = fleet.link.run(&lua::QUEUE, &self.shared.name.keys, patience, |again, command| {
@@ -264,6 +269,10 @@ impl RedisSemaphore {
                     let granted = self.read_grant(&mut words, &answered, wish.ttl)?;
                     if granted.is_fresh() {
                         return Ok(self.lease(id, granted, wish));
+                    }
+                    stale += 1;
+                    if stale == STALE_GRANTS {
+                        return Err(TOO_LATE);
                     }
                 }
                 "queued" => {
@@ -325,6 +334,7 @@ impl RedisSemaphore {
         if is_watch_needed {
             fleet.watch_holders(&self.shared.name).await;
         }
+        let mut stale = 0;
         loop {
             let told = if is_notified { news.look().unwrap_or(News::LookAgain) } else { news.next().await };
             is_notified = false;
@@ -332,7 +342,13 @@ impl RedisSemaphore {
                 News::Granted(granted) if granted.is_fresh() => return Ok(Some(granted)),
                 News::Granted(_) | News::LookAgain => match self.look_again(id, wish).await? {
                     Look::Granted(granted) if granted.is_fresh() => return Ok(Some(granted)),
-                    Look::Granted(_) => is_notified = true,
+                    Look::Granted(_) => {
+                        is_notified = true;
+                        stale += 1;
+                        if stale == STALE_GRANTS {
+                            return Err(TOO_LATE);
+                        }
+                    }
                     Look::Waiting => {}
                     Look::Gone(code) => return self.leave_line(code, wish.weight).await,
                 },
@@ -484,6 +500,8 @@ enum Look {
     Waiting,
     Gone(i64),
 }
+
+const TOO_LATE: AcquireError = AcquireError::Lost(NotHeld::Lost(Loss::Expired));
 
 fn read_ended(value: Value) -> Result<Ended, HomeError> {
     let mut words = Words::of(value)?;
