@@ -82,7 +82,7 @@ class Semaphore(ABC):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        result = self._entered.pop()
+        result = self._entered.pop(kind is GeneratorExit)
         if result is None:
             return
         released = (self._opened or self._open()).let_go(result)

@@ -173,6 +173,28 @@ def test_a_waiter_that_is_given_up_leaves_the_line(name: str) -> None:
 
 
 def test_no_threads_until_they_are_needed(script: Any) -> None:
+def test_a_task_that_is_given_up_takes_nobody_elses_slot(name: str) -> None:
+    sem = MemorySemaphore(name=name, value=2)
+
+    async def entered(event: asyncio.Event) -> None:
+        async with sem:
+            event.set()
+            await asyncio.get_running_loop().create_future()
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        event = asyncio.Event()
+        task = asyncio.create_task(entered(event))
+        await event.wait()
+        del task
+        async with sem as own:
+            gc.collect()
+            assert [each.acquisition_id for each in await sem.holders()] == [own.acquisition_id]
+        assert await sem.holders() == []
+
+    asyncio.run(main())
+
+
     text = """
 import asyncio, os
 from semafor import MemorySemaphore

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import gc
+import pickle
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -129,6 +135,32 @@ def test_nested_with_statements(run: Any, new: New) -> None:
         for _ in range(3):
             await asyncio.create_task(work())
         assert await sem.holders() == []
+def test_a_block_may_be_left_by_another_task(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem = new(value=2)
+
+        async def numbers() -> AsyncIterator[int]:
+            async with sem:
+                yield 1
+                yield 2
+
+        async for _ in numbers():
+            break
+        # The event loop closes it, in a task of its own.
+        gc.collect()
+        deadline = time.monotonic() + 10
+        while await sem.holders():
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0)
+
+        stack = AsyncExitStack()
+        await stack.enter_async_context(sem)
+        await asyncio.create_task(stack.aclose())
+        assert await sem.holders() == []
+
+    run(program())
+
+
 
     run(program())
 
@@ -163,6 +195,14 @@ def test_a_block_that_fails_gives_its_slot_back(run: Any, new: New) -> None:
             async with sem:
                 raise ZeroDivisionError
         assert not await sem.locked()
+        shared = sem.cm()
+        async with sem.cm(weight=2):
+            line = asyncio.create_task(shared.__aenter__())
+            await waiting(sem, 1)
+            with pytest.raises(RuntimeError, match="entered already"):
+                await shared.__aenter__()
+        await line
+        await shared.__aexit__(None, None, None)
 
     run(program())
 
