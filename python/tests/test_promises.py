@@ -120,7 +120,7 @@ def test_release_without_an_id_gives_back_what_the_task_acquired_last(run: Any, 
     run(program())
 
 
-def test_nested_with_statements(run: Any, new: New) -> None:
+def test_release_without_an_id_means_the_latest_even_if_it_is_lost(run: Any, new: New) -> None:
     async def program() -> None:
         sem = new(value=2)
 
@@ -279,6 +279,18 @@ def test_renew(run: Any, new: New) -> None:
 
 def test_the_task_that_lost_its_slot_is_cancelled_if_asked_for(run: Any, new: New) -> None:
     async def program() -> None:
+def test_a_loss_can_be_asked_about_when_the_block_is_left(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem = new(ttl=1)
+        async with sem.cm() as result:
+            second = await sem.acquire()
+        assert result.lost.is_set()
+        await sem.release(second.acquisition_id)
+        assert not second.lost.is_set()
+
+    run(program())
+
+
         sem = new(ttl=1, cancel_task_after_ttl=True)  # type: ignore[call-arg]
 
         async def by_id() -> None:
@@ -324,6 +336,23 @@ def test_statistics(run: Any, new: New, name: str, request: pytest.FixtureReques
 def test_who_holds_and_who_waits(run: Any, new: New) -> None:
     async def program() -> None:
         sem = new(label="resize", ttl=60)
+def test_who_has_left_the_block_is_not_cancelled_any_more(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem = new(ttl=0.1, cancel_task_after_ttl=True)  # type: ignore[call-arg]
+
+        async def work() -> None:
+            async with sem.cm() as result:
+                while not result.lost.is_set():
+                    time.sleep(0.001)
+            # More turns of the event loop than the letter needs.
+            for _ in range(100):
+                await asyncio.sleep(0)
+
+        await asyncio.create_task(work())
+
+    run(program())
+
+
         async with sem.cm() as result:
             second = asyncio.create_task(new(label="crop").acquire())
             await waiting(sem, 1)

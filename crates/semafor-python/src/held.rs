@@ -4,6 +4,7 @@
 //! an id to give it back by, so the tenure is kept in the table here. A context manager has the tenure itself, and gives it back
 //! by letting go of it, if need be when the garbage collector comes.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Wake, Waker};
 use std::time::Instant;
@@ -63,6 +64,7 @@ pub(crate) struct Tenure {
     life: u32,
     name: Arc<Name>,
     held: Mutex<Option<Held>>,
+    was_lost: AtomicBool,
 }
 
 struct Held {
@@ -77,20 +79,29 @@ impl Tenure {
         let watched = task.as_ref().filter(|_| of.cancel_task_after_ttl);
         let watch = watched.and_then(|task| Some(Watch::new(&permit, task, task.bell(py)?)));
         let held = Mutex::new(Some(Held { _watch: watch, permit, task }));
-        Arc::new(Self { life: process::life(), name: Arc::clone(&of.name), held })
+        let name = Arc::clone(&of.name);
+        Arc::new(Self { life: process::life(), name, held, was_lost: AtomicBool::new(false) })
     }
 
     /// What remains to be done about it, if it is held by this process.
     pub(crate) fn end(&self) -> Option<Permit<'static>> {
         self.is_of_this_life().then_some(())?;
         let Held { permit, .. } = self.held.lock().take()?;
+        self.was_lost.store(permit.is_lost(), Ordering::Relaxed);
         Some(permit)
     }
 
-    /// `None` once it was given back.
-    pub(crate) fn lost_signal(&self) -> Option<CancellationToken> {
-        self.is_of_this_life().then_some(())?;
-        self.held.lock().as_ref().map(|held| held.permit.cancellation_token())
+    /// Cancelled when it is lost.
+    pub(crate) fn lost_signal(&self) -> CancellationToken {
+        let held = self.is_of_this_life().then(|| self.held.lock());
+        if let Some(held) = held.as_deref().and_then(Option::as_ref) {
+            return held.permit.cancellation_token();
+        }
+        let signal = CancellationToken::new();
+        if self.was_lost.load(Ordering::Relaxed) {
+            signal.cancel();
+        }
+        signal
     }
 
     /// False in a forked child.
@@ -116,32 +127,45 @@ impl Drop for Tenure {
 }
 
 /// Cancels a task when its slot is lost.
-struct Watch(
-    #[expect(dead_code, reason = "it is polled once, and then waits")]
-    std::pin::Pin<Box<dyn Future<Output = ()> + Send>>,
-);
+struct Watch {
+    /// Polled once; then it waits.
+    _lost: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>,
+    canceller: Arc<Canceller>,
+}
 
 impl Watch {
     fn new(permit: &Permit<'_>, task: &Task, bell: Arc<Bell>) -> Self {
-        let canceller = Arc::new(Canceller { task: task.clone(), bell });
+        let canceller = Arc::new(Canceller { task: task.clone(), bell, is_over: AtomicBool::new(false) });
         let mut lost = Box::pin(permit.cancellation_token().cancelled_owned());
         let waker = Waker::from(Arc::clone(&canceller));
         if lost.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
-            canceller.wake();
+            Arc::clone(&canceller).wake();
         }
-        Self(lost)
+        Self { _lost: lost, canceller }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.canceller.is_over.store(true, Ordering::Relaxed);
     }
 }
 
 struct Canceller {
     task: Task,
     bell: Arc<Bell>,
+    /// The task has given the slot back: what it does now is none of ours, even if the letter is on its way.
+    is_over: AtomicBool,
 }
 
 impl Wake for Canceller {
     fn wake(self: Arc<Self>) {
         let this = Arc::clone(&self);
-        self.bell.ring(Box::new(move |py| this.task.cancel(py)));
+        self.bell.ring(Box::new(move |py| {
+            if !this.is_over.load(Ordering::Relaxed) {
+                this.task.cancel(py);
+            }
+        }));
     }
 }
 
@@ -179,19 +203,13 @@ pub(crate) fn take(id: &PermitId) -> Option<Arc<Tenure>> {
     with_table(|table| table.take(id))
 }
 
-/// Takes the latest out that the task acquired of this semaphore and still holds.
-pub(crate) fn take_latest(py: Python<'_>, task: &Task, number: u32) -> Option<Arc<Tenure>> {
-    loop {
-        let tenure = with_table(|table| {
-            let own = table.by_task.get(&task.key())?;
-            let (_, id) = own.iter().rev().find(|(of, _)| *of == number)?.clone();
-            table.take(&id)
-        })?;
-        if !tenure.is_over() {
-            return Some(tenure);
-        }
-        attached::with(py, || drop(tenure));
-    }
+/// Takes the latest out that the task acquired of this semaphore. It may be lost: the one before it is not meant.
+pub(crate) fn take_latest(task: &Task, number: u32) -> Option<Arc<Tenure>> {
+    with_table(|table| {
+        let own = table.by_task.get(&task.key())?;
+        let (_, id) = own.iter().rev().find(|(of, _)| *of == number)?.clone();
+        table.take(&id)
+    })
 }
 
 /// Remembers a guard of a home outside of this process, for the end.

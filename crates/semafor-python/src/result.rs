@@ -116,7 +116,7 @@ impl AcquisitionResult {
     #[getter]
     fn lost(&self, py: Python<'_>) -> PyResult<Py<Lost>> {
         let lost = self.lost.get_or_try_init(py, || {
-            let signal = self.grant.as_ref().and_then(|grant| grant.tenure.lost_signal());
+            let signal = self.grant.as_ref().map(|grant| grant.tenure.lost_signal());
             Py::new(py, Lost(signal.unwrap_or_default()))
         });
         lost.map(|lost| lost.clone_ref(py))

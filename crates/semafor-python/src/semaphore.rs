@@ -213,7 +213,7 @@ impl Semaphore {
 
     fn release_latest(&self, py: Python<'_>) -> PyResult<Option<Call>> {
         let number = process::name(self.spec.url.as_deref(), &self.spec.name).number;
-        let latest = Task::current(py).and_then(|task| held::take_latest(py, &task, number));
+        let latest = Task::current(py).and_then(|task| held::take_latest(&task, number));
         let Some(tenure) = latest else {
             let name = &self.spec.name;
             return Err(trouble::not_held(&format!(
