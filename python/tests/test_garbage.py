@@ -9,7 +9,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from semafor import MemorySemaphore, _native
+from conftest import until, waiting
+from semafor import AcquisitionResult, MemorySemaphore, _native
 
 MANY = 100_000
 
@@ -172,7 +173,6 @@ def test_a_waiter_that_is_given_up_leaves_the_line(name: str) -> None:
     asyncio.run(left())
 
 
-def test_no_threads_until_they_are_needed(script: Any) -> None:
 def test_a_task_that_is_given_up_takes_nobody_elses_slot(name: str) -> None:
     sem = MemorySemaphore(name=name, value=2)
 
@@ -195,6 +195,58 @@ def test_a_task_that_is_given_up_takes_nobody_elses_slot(name: str) -> None:
     asyncio.run(main())
 
 
+def test_who_stands_in_line_is_kept_by_the_loop(name: str) -> None:
+    """As with the semaphores of asyncio: nobody else need know the task."""
+    sem, done = MemorySemaphore(name=name, value=1), []
+
+    async def work(number: int) -> None:
+        async with sem.cm():
+            done.append(number)
+
+    async def main() -> None:
+        async with sem.cm():
+            for number in range(10):
+                asyncio.get_running_loop().create_task(work(number))
+            await waiting(sem, 10)
+            gc.collect()
+        await until(lambda: len(done) == 10)
+
+    asyncio.run(main())
+
+
+def test_who_waits_for_a_loss_is_not_kept(name: str) -> None:
+    """It need not ever come."""
+
+    async def watch(result: AcquisitionResult) -> None:
+        await result.lost.wait()
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        async with MemorySemaphore(name=name, value=1).cm() as result:
+            asyncio.get_running_loop().create_task(watch(result))
+            await asyncio.sleep(0)
+            gc.collect()
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(main())
+
+
+def test_an_exception_that_takes_a_slot_along_stays_what_it_is(name: str) -> None:
+    sem = MemorySemaphore(name=name, value=1)
+
+    async def main() -> None:
+        managers = [sem.cm()]
+        await managers[0].__aenter__()
+        line = asyncio.create_task(sem.acquire())
+        await waiting(sem, 1)
+        with pytest.raises(TypeError, match="has no len"):
+            len(managers.pop())  # type: ignore[arg-type]
+        await line
+
+    asyncio.run(main())
+
+
+def test_no_threads_until_they_are_needed(script: Any) -> None:
     text = """
 import asyncio, os
 from semafor import MemorySemaphore

@@ -148,8 +148,15 @@ impl AcquisitionResult {
 impl Drop for AcquisitionResult {
     fn drop(&mut self) {
         if let Some(grant) = self.grant.take() {
-            // Only the interpreter drops its objects.
-            Python::attach(|py| attached::with(py, || drop(grant)));
+            // Only the interpreter drops its objects, perhaps while it raises an exception. The next in line is told by Python,
+            // which must not find that.
+            Python::attach(|py| {
+                let raised = PyErr::take(py);
+                attached::with(py, || drop(grant));
+                if let Some(raised) = raised {
+                    raised.restore(py);
+                }
+            });
         }
     }
 }
@@ -178,6 +185,7 @@ impl Lost {
             signal.cancelled().await;
             Ok(true)
         })
+        .unsure()
     }
 
     fn __repr__(&self) -> &'static str {
