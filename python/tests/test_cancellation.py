@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 import pytest
@@ -91,6 +92,22 @@ def test_during_a_release(run: Any, new: New) -> None:
 
 
 def test_many_times(run: Any, new: New) -> None:
+def test_while_it_connects(run: Any, name: str) -> None:
+    async def program() -> None:
+        with socket.socket() as silent:
+            silent.bind(("127.0.0.1", 0))
+            silent.listen()
+            config = RedisConfig(url=f"redis://127.0.0.1:{silent.getsockname()[1]}")
+            task = asyncio.create_task(RedisSemaphore(name=name, value=1, config=config).acquire())
+            await asyncio.sleep(0.05)
+            task.cancel()
+            # There is nothing to give back, so nothing to wait for.
+            ended, _ = await asyncio.wait([task], timeout=_calls.LONGEST_LEAVE / 2)
+            assert ended
+
+    run(program())
+
+
     async def program() -> None:
         sem = new()
         async with sem.cm():

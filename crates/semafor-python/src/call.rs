@@ -166,7 +166,16 @@ impl Work {
 
     /// Drops it, from any thread.
     pub(crate) fn abandon(&self) {
-        drop(self.take());
+        self.give_back(self.take());
+    }
+
+    fn give_back(&self, progress: Progress) {
+        if self.life != process::life() {
+            return std::mem::forget(progress);
+        }
+        drop(progress);
+        // Whatever works for it elsewhere stops.
+        self.leave.cancel();
     }
 
     /// Sees to it that it leaves; waits until it has, or until then.
@@ -188,12 +197,8 @@ impl Work {
 impl Drop for Work {
     fn drop(&mut self) {
         let progress = std::mem::replace(self.progress.get_mut(), Progress::Over);
-        if matches!(progress, Progress::Over) {
-            return;
+        if !matches!(progress, Progress::Over) {
+            self.give_back(progress);
         }
-        if self.life != process::life() {
-            return std::mem::forget(progress);
-        }
-        drop(progress);
     }
 }

@@ -84,9 +84,10 @@ impl Semaphore {
         let task = self.concerns_task(by_id).then(|| Task::current(py)).flatten();
         let opening = self.opening();
         let call = Call::new(|leave| async move {
-            let opened = match opening.await {
-                Ok(opened) => opened,
-                Err(error) => return Box::new(|_: Python<'_>| Err(error)) as Answer,
+            let opened = match leave.run_until_cancelled(opening).await {
+                None => return nothing(),
+                Some(Ok(opened)) => opened,
+                Some(Err(error)) => return Box::new(|_: Python<'_>| Err(error)) as Answer,
             };
             match stand_in_line(&opened, weight, &leave).await {
                 None => nothing(),
