@@ -44,6 +44,10 @@ class Semaphore(ABC):
             # It was opened with another value.
             super().__setattr__("_opened", None)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy, perhaps in another process, holds nothing."""
+        return {**self.__dict__, "_opened": None, "_entered": Entered()}
+
     @abstractmethod
     def _open(self) -> _native.Semaphore:
         """Opens it as its fields say, and keeps it as `_opened`."""

@@ -122,19 +122,19 @@ def test_release_without_an_id_gives_back_what_the_task_acquired_last(run: Any, 
 
 def test_release_without_an_id_means_the_latest_even_if_it_is_lost(run: Any, new: New) -> None:
     async def program() -> None:
-        sem = new(value=2)
-
-        async def work() -> None:
-            async with sem as outer:
-                await asyncio.sleep(0)
-                async with sem as inner:
-                    assert outer.slot_number != inner.slot_number
-                    await asyncio.sleep(0)
-                assert [each.acquisition_id for each in await sem.holders()] == [outer.acquisition_id]
-
-        for _ in range(3):
-            await asyncio.create_task(work())
+        sem = new(value=2, ttl=1)
+        outer = await sem.acquire()
+        await outer.renew(None)
+        inner = await sem.acquire()
+        assert await inner.lost.wait()
+        await sem.release()
+        assert [holder.acquisition_id for holder in await sem.holders()] == [outer.acquisition_id]
+        await sem.release()
         assert await sem.holders() == []
+
+    run(program())
+
+
 def test_a_block_may_be_left_by_another_task(run: Any, new: New) -> None:
     async def program() -> None:
         sem = new(value=2)
@@ -161,6 +161,21 @@ def test_a_block_may_be_left_by_another_task(run: Any, new: New) -> None:
     run(program())
 
 
+def test_nested_with_statements(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem = new(value=2)
+
+        async def work() -> None:
+            async with sem as outer:
+                await asyncio.sleep(0)
+                async with sem as inner:
+                    assert outer.slot_number != inner.slot_number
+                    await asyncio.sleep(0)
+                assert [each.acquisition_id for each in await sem.holders()] == [outer.acquisition_id]
+
+        for _ in range(3):
+            await asyncio.create_task(work())
+        assert await sem.holders() == []
 
     run(program())
 
@@ -180,6 +195,14 @@ def test_a_context_manager_says_how_it_was_misused(run: Any, new: New) -> None:
             await manager.__aexit__(None, None, None)
         with pytest.raises(RuntimeError, match="block the event loop"):
             sem.sync().__enter__()
+        shared = sem.cm()
+        async with sem.cm(weight=2):
+            line = asyncio.create_task(shared.__aenter__())
+            await waiting(sem, 1)
+            with pytest.raises(RuntimeError, match="entered already"):
+                await shared.__aenter__()
+        await line
+        await shared.__aexit__(None, None, None)
         assert await sem.holders() == []
 
     run(program())
@@ -195,14 +218,6 @@ def test_a_block_that_fails_gives_its_slot_back(run: Any, new: New) -> None:
             async with sem:
                 raise ZeroDivisionError
         assert not await sem.locked()
-        shared = sem.cm()
-        async with sem.cm(weight=2):
-            line = asyncio.create_task(shared.__aenter__())
-            await waiting(sem, 1)
-            with pytest.raises(RuntimeError, match="entered already"):
-                await shared.__aenter__()
-        await line
-        await shared.__aexit__(None, None, None)
 
     run(program())
 
@@ -218,8 +233,11 @@ def test_weights(run: Any, new: New) -> None:
             await waiting(sem, 1)
         assert [holder.weight for holder in await sem.holders() if await heavy] == [3]
         await sem.release((await heavy).acquisition_id)
-        for weight in (4, 0, -1):
+        for weight in (4, 0):
             with pytest.raises(ValueError, match="weight"):
+                await sem.acquire(weight=weight)
+        for weight in (-1, 2**32, 2**70):
+            with pytest.raises(ValueError, match=f"weight must be from 1 to 4294967295, got {weight}"):
                 await sem.acquire(weight=weight)
 
     run(program())
@@ -236,8 +254,9 @@ def test_resize(run: Any, new: New) -> None:
         await sem.resize(1)
         assert await sem.locked()
         await sem.release(first.acquisition_id)
-        with pytest.raises(ValueError):
-            await sem.resize(0)
+        for value in (0, -1, 2**32, 2**70):
+            with pytest.raises(ValueError, match=f"got {value}"):
+                await sem.resize(value)
 
     run(program())
 
@@ -256,6 +275,18 @@ def test_a_lost_slot_is_told_about_and_goes_to_the_next(run: Any, new: New) -> N
         assert [each.acquisition_id for each in await sem.holders()] == [(await second).acquisition_id]
         await sem.release((await second).acquisition_id)
         assert not (await second).lost.is_set(), "giving back is not losing"
+
+    run(program())
+
+
+def test_a_loss_can_be_asked_about_when_the_block_is_left(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem = new(ttl=1)
+        async with sem.cm() as result:
+            second = await sem.acquire()
+        assert result.lost.is_set()
+        await sem.release(second.acquisition_id)
+        assert not second.lost.is_set()
 
     run(program())
 
@@ -279,18 +310,6 @@ def test_renew(run: Any, new: New) -> None:
 
 def test_the_task_that_lost_its_slot_is_cancelled_if_asked_for(run: Any, new: New) -> None:
     async def program() -> None:
-def test_a_loss_can_be_asked_about_when_the_block_is_left(run: Any, new: New) -> None:
-    async def program() -> None:
-        sem = new(ttl=1)
-        async with sem.cm() as result:
-            second = await sem.acquire()
-        assert result.lost.is_set()
-        await sem.release(second.acquisition_id)
-        assert not second.lost.is_set()
-
-    run(program())
-
-
         sem = new(ttl=1, cancel_task_after_ttl=True)  # type: ignore[call-arg]
 
         async def by_id() -> None:
@@ -317,25 +336,6 @@ def test_a_loss_can_be_asked_about_when_the_block_is_left(run: Any, new: New) ->
     run(program())
 
 
-def test_statistics(run: Any, new: New, name: str, request: pytest.FixtureRequest) -> None:
-    async def program() -> None:
-        sem = new(value=4)
-        query = {"config": sem.config} if hasattr(sem, "config") else {}
-        assert name not in await sem.get_acquired_stats(**query)
-        async with sem.cm():
-            everything = await sem.get_acquired_stats(**query)
-            assert everything[name] == SemaphoreStats(acquired_slots=1, max_slots=4)
-            assert everything[name].acquired_percent == 25.0
-            named = await sem.get_acquisition_statistics(names=[name, "nobody"], **query)
-            assert named == {name: SemaphoreStats(acquired_slots=1, max_slots=4)}
-            assert len(await sem.get_acquired_stats(limit=1, **query)) == 1
-
-    run(program())
-
-
-def test_who_holds_and_who_waits(run: Any, new: New) -> None:
-    async def program() -> None:
-        sem = new(label="resize", ttl=60)
 def test_who_has_left_the_block_is_not_cancelled_any_more(run: Any, new: New) -> None:
     async def program() -> None:
         sem = new(ttl=0.1, cancel_task_after_ttl=True)  # type: ignore[call-arg]
@@ -353,6 +353,26 @@ def test_who_has_left_the_block_is_not_cancelled_any_more(run: Any, new: New) ->
     run(program())
 
 
+def test_statistics(run: Any, new: New, name: str, request: pytest.FixtureRequest) -> None:
+    async def program() -> None:
+        sem = new(value=4)
+        query = {"config": sem.config} if hasattr(sem, "config") else {}
+        assert name not in await sem.get_acquired_stats(**query)
+        async with sem.cm():
+            everything = await sem.get_acquired_stats(**query)
+            assert everything[name] == SemaphoreStats(acquired_slots=1, max_slots=4)
+            assert everything[name].acquired_percent == 25.0
+            named = await sem.get_acquisition_statistics(names=[name, "nobody"], **query)
+            assert named == {name: SemaphoreStats(acquired_slots=1, max_slots=4)}
+            assert len(await sem.get_acquired_stats(limit=1, **query)) == 1
+            assert list(await sem.get_acquired_stats(names=[name], limit=0, **query)) == [name]
+
+    run(program())
+
+
+def test_who_holds_and_who_waits(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem = new(label="resize", ttl=60)
         async with sem.cm() as result:
             second = asyncio.create_task(new(label="crop").acquire())
             await waiting(sem, 1)
@@ -380,6 +400,8 @@ def test_another_number_of_slots_is_refused_while_it_is_in_use(run: Any, new: Ne
 def test_what_makes_no_sense_is_refused(run: Any, new: New) -> None:
     with pytest.raises(ValueError, match="value must be at least 1, got 0"):
         new(value=0)
+    with pytest.raises(ValueError, match="value must be from 1 to 4294967295, got 4294967296"):
+        new(value=2**32).cm()
     with pytest.raises(TypeError):
         type(new())("positional", 1)  # type: ignore[call-arg]
 
@@ -401,6 +423,19 @@ def test_what_it_is(new: New) -> None:
     made_up = AcquisitionResult(acquisition_id="a", slot_number=1)
     assert made_up == AcquisitionResult("a", 1) and made_up != AcquisitionResult("b", 1)
     assert repr(made_up) == "AcquisitionResult(acquisition_id='a', slot_number=1)"
+
+
+def test_a_copy_holds_nothing(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem = new(value=2)
+        async with sem:
+            for same in (copy.deepcopy(sem), pickle.loads(pickle.dumps(sem))):
+                assert same == sem
+                async with same:
+                    assert len(await sem.holders()) == 2
+                assert len(await sem.holders()) == 1
+
+    run(program())
 
 
 def test_values_can_be_changed_until_the_next_use(run: Any, new: New) -> None:

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use parking_lot::Mutex;
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyOverflowError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use semafor::{AcquireError, CancellationToken, Permit, PermitId, ReleaseError};
 
@@ -31,7 +31,7 @@ impl Semaphore {
     #[expect(clippy::too_many_arguments, reason = "all of them named")]
     fn new(
         name: String,
-        slots: i64,
+        slots: &Bound<'_, PyAny>,
         ttl: Option<f64>,
         max_acquire_time: Option<f64>,
         cancel_task_after_ttl: bool,
@@ -39,8 +39,7 @@ impl Semaphore {
         url: Option<String>,
         heartbeat_max_interval: Option<f64>,
     ) -> PyResult<Self> {
-        let slots =
-            u32::try_from(slots).map_err(|_| PyValueError::new_err(format!("{slots} slots can't be had")))?;
+        let slots = count("value", slots)?;
         let spec = Spec {
             name,
             slots,
@@ -56,11 +55,12 @@ impl Semaphore {
 
     /// Takes a slot if that needs no waiting, for a line or for a home.
     #[pyo3(signature = (weight, by_id))]
-    fn take(&self, py: Python<'_>, weight: i64, by_id: bool) -> PyResult<Option<AcquisitionResult>> {
+    fn take(&self, weight: &Bound<'_, PyAny>, by_id: bool) -> PyResult<Option<AcquisitionResult>> {
         if self.spec.url.is_some() {
             return Ok(None);
         }
-        let weight = checked(weight)?;
+        let py = weight.py();
+        let weight = count("weight", weight)?;
         let opened = self.in_memory()?;
         match opened.acquire(weight).now().blocking() {
             Ok(permit) => {
@@ -74,13 +74,14 @@ impl Semaphore {
 
     /// Stands in line for a slot.
     #[pyo3(signature = (weight, by_id))]
-    fn acquire(&self, py: Python<'_>, weight: i64, by_id: bool) -> PyResult<Call> {
+    fn acquire(&self, weight: &Bound<'_, PyAny>, by_id: bool) -> PyResult<Call> {
         if process::is_ending() && self.spec.url.is_some() {
             return Err(PyRuntimeError::new_err(
                 "the interpreter is ending: nothing can be acquired any more",
             ));
         }
-        let weight = checked(weight)?;
+        let py = weight.py();
+        let weight = count("weight", weight)?;
         let task = self.concerns_task(by_id).then(|| Task::current(py)).flatten();
         let opening = self.opening();
         let call = Call::new(|leave| async move {
@@ -139,12 +140,13 @@ impl Semaphore {
         Ok(Call::question(async move { renew(opening.await?, id, ttl).await }))
     }
 
-    fn resize(&self, slots: u32) -> Call {
+    fn resize(&self, slots: &Bound<'_, PyAny>) -> PyResult<Call> {
+        let slots = count("value", slots)?;
         let opening = self.opening();
-        Call::question(async move {
+        Ok(Call::question(async move {
             let resized = opening.await?.semaphore().resize(slots).await;
             resized.map_err(|error| trouble::resize(&error)).map(|()| DONE)
-        })
+        }))
     }
 
     fn locked(&self) -> Call {
@@ -239,9 +241,12 @@ impl Semaphore {
     }
 }
 
-fn checked(weight: i64) -> PyResult<u32> {
-    u32::try_from(weight)
-        .map_err(|_| PyValueError::new_err(format!("weight must be at least 1, got {weight}")))
+/// Of slots. Zero is refused where it is said why.
+fn count(what: &str, number: &Bound<'_, PyAny>) -> PyResult<u32> {
+    number.extract().map_err(|error: PyErr| match error.is_instance_of::<PyOverflowError>(number.py()) {
+        true => PyValueError::new_err(format!("{what} must be from 1 to {}, got {number}", u32::MAX)),
+        false => error,
+    })
 }
 
 /// `None` if it was left.
