@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 if sys.version_info >= (3, 11):
     AcquireTimeoutError = TimeoutError
@@ -38,6 +39,9 @@ class SchedulerDeadlockError(RuntimeError):
         else:
             headline = f"{len(links)} tasks wait in a circle"
         super().__init__("\n  ".join([f"deadlock: {headline}", *map(str, self.links)]))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.is_cycle, [(link.task, link.waits_for, link.at) for link in self.links])
 
 
 @dataclass(frozen=True)

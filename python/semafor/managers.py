@@ -19,19 +19,25 @@ REUSED = "it was left already: call {} again for each `with`"
 class Manager(AbstractAsyncContextManager[AcquisitionResult]):
     """`async with sem.cm() as result`, once."""
 
-    __slots__ = ("_native", "_weight", "_result", "_is_over")
+    __slots__ = ("_native", "_weight", "_result", "_is_entered", "_is_over")
 
     def __init__(self, native: Semaphore, weight: int):
         self._native = native
         self._weight = weight
         self._result: AcquisitionResult | None = None
+        self._is_entered = False
         self._is_over = False
 
     async def __aenter__(self) -> AcquisitionResult:
-        if self._result is not None or self._is_over:
+        if self._is_entered:
             raise RuntimeError((REUSED if self._is_over else TWICE).format("cm()"))
+        self._is_entered = True
         native = self._native
-        self._result = result = native.take(self._weight, False) or await native.acquire(self._weight, False)
+        try:
+            self._result = result = native.take(self._weight, False) or await native.acquire(self._weight, False)
+        except BaseException:
+            self._is_entered = False
+            raise
         return result
 
     async def __aexit__(
@@ -51,22 +57,27 @@ class Manager(AbstractAsyncContextManager[AcquisitionResult]):
 class SyncManager(AbstractContextManager[AcquisitionResult]):
     """`with sem.sync() as result`, once, on a thread without an event loop."""
 
-    __slots__ = ("_native", "_weight", "_result", "_is_over")
+    __slots__ = ("_native", "_weight", "_result", "_is_entered", "_is_over")
 
     def __init__(self, native: Semaphore, weight: int):
         self._native = native
         self._weight = weight
         self._result: AcquisitionResult | None = None
+        self._is_entered = False
         self._is_over = False
 
     def __enter__(self) -> AcquisitionResult:
-        if self._result is not None or self._is_over:
+        if self._is_entered:
             raise RuntimeError((REUSED if self._is_over else TWICE).format("sync()"))
         if asyncio._get_running_loop() is not None:
             raise RuntimeError("sync() would block the event loop of this thread: use `async with sem.cm()`")
-        result = self._native.take(self._weight, False)
-        if result is None:
-            result = self._native.acquire(self._weight, False).wait(is_main_thread())
+        self._is_entered = True
+        native = self._native
+        try:
+            result = native.take(self._weight, False) or native.acquire(self._weight, False).wait(is_main_thread())
+        except BaseException:
+            self._is_entered = False
+            raise
         self._result = result
         return result
 
@@ -90,13 +101,16 @@ def is_main_thread() -> bool:
 class Entered:
     """What tasks have entered with `async with sem`, the latest last.
 
-    A task that is given up takes its entries, and with them its slots, along.
+    A task that is given up takes its entries, and with them its slots, along; its blocks are left after that, by whoever
+    closes them.
     """
 
-    __slots__ = ("_by_task",)
+    __slots__ = ("_by_task", "_given_up")
 
     def __init__(self) -> None:
         self._by_task: dict[weakref.ref[asyncio.Task[Any]], list[AcquisitionResult]] = {}
+        # How many blocks are still to be left whose slots are gone already.
+        self._given_up = 0
 
     def push(self, result: AcquisitionResult) -> None:
         task = current_task()
@@ -106,20 +120,29 @@ class Entered:
         else:
             own.append(result)
 
-    def pop(self) -> AcquisitionResult | None:
-        """None if it was left by somebody else than who entered: by the garbage collector."""
+    def pop(self, is_closed: bool) -> AcquisitionResult | None:
+        """What is left now; None if it went with its task. `is_closed`: a coroutine is closed, perhaps that of such a task.
+
+        Who leaves need not be who entered: generators and exit stacks may be closed by another task. That takes the latest.
+        """
         task = asyncio.current_task() if asyncio._get_running_loop() else None
         key = None if task is None else weakref.ref(task)
-        own = None if key is None else self._by_task.get(key)
-        if key is None or own is None:
+        is_own = key in self._by_task
+        if self._given_up > 0 and (is_closed or not is_own):
+            self._given_up -= 1
             return None
+        if not is_own:
+            key = next(reversed(self._by_task), None)
+        if key is None:
+            return None
+        own = self._by_task[key]
         result = own.pop()
         if not own:
             del self._by_task[key]
         return result
 
     def _give_up(self, task: weakref.ref[asyncio.Task[Any]]) -> None:
-        self._by_task.pop(task, None)
+        self._given_up += len(self._by_task.pop(task, ()))
 
 
 def current_task() -> asyncio.Task[Any]:

@@ -33,5 +33,5 @@ class MemorySemaphore(Semaphore):
     async def get_acquired_stats(
         cls, *, names: list[str] | None = None, limit: int = 100
     ) -> dict[str, SemaphoreStats]:
-        usage = _native.memory_stats(names, limit)
+        usage = _native.memory_stats(names, limit if names is None else len(names))
         return {name: SemaphoreStats(held, slots) for name, held, slots in usage}

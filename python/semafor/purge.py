@@ -59,6 +59,8 @@ class Purger:
         """Purges, and says what it has done."""
         if self.root_path is None:
             raise ValueError("root_path is missing: say what to purge")
+        if isinstance(self.exclude, str):
+            raise TypeError(f"exclude is a list of patterns: [{self.exclude!r}]")
         progress = None
         if self.on_progress is not None:
             progress = (asyncio.get_running_loop(), self.on_progress, self.progress_interval)

@@ -46,6 +46,10 @@ class Semaphore(ABC):
             # It was opened with another value.
             super().__setattr__("_opened", None)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy, perhaps in another process, holds nothing."""
+        return {**self.__dict__, "_opened": None, "_entered": Entered()}
+
     def _open(self) -> _native.Semaphore:
         """Opens it as its fields say, and keeps it as `_opened`."""
         self._opened = _native.Semaphore(
@@ -97,7 +101,7 @@ class Semaphore(ABC):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        result = self._entered.pop()
+        result = self._entered.pop(kind is GeneratorExit)
         if result is None:
             return
         released = (self._opened or self._open()).let_go(result)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
 
 import pytest
@@ -54,6 +56,13 @@ def test_a_circle_is_named_with_the_lines_of_the_program() -> None:
         assert re.search(r"test_effects_deadlocks\.py:\d+ in transfer$", link.at)
     assert "there (task 2) waits for semaphore b (id 1), held by back (task 3), at " in str(error)
     assert ".rs" not in str(error)
+
+
+def test_it_can_be_told_to_another_process() -> None:
+    error = outcome_of(bank()).error
+    assert isinstance(error, SchedulerDeadlockError)
+    for same in (copy.copy(error), pickle.loads(pickle.dumps(error))):
+        assert (str(same), same.is_cycle, same.links) == (str(error), error.is_cycle, error.links)
 
 
 def test_it_can_be_caught_by_the_one_who_is_told_and_the_others_go_on() -> None:

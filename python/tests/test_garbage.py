@@ -9,7 +9,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from semafor import MemorySemaphore, _native
+from conftest import until, waiting
+from semafor import AcquisitionResult, MemorySemaphore, _native
 
 MANY = 100_000
 
@@ -76,7 +77,7 @@ def abandoned_calls(name: str) -> Callable[[int], Coroutine[Any, Any, None]]:
     async def give_up(count: int) -> None:
         held = await sem.acquire()
         for _ in range(count):
-            held.lost.wait()
+            held.lost.wait().close()
             _native.memory_stats(None, 10)
         await sem.release(held.acquisition_id)
 
@@ -170,6 +171,79 @@ def test_a_waiter_that_is_given_up_leaves_the_line(name: str) -> None:
         assert await sem.waiters() == []
 
     asyncio.run(left())
+
+
+def test_a_task_that_is_given_up_takes_nobody_elses_slot(name: str) -> None:
+    sem = MemorySemaphore(name=name, value=2)
+
+    async def entered(event: asyncio.Event) -> None:
+        async with sem:
+            event.set()
+            await asyncio.get_running_loop().create_future()
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        event = asyncio.Event()
+        task = asyncio.create_task(entered(event))
+        await event.wait()
+        del task
+        async with sem as own:
+            gc.collect()
+            assert [each.acquisition_id for each in await sem.holders()] == [own.acquisition_id]
+        assert await sem.holders() == []
+
+    asyncio.run(main())
+
+
+def test_who_stands_in_line_is_kept_by_the_loop(name: str) -> None:
+    """As with the semaphores of asyncio: nobody else need know the task."""
+    sem, done = MemorySemaphore(name=name, value=1), []
+
+    async def work(number: int) -> None:
+        async with sem.cm():
+            done.append(number)
+
+    async def main() -> None:
+        async with sem.cm():
+            for number in range(10):
+                asyncio.get_running_loop().create_task(work(number))
+            await waiting(sem, 10)
+            gc.collect()
+        await until(lambda: len(done) == 10)
+
+    asyncio.run(main())
+
+
+def test_who_waits_for_a_loss_is_not_kept(name: str) -> None:
+    """It need not ever come."""
+
+    async def watch(result: AcquisitionResult) -> None:
+        await result.lost.wait()
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        async with MemorySemaphore(name=name, value=1).cm() as result:
+            asyncio.get_running_loop().create_task(watch(result))
+            await asyncio.sleep(0)
+            gc.collect()
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(main())
+
+
+def test_an_exception_that_takes_a_slot_along_stays_what_it_is(name: str) -> None:
+    sem = MemorySemaphore(name=name, value=1)
+
+    async def main() -> None:
+        managers = [sem.cm()]
+        await managers[0].__aenter__()
+        line = asyncio.create_task(sem.acquire())
+        await waiting(sem, 1)
+        with pytest.raises(TypeError, match="has no len"):
+            len(managers.pop())  # type: ignore[arg-type]
+        await line
+
+    asyncio.run(main())
 
 
 def test_no_threads_until_they_are_needed(script: Any) -> None:

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import gc
+import pickle
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -126,6 +132,47 @@ def test_release_without_an_id_gives_back_what_the_task_acquired_last(run: Any, 
     run(program())
 
 
+def test_release_without_an_id_means_the_latest_even_if_it_is_lost(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem = new(value=2, ttl=1)
+        outer = await sem.acquire()
+        await outer.renew(None)
+        inner = await sem.acquire()
+        assert await inner.lost.wait()
+        await sem.release()
+        assert [holder.acquisition_id for holder in await sem.holders()] == [outer.acquisition_id]
+        await sem.release()
+        assert await sem.holders() == []
+
+    run(program())
+
+
+def test_a_block_may_be_left_by_another_task(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem = new(value=2)
+
+        async def numbers() -> AsyncIterator[int]:
+            async with sem:
+                yield 1
+                yield 2
+
+        async for _ in numbers():
+            break
+        # The event loop closes it, in a task of its own.
+        gc.collect()
+        deadline = time.monotonic() + 10
+        while await sem.holders():
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0)
+
+        stack = AsyncExitStack()
+        await stack.enter_async_context(sem)
+        await asyncio.create_task(stack.aclose())
+        assert await sem.holders() == []
+
+    run(program())
+
+
 def test_nested_with_statements(run: Any, new: New) -> None:
     async def program() -> None:
         sem = new(value=2)
@@ -160,6 +207,14 @@ def test_a_context_manager_says_how_it_was_misused(run: Any, new: New) -> None:
             await manager.__aexit__(None, None, None)
         with pytest.raises(RuntimeError, match="block the event loop"):
             sem.sync().__enter__()
+        shared = sem.cm()
+        async with sem.cm(weight=2):
+            line = asyncio.create_task(shared.__aenter__())
+            await waiting(sem, 1)
+            with pytest.raises(RuntimeError, match="entered already"):
+                await shared.__aenter__()
+        await line
+        await shared.__aexit__(None, None, None)
         assert await sem.holders() == []
 
     run(program())
@@ -190,8 +245,11 @@ def test_weights(run: Any, new: New) -> None:
             await waiting(sem, 1)
         assert [holder.weight for holder in await sem.holders() if await heavy] == [3]
         await sem.release((await heavy).acquisition_id)
-        for weight in (4, 0, -1):
+        for weight in (4, 0):
             with pytest.raises(ValueError, match="weight"):
+                await sem.acquire(weight=weight)
+        for weight in (-1, 2**32, 2**70):
+            with pytest.raises(ValueError, match=f"weight must be from 1 to 4294967295, got {weight}"):
                 await sem.acquire(weight=weight)
 
     run(program())
@@ -209,10 +267,9 @@ def test_resize(run: Any, new: New) -> None:
         await sem.resize(1)
         assert await sem.locked()
         await sem.release(first.acquisition_id)
-        with pytest.raises(ValueError):
-            await sem.resize(0)
-        with pytest.raises(ValueError):
-            await sem.resize(-1)
+        for value in (0, -1, 2**32, 2**70):
+            with pytest.raises(ValueError, match=f"got {value}"):
+                await sem.resize(value)
         assert sem.value == 1
 
     run(program())
@@ -251,6 +308,18 @@ def test_evict(run: Any, new: New) -> None:
             await sem.evict(held.acquisition_id)
         with pytest.raises(NotHeldError, match="is no acquisition id"):
             await sem.evict("what?")
+
+    run(program())
+
+
+def test_a_loss_can_be_asked_about_when_the_block_is_left(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem = new(ttl=1)
+        async with sem.cm() as result:
+            second = await sem.acquire()
+        assert result.lost.is_set() and result.lost.reason
+        await sem.release(second.acquisition_id)
+        assert not second.lost.is_set() and second.lost.reason is None
 
     run(program())
 
@@ -310,6 +379,23 @@ def test_the_task_that_lost_its_slot_is_cancelled_if_asked_for(run: Any, new: Ne
     run(program())
 
 
+def test_who_has_left_the_block_is_not_cancelled_any_more(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem = new(ttl=0.1, cancel_task_after_ttl=True)  # type: ignore[call-arg]
+
+        async def work() -> None:
+            async with sem.cm() as result:
+                while not result.lost.is_set():
+                    time.sleep(0.001)
+            # More turns of the event loop than the letter needs.
+            for _ in range(100):
+                await asyncio.sleep(0)
+
+        await asyncio.create_task(work())
+
+    run(program())
+
+
 def test_statistics(run: Any, new: New, name: str, request: pytest.FixtureRequest) -> None:
     async def program() -> None:
         sem = new(value=4)
@@ -322,6 +408,7 @@ def test_statistics(run: Any, new: New, name: str, request: pytest.FixtureReques
             named = await sem.get_acquisition_statistics(names=[name, "nobody"], **query)
             assert named == {name: SemaphoreStats(acquired_slots=1, max_slots=4)}
             assert len(await sem.get_acquired_stats(limit=1, **query)) == 1
+            assert list(await sem.get_acquired_stats(names=[name], limit=0, **query)) == [name]
 
     run(program())
 
@@ -356,6 +443,8 @@ def test_another_number_of_slots_is_refused_while_it_is_in_use(run: Any, new: Ne
 def test_what_makes_no_sense_is_refused(run: Any, new: New) -> None:
     with pytest.raises(ValueError, match="value must be at least 1, got 0"):
         new(value=0)
+    with pytest.raises(ValueError, match="value must be from 1 to 4294967295, got 4294967296"):
+        new(value=2**32).cm()
     with pytest.raises(TypeError):
         type(new())("positional", 1)  # type: ignore[call-arg]
 
@@ -377,6 +466,19 @@ def test_what_it_is(new: New) -> None:
     made_up = AcquisitionResult(acquisition_id="a", slot_number=1)
     assert made_up == AcquisitionResult("a", 1) and made_up != AcquisitionResult("b", 1)
     assert repr(made_up) == "AcquisitionResult(acquisition_id='a', slot_number=1)"
+
+
+def test_a_copy_holds_nothing(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem = new(value=2)
+        async with sem:
+            for same in (copy.deepcopy(sem), pickle.loads(pickle.dumps(sem))):
+                assert same == sem
+                async with same:
+                    assert len(await sem.holders()) == 2
+                assert len(await sem.holders()) == 1
+
+    run(program())
 
 
 def test_values_can_be_changed_until_the_next_use(run: Any, new: New) -> None:

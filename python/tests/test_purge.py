@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import until
 from semafor.purge import PurgeProgress, Purger
 
 
@@ -77,6 +78,25 @@ def test_a_cancelled_task_stops_it_first(run: Any, tmp_path: Path) -> None:
     run(program())
 
 
+def test_a_coroutine_that_is_closed_stops_it(run: Any, tmp_path: Path) -> None:
+    grow(tmp_path, 1000)
+
+    def threads() -> list[str]:
+        names = [each.read_text() for each in Path("/proc/self/task").glob("*/comm")]
+        return [name for name in names if name.startswith("semafor-purge")]
+
+    async def program() -> None:
+        begun = asyncio.Event()
+        purge = Purger(tmp_path, rate=50, on_progress=lambda _: begun.set(), progress_interval=0.01).purge()
+        purge.send(None)
+        await begun.wait()
+        purge.close()
+        await until(lambda: not threads())
+
+    run(program())
+    assert len(list(tmp_path.rglob("*"))) > 500
+
+
 def test_what_it_refuses(run: Any, tmp_path: Path) -> None:
     async def program() -> None:
         with pytest.raises(FileNotFoundError):
@@ -87,6 +107,8 @@ def test_what_it_refuses(run: Any, tmp_path: Path) -> None:
             await Purger(max_concurrency_deletion=1000, memory_limit_mb=4500).purge()
         with pytest.raises(ValueError, match="pattern"):
             await Purger(tmp_path, exclude=["["]).purge()
+        with pytest.raises(TypeError, match="exclude is a list of patterns: \\['cache'\\]"):
+            await Purger(tmp_path, exclude="cache").purge()
 
     run(program())
 

@@ -26,7 +26,12 @@ type Asked = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
 /// An answer of the engine's that is to come. Await it once.
 #[pyclass(frozen, module = "semafor._native")]
-pub struct Call(Arc<Work>);
+pub struct Call {
+    work: Arc<Work>,
+    /// False if the answer may never come: who waits for it may be given up.
+    #[pyo3(get)]
+    is_sure: bool,
+}
 
 pub(crate) struct Work {
     life: u32,
@@ -48,7 +53,8 @@ impl Call {
     {
         let leave = CancellationToken::new();
         let asked = Progress::Asked(Box::pin(ask(leave.clone())));
-        Self(Arc::new(Work { life: process::life(), progress: Mutex::new(asked), leave }))
+        let work = Work { life: process::life(), progress: Mutex::new(asked), leave };
+        Self { work: Arc::new(work), is_sure: true }
     }
 
     /// A question that can be dropped at any time.
@@ -56,20 +62,13 @@ impl Call {
     where
         T: for<'py> IntoPyObject<'py> + Send + 'static,
     {
-        Self::new(|leave| async move {
-            let mut question = std::pin::pin!(question);
-            let mut left = std::pin::pin!(leave.cancelled());
-            let answer = std::future::poll_fn(|cx| {
-                if left.as_mut().poll(cx).is_ready() {
-                    return Poll::Ready(None);
-                }
-                question.as_mut().poll(cx).map(Some)
-            });
-            match answer.await {
-                None => nothing(),
-                Some(answer) => in_python(answer),
-            }
-        })
+        Self::new(
+            |leave| async move { leave.run_until_cancelled(question).await.map_or_else(nothing, in_python) },
+        )
+    }
+
+    pub(crate) fn unsure(self) -> Self {
+        Self { is_sure: false, ..self }
     }
 
     /// For users: as a coroutine, which can be made a task of, and complains if nobody awaits it.
@@ -78,7 +77,7 @@ impl Call {
     }
 
     pub(crate) fn work(&self) -> &Arc<Work> {
-        &self.0
+        &self.work
     }
 }
 
@@ -103,13 +102,13 @@ where
 impl Call {
     /// True if there is an answer. Else, `woken` will be done when it pays to ask again.
     fn poll(&self, event_loop: &Bound<'_, PyAny>, woken: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let waker = LoopWaker::new(event_loop, woken, &self.0)?;
-        Ok(self.0.poll(woken.py(), &Arc::new(waker).into()))
+        let waker = LoopWaker::new(event_loop, woken, &self.work)?;
+        Ok(self.work.poll(woken.py(), &Arc::new(waker).into()))
     }
 
     /// The answer, once.
     fn answer(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        match attached::with(py, || self.0.take()) {
+        match attached::with(py, || self.work.take()) {
             Progress::Answered(answer) => attached::with(py, || answer(py)),
             _ => Err(pyo3::exceptions::PyRuntimeError::new_err(
                 "there is no answer: it was not waited for, or taken",
@@ -119,23 +118,23 @@ impl Call {
 
     /// It is not wanted any more. Wait for its answer all the same: then everything has been given back.
     fn leave(&self, py: Python<'_>) {
-        attached::with(py, || self.0.leave.cancel());
+        attached::with(py, || self.work.leave.cancel());
     }
 
     /// Drops it, without waiting for anything.
     fn abandon(&self, py: Python<'_>) {
-        attached::with(py, || self.0.abandon());
+        attached::with(py, || self.work.abandon());
     }
 
     /// Waits for the answer on this thread. `interruptible`: on the main thread, where signals arrive.
     fn wait(&self, py: Python<'_>, interruptible: bool) -> PyResult<Py<PyAny>> {
         let thread = Arc::new(ThreadWaker::default());
         let waker = Waker::from(Arc::clone(&thread));
-        while !self.0.poll(py, &waker) {
+        while !self.work.poll(py, &waker) {
             py.detach(|| thread.wait(interruptible.then_some(SIGNALS)));
             if let Err(interrupt) = py.check_signals() {
                 self.leave(py);
-                self.0.finish(py, Instant::now() + process::LAST_WAIT);
+                self.work.finish(py, Instant::now() + process::LAST_WAIT);
                 return Err(interrupt);
             }
         }
@@ -175,7 +174,16 @@ impl Work {
 
     /// Drops it, from any thread.
     pub(crate) fn abandon(&self) {
-        drop(self.take());
+        self.give_back(self.take());
+    }
+
+    fn give_back(&self, progress: Progress) {
+        if self.life != process::life() {
+            return std::mem::forget(progress);
+        }
+        drop(progress);
+        // Whatever works for it elsewhere stops.
+        self.leave.cancel();
     }
 
     /// Sees to it that it leaves; waits until it has, or until then.
@@ -197,12 +205,8 @@ impl Work {
 impl Drop for Work {
     fn drop(&mut self) {
         let progress = std::mem::replace(self.progress.get_mut(), Progress::Over);
-        if matches!(progress, Progress::Over) {
-            return;
+        if !matches!(progress, Progress::Over) {
+            self.give_back(progress);
         }
-        if self.life != process::life() {
-            return std::mem::forget(progress);
-        }
-        drop(progress);
     }
 }

@@ -4,6 +4,7 @@
 //! an id to give it back by, so the tenure is kept in the table here. A context manager has the tenure itself, and gives it back
 //! by letting go of it, if need be when the garbage collector comes.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Wake, Waker};
 use std::time::Instant;
@@ -84,6 +85,7 @@ impl Tenure {
                 of: of.semaphore().name().into(),
                 tenure: Weak::clone(tenure),
                 bell,
+                is_over: AtomicBool::new(false),
             });
             let watch = canceller.map(|canceller| Watch::new(&permit, canceller));
             let held = Mutex::new(Some(Held { _watch: watch, permit, task }));
@@ -106,10 +108,17 @@ impl Tenure {
         held.as_ref().map_or_else(|| self.lost.get().copied(), |held| held.permit.why_not_held())
     }
 
-    /// `None` once it was given back.
-    pub(crate) fn lost_signal(&self) -> Option<CancellationToken> {
-        self.is_of_this_life().then_some(())?;
-        self.held.lock().as_ref().map(|held| held.permit.cancellation_token())
+    /// Cancelled when it is lost.
+    pub(crate) fn lost_signal(&self) -> CancellationToken {
+        let held = self.is_of_this_life().then(|| self.held.lock());
+        if let Some(held) = held.as_deref().and_then(Option::as_ref) {
+            return held.permit.cancellation_token();
+        }
+        let signal = CancellationToken::new();
+        if self.lost.get().is_some() {
+            signal.cancel();
+        }
+        signal
     }
 
     /// False in a forked child.
@@ -135,10 +144,11 @@ impl Drop for Tenure {
 }
 
 /// Cancels a task when its slot is lost.
-struct Watch(
-    #[expect(dead_code, reason = "it is polled once, and then waits")]
-    std::pin::Pin<Box<dyn Future<Output = ()> + Send>>,
-);
+struct Watch {
+    /// Polled once; then it waits.
+    _lost: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>,
+    canceller: Arc<Canceller>,
+}
 
 impl Watch {
     fn new(permit: &Permit<'_>, canceller: Canceller) -> Self {
@@ -146,9 +156,15 @@ impl Watch {
         let mut lost = Box::pin(permit.cancellation_token().cancelled_owned());
         let waker = Waker::from(Arc::clone(&canceller));
         if lost.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
-            canceller.wake();
+            Arc::clone(&canceller).wake();
         }
-        Self(lost)
+        Self { _lost: lost, canceller }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.canceller.is_over.store(true, Ordering::Relaxed);
     }
 }
 
@@ -157,6 +173,8 @@ struct Canceller {
     of: Box<str>,
     tenure: Weak<Tenure>,
     bell: Arc<Bell>,
+    /// The task has given the slot back: what it does now is none of ours, even if the letter is on its way.
+    is_over: AtomicBool,
 }
 
 impl Canceller {
@@ -169,7 +187,11 @@ impl Canceller {
 impl Wake for Canceller {
     fn wake(self: Arc<Self>) {
         let this = Arc::clone(&self);
-        self.bell.ring(Box::new(move |py| this.task.cancel(py, this.why())));
+        self.bell.ring(Box::new(move |py| {
+            if !this.is_over.load(Ordering::Relaxed) {
+                this.task.cancel(py, this.why());
+            }
+        }));
     }
 }
 
@@ -208,19 +230,13 @@ pub(crate) fn take(number: u32, id: &PermitId) -> Option<Arc<Tenure>> {
     with_table(|table| table.take(&(number, id.clone())))
 }
 
-/// Takes the latest out that the task acquired of this semaphore and still holds.
-pub(crate) fn take_latest(py: Python<'_>, task: &Task, number: u32) -> Option<Arc<Tenure>> {
-    loop {
-        let tenure = with_table(|table| {
-            let own = table.by_task.get(&task.key())?;
-            let latest = own.iter().rev().find(|(of, _)| *of == number)?.clone();
-            table.take(&latest)
-        })?;
-        if !tenure.is_over() {
-            return Some(tenure);
-        }
-        attached::with(py, || drop(tenure));
-    }
+/// Takes the latest out that the task acquired of this semaphore. It may be lost: the one before it is not meant.
+pub(crate) fn take_latest(task: &Task, number: u32) -> Option<Arc<Tenure>> {
+    with_table(|table| {
+        let own = table.by_task.get(&task.key())?;
+        let latest = own.iter().rev().find(|(of, _)| *of == number)?.clone();
+        table.take(&latest)
+    })
 }
 
 /// Remembers a guard of a home outside of this process, for the end.

@@ -117,7 +117,7 @@ impl AcquisitionResult {
     fn lost(&self, py: Python<'_>) -> PyResult<Py<Lost>> {
         let lost = self.lost.get_or_try_init(py, || {
             let tenure = self.grant.as_ref().map(|grant| Arc::clone(&grant.tenure));
-            let signal = tenure.as_ref().and_then(|tenure| tenure.lost_signal()).unwrap_or_default();
+            let signal = tenure.as_ref().map(|tenure| tenure.lost_signal()).unwrap_or_default();
             Py::new(py, Lost { signal, tenure })
         });
         lost.map(|lost| lost.clone_ref(py))
@@ -149,8 +149,15 @@ impl AcquisitionResult {
 impl Drop for AcquisitionResult {
     fn drop(&mut self) {
         if let Some(grant) = self.grant.take() {
-            // Only the interpreter drops its objects.
-            Python::attach(|py| attached::with(py, || drop(grant)));
+            // Only the interpreter drops its objects, perhaps while it raises an exception. The next in line is told by Python,
+            // which must not find that.
+            Python::attach(|py| {
+                let raised = PyErr::take(py);
+                attached::with(py, || drop(grant));
+                if let Some(raised) = raised {
+                    raised.restore(py);
+                }
+            });
         }
     }
 }
@@ -189,7 +196,7 @@ impl Lost {
             signal.cancelled().await;
             Ok(true)
         });
-        wait.into_coroutine(py)
+        wait.unsure().into_coroutine(py)
     }
 
     fn __repr__(&self) -> String {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use parking_lot::Mutex;
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyOverflowError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use semafor::{AcquireError, CancellationToken, Permit, PermitId, ReleaseError};
 
@@ -34,7 +34,7 @@ impl Semaphore {
     #[expect(clippy::too_many_arguments, reason = "all of them named")]
     fn new(
         name: String,
-        slots: Option<i64>,
+        slots: Option<&Bound<'_, PyAny>>,
         ttl: Option<f64>,
         max_acquire_time: Option<f64>,
         cancel_task_after_ttl: bool,
@@ -43,7 +43,7 @@ impl Semaphore {
         program: Option<PathBuf>,
         heartbeat_max_interval: Option<f64>,
     ) -> PyResult<Self> {
-        let slots = slots.map(number_of).transpose()?;
+        let slots = slots.map(|slots| count("value", slots)).transpose()?;
         let spec = Spec {
             name,
             slots,
@@ -60,11 +60,12 @@ impl Semaphore {
 
     /// Takes a slot if that needs no waiting, for a line or for a home.
     #[pyo3(signature = (weight, by_id))]
-    fn take(&self, py: Python<'_>, weight: i64, by_id: bool) -> PyResult<Option<AcquisitionResult>> {
+    fn take(&self, weight: &Bound<'_, PyAny>, by_id: bool) -> PyResult<Option<AcquisitionResult>> {
         if self.spec.url.is_some() {
             return Ok(None);
         }
-        let weight = checked(weight)?;
+        let py = weight.py();
+        let weight = count("weight", weight)?;
         let opened = self.opened()?;
         match opened.acquire(weight).now().blocking() {
             Ok(permit) => {
@@ -78,13 +79,14 @@ impl Semaphore {
 
     /// Stands in line for a slot.
     #[pyo3(signature = (weight, by_id))]
-    fn acquire(&self, py: Python<'_>, weight: i64, by_id: bool) -> PyResult<Call> {
+    fn acquire(&self, weight: &Bound<'_, PyAny>, by_id: bool) -> PyResult<Call> {
         if process::is_ending() && self.spec.url.is_some() {
             return Err(PyRuntimeError::new_err(
                 "the interpreter is ending: nothing can be acquired any more",
             ));
         }
-        let weight = checked(weight)?;
+        let py = weight.py();
+        let weight = count("weight", weight)?;
         let task = self.concerns_task(by_id).then(|| Task::current(py)).flatten();
         let opened = self.opened()?;
         let call = Call::new(|leave| async move {
@@ -132,8 +134,8 @@ impl Semaphore {
         Ok(Call::question(renew(self.opened()?, id, ttl)))
     }
 
-    fn resize(&self, slots: i64) -> PyResult<Call> {
-        let (slots, opened) = (number_of(slots)?, self.opened()?);
+    fn resize(&self, slots: &Bound<'_, PyAny>) -> PyResult<Call> {
+        let (slots, opened) = (count("value", slots)?, self.opened()?);
         Ok(Call::question(async move {
             let resized = opened.semaphore().resize(slots).await;
             resized.map_err(|error| trouble::resize(&error)).map(|()| DONE)
@@ -202,7 +204,7 @@ impl Semaphore {
     }
 
     fn release_latest(&self, py: Python<'_>) -> PyResult<Option<Call>> {
-        let latest = Task::current(py).and_then(|task| held::take_latest(py, &task, self.number()));
+        let latest = Task::current(py).and_then(|task| held::take_latest(&task, self.number()));
         let Some(tenure) = latest else {
             let name = &self.spec.name;
             return Err(trouble::not_held(&format!(
@@ -232,13 +234,12 @@ fn named(acquisition_id: &str) -> PyResult<PermitId> {
     acquisition_id.parse().map_err(not_one)
 }
 
-fn number_of(slots: i64) -> PyResult<u32> {
-    u32::try_from(slots).map_err(|_| PyValueError::new_err(format!("{slots} slots can't be had")))
-}
-
-fn checked(weight: i64) -> PyResult<u32> {
-    u32::try_from(weight)
-        .map_err(|_| PyValueError::new_err(format!("weight must be at least 1, got {weight}")))
+/// Of slots. Zero is refused where it is said why.
+fn count(what: &str, number: &Bound<'_, PyAny>) -> PyResult<u32> {
+    number.extract().map_err(|error: PyErr| match error.is_instance_of::<PyOverflowError>(number.py()) {
+        true => PyValueError::new_err(format!("{what} must be from 1 to {}, got {number}", u32::MAX)),
+        false => error,
+    })
 }
 
 /// `None` if it was left.

@@ -15,6 +15,7 @@ use semafor::{
     AcquireError, BuildError, Home, HomeError, HomeErrorKind, Loss, NotHeld, Permit, PermitId, ReleaseError,
     Semaphore, secs,
 };
+use semafor_testkit::by_hand::ByHand;
 use semafor_testkit::redis::{Proxy, RedisServer};
 
 fn hasty(url: &str) -> String {
@@ -109,6 +110,17 @@ async fn silence_at_the_address_is_waited_out_for_as_long_as_configured() {
     let error = refusal(&format!("{url}?socket_connect_timeout=0.2")).await;
     assert_says(&error, HomeErrorKind::Unreachable, "within 200ms");
     assert!(started.elapsed() >= Duration::from_millis(200));
+}
+
+#[tokio::test]
+async fn who_leaves_while_it_connects_has_nothing_to_wait_for() {
+    let (silent, url) = black_hole();
+    let home = Home::redis(format!("{url}?socket_connect_timeout=600").parse().unwrap()).unwrap();
+    let semaphore = home.named("early").slots(1).build().unwrap();
+    let mut acquire = semaphore.acquire();
+    assert!(ByHand::new(&mut acquire).waits());
+    let (_open, _) = in_time(tokio::task::spawn_blocking(move || silent.accept())).await.unwrap().unwrap();
+    in_time(acquire.leave()).await;
 }
 
 #[tokio::test]

@@ -180,8 +180,8 @@ impl RedisSemaphore {
             _ => None,
         };
         let id = self.fleet().ids.issue(&self.shared.name.name);
-        let mut ward = Ward::new(&self, &id, How::Cancelled, Some(wish.errand.clone()));
-        let in_line = self.stand_in_line(&id, &wish, started);
+        let mut ward = Ward::new(&self, &id, How::Cancelled, Some(wish.errand.clone()), false);
+        let in_line = self.stand_in_line(&id, &wish, started, &ward.is_needed);
         let outcome = tokio::select! {
             biased;
             () = client.closed() => None,
@@ -228,6 +228,7 @@ impl RedisSemaphore {
         id: &Arc<str>,
         wish: &Wish,
         started: Instant,
+        is_asked: &AtomicBool,
     ) -> Result<Lease, AcquireError> {
         let fleet = self.fleet();
         let patience = match wish.patience {
@@ -246,6 +247,7 @@ impl RedisSemaphore {
         loop {
             let is_open = self.shared.is_open.load(Ordering::Acquire);
             let answered = fleet.link.run(&lua::QUEUE, &self.shared.name.keys, patience, |again, command| {
+                is_asked.store(true, Ordering::Relaxed);
                 command
                     .arg(&**id)
                     .arg(wish.weight)
@@ -634,23 +636,31 @@ struct Ward {
     id: Arc<str>,
     how: How,
     errand: Option<Errand>,
-    is_needed: bool,
+    /// True if the server may have heard of the id.
+    is_needed: AtomicBool,
 }
 
 impl Ward {
-    fn new(semaphore: &RedisSemaphore, id: &Arc<str>, how: How, errand: Option<Errand>) -> Self {
-        Self { semaphore: semaphore.unanchored(), id: Arc::clone(id), how, errand, is_needed: true }
+    fn new(
+        semaphore: &RedisSemaphore,
+        id: &Arc<str>,
+        how: How,
+        errand: Option<Errand>,
+        is_needed: bool,
+    ) -> Self {
+        let is_needed = AtomicBool::new(is_needed);
+        Self { semaphore: semaphore.unanchored(), id: Arc::clone(id), how, errand, is_needed }
     }
 
     fn dismiss(&mut self) {
-        self.is_needed = false;
+        *self.is_needed.get_mut() = false;
         self.semaphore.fleet().discharge(&self.id);
     }
 }
 
 impl Drop for Ward {
     fn drop(&mut self) {
-        if self.is_needed {
+        if *self.is_needed.get_mut() {
             self.semaphore.fleet().discharge(&self.id);
             self.semaphore.give_back(Arc::clone(&self.id), self.how, self.errand.take());
         }
@@ -720,7 +730,7 @@ impl RemoteLease for Lease {
         let (semaphore, id) = (self.semaphore.clone(), Arc::clone(&self.hold.id));
         let (answer, answered) = oneshot::channel();
         let this = semaphore.unanchored();
-        let mut ward = Ward::new(&this, &id, How::Released, None);
+        let mut ward = Ward::new(&this, &id, How::Released, None, true);
         semaphore.fleet().carry_out(async move {
             let ended = this.end_here(&id, How::Released).await;
             if !ended.as_ref().is_err_and(HomeError::is_unreachable) {
