@@ -249,10 +249,11 @@ pub(crate) fn note_line(work: &Arc<Work>) {
     with_table(|table| note(&mut table.lines, work));
 }
 
-/// Room for another, by way of those that are gone.
+/// Room for another, by way of those that are gone. As many again as there are before it looks for them the next time.
 fn note<T>(all: &mut Vec<Weak<T>>, one: &Arc<T>) {
     if all.len() == all.capacity() {
         all.retain(|known| known.strong_count() > 0);
+        all.reserve(all.len() + 1);
     }
     all.push(Arc::downgrade(one));
 }

@@ -85,9 +85,10 @@ pub(crate) fn name(url: Option<&str>, name: &str) -> Arc<Name> {
         if let Some(known) = state.names.get(&key) {
             return Arc::clone(known);
         }
-        // Those that nobody uses any more.
+        // Those that nobody uses any more go, each time that as many have come.
         if state.names.len() == state.names.capacity() {
             state.names.retain(|_, name| Arc::strong_count(name) > 1);
+            state.names.reserve(state.names.len() + 1);
         }
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
