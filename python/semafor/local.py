@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import _native
+from . import _checks, _native
 from .semaphore import Semaphore
 from .stats import SemaphoreStats
 
@@ -25,6 +25,8 @@ class LocalSemaphore(Semaphore):
     # Where the agent's socket is; None: where the command looks, too. It has to be closed to other users.
     directory: str | os.PathLike[str] | None = None
 
+    _allowed = {**Semaphore._allowed, "directory": _checks.path(or_none=True)}
+
     def _home(self) -> dict[str, Any]:
         return {"url": _address(self.directory), "program": _command()}
 
@@ -36,6 +38,9 @@ class LocalSemaphore(Semaphore):
         limit: int = 100,
         directory: str | os.PathLike[str] | None = None,
     ) -> dict[str, SemaphoreStats]:
+        _checks.limit("limit", limit)
+        cls._allowed["directory"]("directory", directory)
+        names = _checks.names(names)
         limit = limit if names is None else len(names)
         usage = await _native.stats(_address(directory), _command(), names, limit)
         return {name: SemaphoreStats(held, slots) for name, held, slots in usage}

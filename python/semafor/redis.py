@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlencode
 
-from . import _native
+from . import _checks, _native
 from .semaphore import Semaphore
 from .stats import SemaphoreStats
 
@@ -35,9 +36,23 @@ class RedisConfig:
     retry_min_delay: float = 1
     retry_max_delay: float = 60
 
+    _allowed: ClassVar[Mapping[str, _checks.Check]] = {
+        "namespace": _checks.text(),
+        "url": _checks.text(is_secret=True),
+        "max_connections": _checks.whole(1),
+        "socket_timeout": _checks.seconds(),
+        "socket_connect_timeout": _checks.seconds(),
+        "number_of_attempts": _checks.whole(1),
+        "retry_multiplier": _checks.seconds(may_be_zero=True),
+        "retry_min_delay": _checks.seconds(may_be_zero=True),
+        "retry_max_delay": _checks.seconds(may_be_zero=True),
+    }
+
     def __post_init__(self) -> None:
+        for field, check in self._allowed.items():
+            check(field, getattr(self, field))
         if self.max_connections <= 10:
-            raise ValueError("max_connections must be greater than 10")
+            raise ValueError(f"max_connections must be greater than 10, got {self.max_connections}")
 
     def _address(self) -> str:
         options = {
@@ -70,12 +85,20 @@ class RedisSemaphore(Semaphore):
     use_polling_after_delay: float = 100.0
     poll_delay: float = 1.0
 
+    _allowed = {
+        **Semaphore._allowed,
+        "config": _checks.instance(RedisConfig),
+        "heartbeat_max_interval": _checks.seconds(may_be_infinite=True),
+        "ping_interval": _checks.seconds(or_none=True),
+        "use_polling_after_delay": _checks.seconds(may_be_zero=True, may_be_infinite=True),
+        "poll_delay": _checks.seconds(may_be_zero=True, may_be_infinite=True),
+    }
+
     def __post_init__(self) -> None:
         if self.ping_interval is not None and self.ping_interval >= self.heartbeat_max_interval:
-            raise ValueError("ping_interval must be lower than heartbeat_max_interval")
+            raise ValueError(f"ping_interval must be lower than heartbeat_max_interval, got {self.ping_interval} and {self.heartbeat_max_interval}")
         if self.ttl is not None and self.ttl < self.heartbeat_max_interval:
             self.heartbeat_max_interval = self.ttl
-        super().__post_init__()
 
     def _home(self) -> dict[str, Any]:
         return {"url": self.config._address(), "heartbeat_max_interval": self.heartbeat_max_interval}
@@ -88,6 +111,9 @@ class RedisSemaphore(Semaphore):
         limit: int = 100,
         config: RedisConfig | None = None,
     ) -> dict[str, SemaphoreStats]:
+        _checks.limit("limit", limit)
+        _checks.instance(RedisConfig, or_none=True)("config", config)
+        names = _checks.names(names)
         url = (config or RedisConfig())._address()
         usage = await _native.stats(url, None, names, limit if names is None else len(names))
         return {name: SemaphoreStats(held, slots) for name, held, slots in usage}

@@ -103,12 +103,8 @@ def test_what_it_refuses(run: Any, tmp_path: Path) -> None:
             await Purger(tmp_path / "missing").purge()
         with pytest.raises(ValueError, match="belongs to the system"):
             await Purger("/etc").purge()
-        with pytest.raises(ValueError, match="root_path is missing"):
-            await Purger(max_concurrency_deletion=1000, memory_limit_mb=4500).purge()
         with pytest.raises(ValueError, match="pattern"):
             await Purger(tmp_path, exclude=["["]).purge()
-        with pytest.raises(TypeError, match="exclude is a list of patterns: \\['cache'\\]"):
-            await Purger(tmp_path, exclude="cache").purge()
 
     run(program())
 
