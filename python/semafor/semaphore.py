@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from . import _checks, _native
 from ._native import AcquisitionResult
-from .managers import Entered, Manager, SyncManager
+from .managers import Entered, Manager, SyncManager, given_back
 from .stats import Holder, SemaphoreStats, Waiter
 
 
@@ -122,8 +122,8 @@ class Semaphore(ABC):
         if result is None:
             return
         released = (self._opened or self._open()).let_go(result)
-        if released is not None and kind is not GeneratorExit:
-            await released
+        if released is not None:
+            await given_back(released, kind)
 
     async def locked(self) -> bool:
         """True if an `acquire` would have to wait right now."""
