@@ -14,7 +14,10 @@
 
 from __future__ import annotations
 
-from . import _process
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from . import _native, _process
 from ._errors import NotHeldError
 from ._native import AcquisitionResult, Lost
 from .local import LocalSemaphore
@@ -36,5 +39,19 @@ __all__ = [
     "SemaphoreStats",
     "Waiter",
 ]
+
+__version__ = VERSION = _native.VERSION
+
+if TYPE_CHECKING:
+    from . import effects as effects
+    from . import purge as purge
+else:
+
+    def __getattr__(name):
+        """Modules that not everybody needs are imported when they are asked for."""
+        if name not in ("effects", "purge"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return import_module(f".{name}", __name__)
+
 
 _process.watch()

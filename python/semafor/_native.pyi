@@ -9,6 +9,8 @@ from typing import Any, Generic, TypeVar, final
 
 T = TypeVar("T")
 
+VERSION: str
+
 _Holder = tuple[
     str, int | None, int | None, int, str | None, str | None, str | None, int | None, float, float | None
 ]
