@@ -20,9 +20,29 @@ class LocalSemaphore(Semaphore):
 
     It is shared with the `semafor` command, whose agent hosts it: the first one who needs the agent starts it, and a minute
     after the last one it is gone. A process that ends, however it ends, gives its slots back.
+
+    - `name`: who uses the same one shares the slots.
+    - `value`: how many may hold a slot at once. As long as the name is in use, it has to be the same everywhere.
+    - `max_acquire_time`: how long to wait for a slot, in seconds; then it is a TimeoutError. 0: not at all. None, which is the
+      default: for as long as it takes.
+    - `ttl`: how long a slot may be held, in seconds; then it is taken back, and `result.lost` is set. None, which is the default:
+      for as long as it takes.
+    - `label`: what holders and waiters are called in `holders()` and `waiters()`. None by default: nothing.
+    - `cancel_task_after_ttl`: whether the task that holds a slot is cancelled when the slot is lost. False by default.
+    - `directory`: where the agent's socket is, a folder that is closed to other users. None, which is the default: where the
+      command looks, too.
+
+    Another handle of the same name may have another `max_acquire_time`, `ttl` and `label`.
+
+    >>> import asyncio
+    >>> async def main():
+    ...     sem = LocalSemaphore(name="doc-build", value=2, label="docs")
+    ...     async with sem.cm():  # in `semafor run --name doc-build` there is one slot left
+    ...         print([(holder.label, holder.slot_number) for holder in await sem.holders()])
+    >>> asyncio.run(main())
+    [('docs', 0)]
     """
 
-    # Where the agent's socket is; None: where the command looks, too. It has to be closed to other users.
     directory: str | os.PathLike[str] | None = None
 
     _allowed = {**Semaphore._allowed, "directory": _checks.path(or_none=True)}

@@ -18,6 +18,22 @@ __all__ = ["PurgeProgress", "PurgeSummary", "Purger"]
 class Purger:
     """Removes the empty directories below `root_path`, and those that become empty by it.
 
+    - `root_path`: where to begin.
+    - `max_concurrency_deletion`, `max_concurrency_scanning`: so many removals, and looks, at once at most. None, which is the
+      default, leaves it to the purger.
+    - `memory_limit_mb`: does less at once at 85 % of this, and stops at 95 %; 800 by default. 0: off.
+    - `max_empty_dirs_to_delete`: stops after so many directories. 0, which is the default: unlimited.
+    - `dry_run`: removes nothing, and says what would be removed. False by default.
+    - `max_age`: also removes files that were last changed so many seconds ago, or longer. None by default: no files.
+    - `min_age`: keeps directories that were changed within so many seconds before the start; 0 by default.
+    - `exclude`: what is left alone, with all that is in it: a name, or a path below the root, or a list of them, with `*`, `?`,
+      `[a-z]` and `**`.
+    - `remove_root`: the root, too, if it is empty in the end. False by default.
+    - `rate`: so many removals per second at most. 0, which is the default: unlimited.
+    - `force`: even if the root belongs to the system. False by default.
+    - `on_progress`, `progress_interval`: called by the event loop with a PurgeProgress, every so many seconds, and at the end.
+      None and 1 by default.
+
     >>> import asyncio, os, tempfile
     >>> async def main(root):
     ...     os.makedirs(f"{root}/2024/01/logs")
@@ -32,27 +48,17 @@ class Purger:
     """
 
     root_path: str | os.PathLike[str]
-    # So many removals at once at most; None leaves it to the purger.
     max_concurrency_deletion: int | None = None
-    # Does less at once at 85 % of this, and stops at 95 %. 0: off
     memory_limit_mb: int = 800
-    # Stops after so many directories. 0: unlimited
     max_empty_dirs_to_delete: int = 0
-    # Removes nothing, and says what would be removed.
     dry_run: bool = False
     max_concurrency_scanning: int | None = None
-    # Also removes files that were last changed so many seconds ago, or longer.
     max_age: float | None = None
-    # Keeps directories that were changed within so many seconds before the start.
     min_age: float = 0
-    # Names, or paths below the root, that are left alone: *, ?, [a-z], **
     exclude: str | Collection[str] = ()
     remove_root: bool = False
-    # Removals per second at most. 0: unlimited
     rate: int = 0
-    # Even if the root belongs to the system.
     force: bool = False
-    # Called by the event loop, every `progress_interval` seconds.
     on_progress: Callable[[PurgeProgress], object] | None = None
     progress_interval: float = 1.0
 

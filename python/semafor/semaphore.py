@@ -19,19 +19,17 @@ from .stats import Holder, SemaphoreStats, Waiter
 class Semaphore(ABC):
     """Limits how many do a thing at once: a named set of slots, with one line in front of it.
 
-    Whoever uses the same name, in any task, thread or event loop, gets the same slots, first come, first served.
+    Whoever uses the same name, in any task, thread or event loop, gets the same slots, first come, first served. Name, number
+    of slots and home make it the same semaphore; another handle of the same name may have another `ttl`, `max_acquire_time`
+    and `label`, as one with `max_acquire_time=0` for those who do not want to wait. Arguments can be changed by assigning to
+    them; that counts from the next use on.
     """
 
     name: str
-    # How many may hold a slot at once.
     value: int
-    # How long to wait for one, in seconds; then it is a TimeoutError.
     max_acquire_time: float | None = None
-    # How long one may be held, in seconds; then it is taken back.
     ttl: float | None = None
-    # What its holders and waiters are called in `holders()` and `waiters()`.
     label: str | None = None
-    # Whether the task that holds a slot is cancelled when the slot is lost.
     cancel_task_after_ttl: bool = False
 
     _opened: _native.Semaphore | None = field(default=None, init=False, repr=False, compare=False)
@@ -110,6 +108,7 @@ class Semaphore(ABC):
         return SyncManager(self._opened or self._open(), weight)
 
     async def __aenter__(self) -> AcquisitionResult:
+        """`async with sem as result`: holds a slot meanwhile. May be nested, and used by any number of tasks at once."""
         native = self._opened or self._open()
         result = native.take(1, False) or await native.acquire(1, False)
         self._entered.push(result)

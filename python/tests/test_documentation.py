@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import inspect
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from conftest import Agent, RedisServer
+from semafor import AcquisitionResult, LocalSemaphore, Lost, MemorySemaphore, RedisConfig, RedisSemaphore, Semaphore
+from semafor.purge import Purger
 
 MODULES = [
     "semafor",
     "semafor.effects",
+    "semafor.local",
     "semafor.memory",
     "semafor.purge",
     "semafor.redis",
@@ -30,9 +37,34 @@ def what_examples_say(readme: Path) -> list[str]:
     return [subprocess.run([*run, text], check=True, capture_output=True, text=True).stdout for text in examples]
 
 
+@pytest.fixture
+def homes(redis: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Where examples look for a Redis, and for an agent."""
+    monkeypatch.setenv("REDIS_URL", redis.url)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    yield
+    if (tmp_path / "semafor").exists():
+        Agent(tmp_path / "semafor").ask("agent", "stop", "--force")
+
+
 @pytest.mark.parametrize("module", MODULES)
-def test_docstrings(module: str) -> None:
+def test_docstrings(module: str, homes: None) -> None:
     assert doctest.testmod(importlib.import_module(module)).failed == 0
+
+
+@pytest.mark.parametrize("kind", [LocalSemaphore, MemorySemaphore, Purger, RedisConfig, RedisSemaphore])
+def test_every_argument_is_explained(kind: Any) -> None:
+    documentation = inspect.getdoc(kind) or ""
+    explained = re.findall(r"`(\w+)`", " ".join(re.findall(r"(?m)^- (.*?): ", documentation)))
+    assert set(explained) == set(inspect.signature(kind).parameters)
+    assert ">>>" in documentation
+
+
+@pytest.mark.parametrize("kind", [AcquisitionResult, Lost, Semaphore])
+def test_every_name_is_explained(kind: Any) -> None:
+    fields = getattr(kind, "__dataclass_fields__", ())
+    names = [name for name in vars(kind) if name not in fields and (name == "__aenter__" or not name.startswith("_"))]
+    assert [name for name in names if not getattr(kind, name).__doc__] == []
 
 
 def test_readme_of_the_package() -> None:
