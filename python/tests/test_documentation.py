@@ -71,7 +71,10 @@ def test_readme_of_the_package() -> None:
     assert what_examples_say(PACKAGE) == ["slot 0\n"]
 
 
-def test_readme() -> None:
-    semaphore, effects = what_examples_say(PROJECT)
-    assert semaphore == "slot 0\n"
+def test_readme(homes: None) -> None:
+    memory, redis, threads, effects, exploration = what_examples_say(PROJECT)
+    assert memory == "slot 0\n"
+    assert redis == "slot 0 of 3\n"
+    assert threads == "file 0, slot 0\nfile 1, slot 0\nfile 2, slot 0\n"
     assert effects.splitlines()[2:] == ["worker 2 done at 0.1", "worker 3 done at 0.2"]
+    assert exploration.startswith("schedule 3 of the program fails: AssertionError: {'money': 1}\nreplay it with run(")
