@@ -9,6 +9,8 @@ from typing import Any, Generic, TypeVar, final
 
 T = TypeVar("T")
 
+VERSION: str
+
 _Holder = tuple[
     str, int | None, int | None, int, str | None, str | None, str | None, int | None, float, float | None
 ]
@@ -30,12 +32,15 @@ class Call(Generic[T]):
 
 @final
 class Lost:
-    """Set when the slot is lost. Not when it is released."""
+    """Set when the slot is lost: its time to live is up, it was evicted, or its home could not be told that its holder lives."""
 
-    def is_set(self) -> bool: ...
-    def wait(self) -> Coroutine[Any, Any, bool]: ...
+    def is_set(self) -> bool:
+        """True once the slot is lost. Giving it back is not losing it."""
+    def wait(self) -> Coroutine[Any, Any, bool]:
+        """`await result.lost.wait()`: waits until the slot is lost, and gives True. It never is if it is given back before."""
     @property
-    def reason(self) -> str | None: ...
+    def reason(self) -> str | None:
+        """Why, in words; `None` if it is not lost."""
 
 @final
 class AcquisitionResult:
@@ -47,18 +52,21 @@ class AcquisitionResult:
         """Names this acquisition, for `release` and `renew`."""
     @property
     def slot_number(self) -> int:
-        """From 0; no other holder has it."""
+        """Which slot it is, from 0. No other holder has the same, so it can stand for a port, a device or a worker."""
     @property
     def fencing_token(self) -> int:
-        """Grows with every grant of the name: a resource that refuses lower ones is safe from late holders."""
+        """Grows with every grant of the name: a resource that refuses lower ones than it has seen is safe from late holders."""
     @property
     def waited(self) -> float:
-        """How long the line took, in seconds."""
+        """How long it stood in line, in seconds."""
     @property
     def lost(self) -> Lost:
-        """Set when the slot is lost."""
+        """Set when the slot is lost: `result.lost.is_set()`, or `await result.lost.wait()`."""
     def renew(self, ttl: float | None) -> Coroutine[Any, Any, None]:
-        """Keeps the slot for `ttl` seconds from now; `None`: for as long as it takes."""
+        """`await result.renew(ttl)`: keeps the slot for `ttl` seconds from now; `None`: for as long as it takes.
+
+        Raises NotHeldError if it is not held any more.
+        """
 
 @final
 class Semaphore:

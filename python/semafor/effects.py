@@ -62,11 +62,13 @@ semafor._errors.SchedulerDeadlockError: deadlock: 2 tasks wait in a circle
 from __future__ import annotations
 
 import functools
+import inspect
 import warnings
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Generic, TypeVar
 
+from . import _checks
 from ._errors import DeadlockLink, SchedulerDeadlockError, TaskCancelledError
 from ._native import effects as _engine
 
@@ -154,6 +156,10 @@ class Priority(IntEnum):
 
 def do(function):
     """Makes programs of a generator function: called with its arguments, it gives a `Program` that can be run many times."""
+    if not callable(function):
+        raise TypeError(f"@do needs a generator function, not {function!r}")
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"@do needs a generator function, and {function!r} is async: write `def`, and `yield` effects")
 
     @functools.wraps(function)
     def program(*args, **kwargs):
@@ -216,6 +222,7 @@ def explore(
     a permit that was not released. `search` is "random" by a `seed`; "pct", by random ranks with so many `changes`; or
     "exhaustive", for small programs: with so many `preemptions` at most, if that is said.
     """
+    _checks.whole(1, below=2**64)("schedules", schedules)
     tried, is_complete, failure = _engine.explore(
         program,
         schedules=schedules,
@@ -333,7 +340,13 @@ class Exploration:
     is_complete: bool
     failure: Counterexample | None
 
+    def __str__(self):
+        if self.failure is not None:
+            return f"schedule {self.schedules} of the program fails: {self.failure}"
+        tried = "1 schedule" if self.schedules == 1 else f"{self.schedules} schedules"
+        return f"no failure in {tried}, and " + ("there are no others" if self.is_complete else "there may be others")
+
     def assert_holds(self):
         """For tests: nothing must have gone wrong."""
         if self.failure is not None:
-            raise AssertionError(f"schedule {self.schedules} of the program fails: {self.failure}") from self.failure.error
+            raise AssertionError(str(self)) from self.failure.error

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import _native
+from . import _checks, _native
 from .semaphore import Semaphore
 from .stats import SemaphoreStats
 
@@ -20,10 +20,32 @@ class LocalSemaphore(Semaphore):
 
     It is shared with the `semafor` command, whose agent hosts it: the first one who needs the agent starts it, and a minute
     after the last one it is gone. A process that ends, however it ends, gives its slots back.
+
+    - `name`: who uses the same one shares the slots.
+    - `value`: how many may hold a slot at once. As long as the name is in use, it has to be the same everywhere.
+    - `max_acquire_time`: how long to wait for a slot, in seconds; then it is a TimeoutError. 0: not at all. None, which is the
+      default: for as long as it takes.
+    - `ttl`: how long a slot may be held, in seconds; then it is taken back, and `result.lost` is set. None, which is the default:
+      for as long as it takes.
+    - `label`: what holders and waiters are called in `holders()` and `waiters()`. None by default: nothing.
+    - `cancel_task_after_ttl`: whether the task that holds a slot is cancelled when the slot is lost. False by default.
+    - `directory`: where the agent's socket is, a folder that is closed to other users. None, which is the default: where the
+      command looks, too.
+
+    Another handle of the same name may have another `max_acquire_time`, `ttl` and `label`.
+
+    >>> import asyncio
+    >>> async def main():
+    ...     sem = LocalSemaphore(name="doc-build", value=2, label="docs")
+    ...     async with sem.cm():  # in `semafor run --name doc-build` there is one slot left
+    ...         print([(holder.label, holder.slot_number) for holder in await sem.holders()])
+    >>> asyncio.run(main())
+    [('docs', 0)]
     """
 
-    # Where the agent's socket is; None: where the command looks, too. It has to be closed to other users.
     directory: str | os.PathLike[str] | None = None
+
+    _allowed = {**Semaphore._allowed, "directory": _checks.path(or_none=True)}
 
     def _home(self) -> dict[str, Any]:
         return {"url": _address(self.directory), "program": _command()}
@@ -36,6 +58,9 @@ class LocalSemaphore(Semaphore):
         limit: int = 100,
         directory: str | os.PathLike[str] | None = None,
     ) -> dict[str, SemaphoreStats]:
+        _checks.limit("limit", limit)
+        cls._allowed["directory"]("directory", directory)
+        names = _checks.names(names)
         limit = limit if names is None else len(names)
         usage = await _native.stats(_address(directory), _command(), names, limit)
         return {name: SemaphoreStats(held, slots) for name, held, slots in usage}

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
 from typing import Any
 
-from ._native import AcquisitionResult, Semaphore
+from ._native import AcquisitionResult, Call, Semaphore
 
 NOT_ENTERED = "it was left without having been entered"
 TWICE = "it is entered already: call {} again for each `with`, do not share what it returned"
@@ -49,9 +49,8 @@ class Manager(AbstractAsyncContextManager[AcquisitionResult]):
         self._result = None
         self._is_over = True
         released = self._native.let_go(result)
-        # A coroutine that is closed may not wait: its slot is given back in the background.
-        if released is not None and kind is not GeneratorExit:
-            await released
+        if released is not None:
+            await given_back(released, kind)
 
 
 class SyncManager(AbstractContextManager[AcquisitionResult]):
@@ -91,7 +90,27 @@ class SyncManager(AbstractContextManager[AcquisitionResult]):
         self._is_over = True
         released = self._native.let_go(result)
         if released is not None:
-            released.wait(is_main_thread())
+            try:
+                released.wait(is_main_thread())
+            except Exception:
+                if kind is None:
+                    raise
+
+
+async def given_back(released: Call[None], kind: type[BaseException] | None) -> None:
+    """Waits until a slot is given back after a block that ended with this exception.
+
+    The block's own exception is not replaced by one that says that Redis can't be reached: without heartbeats, the slot comes
+    back by itself.
+    """
+    # A coroutine that is closed may not wait: its slot is given back in the background.
+    if kind is GeneratorExit:
+        return
+    try:
+        await released
+    except Exception:
+        if kind is None:
+            raise
 
 
 def is_main_thread() -> bool:

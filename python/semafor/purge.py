@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from . import _native
+from . import _checks, _native
 from ._native import PurgeProgress, PurgeSummary
 
 __all__ = ["PurgeProgress", "PurgeSummary", "Purger"]
@@ -16,6 +17,22 @@ __all__ = ["PurgeProgress", "PurgeSummary", "Purger"]
 @dataclass
 class Purger:
     """Removes the empty directories below `root_path`, and those that become empty by it.
+
+    - `root_path`: where to begin.
+    - `max_concurrency_deletion`, `max_concurrency_scanning`: so many removals, and looks, at once at most. None, which is the
+      default, leaves it to the purger.
+    - `memory_limit_mb`: does less at once at 85 % of this, and stops at 95 %; 800 by default. 0: off.
+    - `max_empty_dirs_to_delete`: stops after so many directories. 0, which is the default: unlimited.
+    - `dry_run`: removes nothing, and says what would be removed. False by default.
+    - `max_age`: also removes files that were last changed so many seconds ago, or longer. None by default: no files.
+    - `min_age`: keeps directories that were changed within so many seconds before the start; 0 by default.
+    - `exclude`: what is left alone, with all that is in it: a name, or a path below the root, or a list of them, with `*`, `?`,
+      `[a-z]` and `**`.
+    - `remove_root`: the root, too, if it is empty in the end. False by default.
+    - `rate`: so many removals per second at most. 0, which is the default: unlimited.
+    - `force`: even if the root belongs to the system. False by default.
+    - `on_progress`, `progress_interval`: called by the event loop with a PurgeProgress, every so many seconds, and at the end.
+      None and 1 by default.
 
     >>> import asyncio, os, tempfile
     >>> async def main(root):
@@ -30,37 +47,46 @@ class Purger:
     A task that is cancelled while it purges stops the purge first. What was removed by then is gone.
     """
 
-    root_path: str | os.PathLike[str] | None = None
-    # So many removals at once at most; None leaves it to the purger.
+    root_path: str | os.PathLike[str]
     max_concurrency_deletion: int | None = None
-    # Does less at once at 85 % of this, and stops at 95 %. 0: off
     memory_limit_mb: int = 800
-    # Stops after so many directories. 0: unlimited
     max_empty_dirs_to_delete: int = 0
-    # Removes nothing, and says what would be removed.
     dry_run: bool = False
     max_concurrency_scanning: int | None = None
-    # Also removes files that were last changed so many seconds ago, or longer.
     max_age: float | None = None
-    # Keeps directories that were changed within so many seconds before the start.
     min_age: float = 0
-    # Names, or paths below the root, that are left alone: *, ?, [a-z], **
-    exclude: Sequence[str] = ()
+    exclude: str | Collection[str] = ()
     remove_root: bool = False
-    # Removals per second at most. 0: unlimited
     rate: int = 0
-    # Even if the root belongs to the system.
     force: bool = False
-    # Called by the event loop, every `progress_interval` seconds.
     on_progress: Callable[[PurgeProgress], object] | None = None
     progress_interval: float = 1.0
 
+    _allowed: ClassVar[Mapping[str, _checks.Check]] = {
+        "root_path": _checks.path(),
+        "max_concurrency_deletion": _checks.whole(1, or_none=True),
+        "memory_limit_mb": _checks.whole(0, below=2**64),
+        "max_empty_dirs_to_delete": _checks.whole(0, below=2**64),
+        "dry_run": _checks.flag,
+        "max_concurrency_scanning": _checks.whole(1, or_none=True),
+        "max_age": _checks.seconds(may_be_zero=True, or_none=True),
+        "min_age": _checks.seconds(may_be_zero=True),
+        "exclude": _checks.patterns,
+        "remove_root": _checks.flag,
+        "rate": _checks.whole(0),
+        "force": _checks.flag,
+        "on_progress": _checks.function,
+        "progress_interval": _checks.seconds(may_be_zero=True),
+    }
+
+    def __setattr__(self, field: str, value: Any) -> None:
+        check = self._allowed.get(field)
+        if check is not None:
+            check(field, value)
+        super().__setattr__(field, value)
+
     async def purge(self) -> PurgeSummary:
         """Purges, and says what it has done."""
-        if self.root_path is None:
-            raise ValueError("root_path is missing: say what to purge")
-        if isinstance(self.exclude, str):
-            raise TypeError(f"exclude is a list of patterns: [{self.exclude!r}]")
         progress = None
         if self.on_progress is not None:
             progress = (asyncio.get_running_loop(), self.on_progress, self.progress_interval)
@@ -73,7 +99,7 @@ class Purger:
             max_empty_dirs_to_delete=self.max_empty_dirs_to_delete,
             max_age=self.max_age,
             min_age=self.min_age,
-            exclude=list(self.exclude),
+            exclude=[self.exclude] if isinstance(self.exclude, str) else list(self.exclude),
             remove_root=self.remove_root,
             rate=self.rate,
             force=self.force,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlencode
 
-from . import _native
+from . import _checks, _native
 from .semaphore import Semaphore
 from .stats import SemaphoreStats
 
@@ -15,29 +16,50 @@ from .stats import SemaphoreStats
 class RedisConfig:
     """Where Redis is, and how to deal with it.
 
-    Besides `redis://`, the URL may begin with `rediss://` (TLS), `unix://`, `redis+cluster://` or `redis+sentinel://`.
+    - `url`: `redis://localhost:6379` by default. It may also begin with `rediss://` (TLS), `unix://`, `redis+cluster://` or
+      `redis+sentinel://`.
+    - `namespace`: the prefix of all keys, `adv-sem` by default. On a cluster it needs a `{tag}`.
+    - `max_connections`: never more than this, and more than 10; 300 by default. A process needs one, for any number of holders
+      and waiters.
+    - `socket_timeout`, `socket_connect_timeout`: how long to wait for an answer, and for a connection; 30 and 10 seconds by
+      default.
+    - `number_of_attempts`: how often to try before it is a ConnectionError; 3 by default.
+    - `retry_multiplier`, `retry_min_delay`, `retry_max_delay`: the pauses in between. The first takes `retry_multiplier` seconds,
+      each further one twice as long, within the other two; 2, 1 and 60 seconds by default.
+
+    It can't be changed, so any number of semaphores may share it.
 
     >>> RedisConfig(url="redis://cache.example:6379/2", namespace="my-app").namespace
     'my-app'
     """
 
-    # The prefix of all keys. On a cluster it needs a {tag}.
     namespace: str = "adv-sem"
     url: str = "redis://localhost:6379"
-    # Never more than this. A process needs one, for any number of holders and waiters.
     max_connections: int = 300
-    # How long to wait for an answer, and for a connection, in seconds.
     socket_timeout: float = 30
     socket_connect_timeout: float = 10
-    # How often to try, and the pauses in between: the first takes `retry_multiplier` seconds, each further one twice as long.
     number_of_attempts: int = 3
     retry_multiplier: float = 2
     retry_min_delay: float = 1
     retry_max_delay: float = 60
 
+    _allowed: ClassVar[Mapping[str, _checks.Check]] = {
+        "namespace": _checks.text(),
+        "url": _checks.text(is_secret=True),
+        "max_connections": _checks.whole(1),
+        "socket_timeout": _checks.seconds(),
+        "socket_connect_timeout": _checks.seconds(),
+        "number_of_attempts": _checks.whole(1),
+        "retry_multiplier": _checks.seconds(may_be_zero=True),
+        "retry_min_delay": _checks.seconds(may_be_zero=True),
+        "retry_max_delay": _checks.seconds(may_be_zero=True),
+    }
+
     def __post_init__(self) -> None:
+        for field, check in self._allowed.items():
+            check(field, getattr(self, field))
         if self.max_connections <= 10:
-            raise ValueError("max_connections must be greater than 10")
+            raise ValueError(f"max_connections must be greater than 10, got {self.max_connections}")
 
     def _address(self) -> str:
         options = {
@@ -60,22 +82,54 @@ class RedisSemaphore(Semaphore):
 
     A thread of the engine says at intervals that holders and waiters live, whatever their event loops are doing. Who can't
     be heard for `heartbeat_max_interval` loses its slot, and `result.lost` is set.
+
+    - `name`: who uses the same one shares the slots.
+    - `value`: how many may hold a slot at once. As long as the name is in use, it has to be the same everywhere.
+    - `max_acquire_time`: how long to wait for a slot, in seconds; then it is a TimeoutError. 0: not at all. None, which is the
+      default: for as long as it takes.
+    - `ttl`: how long a slot may be held, in seconds; then it is taken back, and `result.lost` is set. None, which is the default:
+      for as long as it takes.
+    - `label`: what holders and waiters are called in `holders()` and `waiters()`. None by default: nothing.
+    - `cancel_task_after_ttl`: whether the task that holds a slot is cancelled when the slot is lost. False by default.
+    - `config`: where Redis is, and how to deal with it. A RedisConfig; by default, `RedisConfig()`.
+    - `heartbeat_max_interval`: after how many seconds without a sign of life a slot is taken back; 180 by default. A shorter
+      `ttl` counts instead.
+    - `ping_interval`, `use_polling_after_delay`, `poll_delay`: of `asyncio-advanced-semaphores`. They do nothing here: nothing is
+      polled, and all heartbeats are one.
+
+    Another handle of the same name may have another `max_acquire_time`, `ttl` and `label`.
+
+    >>> import asyncio, os
+    >>> async def main():
+    ...     config = RedisConfig(url=os.environ["REDIS_URL"])
+    ...     sem = RedisSemaphore(name="doc-api", value=3, ttl=60, config=config)
+    ...     async with sem.cm() as result:  # of three in all programs that use this Redis
+    ...         print(result.slot_number, await RedisSemaphore.get_acquired_stats(names=["doc-api"], config=config))
+    >>> asyncio.run(main())
+    0 {'doc-api': SemaphoreStats(acquired_slots=1, max_slots=3)}
     """
 
     config: RedisConfig = field(default_factory=RedisConfig)
-    # In seconds. A shorter time to live counts instead.
     heartbeat_max_interval: float = 180
-    # Of the other library, and of no use here: nothing is polled, and all heartbeats are one.
     ping_interval: float | None = None
     use_polling_after_delay: float = 100.0
     poll_delay: float = 1.0
 
+    _allowed = {
+        **Semaphore._allowed,
+        "config": _checks.instance(RedisConfig),
+        "heartbeat_max_interval": _checks.seconds(may_be_infinite=True),
+        "ping_interval": _checks.seconds(or_none=True),
+        "use_polling_after_delay": _checks.seconds(may_be_zero=True, may_be_infinite=True),
+        "poll_delay": _checks.seconds(may_be_zero=True, may_be_infinite=True),
+    }
+
     def __post_init__(self) -> None:
         if self.ping_interval is not None and self.ping_interval >= self.heartbeat_max_interval:
-            raise ValueError("ping_interval must be lower than heartbeat_max_interval")
+            longest = self.heartbeat_max_interval
+            raise ValueError(f"ping_interval must be lower than heartbeat_max_interval, {longest}, got {self.ping_interval}")
         if self.ttl is not None and self.ttl < self.heartbeat_max_interval:
             self.heartbeat_max_interval = self.ttl
-        super().__post_init__()
 
     def _home(self) -> dict[str, Any]:
         return {"url": self.config._address(), "heartbeat_max_interval": self.heartbeat_max_interval}
@@ -88,6 +142,9 @@ class RedisSemaphore(Semaphore):
         limit: int = 100,
         config: RedisConfig | None = None,
     ) -> dict[str, SemaphoreStats]:
+        _checks.limit("limit", limit)
+        _checks.instance(RedisConfig, or_none=True)("config", config)
+        names = _checks.names(names)
         url = (config or RedisConfig())._address()
         usage = await _native.stats(url, None, names, limit if names is None else len(names))
         return {name: SemaphoreStats(held, slots) for name, held, slots in usage}

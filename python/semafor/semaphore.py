@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
-from . import _native
+from . import _checks, _native
 from ._native import AcquisitionResult
-from .managers import Entered, Manager, SyncManager
+from .managers import Entered, Manager, SyncManager, given_back
 from .stats import Holder, SemaphoreStats, Waiter
 
 
@@ -18,29 +19,35 @@ from .stats import Holder, SemaphoreStats, Waiter
 class Semaphore(ABC):
     """Limits how many do a thing at once: a named set of slots, with one line in front of it.
 
-    Whoever uses the same name, in any task, thread or event loop, gets the same slots, first come, first served.
+    Whoever uses the same name, in any task, thread or event loop, gets the same slots, first come, first served. Name, number
+    of slots and home make it the same semaphore; another handle of the same name may have another `ttl`, `max_acquire_time`
+    and `label`, as one with `max_acquire_time=0` for those who do not want to wait. Arguments can be changed by assigning to
+    them; that counts from the next use on.
     """
 
     name: str
-    # How many may hold a slot at once.
     value: int
-    # How long to wait for one, in seconds; then it is a TimeoutError.
     max_acquire_time: float | None = None
-    # How long one may be held, in seconds; then it is taken back.
     ttl: float | None = None
-    # What its holders and waiters are called in `holders()` and `waiters()`.
     label: str | None = None
-    # Whether the task that holds a slot is cancelled when the slot is lost.
     cancel_task_after_ttl: bool = False
 
     _opened: _native.Semaphore | None = field(default=None, init=False, repr=False, compare=False)
     _entered: Entered = field(default_factory=Entered, init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        if self.value <= 0:
-            raise ValueError(f"value must be at least 1, got {self.value}")
+    _allowed: ClassVar[Mapping[str, _checks.Check]] = {
+        "name": _checks.text(),
+        "value": _checks.whole(1),
+        "max_acquire_time": _checks.seconds(may_be_zero=True, may_be_infinite=True, or_none=True),
+        "ttl": _checks.seconds(may_be_infinite=True, or_none=True),
+        "label": _checks.text(may_be_empty=True, or_none=True),
+        "cancel_task_after_ttl": _checks.flag,
+    }
 
     def __setattr__(self, field: str, value: Any) -> None:
+        check = self._allowed.get(field)
+        if check is not None:
+            check(field, value)
         super().__setattr__(field, value)
         if not field.startswith("_"):
             # It was opened with another value.
@@ -72,6 +79,8 @@ class Semaphore(ABC):
 
         Raises TimeoutError if there was none within `max_acquire_time`.
         """
+        if type(weight) is not int or not 0 < weight < 2**32:
+            _checks.weight("weight", weight)
         native = self._opened or self._open()
         return native.take(weight, True) or await native.acquire(weight, True)
 
@@ -80,19 +89,26 @@ class Semaphore(ABC):
 
         What is not held any more, because it was released or lost, is left alone.
         """
+        if acquisition_id.__class__ is not str:
+            _checks.acquisition_id(acquisition_id, or_none=True)
         released = (self._opened or self._open()).release(acquisition_id)
         if released is not None:
             await released
 
     def cm(self, *, weight: int = 1) -> AbstractAsyncContextManager[AcquisitionResult]:
         """`async with sem.cm() as result`: holds a slot meanwhile."""
+        if type(weight) is not int or not 0 < weight < 2**32:
+            _checks.weight("weight", weight)
         return Manager(self._opened or self._open(), weight)
 
     def sync(self, *, weight: int = 1) -> AbstractContextManager[AcquisitionResult]:
         """`with sem.sync() as result`: the same for threads without an event loop."""
+        if type(weight) is not int or not 0 < weight < 2**32:
+            _checks.weight("weight", weight)
         return SyncManager(self._opened or self._open(), weight)
 
     async def __aenter__(self) -> AcquisitionResult:
+        """`async with sem as result`: holds a slot meanwhile. May be nested, and used by any number of tasks at once."""
         native = self._opened or self._open()
         result = native.take(1, False) or await native.acquire(1, False)
         self._entered.push(result)
@@ -105,8 +121,8 @@ class Semaphore(ABC):
         if result is None:
             return
         released = (self._opened or self._open()).let_go(result)
-        if released is not None and kind is not GeneratorExit:
-            await released
+        if released is not None:
+            await given_back(released, kind)
 
     async def locked(self) -> bool:
         """True if an `acquire` would have to wait right now."""
@@ -117,10 +133,13 @@ class Semaphore(ABC):
 
         Raises NotHeldError if it does not hold it any more.
         """
+        _checks.acquisition_id(acquisition_id)
+        self._allowed["ttl"]("ttl", ttl)
         await (self._opened or self._open()).renew(acquisition_id, ttl)
 
     async def resize(self, value: int) -> None:
         """Changes the number of slots, for everybody who uses the name. Nobody loses one by it."""
+        self._allowed["value"]("value", value)
         await (self._opened or self._open()).resize(value)
         self.value = value
 
@@ -129,6 +148,7 @@ class Semaphore(ABC):
 
         Raises NotHeldError if it does not hold it any more.
         """
+        _checks.acquisition_id(acquisition_id)
         await (self._opened or self._open()).evict(acquisition_id)
 
     async def holders(self) -> list[Holder]:

@@ -181,3 +181,22 @@ def test_waiting_for_a_task_in_every_order() -> None:
         assert (yield Wait(task)) == "value"
 
     explore(main(), schedules=100).assert_holds()
+
+
+@pytest.mark.parametrize("schedules, error", [(0, ValueError), (-1, ValueError), (2**64, ValueError), ("3", TypeError), (True, TypeError)])
+def test_a_number_of_schedules_that_makes_no_sense_is_refused(schedules, error) -> None:
+    with pytest.raises(error, match=r"schedules must be (an int of )?(at least|from) 1"):
+        explore(bank(), schedules)
+
+
+def test_what_is_printed_says_what_was_found() -> None:
+    @do
+    def nothing():
+        yield Yield()
+
+    assert str(explore(nothing(), 3)) == "no failure in 3 schedules, and there may be others"
+    assert str(explore(nothing(), search="exhaustive")) == "no failure in 1 schedule, and there are no others"
+    exploration = explore(bank(), 1000)
+    said = str(exploration).splitlines()
+    assert said[0] == f"schedule {exploration.schedules} of the program fails: SchedulerDeadlockError: deadlock: 2 tasks wait in a circle"
+    assert said[-1] == f"replay it with run(program, replay={exploration.failure.trace!r})"

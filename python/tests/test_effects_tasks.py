@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 
 import pytest
@@ -18,9 +19,12 @@ from semafor.effects import (
     Priority,
     Program,
     Race,
+    Shield,
     Spawn,
     TaskCancelledError,
     Wait,
+    WithHandler,
+    WithSemaphore,
     Yield,
     do,
     outcome_of,
@@ -460,6 +464,46 @@ def test_a_run_takes_a_program_and_nothing_else() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert run((lambda: (yield Yield()))()) is None
+
+
+def test_what_can_be_decorated() -> None:
+    async def coroutine():
+        pass
+
+    async def generator():
+        yield
+
+    for function in (coroutine, generator, functools.partial(coroutine)):
+        with pytest.raises(TypeError, match="needs a generator function, and .* is async: write `def`"):
+            do(function)
+    for nothing in (None, 5, give(1)):
+        with pytest.raises(TypeError, match="needs a generator function, not"):
+            do(nothing)
+
+
+def test_who_forgets_to_call_a_program_is_told_what_to_do() -> None:
+    @do
+    def main():
+        sem = yield CreateSemaphore(1)
+        task = yield Spawn(give(1))
+        for effect in (
+            lambda: Spawn(give),
+            lambda: Shield(give),
+            lambda: WithSemaphore(sem, give),
+            lambda: WithHandler(int, print, give),
+        ):
+            with pytest.raises(TypeError, match="a program is needed, not function: decorate .* with @do, and call it"):
+                yield effect()
+        for effect in (Wait, Gather, Race, lambda function: Gather(task, function)):
+            with pytest.raises(TypeError, match="not function: decorate it with @do, and call it, and Spawn what that gives"):
+                yield effect(give)
+            with pytest.raises(TypeError, match="a Task or a Future is needed here, not Program: Spawn it"):
+                yield effect(give(1))
+            with pytest.raises(TypeError, match="a Task or a Future is needed here, not int$"):
+                yield effect(5)
+        yield Wait(task)
+
+    run(main())
 
 
 def test_what_goes_wrong_while_the_abandoned_clean_up_is_not_lost(monkeypatch) -> None:

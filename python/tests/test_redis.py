@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import RedisServer, free_port
-from semafor import RedisConfig, RedisSemaphore
+from semafor import AcquisitionResult, MemorySemaphore, RedisConfig, RedisSemaphore, Semaphore
 
 
 def test_a_server_that_is_not_there(run: Any) -> None:
@@ -76,6 +78,63 @@ def test_a_server_that_dies_is_noticed_before_others_can_have_the_slot(run: Any,
         assert await held.lost.wait()
 
     run(program())
+
+
+def enter(run: Any, way: str, sem: Semaphore, body: Callable[[], None]) -> None:
+    async def block() -> None:
+        async with sem if way == "async with sem" else sem.cm():
+            body()
+
+    if way != "sync":
+        return run(block())
+    with sem.sync():
+        body()
+
+
+WAYS = ["async with sem", "cm", "sync"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_exception_of_the_block_is_not_replaced_by_that_of_the_release(run: Any, tmp_path: Path, way: str) -> None:
+    server = RedisServer(tmp_path)
+    config = server.config(number_of_attempts=1, socket_connect_timeout=1)
+
+    def body() -> None:
+        server.stop()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        enter(run, way, RedisSemaphore(name="dies", value=1, config=config), body)
+
+
+class Unreachable:
+    """Gives slots, and can't be told that one is given back."""
+
+    def take(self, weight: int, by_id: bool) -> AcquisitionResult:
+        return AcquisitionResult("made up", 0)
+
+    def let_go(self, result: AcquisitionResult) -> Unreachable:
+        return self
+
+    def wait(self, interruptible: bool) -> None:
+        raise ConnectionError("gone")
+
+    def __await__(self) -> Iterator[None]:
+        yield
+        raise ConnectionError("gone")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_block_that_ends_well_raises_what_the_release_does(run: Any, way: str) -> None:
+    def fails() -> None:
+        raise ZeroDivisionError
+
+    sem: Any = MemorySemaphore(name="unreachable", value=1)
+    sem._opened = Unreachable()
+    with pytest.raises(ConnectionError, match="gone"):
+        enter(run, way, sem, lambda: None)
+    with pytest.raises(ZeroDivisionError):
+        enter(run, way, sem, fails)
 
 
 def test_namespaces_are_apart(run: Any, redis: RedisServer, name: str) -> None:

@@ -20,7 +20,7 @@ use crate::queue::Queue;
 use crate::root;
 use crate::rules::Rules;
 use crate::run::{Run, Stop};
-use crate::summary::Summary;
+use crate::summary::{StoppedBy, Summary};
 use crate::tally::Tally;
 use crate::walk::Job;
 
@@ -294,7 +294,8 @@ impl<'p> Purger<'p> {
         std::thread::scope(|scope| {
             Crew::new(&run, scope, most).watch(&self.memory, &self.cancelled, &mut self.progress);
         });
-        let tally = &run.tally;
+        let (tally, stopped_by) = (&run.tally, run.stopped_by());
+        let is_completed = stopped_by == StoppedBy::Completed;
         Ok(Summary {
             dry_run: self.is_dry_run,
             dirs_scanned: tally.dirs_scanned.get(),
@@ -306,7 +307,8 @@ impl<'p> Purger<'p> {
             errors_by_kind: tally.errors_by_kind(),
             peak_memory_bytes: self.memory.peak(),
             backpressure_events: tally.backpressure_events.get(),
-            stopped_by: run.stopped_by(),
+            fraction: if is_completed { 1.0 } else { tally.decided_fraction() },
+            stopped_by,
             elapsed: began.elapsed(),
         })
     }

@@ -27,6 +27,8 @@ pub struct Summary {
     pub peak_memory_bytes: u64,
     /// How often fewer threads had to do, because memory was short.
     pub backpressure_events: u64,
+    /// What part of the tree was done, from 0 to 1: all of it if it was completed, else as far as one can tell.
+    pub fraction: f64,
     /// Why it ended.
     pub stopped_by: StoppedBy,
     /// How long it took.

@@ -170,6 +170,7 @@ fn cancelled_before_it_began() {
     token.cancel();
     let done = Purger::new(root.path()).cancelled_by(token).purge().unwrap();
     assert_eq!((done.stopped_by, done.dirs_removed), (StoppedBy::Cancelled, 0));
+    assert_eq!(done.fraction, 0.0);
 }
 
 #[test]

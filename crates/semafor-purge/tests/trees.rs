@@ -25,6 +25,7 @@ fn check(root: &Path, tree: Tree) {
         assert_eq!((summary.errors, summary.files_removed), (0, 0), "{what}: {summary:?}");
         assert_eq!(summary.files_scanned, tree.files, "{what}: {summary:?}");
         assert_eq!(summary.stopped_by, StoppedBy::Completed, "{what}");
+        assert_eq!(summary.fraction, 1.0, "{what}");
     }
     assert_eq!(count(root), (tree.dirs - tree.removable, tree.files));
     assert_eq!(purge(root).dirs_removed, 0, "there is nothing left to remove");

@@ -23,6 +23,9 @@ mod wake;
 #[pyo3::pymodule]
 mod _native {
     #[pymodule_export]
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+    #[pymodule_export]
     use super::call::Call;
     #[pymodule_export]
     use super::effects::effects;

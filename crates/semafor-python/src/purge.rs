@@ -55,13 +55,14 @@ impl Progress {
 impl Summary {
     fn __repr__(&self) -> String {
         let Self { dirs_removed, files_removed, errors, stopped_by, .. } = self;
+        let removed = if self.dry_run { "would be removed" } else { "removed" };
         format!(
-            "<PurgeSummary: {dirs_removed} directories and {files_removed} files removed, {errors} errors, {stopped_by}>"
+            "<PurgeSummary: {dirs_removed} directories and {files_removed} files {removed}, {errors} errors, {stopped_by}>"
         )
     }
 }
 
-/// `progress` is called every so many seconds, by the event loop.
+/// `progress` is called every so many seconds and at the end, by the event loop.
 #[pyfunction]
 #[pyo3(signature = (
     root, *, dry_run, max_concurrency_deletion, max_concurrency_scanning, memory_limit_mb, max_empty_dirs_to_delete,
@@ -83,6 +84,7 @@ pub(crate) fn purge(
     force: bool,
     progress: Option<(Bound<'_, PyAny>, Py<PyAny>, f64)>,
 ) -> PyResult<Call> {
+    let memory = MemoryGuard::new(memory_limit_mb.saturating_mul(1024 * 1024));
     let mut purger = Purger::new(root)
         .dry_run(dry_run)
         .min_age(seconds(min_age)?)
@@ -90,7 +92,7 @@ pub(crate) fn purge(
         .max_dirs(max_empty_dirs_to_delete)
         .rate(rate)
         .even_system_paths(force)
-        .memory(MemoryGuard::new(memory_limit_mb.saturating_mul(1024 * 1024)));
+        .memory(memory.clone());
     if let Some(age) = max_age {
         purger = purger.older_than(seconds(age)?);
     }
@@ -103,8 +105,11 @@ pub(crate) fn purge(
     for pattern in exclude {
         purger = purger.exclude(pattern).map_err(|error| complaint(&error))?;
     }
+    let mut listener = None;
     if let Some((event_loop, tell, every)) = progress {
-        purger = listen(purger, Bell::of(&event_loop)?, tell, seconds(every)?);
+        let hears = Listener { bell: Bell::of(&event_loop)?, tell: Arc::new(tell) };
+        listener = Some(hears.clone());
+        purger = purger.on_progress(seconds(every)?, move |seen| hears.hear(on_the_way(seen)));
     }
     Ok(Call::new(|leave| async move {
         // When nobody wants it any more, it stops, and says what it has done until then.
@@ -112,7 +117,11 @@ pub(crate) fn purge(
         let (ended, end) = oneshot::channel();
         let thread = std::thread::Builder::new().name("semafor-purge".into());
         let started = thread.spawn(move || {
-            let _ = ended.send(purger.purge());
+            let done = purger.purge();
+            if let (Some(listener), Ok(done)) = (listener, &done) {
+                listener.hear(at_the_end(done, memory.now()));
+            }
+            let _ = ended.send(done);
         });
         in_python(match (started, end.await) {
             (Ok(_), Ok(Ok(done))) => Ok(summary(done)),
@@ -123,27 +132,50 @@ pub(crate) fn purge(
     }))
 }
 
-fn listen(purger: Purger<'static>, bell: Arc<Bell>, tell: Py<PyAny>, every: Duration) -> Purger<'static> {
-    let tell = Arc::new(tell);
-    purger.on_progress(every, move |seen| {
-        let progress = Progress {
-            dirs_scanned: seen.dirs_scanned,
-            dirs_removed: seen.dirs_removed,
-            files_scanned: seen.files_scanned,
-            files_removed: seen.files_removed,
-            bytes_freed: seen.bytes_freed,
-            errors: seen.errors,
-            fraction: seen.fraction,
-            memory_bytes: seen.memory_bytes,
-            elapsed: seen.elapsed.as_secs_f64(),
-        };
-        let tell = Arc::clone(&tell);
-        bell.ring(Box::new(move |py| {
+/// A function, and the event loop that calls it.
+#[derive(Clone)]
+struct Listener {
+    bell: Arc<Bell>,
+    tell: Arc<Py<PyAny>>,
+}
+
+impl Listener {
+    fn hear(&self, progress: Progress) {
+        let tell = Arc::clone(&self.tell);
+        self.bell.ring(Box::new(move |py| {
             if let Err(error) = tell.call1(py, (progress,)) {
                 error.write_unraisable(py, None);
             }
         }));
-    })
+    }
+}
+
+fn on_the_way(seen: &semafor_purge::Progress) -> Progress {
+    Progress {
+        dirs_scanned: seen.dirs_scanned,
+        dirs_removed: seen.dirs_removed,
+        files_scanned: seen.files_scanned,
+        files_removed: seen.files_removed,
+        bytes_freed: seen.bytes_freed,
+        errors: seen.errors,
+        fraction: seen.fraction,
+        memory_bytes: seen.memory_bytes,
+        elapsed: seen.elapsed.as_secs_f64(),
+    }
+}
+
+fn at_the_end(done: &semafor_purge::Summary, memory_bytes: u64) -> Progress {
+    Progress {
+        dirs_scanned: done.dirs_scanned,
+        dirs_removed: done.dirs_removed,
+        files_scanned: done.files_scanned,
+        files_removed: done.files_removed,
+        bytes_freed: done.bytes_freed,
+        errors: done.errors,
+        fraction: done.fraction,
+        memory_bytes,
+        elapsed: done.elapsed.as_secs_f64(),
+    }
 }
 
 fn summary(done: semafor_purge::Summary) -> Summary {

@@ -89,6 +89,7 @@ impl AcquisitionResult {
         })
     }
 
+    /// Names this acquisition, for `release` and `renew`.
     #[getter]
     fn acquisition_id<'py>(&self, py: Python<'py>) -> &Bound<'py, PyString> {
         let text = self.text.get_or_init(py, || match &self.id {
@@ -98,21 +99,25 @@ impl AcquisitionResult {
         text.bind(py)
     }
 
+    /// Which slot it is, from 0. No other holder has the same, so it can stand for a port, a device or a worker.
     #[getter]
     fn slot_number(&self) -> u32 {
         self.slot_number
     }
 
+    /// Grows with every grant of the name: a resource that refuses lower ones than it has seen is safe from late holders.
     #[getter]
     fn fencing_token(&self) -> u64 {
         self.fencing_token
     }
 
+    /// How long it stood in line, in seconds.
     #[getter]
     fn waited(&self) -> f64 {
         self.waited
     }
 
+    /// Set when the slot is lost: `result.lost.is_set()`, or `await result.lost.wait()`.
     #[getter]
     fn lost(&self, py: Python<'_>) -> PyResult<Py<Lost>> {
         let lost = self.lost.get_or_try_init(py, || {
@@ -123,6 +128,9 @@ impl AcquisitionResult {
         lost.map(|lost| lost.clone_ref(py))
     }
 
+    /// `await result.renew(ttl)`: keeps the slot for `ttl` seconds from now; `None`: for as long as it takes.
+    ///
+    /// Raises NotHeldError if it is not held any more.
     #[pyo3(signature = (ttl))]
     fn renew<'py>(&self, py: Python<'py>, ttl: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
         let (Some(grant), Id::Permit(id)) = (&self.grant, &self.id) else {
@@ -179,6 +187,7 @@ pub struct Lost {
 
 #[pymethods]
 impl Lost {
+    /// True once the slot is lost. Giving it back is not losing it.
     fn is_set(&self) -> bool {
         self.signal.is_cancelled()
     }
@@ -190,6 +199,7 @@ impl Lost {
         why.map(|why| why.to_string())
     }
 
+    /// `await result.lost.wait()`: waits until the slot is lost, and gives True. It never is if it is given back before.
     fn wait<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let signal = self.signal.clone();
         let wait = Call::question(async move {

@@ -7,6 +7,7 @@ from collections.abc import Generator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
+import semafor
 from semafor import (
     AcquisitionResult,
     Holder,
@@ -70,6 +71,11 @@ async def purge() -> None:
     assert_type(summary, PurgeSummary)
     assert_type(summary.errors_by_kind, dict[str, int])
 
+
+assert_type(semafor.__version__, str)
+assert_type(semafor.VERSION, str)
+assert_type(semafor.purge.Purger("/data", exclude=".snapshot"), Purger)
+semafor.nothing  # type: ignore[attr-defined]
 
 MemorySemaphore(name="a", value=1, max_acquire_time=0.5, ttl=30, cancel_task_after_ttl=True)
 RedisSemaphore(name="a", value=1, heartbeat_max_interval=60, config=RedisConfig(namespace="b"))

@@ -12,6 +12,7 @@ use super::handles::{
     ExternalPromiseHandle, FutureHandle, Place, PromiseHandle, SemaphoreHandle, TaskHandle,
 };
 use super::program::Launch;
+use super::raised::kind_of;
 
 type Visited = Result<(), PyTraverseError>;
 
@@ -202,7 +203,13 @@ impl Waitable {
         if let Ok(future) = object.cast_exact::<FutureHandle>() {
             return Ok(Self::Future(future.clone().unbind()));
         }
-        Err(wrong(object, "a Task or a Future"))
+        let advice = match Launch::of(object) {
+            Some(_) => ": Spawn it, and wait for its task",
+            None if object.is_callable() => ": decorate it with @do, and call it, and Spawn what that gives",
+            None => "",
+        };
+        let kind = kind_of(object);
+        Err(Complaint::Type(format!("a Task or a Future is needed here, not {kind}{advice}")))
     }
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Visited {

@@ -1,12 +1,13 @@
 //! What can be run: a program that `@do` made, which starts anew each time, or a generator, which can be run once.
 
-use pyo3::exceptions::{PyRuntimeWarning, PyTypeError};
+use pyo3::exceptions::PyRuntimeWarning;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyIterator, PyTuple, PyType};
 use pyo3::{PyTraverseError, PyVisit, intern};
 
-use super::arguments::{Checked, wrong};
+use super::arguments::{Checked, Complaint};
+use super::raised::kind_of;
 
 /// A generator function and its arguments. Run it, spawn it or yield it, as often as you like: each time it starts anew.
 #[pyclass(frozen, generic, module = "semafor.effects", weakref)]
@@ -63,7 +64,7 @@ impl Launch {
     }
 
     pub(crate) fn checked(object: &Bound<'_, PyAny>) -> Checked<Self> {
-        Self::of(object).ok_or_else(|| wrong(object, "a program"))
+        Self::of(object).ok_or_else(|| not_a_program(object))
     }
 
     pub(crate) fn start(&self, py: Python<'_>) -> PyResult<Started> {
@@ -143,9 +144,7 @@ pub(crate) fn throw<'py>(generator: &Bound<'py, PyIterator>, error: PyErr) -> Py
     generator.call_method1(intern!(py, "throw"), (error.into_value(py),))
 }
 
-pub(crate) fn not_a_program(object: &Bound<'_, PyAny>) -> PyErr {
-    PyTypeError::new_err(format!(
-        "a program is needed, not {}: decorate its function with @do, and call it",
-        super::raised::kind_of(object)
-    ))
+fn not_a_program(object: &Bound<'_, PyAny>) -> Complaint {
+    let kind = kind_of(object);
+    Complaint::Type(format!("a program is needed, not {kind}: decorate its function with @do, and call it"))
 }

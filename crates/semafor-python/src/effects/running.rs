@@ -9,7 +9,7 @@ use semafor_coop::{
 };
 
 use super::driver::{Errand, drive};
-use super::program::{Launch, not_a_program};
+use super::program::Launch;
 use super::raised::{Raised, exception_of};
 use super::slot::Caught;
 
@@ -38,7 +38,7 @@ pub(crate) fn run<'py>(
     replay: Option<&str>,
 ) -> PyResult<Ended<'py>> {
     let py = program.py();
-    let launch = Launch::of(program).ok_or_else(|| not_a_program(program))?;
+    let launch = Launch::checked(program).map_err(|complaint| PyErr::from(&complaint))?;
     let schedule = match (seed, replay) {
         (None, None) => Schedule::Fifo,
         (Some(seed), None) => Schedule::Random(seed),
@@ -83,7 +83,7 @@ pub(crate) fn explore<'py>(
     preemptions: Option<usize>,
 ) -> PyResult<Explored<'py>> {
     let py = program.py();
-    let launch = Launch::of(program).ok_or_else(|| not_a_program(program))?;
+    let launch = Launch::checked(program).map_err(|complaint| PyErr::from(&complaint))?;
     if !launch.is_reusable() {
         return Err(PyTypeError::new_err(
             "a generator can be run once; a program made by @do can be explored",
