@@ -138,4 +138,3 @@ def acquisition_id(given: Any, *, or_none: bool = False) -> None:
 
 
 limit = whole(0, below=2**63)
-weight = whole(1)

@@ -7,7 +7,7 @@ import threading
 import weakref
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 from ._native import AcquisitionResult, Call, Semaphore
 
@@ -16,10 +16,13 @@ TWICE = "it is entered already: call {} again for each `with`, do not share what
 REUSED = "it was left already: call {} again for each `with`"
 
 
-class Manager(AbstractAsyncContextManager[AcquisitionResult]):
-    """`async with sem.cm() as result`, once."""
+class Once:
+    """A `with` statement that holds a slot, and can be used once."""
 
     __slots__ = ("_native", "_weight", "_result", "_is_entered", "_is_over")
+
+    # What has to be called for each.
+    called: ClassVar[str]
 
     def __init__(self, native: Semaphore, weight: int):
         self._native = native
@@ -28,10 +31,29 @@ class Manager(AbstractAsyncContextManager[AcquisitionResult]):
         self._is_entered = False
         self._is_over = False
 
-    async def __aenter__(self) -> AcquisitionResult:
+    def _begin(self) -> None:
         if self._is_entered:
-            raise RuntimeError((REUSED if self._is_over else TWICE).format("cm()"))
+            raise RuntimeError((REUSED if self._is_over else TWICE).format(self.called))
         self._is_entered = True
+
+    def _end(self) -> Call[None] | None:
+        """Gives the slot back; what comes of it, unless that is done already."""
+        result = self._result
+        if result is None:
+            raise RuntimeError(REUSED.format(self.called) if self._is_over else NOT_ENTERED)
+        self._result = None
+        self._is_over = True
+        return self._native.let_go(result)
+
+
+class Manager(Once, AbstractAsyncContextManager[AcquisitionResult]):
+    """`async with sem.cm() as result`."""
+
+    __slots__ = ()
+    called = "cm()"
+
+    async def __aenter__(self) -> AcquisitionResult:
+        self._begin()
         native = self._native
         try:
             self._result = result = native.take(self._weight, False) or await native.acquire(self._weight, False)
@@ -43,34 +65,21 @@ class Manager(AbstractAsyncContextManager[AcquisitionResult]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        result = self._result
-        if result is None:
-            raise RuntimeError(REUSED.format("cm()") if self._is_over else NOT_ENTERED)
-        self._result = None
-        self._is_over = True
-        released = self._native.let_go(result)
+        released = self._end()
         if released is not None:
             await given_back(released, kind)
 
 
-class SyncManager(AbstractContextManager[AcquisitionResult]):
-    """`with sem.sync() as result`, once, on a thread without an event loop."""
+class SyncManager(Once, AbstractContextManager[AcquisitionResult]):
+    """`with sem.sync() as result`, on a thread without an event loop."""
 
-    __slots__ = ("_native", "_weight", "_result", "_is_entered", "_is_over")
-
-    def __init__(self, native: Semaphore, weight: int):
-        self._native = native
-        self._weight = weight
-        self._result: AcquisitionResult | None = None
-        self._is_entered = False
-        self._is_over = False
+    __slots__ = ()
+    called = "sync()"
 
     def __enter__(self) -> AcquisitionResult:
-        if self._is_entered:
-            raise RuntimeError((REUSED if self._is_over else TWICE).format("sync()"))
         if asyncio._get_running_loop() is not None:
             raise RuntimeError("sync() would block the event loop of this thread: use `async with sem.cm()`")
-        self._is_entered = True
+        self._begin()
         native = self._native
         try:
             result = native.take(self._weight, False) or native.acquire(self._weight, False).wait(is_main_thread())
@@ -83,16 +92,12 @@ class SyncManager(AbstractContextManager[AcquisitionResult]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        result = self._result
-        if result is None:
-            raise RuntimeError(REUSED.format("sync()") if self._is_over else NOT_ENTERED)
-        self._result = None
-        self._is_over = True
-        released = self._native.let_go(result)
+        released = self._end()
         if released is not None:
             try:
                 released.wait(is_main_thread())
             except Exception:
+                # As below.
                 if kind is None:
                     raise
 

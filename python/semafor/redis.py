@@ -65,13 +65,14 @@ class RedisConfig:
         options = {
             "namespace": self.namespace,
             "max_connections": self.max_connections,
-            "socket_timeout": self.socket_timeout,
-            "socket_connect_timeout": self.socket_connect_timeout,
+            # 30 and 30.0 are the same, and have the same connection.
+            "socket_timeout": float(self.socket_timeout),
+            "socket_connect_timeout": float(self.socket_connect_timeout),
             "number_of_attempts": self.number_of_attempts,
             # Pauses can be short here, but not nothing.
-            "retry_multiplier": max(self.retry_multiplier, 0.001),
-            "retry_min_delay": max(self.retry_min_delay, 0.001),
-            "retry_max_delay": max(self.retry_max_delay, 0.001),
+            "retry_multiplier": max(float(self.retry_multiplier), 0.001),
+            "retry_min_delay": max(float(self.retry_min_delay), 0.001),
+            "retry_max_delay": max(float(self.retry_max_delay), 0.001),
         }
         return f"{self.url}{'&' if '?' in self.url else '?'}{urlencode(options)}"
 

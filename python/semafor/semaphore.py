@@ -79,8 +79,6 @@ class Semaphore(ABC):
 
         Raises TimeoutError if there was none within `max_acquire_time`.
         """
-        if type(weight) is not int or not 0 < weight < 2**32:
-            _checks.weight("weight", weight)
         native = self._opened or self._open()
         return native.take(weight, True) or await native.acquire(weight, True)
 
@@ -97,14 +95,10 @@ class Semaphore(ABC):
 
     def cm(self, *, weight: int = 1) -> AbstractAsyncContextManager[AcquisitionResult]:
         """`async with sem.cm() as result`: holds a slot meanwhile."""
-        if type(weight) is not int or not 0 < weight < 2**32:
-            _checks.weight("weight", weight)
         return Manager(self._opened or self._open(), weight)
 
     def sync(self, *, weight: int = 1) -> AbstractContextManager[AcquisitionResult]:
         """`with sem.sync() as result`: the same for threads without an event loop."""
-        if type(weight) is not int or not 0 < weight < 2**32:
-            _checks.weight("weight", weight)
         return SyncManager(self._opened or self._open(), weight)
 
     async def __aenter__(self) -> AcquisitionResult:

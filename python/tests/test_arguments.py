@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import math
 import re
 from datetime import timedelta
@@ -181,9 +183,9 @@ def test_weights_and_sizes(run: Any, new: New) -> None:
             with pytest.raises(error, match=said):
                 await sem.acquire(weight=weight)
             with pytest.raises(error, match=said):
-                sem.cm(weight=weight)
+                await sem.cm(weight=weight).__aenter__()
             with pytest.raises(error, match=said):
-                sem.sync(weight=weight)
+                await asyncio.to_thread(sem.sync(weight=weight).__enter__)
             with pytest.raises(error, match=said.replace("weight", "value")):
                 await sem.resize(weight)
         assert await sem.holders() == []

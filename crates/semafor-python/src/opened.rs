@@ -12,8 +12,7 @@ use crate::trouble;
 /// What a Python object says about its semaphore.
 pub(crate) struct Spec {
     pub(crate) name: String,
-    /// As many as there are if it does not say.
-    pub(crate) slots: Option<u32>,
+    pub(crate) slots: u32,
     pub(crate) ttl: Option<f64>,
     pub(crate) max_acquire_time: Option<f64>,
     pub(crate) cancel_task_after_ttl: bool,
@@ -50,10 +49,8 @@ impl Spec {
     }
 
     fn build(&self, builder: Builder) -> Result<Opened, BuildError> {
-        let mut builder = builder.ttl(span(self.ttl)).max_acquire_time(span(self.max_acquire_time));
-        if let Some(slots) = self.slots {
-            builder = builder.slots(slots);
-        }
+        let mut builder =
+            builder.slots(self.slots).ttl(span(self.ttl)).max_acquire_time(span(self.max_acquire_time));
         if let Some(label) = &self.label {
             builder = builder.label(label.as_str());
         }

@@ -36,7 +36,7 @@ struct State {
 /// What all handles to a semaphore share.
 pub(crate) struct Name {
     pub(crate) number: u32,
-    /// How many slots it was last opened with. 0: nobody said.
+    /// How many slots it was last opened with.
     slots: AtomicU32,
     /// How often that was another number than before.
     era: AtomicU32,
@@ -49,8 +49,7 @@ impl Name {
 
     /// It was opened with so many slots. Handles of an earlier era have to be opened anew, to find out whether theirs still
     /// are as many.
-    pub(crate) fn note_opened(&self, slots: Option<u32>) -> u32 {
-        let Some(slots) = slots else { return self.era() };
+    pub(crate) fn note_opened(&self, slots: u32) -> u32 {
         let before = self.slots.swap(slots, Ordering::Relaxed);
         u32::from(before != slots) + self.era.fetch_add(u32::from(before != slots), Ordering::Relaxed)
     }

@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use parking_lot::Mutex;
-use pyo3::exceptions::{PyOverflowError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyInt};
 use semafor::{AcquireError, CancellationToken, Permit, PermitId, ReleaseError};
 
 use crate::call::{Answer, Call, DONE, in_python, nothing};
@@ -34,7 +36,7 @@ impl Semaphore {
     #[expect(clippy::too_many_arguments, reason = "all of them named")]
     fn new(
         name: String,
-        slots: Option<&Bound<'_, PyAny>>,
+        slots: &Bound<'_, PyAny>,
         ttl: Option<f64>,
         max_acquire_time: Option<f64>,
         cancel_task_after_ttl: bool,
@@ -43,7 +45,7 @@ impl Semaphore {
         program: Option<PathBuf>,
         heartbeat_max_interval: Option<f64>,
     ) -> PyResult<Self> {
-        let slots = slots.map(|slots| count("value", slots)).transpose()?;
+        let slots = count("value", slots)?;
         let spec = Spec {
             name,
             slots,
@@ -223,6 +225,9 @@ impl Semaphore {
         // Under way at once: nobody may ever look at the call.
         let mut release = Box::pin(permit.release());
         match now(release.as_mut()) {
+            Some(Err(error @ ReleaseError::Home(_))) => {
+                Some(Call::new(|_| async move { released_in_python(Err(error)) }))
+            }
             Some(_) => None,
             None => Some(Call::new(|_| async move { released_in_python(release.await) })),
         }
@@ -234,12 +239,23 @@ fn named(acquisition_id: &str) -> PyResult<PermitId> {
     acquisition_id.parse().map_err(not_one)
 }
 
-/// Of slots. Zero is refused where it is said why.
+/// A number of slots.
 fn count(what: &str, number: &Bound<'_, PyAny>) -> PyResult<u32> {
-    number.extract().map_err(|error: PyErr| match error.is_instance_of::<PyOverflowError>(number.py()) {
-        true => PyValueError::new_err(format!("{what} must be from 1 to {}, got {number}", u32::MAX)),
-        false => error,
-    })
+    if number.is_exact_instance_of::<PyInt>()
+        && let Ok(count @ 1..) = number.extract()
+    {
+        return Ok(count);
+    }
+    let wrong = |wanted: &str| format!("{what} must be {wanted}, got {number:?}");
+    let index = intern!(number.py(), "__index__");
+    if number.is_instance_of::<PyBool>() || !number.hasattr(index)? {
+        return Err(PyTypeError::new_err(wrong("an int of at least 1")));
+    }
+    let number = number.call_method0(index)?;
+    if number.lt(1)? {
+        return Err(PyValueError::new_err(wrong("at least 1")));
+    }
+    number.extract().map_err(|_| PyValueError::new_err(wrong("from 1 to 4294967295")))
 }
 
 /// `None` if it was left.

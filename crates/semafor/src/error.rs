@@ -174,7 +174,7 @@ pub enum AcquireError {
     #[error("no slot is free right now")]
     Busy,
     /// No slot came free in time.
-    #[error("no slot within {:?}: {held} of {capacity} slots held, {waiting} waiting", in_short(*waited))]
+    #[error("no slot {}: {held} of {capacity} slots held, {waiting} waiting", within(*waited))]
     TimedOut {
         /// How long it waited.
         waited: Duration,
@@ -220,9 +220,11 @@ pub enum AcquireError {
 }
 
 /// Without digits that say nothing.
-fn in_short(waited: Duration) -> Duration {
-    let millis = waited.as_millis().try_into().unwrap_or(u64::MAX);
-    if millis > 0 { Duration::from_millis(millis) } else { waited }
+fn within(waited: Duration) -> String {
+    match waited.as_millis().try_into().unwrap_or(u64::MAX) {
+        0 => "without waiting".into(),
+        millis => format!("within {:?}", Duration::from_millis(millis)),
+    }
 }
 
 impl AcquireError {
