@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-
 import math
 import re
 from datetime import timedelta
