@@ -99,11 +99,12 @@ def test_while_it_connects(run: Any, name: str) -> None:
             silent.listen()
             config = RedisConfig(url=f"redis://127.0.0.1:{silent.getsockname()[1]}")
             task = asyncio.create_task(RedisSemaphore(name=name, value=1, config=config).acquire())
-            await asyncio.sleep(0.05)
-            task.cancel()
-            # There is nothing to give back, so nothing to wait for.
-            ended, _ = await asyncio.wait([task], timeout=_calls.LONGEST_LEAVE / 2)
-            assert ended
+            connection, _ = await asyncio.to_thread(silent.accept)
+            with connection:
+                task.cancel()
+                # There is nothing to give back, so nothing to wait for.
+                ended, _ = await asyncio.wait([task], timeout=_calls.LONGEST_LEAVE / 2)
+                assert ended
 
     run(program())
 
