@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::thread::{self, JoinHandle};
+use std::thread;
 
-use crate::shell::{self, Failure, command, root, step};
+use crate::shell::{self, Failure, command, root};
 use crate::wire::Peer;
 use crate::{python, tools};
 
@@ -19,62 +19,51 @@ const QUICK_TO_BUILD: [(&str, &str); 3] = [
     ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
 ];
 
-/// The package, while it is built beside other work: most tests leave a core idle.
-pub(crate) struct Building {
-    pythons: BTreeMap<(u32, u32), PathBuf>,
-    wheel: JoinHandle<Result<PathBuf, String>>,
-}
+/// Those that the package supports, by version.
+pub(crate) type Pythons = BTreeMap<(u32, u32), PathBuf>;
 
-pub(crate) fn build() -> Result<Building, Failure> {
-    let mut pythons = python::since(OLDEST);
-    if pythons.is_empty() {
-        tools::ensure(tools::PYTHON)?;
-        pythons = python::since(OLDEST);
+/// All that there are; one is installed if there is none.
+pub(crate) fn pythons() -> Result<Pythons, Failure> {
+    let found = python::since(OLDEST);
+    if !found.is_empty() {
+        return Ok(found);
     }
-    let newest = pythons.last_key_value().map(|(_, python)| python.clone());
-    let build = move || wheel(&newest.ok_or("there is no Python")?, &QUICK_TO_BUILD);
-    Ok(Building { pythons, wheel: thread::spawn(build) })
+    tools::ensure(tools::PYTHON)?;
+    Ok(python::since(OLDEST))
 }
 
-pub(crate) fn test(building: Building, peer: &Peer) -> Result<(), Failure> {
-    let Building { pythons, wheel } = building;
-    let wheel = step("the Python package, as a wheel", || wheel.join().map_err(|_| "xtask has panicked")?)?;
+/// Builds the package, and tests it with each. Returns what the tests said.
+pub(crate) fn test(pythons: &Pythons, peer: &Peer) -> Result<String, String> {
+    let (_, newest) = pythons.last_key_value().ok_or("there is no Python")?;
+    let wheel = wheel(newest, &QUICK_TO_BUILD)?;
     let mut venvs = Vec::new();
-    for ((major, minor), python) in &pythons {
+    for ((major, minor), python) in pythons {
         let version = format!("{major}.{minor}");
-        let venv = step(&format!("the package in Python {version}"), || {
-            let venv = python::of(python, &format!("package-{version}"), FOR_TESTS)?;
-            install(&venv, &wheel)?;
-            Ok(venv)
-        })?;
+        let venv = python::of(python, &format!("package-{version}"), FOR_TESTS)?;
+        install(&venv, &wheel)?;
         venvs.push((version, venv));
     }
-    for (version, venv) in &venvs {
-        step(&format!("mypy, Python {version}"), || shell::run(&mut command(venv, &["-m", "mypy"])))?;
-    }
     // Most of what the tests do is waiting, so all do it at once.
-    step("pytest", || {
-        thread::scope(|scope| {
-            let tests = venvs.iter().map(|(version, venv)| (version, scope.spawn(|| pytest(venv, peer))));
-            let tests: Vec<_> = tests.collect();
-            tests.into_iter().try_for_each(|(version, test)| {
-                let (output, passed) = test.join().map_err(|_| "xtask has panicked")??;
-                println!("--> Python {version}\n{output}");
-                if passed { Ok(()) } else { Err(format!("Python {version} has failed")) }
-            })
-        })
+    thread::scope(|scope| {
+        let tests = venvs.iter().map(|(version, venv)| (version, scope.spawn(|| tested(venv, peer))));
+        let tests: Vec<_> = tests.collect();
+        let mut said = String::new();
+        for (version, test) in tests {
+            let test = test.join().map_err(|_| "xtask has panicked")?;
+            said +=
+                &format!("--> Python {version}\n{}", test.map_err(|why| format!("Python {version}: {why}"))?);
+        }
+        Ok(said)
     })
 }
 
-/// What it said, and whether all passed.
-fn pytest(venv: &Path, peer: &Peer) -> Result<(String, bool), String> {
+fn tested(venv: &Path, peer: &Peer) -> Result<String, String> {
+    let types = shell::hear(&mut command(venv, &["-m", "mypy"]))?;
     let mut pytest = command(venv, &["-m", "pytest", "-q"]);
     if !peer.is_there() {
         pytest.args(["-m", "not other_library"]);
     }
-    let output = peer.known_to(pytest).output().map_err(|error| format!("can't start Python: {error}"))?;
-    let text = [output.stdout, output.stderr].concat();
-    Ok((String::from_utf8_lossy(&text).into_owned(), output.status.success()))
+    Ok(types + &shell::hear(&mut peer.known_to(pytest))?)
 }
 
 /// An interpreter that has the package and these others.

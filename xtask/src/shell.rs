@@ -3,6 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 /// Why a command of xtask ended early.
@@ -47,10 +48,43 @@ pub(crate) fn step<T>(name: &str, work: impl FnOnce() -> Result<T, String>) -> R
     Ok(done)
 }
 
+/// A step that is taken beside others. What it says is told when it is waited for.
+pub(crate) struct Beside<'scope> {
+    name: String,
+    work: ScopedJoinHandle<'scope, (Result<String, String>, Duration)>,
+}
+
+pub(crate) fn beside<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    name: &str,
+    work: impl FnOnce() -> Result<String, String> + Send + 'scope,
+) -> Beside<'scope> {
+    println!("==> {name}, beside what follows");
+    let started = Instant::now();
+    Beside { name: name.into(), work: scope.spawn(move || (work(), started.elapsed())) }
+}
+
+impl Beside<'_> {
+    pub(crate) fn wait(self) -> Result<(), Failure> {
+        let Self { name, work } = self;
+        let (done, took) = work.join().unwrap_or((Err("xtask has panicked".into()), Duration::ZERO));
+        let said = done.map_err(|reason| Failure::Step { name: name.clone(), reason })?;
+        println!("==> {name}\n{said}    {}", show(took));
+        Ok(())
+    }
+}
+
 /// Runs to the end, its output among ours.
 pub(crate) fn run(command: &mut Command) -> Result<(), String> {
     let status = command.status().map_err(|error| cannot_start(command, &error))?;
     if status.success() { Ok(()) } else { Err(status.to_string()) }
+}
+
+/// Runs to the end and returns all that it said, also if it fails.
+pub(crate) fn hear(command: &mut Command) -> Result<String, String> {
+    let output = command.output().map_err(|error| cannot_start(command, &error))?;
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    if output.status.success() { Ok(said) } else { Err(format!("{}\n{said}", output.status)) }
 }
 
 /// Runs to the end and returns what it wrote to stdout.

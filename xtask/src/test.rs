@@ -1,11 +1,12 @@
 //! Everything that has to pass before a change goes in.
 
 use std::process::Command;
+use std::thread;
 use std::time::Instant;
 
 use crate::args::Args;
 use crate::select::Selection;
-use crate::shell::{self, Failure, cargo, show, step};
+use crate::shell::{self, Failure, beside, cargo, show, step};
 use crate::wire::Peer;
 use crate::{lint, package, select, tools};
 
@@ -18,7 +19,12 @@ pub(crate) fn run(mut args: Args) -> Result<(), Failure> {
     if filters.is_empty() {
         everything(repeat, &peer)?;
     } else if filters == ["python"] {
-        rounds(repeat, |_| package::test(package::build()?, &peer))?;
+        let pythons = package::pythons()?;
+        rounds(repeat, |round| {
+            let said = step(&format!("the Python package{round}"), || package::test(&pythons, &peer))?;
+            print!("{said}");
+            Ok(())
+        })?;
     } else {
         chosen(repeat, &peer, &filters)?;
     }
@@ -28,20 +34,25 @@ pub(crate) fn run(mut args: Args) -> Result<(), Failure> {
 
 fn everything(repeat: u32, peer: &Peer) -> Result<(), Failure> {
     lint::run()?;
-    let package = package::build()?;
-    rounds(repeat, |round| {
-        step(&format!("tests{round}"), || {
-            shell::run(&mut peer.known_to(cargo(&["test", "--workspace", "--all-features"])))
+    let pythons = package::pythons()?;
+    thread::scope(|scope| {
+        // Most tests leave a core idle.
+        let package = beside(scope, "the Python package", || package::test(&pythons, peer));
+        let loom = beside(scope, "loom models", || {
+            select::any(loom())?.then_some(()).ok_or("there are none")?;
+            shell::hear(&mut loom())
+        });
+        rounds(repeat, |round| {
+            step(&format!("tests{round}"), || {
+                shell::run(&mut peer.known_to(cargo(&["test", "--workspace", "--all-features"])))
+            })?;
+            step(&format!("tests without features{round}"), || {
+                shell::run(&mut cargo(&["test", "-p", "semafor", "--no-default-features"]))
+            })
         })?;
-        step(&format!("tests without features{round}"), || {
-            shell::run(&mut cargo(&["test", "-p", "semafor", "--no-default-features"]))
-        })
-    })?;
-    step("loom models", || {
-        select::any(loom())?.then_some(()).ok_or("there are none")?;
-        shell::run(&mut loom())
-    })?;
-    package::test(package, peer)
+        loom.wait()?;
+        package.wait()
+    })
 }
 
 fn chosen(repeat: u32, peer: &Peer, filters: &[String]) -> Result<(), Failure> {
