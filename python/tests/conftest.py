@@ -68,21 +68,27 @@ class RedisServer:
     def __init__(self, folder: Path, port: int | None = None):
         program = shutil.which("redis-server")
         assert program, "redis-server is missing: apt-get install redis-server"
-        self.port = free_port() if port is None else port
-        settings = {"bind": "127.0.0.1", "port": self.port, "dir": folder, "save": "", "appendonly": "no"}
-        words = [str(word) for key, value in settings.items() for word in (f"--{key}", value)]
-        self.process = subprocess.Popen([program, *words], stdout=subprocess.DEVNULL)
-        self._await_start()
+        is_up = False
+        while not is_up:
+            self.port = free_port() if port is None else port
+            settings = {"bind": "127.0.0.1", "port": self.port, "dir": folder, "save": "", "appendonly": "no"}
+            words = [str(word) for key, value in settings.items() for word in (f"--{key}", value)]
+            self.process = subprocess.Popen([program, *words], stdout=subprocess.DEVNULL)
+            is_up = self._comes_up()
+            assert is_up or port is None, f"redis-server has ended: is the port {port} taken?"
 
-    def _await_start(self) -> None:
+    def _comes_up(self) -> bool:
+        """False if it has ended: somebody was quicker to take the port."""
         deadline = time.monotonic() + PATIENCE
-        while True:
-            assert self.process.poll() is None, "redis-server has ended"
+        while self.process.poll() is None:
             try:
-                return assert_equal(self.ask("PING"), "+PONG")
+                if f"process_id:{self.process.pid}" in self.answer("INFO", "server"):
+                    return True
             except OSError:
-                assert time.monotonic() < deadline, "redis-server does not answer"
-                time.sleep(0.01)
+                pass
+            assert time.monotonic() < deadline, "redis-server does not answer"
+            time.sleep(0.01)
+        return False
 
     @property
     def url(self) -> str:
@@ -93,10 +99,13 @@ class RedisServer:
 
     def ask(self, *words: str) -> str:
         """The first line of the answer."""
+        return self.answer(*words).splitlines()[0]
+
+    def answer(self, *words: str) -> str:
         command = "".join([f"*{len(words)}\r\n", *(f"${len(word.encode())}\r\n{word}\r\n" for word in words)])
         with socket.create_connection(("127.0.0.1", self.port), PATIENCE) as connection:
-            connection.sendall(command.encode())
-            return connection.makefile().readline().strip()
+            connection.sendall(f"{command}QUIT\r\n".encode())
+            return connection.makefile().read()
 
     def holders(self, name: str) -> int:
         return int(self.ask("ZCARD", f"adv-sem:semaphore_main:{name}").lstrip(":"))
@@ -114,10 +123,6 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def assert_equal(got: object, expected: object) -> None:
-    assert got == expected
 
 
 @pytest.fixture(scope="session")
