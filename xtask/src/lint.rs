@@ -27,7 +27,7 @@ pub(crate) fn run() -> Result<(), Failure> {
 }
 
 fn clippy_with(feature: &str) -> Result<(), String> {
-    let alone = ["clippy", "-p", "semafor", "--all-targets", "--no-default-features", "--features", feature];
+    let alone = ["clippy", "-p", "semafor", "--lib", "--no-default-features", "--features", feature];
     shell::run(cargo(&alone).args(["--", "-D", "warnings"]))
         .map_err(|reason| format!("with `--features \"{feature}\"`: {reason}"))
 }
