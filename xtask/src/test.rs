@@ -1,5 +1,6 @@
 //! Everything that has to pass before a change goes in.
 
+use std::num::NonZero;
 use std::process::Command;
 use std::thread;
 use std::time::Instant;
@@ -32,6 +33,14 @@ pub(crate) fn run(mut args: Args) -> Result<(), Failure> {
     Ok(())
 }
 
+const THREADS: &str = "RUST_TEST_THREADS";
+
+/// As many as cargo would take, and more on a small machine: most tests wait most of the time.
+fn threads() -> String {
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    std::env::var(THREADS).unwrap_or_else(|_| cores.max(4).to_string())
+}
+
 fn everything(repeat: u32, peer: &Peer) -> Result<(), Failure> {
     lint::run()?;
     let pythons = package::pythons()?;
@@ -44,7 +53,8 @@ fn everything(repeat: u32, peer: &Peer) -> Result<(), Failure> {
         });
         rounds(repeat, |round| {
             step(&format!("tests{round}"), || {
-                shell::run(&mut peer.known_to(cargo(&["test", "--workspace", "--all-features"])))
+                let tests = ["test", "--workspace", "--all-features"];
+                shell::run(peer.known_to(cargo(&tests)).env(THREADS, threads()))
             })?;
             step(&format!("tests without features{round}"), || {
                 shell::run(&mut cargo(&["test", "-p", "semafor", "--no-default-features"]))
