@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import _checks, _native
+from . import _checks
 from .semaphore import Semaphore
-from .stats import SemaphoreStats
+from .stats import SemaphoreStats, acquired
 
 
 @dataclass(kw_only=True)
@@ -58,12 +58,8 @@ class LocalSemaphore(Semaphore):
         limit: int = 100,
         directory: str | os.PathLike[str] | None = None,
     ) -> dict[str, SemaphoreStats]:
-        _checks.limit("limit", limit)
         cls._allowed["directory"]("directory", directory)
-        names = _checks.names(names)
-        limit = limit if names is None else len(names)
-        usage = await _native.stats(_address(directory), _command(), names, limit)
-        return {name: SemaphoreStats(held, slots) for name, held, slots in usage}
+        return await acquired(names, limit, url=_address(directory), program=_command())
 
 
 def _address(directory: str | os.PathLike[str] | None) -> str:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from . import _checks, _native
 from .semaphore import Semaphore
-from .stats import SemaphoreStats
+from .stats import SemaphoreStats, acquired
 
 
 @dataclass(kw_only=True)
@@ -51,7 +50,4 @@ class MemorySemaphore(Semaphore):
     async def get_acquired_stats(
         cls, *, names: list[str] | None = None, limit: int = 100
     ) -> dict[str, SemaphoreStats]:
-        _checks.limit("limit", limit)
-        names = _checks.names(names)
-        usage = _native.memory_stats(names, limit if names is None else len(names))
-        return {name: SemaphoreStats(held, slots) for name, held, slots in usage}
+        return await acquired(names, limit)

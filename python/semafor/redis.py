@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
-from . import _checks, _native
+from . import _checks
 from .semaphore import Semaphore
-from .stats import SemaphoreStats
+from .stats import SemaphoreStats, acquired
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -143,9 +143,5 @@ class RedisSemaphore(Semaphore):
         limit: int = 100,
         config: RedisConfig | None = None,
     ) -> dict[str, SemaphoreStats]:
-        _checks.limit("limit", limit)
         _checks.instance(RedisConfig, or_none=True)("config", config)
-        names = _checks.names(names)
-        url = (config or RedisConfig())._address()
-        usage = await _native.stats(url, None, names, limit if names is None else len(names))
-        return {name: SemaphoreStats(held, slots) for name, held, slots in usage}
+        return await acquired(names, limit, url=(config or RedisConfig())._address())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from . import _checks, _native
+
 
 @dataclass
 class SemaphoreStats:
@@ -19,6 +21,15 @@ class SemaphoreStats:
     @property
     def acquired_percent(self) -> float:
         return 100.0 * self.acquired_slots / self.max_slots
+
+
+async def acquired(
+    names: list[str] | None, limit: int, *, url: str | None = None, program: str | None = None
+) -> dict[str, SemaphoreStats]:
+    """What `get_acquired_stats` gives, of the home at that URL, or of this process."""
+    _checks.limit("limit", limit)
+    usage = await _native.stats(url, program, _checks.names(names), limit)
+    return {name: SemaphoreStats(held, slots) for name, held, slots in usage}
 
 
 @dataclass(frozen=True)

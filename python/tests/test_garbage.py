@@ -78,7 +78,7 @@ def abandoned_calls(name: str) -> Callable[[int], Coroutine[Any, Any, None]]:
         held = await sem.acquire()
         for _ in range(count):
             held.lost.wait().close()
-            _native.memory_stats(None, 10)
+            _native.stats(None, None, None, 10)
         await sem.release(held.acquisition_id)
 
     return give_up

@@ -51,21 +51,29 @@ fn text(text: Option<Arc<str>>) -> Text {
 /// Name, slots held and slots there are.
 type Usage = (String, u32, u32);
 
-/// The busiest first. Idle ones only if they are asked for by name.
-#[pyfunction]
-#[pyo3(signature = (names, limit))]
-pub(crate) fn memory_stats(names: Option<Vec<String>>, limit: usize) -> Vec<Usage> {
-    let query = query(names.as_deref());
-    pick(process::registry().stats(&query), names.is_some(), limit)
-}
-
+/// The busiest first. Who asks by name gets all that are known, idle ones too; else it is so many that are in use. In memory if
+/// there is no URL.
 #[pyfunction]
 #[pyo3(signature = (url, program, names, limit))]
-pub(crate) fn stats(url: String, program: Option<PathBuf>, names: Option<Vec<String>>, limit: usize) -> Call {
+pub(crate) fn stats(
+    url: Option<String>,
+    program: Option<PathBuf>,
+    names: Option<Vec<String>>,
+    limit: usize,
+) -> Call {
     Call::question(async move {
-        let home = process::home(&url, program.as_deref()).map_err(|error| trouble::home(&error))?;
-        let stats = home.stats(&query(names.as_deref())).await.map_err(|error| trouble::home(&error))?;
-        Ok(pick(stats, names.is_some(), limit))
+        let query = query(names.as_deref());
+        let stats = match url {
+            None => process::registry().stats(&query),
+            Some(url) => {
+                let home = process::home(&url, program.as_deref()).map_err(|error| trouble::home(&error))?;
+                home.stats(&query).await.map_err(|error| trouble::home(&error))?
+            }
+        };
+        let is_shown = |stats: &&Stats| names.is_some() || stats.held > 0;
+        let limit = if names.is_some() { usize::MAX } else { limit };
+        let shown = stats.iter().filter(is_shown).take(limit);
+        Ok(shown.map(|stats| (stats.name.to_string(), stats.held, stats.capacity)).collect::<Vec<Usage>>())
     })
 }
 
@@ -74,9 +82,4 @@ fn query(names: Option<&[String]>) -> StatsQuery {
         None => StatsQuery::default(),
         Some(names) => StatsQuery::default().names(names),
     }
-}
-
-fn pick(stats: Vec<Stats>, with_idle: bool, limit: usize) -> Vec<Usage> {
-    let shown = stats.iter().filter(|stats| with_idle || stats.held > 0);
-    shown.take(limit).map(|stats| (stats.name.to_string(), stats.held, stats.capacity)).collect()
 }

@@ -30,7 +30,7 @@ mod _native {
     #[pymodule_export]
     use super::effects::effects;
     #[pymodule_export]
-    use super::insight::{memory_stats, stats};
+    use super::insight::stats;
     #[pymodule_export]
     use super::process::{after_fork, at_exit};
     #[cfg(target_os = "linux")]

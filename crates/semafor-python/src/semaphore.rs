@@ -36,7 +36,7 @@ impl Semaphore {
     #[expect(clippy::too_many_arguments, reason = "all of them named")]
     fn new(
         name: String,
-        slots: &Bound<'_, PyAny>,
+        slots: u32,
         ttl: Option<f64>,
         max_acquire_time: Option<f64>,
         cancel_task_after_ttl: bool,
@@ -45,7 +45,6 @@ impl Semaphore {
         program: Option<PathBuf>,
         heartbeat_max_interval: Option<f64>,
     ) -> PyResult<Self> {
-        let slots = count("value", slots)?;
         let spec = Spec {
             name,
             slots,
@@ -67,7 +66,7 @@ impl Semaphore {
             return Ok(None);
         }
         let py = weight.py();
-        let weight = count("weight", weight)?;
+        let weight = checked(weight)?;
         let opened = self.opened()?;
         match opened.acquire(weight).now().blocking() {
             Ok(permit) => {
@@ -88,7 +87,7 @@ impl Semaphore {
             ));
         }
         let py = weight.py();
-        let weight = count("weight", weight)?;
+        let weight = checked(weight)?;
         let task = self.concerns_task(by_id).then(|| Task::current(py)).flatten();
         let opened = self.opened()?;
         let call = Call::new(|leave| async move {
@@ -136,8 +135,8 @@ impl Semaphore {
         Ok(Call::question(renew(self.opened()?, id, ttl)))
     }
 
-    fn resize(&self, slots: &Bound<'_, PyAny>) -> PyResult<Call> {
-        let (slots, opened) = (count("value", slots)?, self.opened()?);
+    fn resize(&self, slots: u32) -> PyResult<Call> {
+        let opened = self.opened()?;
         Ok(Call::question(async move {
             let resized = opened.semaphore().resize(slots).await;
             resized.map_err(|error| trouble::resize(&error)).map(|()| DONE)
@@ -239,23 +238,23 @@ fn named(acquisition_id: &str) -> PyResult<PermitId> {
     acquisition_id.parse().map_err(not_one)
 }
 
-/// A number of slots.
-fn count(what: &str, number: &Bound<'_, PyAny>) -> PyResult<u32> {
-    if number.is_exact_instance_of::<PyInt>()
-        && let Ok(count @ 1..) = number.extract()
+/// Here and not in Python, because every acquire has one.
+fn checked(weight: &Bound<'_, PyAny>) -> PyResult<u32> {
+    if weight.is_exact_instance_of::<PyInt>()
+        && let Ok(count @ 1..) = weight.extract()
     {
         return Ok(count);
     }
-    let wrong = |wanted: &str| format!("{what} must be {wanted}, got {number:?}");
-    let index = intern!(number.py(), "__index__");
-    if number.is_instance_of::<PyBool>() || !number.hasattr(index)? {
+    let wrong = |wanted: &str| format!("weight must be {wanted}, got {weight:?}");
+    let index = intern!(weight.py(), "__index__");
+    if weight.is_instance_of::<PyBool>() || !weight.hasattr(index)? {
         return Err(PyTypeError::new_err(wrong("an int of at least 1")));
     }
-    let number = number.call_method0(index)?;
-    if number.lt(1)? {
+    let weight = weight.call_method0(index)?;
+    if weight.lt(1)? {
         return Err(PyValueError::new_err(wrong("at least 1")));
     }
-    number.extract().map_err(|_| PyValueError::new_err(wrong("from 1 to 4294967295")))
+    weight.extract().map_err(|_| PyValueError::new_err(wrong("from 1 to 4294967295")))
 }
 
 /// `None` if it was left.
