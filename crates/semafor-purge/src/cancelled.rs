@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 
-use semafor::CancellationToken;
+use tokio_util::sync::CancellationToken;
 
 /// What came of it; none if the run was over before.
 pub(crate) fn unless<T>(cancelled: &CancellationToken, work: impl Future<Output = T>) -> Option<T> {

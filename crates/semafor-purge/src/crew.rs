@@ -14,7 +14,7 @@ use semafor_pipeline::{Level, MemoryGuard};
 use crate::progress::Progress;
 use crate::purger::OnProgress;
 use crate::run::{Run, Stop};
-use crate::walk::Worker;
+use crate::walk::{StopsOnPanic, Worker};
 
 /// How often it is looked whether there are too few threads, or too many.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
@@ -70,9 +70,10 @@ impl<'scope, 'env> Crew<'scope, 'env> {
     pub(crate) fn watch(
         &mut self,
         memory: &MemoryGuard,
-        cancelled: &semafor::CancellationToken,
+        cancelled: &tokio_util::sync::CancellationToken,
         tell: &mut Option<OnProgress<'_>>,
     ) {
+        let _stops = StopsOnPanic(self.run);
         let began = Instant::now();
         let mut told = began;
         loop {
@@ -155,6 +156,8 @@ impl<'scope, 'env> Crew<'scope, 'env> {
             files_scanned: tally.files_scanned.get(),
             files_removed: tally.files_removed.get(),
             bytes_freed: tally.bytes_freed.get(),
+            dirs_changed: tally.dirs_changed.get(),
+            files_changed: tally.files_changed.get(),
             errors: tally.errors(),
             fraction: tally.decided_fraction(),
             queued: demand.queued,

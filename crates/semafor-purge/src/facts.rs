@@ -1,5 +1,5 @@
 //! What the file system says of an entry. It is asked before anything is changed, so a directory's age is its age before
-//! the run.
+//! the run; and once more right before a removal, to see whether others have changed it.
 
 use std::ffi::CStr;
 use std::os::fd::AsFd;
@@ -24,6 +24,8 @@ pub(crate) struct Facts {
     pub(crate) permissions: u16,
     pub(crate) owner: u32,
     pub(crate) modified: Moment,
+    /// When its content, its owner, its permissions or its number of names last changed. No program can set it.
+    pub(crate) changed: Moment,
     pub(crate) size: u64,
     pub(crate) is_mount_point: bool,
     /// Immutable, or only to be appended to: not even root removes it, or anything from it.
@@ -36,8 +38,36 @@ impl Facts {
         Self::read(directory, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)
     }
 
+    /// As [`at`](Self::at), but a network file system asks its server, whatever it has in its cache.
+    pub(crate) fn at_now(directory: impl AsFd, name: &CStr) -> Result<Self> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_FORCE_SYNC;
+        Self::read(directory, name, flags)
+    }
+
     pub(crate) fn of(descriptor: impl AsFd) -> Result<Self> {
         Self::read(descriptor, c"", AtFlags::EMPTY_PATH)
+    }
+
+    /// As [`of`](Self::of), from the server. What is cached of the names in a directory is checked against it.
+    pub(crate) fn of_now(descriptor: impl AsFd) -> Result<Self> {
+        Self::read(descriptor, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC)
+    }
+
+    /// Whether this is the same file with the same content as before, as far as a file system can tell.
+    pub(crate) fn is_unchanged_since(&self, before: &Self) -> bool {
+        self.has_content_of(before) && self.changed == before.changed
+    }
+
+    /// The same, except that the file has fewer names. Removing a name sets `changed`, and we may have removed it.
+    pub(crate) fn has_only_lost_names_since(&self, before: &Self) -> bool {
+        self.has_content_of(before) && (1..before.links).contains(&self.links)
+    }
+
+    fn has_content_of(&self, before: &Self) -> bool {
+        self.kind == before.kind
+            && self.identity == before.identity
+            && self.size == before.size
+            && self.modified == before.modified
     }
 
     fn read(directory: impl AsFd, name: &CStr, flags: AtFlags) -> Result<Self> {
@@ -47,7 +77,8 @@ impl Facts {
             | StatxFlags::UID
             | StatxFlags::INO
             | StatxFlags::SIZE
-            | StatxFlags::MTIME;
+            | StatxFlags::MTIME
+            | StatxFlags::CTIME;
         Ok(statx(directory, name, flags, wanted)?.into())
     }
 }
@@ -61,6 +92,7 @@ impl From<Statx> for Facts {
             permissions: told.stx_mode & 0o7777,
             owner: told.stx_uid,
             modified: Moment::new(told.stx_mtime.tv_sec, told.stx_mtime.tv_nsec),
+            changed: Moment::new(told.stx_ctime.tv_sec, told.stx_ctime.tv_nsec),
             size: told.stx_size,
             is_mount_point: told.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
             is_frozen: told.stx_attributes.intersects(StatxAttributes::IMMUTABLE | StatxAttributes::APPEND),

@@ -7,7 +7,8 @@
 
 use std::time::{Duration, Instant};
 
-use semafor::{AcquireError, CancellationToken, Permit, Registry, Semaphore};
+use semafor::{AcquireError, Permit, Registry, Semaphore};
+use tokio_util::sync::CancellationToken;
 
 use crate::cancelled::unless;
 
@@ -54,7 +55,7 @@ impl Deletions {
     }
 
     pub(crate) fn at_once(slots: u32, threads: usize) -> Self {
-        let built = Registry::new().semaphore("purge").slots(slots.max(1)).build();
+        let built = Registry::new().named("purge").slots(slots.max(1)).build();
         let semaphore = built.expect("a name of its own, and at least one slot");
         let rivals = if slots as usize >= threads { Rivals::None } else { Rivals::Threads };
         Self { semaphore, rivals }
@@ -80,18 +81,23 @@ impl Slot<'_> {
 }
 
 impl Licence<'_> {
-    /// Holds a slot when it returns.
-    pub(crate) fn obtain(&mut self, cancelled: &CancellationToken) -> Result<(), Refused> {
+    /// Holds a slot when it returns. True if that may have taken a while.
+    pub(crate) fn obtain(&mut self, cancelled: &CancellationToken) -> Result<bool, Refused> {
         if let Some(slot) = &mut self.slot
             && slot.is_good()
         {
-            return Ok(());
+            return Ok(false);
         }
         self.slot = None;
-        let permit = self.wait(cancelled)?;
+        let (permit, has_waited) = self.wait(cancelled)?;
         let times = (self.of.rivals == Rivals::Fleet).then(|| (Instant::now(), Instant::now()));
         self.slot = Some(Slot { permit, times });
-        Ok(())
+        Ok(has_waited)
+    }
+
+    /// Whether the slot was taken away since it was obtained.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.slot.as_ref().is_none_or(|slot| slot.times.is_some() && slot.permit.is_lost())
     }
 
     /// Removals in one directory are over.
@@ -114,15 +120,15 @@ impl Licence<'_> {
 }
 
 impl<'a> Licence<'a> {
-    fn wait(&self, cancelled: &CancellationToken) -> Result<Permit<'a>, Refused> {
+    fn wait(&self, cancelled: &CancellationToken) -> Result<(Permit<'a>, bool), Refused> {
         let semaphore = &self.of.semaphore;
         if self.of.rivals != Rivals::Fleet
             && let Ok(permit) = semaphore.try_acquire().blocking()
         {
-            return Ok(permit);
+            return Ok((permit, false));
         }
         match unless(cancelled, semaphore.acquire()) {
-            Some(answer) => answer.map_err(Refused::Error),
+            Some(answer) => answer.map(|permit| (permit, true)).map_err(Refused::Error),
             None => Err(Refused::Cancelled),
         }
     }

@@ -37,6 +37,8 @@ pub(crate) struct Node {
     pending: AtomicUsize,
     kept: AtomicBool,
     pub(crate) was_read_twice: AtomicBool,
+    /// Something was removed from it, by this purge or by another. So it is not known any more when it was last changed else.
+    pub(crate) has_lost_entries: AtomicBool,
     /// Successes less failures of removing its entries without having looked into them.
     pub(crate) luck: AtomicI32,
     pub(crate) removals: Mutex<Removals>,
@@ -94,6 +96,7 @@ impl Node {
             pending: AtomicUsize::new(1),
             kept: AtomicBool::new(false),
             was_read_twice: AtomicBool::new(false),
+            has_lost_entries: AtomicBool::new(false),
             luck: AtomicI32::new(0),
             removals: Mutex::default(),
             room: Condvar::new(),
@@ -191,6 +194,18 @@ impl Node {
         {
             *parent.directory.lock() = Some(above);
         }
+    }
+
+    /// So many levels above, or the root.
+    pub(crate) fn ancestor(&self, levels: usize) -> &Self {
+        let mut at = self;
+        for _ in 0..levels {
+            match &at.parent {
+                Some(parent) if at.depth > 0 => at = parent,
+                _ => break,
+            }
+        }
+        at
     }
 
     fn is_below_an_open_one(&self) -> bool {

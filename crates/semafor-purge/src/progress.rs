@@ -14,6 +14,10 @@ pub struct Progress {
     pub files_removed: u64,
     /// The sum of their sizes.
     pub bytes_freed: u64,
+    /// Directories that were to be removed and stay, because they were changed or moved first.
+    pub dirs_changed: u64,
+    /// Files that were to be removed and stay, because they were changed or moved first.
+    pub files_changed: u64,
     /// Errors so far.
     pub errors: u64,
     /// What part of the tree is done, from 0 to 1, as far as one can tell before having seen it all.

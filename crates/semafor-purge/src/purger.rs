@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use semafor::{CancellationToken, Registry, Semaphore};
+use semafor::{Registry, Semaphore};
 use semafor_pipeline::{MemoryGuard, Rate};
+use tokio_util::sync::CancellationToken;
 
 use crate::age::Moment;
 use crate::crew::Crew;
@@ -124,13 +125,14 @@ impl<'p> Purger<'p> {
         self
     }
 
-    /// Also removes regular files that were changed longer ago than this, before the start. Without it, no file is touched.
+    /// Also removes regular files that were changed longer ago than this, before the start, and are not changed before their
+    /// turn comes. Without it, no file is touched.
     pub fn older_than(mut self, age: Duration) -> Self {
         self.older_than = Some(age);
         self
     }
 
-    /// Keeps directories that were changed within this time before the start.
+    /// Keeps directories that were changed within this time before the start, or by others while their removal waited.
     pub fn min_age(mut self, age: Duration) -> Self {
         self.min_age = age;
         self
@@ -247,13 +249,14 @@ impl<'p> Purger<'p> {
     ///
     /// # Panics
     ///
-    /// If one of the functions that are told something panics.
+    /// If a callback panics. That ends the purge: removals under way are completed, and no other begins.
     pub fn purge(mut self) -> Result<Summary, PurgeError> {
         let (began, start) = (Instant::now(), SystemTime::now());
         let threads = |most: u32| if most == 0 { MOST_THREADS } else { most };
         let (scans, deletions) = (threads(self.scans), threads(self.deletions));
         let (descriptors, most) = Descriptors::for_threads(scans.max(deletions) as usize);
-        let top = root::open(&self.root, &descriptors, self.even_system_paths, self.removes_root)?;
+        let (top, location) =
+            root::open(&self.root, &descriptors, self.even_system_paths, self.removes_root)?;
         let rules = Rules {
             is_dry_run: self.is_dry_run,
             files_before: self.older_than.map(|age| Moment::before(start, age)),
@@ -283,6 +286,7 @@ impl<'p> Purger<'p> {
             cancelled: self.cancelled.child_token(),
             observers: &self.observers,
             root: &self.root,
+            location,
             stop: Default::default(),
             file_system: std::mem::take(&mut self.file_system),
         };
@@ -303,6 +307,8 @@ impl<'p> Purger<'p> {
             files_scanned: tally.files_scanned.get(),
             files_removed: tally.files_removed.get(),
             bytes_freed: tally.bytes_freed.get(),
+            dirs_changed: tally.dirs_changed.get(),
+            files_changed: tally.files_changed.get(),
             errors: tally.errors(),
             errors_by_kind: tally.errors_by_kind(),
             peak_memory_bytes: self.memory.peak(),
@@ -315,6 +321,6 @@ impl<'p> Purger<'p> {
 }
 
 fn slots(most: u32) -> Semaphore {
-    let built = Registry::new().semaphore("scan").slots(most.max(1)).build();
+    let built = Registry::new().named("scan").slots(most.max(1)).build();
     built.expect("a name of its own, and at least one slot")
 }

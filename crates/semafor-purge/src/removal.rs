@@ -4,11 +4,16 @@
 //! - The kernel removes only one entry of a directory at a time. So one thread removes in a directory, and others that
 //!   have something to remove there put it on a short list for it and go on, instead of standing in line for the kernel.
 //! - Nor does the kernel look up a name while it removes another. Where both take long, looking up one name after each
-//!   removal would take as long again. So when the list is full nobody looks at more in that directory until half of it is
-//!   done, and then all look up the next names at once.
-//! - A directory that is removed is gone when nobody holds it any more. With nobody else there, that is while the kernel
-//!   lets no other remove in its parent; and it can take long, on a disk that is told which blocks are free. So where it
-//!   does, we hold on to what we remove, and let others let go of it.
+//!   removal would take as long again. So when the list is full, no thread looks up names in that directory until half
+//!   of it is done, and then all look up the next names at once.
+//! - The kernel frees a removed directory when its last descriptor is closed. Without a descriptor it does so during
+//!   the removal, while no other thread can remove in the parent; and on a disk that is told which blocks are free, it
+//!   can take long. So where it does, we keep the directory open while we remove it, and another thread closes it.
+//! - Between the look at an entry and its removal there may be a long wait: on the list, for a slot, for the rate. So right
+//!   before its removal it is looked at again, in the directory in which it is removed, and what was changed, replaced or
+//!   moved meanwhile stays. A gap remains between that look and the removal: the kernel can't be asked to remove a name
+//!   only if it still is the name of a certain file. For an empty directory whose age does not matter, only its place
+//!   counts: after a wait, we check whether the directory it is in was moved.
 //! - What is on the list is pending in its directory, so a directory is not finished before its list is empty.
 
 use std::ffi::CStr;
@@ -21,11 +26,13 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, unlinkat};
 use rustix::io::Errno;
 
+use crate::age::Moment;
 use crate::descriptor::Descriptor;
 use crate::dry_run;
 use crate::error::{is_gone, is_no_directory};
 use crate::facts::Facts;
 use crate::licence::Refused;
+use crate::limit::Place;
 use crate::node::{Node, Unavailable};
 use crate::purger::Removed;
 use crate::run::Stop;
@@ -43,6 +50,8 @@ const TIMED_EVERY: u32 = 32;
 const RARELY_TIMED: u32 = 128;
 /// So many are handed over at a time.
 const HANDFUL: usize = 8;
+/// What was on the list no longer than this has not waited.
+const BRIEF: Duration = Duration::from_millis(10);
 
 /// What is to be removed in one directory.
 #[derive(Default)]
@@ -57,6 +66,8 @@ pub(crate) struct Removal {
     what: What,
     /// What part of the whole is decided with it.
     share: u64,
+    /// Since when it is on the list, if it is.
+    listed: Option<Instant>,
 }
 
 enum What {
@@ -66,31 +77,31 @@ enum What {
     Unseen { name: Box<CStr> },
     /// A directory that nobody has looked into.
     Unread { name: Box<CStr>, facts: Facts },
-    /// A directory in which all was removed.
-    Emptied(Arc<Node>),
+    /// A directory in which all was removed, and when it was last changed by then, if its age matters.
+    Emptied { node: Arc<Node>, modified: Option<Moment> },
 }
 
 impl Removal {
     pub(crate) fn file(name: Box<CStr>, facts: Facts, share: u64) -> Self {
-        Self { what: What::File { name, facts }, share }
+        Self { what: What::File { name, facts }, share, listed: None }
     }
 
     pub(crate) fn unseen(name: Box<CStr>, share: u64) -> Self {
-        Self { what: What::Unseen { name }, share }
+        Self { what: What::Unseen { name }, share, listed: None }
     }
 
     pub(crate) fn unread(name: Box<CStr>, facts: Facts, share: u64) -> Self {
-        Self { what: What::Unread { name, facts }, share }
+        Self { what: What::Unread { name, facts }, share, listed: None }
     }
 
-    fn emptied(node: Arc<Node>) -> Self {
-        Self { what: What::Emptied(node), share: 0 }
+    fn emptied(node: Arc<Node>, modified: Option<Moment>) -> Self {
+        Self { what: What::Emptied { node, modified }, share: 0, listed: None }
     }
 
     fn name(&self) -> &CStr {
         match &self.what {
             What::File { name, .. } | What::Unseen { name } | What::Unread { name, .. } => name,
-            What::Emptied(node) => &node.name,
+            What::Emptied { node, .. } => &node.name,
         }
     }
 
@@ -98,7 +109,7 @@ impl Removal {
         match &self.what {
             What::File { facts, .. } | What::Unread { facts, .. } => Some(facts),
             What::Unseen { .. } => None,
-            What::Emptied(node) => Some(&node.facts),
+            What::Emptied { node, .. } => Some(&node.facts),
         }
     }
 
@@ -122,7 +133,7 @@ enum Outcome {
     NotEmpty,
 }
 
-impl Worker<'_> {
+impl<'r> Worker<'r> {
     /// Removes something from a directory, and that one from its own if it is empty then, and so on.
     pub(crate) fn remove(&mut self, mut parent: Arc<Node>, mut removal: Removal) {
         while self.remove_in(&parent, removal) {
@@ -154,7 +165,8 @@ impl Worker<'_> {
                 return None;
             };
             if !node.is_kept() {
-                return Some((parent, Removal::emptied(node)));
+                let modified = self.modified(&parent, &node);
+                return Some((parent, Removal::emptied(node, modified)));
             }
             parent.keep();
             if !parent.settle() {
@@ -162,6 +174,24 @@ impl Worker<'_> {
             }
             node = parent;
         }
+    }
+
+    /// When a directory in which all is decided was last changed, if its age matters. If that was by others, before the
+    /// purge, it is known already.
+    fn modified(&self, parent: &Node, node: &Node) -> Option<Moment> {
+        let rules = &self.run.rules;
+        if rules.is_dry_run || !rules.minds_age_of_directories() {
+            return None;
+        }
+        let mut modified = node.facts.modified;
+        if node.has_lost_entries.load(Ordering::Relaxed)
+            && let Ok(directory) = parent.directory()
+            && let Ok(now) = Facts::at_now(&*directory, &node.name)
+            && now.identity == node.facts.identity
+        {
+            modified = now.modified;
+        }
+        Some(modified)
     }
 
     /// Waits while there is enough to remove in a directory, before more of it is looked at.
@@ -177,9 +207,10 @@ impl Worker<'_> {
     }
 
     /// Removes it, or leaves that to who is at it already. True if the directory is finished with it.
-    fn remove_in(&mut self, parent: &Arc<Node>, removal: Removal) -> bool {
+    fn remove_in(&mut self, parent: &Arc<Node>, mut removal: Removal) -> bool {
         let mut removals = parent.removals.lock();
         if removals.is_somebody_at_it {
+            removal.listed = Some(Instant::now());
             removals.list.push(removal);
             removals.is_full |= removals.list.len() >= LONGEST_LIST;
             return false;
@@ -218,7 +249,12 @@ impl Worker<'_> {
         let outcome = match directory {
             Ok(directory) => self.try_to_remove(parent, directory, &removal),
             Err(Unavailable::Gone) => Outcome::Away,
-            Err(Unavailable::Moved) => Outcome::Stays,
+            Err(Unavailable::Moved) => {
+                if matches!(removal.what, What::File { .. }) {
+                    self.run.tally.files_changed.add(1);
+                }
+                Outcome::Stays
+            }
             Err(Unavailable::Error(errno)) => {
                 self.run.error(|| self.path(parent, &removal), *errno);
                 Outcome::Stays
@@ -240,12 +276,12 @@ impl Worker<'_> {
                 }
                 // Entries can be skipped if others are removed while a directory is read. Once: else it could go on
                 // for as long as somebody fills it.
-                What::Emptied(node) if !node.was_read_twice.swap(true, Ordering::Relaxed) => {
+                What::Emptied { node, .. } if !node.was_read_twice.swap(true, Ordering::Relaxed) => {
                     node.expect_again();
                     self.look_into(parent, Job::Enter(node));
                     return false;
                 }
-                What::Emptied(_) | What::File { .. } => parent.keep(),
+                What::Emptied { .. } | What::File { .. } => parent.keep(),
             },
         }
         self.run.tally.decided.add(share);
@@ -268,38 +304,36 @@ impl Worker<'_> {
         }
         let run = self.run;
         let is_file = matches!(removal.what, What::File { .. });
-        if !run.rules.is_dry_run {
-            match self.licence.obtain(&run.cancelled) {
-                Ok(()) => {}
-                Err(Refused::Cancelled) => {
-                    run.stop(Stop::Cancelled);
-                    return Outcome::Stays;
-                }
-                Err(Refused::Error(error)) => {
-                    run.fleet_error(&error);
-                    return Outcome::Stays;
-                }
-            }
-        }
-        let place = if is_file { None } else { Some(run.limit.take()) };
-        let place = match place {
-            Some(None) => {
-                run.stop(Stop::Limit);
-                return Outcome::Stays;
-            }
-            Some(place) => place,
-            None => None,
-        };
+        let mut has_waited =
+            run.rate.is_some() || removal.listed.is_some_and(|since| since.elapsed() > BRIEF);
+        let Some(mut place) = self.admission(is_file, &mut has_waited) else { return Outcome::Stays };
         let flags = if is_file { AtFlags::empty() } else { AtFlags::REMOVEDIR };
         let answer = if run.rules.is_dry_run {
             removal
                 .facts()
                 .map_or(Ok(()), |facts| dry_run::would_remove(&run.rules, parent, directory, facts))
-        } else if run.pace() {
-            self.unlink(directory, removal.name(), flags)
         } else {
-            run.stop(Stop::Cancelled);
-            return Outcome::Stays;
+            if !run.pace() {
+                run.stop(Stop::Cancelled);
+                return Outcome::Stays;
+            }
+            if self.licence.is_lost() {
+                // A thread that has a slot may wait for this place, and we are about to wait for a slot.
+                drop(place);
+                match self.admission(is_file, &mut has_waited) {
+                    Some(again) => place = again,
+                    None => return Outcome::Stays,
+                }
+            }
+            match self.is_as_decided(parent, directory, removal, has_waited) {
+                Ok(true) => self.unlink(directory, removal.name(), flags),
+                Ok(false) => {
+                    let tally = &run.tally;
+                    (if is_file { &tally.files_changed } else { &tally.dirs_changed }).add(1);
+                    return Outcome::Stays;
+                }
+                Err(errno) => Err(errno),
+            }
         };
         if removal.is_a_try() {
             parent.luck.fetch_add(if answer.is_ok() { 1 } else { -1 }, Ordering::Relaxed);
@@ -309,10 +343,14 @@ impl Worker<'_> {
                 if let Some(place) = place {
                     place.used();
                 }
+                parent.has_lost_entries.store(true, Ordering::Relaxed);
                 self.count(parent, removal, is_file);
                 Outcome::Away
             }
-            Err(errno) if is_gone(errno) => Outcome::Away,
+            Err(errno) if is_gone(errno) => {
+                parent.has_lost_entries.store(true, Ordering::Relaxed);
+                Outcome::Away
+            }
             Err(Errno::NOTEMPTY | Errno::EXIST) => Outcome::NotEmpty,
             // Perhaps a mount point.
             Err(Errno::BUSY) if removal.facts().is_none() => Outcome::NotEmpty,
@@ -323,6 +361,78 @@ impl Worker<'_> {
                 run.error(|| self.path(parent, removal), errno);
                 Outcome::Stays
             }
+        }
+    }
+
+    /// A slot, and for a directory a place within the limit. `None` if it can't be had: then the run is stopped.
+    fn admission(&mut self, is_file: bool, has_waited: &mut bool) -> Option<Option<Place<'r>>> {
+        let run = self.run;
+        if !run.rules.is_dry_run {
+            match self.licence.obtain(&run.cancelled) {
+                Ok(waited) => *has_waited |= waited,
+                Err(Refused::Cancelled) => {
+                    run.stop(Stop::Cancelled);
+                    return None;
+                }
+                Err(Refused::Error(error)) => {
+                    run.fleet_error(&error);
+                    return None;
+                }
+            }
+        }
+        if is_file {
+            return Some(None);
+        }
+        let place = run.limit.take();
+        if place.is_none() {
+            run.stop(Stop::Limit);
+        }
+        place.map(Some)
+    }
+
+    /// Whether what has the name now is what was to be removed, in a directory that is where it was. An empty directory is,
+    /// whichever it is, unless its age matters; but not in place of the root, which is in a directory that is not ours.
+    fn is_as_decided(
+        &self,
+        parent: &Node,
+        directory: &Descriptor,
+        removal: &Removal,
+        has_waited: bool,
+    ) -> Result<bool, Errno> {
+        let minds_age = self.run.rules.minds_age_of_directories();
+        if !self.is_in_place(parent, directory, removal, has_waited)? {
+            // Unless there is nothing left to stay: others may have removed both.
+            return Facts::at(directory, removal.name()).map(|_| false);
+        }
+        match &removal.what {
+            What::File { name, facts } => is_still(directory, name, facts),
+            What::Unread { name, facts } if minds_age => {
+                let now = Facts::at_now(directory, name)?;
+                Ok(now.identity == facts.identity && now.modified == facts.modified)
+            }
+            What::Emptied { node, modified } if minds_age || node.depth == 0 => {
+                let now = Facts::at_now(directory, &node.name)?;
+                let is_unchanged = modified.is_none_or(|modified| now.modified == modified);
+                Ok(now.identity == node.facts.identity && is_unchanged)
+            }
+            What::Unseen { .. } | What::Unread { .. } | What::Emptied { .. } => Ok(true),
+        }
+    }
+
+    fn is_in_place(
+        &self,
+        parent: &Node,
+        directory: &Descriptor,
+        removal: &Removal,
+        has_waited: bool,
+    ) -> Result<bool, Errno> {
+        let location = &self.run.location;
+        match &removal.what {
+            // Of the directory that the root is in, only the path of the root is known.
+            What::Emptied { node, .. } if node.depth == 0 => location.has(node, directory),
+            What::File { .. } => location.has(parent, directory),
+            _ if has_waited => location.has(parent, directory),
+            _ => Ok(true),
         }
     }
 
@@ -373,10 +483,24 @@ impl Worker<'_> {
 
     fn path(&self, parent: &Node, removal: &Removal) -> PathBuf {
         match &removal.what {
-            What::Emptied(node) => node.path(),
+            What::Emptied { node, .. } => node.path(),
             What::File { name, .. } | What::Unseen { name } | What::Unread { name, .. } => {
                 parent.path().join(std::ffi::OsStr::from_bytes(name.to_bytes()))
             }
         }
     }
+}
+
+/// Whether the file of this name is the one it was, with the content it had.
+fn is_still(directory: &Descriptor, name: &CStr, before: &Facts) -> Result<bool, Errno> {
+    let now = Facts::at_now(directory, name)?;
+    if now.is_unchanged_since(before) {
+        return Ok(true);
+    }
+    if !now.has_only_lost_names_since(before) {
+        return Ok(false);
+    }
+    // It may be this name that it has lost, on another machine: then a network file system has it in its cache.
+    Facts::of_now(directory)?;
+    Ok(Facts::at_now(directory, name)?.has_only_lost_names_since(before))
 }

@@ -13,15 +13,16 @@ use crate::descriptor::Descriptors;
 use crate::error::PurgeError;
 use crate::facts::Facts;
 use crate::guard_list;
+use crate::location::Location;
 use crate::node::Node;
 
-/// Opens it. A symlink is followed here and nowhere else, because somebody has typed it.
+/// Opens the root, and returns where it is. Only here is a symlink followed, because the user named it.
 pub(crate) fn open(
     path: &Path,
     descriptors: &Arc<Descriptors>,
     even_system_paths: bool,
     is_removed: bool,
-) -> Result<Node, PurgeError> {
+) -> Result<(Node, Location), PurgeError> {
     let failed = |source: io::Error| PurgeError::Root { path: path.to_owned(), source };
     let failed_with = |errno: Errno| failed(errno.into());
     let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -30,12 +31,13 @@ pub(crate) fn open(
     if !even_system_paths && let Some(system) = guard_list::system_path(&opened, path, &facts) {
         return Err(PurgeError::SystemPath { path: path.to_owned(), system });
     }
-    let place = if is_removed { guard_list::true_path(&opened, path) } else { None };
+    let place = guard_list::true_path(&opened, path);
     let root = descriptors.own(opened);
+    let location = Location::new(Arc::clone(&root), &facts, place.clone());
     if !is_removed {
         let node = Node::top(root, facts);
         node.keep();
-        return Ok(node);
+        return Ok((node, location));
     }
     let unknown = || failed(io::Error::other("it is not known where it is, so it can't be removed"));
     let name = place.as_deref().and_then(Path::file_name).ok_or_else(unknown)?;
@@ -46,5 +48,5 @@ pub(crate) fn open(
         return Err(unknown());
     }
     let above = Facts::of(&*outside).map_err(failed_with)?;
-    Ok(Node::root(Node::top(outside, above), name.into_boxed_c_str(), root, facts))
+    Ok((Node::root(Node::top(outside, above), name.into_boxed_c_str(), root, facts), location))
 }

@@ -57,13 +57,19 @@ impl Rules {
     }
 
     pub(crate) fn may_remove_file(&self, file: &Facts) -> bool {
-        file.kind == FileType::RegularFile && self.files_before.is_some_and(|before| file.modified < before)
+        let is_old_enough = self.files_before.is_some_and(|before| file.modified < before);
+        is_old_enough && file.kind == FileType::RegularFile && !file.is_mount_point
     }
 
     /// If it is empty.
     pub(crate) fn may_remove_directory(&self, directory: &Facts) -> bool {
         let is_old_enough = self.directories_before.is_none_or(|before| directory.modified < before);
         is_old_enough && !self.keeps_directories && !directory.is_mount_point
+    }
+
+    /// Whether the age of a directory matters.
+    pub(crate) fn minds_age_of_directories(&self) -> bool {
+        self.directories_before.is_some()
     }
 
     /// If it is empty, whatever else it is.

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use rustix::io::Errno;
-use semafor::{AcquireError, CancellationToken, Permit, Semaphore};
+use semafor::{AcquireError, Permit, Semaphore};
 use semafor_pipeline::Rate;
+use tokio_util::sync::CancellationToken;
 
 use crate::cancelled::unless;
 use crate::descriptor::Descriptors;
@@ -17,6 +18,7 @@ use crate::error::ErrorKind;
 use crate::file_system::FileSystem;
 use crate::licence::Deletions;
 use crate::limit::Limit;
+use crate::location::Location;
 use crate::node::Node;
 use crate::purger::{Observers, Removed};
 use crate::queue::Queue;
@@ -40,6 +42,7 @@ pub(crate) struct Run<'p> {
     pub(crate) observers: &'p Observers,
     /// As it was given.
     pub(crate) root: &'p Path,
+    pub(crate) location: Location,
     pub(crate) stop: AtomicStop,
     pub(crate) file_system: FileSystem,
 }

@@ -18,6 +18,12 @@ pub struct Summary {
     pub files_removed: u64,
     /// The sum of their sizes.
     pub bytes_freed: u64,
+    /// Directories that were to be removed and stay, because a directory they are in was moved first; with
+    /// [`min_age`](crate::Purger::min_age), also because they were changed or replaced.
+    pub dirs_changed: u64,
+    /// Files that were to be removed and stay, because they, or a directory they are in, were changed, replaced or moved
+    /// first.
+    pub files_changed: u64,
     /// What could not be looked at or removed. What somebody else removed meanwhile is no error, nor is a directory that
     /// was filled meanwhile.
     pub errors: u64,

@@ -14,6 +14,8 @@ pub(crate) struct Tally {
     pub(crate) dirs_removed: Counter,
     pub(crate) files_scanned: Counter,
     pub(crate) files_removed: Counter,
+    pub(crate) dirs_changed: Counter,
+    pub(crate) files_changed: Counter,
     pub(crate) bytes_freed: Counter,
     pub(crate) backpressure_events: Counter,
     /// What part of the [whole](WHOLE) is decided. A directory's part is divided among what is in it.

@@ -7,6 +7,7 @@
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use rustix::fs::{FileType, RawDir, SeekFrom, seek};
@@ -17,7 +18,7 @@ use crate::facts::Facts;
 use crate::licence::Licence;
 use crate::node::{Node, Unavailable};
 use crate::removal::Removal;
-use crate::run::Run;
+use crate::run::{Run, Stop};
 
 /// One batch of names: what the kernel gives at a time.
 const BATCH: usize = 16 * 1024;
@@ -84,7 +85,7 @@ impl<'r> Worker<'r> {
     }
 
     pub(crate) fn work(mut self) {
-        let _closes = ClosesOnPanic(self.run);
+        let _stops = StopsOnPanic(self.run);
         let run = self.run;
         while run.queue.take(&mut self.jobs, || self.licence.give_back()) {
             self.work_off();
@@ -189,7 +190,11 @@ impl<'r> Worker<'r> {
                     self.run.error(|| parent.path().join(name), errno);
                 }
                 self.run.tally.decided.add(share);
-                return self.settle(parent, !matches!(why, Unavailable::Gone));
+                let is_gone = matches!(why, Unavailable::Gone);
+                if is_gone {
+                    parent.has_lost_entries.store(true, Ordering::Relaxed);
+                }
+                return self.settle(parent, !is_gone);
             }
         };
         let (rules, tally) = (&self.run.rules, &self.run.tally);
@@ -327,13 +332,13 @@ impl Reading {
     }
 }
 
-/// What a panicking thread had in hand is never decided, and the others would wait for it.
-struct ClosesOnPanic<'r>(&'r Run<'r>);
+/// A panic ends the run: what the thread had in hand is never decided, and the caller does not expect more to be removed.
+pub(crate) struct StopsOnPanic<'r, 'p>(pub(crate) &'r Run<'p>);
 
-impl Drop for ClosesOnPanic<'_> {
+impl Drop for StopsOnPanic<'_, '_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.queue.close();
+            self.0.stop(Stop::Cancelled);
         }
     }
 }

@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
-use semafor::{CancellationToken, Registry};
-use semafor_purge::{Purger, StoppedBy};
+use semafor::Registry;
+use semafor_purge::{CancellationToken, Purger, StoppedBy};
 use semafor_testkit::trees::{self, count};
 
 #[test]
@@ -29,7 +31,7 @@ fn four_purgers_remove_old_files_and_the_root() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("root");
     let tree = trees::mixed(&root, 5_000, 8);
-    let purge = || Purger::new(&root).older_than(std::time::Duration::ZERO).remove_root(true).purge();
+    let purge = || Purger::new(&root).older_than(Duration::ZERO).remove_root(true).purge();
     let done: Vec<_> = thread::scope(|scope| {
         let purges: Vec<_> = (0..4).map(|_| scope.spawn(purge)).collect();
         purges.into_iter().filter_map(|purge| purge.join().unwrap().ok()).collect()
@@ -134,7 +136,7 @@ fn a_symlink_that_is_swapped_in_and_out_is_never_followed() {
         });
         let mut purges = 0;
         while purges < 300 || swaps.load(Ordering::Relaxed) < 300 {
-            Purger::new(&root).older_than(std::time::Duration::ZERO).purge().unwrap();
+            Purger::new(&root).older_than(Duration::ZERO).purge().unwrap();
             purges += 1;
         }
         is_over.store(true, Ordering::Relaxed);
@@ -177,7 +179,7 @@ fn cancelled_before_it_began() {
 fn without_a_slot_of_the_fleet_nothing_is_removed() {
     let root = tempfile::tempdir().unwrap();
     let tree = trees::fan(root.path(), 500, 10);
-    let semaphore = Registry::new().semaphore("fleet").slots(1).build().unwrap();
+    let semaphore = Registry::new().named("fleet").slots(1).build().unwrap();
     let theirs = semaphore.try_acquire().blocking().unwrap();
     let done = thread::scope(|scope| {
         let purge = scope.spawn(|| Purger::new(root.path()).fleet_limit(semaphore.clone()).purge().unwrap());
@@ -196,7 +198,7 @@ fn without_a_slot_of_the_fleet_nothing_is_removed() {
 fn who_waits_for_a_slot_of_the_fleet_can_be_stopped() {
     let root = tempfile::tempdir().unwrap();
     trees::fan(root.path(), 500, 10);
-    let semaphore = Registry::new().semaphore("fleet").slots(1).build().unwrap();
+    let semaphore = Registry::new().named("fleet").slots(1).build().unwrap();
     let _theirs = semaphore.try_acquire().blocking().unwrap();
     let token = CancellationToken::new();
     let done = thread::scope(|scope| {
@@ -215,7 +217,7 @@ fn who_waits_for_a_slot_of_the_fleet_can_be_stopped() {
 fn a_fleet_whose_semaphore_is_closed_stops_it_with_an_error() {
     let root = tempfile::tempdir().unwrap();
     trees::fan(root.path(), 100, 10);
-    let semaphore = Registry::new().semaphore("fleet").slots(1).build().unwrap();
+    let semaphore = Registry::new().named("fleet").slots(1).build().unwrap();
     pollster::block_on(semaphore.close()).unwrap();
     let done = Purger::new(root.path()).fleet_limit(semaphore).purge().unwrap();
     assert_eq!((done.dirs_removed, done.stopped_by), (0, StoppedBy::FleetLimit));
@@ -226,7 +228,7 @@ fn a_fleet_whose_semaphore_is_closed_stops_it_with_an_error() {
 fn no_more_are_at_it_than_the_fleet_has_slots() {
     let root = tempfile::tempdir().unwrap();
     let tree = trees::fan(root.path(), 2_000, 10);
-    let semaphore = Registry::new().semaphore("fleet").slots(3).build().unwrap();
+    let semaphore = Registry::new().named("fleet").slots(3).build().unwrap();
     let (at_it, most) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let done: u64 = thread::scope(|scope| {
         let purges: Vec<_> = (0..3)
@@ -252,5 +254,35 @@ fn a_panic_of_who_is_told_is_passed_on() {
     let root = tempfile::tempdir().unwrap();
     trees::fan(root.path(), 100, 10);
     let purger = Purger::new(root.path()).on_removal(|_, _| panic!("planned"));
-    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| purger.purge())).is_err());
+    assert!(catch_unwind(AssertUnwindSafe(|| purger.purge())).is_err());
+}
+
+#[test]
+fn a_panic_in_on_progress_ends_the_purge() {
+    let root = tempfile::tempdir().unwrap();
+    trees::fan(root.path(), 1_000, 10);
+    let purger = Purger::new(root.path()).rate(200);
+    let purger = purger.on_progress(Duration::ZERO, |progress| assert!(progress.dirs_removed < 5, "planned"));
+    let panic = catch_unwind(AssertUnwindSafe(|| purger.purge())).expect_err("it panics");
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"planned"));
+    assert_ne!(count(root.path()), (0, 0), "all was removed after the panic");
+}
+
+/// The other threads end the removal they are at, and begin no other.
+#[test]
+fn a_panic_in_on_removal_ends_the_purge() {
+    let root = tempfile::tempdir().unwrap();
+    for number in 0..4 {
+        trees::flat(&root.path().join(number.to_string()), 300);
+    }
+    let (has_panicked, removed_after) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let (seen, after) = (Arc::clone(&has_panicked), Arc::clone(&removed_after));
+    let purger = Purger::new(root.path()).rate(200).max_concurrency_scanning(4).max_concurrency_deletion(4);
+    let purger = purger.on_removal(move |_, _| {
+        assert!(seen.swap(true, Ordering::SeqCst), "planned");
+        after.fetch_add(1, Ordering::SeqCst);
+    });
+    assert!(catch_unwind(AssertUnwindSafe(|| purger.purge())).is_err());
+    let after = removed_after.load(Ordering::SeqCst);
+    assert!(after < 100, "{after} were removed after the panic");
 }

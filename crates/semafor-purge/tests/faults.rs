@@ -188,7 +188,7 @@ fn fault_9_all_levels_of_a_tree_are_worked_on_at_once() {
     let root = tempfile::tempdir().unwrap();
     // All of it in one directory, so that only deeper levels can be spread.
     let tree = trees::fan(&root.path().join("top"), 4_000, 20);
-    let semaphore = Registry::new().semaphore("deletions").slots(16).build().unwrap();
+    let semaphore = Registry::new().named("deletions").slots(16).build().unwrap();
     let (most, watched) = (Arc::new(AtomicUsize::new(0)), semaphore.clone());
     let seen = Arc::clone(&most);
     let purger = Purger::new(root.path()).fleet_limit(semaphore).max_concurrency_scanning(16);
