@@ -1,30 +1,42 @@
-//! Who waits for what can't happen any more.
+//! Which tasks wait for something that can't happen any more.
 //!
-//! The doomed are the largest set of waiting tasks in which everybody waits for others of the set only: for a permit that only
-//! they hold, for the end of one of them, for a promise that nobody is left to complete. Who waits for a timer, for
-//! another thread, or for a permit with a time limit is never doomed.
+//! The doomed are the largest set of waiting tasks in which every task waits for others of the set only: for a permit that only
+//! they can release, for the end of one of them, for a promise that no handle is left to complete. A task that waits for a timer,
+//! for another thread, or for a permit with a time limit is never doomed.
 //!
-//! A task is doomed when it or another begins to wait, as a rule. So each one is looked at when it does
-//! ([`State::check_waiting`]): mostly at one or two holders. What would take longer, or comes about in another way (somebody
-//! ends with a permit, drops a promise, or releases less than is waited for), raises a suspicion, and everybody is looked at when
-//! that has become cheap in comparison ([`State::check_everybody`]).
+//! Who can release a permit is the question. A semaphore has no owner, and a guard can be moved where it is not seen; so by default
+//! ([`Deadlocks::Certain`]) any task that is not doomed may release, but for guards that stay with their task.
+//! [`Deadlocks::Holders`] takes the task that acquired for the one that releases.
+//!
+//! As a rule a task is doomed when it or another begins to wait. So each one is looked at when it does
+//! ([`State::check_waiting`]): mostly at one or two holders. What comes about in another way makes suspects ([`Suspicion`]): the tasks that
+//! wait for a promise whose last handle is dropped, or all tasks, if a task ends with a permit or releases less than is waited for.
+//! Suspects are looked at when no task can run, and all tasks when that has become cheap in comparison ([`State::check_suspects`]), or
+//! when the run would sleep. A look at one task is bounded; a look at all tasks is linear ([`Survey`]).
 
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::panic::Location;
 use std::sync::Arc;
+use std::time::Duration;
 
 use semafor_core::{Gate, Holder};
 
 use crate::Label;
-use crate::eventual::{Group, GroupKind, Settle, Source};
+use crate::eventual::{Group, GroupKind, Settle, Settlement, Source};
 use crate::recording::Moment;
 use crate::semaphore::{Hold, SemaphoreCell};
 use crate::state::State;
+use crate::survey::Survey;
 use crate::tasks::{Phase, Task, TaskKey, Wait, WaitOn};
+use crate::waiters::Waiter;
 
 /// How many tasks are looked at, at most, when one begins to wait.
 const GLANCE: usize = 64;
+/// How many permits, places in line and members of groups are looked at, at most, when a task begins to wait.
+const LOOKS: usize = 4 * GLANCE;
 /// Everybody is looked at after so many polls per task that lives.
 const POLLS_PER_TASK: usize = 16;
 
@@ -32,14 +44,63 @@ const POLLS_PER_TASK: usize = 16;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Deadlocks {
-    /// None. A run in which nobody can ever go on again ends with the [deadlock](crate::Error::Deadlock) as its result.
+    /// None. A run in which no task can ever go on again ends with the [deadlock](crate::Error::Deadlock) as its result.
     Off,
-    /// Those in which nobody can ever go on again.
+    /// Those in which no task can ever go on again.
     Global,
-    /// Those among some tasks, too, while others live on: who acquired a permit is taken to be the one who releases it.
-    /// Semaphores that others release are [signals](crate::CreateSemaphore::signal), and say so.
+    /// The global ones; and while other tasks live on, those that nothing but a cancellation could end: tasks that wait for each
+    /// other's end, a promise that no handle is left to complete, and permits that
+    /// [stay with their task](crate::GuardedDemand::stays_with_task).
+    ///
+    /// Semaphores have no owner, and a [`Permit`](crate::Permit) may be moved to any task. So as long as a task can run, now or
+    /// after a delay, a timeout or a promise of another thread, it may release what others wait for, and that is no deadlock.
     #[default]
+    Certain,
+    /// A stricter search: the task that acquired a permit is taken to be the one that releases it, so that a circle is found while
+    /// other tasks live on.
+    ///
+    /// It calls a program deadlocked in which another task would have released later, or in which a guard was moved to
+    /// another task. Semaphores that other tasks release are [signals](crate::CreateSemaphore::signal), and say so.
     Holders,
+}
+
+/// What the check of a task that begins to wait does not see.
+#[derive(Default)]
+pub(crate) struct Suspicion {
+    is_wanted: Cell<bool>,
+    /// Something happened that may concern any task.
+    is_of_all: Cell<bool>,
+    /// Tasks that lost something they waited for.
+    suspects: RefCell<Vec<TaskKey>>,
+}
+
+impl Suspicion {
+    pub(crate) fn reset(&self, deadlocks: Deadlocks) {
+        self.is_wanted.set(matches!(deadlocks, Deadlocks::Certain | Deadlocks::Holders));
+        self.is_of_all.set(false);
+        self.suspects.borrow_mut().clear();
+    }
+
+    pub(crate) fn raise_of_all(&self) {
+        self.is_of_all.set(self.is_wanted.get());
+    }
+
+    /// Nothing is left that could settle it: those that wait for it may be doomed.
+    pub(crate) fn raise_of_waiters(&self, settlement: &Settlement) {
+        if self.is_wanted.get() && !settlement.is_settled.get() {
+            let waiters = settlement.waiters.borrow();
+            self.suspects.borrow_mut().extend(waiters.iter().map(Waiter::task));
+        }
+    }
+
+    /// True if all tasks are to be looked at.
+    pub(crate) fn is_of_all(&self) -> bool {
+        self.is_of_all.get()
+    }
+
+    fn is_raised(&self) -> bool {
+        self.is_of_all.get() || !self.suspects.borrow().is_empty()
+    }
 }
 
 /// Tasks that wait for each other, or for something that can't happen any more.
@@ -87,38 +148,37 @@ impl std::error::Error for Deadlock {}
 
 /// Which tasks are taken to be alive.
 enum Alive {
+    NoTask,
     /// All but some of these few.
     Among(Vec<(TaskKey, bool)>),
     /// By their place in the arena.
-    Everybody(Vec<bool>),
+    Surveyed(Vec<bool>),
 }
 
 impl Alive {
     fn contains(&self, key: TaskKey) -> bool {
         match self {
+            Self::NoTask => false,
             Self::Among(few) => {
                 few.iter().find(|(other, _)| *other == key).is_none_or(|(_, is_alive)| *is_alive)
             }
-            Self::Everybody(alive) => alive[key.index()],
+            Self::Surveyed(alive) => alive[key.index()],
         }
     }
 
     fn insert(&mut self, key: TaskKey) {
-        match self {
-            Self::Among(few) => {
-                few.iter_mut().filter(|(other, _)| *other == key).for_each(|entry| entry.1 = true);
-            }
-            Self::Everybody(alive) => alive[key.index()] = true,
+        if let Self::Among(few) = self {
+            few.iter_mut().filter(|(other, _)| *other == key).for_each(|entry| entry.1 = true);
         }
     }
 }
 
 impl State {
-    /// Looks at a task that has just begun to wait, and tells somebody if that is a deadlock.
+    /// Looks at a task that has just begun to wait, and tells a task if that is a deadlock.
     #[inline]
     pub(crate) fn check_waiting(&mut self, key: TaskKey) {
         self.polls_since_check += 1;
-        if self.deadlocks != Deadlocks::Holders {
+        if !matches!(self.deadlocks, Deadlocks::Certain | Deadlocks::Holders) {
             return;
         }
         if self.tasks.get(key).is_some_and(|task| !self.is_clearly_alive(task)) {
@@ -131,9 +191,11 @@ impl State {
         task.waits.iter().any(|wait| match &wait.on {
             WaitOn::Semaphore { cell, is_timed, .. } => {
                 let gate = cell.gate.borrow();
+                let is_anybodys = |hold: &Hold| self.deadlocks == Deadlocks::Certain && !hold.is_bound;
+                let may_release = |hold: &Hold| is_anybodys(hold) || self.is_able(hold.task);
                 *is_timed
                     || cell.is_signal
-                    || gate.holders().take(GLANCE).any(|holder| self.is_able(holder.tag.task))
+                    || gate.holders().take(GLANCE).any(|holder| may_release(holder.tag))
             }
             WaitOn::Eventual(cell) => match &cell.settlement().source {
                 Source::Task(target) => self.is_able(target.get()),
@@ -151,110 +213,117 @@ impl State {
         self.tasks.get(key).is_some_and(|task| task.phase != Phase::Parked || task.waits.iter().any(will_be))
     }
 
-    /// Finds out about one task by those it depends on.
+    /// Finds out about one task by those it depends on; true if a task was told.
     #[cold]
-    fn check_from(&mut self, key: TaskKey) {
+    fn check_from(&mut self, key: TaskKey) -> bool {
         let mut seen = vec![key];
-        let mut next = 0;
+        let (mut next, mut looks) = (0, 0);
         while let Some(&key) = seen.get(next) {
             next += 1;
             let Some(task) = self.tasks.get(key).filter(|task| task.phase == Phase::Parked) else { continue };
             let is_too_much = task.waits.iter().any(|wait| {
                 let reached = self.for_each_supporter(key, &wait.on, |supporter| {
-                    if !seen.contains(&supporter) {
+                    looks += 1;
+                    if !seen.contains(&supporter) && self.tasks.get(supporter).is_some() {
                         seen.push(supporter);
                     }
-                    if seen.len() > GLANCE { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                    let is_too_much = seen.len() > GLANCE || looks > LOOKS;
+                    if is_too_much { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
                 });
                 reached.is_break()
             });
             if is_too_much {
-                self.suspicion.set(true);
-                return;
+                self.suspicion.raise_of_all();
+                return false;
             }
         }
         // Those who are needed were found after those who need them.
         seen.reverse();
-        let alive = self.alive_among(&seen, Alive::Among(seen.iter().map(|key| (*key, false)).collect()));
+        let alive = self.alive_among(&seen);
         if alive.contains(key) {
-            return;
+            return false;
         }
         if self.tasks.get(key).is_some_and(|task| task.is_daemon) {
             // It may wait in vain, unless others do with it.
-            return self.suspicion.set(true);
-        }
-        self.report_doomed(key, &alive);
-    }
-
-    /// Looks at everybody if there is a suspicion; true if somebody was told.
-    pub(crate) fn check_everybody(&mut self) -> bool {
-        if !self.suspicion.take() || self.deadlocks != Deadlocks::Holders {
+            self.suspicion.raise_of_all();
             return false;
         }
-        self.polls_since_check = 0;
-        let parked = self.parked_in_order_of_need();
-        let mut alive = vec![true; self.tasks.width()];
-        parked.iter().for_each(|key| alive[key.index()] = false);
-        let alive = self.alive_among(&parked, Alive::Everybody(alive));
-        // Daemons may wait in vain: they end with the run.
-        let is_doomed = |key: &TaskKey| !alive.contains(*key);
-        let is_missed = |key: &TaskKey| self.tasks.get(*key).is_some_and(|task| !task.is_daemon);
-        let missed = parked.into_iter().filter(is_doomed).filter(is_missed);
-        // Whoever is told, it is by the numbers of tasks, not by their places in the arena.
-        let Some(doomed) = missed.min_by_key(|key| self.tasks.get(*key).map(|task| task.number)) else {
-            return false;
-        };
-        self.report_doomed(doomed, &alive);
-        // There may be more than one.
-        self.suspicion.set(true);
-        true
+        self.report_doomed(key, &alive)
     }
 
-    /// True if looking at everybody takes no longer than what happened since.
+    /// Looks at the suspects, and at all tasks if there is reason to and they may be looked at; true if a task was told.
+    pub(crate) fn check_suspects(&mut self, may_look_at_all: bool) -> bool {
+        if !self.suspicion.is_raised() {
+            return false;
+        }
+        let mut suspects = self.suspicion.suspects.take();
+        let mut has_told = false;
+        if may_look_at_all && self.suspicion.is_of_all.take() {
+            self.polls_since_check = 0;
+            let Survey { alive, cost } = Survey::of(self);
+            self.check_cost = cost;
+            let alive = Alive::Surveyed(alive);
+            let doomed = self.doomed(&alive);
+            if let [first, others @ ..] = &doomed[..] {
+                has_told = self.report_doomed(*first, &alive);
+                // They may live on now that one is told.
+                suspects.extend(others);
+            }
+        }
+        self.sort_by_number(&mut suspects);
+        suspects.dedup();
+        for suspect in suspects {
+            has_told |= self.check_from(suspect);
+        }
+        has_told
+    }
+
+    /// Every task that waits in vain, in order of their numbers. Daemons may wait in vain: they end with the run.
+    fn doomed(&self, alive: &Alive) -> Vec<TaskKey> {
+        let is_doomed = |(key, task): &(TaskKey, &Task)| !task.is_daemon && !alive.contains(*key);
+        let mut doomed: Vec<_> = self.tasks.iter().filter(is_doomed).map(|(key, _)| key).collect();
+        self.sort_by_number(&mut doomed);
+        doomed
+    }
+
+    /// By the numbers of tasks, which depend on nothing but the program; their places in the arena may not.
+    fn sort_by_number(&self, keys: &mut [TaskKey]) {
+        keys.sort_by_cached_key(|key| self.tasks.get(*key).map(|task| task.number));
+    }
+
+    /// How many polls take as long as looking at all tasks.
+    fn polls_per_check(&self) -> usize {
+        const LOOKS_PER_POLL: usize = 8;
+        self.tasks.len().max(self.check_cost / LOOKS_PER_POLL)
+    }
+
+    /// True if looking at all tasks takes no longer than what happened since.
     pub(crate) fn is_check_cheap(&self) -> bool {
-        self.polls_since_check >= self.tasks.len()
+        self.polls_since_check >= self.polls_per_check()
     }
 
-    /// True if everybody should be looked at although somebody can still run.
+    /// True if all tasks should be looked at although a task can still run.
     #[inline]
     pub(crate) fn is_check_due(&self) -> bool {
-        self.polls_since_check > POLLS_PER_TASK * self.tasks.len() && self.suspicion.get()
+        self.polls_since_check > POLLS_PER_TASK * self.tasks.len()
+            && self.suspicion.is_raised()
+            && self.polls_since_check > POLLS_PER_TASK * self.polls_per_check()
     }
 
-    /// Nobody can run, and nothing will come: everybody who waits does so in vain.
+    /// For how long to wait for other threads before all tasks are looked at although that is not cheap: about as long as it takes.
+    pub(crate) fn pause_before_check(&self) -> Duration {
+        const LONGEST: Duration = Duration::from_millis(500);
+        Duration::from_micros(self.polls_per_check() as u64).min(LONGEST)
+    }
+
+    /// No task can run, and no event will come: every waiting task waits in vain.
     pub(crate) fn global_deadlock(&self, root: TaskKey) -> Option<(TaskKey, Arc<Deadlock>)> {
-        self.circle(root, &Alive::Everybody(vec![false; self.tasks.width()]))
+        self.circle(root, &Alive::NoTask)
     }
 
-    /// Everybody who waits, each after those it needs, but for circles: so what is alive spreads in few rounds.
-    fn parked_in_order_of_need(&self) -> Vec<TaskKey> {
-        let mut order = Vec::new();
-        let mut is_seen = vec![false; self.tasks.width()];
-        let mut stack: Vec<_> = self.tasks.iter().map(|(key, _)| (key, false)).collect();
-        while let Some((key, are_needs_done)) = stack.pop() {
-            if are_needs_done {
-                order.push(key);
-                continue;
-            }
-            let Some(task) = self.tasks.get(key).filter(|task| task.phase == Phase::Parked) else { continue };
-            if std::mem::replace(&mut is_seen[key.index()], true) {
-                continue;
-            }
-            stack.push((key, true));
-            for wait in task.waits.iter() {
-                let _ = self.for_each_supporter(key, &wait.on, |needed| {
-                    if !is_seen[needed.index()] {
-                        stack.push((needed, false));
-                    }
-                    ControlFlow::Continue(())
-                });
-            }
-        }
-        order
-    }
-
-    /// Of those who are taken for doomed at first, everybody who can be helped by somebody alive is alive as well.
-    fn alive_among(&self, keys: &[TaskKey], mut alive: Alive) -> Alive {
+    /// Of these few tasks, those are alive that a live task can help. All other tasks are taken to be alive.
+    fn alive_among(&self, keys: &[TaskKey]) -> Alive {
+        let mut alive = Alive::Among(keys.iter().map(|key| (*key, false)).collect());
         let mut has_changed = true;
         while has_changed {
             has_changed = false;
@@ -272,22 +341,28 @@ impl State {
         alive
     }
 
+    /// As long as tasks are alive that are not looked at: any of them may do what any task can.
     fn is_in_vain(&self, waiting: TaskKey, on: &WaitOn, alive: &Alive) -> bool {
         match on {
             WaitOn::Timer => false,
             WaitOn::Semaphore { cell, is_timed, .. } => {
                 let gate = cell.gate.borrow();
-                let is_served = |holder: Holder<'_, Hold>| match self.tasks.get(holder.tag.task) {
-                    Some(_) => alive.contains(holder.tag.task),
-                    // Who ended releases nothing; but a guard may have been passed on.
-                    None => holder.tag.is_guarded,
+                let is_lenient = self.deadlocks == Deadlocks::Certain;
+                let may_release = |holder: Holder<'_, Hold>| match self.tasks.get(holder.tag.task) {
+                    Some(_) if holder.tag.is_bound || !is_lenient => alive.contains(holder.tag.task),
+                    // A task that ended releases nothing; but a guard may have been passed on.
+                    None if !is_lenient => holder.tag.is_guarded,
+                    _ => true,
                 };
-                let is_helped = gate.holders().any(is_served) || self.will_reach_free(waiting, &gate, alive);
-                !*is_timed && !cell.is_signal && !is_helped
+                let is_helped = *is_timed
+                    || cell.is_signal
+                    || gate.holders().any(may_release)
+                    || self.will_reach_free(waiting, &gate, alive);
+                !is_helped
             }
             WaitOn::Eventual(cell) => self.is_never_settled(&**cell, alive),
             WaitOn::Group(group) => {
-                let mut members = group.members.iter().filter(|member| !member.settlement().is_settled.get());
+                let mut members = group.open_members();
                 let is_never = |member: &std::rc::Rc<dyn Settle>| self.is_never_settled(&**member, alive);
                 match group.kind {
                     GroupKind::Gather => members.any(is_never),
@@ -317,38 +392,36 @@ impl State {
         }
     }
 
-    /// Calls with everybody who could end the wait, until that is enough.
+    /// Calls with every task that could end the wait, until that is enough. Some of them may have ended.
     fn for_each_supporter(
         &self,
         waiting: TaskKey,
         on: &WaitOn,
         mut found: impl FnMut(TaskKey) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        let mut found_live =
-            |key| if self.tasks.get(key).is_some() { found(key) } else { ControlFlow::Continue(()) };
         match on {
             WaitOn::Timer => ControlFlow::Continue(()),
             WaitOn::Semaphore { cell, .. } => {
                 let gate = cell.gate.borrow();
-                gate.holders().map(|holder| holder.tag.task).try_for_each(&mut found_live)?;
+                gate.holders().map(|holder| holder.tag.task).try_for_each(&mut found)?;
                 // Those in front, too, if they keep it from what is free.
                 let has_free = gate.held() < gate.capacity();
                 let in_front =
                     gate.waiters().map(|waiter| waiter.tag.task).take_while(|task| *task != waiting);
-                in_front.take_while(|_| has_free).try_for_each(found_live)
+                in_front.take_while(|_| has_free).try_for_each(found)
             }
-            WaitOn::Eventual(cell) => cell.settlement().task().into_iter().try_for_each(found_live),
+            WaitOn::Eventual(cell) => cell.settlement().task().into_iter().try_for_each(found),
             WaitOn::Group(group) => {
-                let tasks = group.members.iter().filter_map(|member| member.settlement().task());
-                tasks.into_iter().try_for_each(found_live)
+                let mut tasks = group.open_members().filter_map(|member| member.settlement().task());
+                tasks.try_for_each(found)
             }
         }
     }
 
-    fn report_doomed(&mut self, start: TaskKey, alive: &Alive) {
-        if let Some((victim, deadlock)) = self.circle(start, alive) {
-            self.tell(victim, deadlock);
-        }
+    fn report_doomed(&mut self, start: TaskKey, alive: &Alive) -> bool {
+        let Some((victim, deadlock)) = self.circle(start, alive) else { return false };
+        self.tell(victim, deadlock);
+        true
     }
 
     pub(crate) fn tell(&mut self, victim: TaskKey, deadlock: Arc<Deadlock>) {
@@ -366,15 +439,12 @@ impl State {
     /// is to be told, or who stands at the end.
     fn circle(&self, start: TaskKey, alive: &Alive) -> Option<(TaskKey, Arc<Deadlock>)> {
         let mut path = vec![start];
-        let mut place_on_path = vec![usize::MAX; self.tasks.width()];
-        place_on_path[start.index()] = 0;
+        let mut place_on_path = HashMap::from([(start, 0)]);
         let closes_at = loop {
             let Some(next) = self.to_blame(*path.last()?, alive) else { break None };
-            let place = place_on_path[next.index()];
-            if place != usize::MAX {
+            if let Some(place) = place_on_path.insert(next, path.len()) {
                 break Some(place);
             }
-            place_on_path[next.index()] = path.len();
             path.push(next);
         };
         let circle = &path[closes_at.unwrap_or(0)..];
@@ -389,14 +459,16 @@ impl State {
     }
 
     fn to_blame(&self, waiting: TaskKey, alive: &Alive) -> Option<TaskKey> {
-        let mut to_blame = None;
+        let (mut to_blame, mut looks) = (None, 0);
         for wait in self.tasks.get(waiting)?.waits.iter() {
             let _ = self.for_each_supporter(waiting, &wait.on, |key| {
-                if alive.contains(key) {
-                    return ControlFlow::Continue(());
+                looks += 1;
+                if self.tasks.get(key).is_some() && !alive.contains(key) {
+                    to_blame.get_or_insert(key);
                 }
-                to_blame.get_or_insert(key);
-                ControlFlow::Break(())
+                // Behind that many permits of tasks that ended, it does not matter which task has the next one.
+                let is_enough = to_blame.is_some() || looks > LOOKS;
+                if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
         }
         to_blame
@@ -430,7 +502,7 @@ impl State {
             (None, None) => "nobody".into(),
         };
         let mut names: Vec<_> = gate.holders().take(NAMED).map(name).collect();
-        let more = gate.holders().skip(NAMED).count();
+        let more = gate.stats(self.now).holders.saturating_sub(NAMED);
         if more > 0 {
             names.push(format!("{more} more"));
         }
@@ -448,9 +520,9 @@ impl State {
     }
 
     fn describe_group(&self, group: &Group) -> String {
-        let mut open = group.members.iter().filter(|member| !member.settlement().is_settled.get());
-        let first = open.next().map_or("nothing".into(), |member| self.describe_eventual(&**member));
-        match open.count() {
+        let first = group.open_members().next();
+        let first = first.map_or("nothing".into(), |member| self.describe_eventual(&**member));
+        match group.remaining().saturating_sub(1) {
             0 => first,
             more => format!("{first} and {more} more"),
         }

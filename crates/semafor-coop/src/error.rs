@@ -64,6 +64,19 @@ pub enum Error {
     /// The run was to end [after so many steps](crate::Runtime::most_steps), and did.
     #[error("the program had not ended after as many steps as it was given")]
     TooManySteps,
+    /// An [exhaustive search](crate::Search::Exhaustive) made the same choices as before, and found another number of ways to go on.
+    /// The program depends on more than the schedule: on the real clock, on other threads, on what an earlier run left behind.
+    #[error(
+        "the program is not deterministic: at choice {choice} there are {options} ways to go on, and there were {before} after the same choices before"
+    )]
+    NotDeterministic {
+        /// Which choice of the schedule it was, from 1 on.
+        choice: u32,
+        /// How many ways to go on there were; 0 if the run ended before it came to that choice.
+        options: u32,
+        /// How many there were before.
+        before: u32,
+    },
     /// A task awaited a future of another runtime, which nothing here will ever wake.
     #[error("a task awaits something that is not an effect")]
     NotAnEffect,

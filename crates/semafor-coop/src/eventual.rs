@@ -5,10 +5,10 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
+use crate::effort;
 use crate::sync::{AtomicUsize, Ordering};
-use crate::tasks::{TaskKey, Waiter, Waiters};
+use crate::tasks::TaskKey;
+use crate::waiters::{Place, Waiter, Waiters};
 use crate::{Error, Result};
 
 /// A value that will be there: what a [`Task`] returns, or what somebody completes a [`Promise`](crate::Promise) with.
@@ -125,7 +125,7 @@ pub(crate) struct Settlement {
     pub(crate) number: u64,
     pub(crate) is_settled: Cell<bool>,
     pub(crate) failure: OnceCell<Error>,
-    pub(crate) waiters: Waiters,
+    pub(crate) waiters: RefCell<Waiters>,
     /// Somebody waited for it, at some time.
     pub(crate) is_observed: Cell<bool>,
     pub(crate) source: Source,
@@ -152,7 +152,7 @@ impl Settlement {
         }
     }
 
-    pub(crate) fn take_waiters(&self) -> SmallVec<[Waiter; 1]> {
+    pub(crate) fn take_waiters(&self) -> Waiters {
         self.waiters.take()
     }
 
@@ -193,10 +193,14 @@ impl<T> Settle for ValueCell<T> {
 pub(crate) struct Group {
     pub(crate) task: TaskKey,
     pub(crate) kind: GroupKind,
-    pub(crate) members: Vec<Rc<dyn Settle>>,
-    pub(crate) remaining: Cell<usize>,
+    members: Vec<Rc<dyn Settle>>,
+    /// Where it stands in the line of each member that was open at first.
+    places: RefCell<Vec<Place>>,
+    remaining: Cell<usize>,
+    /// All members before this one have settled.
+    first_open: Cell<usize>,
     /// The member that decided it: the first to fail, or the winner.
-    pub(crate) decided_by: Cell<Option<usize>>,
+    decided_by: Cell<Option<usize>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -206,6 +210,30 @@ pub(crate) enum GroupKind {
 }
 
 impl Group {
+    /// Of a task that waits from now on, in the line of every member that has not settled.
+    pub(crate) fn wait(task: TaskKey, kind: GroupKind, members: Vec<Rc<dyn Settle>>) -> Rc<Self> {
+        let remaining = members.iter().filter(|member| !member.settlement().is_settled.get()).count();
+        let group = Rc::new(Self {
+            task,
+            kind,
+            places: RefCell::new(Vec::with_capacity(members.len())),
+            members,
+            remaining: Cell::new(remaining),
+            first_open: Cell::new(0),
+            decided_by: Cell::new(None),
+        });
+        let mut places = group.places.borrow_mut();
+        for (index, member) in group.members.iter().enumerate() {
+            let settlement = member.settlement();
+            places.push(match settlement.is_settled.get() {
+                true => Place::default(),
+                false => settlement.waiters.borrow_mut().push(Waiter::Member(group.clone(), index)),
+            });
+        }
+        drop(places);
+        group
+    }
+
     /// A member settled. True if that decides the group.
     pub(crate) fn note(&self, member: usize) -> bool {
         if self.decided_by.get().is_some() {
@@ -219,23 +247,41 @@ impl Group {
         decides || self.remaining.get() == 0
     }
 
-    /// Registers with every member that has not settled.
-    pub(crate) fn join_lines(self: &Rc<Self>) {
-        for (index, member) in self.members.iter().enumerate() {
-            let settlement = member.settlement();
-            if !settlement.is_settled.get() {
-                settlement.waiters.borrow_mut().push(Waiter::Member(self.clone(), index));
-            }
-        }
+    pub(crate) fn decided_by(&self) -> Option<usize> {
+        self.decided_by.get()
     }
 
-    pub(crate) fn leave_lines(self: &Rc<Self>) {
+    /// True if there is nothing left to wait for.
+    pub(crate) fn is_decided(&self) -> bool {
+        self.decided_by.get().is_some() || self.remaining.get() == 0
+    }
+
+    /// How many members have not settled, unless it is decided.
+    pub(crate) fn remaining(&self) -> usize {
+        self.remaining.get()
+    }
+
+    /// The members that have not settled. Those that settled one after the other from the first on are not looked at again.
+    pub(crate) fn open_members(&self) -> impl Iterator<Item = &Rc<dyn Settle>> {
+        let is_open = |member: &Rc<dyn Settle>| {
+            effort::count(1);
+            !member.settlement().is_settled.get()
+        };
+        let settled = self.first_open.get();
+        let more = self.members[settled..].iter().take_while(|member| !is_open(member)).count();
+        self.first_open.set(settled + more);
+        self.members[settled + more..].iter().filter(move |member| is_open(member))
+    }
+
+    pub(crate) fn leave_lines(&self) {
         if self.remaining.get() == 0 {
             return;
         }
-        for member in &self.members {
-            let mut waiters = member.settlement().waiters.borrow_mut();
-            waiters.retain(|waiter| !matches!(waiter, Waiter::Member(group, _) if Rc::ptr_eq(group, self)));
+        for (member, place) in self.members.iter().zip(self.places.take()) {
+            let settlement = member.settlement();
+            if !settlement.is_settled.get() {
+                settlement.waiters.borrow_mut().remove(place);
+            }
         }
     }
 }

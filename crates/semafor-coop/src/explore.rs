@@ -25,7 +25,11 @@ pub enum Search {
         /// How often somebody falls in each of them.
         changes: usize,
     },
-    /// All of them, one after the other: for small programs.
+    /// All of them, one after the other: for small programs. A program that is
+    /// [not deterministic](Error::NotDeterministic), as on the real clock, is reported as such when that shows.
+    ///
+    /// A program that polls, by yields or by delays of no time, has schedules without end: each has one more poll before the others run.
+    /// So the search is never complete, and comes to the [bound of steps](Runtime::most_steps) if it may run enough of them.
     Exhaustive {
         /// Only those that make somebody stop who could go on at most so many times. Most bugs need one or two.
         preemptions: Option<usize>,
@@ -78,9 +82,10 @@ pub struct Exploration {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Counterexample {
-    /// How: the error of the root program, or of a task that nobody waited for, or a permit that was not released.
+    /// What went wrong: the error of the root program or of a task that no task waited for, a permit that was not
+    /// released, or a program that is [not deterministic](Error::NotDeterministic).
     pub message: String,
-    /// The root program's error, if that is how.
+    /// The error. `None` if a task failed that no task waited for, or if a permit was not released.
     pub error: Option<Error>,
     /// The simplest schedule that was found to go wrong in this way.
     pub trace: Trace,
@@ -159,7 +164,7 @@ impl Explorer {
 
     /// Runs the program until it goes wrong, or it was enough.
     pub fn run<T: 'static>(&self, program: impl AsyncFn(Ctx) -> Result<T> + 'static) -> Exploration {
-        let mut lab = Lab { runtime: &self.runtime, program: Rc::new(program), scheduler: None };
+        let mut lab = Lab { runtime: &self.runtime, program: Rc::new(program), scheduler: None, steps: 0 };
         let mut choosers = Choosers::new(self.search);
         let mut schedules = 0;
         let mut is_complete = false;
@@ -171,7 +176,7 @@ impl Explorer {
             schedules += 1;
             let (outcome, chooser) = lab.run(chooser);
             let steps = outcome.report.trace.choices().len();
-            if let Some(failure) = failure_of(outcome) {
+            if let Some(failure) = failure_of(outcome, &chooser) {
                 let failure = Some(lab.simplify(failure));
                 return Exploration { schedules, is_complete, failure };
             }
@@ -228,6 +233,8 @@ struct Lab<'r, P> {
     program: Rc<P>,
     /// Kept from run to run.
     scheduler: Option<Rc<Scheduler>>,
+    /// Of all runs.
+    steps: u64,
 }
 
 impl<P, T> Lab<'_, P>
@@ -240,26 +247,29 @@ where
         let program = self.program.clone();
         let program = async move |ctx| program(ctx).await;
         let running = self.runtime.start_on(scheduler, chooser, program);
-        let (outcome, chooser, scheduler) = running.finish_and_keep();
+        let (outcome, chooser, steps, scheduler) = running.finish_and_keep();
         self.scheduler = scheduler;
+        self.steps += steps;
         (outcome, chooser)
     }
 
     /// Looks for a simpler schedule that goes wrong in the same way: fewer switches, earlier.
     fn simplify(&mut self, found: Failure) -> Counterexample {
         const MOST_RUNS: usize = 2_000;
+        const MOST_STEPS: u64 = 5_000_000;
+        let most_steps = self.steps.saturating_add(MOST_STEPS);
         let mut best = found.trace.clone();
         let mut simplest = None;
         let mut runs = 0;
-        let mut is_better = !found.is_stop();
+        let mut is_better = found.can_be_simplified();
         while std::mem::take(&mut is_better) {
             for candidate in simpler(&best) {
                 runs += 1;
-                if runs > MOST_RUNS {
+                if runs > MOST_RUNS || self.steps > most_steps {
                     break;
                 }
-                let (outcome, _) = self.run(Chooser::new(&Schedule::Replay(candidate)));
-                let Some(failure) = failure_of(outcome) else { continue };
+                let (outcome, chooser) = self.run(Chooser::new(&Schedule::Replay(candidate)));
+                let Some(failure) = failure_of(outcome, &chooser) else { continue };
                 if failure.is_stop() {
                     return failure.into();
                 }
@@ -288,6 +298,11 @@ impl Failure {
         self.error.as_ref().is_some_and(Error::is_stop)
     }
 
+    /// False if another run would tell something else.
+    fn can_be_simplified(&self) -> bool {
+        !self.is_stop() && !matches!(self.error, Some(Error::NotDeterministic { .. }))
+    }
+
     fn is_like(&self, other: &Self) -> bool {
         let kind = |failure: &Self| failure.error.as_ref().map(std::mem::discriminant);
         kind(self) == kind(other)
@@ -301,9 +316,13 @@ impl From<Failure> for Counterexample {
     }
 }
 
-fn failure_of<T>(outcome: Outcome<T>) -> Option<Failure> {
+fn failure_of<T>(outcome: Outcome<T>, chooser: &Chooser) -> Option<Failure> {
     let Outcome { result, report } = outcome;
-    match (result.err(), report.complaint()) {
+    let of_search = match chooser {
+        Chooser::Exhaustive(search) => search.complaint(),
+        _ => None,
+    };
+    match (result.err().or(of_search), report.complaint()) {
         (Some(error), _) => {
             Some(Failure { message: error.to_string(), error: Some(error), trace: report.trace })
         }

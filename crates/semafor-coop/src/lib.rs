@@ -77,6 +77,7 @@
 //! | a handle of another run | [`Error::ForeignHandle`] |
 //! | a panic in a task or a handler | [`Error::Panicked`], for whoever waits for it |
 //! | round in circles, without end | [`Error::TooManySteps`], if [told how many](Runtime::most_steps) |
+//! | another number of choices than before, in an exhaustive search | [`Error::NotDeterministic`] |
 //!
 //! ```
 //! use semafor_coop::{Ctx, run};
@@ -101,6 +102,9 @@
 //! })
 //! .unwrap();
 //! ```
+//!
+//! A deadlock is told when no task can end it any more. Any task that can still run may release what others wait for; a stricter
+//! search, for programs in which each task releases what it acquired, is [`Deadlocks::Holders`].
 //!
 //! What nobody awaits is in the [`Report`]: tasks that ended with permits, failed unseen, or had not ended; and for how long
 //! everything waited for other threads.
@@ -162,6 +166,7 @@ mod context;
 mod deadlock;
 mod effect;
 mod effects;
+mod effort;
 mod error;
 mod eventual;
 mod explore;
@@ -181,10 +186,12 @@ mod scheduler;
 mod semaphore;
 mod stall;
 mod state;
+mod survey;
 mod sync;
 mod tasks;
 mod timeline;
 mod timers;
+mod waiters;
 
 pub use clock::{Clock, Lull, Span};
 pub use context::Ctx;

@@ -4,6 +4,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use semafor_core::PermitId;
+
 use crate::eventual::Settle;
 use crate::{Deadlock, Error, Label, Recording, Result, Stall, Trace};
 
@@ -29,7 +31,8 @@ pub struct Report {
     pub deadlocks: Vec<Arc<Deadlock>>,
     /// Times for which everything waited for other threads, a thousand at most; see [`Runtime::stall_after`](crate::Runtime::stall_after).
     pub stalls: Vec<Stall>,
-    /// Permits of tasks that ended without releasing them. Nobody gets these any more, unless another task releases them.
+    /// Permits of tasks that ended without releasing them, and that no other task released later. Permits of
+    /// [signals](crate::CreateSemaphore::signal) are not counted. The first thousand.
     pub unreleased: Vec<Unreleased>,
     /// Tasks that failed, and nobody ever waited for them.
     pub unobserved: Vec<Unobserved>,
@@ -137,7 +140,7 @@ pub(crate) struct Findings {
     pub(crate) log: Vec<LogLine>,
     pub(crate) deadlocks: Vec<Arc<Deadlock>>,
     pub(crate) stalls: Vec<Stall>,
-    pub(crate) unreleased: Vec<Unreleased>,
+    unreleased: Vec<(PermitId, Unreleased)>,
     failures: Vec<Failed>,
     /// When so many failures are noted, those that somebody has seen meanwhile are struck off.
     failures_to_look_at: usize,
@@ -162,6 +165,25 @@ impl Findings {
         if self.deadlocks.len() < MOST_KEPT {
             self.deadlocks.push(deadlock);
         }
+    }
+
+    pub(crate) fn add_unreleased(&mut self, permit: PermitId, unreleased: Unreleased) {
+        if self.unreleased.len() < MOST_KEPT {
+            self.unreleased.push((permit, unreleased));
+        }
+    }
+
+    /// Another task has released the permit of one that ended with it.
+    pub(crate) fn strike_unreleased(&mut self, semaphore: u64, permit: PermitId) {
+        let is_meant =
+            |(id, unreleased): &(PermitId, Unreleased)| *id == permit && unreleased.semaphore == semaphore;
+        if let Some(place) = self.unreleased.iter().position(is_meant) {
+            self.unreleased.remove(place);
+        }
+    }
+
+    pub(crate) fn take_unreleased(&mut self) -> Vec<Unreleased> {
+        std::mem::take(&mut self.unreleased).into_iter().map(|(_, unreleased)| unreleased).collect()
     }
 
     /// A stall that goes on takes the place of what was known of it.

@@ -120,7 +120,8 @@ impl Runtime {
         self
     }
 
-    /// Ends the run with [`Error::TooManySteps`] if it has not ended after so many [steps](Running::step).
+    /// Ends the run with [`Error::TooManySteps`] if it has not ended after so many [steps](Running::step). Every effect is a step while
+    /// schedules are [explored](Schedule).
     ///
     /// For programs that may go round in circles without ever waiting for what can't happen: those that poll something,
     /// or that catch a deadlock and try the same again.
@@ -175,7 +176,8 @@ impl Runtime {
         T: 'static,
     {
         let mut state = scheduler.borrow();
-        state.begin_run(self.clock, chooser, self.deadlocks, self.is_recorded, self.has_sites);
+        let most_steps = self.most_steps.unwrap_or(u64::MAX);
+        state.begin_run(self.clock, chooser, self.deadlocks, most_steps, self.is_recorded, self.has_sites);
         let cell = Rc::new(ValueCell {
             settlement: Settlement::new(state.run, ROOT, Source::Task(Cell::default())),
             value: OnceCell::new(),
@@ -185,9 +187,8 @@ impl Runtime {
         state.record_for(ROOT, || Moment::Spawned { name: None });
         let root = state.spawn(spawned, program_of(program, ctx, cell.clone()), cell.clone());
         drop(state);
-        let steps_left = self.most_steps.unwrap_or(u64::MAX);
         let stall_watch = self.stall_watch.clone();
-        Running { scheduler, root, cell, pause: self.pause, steps_left, stall_watch, is_closed: false }
+        Running { scheduler, root, cell, pause: self.pause, most_steps, stall_watch, is_closed: false }
     }
 }
 
@@ -197,7 +198,7 @@ pub struct Running<T> {
     root: TaskKey,
     cell: Rc<ValueCell<T>>,
     pause: fn(&Lull<'_>) -> Result,
-    steps_left: u64,
+    most_steps: u64,
     stall_watch: StallWatch,
     is_closed: bool,
 }
@@ -208,13 +209,14 @@ impl<T> Running<T> {
         if self.cell.settlement.is_settled.get() {
             return false;
         }
-        let Some(steps_left) = self.steps_left.checked_sub(1) else {
+        self.read_mail();
+        let mut state = self.scheduler.borrow();
+        let Some(steps_left) = state.steps_left.checked_sub(1) else {
+            drop(state);
             self.stop(Error::TooManySteps);
             return false;
         };
-        self.steps_left = steps_left;
-        self.read_mail();
-        let mut state = self.scheduler.borrow();
+        state.steps_left = steps_left;
         if let Some(now) = state.time.read() {
             state.advance_to(now);
         }
@@ -224,8 +226,12 @@ impl<T> Running<T> {
                 self.poll(key, program);
             }
             None => {
+                let stop = state.stopped_by.take();
                 drop(state);
-                self.idle();
+                match stop {
+                    Some(error) => self.stop(error),
+                    None => self.idle(),
+                }
             }
         }
         true
@@ -237,15 +243,19 @@ impl<T> Running<T> {
         self.close()
     }
 
-    /// As [`finish`](Self::finish), and gives back what decided, and the scheduler if nobody else has it, to be used again.
-    pub(crate) fn finish_and_keep(mut self) -> (Outcome<T>, Chooser, Option<Rc<Scheduler>>) {
+    /// Like [`finish`](Self::finish). Also returns the chooser, the number of steps, and the scheduler, to be used
+    /// again, unless it has another owner.
+    pub(crate) fn finish_and_keep(mut self) -> (Outcome<T>, Chooser, u64, Option<Rc<Scheduler>>) {
         while self.step() {}
         let outcome = self.close();
-        let chooser = std::mem::replace(&mut self.scheduler.borrow().chooser, Chooser::Fifo);
+        let mut state = self.scheduler.borrow();
+        let chooser = std::mem::replace(&mut state.chooser, Chooser::Fifo);
+        let steps = self.most_steps - state.steps_left;
+        drop(state);
         let scheduler = self.scheduler.clone();
         drop(self);
         let is_free = Rc::strong_count(&scheduler) == 1 && Arc::strong_count(&scheduler.inbox) == 1;
-        (outcome, chooser, is_free.then_some(scheduler))
+        (outcome, chooser, steps, is_free.then_some(scheduler))
     }
 
     #[inline]
@@ -289,7 +299,7 @@ impl<T> Running<T> {
             if receiver.receive() {
                 state.settle(receiver.settlement());
             } else if receiver.settlement().is_orphaned() {
-                state.suspicion.set(true);
+                state.suspicion.raise_of_waiters(receiver.settlement());
             } else {
                 state.externals.insert(number, receiver.clone());
             }
@@ -301,19 +311,34 @@ impl<T> Running<T> {
     /// Nobody can run: time passes, or somebody outside does something, or it is a deadlock.
     fn idle(&self) {
         let mut state = self.scheduler.borrow();
-        let awaits_outside = state.externals.values().any(|external| {
-            let settlement = external.settlement();
-            !settlement.is_orphaned() && !settlement.waiters.borrow().is_empty()
-        });
-        let is_last_chance = state.next_timer().is_none() && !awaits_outside;
-        if (is_last_chance || state.is_check_cheap()) && state.check_everybody() {
+        let has_timer = state.next_timer().is_some();
+        let awaits_outside = !has_timer && state.awaits_outside();
+        let may_look_at_all = state.is_check_cheap();
+        if awaits_outside && state.polls_since_check > 0 {
+            // Other threads may be waited for by tasks that are doomed nevertheless.
+            state.suspicion.raise_of_all();
+        }
+        if state.check_suspects(may_look_at_all) {
             return;
         }
         match (state.next_timer(), state.time.read()) {
             (Some(at), None) => state.advance_to(at),
             (Some(at), Some(now)) => {
+                let (longest, short) = (at.since(now), state.pause_before_check());
+                let is_long = state.suspicion.is_of_all() && short < longest;
                 drop(state);
-                self.pause(at.since(now));
+                if !is_long {
+                    self.pause(longest);
+                } else if !self.pause(short) {
+                    self.check_before_sleep();
+                }
+            }
+            (None, _) if awaits_outside && state.suspicion.is_of_all() => {
+                let short = state.pause_before_check();
+                drop(state);
+                if !self.pause(short) {
+                    self.check_before_sleep();
+                }
             }
             (None, _) if awaits_outside => {
                 drop(state);
@@ -321,6 +346,11 @@ impl<T> Running<T> {
             }
             (None, _) => self.report_deadlock(state),
         }
+    }
+
+    /// Looks at all tasks, cheap or not: the run would sleep now, for ever if no task can go on whatever other threads do.
+    fn check_before_sleep(&self) {
+        self.scheduler.borrow().check_suspects(true);
     }
 
     /// True if there is something to look at: mail, or the end of the run.
@@ -370,7 +400,8 @@ impl<T> Running<T> {
         drop_quietly(cleared);
 
         let unobserved = findings.take_unobserved();
-        let Findings { log, deadlocks, stalls, unreleased, abandoned, .. } = findings;
+        let unreleased = findings.take_unreleased();
+        let Findings { log, deadlocks, stalls, abandoned, .. } = findings;
         let recording = recording.map(|recording: Box<Recording>| *recording);
         let trace = trace.into();
         let report =
@@ -419,9 +450,17 @@ impl State {
         }
         self.current = TaskKey::NONE;
         if self.is_check_due() {
-            self.check_everybody();
+            self.check_suspects(true);
         }
         None
+    }
+
+    /// True if a task waits for another thread that may still speak.
+    fn awaits_outside(&self) -> bool {
+        self.externals.values().any(|external| {
+            let settlement = external.settlement();
+            !settlement.is_orphaned() && !settlement.waiters.borrow().is_empty()
+        })
     }
 
     fn note_abandoned(&mut self) {

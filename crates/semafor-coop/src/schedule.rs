@@ -1,8 +1,10 @@
 //! Which of those who could run does. Every decision goes through here, and is written down.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
+use crate::Error;
 use crate::random::Random;
 
 /// Who runs next when several could.
@@ -18,7 +20,7 @@ pub enum Schedule {
     /// Anybody, as the seed has it.
     Random(u64),
     /// Probabilistic concurrency testing: tasks get random ranks, the highest runs, and at `changes` random moments the
-    /// one that runs falls to the lowest rank. Finds bugs of few, rare switches.
+    /// one that runs falls to the lowest rank. So does a task that yields. Finds bugs of few, rare switches.
     Pct {
         /// Where the ranks and moments come from.
         seed: u64,
@@ -156,29 +158,52 @@ impl Chooser {
         !matches!(self, Self::Fifo)
     }
 
-    /// One of `0..count`, at least two. `task` tells who is at a place; `can_stay` that place 0 is who ran.
-    pub(crate) fn choose(&mut self, count: usize, task: impl Fn(usize) -> u64, can_stay: bool) -> usize {
-        match self {
+    /// Chooses one of `0..count`; `count` is at least two. `ranked` returns the task or timer at a place. `can_stay`
+    /// means that place 0 is the task that ran last.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotDeterministic`] if an exhaustive search finds another number of ways to go on than before.
+    pub(crate) fn choose(
+        &mut self,
+        count: usize,
+        ranked: impl Fn(usize) -> Ranked,
+        can_stay: bool,
+    ) -> crate::Result<usize> {
+        Ok(match self {
             Self::Fifo => 0,
             Self::Random(random) => random.below(count),
-            Self::Pct(pct) => pct.choose(count, task),
+            Self::Pct(pct) => pct.choose(count, ranked),
             Self::Replay { trace, next } => {
                 let choice = trace.choices.get(*next).map_or(0, |choice| *choice as usize);
                 *next += 1;
                 // A trace of another program: the nearest there is.
                 choice.min(count - 1)
             }
-            Self::Exhaustive(search) => search.choose(count, can_stay),
+            Self::Exhaustive(search) => return search.choose(count, can_stay),
+        })
+    }
+
+    /// Lets all others go first, if this one could go on for ever otherwise.
+    pub(crate) fn lower(&mut self, ranked: Ranked) {
+        if let Self::Pct(pct) = self {
+            pct.lower(ranked);
         }
     }
+}
+
+/// What can be chosen, by its number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Ranked {
+    Task(u64),
+    Timer(u64),
 }
 
 /// Ranks, and moments at which they change.
 pub(crate) struct Pct {
     random: Random,
-    /// By task number; there are few tasks in what is explored.
-    ranks: Vec<(u64, u64)>,
-    changes: Vec<usize>,
+    ranks: BTreeMap<Ranked, u64>,
+    changes: BTreeSet<usize>,
     step: usize,
     lowest: u64,
 }
@@ -186,40 +211,38 @@ pub(crate) struct Pct {
 impl Pct {
     /// How long a run is taken to be before one was seen.
     pub(crate) const GUESSED_STEPS: usize = 64;
+    const MOST_CHANGES: usize = 1 << 20;
 
     pub(crate) fn new(seed: u64, changes: usize, steps: usize) -> Self {
         let mut random = Random::new(seed);
+        // More would fall in every step.
+        let changes = changes.min(Self::MOST_CHANGES);
         let changes = (0..changes).map(|_| random.below(steps.max(1))).collect();
         // Ranks above, falls below the middle.
-        Self { random, ranks: Vec::new(), changes, step: 0, lowest: u64::MAX / 2 }
+        Self { random, ranks: BTreeMap::new(), changes, step: 0, lowest: u64::MAX / 2 }
     }
 
-    fn choose(&mut self, count: usize, task: impl Fn(usize) -> u64) -> usize {
-        let mut chosen = self.highest(count, &task);
+    fn choose(&mut self, count: usize, ranked: impl Fn(usize) -> Ranked) -> usize {
+        let mut chosen = self.highest(count, &ranked);
         if self.changes.contains(&self.step) {
-            self.lowest -= 1;
-            let fallen = task(chosen);
-            self.ranks.iter_mut().filter(|rank| rank.0 == fallen).for_each(|rank| rank.1 = self.lowest);
-            chosen = self.highest(count, &task);
+            self.lower(ranked(chosen));
+            chosen = self.highest(count, &ranked);
         }
         self.step += 1;
         chosen
     }
 
-    fn highest(&mut self, count: usize, task: impl Fn(usize) -> u64) -> usize {
+    fn lower(&mut self, ranked: Ranked) {
+        self.lowest -= 1;
+        self.ranks.insert(ranked, self.lowest);
+    }
+
+    fn highest(&mut self, count: usize, ranked: impl Fn(usize) -> Ranked) -> usize {
         let mut highest = (0, 0);
         for place in 0..count {
-            let number = task(place);
-            let rank = match self.ranks.iter().find(|rank| rank.0 == number) {
-                Some(rank) => rank.1,
-                None => {
-                    let rank = self.random.next() | 1 << 63;
-                    self.ranks.push((number, rank));
-                    rank
-                }
-            };
-            if rank > highest.1 {
-                highest = (place, rank);
+            let rank = self.ranks.entry(ranked(place)).or_insert_with(|| self.random.next() | 1 << 63);
+            if *rank > highest.1 {
+                highest = (place, *rank);
             }
         }
         highest.0
@@ -241,18 +264,36 @@ impl Exhaustive {
         Self { most_preemptions, ..Self::default() }
     }
 
-    fn choose(&mut self, count: usize, can_stay: bool) -> usize {
+    /// The choices up to here are those of the run before, but for the last one: a program that is deterministic has as many ways
+    /// to go on as it had then.
+    fn choose(&mut self, count: usize, can_stay: bool) -> crate::Result<usize> {
         let is_bound = self.most_preemptions.is_some_and(|most| self.preemptions >= most);
         if can_stay && is_bound {
-            return 0;
+            return Ok(0);
         }
-        if self.depth == self.path.len() {
-            self.path.push((0, count as u32));
+        let (choice, before) = match self.path.get(self.depth) {
+            Some(entry) => *entry,
+            None => {
+                self.path.push((0, count as u32));
+                (0, count as u32)
+            }
+        };
+        if before != count as u32 {
+            return Err(self.difference(count as u32));
         }
-        let (choice, _) = self.path[self.depth];
         self.depth += 1;
         self.preemptions += usize::from(can_stay && choice > 0);
-        choice as usize
+        Ok(choice as usize)
+    }
+
+    fn difference(&self, options: u32) -> Error {
+        let before = self.path.get(self.depth).map_or(0, |(_, before)| *before);
+        Error::NotDeterministic { choice: self.depth as u32 + 1, options, before }
+    }
+
+    /// What is wrong with a run that has ended before it came to all of the choices that it was to make.
+    pub(crate) fn complaint(&self) -> Option<Error> {
+        (self.depth < self.path.len()).then(|| self.difference(0))
     }
 
     /// Goes on to the next run; false if that was the last one.
@@ -297,13 +338,33 @@ mod tests {
         let mut search = Exhaustive::default();
         let mut paths = Vec::new();
         loop {
-            let first = search.choose(2, false);
-            let second = search.choose(2 + first, false);
+            let first = search.choose(2, false).unwrap();
+            let second = search.choose(2 + first, false).unwrap();
+            assert!(search.complaint().is_none());
             paths.push((first, second));
             if !search.advance() {
                 break;
             }
         }
         assert_eq!(paths, [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)]);
+    }
+    #[test]
+    fn an_exhaustive_search_notices_a_program_that_is_not_deterministic() {
+        for options in [1, 2, 4] {
+            let mut search = Exhaustive::default();
+            search.choose(2, false).unwrap();
+            search.choose(3, false).unwrap();
+            assert!(search.advance());
+            search.choose(2, false).unwrap();
+            let noticed = search.complaint().unwrap().to_string();
+            assert!(noticed.contains("at choice 2") && noticed.contains("0 ways"), "{noticed}");
+            let noticed = search.choose(options, false).unwrap_err();
+            let (choice, before) = (2, 3);
+            assert!(
+                matches!(noticed, Error::NotDeterministic { choice: at, options: now, before: then }
+                    if (at, now as usize, then) == (choice, options, before)),
+                "{noticed}"
+            );
+        }
     }
 }

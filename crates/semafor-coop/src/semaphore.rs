@@ -1,6 +1,7 @@
 //! The home of the slot state machine: who gets a permit is decided by [`Gate`], and nowhere here.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::fmt;
 use std::panic::Location;
 use std::rc::Rc;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use semafor_core::{Gate, PermitId};
 
 use crate::Ctx;
+use crate::effort;
 use crate::tasks::TaskKey;
 
 /// A semaphore of one run: an opaque handle, from [`CreateSemaphore`](crate::CreateSemaphore).
@@ -53,12 +55,34 @@ pub(crate) struct SemaphoreCell {
     pub(crate) run: u64,
     pub(crate) number: u64,
     pub(crate) name: Option<Arc<str>>,
-    /// Others than its holders release it, so that holders say nothing about who could.
+    /// Other tasks than its holders release it, so that holders say nothing about which ones could.
     pub(crate) is_signal: bool,
     pub(crate) gate: RefCell<Gate<TaskKey, Hold>>,
+    /// Permits that any task may release, as found when one was last looked for. Some may have been released since.
+    pub(crate) unguarded: RefCell<VecDeque<PermitId>>,
 }
 
 impl SemaphoreCell {
+    /// A permit that is in no guard, and the task that acquired it. Looks at all holders only if it knows none.
+    pub(crate) fn next_unguarded(&self) -> Option<(PermitId, TaskKey)> {
+        let (mut gate, mut known) = (self.gate.borrow_mut(), self.unguarded.borrow_mut());
+        let mut next = |known: &mut VecDeque<PermitId>| {
+            while let Some(id) = known.pop_front() {
+                if let Ok(hold) = gate.tag_mut(id) {
+                    return Some((id, hold.task));
+                }
+            }
+            known.extend(
+                gate.holders()
+                    .inspect(|_| effort::count(1))
+                    .filter(|holder| !holder.tag.is_guarded)
+                    .map(|holder| holder.id),
+            );
+            None
+        };
+        next(&mut known).or_else(|| next(&mut known))
+    }
+
     pub(crate) fn label(&self) -> String {
         match &self.name {
             Some(name) => format!("semaphore {name} (id {})", self.number),
@@ -73,6 +97,8 @@ pub(crate) struct Hold {
     pub(crate) task: TaskKey,
     /// In a [`Permit`], which alone gives it back.
     pub(crate) is_guarded: bool,
+    /// In a guard that stays with the task, which alone can release it.
+    pub(crate) is_bound: bool,
     pub(crate) at: Option<&'static Location<'static>>,
 }
 

@@ -81,7 +81,7 @@ impl State {
         };
         let waits_for_outside = |on: &WaitOn| match on {
             WaitOn::Eventual(cell) => is_outside(&**cell),
-            WaitOn::Group(group) => group.members.iter().any(|member| is_outside(&**member)),
+            WaitOn::Group(group) => group.open_members().any(|member| is_outside(&**member)),
             WaitOn::Semaphore { .. } | WaitOn::Timer => false,
         };
         let tasks = self.tasks.iter().map(|(_, task)| task);

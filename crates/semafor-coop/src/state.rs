@@ -1,7 +1,6 @@
 //! Everything a run knows, as plain data. Nothing in here calls or drops anything of the user's; what has to be dropped
 //! is returned.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::panic::Location;
 use std::rc::Rc;
@@ -11,17 +10,18 @@ use std::time::Duration;
 use semafor_core::{Cancelled, Effects, PermitId, Ticket, Timestamp};
 
 use crate::clock::Time;
-use crate::deadlock::Deadlocks;
+use crate::deadlock::{Deadlocks, Suspicion};
 use crate::eventual::{Settle, Settlement};
 use crate::external::ExternalCell;
 use crate::performing::Registered;
 use crate::ready::Ready;
 use crate::recording::{Moment, Recording};
 use crate::report::{Findings, Unreleased};
-use crate::schedule::Chooser;
+use crate::schedule::{Chooser, Ranked};
 use crate::semaphore::{Hold, SemaphoreCell};
-use crate::tasks::{Held, Phase, Program, ROOT, Task, TaskKey, Tasks, Wait, WaitOn, Waiter};
+use crate::tasks::{Held, Phase, Program, ROOT, Task, TaskKey, Tasks, Wait, WaitOn};
 use crate::timers::{Timer, TimerKey, Timers};
+use crate::waiters::Waiter;
 use crate::{Clock, Error, Label, Priority, Result};
 
 /// Runs of this process are counted, so that a handle of one means nothing to another.
@@ -42,14 +42,18 @@ pub(crate) struct State {
     pub(crate) time: Time,
     pub(crate) chooser: Chooser,
     pub(crate) trace: Vec<u32>,
+    pub(crate) steps_left: u64,
+    /// The run is to end with this.
+    pub(crate) stopped_by: Option<Error>,
     /// The one who ran stands first among those who could run next.
     is_offering: bool,
     effects: Effects<TaskKey, Hold>,
     pub(crate) deadlocks: Deadlocks,
     has_sites: bool,
-    /// Something happened that the check of a single task does not see.
-    pub(crate) suspicion: Rc<Cell<bool>>,
+    pub(crate) suspicion: Rc<Suspicion>,
     pub(crate) polls_since_check: usize,
+    /// How much there was to look at when all tasks were looked at last.
+    pub(crate) check_cost: usize,
     /// Promises that other threads may complete.
     pub(crate) externals: BTreeMap<u64, Rc<dyn ExternalCell>>,
     pub(crate) findings: Findings,
@@ -72,12 +76,15 @@ impl State {
             time: Time::Virtual,
             chooser: Chooser::Fifo,
             trace: Vec::new(),
+            steps_left: u64::MAX,
+            stopped_by: None,
             is_offering: false,
             effects: Effects::default(),
             deadlocks: Deadlocks::default(),
             has_sites: true,
             suspicion: Rc::default(),
             polls_since_check: 0,
+            check_cost: 0,
             externals: BTreeMap::new(),
             findings: Findings::default(),
             recording: None,
@@ -90,6 +97,7 @@ impl State {
         clock: Clock,
         chooser: Chooser,
         deadlocks: Deadlocks,
+        most_steps: u64,
         is_recorded: bool,
         has_sites: bool,
     ) {
@@ -102,9 +110,12 @@ impl State {
         self.time = Time::start(clock);
         self.chooser = chooser;
         self.deadlocks = deadlocks;
+        self.steps_left = most_steps;
+        self.stopped_by = None;
         self.has_sites = has_sites;
-        self.suspicion.set(false);
+        self.suspicion.reset(deadlocks);
         self.polls_since_check = 0;
+        self.check_cost = 0;
     }
 
     /// Where something was asked for, if that says anything.
@@ -175,14 +186,18 @@ impl State {
         }
     }
 
-    /// Lets another go first, if there is one. Only while schedules are explored.
+    /// Lets another go first, if there is one. Only while schedules are explored: every effect is a step then.
     pub(crate) fn offer_switch(&mut self) -> bool {
         let has_due_timer = self.timers.first().is_some_and(|first| first.at <= self.now);
         let current = self.current;
         let Some(task) = self.tasks.get_mut(current) else { return false };
         let priority = task.priority;
         if !has_due_timer && !self.ready.has_at_least(priority) {
-            return false;
+            self.steps_left = self.steps_left.saturating_sub(1);
+            // With none left it stops here, and the run ends.
+            if self.steps_left > 0 {
+                return false;
+            }
         }
         task.phase = Phase::Ready;
         self.ready.push_front(priority, current);
@@ -198,6 +213,16 @@ impl State {
             let priority = task.priority.min(at_most);
             self.ready.push_back(priority, current);
         }
+    }
+
+    /// The one who runs lets all others of its priority go first.
+    pub(crate) fn yield_to_others(&mut self) {
+        if self.explores
+            && let Some(task) = self.tasks.get(self.current)
+        {
+            self.chooser.lower(Ranked::Task(task.number));
+        }
+        self.requeue(Priority::High);
     }
 
     #[inline]
@@ -249,14 +274,20 @@ impl State {
                 0 => continue,
                 1 => 0,
                 _ => {
-                    let task = |place| match level.get(place) {
-                        Some(key) => tasks.get(*key).map_or(ROOT, |task| task.number),
-                        // Timers are ranked by their own numbers, far from those of tasks.
-                        None => u64::MAX / 2 + due[place - level.len()].number,
+                    let ranked = |place| match level.get(place) {
+                        Some(key) => Ranked::Task(tasks.get(*key).map_or(ROOT, |task| task.number)),
+                        None => Ranked::Timer(due[place - level.len()].number),
                     };
-                    let choice = self.chooser.choose(count, task, can_stay);
-                    self.trace.push(choice as u32);
-                    choice
+                    match self.chooser.choose(count, ranked, can_stay) {
+                        Ok(choice) => {
+                            self.trace.push(choice as u32);
+                            choice
+                        }
+                        Err(error) => {
+                            self.stopped_by = Some(error);
+                            return None;
+                        }
+                    }
                 }
             };
             if choice < level.len() {
@@ -377,10 +408,12 @@ impl State {
         let is_noted = !task.held.is_empty() || matches!(&result, Err(error) if !error.is_cancelled());
         if is_noted && let Some(task) = self.tasks.get(key) {
             let label = task.label();
-            for Held { semaphore, weight, at, .. } in task.held.iter() {
-                self.suspicion.set(true);
+            for Held { semaphore, permit, weight, at, .. } in task.held.iter().filter(|held| !held.is_signal)
+            {
+                self.suspicion.raise_of_all();
                 let (task, semaphore, permits, at) = (label.clone(), *semaphore, *weight, self.site(at));
-                self.findings.unreleased.push(Unreleased { task, semaphore, permits, at });
+                let unreleased = Unreleased { task, semaphore, permits, at };
+                self.findings.add_unreleased(*permit, unreleased);
             }
             if let Err(error) = &result
                 && !error.is_cancelled()
@@ -395,6 +428,7 @@ impl State {
             self.record_for(number, || Moment::Ended { error });
         }
         self.tasks.vacate(key);
+        self.polls_since_check += 1;
         if let Err(error) = result {
             // It has just ended, for the first time.
             let _ = outcome.settlement().failure.set(error);
@@ -407,7 +441,7 @@ impl State {
     pub(crate) fn settle(&mut self, settlement: &Settlement) -> Option<Priority> {
         settlement.is_settled.set(true);
         let mut lowest = None;
-        for waiter in settlement.take_waiters() {
+        for waiter in settlement.take_waiters().into_waiters() {
             let (key, priority) = match waiter {
                 Waiter::Task(key, priority) => (key, priority),
                 Waiter::Member(group, member) if group.note(member) => (group.task, None),
@@ -426,13 +460,14 @@ impl State {
     #[inline]
     pub(crate) fn hold(
         &mut self,
-        semaphore: u64,
+        cell: &SemaphoreCell,
         permit: PermitId,
         weight: u32,
         at: &'static Location<'static>,
     ) {
         if let Some(task) = self.current_task() {
-            task.held.push(Held { semaphore, permit, weight, at });
+            let (semaphore, is_signal) = (cell.number, cell.is_signal);
+            task.held.push(Held { semaphore, permit, weight, is_signal, at });
         }
     }
 
@@ -449,13 +484,15 @@ impl State {
         Ok(())
     }
 
+    #[cold]
     pub(crate) fn take_from_another(&mut self, cell: &SemaphoreCell) -> Option<PermitId> {
-        let gate = cell.gate.borrow();
-        let holder = gate.holders().find(|holder| !holder.tag.is_guarded)?;
-        if let Some(task) = self.tasks.get_mut(holder.tag.task) {
-            task.held.take_last(|held| held.permit == holder.id);
+        let (permit, holder) = cell.next_unguarded()?;
+        match self.tasks.get_mut(holder) {
+            Some(task) => drop(task.held.take_first(|held| held.permit == permit)),
+            // It ended with the permit, which is released after all.
+            None => self.findings.strike_unreleased(cell.number, permit),
         }
-        Some(holder.id)
+        Some(permit)
     }
 
     /// Gives back one permit, which whoever is first in line has then.
@@ -470,7 +507,7 @@ impl State {
         self.wake_served();
         if !has_served && cell.gate.borrow().waiting() > 0 {
             // It was not enough for the first in line, who may have relied on this holder alone.
-            self.suspicion.set(true);
+            self.suspicion.raise_of_all();
         }
     }
 

@@ -1,6 +1,5 @@
 //! The tasks that live: an arena whose keys go stale when a task ends.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::panic::Location;
 use std::pin::Pin;
@@ -8,8 +7,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use semafor_core::{PermitId, Ticket};
-use smallvec::SmallVec;
 
+use crate::effort;
 use crate::eventual::{Group, Settle};
 use crate::few::Few;
 use crate::semaphore::SemaphoreCell;
@@ -22,7 +21,7 @@ pub(crate) type Program = Pin<Box<dyn Future<Output = Result>>>;
 pub(crate) const ROOT: u64 = u64::MAX;
 
 /// Names one task of one run, for ever.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct TaskKey {
     index: u32,
     generation: u32,
@@ -100,6 +99,8 @@ pub(crate) struct Held {
     pub(crate) semaphore: u64,
     pub(crate) permit: PermitId,
     pub(crate) weight: u32,
+    /// Others are to release it.
+    pub(crate) is_signal: bool,
     pub(crate) at: &'static Location<'static>,
 }
 
@@ -164,6 +165,7 @@ impl Tasks {
     }
 
     pub(crate) fn get(&self, key: TaskKey) -> Option<&Task> {
+        effort::count(1);
         let slot = self.slots.get(key.index as usize)?;
         if slot.generation == key.generation { slot.task.as_ref() } else { None }
     }
@@ -211,6 +213,7 @@ impl Tasks {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (TaskKey, &Task)> {
         let slots = self.slots.iter().enumerate();
         slots.filter_map(|(index, slot)| {
+            effort::count(1);
             Some((TaskKey { index: index as u32, generation: slot.generation }, slot.task.as_ref()?))
         })
     }
@@ -231,13 +234,3 @@ impl Tasks {
         }
     }
 }
-
-/// Who waits for something to settle.
-pub(crate) enum Waiter {
-    /// And the priority it goes on with, if not its own.
-    Task(TaskKey, Option<Priority>),
-    /// A gather or race; and which of its members this is.
-    Member(Rc<Group>, usize),
-}
-
-pub(crate) type Waiters = RefCell<SmallVec<[Waiter; 1]>>;

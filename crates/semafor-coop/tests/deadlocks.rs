@@ -2,8 +2,15 @@
 
 mod told;
 
-use semafor_coop::{CreateSemaphore, Ctx, Deadlocks, Error, Result, Runtime, Semaphore, Spawn};
+use semafor_coop::{
+    AcquireSemaphore, Awaitable, CreateSemaphore, Ctx, Deadlocks, Error, Result, Runtime, Semaphore, Spawn,
+};
 use told::told;
+
+/// A search that takes the task that acquired for the one that releases.
+fn strict() -> Runtime {
+    Runtime::new().deadlocks(Deadlocks::Holders)
+}
 
 async fn both(ctx: Ctx, first: Semaphore, second: Semaphore) -> Result {
     let _first = ctx.permit(&first).await?;
@@ -39,14 +46,14 @@ fn a_circle_is_named_with_tasks_and_places_and_the_youngest_is_told() {
         text.contains("left (task 2) waits for semaphore B (id 1), held by right (task 3), at "),
         "{text}"
     );
-    assert!(text.contains("tests/deadlocks.rs:11:"), "{text}");
+    assert!(text.contains("tests/deadlocks.rs:18:"), "{text}");
     assert_eq!(outcome.report.deadlocks.len(), 1);
     assert_eq!(outcome.report.elapsed.as_secs(), 1, "the left one got through");
 }
 
 #[test]
 fn it_is_found_while_a_ticker_lives_on() {
-    let outcome = Runtime::new().run(async |ctx: Ctx| {
+    let outcome = strict().run(async |ctx: Ctx| {
         let ticker = async |ctx: Ctx| loop {
             ctx.delay(0.25).await?;
         };
@@ -63,8 +70,180 @@ fn it_is_found_while_a_ticker_lives_on() {
 }
 
 #[test]
-fn it_is_found_while_somebody_spins() {
+fn a_circle_of_permits_that_stay_with_their_tasks_is_found_while_a_ticker_lives_on() {
+    for deadlocks in [Deadlocks::Certain, Deadlocks::Holders] {
+        let outcome = Runtime::new().deadlocks(deadlocks).run(async |ctx: Ctx| {
+            let (a, b) = (ctx.create_semaphore(1).await?, ctx.create_semaphore(1).await?);
+            let ticker = async |ctx: Ctx| -> Result {
+                loop {
+                    ctx.delay(0.25).await?;
+                }
+            };
+            ctx.perform(Spawn::new(ticker).daemon()).await?;
+            let mut tasks = Vec::new();
+            for (first, second) in [(a.clone(), b.clone()), (b, a)] {
+                let cross = async move |ctx: Ctx| {
+                    let guarded = |sem| AcquireSemaphore(sem).weight(1).guarded().stays_with_task();
+                    let _first = ctx.perform(guarded(&first)).await?;
+                    ctx.delay(1.0).await?;
+                    let _second = ctx.perform(guarded(&second)).await?;
+                    Ok(())
+                };
+                tasks.push(ctx.spawn(cross).await?);
+            }
+            ctx.gather(&tasks).await
+        });
+        let error = outcome.result.unwrap_err();
+        assert!(error.as_deadlock().is_some_and(|deadlock| deadlock.is_cycle), "{error}");
+        assert_eq!(outcome.report.elapsed.as_secs(), 1);
+    }
+}
+
+#[test]
+fn a_circle_of_raw_permits_or_guards_is_told_as_soon_as_no_task_can_run() {
+    for is_guarded in [true, false] {
+        let outcome = Runtime::new().run(async move |ctx: Ctx| {
+            let (a, b) = (ctx.create_semaphore(1).await?, ctx.create_semaphore(1).await?);
+            ctx.spawn(async |ctx: Ctx| ctx.delay(5.0).await).await?;
+            let mut tasks = Vec::new();
+            for (first, second) in [(a.clone(), b.clone()), (b, a)] {
+                let cross = async move |ctx: Ctx| {
+                    if is_guarded {
+                        return both(ctx, first, second).await;
+                    }
+                    ctx.acquire(&first).await?;
+                    ctx.delay(1.0).await?;
+                    ctx.acquire(&second).await
+                };
+                tasks.push(ctx.spawn(cross).await?);
+            }
+            ctx.gather(&tasks).await
+        });
+        let error = outcome.result.unwrap_err();
+        assert!(error.to_string().starts_with("deadlock: 2 tasks wait in a circle"), "{error}");
+        assert_eq!(outcome.report.elapsed.as_secs(), 5, "until then another task could have released");
+    }
+}
+
+#[test]
+fn tasks_that_are_doomed_with_what_they_gather_hide_behind_no_other_thread() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(1).await?;
+        ctx.acquire(&sem).await?;
+        let stuck = ctx.spawn(async move |ctx: Ctx| ctx.acquire(&sem).await).await?;
+        // Whatever the other thread does, the stuck task does not end.
+        let (_outside, future) = ctx.perform(semafor_coop::CreateExternalPromise::<()>::new()).await?;
+        ctx.gather([stuck.eventual(), future]).await
+    });
+    assert!(matches!(outcome.result, Err(Error::Deadlock(_))));
+}
+
+/// Fails where the run would sleep until another thread speaks.
+fn awake() -> Runtime {
+    thread_local!(static LULLS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) });
+    LULLS.set(0);
+    Runtime::new().pause(|_| {
+        // The first lull is for looking at all tasks.
+        LULLS.set(LULLS.get() + 1);
+        if LULLS.get() > 3 { Err(Error::stopping("it sleeps")) } else { Ok(()) }
+    })
+}
+
+#[test]
+fn a_promise_that_only_stuck_tasks_could_complete_hides_behind_no_other_thread() {
+    for is_raced in [false, true] {
+        let outcome = awake().run(async move |ctx: Ctx| {
+            let promise = ctx.promise::<()>().await?;
+            let future = promise.future();
+            let stuck = ctx.spawn(async move |ctx: Ctx| ctx.wait(future).await).await?;
+            let (outside, spoken) = ctx.perform(semafor_coop::CreateExternalPromise::<()>::new()).await?;
+            let waited = match is_raced {
+                false => ctx.gather([stuck.eventual(), spoken]).await.map(drop),
+                // The other thread can end this wait, and root completes the promise then.
+                true => ctx.race([stuck.eventual(), spoken]).await,
+            };
+            drop((promise, outside));
+            waited
+        });
+        let error = outcome.result.unwrap_err();
+        assert_eq!(matches!(error, Error::Deadlock(_)), !is_raced, "{error}");
+        assert_eq!(error.is_stop(), is_raced, "{error}");
+    }
+}
+
+#[test]
+fn a_deadlock_among_many_tasks_hides_behind_no_other_thread() {
+    let outcome = awake().run(async |ctx: Ctx| {
+        let broken = ctx.promise::<()>().await?;
+        for _ in 0..500 {
+            let future = broken.future();
+            ctx.perform(Spawn::new(async move |ctx: Ctx| ctx.wait(future).await).daemon()).await?;
+        }
+        drop(broken);
+        let (first, first_word) = ctx.perform(semafor_coop::CreateExternalPromise::<()>::new()).await?;
+        let (_second, second_word) = ctx.perform(semafor_coop::CreateExternalPromise::<()>::new()).await?;
+        // All tasks are looked at between the delays, and little has happened when the run waits for another thread.
+        let wakes = async move |ctx: Ctx| {
+            ctx.delay(1.0).await?;
+            ctx.delay(1.0).await?;
+            first.complete(());
+            Ok(())
+        };
+        ctx.spawn(wakes).await?;
+        ctx.wait(first_word).await?;
+        let sem = ctx.create_semaphore(1).await?;
+        ctx.acquire(&sem).await?;
+        let stuck = ctx.spawn(async move |ctx: Ctx| ctx.acquire(&sem).await).await?;
+        ctx.gather([stuck.eventual(), second_word]).await
+    });
+    let error = outcome.result.unwrap_err();
+    assert!(matches!(error, Error::Deadlock(_)), "{error}");
+}
+
+#[test]
+fn a_deadlock_among_many_tasks_is_told_before_the_run_sleeps_for_an_hour() {
+    thread_local!(static LULLS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) });
+    let runtime = Runtime::new().clock(semafor_coop::Clock::Real).pause(|lull| {
+        LULLS.set(LULLS.get() + 1);
+        lull.wait_at_most(std::time::Duration::from_millis(1));
+        if LULLS.get() > 3_000 { Err(Error::stopping("it sleeps")) } else { Ok(()) }
+    });
+    let outcome = runtime.run(async |ctx: Ctx| {
+        let broken = ctx.promise::<()>().await?;
+        for _ in 0..500 {
+            let future = broken.future();
+            ctx.perform(Spawn::new(async move |ctx: Ctx| ctx.wait(future).await).daemon()).await?;
+        }
+        drop(broken);
+        // All tasks are looked at between the delays, and little happens after that.
+        for _ in 0..3 {
+            ctx.delay(0.001).await?;
+        }
+        ctx.spawn(async |ctx: Ctx| ctx.delay(3600.0).await).await?;
+        // More holders than are looked at when a task begins to wait, all of which wait for the end of the waiter.
+        let sem = ctx.create_semaphore(100).await?;
+        let start = ctx.promise::<semafor_coop::Task<()>>().await?;
+        for _ in 0..100 {
+            let (sem, start) = (sem.clone(), start.future());
+            let holds = async move |ctx: Ctx| {
+                let _permit =
+                    ctx.perform(AcquireSemaphore(&sem).weight(1).guarded().stays_with_task()).await?;
+                let waiter = ctx.wait(start).await?;
+                ctx.wait(&waiter).await
+            };
+            ctx.spawn(holds).await?;
+        }
+        let waiter = ctx.spawn(async move |ctx: Ctx| ctx.acquire(&sem).await).await?;
+        ctx.complete(&start, waiter.clone()).await?;
+        ctx.wait(&waiter).await
+    });
+    let error = outcome.result.unwrap_err();
+    assert!(matches!(error, Error::Deadlock(_)), "{error}");
+}
+
+#[test]
+fn it_is_found_while_somebody_spins() {
+    let outcome = strict().run(async |ctx: Ctx| {
         let a = ctx.create_semaphore(1).await?;
         let b = ctx.create_semaphore(1).await?;
         let cross = |first: Semaphore, second: Semaphore| {
@@ -118,7 +297,7 @@ fn it_can_be_caught_and_life_goes_on() {
 
 #[test]
 fn a_circle_of_three_through_waits_and_permits_is_found() {
-    let outcome = Runtime::new().run(async |ctx: Ctx| {
+    let outcome = strict().run(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         let held = sem.clone();
         let inner = async move |ctx: Ctx| ctx.permit(&held).await.map(drop);
@@ -141,7 +320,7 @@ fn a_circle_of_three_through_waits_and_permits_is_found() {
 
 #[test]
 fn a_permit_that_went_with_its_task_is_waited_for_in_vain() {
-    let outcome = Runtime::new().run(async |ctx: Ctx| {
+    let outcome = strict().run(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         let held = sem.clone();
         let forgets = ctx.spawn(async move |ctx: Ctx| ctx.acquire(&held).await).await?;
@@ -226,6 +405,17 @@ fn a_timed_acquire_is_no_deadlock_and_times_out() {
 }
 
 #[test]
+fn a_time_limit_that_never_comes_is_none() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        let sem = ctx.create_semaphore(1).await?;
+        ctx.acquire(&sem).await?;
+        ctx.perform(AcquireSemaphore(&sem).timeout(std::time::Duration::MAX)).await
+    });
+    assert!(matches!(outcome.result, Err(Error::Deadlock(_))));
+    assert_eq!(outcome.report.elapsed.as_secs(), 0, "time did not go on to its end");
+}
+
+#[test]
 fn with_global_only_those_of_everybody_are_found() {
     let partial = async |ctx: Ctx| {
         let tasks = ab_ba(&ctx).await?;
@@ -272,7 +462,7 @@ fn daemons_may_wait_in_vain() {
 #[test]
 fn a_circle_among_many_is_found_although_one_look_does_not_reach_it() {
     // A chain of waits far longer than what is looked at when one begins to wait, closed at its end.
-    let outcome = Runtime::new().run(async |ctx: Ctx| {
+    let outcome = strict().run(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         ctx.acquire(&sem).await?;
         let last = sem.clone();
@@ -294,7 +484,7 @@ fn a_circle_among_many_is_found_although_one_look_does_not_reach_it() {
 
 #[test]
 fn a_release_that_is_not_enough_for_who_waits_is_looked_into() {
-    let outcome = Runtime::new().run(async |ctx: Ctx| {
+    let outcome = strict().run(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(2).await?;
         let leaked = sem.clone();
         let leaks = ctx.spawn(async move |ctx: Ctx| ctx.acquire(&leaked).await).await?;
@@ -334,7 +524,7 @@ fn a_daemon_may_wait_in_vain_from_the_start_but_not_with_others() {
     outcome.result.unwrap();
     assert!(outcome.report.deadlocks.is_empty(), "{:?}", outcome.report.deadlocks);
 
-    let outcome = Runtime::new().run(async |ctx: Ctx| {
+    let outcome = strict().run(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         ctx.acquire(&sem).await?;
         let wants = sem.clone();
@@ -414,7 +604,7 @@ fn cleanup_runs_when_a_deadlock_is_delivered() {
 
 #[test]
 fn a_wait_for_another_thread_beside_it_hides_no_circle() {
-    let outcome = Runtime::new().run(async |ctx: Ctx| {
+    let outcome = strict().run(async |ctx: Ctx| {
         let (outside, future) = ctx.perform(semafor_coop::CreateExternalPromise::<()>::new()).await?;
         let listener = ctx.spawn(async move |ctx: Ctx| ctx.wait(future).await).await?;
         let tasks = ab_ba(&ctx).await?;

@@ -221,3 +221,131 @@ fn an_exhaustive_search_is_complete_and_bounds_make_it_smaller() {
         Explorer::new().search(Search::Exhaustive { preemptions: None }).schedules(3).run(correct);
     assert!(!cut_short.is_complete);
 }
+
+/// One more task in every run: no two runs are the same.
+fn grows() -> impl AsyncFn(Ctx) -> Result + Clone {
+    let runs = Rc::new(std::cell::Cell::new(0));
+    async move |ctx: Ctx| {
+        runs.set(runs.get() + 1);
+        spawn_some(ctx, 1 + runs.get() % 3).await
+    }
+}
+
+/// One task less in every run.
+fn shrinks() -> impl AsyncFn(Ctx) -> Result + Clone {
+    let left = Rc::new(std::cell::Cell::new(8_usize));
+    async move |ctx: Ctx| {
+        left.set(left.get().saturating_sub(1));
+        spawn_some(ctx, left.get()).await
+    }
+}
+
+async fn spawn_some(ctx: Ctx, count: usize) -> Result {
+    let mut tasks = Vec::new();
+    for _ in 0..count {
+        tasks.push(ctx.spawn(async |ctx: Ctx| ctx.delay(0.0).await).await?);
+    }
+    ctx.gather(&tasks).await.map(drop)
+}
+
+#[test]
+fn a_program_that_is_not_deterministic_is_reported_as_such() {
+    for preemptions in [None, Some(1)] {
+        let explorer = Explorer::new().search(Search::Exhaustive { preemptions });
+        for exploration in [explorer.run(grows()), explorer.run(shrinks())] {
+            let failure = exploration.failure.expect("it is not deterministic");
+            assert!(failure.message.contains("not deterministic"), "{failure}");
+            assert!(failure.message.contains("choice "), "it says where: {failure}");
+            assert!(!exploration.is_complete);
+        }
+    }
+}
+
+#[test]
+fn a_program_on_real_time_is_explored_without_a_panic() {
+    let program = async |ctx: Ctx| {
+        let mut tasks = Vec::new();
+        for number in 0..4_u32 {
+            let task = async move |ctx: Ctx| ctx.delay(f64::from(number % 2) * 0.000_01).await;
+            tasks.push(ctx.spawn(task).await?);
+        }
+        ctx.gather(&tasks).await.map(drop)
+    };
+    let runtime = Runtime::new().clock(semafor_coop::Clock::Real).most_steps(10_000);
+    let explorer = Explorer::new().runtime(runtime).schedules(300);
+    let exploration = explorer.search(Search::Exhaustive { preemptions: None }).run(program);
+    if let Some(failure) = exploration.failure {
+        assert!(failure.message.contains("not deterministic"), "{failure}");
+    }
+}
+
+/// Waits for a flag by yielding, as is right: a yield lets the others go first.
+async fn polls_a_flag(ctx: Ctx) -> Result {
+    let flag = Rc::new(std::cell::Cell::new(false));
+    let (raised, seen) = (flag.clone(), flag);
+    let poll = async move |ctx: Ctx| {
+        while !seen.get() {
+            ctx.yield_now().await?;
+        }
+        Ok(())
+    };
+    let raise = async move |ctx: Ctx| {
+        ctx.yield_now().await?;
+        raised.set(true);
+        Ok(())
+    };
+    let (poll, raise) = (ctx.spawn(poll).await?, ctx.spawn(raise).await?);
+    ctx.gather([poll, raise]).await.map(drop)
+}
+
+/// The same, with delays of no time.
+async fn polls_with_delays(ctx: Ctx) -> Result {
+    let flag = Rc::new(std::cell::Cell::new(false));
+    let (raised, seen) = (flag.clone(), flag);
+    let poll = async move |ctx: Ctx| {
+        while !seen.get() {
+            ctx.delay(0.0).await?;
+        }
+        Ok(())
+    };
+    let raise = async move |ctx: Ctx| {
+        ctx.yield_now().await?;
+        raised.set(true);
+        Ok(())
+    };
+    let (poll, raise) = (ctx.spawn(poll).await?, ctx.spawn(raise).await?);
+    ctx.gather([poll, raise]).await.map(drop)
+}
+
+#[test]
+fn a_task_that_yields_lets_others_run_in_searches_by_chance() {
+    for search in [Search::Pct { seed: 3, changes: 3 }, Search::Random { seed: 3 }] {
+        let runtime = Runtime::new().most_steps(2_000);
+        let explorer = Explorer::new().search(search).runtime(runtime).schedules(500);
+        explorer.run(polls_a_flag).assert_holds();
+        explorer.run(polls_with_delays).assert_holds();
+    }
+}
+
+#[test]
+fn a_task_that_never_waits_ends_with_its_steps() {
+    let endless = async |ctx: Ctx| -> Result {
+        let sem = ctx.create_semaphore(1).await?;
+        loop {
+            ctx.acquire(&sem).await?;
+            ctx.release(&sem).await?;
+        }
+    };
+    for search in [Search::Random { seed: 1 }, Search::Exhaustive { preemptions: Some(0) }] {
+        let failure = Explorer::new().search(search).run(endless).failure.unwrap();
+        assert!(matches!(failure.error, Some(Error::TooManySteps)), "{failure}");
+    }
+}
+
+#[test]
+fn a_search_with_more_changes_than_memory_is_no_panic() {
+    let search = Search::Pct { seed: 1, changes: usize::MAX };
+    Explorer::new().search(search).schedules(2).run(polls_a_flag).assert_holds();
+    let schedule = semafor_coop::Schedule::Pct { seed: 1, changes: usize::MAX };
+    Runtime::new().schedule(schedule).run(polls_a_flag).result.unwrap();
+}

@@ -1,14 +1,15 @@
 //! Programs made at random, in schedules made at random: they hold permits, wait for and cancel each other, drop effects half
 //! way, and get into deadlocks. Whatever they do, in the end all permits are there, and the scheduler has not tripped.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 
 use proptest::prelude::*;
 use semafor_coop::{
-    AcquireSemaphore, Ctx, Deadlocks, Error, Priority, Result, Runtime, Schedule, Semaphore, Spawn, Task,
+    AcquireSemaphore, Awaitable, CreateExternalPromise, Ctx, Deadlocks, Error, ExternalPromise, Priority,
+    Result, Runtime, Schedule, Semaphore, Spawn, Task,
 };
 
 #[derive(Clone, Debug)]
@@ -192,7 +193,273 @@ proptest! {
                 let runtime = Runtime::new().deadlocks(deadlocks).schedule(schedule.clone());
                 !runtime.run(move |ctx| run_all(ctx, programs)).report.deadlocks.is_empty()
             };
-            prop_assert_eq!(are_found(Deadlocks::Holders), are_found(Deadlocks::Global));
+            let at_the_end = are_found(Deadlocks::Global);
+            prop_assert_eq!(are_found(Deadlocks::Holders), at_the_end);
+            prop_assert_eq!(are_found(Deadlocks::Certain), at_the_end);
+        }
+    }
+}
+
+/// What a task does with permits that are not its own for ever.
+#[derive(Clone, Debug)]
+enum Handing {
+    Yield,
+    Delay(u8),
+    Wait(usize),
+    /// An acquire that some task releases, or none.
+    Acquire(usize),
+    /// A release of whatever is held by any task.
+    Release(usize),
+    /// A guard, put where all tasks can reach it.
+    Leave(usize),
+    /// Drops the guards that others left.
+    Drop,
+    /// A guard, moved into a task of its own that sleeps.
+    Move(usize, u8),
+}
+
+fn handings() -> impl Strategy<Value = Vec<Handing>> {
+    prop::collection::vec(
+        prop_oneof![
+            Just(Handing::Yield),
+            (0..3u8).prop_map(Handing::Delay),
+            (0..4usize).prop_map(Handing::Wait),
+            (0..2usize).prop_map(Handing::Acquire),
+            (0..2usize).prop_map(Handing::Release),
+            (0..2usize).prop_map(Handing::Leave),
+            Just(Handing::Drop),
+            (0..2usize, 0..3u8).prop_map(|(sem, seconds)| Handing::Move(sem, seconds)),
+        ],
+        0..7,
+    )
+}
+
+async fn hand_over(
+    ctx: Ctx,
+    scene: Scene,
+    left: Rc<RefCell<Vec<semafor_coop::Permit>>>,
+    handings: Vec<Handing>,
+) -> Result {
+    for handing in handings {
+        match handing {
+            Handing::Yield => ctx.yield_now().await?,
+            Handing::Delay(seconds) => ctx.delay(f64::from(seconds)).await?,
+            Handing::Wait(number) => {
+                if let Some(task) = scene.task(number) {
+                    ctx.wait(&task).await?;
+                }
+            }
+            Handing::Acquire(sem) => ctx.acquire(&scene.sems[sem]).await?,
+            Handing::Release(sem) => match ctx.release(&scene.sems[sem]).await {
+                Ok(()) | Err(Error::ReleasedTooManyTimes) => {}
+                Err(error) => return Err(error),
+            },
+            Handing::Leave(sem) => {
+                let permit = ctx.permit(&scene.sems[sem]).await?;
+                left.borrow_mut().push(permit);
+            }
+            Handing::Drop => drop(left.take()),
+            Handing::Move(sem, seconds) => {
+                let permit = ctx.permit(&scene.sems[sem]).await?;
+                let sleeper = async move |ctx: Ctx| {
+                    let _permit = permit;
+                    ctx.delay(f64::from(seconds)).await
+                };
+                ctx.spawn(sleeper).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    /// Any task may release a permit. By default, a run reports a deadlock if and only if the same run with global
+    /// detection reports one: when no task can run any more.
+    #[test]
+    fn a_deadlock_is_told_if_and_only_if_no_task_could_have_released(
+        programs in prop::collection::vec(handings(), 1..5),
+        seed in any::<u64>(),
+    ) {
+        for schedule in [Schedule::Fifo, Schedule::Random(seed), Schedule::Pct { seed, changes: 2 }] {
+            let told = |deadlocks| {
+                let programs = programs.clone();
+                let runtime = Runtime::new().deadlocks(deadlocks).schedule(schedule.clone()).most_steps(100_000);
+                let outcome = runtime.run(async move |ctx: Ctx| {
+                    let sems = Rc::new([ctx.create_semaphore(1).await?, ctx.create_semaphore(2).await?]);
+                    let scene = Scene { sems, tasks: Rc::default() };
+                    let left = Rc::default();
+                    for program in programs {
+                        let (scene_inside, left) = (scene.clone(), Rc::clone(&left));
+                        let task = ctx.spawn(move |ctx| hand_over(ctx, scene_inside, left, program)).await?;
+                        scene.tasks.borrow_mut().push(task);
+                    }
+                    let tasks = scene.tasks.borrow().clone();
+                    let mut results = Vec::new();
+                    for task in tasks {
+                        results.push(ctx.wait(&task).await.is_ok());
+                    }
+                    Ok(results)
+                });
+                let report = outcome.report;
+                (outcome.result.ok(), report.deadlocks.is_empty(), report.trace)
+            };
+            let (results, has_none, trace) = told(Deadlocks::Global);
+            let by_default = told(Deadlocks::Certain);
+            prop_assert_eq!(by_default.1, has_none);
+            if has_none {
+                prop_assert_eq!(by_default, (results, has_none, trace), "the search for deadlocks changed a run");
+            }
+        }
+    }
+}
+
+/// What a task does beside other threads. Tasks wait only for tasks that were spawned before them, so that they wait in no circle.
+#[derive(Clone, Debug)]
+enum Beside {
+    Acquire(usize),
+    Release(usize),
+    /// A promise that a task may complete, or none does.
+    Await(usize),
+    Complete(usize),
+    /// For all of these, or for one of them: promises, what another thread says, tasks that were spawned before.
+    All(Vec<Awaited>),
+    One(Vec<Awaited>),
+}
+
+#[derive(Clone, Debug)]
+enum Awaited {
+    Promise(usize),
+    Outside(usize),
+    Task(usize),
+}
+
+fn beside() -> impl Strategy<Value = Vec<Beside>> {
+    let awaited = prop_oneof![
+        (0..2usize).prop_map(Awaited::Promise),
+        (0..2usize).prop_map(Awaited::Outside),
+        (0..3usize).prop_map(Awaited::Task),
+    ];
+    let several = prop::collection::vec(awaited, 1..4);
+    let one = prop_oneof![
+        (0..2usize).prop_map(Beside::Acquire),
+        (0..2usize).prop_map(Beside::Release),
+        (0..2usize).prop_map(Beside::Await),
+        (0..2usize).prop_map(Beside::Complete),
+        several.clone().prop_map(Beside::All),
+        several.prop_map(Beside::One),
+    ];
+    prop::collection::vec(one, 0..5)
+}
+
+/// What is seen first of a run that does not just end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum First {
+    Told,
+    /// The run sleeps until another thread speaks.
+    Slept,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    first: Option<First>,
+    /// Whether a task went on after the sleep, when all other threads had spoken.
+    could_help: Option<bool>,
+    effects: u32,
+    effects_at_lull: Option<u32>,
+}
+
+thread_local! {
+    static SEEN: Cell<Seen> = Cell::default();
+    /// What other threads have not said yet.
+    static OUTSIDE: RefCell<Vec<ExternalPromise<()>>> = const { RefCell::new(Vec::new()) };
+}
+
+fn note_effect(result: &Result) {
+    let mut seen = SEEN.get();
+    let is_told = matches!(result, Err(Error::Deadlock(_)));
+    seen.effects += 1;
+    match seen.first {
+        Some(First::Slept) => drop(seen.could_help.get_or_insert(!is_told)),
+        Some(First::Told) => {}
+        None => seen.first = is_told.then_some(First::Told),
+    }
+    SEEN.set(seen);
+}
+
+/// There may be one lull for looking at all tasks. In the second one without an effect in between the run sleeps, and all threads speak.
+fn note_lull() {
+    let mut seen = SEEN.get();
+    if seen.effects_at_lull == Some(seen.effects) {
+        seen.first.get_or_insert(First::Slept);
+        for promise in OUTSIDE.take() {
+            promise.complete(());
+        }
+    }
+    seen.effects_at_lull = Some(seen.effects);
+    SEEN.set(seen);
+}
+
+fn seen_of(programs: &[Vec<Beside>], schedule: Schedule, deadlocks: Deadlocks) -> Seen {
+    SEEN.take();
+    let programs = programs.to_vec();
+    let runtime = Runtime::new().deadlocks(deadlocks).schedule(schedule).most_steps(10_000);
+    let runtime = runtime.pause(|_| {
+        note_lull();
+        Ok(())
+    });
+    let outcome = runtime.run(async move |ctx: Ctx| {
+        let sems = [ctx.create_semaphore(1).await?, ctx.create_semaphore(2).await?];
+        let promises = Rc::new([ctx.promise::<()>().await?, ctx.promise::<()>().await?]);
+        let (first, one) = ctx.perform(CreateExternalPromise::new()).await?;
+        let (second, other) = ctx.perform(CreateExternalPromise::new()).await?;
+        OUTSIDE.set(vec![first, second]);
+        let mut tasks: Vec<Task<()>> = Vec::new();
+        for program in programs {
+            let (sems, promises, outside) = (sems.clone(), promises.clone(), [one.clone(), other.clone()]);
+            let before = tasks.clone();
+            let task = async move |ctx: Ctx| {
+                let eventual = |awaited: &Awaited| match awaited {
+                    Awaited::Promise(number) => Some(promises[*number].future()),
+                    Awaited::Outside(number) => Some(outside[*number].clone()),
+                    Awaited::Task(number) => before.get(*number).map(Awaitable::eventual),
+                };
+                for step in program {
+                    note_effect(&match step {
+                        Beside::Acquire(sem) => ctx.acquire(&sems[sem]).await,
+                        Beside::Release(sem) => ctx.release(&sems[sem]).await,
+                        Beside::Await(promise) => ctx.wait(promises[promise].future()).await,
+                        Beside::Complete(promise) => ctx.complete(&promises[promise], ()).await,
+                        Beside::All(all) => ctx.gather(all.iter().filter_map(eventual)).await.map(drop),
+                        Beside::One(all) => ctx.race(all.iter().filter_map(eventual)).await,
+                    });
+                }
+                Ok(())
+            };
+            tasks.push(ctx.spawn(task).await?);
+        }
+        let all = ctx.gather(&tasks).await.map(drop);
+        note_effect(&all);
+        all
+    });
+    OUTSIDE.take();
+    assert!(outcome.result.is_ok() || SEEN.get().first == Some(First::Told), "{:?}", outcome.result);
+    SEEN.get()
+}
+
+proptest! {
+    /// The truth is tried out where the run sleeps: all threads speak, and either a task goes on, or none does.
+    #[test]
+    fn a_deadlock_is_told_beside_other_threads_if_and_only_if_none_of_them_could_help(
+        programs in prop::collection::vec(beside(), 1..5),
+        seed in any::<u64>(),
+    ) {
+        for schedule in [Schedule::Fifo, Schedule::Random(seed)] {
+            let truth = seen_of(&programs, schedule.clone(), Deadlocks::Global);
+            let expected = match (truth.first, truth.could_help) {
+                (Some(First::Slept), Some(false)) => Some(First::Told),
+                (first, _) => first,
+            };
+            prop_assert_eq!(seen_of(&programs, schedule, Deadlocks::Certain).first, expected);
         }
     }
 }

@@ -115,3 +115,20 @@ fn an_abandoned_task_that_could_have_gone_on_is_told_from_one_that_waits() {
     let told: Vec<_> = outcome.report.abandoned.iter().map(ToString::to_string).collect();
     assert_eq!(told, ["task 1 was abandoned, waiting for promise 0", "task 2 was abandoned, ready to go on"]);
 }
+
+#[test]
+fn a_run_that_leaks_permits_for_ever_keeps_the_first_thousand() {
+    let outcome = Runtime::new().run(async |ctx: Ctx| {
+        for _ in 0..3_000 {
+            let leaks = async |ctx: Ctx| {
+                let sem = ctx.create_semaphore(1).await?;
+                ctx.acquire(&sem).await
+            };
+            ctx.spawn(leaks).await?;
+        }
+        Ok(())
+    });
+    outcome.result.unwrap();
+    assert_eq!(outcome.report.unreleased.len(), 1_000);
+    assert_eq!(outcome.report.unreleased[0].task.number, Some(0));
+}

@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::panic::Location;
 use std::rc::Rc;
 
+use crate::deadlock::Suspicion;
 use crate::eventual::{Settlement, Source, ValueCell};
 use crate::external::{ExternalPromise, external};
 use crate::performing::{Begun, Operation, Performing};
@@ -15,7 +16,7 @@ use crate::{Ctx, Error, Eventual, Perform, Priority, Result};
 /// When the last clone goes without having completed it, whoever waits gets a [deadlock](Error::Deadlock).
 pub struct Promise<T> {
     cell: Rc<ValueCell<T>>,
-    suspicion: Rc<Cell<bool>>,
+    suspicion: Rc<Suspicion>,
 }
 
 impl<T> Promise<T> {
@@ -32,7 +33,9 @@ impl<T> Promise<T> {
     fn count_writers(&self, change: isize) {
         if let Source::Promise(writers) = &self.cell.settlement.source {
             writers.set(writers.get().saturating_add_signed(change));
-            self.suspicion.set(self.suspicion.get() || writers.get() == 0);
+            if writers.get() == 0 {
+                self.suspicion.raise_of_waiters(&self.cell.settlement);
+            }
         }
     }
 }

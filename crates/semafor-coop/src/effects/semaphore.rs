@@ -3,7 +3,7 @@ use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use semafor_core::{Acquired, Claim, Gate, PermitId, Refusal, Request, Ticket};
+use semafor_core::{Acquired, Claim, Gate, PermitId, Refusal, Request, Ticket, Timestamp};
 
 use crate::performing::{Begun, Operation, Performing};
 use crate::recording::Moment;
@@ -37,8 +37,9 @@ impl CreateSemaphore {
         self
     }
 
-    /// Says that its permits are released by others than those who acquired them, so that holding one says nothing about who
-    /// could release it: it is left out of the search for deadlocks while anybody can run.
+    /// Says that its permits are released by other tasks than those that acquired them. A task that ends with one leaves nothing
+    /// [unreleased](crate::Report::unreleased), and the strict search for [deadlocks](crate::Deadlocks::Holders) leaves the
+    /// semaphore out while any task can run.
     pub fn signal(mut self) -> Self {
         self.is_signal = true;
         self
@@ -71,7 +72,8 @@ impl Operation for CreateSemaphore {
         };
         let (permits, name, is_signal) = (self.permits, self.name.take(), self.is_signal);
         state.record(|| Moment::Made { semaphore: number, permits, name: name.clone() });
-        let cell = SemaphoreCell { run: state.run, number, name, is_signal, gate: RefCell::new(gate) };
+        let (run, gate) = (state.run, RefCell::new(gate));
+        let cell = SemaphoreCell { run, number, name, is_signal, gate, unguarded: RefCell::default() };
         Begun::Done(Ok(Semaphore { cell: Rc::new(cell) }))
     }
 }
@@ -133,18 +135,23 @@ impl<'s> Demand<'s> {
 
     /// The same, with a [`Permit`] as its result.
     pub fn guarded(self) -> GuardedDemand<'s> {
-        GuardedDemand(self)
+        GuardedDemand { demand: self, is_bound: false }
     }
 
     #[inline(always)]
-    fn operation<G: Grant>(self) -> Acquire<'s, G> {
+    fn operation<G: Grant>(self, is_bound: bool) -> Acquire<'s, G> {
         let Self { semaphore, weight, patience } = self;
-        Acquire { semaphore, weight, patience, ticket: None, timer: None, answer: Answer::None }
+        Acquire { semaphore, weight, is_bound, patience, ticket: None, timer: None, answer: Answer::None }
     }
 
-    fn permit(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result<Permit>> {
+    fn permit(
+        self,
+        is_bound: bool,
+        ctx: &Ctx,
+        at: &'static Location<'static>,
+    ) -> impl Future<Output = Result<Permit>> {
         let semaphore = self.semaphore;
-        let acquire = Performing::new(ctx, at, self.operation::<PermitId>());
+        let acquire = Performing::new(ctx, at, self.operation::<PermitId>(is_bound));
         async move {
             let id = acquire.await?;
             Ok(Permit { ctx: ctx.clone(), semaphore: semaphore.clone(), id })
@@ -154,14 +161,28 @@ impl<'s> Demand<'s> {
 
 /// A [`Demand`] for a [`Permit`].
 #[derive(Clone, Copy, Debug)]
-pub struct GuardedDemand<'s>(Demand<'s>);
+pub struct GuardedDemand<'s> {
+    demand: Demand<'s>,
+    is_bound: bool,
+}
+
+impl GuardedDemand<'_> {
+    /// Says that the permit stays with the task that acquires it, until it is dropped. So no other task can release it, and a circle
+    /// through it is a [deadlock](crate::Deadlocks::Certain) although other tasks can still run.
+    ///
+    /// A permit that is moved to another task all the same works as always, but a deadlock may be reported by mistake.
+    pub fn stays_with_task(mut self) -> Self {
+        self.is_bound = true;
+        self
+    }
+}
 
 impl Perform for AcquireSemaphore<'_> {
     type Out = ();
 
     #[inline(always)]
     fn perform(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result> {
-        Performing::new(ctx, at, self.demand().operation::<()>())
+        Performing::new(ctx, at, self.demand().operation::<()>(false))
     }
 }
 
@@ -169,7 +190,7 @@ impl Perform for Demand<'_> {
     type Out = ();
 
     fn perform(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result> {
-        Performing::new(ctx, at, self.operation::<()>())
+        Performing::new(ctx, at, self.operation::<()>(false))
     }
 }
 
@@ -177,7 +198,7 @@ impl Perform for AcquirePermit<'_> {
     type Out = Permit;
 
     fn perform(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result<Permit>> {
-        AcquireSemaphore(self.0).demand().permit(ctx, at)
+        AcquireSemaphore(self.0).demand().permit(false, ctx, at)
     }
 }
 
@@ -185,7 +206,7 @@ impl Perform for GuardedDemand<'_> {
     type Out = Permit;
 
     fn perform(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result<Permit>> {
-        self.0.permit(ctx, at)
+        self.demand.permit(self.is_bound, ctx, at)
     }
 }
 
@@ -213,6 +234,7 @@ impl Grant for PermitId {
 struct Acquire<'s, G> {
     semaphore: &'s Semaphore,
     weight: u32,
+    is_bound: bool,
     patience: Option<Span>,
     ticket: Option<Ticket>,
     timer: Option<TimerKey>,
@@ -229,11 +251,11 @@ enum Answer<G> {
 impl<G: Grant> Acquire<'_, G> {
     #[inline]
     fn granted(&self, state: &mut State, permit: PermitId, at: &'static Location<'static>) -> G {
-        let semaphore = self.semaphore.cell.number;
+        let cell = &self.semaphore.cell;
         if !G::IS_GUARDED {
-            state.hold(semaphore, permit, self.weight, at);
+            state.hold(cell, permit, self.weight, at);
         }
-        let weight = self.weight;
+        let (semaphore, weight) = (cell.number, self.weight);
         state.record(|| Moment::Acquired { semaphore, weight });
         G::of(permit)
     }
@@ -265,7 +287,8 @@ impl<G: Grant> Acquire<'_, G> {
             Acquired::Granted(permit) => Ok(Begun::Done(Ok(self.granted(state, permit, at)))),
             Acquired::Queued(ticket) => {
                 self.ticket = Some(ticket);
-                let is_timed = patience.is_some();
+                // A deadline out of range never comes.
+                let is_timed = request.deadline != Timestamp::NEVER;
                 if is_timed {
                     self.timer = Some(state.timers.set(request.deadline, Timer::Expire(cell.clone())));
                 }
@@ -280,7 +303,7 @@ fn refusal(refusal: Refusal, if_busy: Error) -> Error {
     match refusal {
         Refusal::ZeroWeight => Error::ZeroWeight,
         Refusal::TooHeavy { weight, capacity } => Error::TooHeavy { weight, permits: capacity },
-        _ => if_busy,
+        Refusal::Busy | Refusal::LineFull { .. } | Refusal::Closed => if_busy,
     }
 }
 
@@ -295,11 +318,12 @@ impl<G: Grant> Operation for Acquire<'_, G> {
         }
         let (now, task) = (state.now, state.current);
         let holdings = &mut state.current_task()?.held;
-        let hold = Hold { task, is_guarded: G::IS_GUARDED, at: Some(at) };
+        let hold = Hold { task, is_guarded: G::IS_GUARDED, is_bound: self.is_bound, at: Some(at) };
         let request = Request { weight: self.weight, ..Request::default() };
         let permit = cell.gate.borrow_mut().take_if_free(&request, hold, now)?;
         if !G::IS_GUARDED {
-            holdings.push(Held { semaphore: cell.number, permit, weight: self.weight, at });
+            let (semaphore, is_signal) = (cell.number, cell.is_signal);
+            holdings.push(Held { semaphore, permit, weight: self.weight, is_signal, at });
         }
         Some(G::of(permit))
     }
@@ -309,7 +333,8 @@ impl<G: Grant> Operation for Acquire<'_, G> {
         if let Err(error) = state.check_run(cell.run) {
             return Begun::Done(Err(error));
         }
-        let hold = Hold { task: state.current, is_guarded: G::IS_GUARDED, at: Some(at) };
+        let (task, is_bound) = (state.current, self.is_bound);
+        let hold = Hold { task, is_guarded: G::IS_GUARDED, is_bound, at: Some(at) };
         self.queue(&mut state, hold, at).unwrap_or_else(|error| Begun::Done(Err(error)))
     }
 
@@ -326,7 +351,9 @@ impl<G: Grant> Operation for Acquire<'_, G> {
             // Somebody has released it for this task already, as may happen with signals.
             Claim::Gone(_) => Answer::Granted(G::of(PermitId::NONE)),
             // Another effect that the task awaits beside this one has heard of the cancellation first.
-            _ => Answer::None,
+            Claim::Unknown => Answer::None,
+            // No effect closes or resizes a semaphore.
+            Claim::Closed | Claim::TooHeavy { .. } | Claim::Waiting => Answer::None,
         };
         true
     }
@@ -374,10 +401,10 @@ impl Operation for TryAcquireSemaphore<'_> {
         if let Err(error) = state.check_run(cell.run) {
             return Begun::Done(Err(error));
         }
-        let hold = Hold { task: state.current, is_guarded: false, at: Some(at) };
+        let hold = Hold { task: state.current, is_guarded: false, is_bound: false, at: Some(at) };
         let taken = cell.gate.borrow_mut().take_if_free(&Request::default(), hold, state.now);
         if let Some(permit) = taken {
-            state.hold(cell.number, permit, 1, at);
+            state.hold(cell, permit, 1, at);
             state.record(|| Moment::Acquired { semaphore: cell.number, weight: 1 });
         }
         Begun::Done(Ok(taken.is_some()))

@@ -5,10 +5,11 @@ use std::time::Duration;
 use crate::performing::{Begun, Operation, Performing};
 use crate::recording::Moment;
 use crate::report::LogLine;
+use crate::schedule::Ranked;
 use crate::state::State;
 use crate::tasks::WaitOn;
 use crate::timers::{Timer, TimerKey};
-use crate::{Ctx, Error, Perform, Priority, Result, Span};
+use crate::{Ctx, Error, Perform, Result, Span};
 
 /// Waits for so long, by the run's clock.
 ///
@@ -48,6 +49,10 @@ impl Operation for Delay {
         let (due, current) = (state.now.after(span), state.current);
         let timer = state.timers.set(due, Timer::Wake(current));
         self.timer = Some(timer);
+        if span.is_zero() {
+            // It is due at once, and no more than a yield.
+            state.chooser.lower(Ranked::Timer(timer.number));
+        }
         Begun::Wait(state.register_wait(WaitOn::Timer, at))
     }
 
@@ -138,7 +143,7 @@ impl Operation for Yielding {
         if let Some(error) = state.take_delivery() {
             return Begun::Done(Err(error));
         }
-        state.requeue(Priority::High);
+        state.yield_to_others();
         Begun::Switched
     }
 

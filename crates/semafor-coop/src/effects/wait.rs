@@ -1,11 +1,12 @@
-use std::cell::{Cell, RefMut};
+use std::cell::RefMut;
 use std::panic::Location;
 use std::rc::Rc;
 
 use crate::eventual::{Group, GroupKind, Settle, Settlement};
 use crate::performing::{Begun, Operation, Performing, Registered};
 use crate::state::State;
-use crate::tasks::{TaskKey, WaitOn, Waiter};
+use crate::tasks::WaitOn;
+use crate::waiters::{Place, Waiter};
 use crate::{Awaitable, Ctx, Error, Eventual, Perform, Priority, Result};
 
 /// Waits for a task or promise, and gives its value, or fails with its error. Any number may wait, any number of times.
@@ -38,7 +39,11 @@ impl<A: Awaitable> Perform for Wait<A> {
     type Out = A::Value;
 
     fn perform(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result<A::Value>> {
-        Performing::new(ctx, at, Waiting { eventual: self.0.eventual(), priority: None, task: TaskKey::NONE })
+        Performing::new(
+            ctx,
+            at,
+            Waiting { eventual: self.0.eventual(), priority: None, place: Place::default() },
+        )
     }
 }
 
@@ -47,14 +52,15 @@ impl<A: Awaitable> Perform for WaitAt<A> {
 
     fn perform(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result<A::Value>> {
         let (eventual, priority) = (self.awaited.eventual(), Some(self.priority));
-        Performing::new(ctx, at, Waiting { eventual, priority, task: TaskKey::NONE })
+        Performing::new(ctx, at, Waiting { eventual, priority, place: Place::default() })
     }
 }
 
 struct Waiting<T> {
     eventual: Eventual<T>,
     priority: Option<Priority>,
-    task: TaskKey,
+    /// Where it stands in line.
+    place: Place,
 }
 
 /// Notes that somebody waits for it.
@@ -82,8 +88,8 @@ impl<T: Clone + 'static> Operation for Waiting<T> {
             drop(state);
             return Begun::Done(self.outcome());
         }
-        self.task = state.current;
-        cell.settlement.waiters.borrow_mut().push(Waiter::Task(self.task, self.priority));
+        let waiter = Waiter::Task(state.current, self.priority);
+        self.place = cell.settlement.waiters.borrow_mut().push(waiter);
         Begun::Wait(state.register_wait(WaitOn::Eventual(cell.clone()), at))
     }
 
@@ -96,12 +102,7 @@ impl<T: Clone + 'static> Operation for Waiting<T> {
     }
 
     fn withdraw(&mut self, _: &mut State) {
-        let mut waiters = self.eventual.cell.settlement.waiters.borrow_mut();
-        let own =
-            waiters.iter().position(|waiter| matches!(waiter, Waiter::Task(task, _) if *task == self.task));
-        if let Some(place) = own {
-            waiters.remove(place);
-        }
+        self.eventual.cell.settlement.waiters.borrow_mut().remove(self.place);
     }
 }
 
@@ -159,19 +160,15 @@ impl<T: Clone + 'static> Members<T> {
         let task = state.current;
         let members: Vec<Rc<dyn Settle>> =
             self.members.iter().map(|member| member.cell.clone() as _).collect();
-        let remaining = members.iter().filter(|member| !member.settlement().is_settled.get()).count();
-        let group =
-            Group { task, kind, members, remaining: Cell::new(remaining), decided_by: Cell::new(None) };
-        let group = Rc::new(group);
-        group.join_lines();
+        let group = Group::wait(task, kind, members);
         self.group = Some(group.clone());
         state.register_wait(WaitOn::Group(group), at)
     }
 
     fn is_decided(&mut self) -> bool {
         let Some(group) = &self.group else { return false };
-        self.decided_by = group.decided_by.get();
-        self.decided_by.is_some() || group.remaining.get() == 0
+        self.decided_by = group.decided_by();
+        group.is_decided()
     }
 
     fn is_settled(&self) -> bool {
