@@ -36,7 +36,7 @@ impl Clock for SystemClock {
         /// No one ever gets its slot: who waits for it is told when the time is over, by the thread that watches the
         /// deadlines of its registry.
         static NEVER_FREE: LazyLock<Semaphore> = LazyLock::new(|| {
-            let timer = Registry::new().semaphore("timer").slots(1).build();
+            let timer = Registry::new().named("timer").slots(1).build();
             let timer = timer.expect("the name and the number of slots are valid");
             timer.try_acquire().blocking().expect("nobody else knows of it").detach();
             timer

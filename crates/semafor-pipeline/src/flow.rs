@@ -13,8 +13,9 @@
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use semafor::{AcquireError, CancellationToken, Permit, Semaphore};
+use semafor::{AcquireError, Permit, Semaphore};
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use crate::items::Feed;
 use crate::memory_guard::{Level, MemoryGuard};

@@ -106,4 +106,5 @@ pub use metrics::{Live, Memory, Metrics};
 pub use outcome::{Failure, OnError, Outcome, StoppedBy};
 pub use pipeline::Pipeline;
 pub use rate::Rate;
-pub use semafor::CancellationToken;
+/// That of [`tokio_util`], whose 0.7 is a part of the interface of this crate. See [`Pipeline::cancelled_by`].
+pub use tokio_util::sync::CancellationToken;

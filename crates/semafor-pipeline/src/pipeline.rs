@@ -1,7 +1,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use semafor::{CancellationToken, Registry, Semaphore};
+use semafor::{Registry, Semaphore};
+use tokio_util::sync::CancellationToken;
 
 use crate::flow::Flow;
 use crate::items::Items;
@@ -70,7 +71,7 @@ impl<T> Pipeline<T> {
     ///
     /// If `limit` is zero: then nothing could ever begin.
     pub fn new(limit: u32) -> Self {
-        let semaphore = Registry::new().semaphore("pipeline").slots(limit).build();
+        let semaphore = Registry::new().named("pipeline").slots(limit).build();
         Self::with(semaphore.expect("a pipeline needs at least one slot"))
     }
 
@@ -184,6 +185,10 @@ impl<T> Pipeline<T> {
     ///
     /// Dropping the future drops the work in progress where it awaits, and gives all slots back. To end it gently, use
     /// [`cancelled_by`](Self::cancelled_by).
+    ///
+    /// # Panics
+    ///
+    /// If the producer panics; what it gave before is done first. A panic of the work is a failed item.
     pub async fn run<R, E>(
         self,
         items: impl Items<Item = T>,
@@ -194,6 +199,10 @@ impl<T> Pipeline<T> {
 
     /// As [`run`](Self::run), and `each` sees every result as it comes, one at a time, in no particular order. There is no
     /// queue of results: whoever is slow to look at them holds up the workers.
+    ///
+    /// # Panics
+    ///
+    /// As [`run`](Self::run), and if `each` does. Then it is not called again: the results of what has begun are dropped.
     pub async fn run_each<R, E>(
         self,
         items: impl Items<Item = T>,
@@ -216,7 +225,7 @@ impl<T> Pipeline<T> {
     ///
     /// # Panics
     ///
-    /// If not even one thread can be started, or the producer panics; what has begun is finished before.
+    /// If not even one thread can be started, or the producer panics; what it gave before is done first.
     pub fn run_blocking<R, E>(
         self,
         items: impl IntoIterator<Item = T>,
@@ -234,7 +243,7 @@ impl<T> Pipeline<T> {
     ///
     /// # Panics
     ///
-    /// As `run_blocking`, and if `each` does.
+    /// As `run_blocking`, and if `each` does. Then it is not called again: the results of what has begun are dropped.
     pub fn run_blocking_each<R, E>(
         self,
         items: impl IntoIterator<Item = T>,

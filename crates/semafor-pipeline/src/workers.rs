@@ -1,15 +1,17 @@
 //! Workers: each takes a slot for an item, works on it, gives the slot back, hands the result over, and takes the next.
 //!
 //! One loop for both kinds. Tasks are polled side by side within the task that runs the pipeline, so work may borrow and
-//! needs not be `Send`; threads are scoped, so it may borrow there, too. A panic of the work is a failed item. A panic of
-//! anything else of the user's ends the run, but not before the others have finished what they had begun.
+//! needs not be `Send`; threads are scoped, so it may borrow there, too. A panic of the work is a failed item, also if it
+//! comes from dropping work whose slot was lost. A panic of anything else of the user's ends the run: it is caught where it
+//! happens, the others finish what they had begun, and then it goes on to the caller. Nothing more is begun, but for what a
+//! producer gave before it panicked.
 
 use std::any::Any;
 use std::future::poll_fn;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::thread::{self, Scope};
 use std::time::Instant;
 
@@ -38,11 +40,8 @@ impl<T, R, E, W: AsyncFn(T) -> Result<R, E>> Work<T> for InTask<W> {
     type Error = E;
 
     async fn attempt(&self, permit: Permit<'_>, item: T) -> Result<R, Failure<E>> {
-        let mut work = pin!(async { (self.0)(item).await });
-        let mut caught = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
-            Ok(polled) => polled.map_err(Failure::Failed),
-            Err(panic) => Poll::Ready(Err(Failure::Panicked(message(panic)))),
-        });
+        let work = pin!(Some(async { (self.0)(item).await }));
+        let mut caught = Caught(work);
         // Work that does not wait need not be told that it lost its slot, and saves the price of being told.
         if let Poll::Ready(result) = poll_fn(|cx| Poll::Ready(caught.poll_unpin(cx))).await {
             return result;
@@ -52,6 +51,28 @@ impl<T, R, E, W: AsyncFn(T) -> Result<R, E>> Work<T> for InTask<W> {
             Err(RunError::Lost(why)) => Err(Failure::Lost(why)),
             Err(_) => Err(Failure::Lost(NotHeld::Unknown)),
         }
+    }
+}
+
+/// Work of which no panic comes out, neither when it is polled nor when it is dropped.
+struct Caught<'w, F>(Pin<&'w mut Option<F>>);
+
+impl<R, E, F: Future<Output = Result<R, E>>> Future for Caught<'_, F> {
+    type Output = Result<R, Failure<E>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(work) = self.0.as_mut().as_pin_mut() else { return Poll::Pending };
+        match catch_unwind(AssertUnwindSafe(|| work.poll(cx))) {
+            Ok(polled) => polled.map_err(Failure::Failed),
+            Err(panic) => Poll::Ready(Err(Failure::Panicked(message(panic)))),
+        }
+    }
+}
+
+impl<F> Drop for Caught<'_, F> {
+    fn drop(&mut self) {
+        // There is a result already, or its slot is lost and the item failed, or all of the run is dropped.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.0.set(None)));
     }
 }
 
@@ -68,6 +89,7 @@ impl<T, R, E, W: Fn(T) -> Result<R, E>> Work<T> for OnThread<W> {
             Err(panic) => Err(Failure::Panicked(message(panic))),
         };
         if permit.is_lost() {
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(result)));
             return Err(Failure::Lost(permit.lost().await));
         }
         result
@@ -86,8 +108,18 @@ pub(crate) struct Crew<'f, 'p, T, W: Work<T>, S> {
     flow: &'f Flow<'p, T>,
     on_error: OnError,
     work: W,
-    sink: Mutex<S>,
+    sink: Mutex<Sink<S>>,
     first_failure: Mutex<Option<Failure<W::Error>>>,
+    /// The first of the user's code, but for the work. It is the caller's when all have finished.
+    panic: Mutex<Option<Panic>>,
+}
+
+type Panic = Box<dyn Any + Send>;
+
+struct Sink<S> {
+    each: S,
+    /// Then it is not called again.
+    has_panicked: bool,
 }
 
 impl<'f, 'p, T, W, S> Crew<'f, 'p, T, W, S>
@@ -96,7 +128,8 @@ where
     S: FnMut(Result<W::Done, &Failure<W::Error>>),
 {
     pub(crate) fn new(flow: &'f Flow<'p, T>, on_error: OnError, work: W, sink: S) -> Self {
-        Self { flow, on_error, work, sink: Mutex::new(sink), first_failure: Mutex::new(None) }
+        let sink = Mutex::new(Sink { each: sink, has_panicked: false });
+        Self { flow, on_error, work, sink, first_failure: Mutex::new(None), panic: Mutex::new(None) }
     }
 
     pub(crate) fn first_failure(self) -> Option<Failure<W::Error>> {
@@ -121,20 +154,55 @@ where
             if !is_done && self.on_error == OnError::Stop {
                 self.flow.stop(StoppedBy::Error);
             }
-            self.hand_over(result);
+            let handed_over = catch_unwind(AssertUnwindSafe(|| self.hand_over(result)));
             self.flow.settle(is_done, took);
+            if let Err(panic) = handed_over {
+                self.flow.stop(StoppedBy::Error);
+                return self.note(panic);
+            }
+        }
+    }
+
+    /// Does it, and keeps a panic for the caller.
+    async fn guard(&self, work: impl Future<Output = ()>) {
+        let mut work = pin!(work);
+        poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
+            Ok(polled) => polled,
+            Err(panic) => {
+                self.note(panic);
+                Poll::Ready(())
+            }
+        })
+        .await;
+    }
+
+    fn note(&self, panic: Panic) {
+        self.panic.lock().get_or_insert(panic);
+    }
+
+    /// When all have finished.
+    fn pass_on_panic(&self) {
+        let panic = self.panic.lock().take();
+        if let Some(panic) = panic {
+            resume_unwind(panic);
         }
     }
 
     fn hand_over(&self, result: Result<W::Done, Failure<W::Error>>) {
         // A lock of its own: results are handed over one at a time, and nobody else waits for that.
+        let mut sink = self.sink.lock();
+        if sink.has_panicked {
+            return;
+        }
+        sink.has_panicked = true;
         match result {
-            Ok(done) => (self.sink.lock())(Ok(done)),
+            Ok(done) => (sink.each)(Ok(done)),
             Err(failure) => {
-                (self.sink.lock())(Err(&failure));
+                (sink.each)(Err(&failure));
                 self.keep(failure);
             }
         }
+        sink.has_panicked = false;
     }
 
     fn keep(&self, failure: Failure<W::Error>) {
@@ -147,14 +215,14 @@ where
         let hire = || {
             hired.fetch_add(1, Ordering::Relaxed);
         };
-        let mut feed = pin!(self.flow.feed(items, &hire));
+        let mut feed = pin!(self.guard(self.flow.feed(items, &hire)));
         let mut is_feeding = true;
         let mut workers = FuturesUnordered::new();
         poll_fn(|cx| {
             is_feeding = is_feeding && feed.as_mut().poll(cx).is_pending();
             loop {
                 for _ in 0..hired.swap(0, Ordering::Relaxed) {
-                    workers.push(self.work_off(&hire));
+                    workers.push(self.guard(self.work_off(&hire)));
                 }
                 let polled = workers.poll_next_unpin(cx);
                 let is_staffed = hired.load(Ordering::Relaxed) == 0;
@@ -166,6 +234,7 @@ where
             }
         })
         .await;
+        self.pass_on_panic();
     }
 
     /// Runs them on threads of their own; the producer runs on this one.
@@ -173,14 +242,17 @@ where
     where
         Self: Sync,
     {
-        thread::scope(|scope| pollster::block_on(self.flow.feed(items, &|| self.start_thread(scope))));
+        thread::scope(|scope| {
+            pollster::block_on(self.guard(self.flow.feed(items, &|| self.start_thread(scope))));
+        });
+        self.pass_on_panic();
     }
 
     fn start_thread<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>)
     where
         Self: Sync,
     {
-        let body = move || pollster::block_on(self.work_off(&|| self.start_thread(scope)));
+        let body = move || pollster::block_on(self.guard(self.work_off(&|| self.start_thread(scope))));
         let started = thread::Builder::new().name("semafor worker".into()).spawn_scoped(scope, body);
         if let Err(error) = started {
             self.flow.not_hired(&error);

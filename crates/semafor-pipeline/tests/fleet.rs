@@ -2,13 +2,13 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use semafor::Semaphore;
+use semafor::{Home, Semaphore};
 use semafor_pipeline::{Failure, Pipeline, StoppedBy};
 use semafor_testkit::redis::RedisServer;
 
 /// Opened anew, as another process would.
 async fn fleet_wide(server: &RedisServer, slots: u32) -> Semaphore {
-    let home = Semaphore::connect(&server.url()).await.unwrap();
+    let home = Home::connect(&server.url()).await.unwrap();
     home.named("deletions").slots(slots).build().unwrap()
 }
 

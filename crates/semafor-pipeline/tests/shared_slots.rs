@@ -13,7 +13,7 @@ use semafor_pipeline::{Failure, Pipeline};
 use semafor_testkit::stepwise::{now, poll};
 
 fn slots(n: u32) -> Semaphore {
-    Registry::new().semaphore("shared").slots(n).build().unwrap()
+    Registry::new().named("shared").slots(n).build().unwrap()
 }
 
 /// How many there are at once, and the most there were.
@@ -89,7 +89,7 @@ fn it_can_be_told_to_use_fewer_workers_than_there_are_slots() {
 fn leased() -> (Semaphore, ManualClock) {
     let clock = ManualClock::new();
     let registry = Registry::builder().clock(&clock).build();
-    (registry.semaphore("leased").slots(1).ttl(secs(1)).build().unwrap(), clock)
+    (registry.named("leased").slots(1).ttl(secs(1)).build().unwrap(), clock)
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn cancelled_when_all_is_done_is_completed() {
 #[test]
 fn whatever_is_waited_for_cancelling_ends_the_wait() {
     // For a slot that others hold.
-    let semaphore = semafor::Registry::new().semaphore("taken").slots(1).build().unwrap();
+    let semaphore = semafor::Registry::new().named("taken").slots(1).build().unwrap();
     let _held = semaphore.try_acquire().blocking().unwrap();
     let token = CancellationToken::new();
     let pipeline = Pipeline::with(semaphore.clone()).cancelled_by(token.clone());
@@ -226,7 +226,7 @@ fn the_breaker_stops_threads_too() {
 
 #[test]
 fn without_a_slot_to_be_had_it_stops() {
-    let semaphore = semafor::Registry::new().semaphore("closed").slots(2).build().unwrap();
+    let semaphore = semafor::Registry::new().named("closed").slots(2).build().unwrap();
     now(semaphore.close()).unwrap();
     let outcome = block_on(Pipeline::with(semaphore).run(0.., async |item: u64| Ok::<_, String>(item)));
     assert_eq!(outcome.stopped_by, StoppedBy::Error);
@@ -252,7 +252,7 @@ fn items_begin_at_the_rate() {
 
 #[test]
 fn dropping_a_run_gives_its_slots_back() {
-    let semaphore = semafor::Registry::new().semaphore("dropped").slots(2).build().unwrap();
+    let semaphore = semafor::Registry::new().named("dropped").slots(2).build().unwrap();
     let work = async |_: u32| std::future::pending::<Result<(), String>>().await;
     let mut run = Box::pin(Pipeline::with(semaphore.clone()).run(0..10, work));
     assert!(poll(&mut run).is_pending());
@@ -264,7 +264,7 @@ fn dropping_a_run_gives_its_slots_back() {
 #[test]
 fn after_a_long_wait_for_a_slot_it_looks_again_before_it_begins() {
     for expected in [StoppedBy::Cancelled, StoppedBy::Breaker] {
-        let semaphore = semafor::Registry::new().semaphore("taken").slots(1).build().unwrap();
+        let semaphore = semafor::Registry::new().named("taken").slots(1).build().unwrap();
         let held = semaphore.try_acquire().blocking().unwrap();
         let ((guard, used), token) = (watched(), CancellationToken::new());
         let pipeline = Pipeline::with(semaphore.clone()).memory(guard).cancelled_by(token.clone());
