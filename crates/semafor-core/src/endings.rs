@@ -11,7 +11,6 @@ const REMEMBERED: usize = 1024;
 
 /// Why a holder lost its slot before releasing it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[non_exhaustive]
 pub enum Loss {
     /// Its time to live ran out.
     Expired,
@@ -36,7 +35,6 @@ impl fmt::Display for Loss {
 
 /// Why an id holds nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[non_exhaustive]
 pub enum NotHeld {
     /// It was released before. (An id that somebody made up from numbers that were issued gets this answer too.)
     Released,

@@ -2,7 +2,8 @@
 //!
 //! 1. **Bound.** A grant needs `held + weight <= capacity` ([`Gate::fits`]), and nothing else raises `held`.
 //!    A shrink lowers `capacity` under what is held; the difference is the debt. `held` then only falls, because
-//!    nothing fits until the debt is gone.
+//!    nothing fits until the debt is gone. What an earlier gate of the name had granted is held already when this one
+//!    hears of it: [`Gate::reserve`] counts it even if that makes a debt.
 //! 2. **FIFO, no barging.** A newcomer is admitted only past an empty line ([`Gate::admit`]). The line is served
 //!    from its head, and a head that does not fit stops it ([`Gate::serve_line`]).
 //! 3. **Direct transfer.** Every operation that may free weight or change the head ends with `serve_line`, so
@@ -14,6 +15,11 @@
 //! 6. **Constant time** for acquire, release and cancel. A request's deadline costs more only out of order.
 //! 7. **Impossible requests fail at once.** `admit` refuses them; a shrink turns away those it made impossible.
 //! 8. Slot numbers: see [`slots`](crate::slots).
+//!
+//! An eviction is final ([`Gate::evict`]): it only ever shortens a lease, no renewal undoes it, and a grant that has not been
+//! given back when the grace or the lease is over ends as evicted.
+//!
+//! What opening a name means is decided in [`opening`](crate::opening).
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -30,6 +36,8 @@ use crate::{Histogram, Holder, Loss, NotHeld, PermitId, Stats, Ticket, Timestamp
 
 /// Arenas no larger than this are kept for the next burst.
 const KEPT_ENTRIES: usize = 1024;
+/// Slot numbers up to this one can be [reserved](Gate::reserve): numbers below it may become entries.
+const MAX_RESERVED: u32 = 1 << 20;
 
 /// N slots, one line, some deadlines.
 ///
@@ -48,8 +56,6 @@ pub struct Gate<W, T> {
     token_floor: u64,
     /// The earliest of `leases` and `patience`.
     next_deadline: Timestamp,
-    /// Waiters with a time to live, so that a home knows when a grant needs a precise clock.
-    waiting_for_lease: usize,
     slots: Slots<T>,
     line: Line<W, T>,
     holds: Histogram,
@@ -130,7 +136,6 @@ pub enum Acquired {
 
 /// Why a request was refused at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
 pub enum Refusal {
     /// It would have to wait, and was not ready to.
     Busy,
@@ -154,7 +159,6 @@ pub enum Refusal {
 
 /// What became of a place in line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
 pub enum Claim {
     /// Still waiting.
     Waiting,
@@ -180,6 +184,18 @@ pub enum Claim {
     },
     /// No such ticket: claimed or cancelled before, or of another gate.
     Unknown,
+}
+
+/// The answer to [`Gate::evict`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Evicted {
+    /// The holder keeps its slot until it gives it back, but not for longer than this. It should be told.
+    Leaving {
+        /// When the slot is taken away; [`Timestamp::NEVER`] if the grace is out of range.
+        until: Timestamp,
+    },
+    /// The slot was taken away.
+    Gone,
 }
 
 /// The answer to [`Gate::cancel`].
@@ -232,7 +248,6 @@ impl<W, T: Default> Gate<W, T> {
             next_deadline: Timestamp::NEVER,
             slots: Slots::new(),
             line: Line::new(serial),
-            waiting_for_lease: 0,
             waiting_heavy: 0,
             leases: Deadlines::default(),
             patience: Deadlines::default(),
@@ -262,6 +277,10 @@ impl<W, T: Default> Gate<W, T> {
         self.max_waiting = limit;
     }
 
+    pub(crate) fn max_waiting(&self) -> usize {
+        self.max_waiting
+    }
+
     /// Takes a slot if one is free and nobody waits for it.
     ///
     /// # Errors
@@ -283,6 +302,19 @@ impl<W, T: Default> Gate<W, T> {
             return None;
         }
         Some(self.grant(request.weight, lease_nanos(request), tag, now))
+    }
+
+    /// Counts slots as held that an earlier gate of the same name had granted and that are still in use, whether they fit
+    /// or not: what exceeds the capacity is debt, as after a shrink. The slot number is `slot` if that is free, and else the
+    /// lowest free one.
+    ///
+    /// `None` if there is nothing to count: a weight of zero, or more than can be counted.
+    pub fn reserve(&mut self, slot: u32, weight: u32, tag: T, now: Timestamp) -> Option<PermitId> {
+        if weight == 0 || self.held.checked_add(weight).is_none() {
+            return None;
+        }
+        let slot = if slot < MAX_RESERVED { self.slots.take(slot) } else { self.slots.take_lowest() };
+        Some(self.grant_at(slot, weight, None, tag, now))
     }
 
     /// True if `request` would be granted at once. Counts nothing, changes nothing.
@@ -326,7 +358,6 @@ impl<W, T: Default> Gate<W, T> {
             self.patience.set(ticket.index, request.deadline);
             self.refresh_deadline();
         }
-        self.waiting_for_lease += usize::from(ttl_nanos.is_some());
         self.waiting_heavy += usize::from(request.weight > 1);
         self.totals.queued += 1;
         Ok(Acquired::Queued(ticket))
@@ -396,28 +427,39 @@ impl<W, T: Default> Gate<W, T> {
         Ok(tag)
     }
 
-    /// Takes a slot away from its holder.
+    /// Takes a slot away from its holder when `grace` or its lease is over, whichever is first, unless the holder gives it
+    /// back before. At once if there is no grace, or if the holder was asked to leave before.
     ///
     /// # Errors
     ///
-    /// [`NotHeld`] as for [`release`](Self::release).
+    /// [`NotHeld`] if the slot is not held any more, its time being up included.
     pub fn evict(
         &mut self,
         id: PermitId,
+        grace: Duration,
         now: Timestamp,
         effects: &mut Effects<W, T>,
-    ) -> Result<(), NotHeld> {
+    ) -> Result<Evicted, NotHeld> {
+        self.expire(now, effects);
         let slot = self.held_slot(id)?;
-        self.end(slot, End::Lost(Loss::Evicted), now, effects);
-        self.serve_line(now, effects);
-        Ok(())
+        if grace.is_zero() || self.slots.is_leaving(slot) {
+            self.end(slot, End::Lost(Loss::Evicted), now, effects);
+            self.serve_line(now, effects);
+            return Ok(Evicted::Gone);
+        }
+        self.slots.set_leaving(slot);
+        let until = now.after(grace);
+        if until < self.slots.expiry(slot) {
+            self.set_expiry(slot, until);
+        }
+        Ok(Evicted::Leaving { until: self.slots.expiry(slot) })
     }
 
     /// Lets a holder keep its slot for `ttl` from now, or for ever; returns the new deadline.
     ///
     /// # Errors
     ///
-    /// [`NotHeld`] if the slot is not held any more, its time being up included.
+    /// [`NotHeld`] if the slot is not held any more, its time being up included, or if its holder has to leave.
     pub fn renew(
         &mut self,
         id: PermitId,
@@ -427,11 +469,18 @@ impl<W, T: Default> Gate<W, T> {
     ) -> Result<Timestamp, NotHeld> {
         self.expire(now, effects);
         let slot = self.held_slot(id)?;
+        if self.slots.is_leaving(slot) {
+            return Err(NotHeld::Lost(Loss::Evicted));
+        }
         let expires = expiry(now, nonzero_nanos(ttl));
+        self.set_expiry(slot, expires);
+        Ok(expires)
+    }
+
+    fn set_expiry(&mut self, slot: u32, expires: Timestamp) {
         self.slots.set_expiry(slot, expires);
         self.leases.set(slot, expires);
         self.refresh_deadline();
-        Ok(expires)
     }
 
     /// Ends what is due: leases of holders, patience of waiters, in the order of their deadlines.
@@ -439,14 +488,15 @@ impl<W, T: Default> Gate<W, T> {
     /// A caller that comes late does not change who wins: a slot that was due before a waiter's deadline is granted to
     /// that waiter, although both are past by now. The new lease starts at `now`, when the grant really happens.
     ///
-    /// [`acquire`](Self::acquire) and [`renew`](Self::renew) do this first. The other operations take things as they
-    /// are: whoever gets there first, the release or the expiry, wins.
+    /// [`acquire`](Self::acquire), [`renew`](Self::renew) and [`evict`](Self::evict) do this first. The
+    /// other operations do not: if a release comes before the call that expires its lease, the release wins.
     pub fn expire(&mut self, now: Timestamp, effects: &mut Effects<W, T>) {
         while self.next_deadline() <= now {
             if self.leases.next() <= self.patience.next() {
                 let Some(slot) = self.leases.pop() else { break };
                 self.refresh_deadline();
-                self.end(slot, End::Lost(Loss::Expired), now, effects);
+                let loss = if self.slots.is_leaving(slot) { Loss::Evicted } else { Loss::Expired };
+                self.end(slot, End::Lost(loss), now, effects);
                 self.serve_line(now, effects);
             } else {
                 let Some(index) = self.patience.pop() else { break };
@@ -534,10 +584,11 @@ impl<W, T: Default> Gate<W, T> {
         self.line.len()
     }
 
-    /// True if somebody in line asks for a lease: ending a grant may then start one, and needs a precise time.
+    /// False if [cancelling](Self::cancel) this ticket grants nothing to others: then it needs no precise time.
     #[inline]
-    pub fn may_start_lease(&self) -> bool {
-        self.waiting_for_lease > 0
+    pub fn may_grant_on_cancel(&self, ticket: Ticket) -> bool {
+        // A waiter that leaves frees nothing. It may have stood in the way of those behind it.
+        !self.line.is_empty() && (self.held < self.capacity || !self.line.is_waiting(ticket))
     }
 
     /// When a holder will lose its slot.
@@ -547,6 +598,15 @@ impl<W, T: Default> Gate<W, T> {
     /// [`NotHeld`] if it has none.
     pub fn expiry(&self, id: PermitId) -> Result<Timestamp, NotHeld> {
         Ok(self.slots.expiry(self.held_slot(id)?))
+    }
+
+    /// True if a holder was [evicted](Self::evict) and has not let go yet.
+    ///
+    /// # Errors
+    ///
+    /// [`NotHeld`] if the id holds nothing.
+    pub fn is_leaving(&self, id: PermitId) -> Result<bool, NotHeld> {
+        Ok(self.slots.is_leaving(self.held_slot(id)?))
     }
 
     /// What the home attached to a holder.
@@ -612,11 +672,24 @@ impl<W, T: Default> Gate<W, T> {
 
     #[inline(always)]
     fn grant(&mut self, weight: u32, ttl_nanos: Option<NonZeroU64>, tag: T, now: Timestamp) -> PermitId {
+        let slot = self.slots.take_lowest();
+        self.grant_at(slot, weight, ttl_nanos, tag, now)
+    }
+
+    #[inline(always)]
+    fn grant_at(
+        &mut self,
+        slot: u32,
+        weight: u32,
+        ttl_nanos: Option<NonZeroU64>,
+        tag: T,
+        now: Timestamp,
+    ) -> PermitId {
         self.held += weight;
         self.tokens += 1;
         self.totals.granted += 1;
         let expires = expiry(now, ttl_nanos);
-        let slot = self.slots.occupy(self.tokens, weight, now, expires, tag);
+        self.slots.occupy(slot, self.tokens, weight, now, expires, tag);
         if ttl_nanos.is_some() {
             self.leases.set(slot, expires);
             self.next_deadline = self.next_deadline.min(expires);
@@ -661,7 +734,6 @@ impl<W, T: Default> Gate<W, T> {
             self.patience.remove(index);
             self.refresh_deadline();
         }
-        self.waiting_for_lease -= usize::from(queued.ttl_nanos.is_some());
         self.waiting_heavy -= usize::from(queued.weight > 1);
     }
 
@@ -706,7 +778,7 @@ impl<W, T: Default> Gate<W, T> {
             End::Lost(loss) => {
                 match loss {
                     Loss::Evicted => self.totals.evicted += 1,
-                    _ => self.totals.expired += 1,
+                    Loss::Expired | Loss::Vanished | Loss::OutOfTouch => self.totals.expired += 1,
                 }
                 self.endings.record(token, loss);
                 let id = PermitId::new(self.serial, slot, token);

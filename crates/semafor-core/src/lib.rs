@@ -33,19 +33,22 @@
 
 mod deadlines;
 mod endings;
+mod free_numbers;
 mod gate;
 mod histogram;
 mod id;
 mod line;
+mod opening;
 mod slots;
 mod stats;
 mod time;
 
 pub use endings::{Loss, NotHeld};
-pub use gate::{Acquired, Cancelled, Claim, Effects, Gate, Lost, Refusal, Request, ZeroSlots};
+pub use gate::{Acquired, Cancelled, Claim, Effects, Evicted, Gate, Lost, Refusal, Request, ZeroSlots};
 pub use histogram::Histogram;
 pub use id::{ParsePermitIdError, PermitId, Ticket};
 pub use line::Waiter;
+pub use opening::{OpenRefusal, Opened, Opening};
 pub use slots::Holder;
 pub use stats::{Stats, Totals};
 pub use time::Timestamp;

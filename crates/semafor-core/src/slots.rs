@@ -1,20 +1,18 @@
 //! Who holds what.
 //!
-//! Invariant 8 lives here: slot numbers are 0-based and unique among live holders. They are also below the
-//! capacity at the time of the grant, so they can index a fixed set of things (ports, GPUs, directories).
-//! [`Slots::occupy`] takes a number freed before, or else the next `fresh` one: all numbers below `fresh` are
-//! either live or in the list of `free` ones. A shrink lowers `fresh` to the new capacity and forgets the free
-//! numbers above it; live ones above it are stepped over should the capacity grow again.
+//! Invariant 8 lives here: slot numbers are 0-based, unique among live holders, and each grant gets the lowest one that is
+//! free. So they are below the capacity at the time of the grant, and can index a fixed set of things (ports, GPUs,
+//! directories). All numbers below `fresh` are either live or in `free`. A shrink lowers `fresh` to the new capacity and
+//! removes the free numbers from there on; live ones above it are stepped over should the capacity grow again.
 
+use crate::free_numbers::FreeNumbers;
 use crate::{PermitId, Timestamp};
 
 const FREE: u64 = 0;
-const NONE: u32 = u32::MAX;
 
 pub(crate) struct Slots<T> {
     entries: Vec<Entry<T>>,
-    /// The first free number; the rest hang on it.
-    free: u32,
+    free: FreeNumbers,
     fresh: u32,
     live: usize,
 }
@@ -25,9 +23,22 @@ struct Entry<T> {
     since: Timestamp,
     expires: Timestamp,
     weight: u32,
-    /// While free: the next free number.
-    next_free: u32,
+    /// The holder was evicted and has not let go yet.
+    is_leaving: bool,
     tag: T,
+}
+
+impl<T: Default> Entry<T> {
+    fn free() -> Self {
+        Self {
+            token: FREE,
+            since: Timestamp::NEVER,
+            expires: Timestamp::NEVER,
+            weight: 0,
+            is_leaving: false,
+            tag: T::default(),
+        }
+    }
 }
 
 /// What a live holder looks like from outside.
@@ -42,6 +53,8 @@ pub struct Holder<'a, T> {
     pub since: Timestamp,
     /// When it will expire; [`Timestamp::NEVER`] without a time to live.
     pub expires: Timestamp,
+    /// True if it was [evicted](crate::Gate::evict) and has not let go yet.
+    pub is_leaving: bool,
     /// What the home attached to it.
     pub tag: &'a T,
 }
@@ -56,60 +69,72 @@ pub(crate) struct Vacated<T> {
 
 impl<T: Default> Slots<T> {
     pub(crate) fn new() -> Self {
-        Self { entries: Vec::new(), free: NONE, fresh: 0, live: 0 }
+        Self { entries: Vec::new(), free: FreeNumbers::default(), fresh: 0, live: 0 }
     }
 
     pub(crate) fn live(&self) -> usize {
         self.live
     }
 
-    /// Puts a holder on a free slot and says which.
+    /// Takes the lowest free number, to be [occupied](Self::occupy).
+    #[inline(always)]
+    pub(crate) fn take_lowest(&mut self) -> u32 {
+        self.free.pop_lowest().unwrap_or_else(|| self.take_fresh())
+    }
+
+    /// Takes `wanted` if it is free, to be [occupied](Self::occupy); else the lowest free number, even if that is not below
+    /// any capacity.
+    pub(crate) fn take(&mut self, wanted: u32) -> u32 {
+        if self.is_live(wanted) {
+            return self.take_lowest();
+        }
+        if wanted < self.fresh {
+            self.free.remove(wanted);
+        } else {
+            // It stays above `fresh`, as live numbers do after a shrink.
+            let entries = wanted as usize + 1;
+            self.entries.resize_with(self.entries.len().max(entries), Entry::free);
+        }
+        wanted
+    }
+
+    /// Puts a holder on a slot that was taken for it.
     #[inline(always)]
     pub(crate) fn occupy(
         &mut self,
+        slot: u32,
         token: u64,
         weight: u32,
         since: Timestamp,
         expires: Timestamp,
         tag: T,
-    ) -> u32 {
-        let slot = if self.free == NONE { self.fresh_slot() } else { self.free };
+    ) {
         // Field by field: a whole new entry would be built elsewhere first.
         let entry = &mut self.entries[slot as usize];
-        self.free = entry.next_free;
         entry.token = token;
         entry.since = since;
         entry.expires = expires;
         entry.weight = weight;
+        entry.is_leaving = false;
         entry.tag = tag;
         self.live += 1;
-        slot
+    }
+
+    fn is_live(&self, slot: u32) -> bool {
+        self.entries.get(slot as usize).is_some_and(|entry| entry.token != FREE)
     }
 
     #[cold]
-    fn fresh_slot(&mut self) -> u32 {
-        loop {
-            let slot = self.fresh;
+    fn take_fresh(&mut self) -> u32 {
+        while self.is_live(self.fresh) {
             self.fresh += 1;
-            match self.entries.get(slot as usize) {
-                None => {
-                    self.entries.push(Entry {
-                        token: FREE,
-                        since: Timestamp::NEVER,
-                        expires: Timestamp::NEVER,
-                        weight: 0,
-                        next_free: NONE,
-                        tag: T::default(),
-                    });
-                    return slot;
-                }
-                Some(entry) if entry.token == FREE => {
-                    self.entries[slot as usize].next_free = NONE;
-                    return slot;
-                }
-                Some(_) => {}
-            }
         }
+        let slot = self.fresh;
+        self.fresh += 1;
+        if self.entries.len() == slot as usize {
+            self.entries.push(Entry::free());
+        }
+        slot
     }
 
     #[inline]
@@ -129,8 +154,7 @@ impl<T: Default> Slots<T> {
             tag: std::mem::take(&mut entry.tag),
         };
         if slot < self.fresh {
-            entry.next_free = self.free;
-            self.free = slot;
+            self.free.insert(slot);
         }
         self.live -= 1;
         vacated
@@ -149,23 +173,25 @@ impl<T: Default> Slots<T> {
         self.entries[slot as usize].expires
     }
 
+    pub(crate) fn set_leaving(&mut self, slot: u32) {
+        self.entries[slot as usize].is_leaving = true;
+    }
+
+    /// Whether the live holder of a slot leaves.
+    pub(crate) fn is_leaving(&self, slot: u32) -> bool {
+        self.entries[slot as usize].is_leaving
+    }
+
     pub(crate) fn tag_mut(&mut self, slot: u32) -> &mut T {
         &mut self.entries[slot as usize].tag
     }
 
     /// From now on hands out numbers below `capacity` only.
     pub(crate) fn shrink(&mut self, capacity: u32) {
-        let mut next = std::mem::replace(&mut self.free, NONE);
-        while next != NONE {
-            let slot = next;
-            let entry = &mut self.entries[slot as usize];
-            next = entry.next_free;
-            if slot < capacity {
-                entry.next_free = self.free;
-                self.free = slot;
-            }
+        if capacity < self.fresh {
+            self.fresh = capacity;
+            self.free.truncate(capacity);
         }
-        self.fresh = self.fresh.min(capacity);
     }
 
     /// True if there are more entries than `keep`: worth giving back once nothing is held.
@@ -181,6 +207,7 @@ impl<T: Default> Slots<T> {
             weight: entry.weight,
             since: entry.since,
             expires: entry.expires,
+            is_leaving: entry.is_leaving,
             tag: &entry.tag,
         })
     }

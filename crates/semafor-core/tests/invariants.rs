@@ -9,7 +9,10 @@ use std::time::Duration;
 
 use moves::{Answer, Call, Game, Holding, Played, Player, Scene};
 use proptest::prelude::*;
-use semafor_core::{Acquired, Cancelled, Claim, Effects, NotHeld, Refusal, Request, Timestamp, Totals};
+use semafor_core::{
+    Acquired, Cancelled, Claim, Effects, Gate, Loss, NotHeld, OpenRefusal, Opened, PermitId, Refusal,
+    Request, Timestamp, Totals,
+};
 
 /// Plays the game and shows `look` every move, with the scene before it.
 fn watch(game: &Game, mut look: impl FnMut(&Scene, &Played, &mut Player)) -> Player {
@@ -32,6 +35,10 @@ fn holders_only_in(scene: &Scene, other: &Scene) -> Vec<Holding> {
     holders
 }
 
+fn ends_what_is_due(call: Call) -> bool {
+    matches!(call, Call::Acquire { .. } | Call::Renew(..) | Call::Evict(..) | Call::Open(_) | Call::Expire)
+}
+
 proptest! {
     #![proptest_config(moves::at_least(256))]
 
@@ -42,12 +49,13 @@ proptest! {
             let weights: u32 = after.holders.iter().map(|holder| holder.weight).sum();
             assert_eq!(weights, after.held);
             assert_eq!(after.debt, weights.saturating_sub(after.capacity));
-            if after.totals.granted > before.totals.granted {
+            let is_reserved = matches!(played.answer, Answer::Reserved(Some(_)));
+            if after.totals.granted > before.totals.granted && !is_reserved {
                 assert_eq!(after.debt, 0, "{played:?} granted what was not there");
             }
-            if !matches!(played.answer, Answer::Resized(Ok(()))) {
+            if !matches!(played.answer, Answer::Resized(Ok(())) | Answer::Opened(Ok(_))) {
                 assert_eq!(after.capacity, before.capacity);
-                assert!(after.debt <= before.debt, "{played:?} raised the debt");
+                assert!(is_reserved || after.debt <= before.debt, "{played:?} raised the debt");
             }
         });
     }
@@ -55,6 +63,9 @@ proptest! {
     #[test]
     fn invariant_2_nobody_overtakes_the_line(game in moves::game()) {
         watch(&game, |before, played, _| {
+            if let Call::Reserve { .. } = played.call {
+                return; // It takes no slot that is free: it counts one that has been in use all the time.
+            }
             let line = &played.after.line;
             assert!(line.is_sorted_by_key(|waiter| waiter.tag), "{line:?}");
             let newcomers = holders_only_in(&played.after, before);
@@ -91,6 +102,7 @@ proptest! {
             assert_eq!(ended.len() as u64, granted - holders, "{played:?}");
             live = now_live;
             if let Answer::Tried(Ok(id))
+            | Answer::Reserved(Some(id))
             | Answer::Acquired(Ok(Acquired::Granted(id)))
             | Answer::Claimed(Claim::Granted { id, .. }) = played.answer
             {
@@ -120,13 +132,15 @@ proptest! {
                 endings.push((id, NotHeld::Released));
             }
             endings.extend(played.lost.iter().map(|(id, loss, _)| (*id, NotHeld::Lost(*loss))));
-            if let Answer::Released(Err(_)) | Answer::Evicted(Err(_)) = played.answer {
+            if let Answer::Released(Err(_)) = played.answer {
                 assert_eq!(before, &played.after);
             }
             let mut effects = Effects::default();
+            // Nothing is due then.
+            let early = Timestamp::from_nanos(0);
             for (id, why) in &endings {
                 assert_eq!(player.gate.release(*id, played.now, &mut effects), Err(*why));
-                assert_eq!(player.gate.evict(*id, played.now, &mut effects), Err(*why));
+                assert_eq!(player.gate.evict(*id, Duration::ZERO, early, &mut effects), Err(*why));
             }
             assert!(effects.is_empty());
             assert_eq!(Scene::of(&player.gate), played.after);
@@ -163,7 +177,7 @@ proptest! {
     }
 
     #[test]
-    fn invariant_8_slot_numbers_are_below_the_capacity_and_unique_among_live_holders(game in moves::game()) {
+    fn invariant_8_slot_numbers_are_unique_and_each_grant_has_the_lowest_one(game in moves::game()) {
         watch(&game, |before, played, _| {
             let after = &played.after;
             let slots: BTreeSet<_> = after.holders.iter().map(|holder| holder.id.slot()).collect();
@@ -174,8 +188,71 @@ proptest! {
             };
             let gone = holders_only_in(before, after);
             assert_eq!(gone.len(), given_up, "{played:?} put another holder on a slot of {gone:?}");
+            if let Call::Reserve { .. } = played.call {
+                return;
+            }
+            let held_before: BTreeSet<_> = before.holders.iter().map(|holder| holder.id.slot()).collect();
             for Holding { id, .. } in holders_only_in(&played.after, before) {
                 assert!(id.slot() < after.capacity, "{id} of {} by {played:?}", after.capacity);
+                let was_taken = |slot: u32| slots.contains(&slot) || held_before.contains(&slot);
+                assert!((0..id.slot()).all(was_taken), "a number below {id} is free after {played:?}");
+            }
+        });
+    }
+
+    #[test]
+    fn a_name_in_use_keeps_its_slots_and_an_idle_one_takes_what_is_asked_for(game in moves::game()) {
+        watch(&game, |before, played, _| {
+            let (Call::Open(opening), Answer::Opened(answer)) = (played.call, played.answer) else { return };
+            let after = &played.after;
+            let asked = opening.slots.unwrap_or(before.capacity);
+            match answer {
+                Ok(Opened::Joined) => {
+                    assert_eq!(after.capacity, asked);
+                    assert!(!after.closed);
+                    assert!(asked == before.capacity || after.holders.is_empty() && after.line.is_empty());
+                }
+                Ok(Opened::Succeeded { opening, last_token }) => {
+                    assert!(after.closed && after.held == 0);
+                    assert_eq!((opening.slots, last_token), (Some(asked), after.last_token));
+                }
+                Err(OpenRefusal::SlotsMismatch { live, .. }) => {
+                    assert_eq!(live, after.capacity);
+                    assert!(asked != live && after.holders.len() + after.line.len() > 0);
+                }
+                Err(OpenRefusal::Closing { held }) => assert!(after.closed && held == after.held && held > 0),
+                Err(OpenRefusal::ZeroSlots) => assert_eq!(asked, 0),
+                Err(OpenRefusal::SlotsNotSet) => panic!("the name exists"),
+            }
+        });
+    }
+
+    #[test]
+    fn an_eviction_with_grace_is_final_and_takes_no_longer_than_the_lease(game in moves::game()) {
+        watch(&game, |before, played, player| {
+            for leaving in before.holders.iter().filter(|holder| holder.is_leaving) {
+                match played.after.holders.iter().find(|holder| holder.id == leaving.id) {
+                    Some(still) => {
+                        assert!(still.is_leaving, "{played:?} took the eviction back");
+                        assert_eq!(still.expires, leaving.expires, "{played:?} gave it more time");
+                        assert!(still.expires > played.now || !ends_what_is_due(played.call), "{played:?}");
+                    }
+                    None => {
+                        let loss = played.lost.iter().find(|(id, ..)| *id == leaving.id);
+                        let gave_it_back = matches!(
+                            played.answer,
+                            Answer::Released(Ok(_)) | Answer::Cancelled(Cancelled::HandedOn)
+                        );
+                        assert_eq!(loss.map(|(_, loss, _)| *loss), (!gave_it_back).then_some(Loss::Evicted));
+                    }
+                }
+            }
+            if let (Call::Evict(id, grace), Answer::Evicted(Ok(_))) = (played.call, played.answer)
+                && let Some(before) = before.holders.iter().find(|holder| holder.id == id)
+                && let Some(after) = played.after.holders.iter().find(|holder| holder.id == id)
+            {
+                assert_eq!(after.expires, before.expires.min(played.now.after(grace)));
+                assert_eq!(player.gate.is_leaving(id), Ok(true));
             }
         });
     }
@@ -219,5 +296,68 @@ proptest! {
             let longest_wait = line.first().map_or(Duration::ZERO, |first| played.now.since(first.since));
             assert_eq!(stats.longest_wait, longest_wait);
         });
+    }
+}
+
+/// What happens to a gate that follows one of another process.
+#[derive(Clone, Copy, Debug)]
+enum Succession {
+    /// A grant of the earlier gate is reported: its slot number and its weight.
+    Reserve(u32, u32),
+    Take(u32),
+    Release(usize),
+    Resize(u32),
+}
+
+fn successions() -> impl Strategy<Value = Vec<Succession>> {
+    let step = prop_oneof![
+        3 => (0..7u32, 1..3u32).prop_map(|(slot, weight)| Succession::Reserve(slot, weight)),
+        3 => (1..3u32).prop_map(Succession::Take),
+        4 => (0..16usize).prop_map(Succession::Release),
+        1 => (1..6u32).prop_map(Succession::Resize),
+    ];
+    proptest::collection::vec(step, 0..40)
+}
+
+proptest! {
+    #![proptest_config(moves::at_least(8192))]
+
+    #[test]
+    fn slot_numbers_are_unique_and_below_the_capacity_also_beside_reserved_ones(
+        capacity in 1..5u32,
+        steps in successions(),
+    ) {
+        let mut gate = Gate::<(), ()>::new(1, capacity).expect("not zero");
+        let (mut effects, now) = (Effects::default(), Timestamp::default());
+        let mut held: Vec<(PermitId, u32)> = Vec::new();
+        for step in steps {
+            match step {
+                Succession::Reserve(slot, weight) => {
+                    let is_free = held.iter().all(|(id, _)| id.slot() != slot);
+                    let id = gate.reserve(slot, weight, (), now).expect("it can be counted");
+                    prop_assert!(!is_free || id.slot() == slot, "{} for {slot}, which is free", id.slot());
+                    held.push((id, weight));
+                }
+                Succession::Take(weight) => {
+                    let request = Request { weight, ..Request::default() };
+                    let fits = gate.held() + weight <= gate.capacity();
+                    let taken = gate.try_acquire(&request, (), now);
+                    prop_assert_eq!(taken.is_ok(), fits);
+                    if let Ok(id) = taken {
+                        prop_assert!(id.slot() < gate.capacity(), "slot {} of {}", id.slot(), gate.capacity());
+                        held.push((id, weight));
+                    }
+                }
+                Succession::Release(which) if !held.is_empty() => {
+                    let (id, _) = held.swap_remove(which % held.len());
+                    prop_assert_eq!(gate.release(id, now, &mut effects), Ok(()));
+                }
+                Succession::Release(_) => {}
+                Succession::Resize(slots) => gate.resize(slots, now, &mut effects).expect("not zero"),
+            }
+            let slots: BTreeSet<u32> = held.iter().map(|(id, _)| id.slot()).collect();
+            prop_assert_eq!(slots.len(), held.len(), "two hold the same slot");
+            prop_assert_eq!(gate.held(), held.iter().map(|(_, weight)| weight).sum::<u32>());
+        }
     }
 }

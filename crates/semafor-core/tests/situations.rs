@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use semafor_core::{
-    Acquired, Cancelled, Claim, Effects, Gate, Loss, NotHeld, PermitId, Refusal, Request, Ticket, Timestamp,
-    ZeroSlots,
+    Acquired, Cancelled, Claim, Effects, Evicted, Gate, Loss, NotHeld, OpenRefusal, Opened, Opening,
+    PermitId, Refusal, Request, Ticket, Timestamp, ZeroSlots,
 };
 
 /// A gate whose clock counts seconds and whose waiters carry their names.
@@ -54,6 +54,15 @@ impl Scene {
 
     fn renew(&mut self, id: PermitId, ttl: Duration) -> Result<Timestamp, NotHeld> {
         self.gate.renew(id, Some(ttl), self.now, &mut self.effects)
+    }
+
+    fn evict(&mut self, id: PermitId, grace_seconds: u64) -> Result<Evicted, NotHeld> {
+        self.gate.evict(id, Duration::from_secs(grace_seconds), self.now, &mut self.effects)
+    }
+
+    fn open(&mut self, slots: Option<u32>) -> Result<Opened, OpenRefusal> {
+        let opening = Opening { slots, max_waiting: None };
+        self.gate.open(opening, self.now, &mut self.effects)
     }
 
     fn resize(&mut self, capacity: u32) {
@@ -106,7 +115,7 @@ fn slot_numbers_below_the_capacity_are_used_again_after_a_shrink_and_a_growth() 
         scene.release(*id).unwrap();
     }
     let second_of_two = scene.hold(one());
-    assert!(second_of_two.slot() < 2);
+    assert_eq!(second_of_two.slot(), 0);
     assert!(!scene.gate.would_admit(&one()));
 
     scene.resize(5);
@@ -115,6 +124,61 @@ fn slot_numbers_below_the_capacity_are_used_again_after_a_shrink_and_a_growth() 
     slots.sort_unstable();
     assert_eq!(slots, [0, 1, 2, 3, 4]);
     assert_eq!(scene.gate.holders().count(), 5);
+}
+
+#[test]
+fn a_grant_gets_the_lowest_number_that_is_free_however_many_there_are() {
+    let mut scene = Scene::with_slots(5_000);
+    let ids: Vec<_> = (0..5_000).map(|_| scene.hold(one())).collect();
+    assert!(ids.iter().map(|id| id.slot()).eq(0..5_000));
+    for slot in [4_999, 64, 4_096, 63, 70] {
+        scene.release(ids[slot]).unwrap();
+    }
+    let again = [(); 5].map(|()| scene.hold(one()).slot());
+    assert_eq!(again, [63, 64, 70, 4_096, 4_999]);
+}
+
+#[test]
+fn a_name_in_use_keeps_its_number_of_slots_and_an_idle_one_takes_another() {
+    let mut scene = Scene::with_slots(2);
+    let held = scene.hold(for_seconds(5));
+    assert_eq!(scene.open(Some(3)), Err(OpenRefusal::SlotsMismatch { live: 2, asked: 3 }));
+    assert_eq!(scene.open(Some(2)), Ok(Opened::Joined));
+    assert_eq!(scene.open(None), Ok(Opened::Joined));
+    assert_eq!(scene.gate.capacity(), 2);
+
+    // The lease is over by then, but no call has expired it yet.
+    assert_eq!(scene.at(5).open(Some(3)), Ok(Opened::Joined));
+    assert_eq!(scene.gate.capacity(), 3);
+    assert_eq!(scene.effects.lost[0].id, held);
+    assert_eq!(scene.open(Some(0)), Err(OpenRefusal::ZeroSlots));
+}
+
+#[test]
+fn a_closed_name_opens_again_as_a_new_gate_once_nothing_is_held() {
+    let mut scene = Scene::with_slots(2);
+    let held = scene.hold(one());
+    scene.gate.set_max_waiting(7);
+    scene.gate.close(&mut scene.effects);
+    assert_eq!(scene.open(None), Err(OpenRefusal::Closing { held: 1 }));
+    scene.release(held).unwrap();
+
+    let opening = Opening { slots: Some(2), max_waiting: Some(7) };
+    let last_token = held.fencing_token();
+    assert_eq!(scene.open(None), Ok(Opened::Succeeded { opening, last_token }));
+    let mut successor: Gate<(), ()> = Gate::begin(8, opening, last_token).unwrap();
+    let next = successor.try_acquire(&one(), (), scene.now).unwrap();
+    assert!(next.fencing_token() > last_token);
+    assert!(scene.gate.is_closed(), "handles of the old gate stay closed");
+}
+
+#[test]
+fn a_new_name_needs_a_number_of_slots() {
+    let begun =
+        |slots| Gate::<(), ()>::begin(1, Opening { slots, max_waiting: None }, 0).map(|gate| gate.capacity());
+    assert_eq!(begun(None), Err(OpenRefusal::SlotsNotSet));
+    assert_eq!(begun(Some(0)), Err(OpenRefusal::ZeroSlots));
+    assert_eq!(begun(Some(3)), Ok(3));
 }
 
 #[test]
@@ -269,6 +333,79 @@ fn a_renewal_that_comes_too_late_finds_the_slot_with_the_next_in_line() {
 }
 
 #[test]
+fn a_holder_that_stays_beyond_its_grace_is_evicted_and_has_not_expired() {
+    let mut scene = Scene::with_slots(1);
+    let id = scene.hold(for_seconds(100));
+    let next = scene.queue("next", one());
+    assert_eq!(scene.at(1).evict(id, 9), Ok(Evicted::Leaving { until: second(10) }));
+    assert_eq!(scene.gate.is_leaving(id), Ok(true));
+    assert_eq!(scene.renew(id, Duration::from_secs(50)), Err(NotHeld::Lost(Loss::Evicted)));
+    scene.at(9).expire();
+    assert_eq!(scene.gate.claim(next), Claim::Waiting, "until then it keeps its slot");
+    scene.at(10).expire();
+    scene.claim_granted(next);
+    assert_eq!(scene.gate.expiry(id), Err(NotHeld::Lost(Loss::Evicted)));
+    assert_eq!(scene.gate.is_leaving(id), Err(NotHeld::Lost(Loss::Evicted)));
+    let totals = scene.gate.stats(scene.now).totals;
+    assert_eq!((totals.evicted, totals.expired), (1, 0));
+    assert_eq!(scene.effects.lost[0].loss, Loss::Evicted);
+}
+
+#[test]
+fn a_lease_that_ends_within_the_grace_of_an_eviction_is_not_extended_and_ends_as_evicted() {
+    let mut scene = Scene::with_slots(1);
+    let id = scene.hold(for_seconds(5));
+    assert_eq!(scene.evict(id, 9), Ok(Evicted::Leaving { until: second(5) }));
+    scene.at(5).expire();
+    assert_eq!(scene.release(id), Err(NotHeld::Lost(Loss::Evicted)));
+}
+
+#[test]
+fn a_lease_that_is_over_is_not_evicted_any_more() {
+    let mut scene = Scene::with_slots(1);
+    let id = scene.hold(for_seconds(5));
+    assert_eq!(scene.at(5).evict(id, 9), Err(NotHeld::Lost(Loss::Expired)));
+}
+
+#[test]
+fn a_slot_that_is_given_back_within_the_grace_counts_as_released_and_its_next_holder_may_stay() {
+    let mut scene = Scene::with_slots(1);
+    let id = scene.hold(one());
+    scene.evict(id, 9).unwrap();
+    scene.at(1).release(id).unwrap();
+    assert_eq!(scene.release(id), Err(NotHeld::Released));
+    let next = scene.hold(one());
+    assert_eq!(scene.gate.is_leaving(next), Ok(false));
+    scene.at(20).expire();
+    assert_eq!(scene.gate.expiry(next), Ok(Timestamp::NEVER));
+}
+
+#[test]
+fn a_second_eviction_and_one_without_grace_take_the_slot_at_once() {
+    let mut scene = Scene::with_slots(2);
+    let (twice, at_once) = (scene.hold(one()), scene.hold(one()));
+    assert_eq!(scene.evict(twice, 9), Ok(Evicted::Leaving { until: second(9) }));
+    assert_eq!(scene.evict(twice, 9), Ok(Evicted::Gone));
+    assert_eq!(scene.evict(at_once, 0), Ok(Evicted::Gone));
+    assert_eq!((scene.gate.held(), scene.gate.next_deadline()), (0, Timestamp::NEVER));
+}
+
+/// Its entry is not in the list of free ones then, and comes back another way.
+#[test]
+fn the_slot_of_an_evicted_holder_is_as_good_as_new_after_a_shrink_and_a_growth() {
+    let mut scene = Scene::with_slots(2);
+    let (_low, high) = (scene.hold(one()), scene.hold(one()));
+    scene.evict(high, 9).unwrap();
+    scene.resize(1);
+    scene.at(9).expire();
+    scene.resize(2);
+    let next = scene.hold(one());
+    assert_eq!((next.slot(), scene.gate.is_leaving(next)), (high.slot(), Ok(false)));
+    scene.at(1_000).expire();
+    assert_eq!(scene.gate.expiry(next), Ok(Timestamp::NEVER));
+}
+
+#[test]
 fn a_granted_ticket_that_is_cancelled_before_it_was_claimed_hands_the_slot_to_the_next() {
     let mut scene = Scene::with_slots(1);
     let first = scene.hold(one());
@@ -293,7 +430,7 @@ fn an_unclaimed_grant_that_ends_is_reported_as_gone_to_the_claimer() {
     assert_eq!(scene.gate.claim(expiring), Claim::Gone(NotHeld::Lost(Loss::Expired)));
 
     let unclaimed = scene.gate.holders().next().unwrap().id;
-    scene.gate.evict(unclaimed, scene.now, &mut scene.effects).unwrap();
+    scene.evict(unclaimed, 0).unwrap();
     assert_eq!(scene.gate.claim(evicted), Claim::Gone(NotHeld::Lost(Loss::Evicted)));
     assert!(scene.gate.is_idle());
 }
@@ -505,7 +642,7 @@ fn stale_ids_are_recognised_after_thousands_of_holders_came_and_went() {
     let mut scene = Scene::with_slots(BURST);
     let mut burst: Vec<_> = (0..BURST).map(|_| scene.hold(for_seconds(60))).collect();
     let evicted = burst.pop().unwrap();
-    scene.gate.evict(evicted, scene.now, &mut scene.effects).unwrap();
+    scene.evict(evicted, 0).unwrap();
     for id in &burst {
         scene.release(*id).unwrap();
     }
@@ -616,4 +753,95 @@ fn taking_what_is_free_keeps_to_the_line_and_counts_no_refusal() {
     assert!(take(&mut scene, 1).is_none());
     let totals = scene.gate.stats(scene.now).totals;
     assert_eq!((totals.granted, totals.refused), (1, 1), "the one that was turned away by the close");
+}
+
+#[test]
+fn a_reserved_slot_has_its_old_number_and_is_given_to_nobody_else() {
+    let mut scene = Scene::with_slots(4);
+    let reserved = scene.gate.reserve(2, 1, "before", scene.now).expect("it can be counted");
+    assert_eq!(reserved.slot(), 2);
+    let others: Vec<u32> = (0..3).map(|_| scene.hold(one()).slot()).collect();
+    assert_eq!(others, [0, 1, 3]);
+    assert_eq!(scene.gate.try_acquire(&one(), "late", scene.now), Err(Refusal::Busy));
+    assert_eq!(scene.release(reserved), Ok("before"));
+    assert_eq!(scene.hold(one()).slot(), 2);
+}
+
+#[test]
+fn a_number_that_was_free_before_can_be_reserved() {
+    let mut scene = Scene::with_slots(4);
+    let held: Vec<PermitId> = (0..4).map(|_| scene.hold(one())).collect();
+    for id in held {
+        scene.release(id).expect("it is held");
+    }
+    for slot in [1, 3, 0, 2] {
+        assert_eq!(scene.gate.reserve(slot, 1, "before", scene.now).map(PermitId::slot), Some(slot));
+    }
+    assert_eq!(scene.gate.held(), 4);
+}
+
+#[test]
+fn what_is_reserved_beyond_the_capacity_is_debt() {
+    let mut scene = Scene::with_slots(2);
+    let reserved: Vec<PermitId> =
+        [5, 0, 1].map(|slot| scene.gate.reserve(slot, 1, "before", scene.now).expect("it is counted")).into();
+    assert_eq!(reserved.iter().map(|id| id.slot()).collect::<Vec<_>>(), [5, 0, 1]);
+    assert_eq!((scene.gate.held(), scene.gate.capacity()), (3, 2));
+    let waiter = scene.queue("waiter", one());
+    scene.release(reserved[1]).expect("it is held");
+    assert_eq!(scene.gate.claim(waiter), Claim::Waiting, "two of two are still held");
+    scene.release(reserved[0]).expect("it is held");
+    assert!(matches!(scene.gate.claim(waiter), Claim::Granted { id, .. } if id.slot() == 0));
+    scene.release(reserved[2]).expect("it is held");
+    assert_eq!(scene.hold(one()).slot(), 1, "never a number above the capacity");
+}
+
+#[test]
+fn a_number_that_is_held_is_not_reserved_twice() {
+    let mut scene = Scene::with_slots(2);
+    let held = scene.hold(one());
+    let reserved = scene.gate.reserve(held.slot(), 1, "before", scene.now).expect("it is counted");
+    assert_ne!(reserved.slot(), held.slot());
+    assert_eq!(scene.gate.held(), 2);
+}
+
+#[test]
+fn what_cannot_be_counted_is_not_reserved() {
+    let mut scene = Scene::with_slots(2);
+    assert_eq!(scene.gate.reserve(0, 0, "nothing", scene.now), None);
+    let all = scene.gate.reserve(u32::MAX, u32::MAX, "all", scene.now).expect("it can be counted");
+    assert_eq!(all.slot(), 0, "no number that far out");
+    assert_eq!(scene.gate.reserve(0, 1, "too much", scene.now), None);
+    scene.release(all).expect("it is held");
+    assert_eq!(scene.gate.held(), 0);
+}
+
+#[test]
+fn a_reserved_number_above_the_capacity_is_not_granted_later() {
+    let mut scene = Scene::with_slots(2);
+    let reserved: Vec<PermitId> =
+        (0..4).map(|_| scene.gate.reserve(0, 1, "before", scene.now).expect("it is counted")).collect();
+    assert_eq!(reserved.iter().map(|id| id.slot()).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    for id in reserved.into_iter().rev() {
+        scene.release(id).expect("it is held");
+    }
+    let mut slots = [scene.hold(one()).slot(), scene.hold(one()).slot()];
+    slots.sort_unstable();
+    assert_eq!(slots, [0, 1]);
+}
+
+/// The fresh numbers end before a number that is reserved: the next one has to be found beyond the capacity.
+#[test]
+fn a_number_beyond_a_reserved_one_is_not_granted_once_the_debt_is_gone() {
+    let mut scene = Scene::with_slots(2);
+    let high = scene.gate.reserve(1, 1, "before", scene.now).expect("it is counted");
+    let low = scene.hold(one());
+    let debt = scene.gate.reserve(0, 1, "before", scene.now).expect("it is counted");
+    assert_eq!([high, low, debt].map(PermitId::slot), [1, 0, 2]);
+    for id in [low, high, debt] {
+        scene.release(id).expect("it is held");
+    }
+    let mut slots = [scene.hold(one()).slot(), scene.hold(one()).slot()];
+    slots.sort_unstable();
+    assert_eq!(slots, [0, 1]);
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use semafor_core::{
-    Acquired, Cancelled, Claim, Histogram, Loss, NotHeld, PermitId, Refusal, Request, Ticket, Timestamp,
-    Totals, ZeroSlots,
+    Acquired, Cancelled, Claim, Evicted, Histogram, Loss, NotHeld, OpenRefusal, Opened, Opening, PermitId,
+    Refusal, Request, Ticket, Timestamp, Totals, ZeroSlots,
 };
 
 use crate::moves::{Answer, Call, Holding, Played, Scene, Standing};
@@ -79,7 +79,6 @@ impl Naive {
             debt: self.held().saturating_sub(self.capacity),
             closed: self.closed,
             idle: self.holders.is_empty() && self.line.is_empty() && self.words.is_empty(),
-            may_start_lease: self.line.iter().any(|waiter| waiter.request.ttl.is_some()),
             last_token: self.last_token,
             next_deadline: self.next_deadline(),
             holders,
@@ -90,8 +89,8 @@ impl Naive {
         }
     }
 
-    /// Makes the call that the gate has answered. `told` serves for what the contract leaves open: the slot
-    /// number and token of a grant, and what a ticket looks like.
+    /// Makes the call that the gate has answered. `told` serves for what the contract leaves open: the token of a
+    /// grant, and what a ticket looks like.
     pub(crate) fn answer(&mut self, told: &Played) -> Answer {
         let now = told.now;
         match told.call {
@@ -111,17 +110,8 @@ impl Naive {
                 self.serve_line(told);
                 held.tag
             })),
-            Call::Evict(id) => Answer::Evicted(self.lose(id, Loss::Evicted, told)),
-            Call::Renew(id, ttl) => {
-                self.expire(told);
-                let expires = lease_end(ttl, now);
-                let renewed = self.held_by(id).map(|holder| Holding { expires, ..*holder });
-                Answer::Renewed(renewed.map(|holder| {
-                    self.holders.retain(|other| other.id != id);
-                    self.holders.push(holder);
-                    expires
-                }))
-            }
+            Call::Evict(id, grace) => Answer::Evicted(self.evict(id, grace, told)),
+            Call::Renew(id, ttl) => Answer::Renewed(self.renew(id, ttl, told)),
             Call::Expiry(id) => Answer::Expiry(self.held_by(id).map(|holder| holder.expires)),
             Call::ReplaceTag(id, new) => {
                 Answer::OldTag(self.held_by(id).map(|holder| std::mem::replace(&mut holder.tag, new)))
@@ -138,6 +128,8 @@ impl Naive {
                 self.serve_line(told);
                 Answer::Resized(Ok(()))
             }
+            Call::Open(opening) => Answer::Opened(self.open(opening, told)),
+            Call::Reserve { slot, weight, tag } => Answer::Reserved(self.reserve(slot, weight, tag, told)),
             Call::Close => {
                 self.closed = true;
                 while !self.line.is_empty() {
@@ -270,6 +262,72 @@ impl Naive {
         }
     }
 
+    fn evict(&mut self, id: PermitId, grace: Duration, told: &Played) -> Result<Evicted, NotHeld> {
+        self.expire(told);
+        let holder = self.held_by(id)?;
+        if holder.is_leaving || grace.is_zero() {
+            return self.lose(id, Loss::Evicted, told).map(|()| Evicted::Gone);
+        }
+        holder.is_leaving = true;
+        let until = holder.expires.min(told.now.after(grace));
+        if until < holder.expires {
+            self.set_lease(id, until);
+        }
+        Ok(Evicted::Leaving { until })
+    }
+
+    fn open(&mut self, opening: Opening, told: &Played) -> Result<Opened, OpenRefusal> {
+        self.expire(told);
+        let asked = opening.slots.unwrap_or(self.capacity);
+        let limit = opening.max_waiting.unwrap_or(self.max_waiting);
+        if asked == 0 {
+            return Err(OpenRefusal::ZeroSlots);
+        }
+        if self.closed && !self.holders.is_empty() {
+            return Err(OpenRefusal::Closing { held: self.held() });
+        }
+        if self.closed {
+            let opening = Opening { slots: Some(asked), max_waiting: Some(limit) };
+            return Ok(Opened::Succeeded { opening, last_token: self.last_token });
+        }
+        if asked != self.capacity && !(self.holders.is_empty() && self.line.is_empty()) {
+            return Err(OpenRefusal::SlotsMismatch { live: self.capacity, asked });
+        }
+        (self.capacity, self.max_waiting) = (asked, limit);
+        Ok(Opened::Joined)
+    }
+
+    /// The slot number is the one that was asked for, or else the lowest.
+    fn reserve(&mut self, slot: u32, weight: u32, tag: u32, told: &Played) -> Option<PermitId> {
+        if weight == 0 {
+            return None;
+        }
+        let is_free = !self.holders.iter().any(|holder| holder.id.slot() == slot);
+        let slot = if is_free { slot } else { self.lowest_free() };
+        Some(self.grant_at(slot, Request { weight, ..Request::default() }, tag, told))
+    }
+
+    fn lowest_free(&self) -> u32 {
+        let is_free = |slot: &u32| self.holders.iter().all(|holder| holder.id.slot() != *slot);
+        (0..).find(is_free).expect("not all numbers are taken")
+    }
+
+    fn renew(&mut self, id: PermitId, ttl: Option<Duration>, told: &Played) -> Result<Timestamp, NotHeld> {
+        self.expire(told);
+        if self.held_by(id)?.is_leaving {
+            return Err(NotHeld::Lost(Loss::Evicted));
+        }
+        let expires = lease_end(ttl, told.now);
+        self.set_lease(id, expires);
+        Ok(expires)
+    }
+
+    fn set_lease(&mut self, id: PermitId, expires: Timestamp) {
+        let place = self.holders.iter().position(|holder| holder.id == id).expect("a holder holds");
+        let holder = self.holders.remove(place);
+        self.holders.push(Holding { expires, ..holder });
+    }
+
     fn take_word(&mut self, ticket: Ticket) -> Option<Word> {
         let at = self.words.iter().position(|(of, _)| *of == ticket)?;
         Some(self.words.remove(at).1)
@@ -279,7 +337,8 @@ impl Naive {
         while self.next_deadline() <= told.now {
             let due = self.next_deadline();
             if let Some(holder) = self.holders.iter().find(|holder| holder.expires == due) {
-                self.lose(holder.id, Loss::Expired, told).expect("a holder holds");
+                let loss = if holder.is_leaving { Loss::Evicted } else { Loss::Expired };
+                self.lose(holder.id, loss, told).expect("a holder holds");
             } else {
                 let place = self.line.iter().position(|waiter| waiter.request.deadline == due);
                 self.turn_away(place.expect("somebody is due"), Word::TimedOut);
@@ -308,17 +367,23 @@ impl Naive {
         }
     }
 
-    /// Grants, and adopts the id that the gate has issued if it is a possible one.
     fn grant(&mut self, request: Request, tag: u32, told: &Played) -> PermitId {
+        let slot = self.lowest_free();
+        assert!(slot < self.capacity, "slot {slot} of {}", self.capacity);
+        self.grant_at(slot, request, tag, told)
+    }
+
+    /// Grants that slot, and adopts the token that the gate has issued if it is a possible one.
+    fn grant_at(&mut self, slot: u32, request: Request, tag: u32, told: &Played) -> PermitId {
         let issued = told.after.holders.iter().find(|holder| holder.tag == tag);
         let &Holding { id, .. } = issued.unwrap_or_else(|| panic!("{tag} should hold a slot"));
-        assert!(id.slot() < self.capacity, "slot {} of {}", id.slot(), self.capacity);
-        assert!(self.holders.iter().all(|holder| holder.id.slot() != id.slot()), "{id} shares its slot");
+        assert_eq!(id.slot(), slot, "the slot of {id}");
         assert!(id.fencing_token() > self.last_token, "{id} after token {}", self.last_token);
         self.last_token = id.fencing_token();
         self.totals.granted += 1;
         let expires = lease_end(request.ttl, told.now);
-        self.holders.push(Holding { id, weight: request.weight, since: told.now, expires, tag });
+        let (weight, since) = (request.weight, told.now);
+        self.holders.push(Holding { id, weight, since, expires, is_leaving: false, tag });
         id
     }
 
@@ -339,8 +404,8 @@ impl Naive {
     fn lose(&mut self, id: PermitId, loss: Loss, told: &Played) -> Result<(), NotHeld> {
         let held = self.end(id, NotHeld::Lost(loss), told.now)?;
         match loss {
-            Loss::Expired => self.totals.expired += 1,
-            _ => self.totals.evicted += 1,
+            Loss::Evicted => self.totals.evicted += 1,
+            Loss::Expired | Loss::Vanished | Loss::OutOfTouch => self.totals.expired += 1,
         }
         self.lost.push((id, loss, held.tag));
         self.serve_line(told);

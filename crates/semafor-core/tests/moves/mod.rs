@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{FileFailurePersistence, RngAlgorithm};
 use semafor_core::{
-    Acquired, Cancelled, Claim, Effects, Gate, Histogram, Loss, NotHeld, PermitId, Refusal, Request, Ticket,
-    Timestamp, Totals, ZeroSlots,
+    Acquired, Cancelled, Claim, Effects, Evicted, Gate, Histogram, Loss, NotHeld, OpenRefusal, Opened,
+    Opening, PermitId, Refusal, Request, Ticket, Timestamp, Totals, ZeroSlots,
 };
 
 const SERIAL: u32 = 7;
@@ -26,10 +26,12 @@ pub(crate) enum Call {
     Cancel(Ticket),
     ReplacePayload(Ticket, u32),
     Release(PermitId),
-    Evict(PermitId),
+    Evict(PermitId, Duration),
     Renew(PermitId, Option<Duration>),
     Expiry(PermitId),
     ReplaceTag(PermitId, u32),
+    Reserve { slot: u32, weight: u32, tag: u32 },
+    Open(Opening),
     Resize(u32),
     Close,
     SetMaxWaiting(usize),
@@ -46,10 +48,12 @@ pub(crate) enum Answer {
     Cancelled(Cancelled<u32>),
     OldPayload(Option<u32>),
     Released(Result<u32, NotHeld>),
-    Evicted(Result<(), NotHeld>),
+    Evicted(Result<Evicted, NotHeld>),
     Renewed(Result<Timestamp, NotHeld>),
     Expiry(Result<Timestamp, NotHeld>),
     OldTag(Result<u32, NotHeld>),
+    Reserved(Option<PermitId>),
+    Opened(Result<Opened, OpenRefusal>),
     Resized(Result<(), ZeroSlots>),
     Nothing,
 }
@@ -73,7 +77,6 @@ pub(crate) struct Scene {
     pub(crate) debt: u32,
     pub(crate) closed: bool,
     pub(crate) idle: bool,
-    pub(crate) may_start_lease: bool,
     pub(crate) last_token: u64,
     pub(crate) next_deadline: Timestamp,
     /// By slot number.
@@ -91,6 +94,7 @@ pub(crate) struct Holding {
     pub(crate) weight: u32,
     pub(crate) since: Timestamp,
     pub(crate) expires: Timestamp,
+    pub(crate) is_leaving: bool,
     pub(crate) tag: u32,
 }
 
@@ -109,6 +113,7 @@ impl Scene {
             weight: held.weight,
             since: held.since,
             expires: held.expires,
+            is_leaving: held.is_leaving,
             tag: *held.tag,
         });
         let line = gate.waiters().map(|waiter| Standing {
@@ -122,7 +127,6 @@ impl Scene {
             debt: stats.debt(),
             closed: gate.is_closed(),
             idle: gate.is_idle(),
-            may_start_lease: gate.may_start_lease(),
             last_token: gate.last_token(),
             next_deadline: gate.next_deadline(),
             holders: holders.collect(),
@@ -157,10 +161,12 @@ enum Action {
     Cancel(WhichTicket),
     ReplacePayload(WhichTicket),
     Release(WhichId),
-    Evict(WhichId),
+    Evict(WhichId, Duration),
     Renew(WhichId, Option<Duration>),
     Expiry(WhichId),
     ReplaceTag(WhichId),
+    Reserve { slot: u32, weight: u32 },
+    Open(Opening),
     Resize(u32),
     Close,
     SetMaxWaiting(usize),
@@ -252,10 +258,12 @@ impl Player {
             Action::Cancel(which) => Call::Cancel(self.ticket(which)?),
             Action::ReplacePayload(which) => Call::ReplacePayload(self.ticket(which)?, self.name()),
             Action::Release(which) => Call::Release(self.id(which)?),
-            Action::Evict(which) => Call::Evict(self.id(which)?),
+            Action::Evict(which, grace) => Call::Evict(self.id(which)?, grace),
             Action::Renew(which, ttl) => Call::Renew(self.id(which)?, ttl),
             Action::Expiry(which) => Call::Expiry(self.id(which)?),
             Action::ReplaceTag(which) => Call::ReplaceTag(self.id(which)?, self.name()),
+            Action::Reserve { slot, weight } => Call::Reserve { slot, weight, tag: self.name() },
+            Action::Open(opening) => Call::Open(opening),
             Action::Resize(capacity) => Call::Resize(capacity),
             Action::Close => Call::Close,
             Action::SetMaxWaiting(limit) => Call::SetMaxWaiting(limit),
@@ -315,15 +323,22 @@ fn perform(gate: &mut Gate<u32, u32>, call: Call, now: Timestamp) -> (Answer, Ef
             Answer::Acquired(gate.acquire(&request, payload, tag, now, &mut effects))
         }
         Call::Claim(ticket) => Answer::Claimed(gate.claim(ticket)),
-        Call::Cancel(ticket) => Answer::Cancelled(gate.cancel(ticket, now, &mut effects)),
+        Call::Cancel(ticket) => {
+            let (may_grant, before) = (gate.may_grant_on_cancel(ticket), gate.last_token());
+            let answer = Answer::Cancelled(gate.cancel(ticket, now, &mut effects));
+            assert!(may_grant || gate.last_token() == before, "{ticket:?} was said to free nothing");
+            answer
+        }
         Call::ReplacePayload(ticket, new) => {
             Answer::OldPayload(gate.payload_mut(ticket).map(|old| std::mem::replace(old, new)))
         }
         Call::Release(id) => Answer::Released(gate.release(id, now, &mut effects)),
-        Call::Evict(id) => Answer::Evicted(gate.evict(id, now, &mut effects)),
+        Call::Evict(id, grace) => Answer::Evicted(gate.evict(id, grace, now, &mut effects)),
         Call::Renew(id, ttl) => Answer::Renewed(gate.renew(id, ttl, now, &mut effects)),
         Call::Expiry(id) => Answer::Expiry(gate.expiry(id)),
         Call::ReplaceTag(id, new) => Answer::OldTag(gate.tag_mut(id).map(|old| std::mem::replace(old, new))),
+        Call::Reserve { slot, weight, tag } => Answer::Reserved(gate.reserve(slot, weight, tag, now)),
+        Call::Open(opening) => Answer::Opened(gate.open(opening, now, &mut effects)),
         Call::Resize(capacity) => Answer::Resized(gate.resize(capacity, now, &mut effects)),
         Call::Close => {
             gate.close(&mut effects);
@@ -402,16 +417,27 @@ fn action() -> impl Strategy<Value = Action> {
         12 => ticket().prop_map(Action::Cancel),
         4 => ticket().prop_map(Action::ReplacePayload),
         25 => id().prop_map(Action::Release),
-        5 => id().prop_map(Action::Evict),
+        12 => (id(), grace()).prop_map(|(id, grace)| Action::Evict(id, grace)),
         10 => (id(), ttl()).prop_map(|(id, ttl)| Action::Renew(id, ttl)),
         4 => id().prop_map(Action::Expiry),
         3 => id().prop_map(Action::ReplaceTag),
+        2 => (0..=9u32, 0..=3u32).prop_map(|(slot, weight)| Action::Reserve { slot, weight }),
+        8 => opening().prop_map(Action::Open),
         10 => (0..=8u32).prop_map(Action::Resize),
         1 => Just(Action::Close),
-        5 => prop_oneof![0..=5usize, Just(usize::MAX)].prop_map(Action::SetMaxWaiting),
+        5 => bound().prop_map(Action::SetMaxWaiting),
         2 => continue_after(),
         15 => Just(Action::Expire),
     ]
+}
+
+fn bound() -> impl Strategy<Value = usize> {
+    prop_oneof![0..=5usize, Just(usize::MAX)]
+}
+
+fn opening() -> impl Strategy<Value = Opening> {
+    let slots = prop::option::of(0..=8u32);
+    (slots, prop::option::of(bound())).prop_map(|(slots, max_waiting)| Opening { slots, max_waiting })
 }
 
 fn continue_after() -> impl Strategy<Value = Action> {
@@ -430,6 +456,14 @@ fn ttl() -> impl Strategy<Value = Option<Duration>> {
         8 => (1..=12u64).prop_map(|ticks| Some(Duration::from_nanos(ticks * TICK))),
         1 => Just(Some(Duration::ZERO)),
         1 => Just(Some(Duration::MAX)),
+    ]
+}
+
+fn grace() -> impl Strategy<Value = Duration> {
+    prop_oneof![
+        6 => (1..=12u64).prop_map(|ticks| Duration::from_nanos(ticks * TICK)),
+        4 => Just(Duration::ZERO),
+        1 => Just(Duration::MAX),
     ]
 }
 
