@@ -44,6 +44,13 @@ class SchedulerDeadlockError(RuntimeError):
         return type(self), (self.is_cycle, [(link.task, link.waits_for, link.at) for link in self.links])
 
 
+class NotDeterministicError(RuntimeError):
+    """A program was run again with the same choices, and did not have the same choices to make.
+
+    It depends on more than the schedule: on the real clock, on other threads, on what an earlier run left behind.
+    """
+
+
 @dataclass(frozen=True)
 class DeadlockLink:
     """Who waits, for what, and where in the program, if that is known."""

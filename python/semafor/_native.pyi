@@ -101,6 +101,8 @@ class PurgeProgress:
     files_scanned: int
     files_removed: int
     bytes_freed: int
+    dirs_changed: int
+    files_changed: int
     errors: int
     fraction: float
     memory_bytes: int
@@ -114,6 +116,8 @@ class PurgeSummary:
     files_scanned: int
     files_removed: int
     bytes_freed: int
+    dirs_changed: int
+    files_changed: int
     errors: int
     errors_by_kind: dict[str, int]
     peak_memory_bytes: int

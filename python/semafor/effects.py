@@ -69,7 +69,7 @@ from enum import IntEnum
 from typing import Generic, TypeVar
 
 from . import _checks
-from ._errors import DeadlockLink, SchedulerDeadlockError, TaskCancelledError
+from ._errors import DeadlockLink, NotDeterministicError, SchedulerDeadlockError, TaskCancelledError
 from ._native import effects as _engine
 
 AcquireSemaphore = _engine.AcquireSemaphore
@@ -119,6 +119,7 @@ __all__ = [
     "Gather",
     "Log",
     "LogLine",
+    "NotDeterministicError",
     "Now",
     "Outcome",
     "Priority",
@@ -168,16 +169,23 @@ def do(function):
     return program
 
 
-def run(program, *, clock="virtual", deadlocks="holders", seed=None, replay=None):
+def run(program, *, clock="virtual", deadlocks="certain", max_steps=None, seed=None, replay=None):
     """Runs a program to its end, and gives what it returns.
 
-    `clock` is "virtual", where time passes when nobody can run, and takes none; or "real". `deadlocks` that are looked for are
-    those among "holders" of semaphores while others live on, or "global" ones only, or none ("off"). The order is first come,
-    first served, or that of a random `seed`, or that of a trace, to `replay` what was explored.
+    `clock` is "virtual", where time passes when no task can run, and takes none; or "real". The order is first come, first served,
+    or that of a random `seed`, or that of a trace, to `replay` what was explored. With `max_steps` the run ends with a
+    `RuntimeError` if it has not ended after so many steps; a step lets one task run until it waits.
+
+    `deadlocks` says which are looked for. "certain": those that no task can end any more. A semaphore has no owner, so while any
+    task can run, now or after a delay, a timeout or an external promise, it may release what others wait for; but a permit of
+    `WithSemaphore` is released by its own task, a promise without a handle by none, and a circle through these is found while other
+    tasks live on. "holders": a stricter search, in which the task that acquired is taken to be the one that releases; it
+    calls programs deadlocked in which another task would have released later. "global": only when no task can run any
+    more. "off": none; the run ends then.
 
     What nobody awaited is said by a `RuntimeWarning`: tasks that failed, that ended with permits, or that had not ended.
     """
-    outcome = outcome_of(program, clock=clock, deadlocks=deadlocks, seed=seed, replay=replay)
+    outcome = outcome_of(program, clock=clock, deadlocks=deadlocks, max_steps=max_steps, seed=seed, replay=replay)
     for complaint in outcome.complaints:
         warnings.warn(complaint, RuntimeWarning, stacklevel=2)
     try:
@@ -187,9 +195,11 @@ def run(program, *, clock="virtual", deadlocks="holders", seed=None, replay=None
         del outcome
 
 
-def outcome_of(program, *, clock="virtual", deadlocks="holders", seed=None, replay=None):
+def outcome_of(program, *, clock="virtual", deadlocks="certain", max_steps=None, seed=None, replay=None):
     """Runs a program as `run` does, and tells all there is to tell. Raises nothing but what ends the whole run."""
-    value, error, report = _engine.run(program, clock=clock, deadlocks=deadlocks, seed=seed, replay=replay)
+    _checks.whole(1, below=2**64, or_none=True)("max_steps", max_steps)
+    _checks.whole(0, below=2**64, or_none=True)("seed", seed)
+    value, error, report = _engine.run(program, clock=clock, deadlocks=deadlocks, max_steps=max_steps, seed=seed, replay=replay)
     if error is not None and not isinstance(error, Exception):
         raise error
     elapsed, trace, log, unobserved, unreleased, abandoned = report
@@ -214,20 +224,33 @@ def explore(
     changes=3,
     preemptions=None,
     clock="virtual",
-    deadlocks="holders",
+    deadlocks="certain",
+    max_steps=100_000,
 ):
     """Runs a program in so many orders at most, for the first in which it goes wrong; that one is made as simple as possible.
 
-    Every effect is a place where another task may go on. Wrong is an exception of the program's, one that nobody waited for, and
-    a permit that was not released. `search` is "random" by a `seed`; "pct", by random ranks with so many `changes`; or
-    "exhaustive", for small programs: with so many `preemptions` at most, if that is said.
+    Every effect is a place where another task may go on. A run goes wrong by an exception of the program or of a task
+    that no task waited for, and by a permit that was not released. `search` is "random" by a `seed`; "pct", by random
+    ranks with so many `changes`; or "exhaustive", for small programs: with so many `preemptions` at most, if that is
+    said. `deadlocks` are those of `run`.
+
+    A run that has not ended after `max_steps` steps is wrong, too; every effect is a step here. `max_steps=None` sets
+    no limit: a program that polls without end is explored for ever then. To see it again, give `run` the trace and the
+    same `max_steps`. A program that an exhaustive search finds to be not deterministic fails with a
+    `NotDeterministicError`. A program that polls by `Yield` has orders without end: an exhaustive search of it is never
+    complete, and comes to `max_steps` if it may try enough of them.
     """
     _checks.whole(1, below=2**64)("schedules", schedules)
+    _checks.whole(1, below=2**64, or_none=True)("max_steps", max_steps)
+    _checks.whole(0, below=2**64)("seed", seed)
+    _checks.whole(0, below=2**64)("changes", changes)
+    _checks.whole(0, below=2**64, or_none=True)("preemptions", preemptions)
     tried, is_complete, failure = _engine.explore(
         program,
         schedules=schedules,
         clock=clock,
         deadlocks=deadlocks,
+        max_steps=max_steps,
         search=search,
         seed=seed,
         changes=changes,
@@ -261,7 +284,7 @@ class Unobserved:
 
 @dataclass(frozen=True)
 class Unreleased:
-    """Permits whose task ended without releasing them. Nobody gets them any more, unless another task releases them."""
+    """Permits whose task ended without releasing them, and that no other task released later. Signals are not counted."""
 
     task: str
     semaphore: int

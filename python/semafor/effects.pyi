@@ -5,6 +5,7 @@ from types import GenericAlias
 from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, final
 
 from ._errors import DeadlockLink as DeadlockLink
+from ._errors import NotDeterministicError as NotDeterministicError
 from ._errors import SchedulerDeadlockError as SchedulerDeadlockError
 from ._errors import TaskCancelledError as TaskCancelledError
 
@@ -15,14 +16,15 @@ _P = ParamSpec("_P")
 _Runnable: TypeAlias = Program[_T] | Generator[Any, Any, _T]
 _Awaitable: TypeAlias = Task[Any] | Future[Any] | Wait
 _Clock: TypeAlias = Literal["virtual", "real"]
-_Deadlocks: TypeAlias = Literal["holders", "global", "off"]
+_Deadlocks: TypeAlias = Literal["certain", "holders", "global", "off"]
 
 def do(function: Callable[_P, Generator[Any, Any, _T]]) -> Callable[_P, Program[_T]]: ...
 def run(
     program: _Runnable[_T],
     *,
     clock: _Clock = "virtual",
-    deadlocks: _Deadlocks = "holders",
+    deadlocks: _Deadlocks = "certain",
+    max_steps: int | None = None,
     seed: int | None = None,
     replay: str | None = None,
 ) -> _T: ...
@@ -30,7 +32,8 @@ def outcome_of(
     program: _Runnable[_T],
     *,
     clock: _Clock = "virtual",
-    deadlocks: _Deadlocks = "holders",
+    deadlocks: _Deadlocks = "certain",
+    max_steps: int | None = None,
     seed: int | None = None,
     replay: str | None = None,
 ) -> Outcome[_T]: ...
@@ -43,7 +46,8 @@ def explore(
     changes: int = 3,
     preemptions: int | None = None,
     clock: _Clock = "virtual",
-    deadlocks: _Deadlocks = "holders",
+    deadlocks: _Deadlocks = "certain",
+    max_steps: int | None = 100_000,
 ) -> Exploration: ...
 
 class Priority(IntEnum):

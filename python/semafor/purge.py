@@ -24,8 +24,10 @@ class Purger:
     - `memory_limit_mb`: does less at once at 85 % of this, and stops at 95 %; 800 by default. 0: off.
     - `max_empty_dirs_to_delete`: stops after so many directories. 0, which is the default: unlimited.
     - `dry_run`: removes nothing, and says what would be removed. False by default.
-    - `max_age`: also removes files that were last changed so many seconds ago, or longer. None by default: no files.
-    - `min_age`: keeps directories that were changed within so many seconds before the start; 0 by default.
+    - `max_age`: also removes files that were last changed so many seconds ago, or longer. None by default: no files. A file that
+      is changed, replaced or moved before its turn comes stays, and is counted in `files_changed` of the summary.
+    - `min_age`: keeps directories that were changed within so many seconds before the start, or before their turn comes; 0 by
+      default. `dirs_changed` counts the latter, and those that stay because a directory they are in was moved first.
     - `exclude`: what is left alone, with all that is in it: a name, or a path below the root, or a list of them, with `*`, `?`,
       `[a-z]` and `**`.
     - `remove_root`: the root, too, if it is empty in the end. False by default.

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import pytest
 import uvloop
 from semafor import RedisConfig, _native
+from time_limit import pytest_configure, pytest_runtest_protocol, pytest_unconfigure  # noqa: F401 (hooks)
 
 T = TypeVar("T")
 Run = Callable[[Coroutine[Any, Any, T]], T]
@@ -65,6 +66,9 @@ async def waiting(sem: Any, count: int) -> None:
 class RedisServer:
     """A server of the tests' own, on a free port of the loopback interface."""
 
+    # Those that the fixture below stops with their test.
+    started: list[RedisServer] = []
+
     def __init__(self, folder: Path, port: int | None = None):
         program = shutil.which("redis-server")
         assert program, "redis-server is missing: apt-get install redis-server"
@@ -76,6 +80,7 @@ class RedisServer:
             self.process = subprocess.Popen([program, *words], stdout=subprocess.DEVNULL)
             is_up = self._comes_up()
             assert is_up or port is None, f"redis-server has ended: is the port {port} taken?"
+        self.started.append(self)
 
     def _comes_up(self) -> bool:
         """False if it has ended: somebody was quicker to take the port."""
@@ -113,6 +118,19 @@ class RedisServer:
     def in_line(self, name: str) -> int:
         return int(self.ask("ZCARD", f"adv-sem:semaphore_waiting:{name}").lstrip(":"))
 
+    def scripts(self) -> int:
+        """How many scripts it has run."""
+        return sum(calls for calls, _ in self.script_stats())
+
+    def script_time(self) -> int:
+        """How long it has spent in scripts, in microseconds."""
+        return sum(usec for _, usec in self.script_stats())
+
+    def script_stats(self) -> list[tuple[int, int]]:
+        lines = [line for line in self.answer("INFO", "commandstats").splitlines() if line.startswith("cmdstat_eval")]
+        fields = [dict(field.split("=") for field in line.split(":")[1].split(",")) for line in lines]
+        return [(int(field["calls"]), int(field["usec"])) for field in fields]
+
     def stop(self) -> None:
         self.process.terminate()
         self.process.wait(PATIENCE)
@@ -125,9 +143,18 @@ def free_port() -> int:
         return port
 
 
+@pytest.fixture(autouse=True)
+def stop_servers_of_the_test() -> Iterator[None]:
+    """Also if the test fails."""
+    yield
+    while RedisServer.started:
+        RedisServer.started.pop().stop()
+
+
 @pytest.fixture(scope="session")
 def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     server = RedisServer(tmp_path_factory.mktemp("redis"))
+    RedisServer.started.remove(server)
     yield server
     server.stop()
 

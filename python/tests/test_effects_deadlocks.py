@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import pickle
 import re
+import threading
 
 import pytest
 from semafor.effects import (
     AcquireSemaphore,
     CompletePromise,
+    CreateExternalPromise,
     CreatePromise,
     CreateSemaphore,
     Delay,
@@ -83,7 +85,7 @@ def test_it_can_be_caught_by_the_one_who_is_told_and_the_others_go_on() -> None:
     assert run(main()) == ["done", "gave way"]
 
 
-def test_a_circle_is_found_while_others_live_on() -> None:
+def test_the_strict_search_finds_a_circle_while_others_live_on() -> None:
     @do
     def ticker():
         while True:
@@ -97,7 +99,7 @@ def test_a_circle_is_found_while_others_live_on() -> None:
         except SchedulerDeadlockError:
             return (yield Now())
 
-    assert run(main()) == 1
+    assert run(main(), deadlocks="holders") == 1
 
 
 def test_a_task_that_waits_for_its_own_permit() -> None:
@@ -210,3 +212,32 @@ def test_a_completed_promise_is_no_deadlock() -> None:
         return (yield Gather(promise.future, task))
 
     assert run(main()) == ["value", None]
+
+
+@pytest.mark.parametrize("waits_for", ["semaphore", "promise"])
+def test_a_deadlock_hides_behind_no_other_thread(waits_for) -> None:
+    """Whatever the other thread does, the task that is gathered with its promise does not end."""
+    spoken = []
+
+    @do
+    def main():
+        sem = yield CreateSemaphore(1)
+        yield AcquireSemaphore(sem)
+        promise = yield CreatePromise()
+        outside = yield CreateExternalPromise()
+        stuck = yield Spawn(effect(AcquireSemaphore(sem) if waits_for == "semaphore" else Wait(promise.future)))
+        # It speaks in the end, so that the test does.
+        timer = threading.Timer(20, lambda: spoken.append(outside.complete(None)))
+        timer.start()
+        try:
+            yield Gather(stuck, outside.future)
+        finally:
+            timer.cancel()
+
+    @do
+    def effect(each):
+        yield each
+
+    with pytest.raises(SchedulerDeadlockError):
+        run(main())
+    assert spoken == []

@@ -224,8 +224,16 @@ def test_runs_on_many_threads_at_once(elsewhere) -> None:
     assert all(result >= 0.0099 for result in results)
 
 
+@pytest.fixture
+def interruptible():
+    """Has SIGINT raise KeyboardInterrupt, also where the tests were started with it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("clock", ["virtual", "real"])
-def test_an_interrupt_while_the_run_waits(elsewhere, clock) -> None:
+def test_an_interrupt_while_the_run_waits(interruptible, elsewhere, clock) -> None:
     closed = []
 
     @do

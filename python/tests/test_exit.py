@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Any
 
 import pytest
@@ -122,6 +123,50 @@ def test_exit_gives_back_what_is_held_on_redis(redis: RedisServer, script: Any, 
     assert held_and_waiting(sem) == (0, 0)
 
 
+# Thousands stand in line, and some slots are held, when the interpreter ends.
+CROWD = """
+async def main():
+    await sem.acquire()
+    await sem.acquire()
+    loop = asyncio.get_running_loop()
+    everything.extend(loop.create_task(sem.acquire()) for _ in range(int(sys.argv[4])))
+    while len(await sem.waiters()) != len(everything):
+        await asyncio.sleep(0.01)
+everything = []
+"""
+CROWDS = {
+    "with a loop that nobody closed": CROWD
+    + """
+asyncio.new_event_loop().run_until_complete(main())
+print("ready")
+sys.stdin.readline()
+""",
+    "with a loop that is closed": CROWD
+    + """
+async def then_leave():
+    await main()
+    print("ready")
+    sys.stdin.readline()
+asyncio.run(then_leave())
+""",
+}
+
+
+@pytest.mark.parametrize("ending", CROWDS)
+def test_exit_with_thousands_in_line_leaves_nothing(redis: RedisServer, script: Any, name: str, ending: str) -> None:
+    crowd = os.environ.get("SEMAFOR_WAITERS", "2000")
+    begin = BEGIN.replace("place, name, home = sys.argv[1:]", "place, name, home = sys.argv[1:4]")
+    program = script(begin + CROWDS[ending], redis.url, name, "redis", crowd)
+    program.reads("ready")
+    assert (redis.holders(name), redis.in_line(name)) == (2, int(crowd))
+    before = redis.scripts()
+    program.go_on()
+    assert program.end() == 0
+    assert (redis.holders(name), redis.in_line(name)) == (0, 0)
+    calls = redis.scripts() - before
+    assert calls < int(crowd) / 4, f"{calls} calls for {crowd} waiters: they leave together"
+
+
 def held_and_waiting(sem: Semaphore) -> tuple[int, int]:
     async def count() -> tuple[int, int]:
         return len(await sem.holders()), len(await sem.waiters())
@@ -154,6 +199,8 @@ def test_ctrl_c_reaches_a_thread_that_waits(redis: RedisServer, script: Any, nam
     import signal
 
     text = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with sem.sync(weight=2):
     print("ready")
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -146,6 +147,34 @@ def test_old_files_and_what_is_left_alone(run: Any, tmp_path: Path) -> None:
 
     run(program())
     assert [each.name for each in tmp_path.iterdir()] == ["3"]
+
+
+def test_files_that_are_rewritten_before_their_turn_stay_and_are_counted(run: Any, tmp_path: Path) -> None:
+    files = [tmp_path / str(number) for number in range(12)]
+    for file in files:
+        file.write_text("old")
+        os.utime(file, (0, 0))
+    rewritten: list[Path] = []
+    seen: list[PurgeProgress] = []
+
+    def rewrite(progress: PurgeProgress) -> None:
+        seen.append(progress)
+        if progress.files_removed and not rewritten:
+            for file in files:
+                with suppress(FileNotFoundError), file.open("r+") as opened:
+                    opened.write("new")
+                    rewritten.append(file)
+
+    async def program() -> None:
+        done = await Purger(tmp_path, max_age=60, rate=10, on_progress=rewrite, progress_interval=0.01).purge()
+        left = [file for file in files if file.exists()]
+        # One may have been removed at that very moment.
+        assert len(rewritten) > 1 and len(set(rewritten) - set(left)) <= 1
+        assert done.files_removed == len(files) - len(left)
+        assert 1 <= done.files_changed <= len(left) and done.dirs_changed == 0
+        assert seen[-1].files_changed == done.files_changed
+
+    run(program())
 
 
 def test_one_pattern_is_one_pattern(run: Any, tmp_path: Path) -> None:

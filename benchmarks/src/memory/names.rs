@@ -16,7 +16,7 @@ pub(super) fn measure(report: &mut Report, rounds: usize) {
     let wanted = || (0..LOOKUPS).map(|n| &names[n * 7_919 % NAMES]);
 
     let registry = Registry::new();
-    let open = |name: &String| registry.semaphore(name).slots(3).build().expect("valid options");
+    let open = |name: &String| registry.named(name).slots(3).build().expect("valid options");
     let _handles: Vec<_> = names.iter().map(open).collect();
     let home_grown: HashMap<_, _> =
         names.iter().map(|name| (name.clone(), Arc::new(tokio::sync::Semaphore::new(3)))).collect();

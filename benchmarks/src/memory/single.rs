@@ -12,11 +12,11 @@ const CYCLES: usize = 300_000;
 pub(super) const SLOTS: u32 = 10;
 
 pub(super) fn ours(slots: u32) -> Semaphore {
-    Registry::new().semaphore("bench").slots(slots).build().expect("valid options")
+    Registry::new().named("bench").slots(slots).build().expect("valid options")
 }
 
 pub(super) fn leased() -> Semaphore {
-    Registry::new().semaphore("bench").slots(SLOTS).ttl(secs(30)).build().expect("valid options")
+    Registry::new().named("bench").slots(SLOTS).ttl(secs(30)).build().expect("valid options")
 }
 
 /// Runs a future on tokio's current-thread runtime, where all contestants are at home.

@@ -1,9 +1,13 @@
 //! This program in the place of a peer: a process of ours that waits and holds, to be looked at from outside.
 
 use std::io::{BufRead, Write, stdin, stdout};
+use std::pin::Pin;
+use std::task::{Context, Waker};
+use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use semafor::{Home, Semaphore};
+use semafor::Home;
+use semafor_testkit::heap::live_bytes;
 use serde::Serialize;
 
 use super::peer::Answer;
@@ -20,7 +24,7 @@ const AT_ONCE: usize = 100;
 
 pub(super) fn serve(url: &str) -> std::io::Result<()> {
     let runtime = runtime();
-    let home = runtime.block_on(Semaphore::connect(url)).expect("the server answers");
+    let home = runtime.block_on(Home::connect(url)).expect("the server answers");
     answer(&Answer::Ok("ours"))?;
     for line in stdin().lock().lines() {
         let line = line?;
@@ -30,6 +34,7 @@ pub(super) fn serve(url: &str) -> std::io::Result<()> {
             match work.as_str() {
                 "next" => next(&home).await,
                 "wait" => wait(&home, count).await,
+                "stand" => stand(&home, count).await,
                 "hold" => hold(&home, count).await,
                 _ => Answer::Skip("not asked of us".into()),
             }
@@ -72,6 +77,30 @@ async fn wait(home: &Home, count: usize) -> Answer<u64> {
         until_queued(&semaphore, last).await;
     }
     Answer::Ok(0)
+}
+
+/// As many waiters without a task of their own. Answers how many bytes of heap all of them need, futures included.
+async fn stand(home: &Home, count: usize) -> Answer<u64> {
+    let semaphore = home.named("waiters").slots(1).build().expect("valid options");
+    // They stand there until the process ends.
+    let semaphore: &'static _ = Box::leak(Box::new(semaphore));
+    let _held = semaphore.acquire().await.expect("a slot").detach();
+    let before = live_bytes();
+    let mut waiters = Vec::with_capacity(count);
+    while waiters.len() < count {
+        for _ in 0..AT_ONCE {
+            let mut acquire = semaphore.acquire();
+            let first_look = Pin::new(&mut acquire).poll(&mut Context::from_waker(Waker::noop()));
+            assert!(first_look.is_pending(), "the slot is held");
+            waiters.push(acquire);
+        }
+        until_queued(semaphore, waiters.len()).await;
+    }
+    // What it took to get there is over, and so is a heartbeat that may have been on its way.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let heap = live_bytes() - before;
+    std::mem::forget(waiters);
+    Answer::Ok(heap.try_into().unwrap_or(0))
 }
 
 async fn hold(home: &Home, count: usize) -> Answer<u64> {

@@ -11,6 +11,7 @@ use super::ledger::Ledger;
 use super::peer::Invitation;
 use super::stage::Stage;
 
+const VERY_MANY: usize = 100_000;
 const MANY: usize = 10_000;
 /// As many as everybody can have wait.
 const FEW: usize = 100;
@@ -51,6 +52,18 @@ pub(super) fn measure(report: &mut Report, stage: &Stage) {
     }
 }
 
+/// What a waiter costs its process, without the task that waits.
+pub(super) fn measure_waiters(report: &mut Report, stage: &Stage) {
+    /// The aim, in bytes.
+    const AIM: f64 = 1_000.0;
+    let mut ledger = Ledger::open(&stage.server);
+    let ours = Invitation::ours(stage);
+    let standing = burden(&mut ledger, stage, &ours, "stand", VERY_MANY, SHORT_WINDOW).expect("ours can");
+    let heap = standing.answer as f64 / VERY_MANY as f64;
+    report.add("100,000 waiters of one name: heap, each", "bytes", heap, "aim", AIM);
+    report.add("100,000 waiters of one name: resident, each", "bytes", standing.memory, "aim", AIM);
+}
+
 #[derive(Default)]
 struct Burden {
     whose: String,
@@ -62,6 +75,8 @@ struct Burden {
     client_cpu: f64,
     /// Bytes of resident memory for each that waits or holds, with its task.
     memory: f64,
+    /// What the process answered.
+    answer: u64,
 }
 
 /// Has so many `wait` or `hold` in a process of their own, and looks at them for twice the window.
@@ -76,7 +91,7 @@ fn burden(
     let connections_before = ledger.connections();
     let mut peer = who.start()?;
     let memory_before = resident_memory(peer.pid());
-    peer.ask::<u64>(&format!("{work} {count}"))?;
+    let answer = peer.ask::<u64>(&format!("{work} {count}"))?;
     sleep(SETTLING);
     let memory = (resident_memory(peer.pid()) - memory_before) / count as f64;
     let connections = ledger.connections() - connections_before;
@@ -90,7 +105,7 @@ fn burden(
     drop(peer);
     // Nobody gives back what it left.
     stage.server.command(&["FLUSHALL"]);
-    Ok(Burden { whose, connections, commands, server_cpu, client_cpu, memory })
+    Ok(Burden { whose, connections, commands, server_cpu, client_cpu, memory, answer })
 }
 
 /// The one thing that a single holder sends, again and again.

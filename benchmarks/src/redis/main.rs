@@ -15,7 +15,11 @@ use std::path::PathBuf;
 
 use semafor_benchmarks::{Report, is_wanted, print_load, rounds_or};
 
+use semafor_testkit::heap::Counting;
 use stage::Stage;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 fn main() -> std::io::Result<()> {
     let mut arguments = std::env::args_os().skip(1);
@@ -38,6 +42,9 @@ fn main() -> std::io::Result<()> {
     }
     if is_wanted("contended") {
         contended::measure(&mut report, &stage);
+    }
+    if is_wanted("waiters") {
+        idle::measure_waiters(&mut report, &stage);
     }
     if is_wanted("idle") {
         idle::measure(&mut report, &stage);

@@ -27,7 +27,7 @@ impl Stage {
         let server = RedisServer::start();
         let runtime = runtime();
         let (home, trip) = runtime.block_on(async {
-            let home = Semaphore::connect(&server.url()).await.expect("the server answers");
+            let home = Home::connect(&server.url()).await.expect("the server answers");
             (home, Trip::prepare(&server.url()).await)
         });
         Self { server, runtime, home, trip }

@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::cli::{self, At};
 use crate::duration::show;
 use crate::exit::{Code, Failure};
-use crate::output::{print, print_json};
+use crate::output::{print, print_json, say};
 use crate::plain::plain;
 
 /// What the agent says when it can be reached.
@@ -69,7 +69,7 @@ async fn stop(at: &At, force: bool) -> Result<ExitCode, Failure> {
     match local::stop(&config, force).await? {
         Stopped::InUse { held, waiting } => Err(Code::Nothing.because(format!(
             "the agent is in use: {held} held, {waiting} waiting. `semafor agent stop --force` ends it even so, \
-             and those who hold lose their slots"
+             and processes that hold a slot lose it"
         ))),
         _ => {
             wait_for_end(agent.pid).await;
@@ -126,6 +126,7 @@ pub(crate) fn serve(directory: &Path) -> Result<ExitCode, Failure> {
     leave_everything_behind();
     match Agent::bind(directory) {
         Ok(agent) => {
+            agent.warnings().iter().for_each(|warning| say(warning));
             say_ready();
             agent.serve()?;
         }

@@ -1,15 +1,22 @@
 //! `acquire`, `release`, `renew`, `evict`: slots held by an id instead of by a process.
 
+use std::pin::{Pin, pin};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use semafor::{Home, Permit, PermitId, ReleaseError, RenewError};
+use rustix::stdio::stdout;
+use semafor::{Home, Permit, PermitId, ReleaseError, RenewError, Semaphore};
 use serde::Serialize;
+use tokio::time::timeout;
 
 use crate::cli::{self, Wanted};
+use crate::delivery::{self, Gone, Recipient};
 use crate::exit::{Code, Failure};
-use crate::output::{print, print_json};
-use crate::{slots, stop_signals};
+use crate::output::json;
+use crate::{inherited, slots, stop_signals};
+
+/// How long the home has to take back what is given back.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What `acquire --json` prints. Fields are only ever added.
 #[derive(Serialize)]
@@ -22,12 +29,45 @@ struct Acquired<'a> {
     ttl_seconds: f64,
 }
 
+/// What ends an `acquire` before its id is printed.
+enum EarlyEnd {
+    Signal(u8),
+    Gone(Gone),
+}
+
+impl EarlyEnd {
+    async fn of(recipient: Recipient) -> Self {
+        tokio::select! {
+            biased;
+            signal = stop_signals::next() => Self::Signal(signal),
+            gone = recipient.gone() => Self::Gone(gone),
+        }
+    }
+
+    /// How to exit once everything was given back. `what` became of the request.
+    fn exit(self, what: &str) -> Result<ExitCode, Failure> {
+        match self {
+            Self::Signal(signal) => Ok(ExitCode::from(128 + signal)),
+            Self::Gone(gone) => Err(undelivered(gone.text(), what)),
+        }
+    }
+}
+
+fn undelivered(why: &str, what: &str) -> Failure {
+    Code::Undelivered.because(format!("the id can't be delivered, {why}: {what}"))
+}
+
+/// Prints the id of a slot. Until it is printed, everything is given back if it can't be, or if a signal comes.
 pub(crate) async fn acquire(args: cli::Acquire) -> Result<ExitCode, Failure> {
+    if inherited::was_stdout_closed() {
+        return Err(undelivered("stdout is closed", "nothing was acquired"));
+    }
+    let recipient = Recipient::of_this_process();
     let home = args.at.connect().await?;
-    let permit = tokio::select! {
-        // Its place in line is given back when this is dropped.
-        signal = stop_signals::next() => return Ok(ExitCode::from(128 + signal)),
-        permit = wait_for(&home, &args.wanted, args.ttl) => permit?,
+    let mut early_end = pin!(EarlyEnd::of(recipient));
+    let (semaphore, permit) = match wait_for(&home, &args.wanted, args.ttl, early_end.as_mut()).await? {
+        Ok(acquired) => acquired,
+        Err(end) => return end.exit("left the line"),
     };
     let acquired = Acquired {
         name: &args.wanted.name,
@@ -37,16 +77,55 @@ pub(crate) async fn acquire(args: cli::Acquire) -> Result<ExitCode, Failure> {
         waited_seconds: permit.waited().as_secs_f64(),
         ttl_seconds: args.ttl.as_secs_f64(),
     };
-    if args.json {
-        print_json(&acquired)?;
-    } else {
-        print(&format!("{}\n", acquired.id))?;
+    let text = if args.json { json(&acquired)? } else { format!("{}\n", acquired.id) };
+    // A full pipe may take its time.
+    let end = tokio::select! {
+        biased;
+        end = early_end => Some(end),
+        room = recipient.has_room() => room.err().map(EarlyEnd::Gone),
+    };
+    if let Some(end) = end {
+        return end.exit(give_back(permit.release()).await);
     }
-    permit.detach();
-    Ok(ExitCode::SUCCESS)
+    // Before it is written: from then on another may rely on it, even if this process is killed.
+    let id = permit.detach();
+    if !args.at.is_shared() {
+        // An agent may die before it has heard of that. Its answer tells that it has.
+        match semaphore.renew(&id, args.ttl).await {
+            Ok(()) => {}
+            // Its time to live is that short.
+            Err(RenewError::NotHeld(why)) if why.is_expired() => {}
+            Err(RenewError::NotHeld(why)) => {
+                return Err(Code::Lost.because(format!("the slot was lost before its id was printed: {why}")));
+            }
+            Err(error) => {
+                return Err(undelivered(&error.to_string(), give_back(semaphore.release(&id)).await));
+            }
+        }
+    }
+    let why = match delivery::write(&text) {
+        Ok(()) if !delivery::is_left_unread(stdout(), &text).await => return Ok(ExitCode::SUCCESS),
+        Ok(()) => Gone::Reader.text().to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Err(undelivered(&why, give_back(semaphore.release(&id)).await))
 }
 
-async fn wait_for(home: &Home, wanted: &Wanted, ttl: Duration) -> Result<Permit<'static>, Failure> {
+/// Says what became of the slot.
+async fn give_back(release: impl Future<Output = Result<(), ReleaseError>>) -> &'static str {
+    match timeout(PATIENCE, release).await {
+        Ok(Ok(()) | Err(ReleaseError::NotHeld(_))) => "the slot was given back",
+        _ => "the slot could not be given back, and is held until its --ttl is over",
+    }
+}
+
+/// Waits in line, unless it ends early: then it has left the line.
+async fn wait_for(
+    home: &Home,
+    wanted: &Wanted,
+    ttl: Duration,
+    mut early_end: Pin<&mut impl Future<Output = EarlyEnd>>,
+) -> Result<Result<(Semaphore, Permit<'static>), EarlyEnd>, Failure> {
     slots::settle(wanted.slots, async |slots| {
         // Nobody gives a sign of life for it: its time to live is all there is.
         let mut builder = home.named(&wanted.name).ttl(ttl).heartbeat_max_interval(ttl);
@@ -61,7 +140,16 @@ async fn wait_for(home: &Home, wanted: &Wanted, ttl: Duration) -> Result<Permit<
         if let Some(timeout) = wanted.timeout {
             acquire = acquire.timeout(timeout);
         }
-        Ok(acquire.await?.into_owned())
+        let outcome = tokio::select! {
+            biased;
+            end = early_end.as_mut() => Err(end),
+            outcome = &mut acquire => Ok(outcome?.into_owned()),
+        };
+        if outcome.is_err() {
+            // A home that does not answer notices by itself.
+            let _ = timeout(PATIENCE, acquire.leave()).await;
+        }
+        Ok(outcome.map(|permit| (semaphore.clone(), permit)))
     })
     .await
 }

@@ -33,6 +33,7 @@ pub(crate) enum Command {
     #[command(after_help = RUN_HELP)]
     Run(Run),
     /// Take a slot and print its id: it is held until released, or for as long as --ttl says
+    #[command(after_help = ACQUIRE_HELP)]
     Acquire(Acquire),
     /// Give back what `acquire` took
     #[command(override_usage = "semafor release [OPTIONS] NAME ID")]
@@ -72,11 +73,27 @@ pub(crate) enum Command {
 const RUN_HELP: &str = "\
 The command sees SEMAFOR_NAME, SEMAFOR_SLOT, SEMAFOR_ID and SEMAFOR_FENCING_TOKEN.
 
+`semafor inspect` and `top` show others the --label and what runs: on this machine the whole \
+command line, which only its user can read; on a Redis the program's name alone, because everybody who can \
+read there would see the arguments, passwords included. --show-command shows them there, too.
+
 Examples:
   semafor run --name nightly -- ./backup.sh           one at a time, the others wait in line
   semafor run --name encode --slots 100% -- ffmpeg …  as many as there are cores
   semafor run --name api --slots 10 --url redis://db/ --timeout 5m -- ./sync
                                                       ten across the fleet, give up after 5 minutes";
+
+const ACQUIRE_HELP: &str = "\
+If the id can't be printed, the slot is given back, and the exit code is 74. While it waits, `acquire` leaves the line (74) \
+as soon as the reader of its stdout is gone, or its parent has ended. It does not watch the parent if it runs in the \
+background: in another process group (setsid), or with SIGINT, SIGQUIT or SIGHUP ignored (& in a script, nohup). Signals \
+that it was started to ignore do not end it.
+
+It looks for a moment (0.1 s) whether an id that was printed into a pipe is read. It can't notice that a reader ends \
+later than that without having read it, or that nobody reads it from a file: then the slot is held for its --ttl.
+
+Example:
+  id=$(semafor acquire --name deploy --ttl 10m) && ./deploy.sh; semafor release deploy \"$id\"";
 
 /// Where the semaphores are.
 #[derive(Args, Clone, Debug)]
@@ -110,6 +127,10 @@ pub(crate) struct Run {
     /// With a Redis: how long this process may give no sign of life before it is taken for dead
     #[arg(long, value_name = "TIME", default_value = "180s", value_parser = duration::longer_than_zero)]
     pub(crate) heartbeat: Duration,
+
+    /// With a Redis: show the whole command line to all who can read there. Only the program's name is shown otherwise
+    #[arg(long)]
+    pub(crate) show_command: bool,
 
     /// Say nothing but errors
     #[arg(long, short, conflicts_with = "verbose")]

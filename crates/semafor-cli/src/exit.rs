@@ -22,6 +22,8 @@ pub(crate) enum Code {
     Usage = 64,
     /// EX_UNAVAILABLE.
     Unreachable = 69,
+    /// EX_IOERR.
+    Undelivered = 74,
     /// EX_TEMPFAIL.
     TimedOut = 75,
     /// EX_PROTOCOL, the nearest there is.
@@ -36,6 +38,7 @@ Exit codes:
   1    nothing was done: the id holds nothing, nobody uses the name
   64   the command line makes no sense, or does not fit what is in use
   69   the home of the semaphores cannot be reached
+  74   the answer could not be written to stdout; `acquire` has given its slot back
   75   no slot came free in time
   76   the slot was lost, and the command was ended for it
   126  the command cannot be run

@@ -11,6 +11,13 @@ pub(crate) fn own_group() -> Option<Pid> {
     leader(unsafe { libc::getpgrp() })
 }
 
+/// The group of a process. `None` if the process is gone.
+pub(crate) fn group_of(process: Pid) -> Option<Option<Pid>> {
+    // SAFETY: any number is allowed; of one that is gone it returns -1.
+    let number = unsafe { libc::getpgid(process.as_raw_nonzero().get()) };
+    (number >= 0).then(|| leader(number))
+}
+
 /// The session that this process is in.
 pub(crate) fn own_session() -> Option<Pid> {
     // SAFETY: any number is allowed; 0 is this process.

@@ -7,19 +7,29 @@ use semafor::{
 
 use crate::cli::At;
 use crate::exit::{Code, Failure};
+use crate::output::say;
 
 impl At {
+    /// False if only this user can read what is there.
+    pub(crate) fn is_shared(&self) -> bool {
+        !local::Config::is_meant_by(&self.url)
+    }
+
     /// Connects to where the semaphores are.
     pub(crate) async fn connect(&self) -> Result<Home, Failure> {
-        if local::Config::is_meant_by(&self.url) {
+        if !self.is_shared() {
             return Ok(Home::local(self.agent()?));
         }
-        Ok(Semaphore::connect(&self.url).await?)
+        let home = Home::connect(&self.url).await?;
+        for warning in home.warnings() {
+            say(&format!("warning: {warning}"));
+        }
+        Ok(home)
     }
 
     /// The agent that is meant. If there is none, this very program can be it.
     pub(crate) fn agent(&self) -> Result<local::Config, Failure> {
-        let config: local::Config = self.url.parse()?;
+        let config = self.url.parse::<local::Config>()?.on_warning(say);
         Ok(match std::env::current_exe() {
             Ok(this) => config.program(this),
             Err(_) => config,
@@ -30,6 +40,7 @@ impl At {
 /// The semaphore of that name, if anybody uses it.
 pub(crate) async fn in_use(home: &Home, name: &str) -> Result<(Semaphore, semafor::Stats), Failure> {
     match home.stats(&StatsQuery::default().names([name])).await?.pop() {
+        Some(semafor::Stats { error: Some(error), .. }) => Err(error.into()),
         Some(stats) => Ok((home.named(name).build()?, stats)),
         None => Err(Code::Nothing
             .because(format!("nobody uses a semaphore named {name:?}; `semafor status` lists those in use"))),

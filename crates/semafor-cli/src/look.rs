@@ -33,6 +33,9 @@ struct Standing<'a> {
     refused: u64,
     waited_seconds: Times,
     held_seconds: Times,
+    /// Why there are no numbers, if there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
 }
 
 /// What there was so far, of those that are over.
@@ -77,6 +80,7 @@ impl<'a> From<&'a Stats> for Standing<'a> {
             refused: totals.refused,
             waited_seconds: Times::from(&stats.waits),
             held_seconds: Times::from(&stats.holds),
+            error: stats.error.as_ref().map(ToString::to_string),
         }
     }
 }
@@ -164,6 +168,9 @@ pub(crate) async fn status(args: cli::Status) -> Result<ExitCode, Failure> {
         print_json(&all.iter().map(Standing::from).collect::<Vec<_>>())?;
         return Ok(ExitCode::SUCCESS);
     }
+    for error in all.iter().filter_map(|stats| stats.error.as_ref()) {
+        say(&error.to_string());
+    }
     for name in
         args.names.iter().filter(|name| args.limit.is_none() && all.iter().all(|s| *s.name != ***name))
     {
@@ -187,6 +194,13 @@ pub(crate) async fn status(args: cli::Status) -> Result<ExitCode, Failure> {
     ]);
     for stats in &all {
         let (style, usual) = (how_full(stats), Style::new());
+        if stats.error.is_some() {
+            let mut cells =
+                vec![(plain(&stats.name).into_owned(), Style::new().bold()), ("broken".to_owned(), style)];
+            cells.resize(8, ("-".to_owned(), usual));
+            table.row(cells);
+            continue;
+        }
         table.row(vec![
             (plain(&stats.name).into_owned(), Style::new().bold()),
             (format!("{}/{}", stats.held, stats.capacity), style),
@@ -307,6 +321,7 @@ fn percent(stats: &Stats) -> f64 {
 
 fn how_full(stats: &Stats) -> Style {
     let colour = match percent(stats) {
+        _ if stats.error.is_some() => AnsiColor::Red,
         _ if stats.waiting > 0 => AnsiColor::Red,
         full if full >= 100.0 => AnsiColor::Yellow,
         _ => AnsiColor::Green,

@@ -3,10 +3,12 @@
 mod agent;
 mod by_id;
 mod cli;
+mod delivery;
 mod duration;
 mod exit;
 mod groups;
 mod home;
+mod inherited;
 mod live_line;
 mod look;
 mod output;

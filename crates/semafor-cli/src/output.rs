@@ -14,18 +14,23 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = anstream::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Code::Unreachable.because(format!("can't write to stdout: {error}")))
+            Err(Code::Undelivered.because(format!("can't write to stdout: {error}")))
         }
         _ => Ok(()),
     }
 }
 
 pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
+    print(&json(value)?)
+}
+
+/// As JSON, with a line break at its end.
+pub(crate) fn json(value: &impl serde::Serialize) -> Result<String, Failure> {
     let mut text = serde_json::to_string_pretty(value)
         .map_err(io::Error::from)
         .map_err(|error| Code::Unreachable.because(format!("can't be written as JSON: {error}")))?;
     text.push('\n');
-    print(&text)
+    Ok(text)
 }
 
 /// Says something on stderr. If nobody wants to hear it, all goes on the same.

@@ -1,22 +1,32 @@
 //! Being asked to stop, where there is nothing to stop but this.
+//!
+//! A signal that was ignored when this process started stays ignored (`nohup`, `&` in a script).
 
-use tokio::signal::unix::{SignalKind, signal};
+use std::future::pending;
+
+use rustix::process::Signal;
+use tokio::signal::unix::{self, SignalKind};
+
+use crate::inherited;
 
 /// Waits for a signal that means to end this process, and gives its number.
 pub(crate) async fn next() -> u8 {
-    let wait = |kind: SignalKind| async move {
-        match signal(kind) {
+    let wait = |signal: Signal| async move {
+        if inherited::is_ignored(signal) {
+            return pending().await;
+        }
+        match unix::signal(SignalKind::from_raw(signal.as_raw())) {
             Ok(mut stream) => {
                 stream.recv().await;
-                u8::try_from(kind.as_raw_value()).unwrap_or_default()
+                u8::try_from(signal.as_raw()).unwrap_or_default()
             }
             // Then it ends this process in the system's own way.
-            Err(_) => std::future::pending().await,
+            Err(_) => pending().await,
         }
     };
     tokio::select! {
-        number = wait(SignalKind::interrupt()) => number,
-        number = wait(SignalKind::terminate()) => number,
-        number = wait(SignalKind::hangup()) => number,
+        number = wait(Signal::INT) => number,
+        number = wait(Signal::TERM) => number,
+        number = wait(Signal::HUP) => number,
     }
 }

@@ -19,3 +19,17 @@ fn a_stopped_holder_keeps_its_slot() {
     let _open = gate.open();
     assert_eq!(holder.wait().text(), "");
 }
+
+/// This is safe, because only its own user can query the agent.
+#[test]
+fn the_whole_command_line_is_shown() {
+    let env = CommandEnv::local(env!("CARGO_BIN_EXE_semafor"));
+    let gate = env.gate("gate");
+    for more in [&[][..], &["--show-command"]] {
+        let mut holder = promises::hold(&env, more);
+        assert_eq!(env.inspect("it")["holders"][0]["command"], "sh -c ': < gate'");
+        let open = gate.open();
+        assert_eq!(holder.wait().text(), "");
+        drop(open);
+    }
+}

@@ -32,11 +32,16 @@ fn help_lists_all_commands_and_all_exit_codes() {
     for command in COMMANDS {
         assert!(help.lines().any(|line| line.trim_start().starts_with(command)), "{command}: {help}");
     }
-    for code in ["128+n", "1 ", "64", "69", "75", "76", "126", "127"] {
+    for code in ["128+n", "1 ", "64", "69", "74", "75", "76", "126", "127"] {
         assert!(help.lines().any(|line| line.contains(code)), "{code}: {help}");
     }
     for command in COMMANDS {
         assert!(env.run([command, "--help"]).text().contains("Usage: semafor"), "{command}");
+    }
+    for (command, told) in
+        [("run", "passwords"), ("run", "--show-command"), ("acquire", "74"), ("acquire", "parent")]
+    {
+        assert!(env.run([command, "--help"]).text().contains(told), "{command}: {told}");
     }
     assert!(env.run(["--version"]).text().starts_with("semafor "));
 }

@@ -1,6 +1,7 @@
 //! `semafor purge`, as its users have it.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -68,6 +69,8 @@ fn the_summary_has_these_keys() {
         "files_scanned",
         "files_removed",
         "bytes_freed",
+        "dirs_changed",
+        "files_changed",
         "errors",
         "errors_by_kind",
         "peak_memory_bytes",
@@ -87,6 +90,8 @@ fn the_summary_has_these_keys() {
         ("files_scanned", 1.into()),
         ("files_removed", 1.into()),
         ("bytes_freed", 5.into()),
+        ("dirs_changed", 0.into()),
+        ("files_changed", 0.into()),
         ("errors", 0.into()),
         ("errors_by_kind", serde_json::json!({})),
         ("stopped_by", "completed".into()),
@@ -128,6 +133,37 @@ fn a_terminal_has_a_line_of_progress() {
     let screen = terminal.wait_until("it is done", |screen| screen.contains(&told));
     assert!(!screen.contains("removed of"), "the bar is gone in the end");
     assert_eq!(terminal.wait().code(), Some(0));
+}
+
+#[test]
+fn files_that_are_rewritten_while_it_waits_for_its_rate_stay_and_are_counted() {
+    let env = env();
+    fs::create_dir(env.path("data")).unwrap();
+    let files: Vec<_> = (0..20).map(|number| env.path(format!("data/{number}"))).collect();
+    for file in &files {
+        fs::write(file, "old").unwrap();
+        age(file, 40 * DAY);
+    }
+    let mut purge = env.start(["purge", "--older-than", "30d", "--rate", "5", "data"]);
+    env.until("it is at it", |_| files.iter().any(|file| !file.exists()));
+    let rewritten: Vec<_> = files
+        .iter()
+        .filter(|file| {
+            let opened = fs::File::options().write(true).truncate(true).open(file);
+            opened.is_ok_and(|mut file| file.write_all(b"precious").is_ok())
+        })
+        .collect();
+    let output = purge.wait();
+    let lost = rewritten.iter().filter(|file| !file.exists()).count();
+    let left = files.iter().filter(|file| file.exists()).count();
+    assert!(lost <= 1, "{lost} of {} new files were removed: {output:?}", rewritten.len());
+    assert!(rewritten.len() > 2, "{} were rewritten in time", rewritten.len());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let told: Value = serde_json::from_str(output.stderr.lines().last().unwrap()).unwrap();
+    assert_eq!((told["files_removed"].as_u64(), output.code()), (Some(20 - left as u64), Some(0)));
+    let changed = told["files_changed"].as_u64().unwrap();
+    assert!((1..=left as u64).contains(&changed), "{told}");
+    assert!(text.contains("changed or moved meanwhile"), "{text}");
 }
 
 // Exit codes
@@ -178,7 +214,7 @@ fn signals_exit_with_130_and_143_and_a_summary() {
     for (signal, expected) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let env = env();
         let tree = trees::flat(&env.path("data"), 2000);
-        let mut purge = env.start(["purge", "--json", "--rate", "50", "data"]);
+        let mut purge = env.start_command(env.listening(["purge", "--json", "--rate", "50", "data"]));
         let dirs = |env: &CommandEnv| fs::read_dir(env.path("data")).unwrap().count() as u64;
         env.until("it is at it", |env| dirs(env) < tree.dirs);
         purge.signal(signal);
@@ -188,6 +224,23 @@ fn signals_exit_with_130_and_143_and_a_summary() {
         assert_eq!(told["dirs_removed"].as_u64(), Some(tree.dirs - left), "what is told is what was done");
         assert!(left > 0);
     }
+}
+
+/// As `nohup` has it, or a script that starts it in the background.
+#[test]
+fn signals_that_are_ignored_do_not_end_it() {
+    let env = env();
+    let tree = trees::flat(&env.path("data"), 100);
+    let mut command = env.program("env");
+    command.args(["--ignore-signal=HUP", "--ignore-signal=INT"]).arg(env.binary());
+    command.args(["purge", "--json", "--rate", "50", "data"]);
+    let mut purge = env.start_command(command);
+    let dirs = |env: &CommandEnv| fs::read_dir(env.path("data")).unwrap().count() as u64;
+    env.until("it is at it", |env| dirs(env) < tree.dirs);
+    purge.signal(Signal::HUP);
+    purge.signal(Signal::INT);
+    let (told, code) = summary(&purge.wait());
+    assert_eq!((&told["stopped_by"], code), (&"completed".into(), 0));
 }
 
 /// Runs it as somebody who is not root, so that permissions count.
@@ -315,6 +368,30 @@ fn mounts_are_not_entered_unless_asked_for() {
         told.iter().map(|told| (told["dirs_removed"].as_u64(), told["errors"].as_u64())).collect();
     let (within, beyond) = ((Some(2), Some(0)), (Some(3), Some(0)));
     assert_eq!(counts, [within, within, beyond, beyond], "{output:?}");
+    assert_eq!(output.code(), Some(0), "{output:?}");
+}
+
+/// A file that something is mounted on can't be removed. The dry run knows it, and it is no error.
+#[test]
+fn a_file_that_is_a_mount_point_stays() {
+    let env = env();
+    let script = r#"
+        mkdir data
+        touch -d '40 days ago' data/old data/mounted elsewhere
+        mount --bind elsewhere data/mounted
+        "$0" purge --json --older-than 30d --dry-run data
+        "$0" purge --json --older-than 30d data
+        test -e data/mounted
+        test ! -e data/old
+    "#;
+    let Some(output) = with_mounts(&env, script) else { return };
+    let told: Vec<Value> = String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let counts: Vec<_> =
+        told.iter().map(|told| (told["files_removed"].as_u64(), told["errors"].as_u64())).collect();
+    assert_eq!(counts, [(Some(1), Some(0)); 2], "{output:?}");
     assert_eq!(output.code(), Some(0), "{output:?}");
 }
 

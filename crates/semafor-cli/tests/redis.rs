@@ -3,9 +3,12 @@
 #[macro_use]
 mod promises;
 
+use std::fs;
+
 use promises::ALONE;
 use semafor_testkit::cli::{CommandEnv, Process};
-use semafor_testkit::redis::RedisServer;
+use semafor_testkit::redis::{Monitor, RedisServer};
+use serde_json::{Value, json};
 
 promises!(CommandEnv::redis(env!("CARGO_BIN_EXE_semafor")));
 
@@ -60,4 +63,129 @@ fn a_holder_that_was_stopped_for_too_long_ends_its_command() {
     let output = stopped.wait();
     assert_eq!(output.code(), Some(76), "{output:?}");
     assert_eq!(env.processes(), Vec::<u32>::new());
+}
+
+fn renew_the_holder(env: &CommandEnv, ttl: &str) {
+    let it = env.inspect("it");
+    let id = it["holders"][0]["id"].as_str().expect("it is held");
+    assert_eq!(env.run(["renew", "--ttl", ttl, "it", id]).text(), "");
+}
+
+#[test]
+fn a_run_that_is_renewed_goes_on_beyond_its_ttl() {
+    let env = CommandEnv::redis(env!("CARGO_BIN_EXE_semafor"));
+    let gate = env.gate("gate");
+    let mut run = promises::hold(&env, &["--ttl", "3s", "--grace", "100ms"]);
+    renew_the_holder(&env, "1h");
+    // This one would get the slot if the first ended at its first time.
+    env.run(["acquire", "--name", "it", "--ttl", "1h", "--timeout", "6s"]).complaint(75);
+    assert!(run.is_running(), "{}", run.stderr());
+    let _open = gate.open();
+    assert_eq!(run.wait().text(), "");
+}
+
+#[test]
+fn a_run_that_is_renewed_for_a_shorter_time_ends_within_it() {
+    let env = CommandEnv::redis(env!("CARGO_BIN_EXE_semafor"));
+    let mut run = start(&env, &["--ttl", "1h", "--grace", "100ms"]);
+    renew_the_holder(&env, "3s");
+    let script = format!("{ALONE} true");
+    assert_eq!(env.run(["run", "--name", "it", "--", "sh", "-c", &script]).text(), "");
+    let output = run.wait();
+    assert_eq!(output.code(), Some(76), "{output:?}");
+    assert!(output.stderr.contains("renewed"), "{}", output.stderr);
+    assert_eq!(env.lines("log"), ["began", "asked"]);
+    assert_eq!(env.read("overlaps"), "", "they did not run at the same time");
+}
+
+#[test]
+fn a_server_that_may_delete_what_is_in_use_is_warned_of_once() {
+    let env = CommandEnv::redis(env!("CARGO_BIN_EXE_semafor"));
+    server(&env).command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    let output = env.run(["run", "--name", "it", "--", "true"]);
+    assert_eq!(output.code(), Some(0), "{output:?}");
+    let warnings = output.stderr.lines().filter(|line| line.contains("maxmemory-policy allkeys-lru"));
+    assert_eq!(warnings.count(), 1, "{}", output.stderr);
+    server(&env).command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    assert_eq!(env.run(["run", "--name", "it", "--", "true"]).stderr, "");
+}
+
+#[test]
+fn a_key_of_a_wrong_type_breaks_one_name_of_status_only() {
+    let env = CommandEnv::redis(env!("CARGO_BIN_EXE_semafor"));
+    let id = env.run(["acquire", "--name", "it", "--ttl", "10m"]).text().trim().to_owned();
+    server(&env).command(&["SET", "adv-sem:semaphore_main:broken", "something else"]);
+
+    let status = env.run(["status"]);
+    assert_eq!(status.code(), Some(0), "{status:?}");
+    let lines: Vec<_> = String::from_utf8_lossy(&status.stdout).lines().map(str::to_owned).collect();
+    assert!(lines.iter().any(|line| line.starts_with("it ") && line.contains("1/1")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.starts_with("broken ") && line.contains(" broken ")), "{lines:?}");
+    let key = "\"adv-sem:semaphore_main:broken\"";
+    assert!(status.stderr.contains(key), "{}", status.stderr);
+
+    let json = env.run(["status", "--json"]).json();
+    let find = |name: &str| json.as_array().unwrap().iter().find(|one| one["name"] == name).unwrap().clone();
+    assert_eq!((&find("it")["held"], &find("it")["error"]), (&1.into(), &serde_json::Value::Null));
+    assert!(find("broken")["error"].as_str().unwrap().contains(key), "{json}");
+
+    let inspected = env.run(["inspect", "broken"]);
+    assert!(inspected.complaint(69).contains(key));
+    assert_eq!(env.run(["release", "--name", "it", &id]).text(), "");
+}
+
+/// A run that holds "it", one that waits for it, and one that gives up, all with a secret among their arguments. Returns what
+/// `inspect` and the one that gives up say, and the words that the server was told.
+fn with_secrets(options: &[&str]) -> (Value, String, Vec<String>) {
+    let env = CommandEnv::redis(env!("CARGO_BIN_EXE_semafor"));
+    let gate = env.gate("gate");
+    let monitor = Monitor::of(server(&env));
+    let start =
+        |command: &[&str]| env.start([&["run", "--name", "it"][..], options, &["--"], command].concat());
+    let mut holder = start(&["sh", "-c", ": < gate", "job", "--password=hunter2"]);
+    env.until_holders("it", 1);
+    let mut waiter = start(&["/usr/bin/env", "TOKEN=hunter2", "true"]);
+    env.until_waiting("it", 1);
+    let given_up = env.run(["run", "--name", "it", "--timeout", "0", "--", "true", "--key=hunter2"]);
+    let inspected = env.inspect("it");
+    let _open = gate.open();
+    assert_eq!((holder.wait().text(), waiter.wait().text()), ("", ""));
+    let told = monitor.so_far(server(&env));
+    (inspected, given_up.complaint(75).to_owned(), told.into_iter().flat_map(|told| told.words).collect())
+}
+
+#[test]
+fn others_see_the_programs_name_and_none_of_its_arguments() {
+    let (it, complaint, told) = with_secrets(&["--label", "nightly"]);
+    assert_eq!(told.iter().find(|word| word.contains("hunter2")), None, "the server was told a secret");
+    assert_eq!((&it["holders"][0]["command"], &it["holders"][0]["label"]), (&json!("sh"), &json!("nightly")));
+    assert_eq!(
+        (&it["waiters"][0]["command"], &it["waiters"][0]["label"]),
+        (&json!("env"), &json!("nightly"))
+    );
+    assert!(complaint.contains(": sh)"), "{complaint}");
+}
+
+#[test]
+fn with_show_command_others_see_the_arguments_too() {
+    let (it, complaint, _) = with_secrets(&["--show-command"]);
+    assert_eq!(it["holders"][0]["command"], "sh -c ': < gate' job --password=hunter2");
+    assert_eq!(it["waiters"][0]["command"], "/usr/bin/env TOKEN=hunter2 true");
+    assert!(complaint.contains("--password=hunter2"), "{complaint}");
+}
+
+#[test]
+fn others_do_not_see_which_folder_is_purged_unless_shown() {
+    let env = CommandEnv::redis(env!("CARGO_BIN_EXE_semafor"));
+    let folder = env.path("of-customer-hunter2");
+    for (options, is_shown) in [(&[][..], false), (&["--show-command"], true)] {
+        fs::create_dir_all(folder.join("empty")).expect("it can be made");
+        let monitor = Monitor::of(server(&env));
+        let purge = [&["purge", "--quiet", "--fleet-limit", "removals"], options, &["of-customer-hunter2"]];
+        assert_eq!(env.run(purge.concat()).code(), Some(0));
+        let told = monitor.so_far(server(&env));
+        let mut words = told.iter().flat_map(|told| &told.words);
+        assert_eq!(words.any(|word| word.contains("hunter2")), is_shown);
+        assert!(!folder.join("empty").exists(), "it has removed it, in a slot");
+    }
 }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use pyo3::BoundObject;
 use pyo3::prelude::*;
 use pyo3::sync::{MutexExt, PyOnceLock};
-use semafor::CancellationToken;
+use tokio_util::sync::CancellationToken;
 
 use crate::wake::{LoopWaker, ThreadWaker};
 use crate::{attached, process};
@@ -186,19 +186,28 @@ impl Work {
         self.leave.cancel();
     }
 
-    /// Sees to it that it leaves; waits until it has, or until then.
-    pub(crate) fn finish(&self, py: Python<'_>, until: Instant) {
+    /// Sees to it that it leaves, and does not wait.
+    pub(crate) fn begin_to_leave(&self, py: Python<'_>) {
+        self.leave.cancel();
+        self.poll(py, Waker::noop());
+    }
+
+    /// Sees to it that it leaves; waits until it has, or until then. True if it has.
+    pub(crate) fn finish(&self, py: Python<'_>, until: Instant) -> bool {
         self.leave.cancel();
         let thread = Arc::new(ThreadWaker::default());
         let waker = Waker::from(Arc::clone(&thread));
-        while !self.poll(py, &waker) {
+        let mut has_left = self.poll(py, &waker);
+        while !has_left {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
             py.detach(|| thread.wait(Some(left)));
+            has_left = self.poll(py, &waker);
         }
         attached::with(py, || self.abandon());
+        has_left
     }
 }
 

@@ -14,7 +14,8 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::sync::{MutexExt, PyOnceLock};
 use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
-use semafor::{CancellationToken, NotHeld, Permit, PermitId};
+use semafor::{NotHeld, Permit, PermitId};
+use tokio_util::sync::CancellationToken;
 
 use crate::bell::Bell;
 use crate::call::Work;
@@ -112,7 +113,7 @@ impl Tenure {
     pub(crate) fn lost_signal(&self) -> CancellationToken {
         let held = self.is_of_this_life().then(|| self.held.lock());
         if let Some(held) = held.as_deref().and_then(Option::as_ref) {
-            return held.permit.cancellation_token();
+            return held.permit.lost_signal().cancellation_token();
         }
         let signal = CancellationToken::new();
         if self.lost.get().is_some() {
@@ -153,7 +154,7 @@ struct Watch {
 impl Watch {
     fn new(permit: &Permit<'_>, canceller: Canceller) -> Self {
         let canceller = Arc::new(canceller);
-        let mut lost = Box::pin(permit.cancellation_token().cancelled_owned());
+        let mut lost = Box::pin(permit.lost_signal().lost());
         let waker = Waker::from(Arc::clone(&canceller));
         if lost.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
             Arc::clone(&canceller).wake();
@@ -291,12 +292,14 @@ pub(crate) fn after_fork() {
     std::mem::forget(TABLE.lock().take());
 }
 
-/// Leaves all lines outside of this process, and gives all slots there back.
-pub(crate) fn give_everything_back(py: Python<'_>, until: Instant) {
+/// Leaves all lines outside of this process, and gives all slots there back. Waits for as long as that goes on, and no longer than
+/// [`LAST_WAIT`](process::LAST_WAIT) for the next step of it.
+pub(crate) fn give_everything_back(py: Python<'_>) {
     let Some(table) = TABLE.lock_py_attached(py).take() else { return };
-    // Or they would have what is given back next.
+    // Or they would have what is given back next. All of them begin to leave before the first is waited for: they go in batches.
     let lines: Vec<_> = table.lines.iter().filter_map(Weak::upgrade).collect();
-    lines.iter().for_each(|line| line.finish(py, until));
+    lines.iter().for_each(|line| line.begin_to_leave(py));
+    finish_all(py, lines.iter());
     let guards = table.guards.iter().filter_map(Weak::upgrade);
     let tenures: Vec<_> = guards.chain(table.by_id.into_values()).collect();
     let permits = tenures.iter().filter_map(|tenure| tenure.end());
@@ -304,11 +307,23 @@ pub(crate) fn give_everything_back(py: Python<'_>, until: Instant) {
     // All of them say it before the first is waited for.
     let mut context = Context::from_waker(Waker::noop());
     releases.retain_mut(|release| release.as_mut().poll(&mut context).is_pending());
-    for release in releases {
-        let answer = crate::call::Call::new(|_| async move {
-            let _ = release.await;
-            crate::call::nothing()
-        });
-        answer.work().finish(py, until);
+    let answers: Vec<_> = releases
+        .into_iter()
+        .map(|release| {
+            crate::call::Call::new(|_| async move {
+                let _ = release.await;
+                crate::call::nothing()
+            })
+        })
+        .collect();
+    finish_all(py, answers.iter().map(crate::call::Call::work));
+}
+
+fn finish_all<'a>(py: Python<'_>, all: impl Iterator<Item = &'a Arc<Work>>) {
+    let mut until = Instant::now() + process::LAST_WAIT;
+    for work in all {
+        if work.finish(py, until) {
+            until = Instant::now() + process::LAST_WAIT;
+        }
     }
 }

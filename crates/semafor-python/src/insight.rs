@@ -70,6 +70,10 @@ pub(crate) fn stats(
                 home.stats(&query).await.map_err(|error| trouble::home(&error))?
             }
         };
+        // A query for all names leaves out those that can't be read; a query for certain names fails with the reason.
+        if let Some(error) = stats.iter().find_map(|stats| stats.error.as_ref()).filter(|_| names.is_some()) {
+            return Err(trouble::home(error));
+        }
         let is_shown = |stats: &&Stats| names.is_some() || stats.held > 0;
         let limit = if names.is_some() { usize::MAX } else { limit };
         let shown = stats.iter().filter(is_shown).take(limit);

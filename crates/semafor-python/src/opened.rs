@@ -39,7 +39,7 @@ impl Spec {
     /// Asks nobody outside of this process.
     pub(crate) fn open(&self) -> PyResult<Opened> {
         let builder = match &self.url {
-            None => process::registry().semaphore(&self.name),
+            None => process::registry().named(&self.name),
             Some(url) => {
                 let home = process::home(url, self.program.as_deref());
                 home.map_err(|error| trouble::home(&error))?.named(&self.name)

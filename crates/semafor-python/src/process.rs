@@ -9,7 +9,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -18,7 +18,7 @@ use semafor::{Home, HomeError, Registry, local};
 
 use crate::held;
 
-/// How long an interpreter that ends waits for Redis to hear of it.
+/// How long an interpreter that ends waits for Redis to hear of the next thing that is given back.
 pub(crate) const LAST_WAIT: Duration = Duration::from_secs(2);
 
 static LIFE: AtomicU32 = AtomicU32::new(0);
@@ -125,5 +125,8 @@ pub(crate) fn after_fork() {
 #[pyfunction]
 pub(crate) fn at_exit(py: Python<'_>) {
     IS_ENDING.store(true, Ordering::Relaxed);
-    held::give_everything_back(py, Instant::now() + LAST_WAIT);
+    held::give_everything_back(py);
+    // What was cancelled or dropped before, and is still on its way.
+    let homes = STATE.lock().as_ref().map(|state| state.homes.values().cloned().collect::<Vec<_>>());
+    py.detach(|| homes.iter().flatten().for_each(Home::finish_background_work));
 }

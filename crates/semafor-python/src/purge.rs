@@ -21,6 +21,8 @@ pub struct Progress {
     files_scanned: u64,
     files_removed: u64,
     bytes_freed: u64,
+    dirs_changed: u64,
+    files_changed: u64,
     errors: u64,
     fraction: f64,
     memory_bytes: u64,
@@ -36,6 +38,8 @@ pub struct Summary {
     files_scanned: u64,
     files_removed: u64,
     bytes_freed: u64,
+    dirs_changed: u64,
+    files_changed: u64,
     errors: u64,
     errors_by_kind: std::collections::BTreeMap<&'static str, u64>,
     peak_memory_bytes: u64,
@@ -118,10 +122,14 @@ pub(crate) fn purge(
         let thread = std::thread::Builder::new().name("semafor-purge".into());
         let started = thread.spawn(move || {
             let done = purger.purge();
-            if let (Some(listener), Ok(done)) = (listener, &done) {
-                listener.hear(at_the_end(done, memory.now()));
+            match (listener, done) {
+                (Some(listener), Ok(done)) => {
+                    listener.hear(at_the_end(&done, memory.now()));
+                    // The loop calls the listener first, even if the purge ends before it is awaited.
+                    listener.bell.ring(Box::new(move |_| drop(ended.send(Ok(done)))));
+                }
+                (_, done) => drop(ended.send(done)),
             }
-            let _ = ended.send(done);
         });
         in_python(match (started, end.await) {
             (Ok(_), Ok(Ok(done))) => Ok(summary(done)),
@@ -157,6 +165,8 @@ fn on_the_way(seen: &semafor_purge::Progress) -> Progress {
         files_scanned: seen.files_scanned,
         files_removed: seen.files_removed,
         bytes_freed: seen.bytes_freed,
+        dirs_changed: seen.dirs_changed,
+        files_changed: seen.files_changed,
         errors: seen.errors,
         fraction: seen.fraction,
         memory_bytes: seen.memory_bytes,
@@ -171,6 +181,8 @@ fn at_the_end(done: &semafor_purge::Summary, memory_bytes: u64) -> Progress {
         files_scanned: done.files_scanned,
         files_removed: done.files_removed,
         bytes_freed: done.bytes_freed,
+        dirs_changed: done.dirs_changed,
+        files_changed: done.files_changed,
         errors: done.errors,
         fraction: done.fraction,
         memory_bytes,
@@ -186,6 +198,8 @@ fn summary(done: semafor_purge::Summary) -> Summary {
         files_scanned: done.files_scanned,
         files_removed: done.files_removed,
         bytes_freed: done.bytes_freed,
+        dirs_changed: done.dirs_changed,
+        files_changed: done.files_changed,
         errors: done.errors,
         errors_by_kind: done.errors_by_kind,
         peak_memory_bytes: done.peak_memory_bytes,

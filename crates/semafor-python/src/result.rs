@@ -5,7 +5,8 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyString;
-use semafor::{CancellationToken, Permit, PermitId};
+use semafor::{Permit, PermitId};
+use tokio_util::sync::CancellationToken;
 
 use crate::call::{Call, DONE};
 use crate::held::{self, Task, Tenure};

@@ -11,7 +11,8 @@ use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt};
-use semafor::{AcquireError, CancellationToken, Permit, PermitId, ReleaseError};
+use semafor::{AcquireError, Permit, PermitId, ReleaseError};
+use tokio_util::sync::CancellationToken;
 
 use crate::call::{Answer, Call, DONE, in_python, nothing};
 use crate::held::{self, Task};

@@ -14,7 +14,7 @@ pub(crate) fn acquire(of: &Opened, error: &AcquireError) -> PyErr {
         AcquireError::TooHeavy { .. } | AcquireError::ZeroWeight | AcquireError::InvalidDuration(_) => {
             PyValueError::new_err(error.to_string())
         }
-        error if error.is_timeout() => {
+        error if error.is_timeout() || error.is_busy() => {
             ours("AcquireTimeoutError", format!("semaphore {:?}: {error}", of.semaphore().name()))
         }
         error => PyRuntimeError::new_err(error.to_string()),

@@ -19,8 +19,8 @@ pub trait Home: Sync {
 pub struct Spec {
     /// Its name.
     pub name: String,
-    /// How many slots it has.
-    pub slots: u32,
+    /// How many slots it has; `None` for the current number.
+    pub slots: Option<u32>,
     /// How long a slot may be held.
     pub ttl: Option<Duration>,
     /// How long to wait for one.
@@ -36,8 +36,20 @@ pub struct Spec {
 impl Spec {
     /// A name, so many slots, and defaults for the rest.
     pub fn new(name: &str, slots: u32) -> Self {
-        let name = name.to_owned();
-        Self { name, slots, ttl: None, max_acquire_time: None, max_waiting: None, label: None, grace: None }
+        Self { slots: Some(slots), ..Self::without_slots(name) }
+    }
+
+    /// A name whose number of slots is not said.
+    pub fn without_slots(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            slots: None,
+            ttl: None,
+            max_acquire_time: None,
+            max_waiting: None,
+            label: None,
+            grace: None,
+        }
     }
 
     /// With a time to live.
@@ -66,8 +78,10 @@ impl Spec {
     }
 
     /// Says all of it but the name to a builder.
-    pub fn say_to(self, builder: Builder) -> Builder {
-        let mut builder = builder.slots(self.slots);
+    pub fn say_to(self, mut builder: Builder) -> Builder {
+        if let Some(slots) = self.slots {
+            builder = builder.slots(slots);
+        }
         if let Some(ttl) = self.ttl {
             builder = builder.ttl(ttl);
         }

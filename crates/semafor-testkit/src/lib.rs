@@ -7,6 +7,10 @@
 //! - [`stepwise`]: the same without a runtime, for homes whose time can stand still.
 //! - [`mod@redis`]: Redis servers to test against, and what can go wrong with them.
 #![cfg_attr(
+    feature = "client",
+    doc = "- [`client`]: the client of the remote homes, with a server in the same thread, and a clock that stands still."
+)]
+#![cfg_attr(
     feature = "cli",
     doc = "- [`cli`]: the `semafor` command as its users have it, and what its processes leave behind."
 )]
@@ -19,6 +23,8 @@
 pub mod by_hand;
 #[cfg(feature = "cli")]
 pub mod cli;
+#[cfg(feature = "client")]
+pub mod client;
 pub mod conformance;
 pub mod heap;
 pub mod history;

@@ -363,7 +363,10 @@ mod tests {
         let terminal = bash();
         terminal.type_in("sleep 1000\r");
         let shell = terminal.pid();
-        terminal.wait_until("sleep is in the foreground", |_| terminal.foreground() != Some(shell));
+        // Not only the copy of the shell that is about to become it: that may still ignore Ctrl-Z, as its shell does.
+        terminal.wait_until("sleep is in the foreground", |_| {
+            terminal.foreground().is_some_and(|leader| leader != shell && program(leader) == "sleep")
+        });
         terminal.type_in(b"\x1a");
         terminal.wait_until("it is stopped", |screen| screen.contains("Stopped"));
         assert_eq!(terminal.foreground(), Some(shell));
@@ -371,6 +374,11 @@ mod tests {
         terminal.wait_until("it goes on", |_| terminal.foreground() != Some(shell));
         terminal.type_in(b"\x03");
         terminal.wait_until("it is interrupted", |_| terminal.foreground() == Some(shell));
+    }
+
+    /// The name of the program that a process runs.
+    fn program(process: Pid) -> String {
+        read_to_string(format!("/proc/{process}/comm")).unwrap_or_default().trim().to_owned()
     }
 
     #[test]

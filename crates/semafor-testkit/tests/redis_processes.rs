@@ -37,7 +37,7 @@ impl Contest {
     }
 
     fn on(server: RedisServer, slots: u32, processes: usize) -> Self {
-        let observer = pollster::block_on(Semaphore::connect(&patient(&server.url()))).expect("it answers");
+        let observer = pollster::block_on(Home::connect(&patient(&server.url()))).expect("it answers");
         let mut contest = Self { server, slots, observer, contenders: Vec::new(), notes: Vec::new() };
         for _ in 0..processes {
             contest.join(&patient(&contest.server.url()));

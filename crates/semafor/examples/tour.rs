@@ -24,7 +24,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let permit = sem.acquire().label("to be evicted").await?;
     sem.evict(&permit.id()).await?;
-    println!("lost: {}", permit.lost().await); // or permit.cancellation_token()
+    println!("lost: {}", permit.lost().await); // or permit.lost_signal()
 
     sem.resize(8).await?; // shrinking takes nothing from anybody: debt is worked off
     let _permit = sem.acquire().label("who am I").await?;

@@ -1,4 +1,4 @@
--- How it stands, without changing anything: what is due counts as ended, and is left to those who sweep.
+-- The state of the name. Changes nothing: overdue holders count as ended, and the scripts that sweep remove them.
 -- ARGV: namespace
 -- Returns {now, slots according to Python, {field, value, …}, {bucket, count, …}, held, holders, waiting, first arrival}
 local totals = {}
@@ -9,35 +9,58 @@ for field, value in pairs(gate) do
     end
 end
 
-local function live_in(key)
-    return ipairs(call('ZRANGEBYSCORE', key, '(' .. string.format('%.17g', NOW), '+inf'))
-end
-
--- Only the first in line may have been served a part of its weight, by Python's scripts. That is not to hold it yet.
-local half_served = gate.id_of(call('ZRANGE', WAITING, 0, 0)[1] or '')
-local slots_held, holders = 0, 0
-for _, member in live_in(MAIN) do
-    local ends = call('ZSCORE', TTL, gate.id_of(member))
-    if not ends or tonumber(ends) > NOW then
-        slots_held = slots_held + 1
-        holders = holders + (gate.id_of(member) == member and member ~= half_served and 1 or 0)
+-- Overdue holders count as ended. There are few at any time, because other scripts sweep.
+-- The slots of our holders count even if they were lost with MAIN, to which a script of Python's gave an expiry.
+local lacks = math.max(gate.ours - gate.held, 0)
+local held, holders = gate.held + lacks, call('ZCARD', MAIN) - gate.held_extra + lacks
+local over = {}
+for _, key in ipairs({ MAIN, TTL, OWN }) do
+    for _, member in ipairs(call('ZRANGEBYSCORE', key, '-inf', NOW, 'LIMIT', 0, AT_ONCE)) do
+        local id = gate.id_of(member)
+        if not over[id] then
+            over[id] = true
+            local record, members = gate.record_of(id), 0
+            for _, part in ipairs(gate.members_of(id, record.weight)) do
+                members = members + (call('ZSCORE', MAIN, part) and 1 or 0)
+            end
+            local parts = gate.parts_of(record.weight)
+            if members == 0 and lacks > 0 and record.slot ~= NOT_YET then
+                held, holders, lacks = held - record.weight, holders - 1, lacks - record.weight
+            elseif members > 0 then
+                held = held - members - (record.slot ~= NOT_YET and record.weight - parts or 0)
+                holders = holders - members + (record.slot ~= NOT_YET and parts - 1 or 0)
+            end
+        end
     end
 end
 
--- The members of a weight are side by side.
-local waiting, last = 0
-for _, member in live_in(BEATS) do
-    local id = gate.id_of(member)
-    waiting = waiting + (id ~= last and 1 or 0)
-    last = id
+-- Only the first in line may have been served a part of its weight, by Python's scripts. That is not to hold it yet.
+local first = call('ZRANGE', WAITING, 0, 0)[1]
+local half_served = first and gate.id_of(first)
+if half_served and gate.line_extra > 0 and not over[half_served] then
+    for _, part in ipairs(gate.members_of(half_served, gate.record_of(half_served).weight)) do
+        holders = holders - (call('ZSCORE', MAIN, part) and 1 or 0)
+    end
+end
+
+local waiting = gate.waiting()
+if gate.line_extra == 0 then
+    waiting = waiting - call('ZCOUNT', BEATS, '-inf', NOW)
+else
+    local last
+    for _, member in ipairs(call('ZRANGEBYSCORE', BEATS, '-inf', NOW, 'LIMIT', 0, AT_ONCE)) do
+        local id = gate.id_of(member)
+        waiting = waiting - (id ~= last and 1 or 0)
+        last = id
+    end
 end
 return {
     NOW_TEXT,
     tonumber(call('GET', MAX) or 0),
     totals,
     call('HGETALL', TIMES),
-    slots_held,
+    held,
     holders,
-    waiting,
+    math.max(waiting, 0),
     call('ZRANGE', WAITING, 0, 0, 'WITHSCORES')[2] or '',
 }

@@ -3,48 +3,31 @@
 local STEP = 60 -- expiries are extended in steps of this
 local REMEMBERED = 1024 -- endings
 local NOT_YET = -1 -- the slot of somebody who waits
-local RELEASED, EXPIRED, EVICTED, VANISHED, CLOSED, TOO_HEAVY, UNWANTED = 0, 1, 2, 3, 4, 5, 6 -- how an id ended
+local UNKNOWN = -2 -- the slot of a holder whose record was lost
+local LEAVING = -1 -- the grace of a holder that was evicted and keeps its slot until its lease ends
+--- visible ---
+local AT_ONCE = 1000 -- ends in one sweep
+--- endings ---
+--- record pattern ---
 
 local gate
 do
     local text = #info < BITS and info .. string.rep('\0', BITS - 1 - #info) or info
-    local limit, closed, epoch, fence, ours, keep_until, due, unwanted, granted, released, hold_total, hold_max, wait_total,
-        wait_max, max_waiting, forgot, queued, expired, evicted, handed_on, timed_out, cancelled, refused =
-        struct.unpack(LONG, text)
+    --- unpack long INFO ---
     gate = {
-        limit = limit, -- number of slots; 0 if the name is new
-        closed = closed, -- 1 if it is
-        epoch = epoch, -- which life of the name this is: closing ends one
-        fence = fence, -- the newest fencing token
-        ours = ours, -- how many of the slots held are held by clients of ours
-        keep_until = keep_until, -- keys will not expire before
-        due = due, -- no lease or life of ours ends before
-        unwanted = unwanted, -- when somebody last gave up before it was known here
-        granted = granted,
-        released = released,
-        hold_total = hold_total,
-        hold_max = hold_max,
-        wait_total = wait_total,
-        wait_max = wait_max,
-        max_waiting = max_waiting, -- bound of the line, plus 1; 0 if there is none
-        forgot = forgot, -- 1 if some endings are not remembered any more
-        queued = queued,
-        expired = expired,
-        evicted = evicted,
-        handed_on = handed_on,
-        timed_out = timed_out,
-        cancelled = cancelled,
-        refused = refused,
+        --- fields of INFO ---
         bits = string.sub(info, BITS),
-        held = call('ZCARD', MAIN),
+        held = call('ZCARD', MAIN) + hidden,
         is_line_empty = call('ZCARD', WAITING) == 0,
         -- Room for the functions below: a table that grows is copied again and again.
-        save = 0, check_types = 0, extend = 0, keep_all = 0, keep = 0, keep_new = 0, id_of = 0, member_of = 0, put = 0,
-        take = 0, has_all = 0, record_of = 0, write_record = 0, lease_of = 0, note_time = 0, tell = 0, notification_of = 0,
-        remember = 0, ending_of = 0, ids_in_line = 0, occupy = 0, find_lost_slots = 0, equip = 0, grant_at_once = 0,
-        end_grant = 0, leave_line = 0, grant_to_waiter = 0, serve = 0, sweep_leases = 0, sweep_dead = 0, earliest_end = 0,
-        sweep = 0, adopt = 0, next_deadline = 0, has_foreign_holders = 0, enter = 0, drop_notifications = 0, alert = 0,
-        write_off = 0, ask_to_leave = 0, is_leaving = 0,
+        save = 0, check_types = 0, extend = 0, keep_all = 0, keep = 0, keep_new = 0, keep_if_new = 0, id_of = 0, member_of = 0, put = 0,
+        take = 0, parts_of = 0, members_of = 0, has_all = 0, has_slots = 0, record_of = 0, write_record = 0, lease_of = 0,
+        note_time = 0, tell = 0, notification_of = 0, remember = 0, ending_of = 0, ids_in_line = 0, waiting = 0, occupy = 0,
+        rebuild = 0, replace_record = 0, complete_record = 0, turn_away = 0, restore = 0, reconcile = 0, stay = 0, equip = 0, grant_at_once = 0, end_grant = 0, leave_line = 0,
+        grant_to_waiter = 0, serve = 0, sweep_leases = 0, sweep_dead = 0, earliest_end = 0, sweep = 0, adopt = 0,
+        next_deadline = 0, has_foreign_holders = 0, enter = 0, drop_notifications = 0, alert = 0, write_off = 0,
+        ask_to_leave = 0, is_leaving = 0, sweep_own = 0, back_in_line = 0, finish = 0, company = 0, has_foreign_clients = 0,
+        own = 0, mend = 0, is_cut = 0, set_lease = 0, touch = 0, hold_until = 0, confirm = 0, end_tracking = 0,
     }
 end
 
@@ -53,6 +36,7 @@ function gate.check_types()
     call('ZCARD', TTL)
     call('ZCARD', BEATS)
     call('ZCARD', ENDINGS)
+    call('ZCARD', OWN)
     call('HLEN', RECORDS)
     call('HLEN', TIMES)
     call('GET', MAX)
@@ -64,9 +48,8 @@ function gate.save()
     if g.limit == 0 and g.closed == 0 then
         return -- nobody has opened the name, or not since the server forgot it
     end
-    call('SET', INFO, struct.pack(LONG, g.limit, g.closed, g.epoch, g.fence, g.ours, g.keep_until, g.due, g.unwanted,
-        g.granted, g.released, g.hold_total, g.hold_max, g.wait_total, g.wait_max, g.max_waiting, g.forgot, g.queued,
-        g.expired, g.evicted, g.handed_on, g.timed_out, g.cancelled, g.refused) .. g.bits, 'KEEPTTL')
+    --- pack long INFO ---
+    call('SET', INFO, packed .. g.bits, 'KEEPTTL')
     if info == '' then
         gate.extend(INFO, KEPT)
     end
@@ -105,6 +88,13 @@ function gate.keep_new(key, seconds)
     call('PEXPIRE', key, math.ceil((math.max(seconds, gate.keep_until - NOW) + SPARE) * 1000))
 end
 
+-- The same if it is not known whether it was empty.
+function gate.keep_if_new(key, seconds)
+    if call('PTTL', key) == -1 then
+        gate.keep_new(key, seconds)
+    end
+end
+
 function gate.id_of(member)
     return string.match(member, '^[^#]+') or member
 end
@@ -113,22 +103,48 @@ function gate.member_of(id, part)
     return part == 0 and id or string.format('%s#%05d', id, part)
 end
 
+-- How many members a weight has in the shared sets.
+function gate.parts_of(weight)
+    return math.min(weight, VISIBLE)
+end
+
+function gate.members_of(id, weight)
+    local members = { id }
+    for part = 1, gate.parts_of(weight) - 1 do
+        members[part + 1] = gate.member_of(id, part)
+    end
+    return members
+end
+
+-- Returns how many members are new.
 function gate.put(key, id, weight, score)
-    for part = 0, weight - 1 do
-        call('ZADD', key, score, gate.member_of(id, part))
+    if weight == 1 then
+        return call('ZADD', key, score, id)
+    end
+    local scored = {}
+    for _, member in ipairs(gate.members_of(id, weight)) do
+        scored[#scored + 1] = score
+        scored[#scored + 1] = member
+    end
+    return call('ZADD', key, unpack(scored))
+end
+
+-- Moves what is there, and adds nothing.
+function gate.touch(key, id, weight, score)
+    for part = 0, gate.parts_of(weight) - 1 do
+        call('ZADD', key, 'XX', score, gate.member_of(id, part))
     end
 end
 
 function gate.take(key, id, weight)
-    local taken = 0
-    for part = 0, weight - 1 do
-        taken = taken + call('ZREM', key, gate.member_of(id, part))
+    if weight == 1 then
+        return call('ZREM', key, id)
     end
-    return taken
+    return call('ZREM', key, unpack(gate.members_of(id, weight)))
 end
 
 function gate.has_all(key, id, weight)
-    for part = 0, weight - 1 do
+    for part = 0, gate.parts_of(weight) - 1 do
         if not call('ZSCORE', key, gate.member_of(id, part)) then
             return false
         end
@@ -136,14 +152,63 @@ function gate.has_all(key, id, weight)
     return true
 end
 
+-- A slot of ours lasts until then, for the others as well as for us.
+function gate.hold_until(id, record, dead_at)
+    local ends = record.ttl > 0 and tonumber(call('ZSCORE', TTL, id) or math.huge) or math.huge
+    gate.held = gate.held + gate.put(MAIN, id, record.weight, dead_at)
+    gate.own(id, record, math.min(dead_at, ends))
+end
+
+function gate.own(id, record, ends)
+    if call('ZADD', OWN, ends, id) == 1 and call('ZCARD', OWN) == 1 then
+        gate.keep_new(OWN, math.max(record.heartbeat, record.ttl))
+    end
+end
+
+-- Sets the end of a lease. The key lives as long as all others do, so that a shorter expiry is a sign of Python's scripts.
+function gate.set_lease(id, seconds)
+    call('ZADD', TTL, NOW + seconds, id)
+    gate.keep_if_new(TTL, seconds)
+    gate.extend(TTL, seconds + SPARE)
+end
+
+-- True if the holder has all its slots. Slots that were removed from MAIN too early, or lost with it, are put back if
+-- they are still free.
+function gate.has_slots(id, record)
+    if gate.has_all(MAIN, id, record.weight) then
+        return true
+    end
+    return record.slot ~= NOT_YET and gate.restore(id, record, tonumber(call('ZSCORE', OWN, id) or 0))
+end
+
+function gate.restore(id, record, ends)
+    local missing = 0
+    for _, member in ipairs(gate.members_of(id, record.weight)) do
+        missing = missing + (call('ZSCORE', MAIN, member) and 0 or 1)
+    end
+    if ends <= NOW or gate.limit - gate.held < missing then
+        return false
+    end
+    local is_new = call('EXISTS', MAIN) == 0
+    gate.held = gate.held + gate.put(MAIN, id, record.weight, ends)
+    if record.ttl > 0 and not call('ZSCORE', TTL, id) then
+        -- At least that; if it was renewed, `since` is older than that.
+        call('ZADD', TTL, math.max(record.since + record.ttl, ends), id)
+        gate.keep_new(TTL, ends - NOW)
+    end
+    if is_new then
+        gate.keep_new(MAIN, ends - NOW)
+    end
+    return true
+end
+
 -- Somebody without a record is no client of ours: one slot, no more said.
 function gate.record_of(id)
-    local text = call('HGET', RECORDS, id)
-    if not text then
-        return { weight = 1, ttl = 0, heartbeat = 0, since = NOW, slot = NOT_YET, token = 0, waited = 0 }
+    local wish, weight, ttl, heartbeat, since, slot, token, waited, grace, who =
+        string.match(call('HGET', RECORDS, id) or '', RECORD)
+    if not wish then
+        return { weight = 1, ttl = 0, heartbeat = 0, since = NOW, slot = NOT_YET, token = 0, waited = 0, grace = 0 }
     end
-    local wish, weight, ttl, heartbeat, since, slot, token, waited, who =
-        string.match(text, '^((%S+) (%S+) (%S+)) (%S+) (%S+) (%S+) (%S+) (.*)$')
     return {
         is_ours = true,
         wish = wish,
@@ -154,23 +219,23 @@ function gate.record_of(id)
         slot = tonumber(slot),
         token = tonumber(token),
         waited = tonumber(waited),
+        grace = tonumber(grace) or 0,
         who = who,
     }
 end
 
-function gate.write_record(id, record)
-    local since = record.since == NOW and NOW_TEXT or string.format('%.6f', record.since)
-    local token = string.format('%.0f', record.token)
-    call('HSET', RECORDS, id, record.wish .. ' ' .. since .. ' ' .. record.slot .. ' ' .. token .. ' ' .. record.waited .. ' '
-        .. record.who)
+function gate.write_record(id, known)
+    local since = known.since == NOW and NOW_TEXT or string.format('%.6f', known.since)
+    local token = string.format('%.0f', known.token)
+    --- local record: weight..heartbeat=known.wish since slot=known.slot token waited=known.waited grace=known.grace who=known.who ---
+    call('HSET', RECORDS, id, record)
 end
 
 -- How long a holder stays on without a sign of life.
 function gate.lease_of(record)
-    if record.ttl > 0 and record.ttl < record.heartbeat then
-        return record.ttl
-    end
-    return record.heartbeat
+    local ttl, heartbeat = record.ttl, record.heartbeat
+    --- lease ---
+    return lease
 end
 
 function gate.note_time(kind, seconds)
@@ -192,8 +257,19 @@ end
 
 -- Python's scripts push to a list of each part of a weight.
 function gate.drop_notifications(id, weight)
-    for part = 0, weight - 1 do
+    for part = 0, gate.parts_of(weight) - 1 do
         call('DEL', gate.notification_of(gate.member_of(id, part)))
+    end
+end
+
+-- The client of a waiter has the server watch the lists of its first and its last part. The server stops to watch a list
+-- when it changes, and only then: not when DEL finds nothing, and not when the client is gone.
+function gate.end_tracking(id, weight)
+    local last = gate.parts_of(weight) - 1
+    for part = 0, last, math.max(last, 1) do
+        local list = gate.notification_of(gate.member_of(id, part))
+        call('RPUSH', list, '')
+        call('DEL', list)
     end
 end
 
@@ -205,13 +281,13 @@ function gate.remember(id, how)
     call('PEXPIRE', ENDINGS, KEPT * 1000)
 end
 
--- How an id ended that holds nothing: RELEASED if it ended itself, or was never there; -1 if nobody knows any more.
+-- How an id ended that holds nothing: RELEASED if it ended itself, or was never there; FORGOTTEN if nobody knows any more.
 function gate.ending_of(id)
     local score = call('ZSCORE', ENDINGS, id)
     if score then
         return tonumber(score) % 8
     end
-    return gate.forgot == 1 and -1 or RELEASED
+    return gate.forgot == 1 and FORGOTTEN or RELEASED
 end
 
 -- Who stands in line: a weight has several members there, side by side, and is one. Python's scripts may have taken the first.
@@ -226,94 +302,274 @@ function gate.ids_in_line()
     return ids
 end
 
--- The lowest number that no holder of ours has. If there is none below the limit, some are those of ids that Python's scripts
--- removed.
+-- How many wait, without looking at each. Only the first may have been served a part of its weight, by Python's scripts.
+function gate.waiting()
+    local members = call('ZCARD', WAITING)
+    if gate.line_extra == 0 or members == 0 then
+        return members
+    end
+    local id = gate.id_of(call('ZRANGE', WAITING, 0, 0)[1])
+    local record, served = gate.record_of(id), 0
+    for part = 0, gate.parts_of(record.weight) - 1 do
+        served = served + (call('ZSCORE', WAITING, gate.member_of(id, part)) and 0 or 1)
+    end
+    return math.max(members + served - gate.line_extra, 1)
+end
+
+-- The lowest number that no holder of ours has. If all below the limit are taken, some belong to ids that are gone.
 function gate.occupy()
     local slot, bits = occupy(gate.bits)
     if slot >= gate.limit then
-        gate.find_lost_slots()
+        gate.rebuild(true)
         slot, bits = occupy(gate.bits)
     end
     gate.bits = bits
     return slot
 end
 
-function gate.find_lost_slots()
-    local slots = {}
-    gate.ours = 0
-    for _, id in ipairs(call('HKEYS', RECORDS)) do
-        local record = id ~= '' and gate.record_of(id)
-        if record and record.slot ~= NOT_YET then
-            if call('ZSCORE', MAIN, id) then
-                slots[record.slot] = true
-                gate.ours = gate.ours + record.weight
-            else
-                call('HDEL', RECORDS, id)
-                gate.expired = gate.expired + 1
-            end
+-- A holder of ours has lost its record. What it holds can be seen, but not which number it has. `hidden` slots are held by
+-- weights that have no record.
+function gate.replace_record(id, ends, hidden)
+    local weight = 1
+    while weight < VISIBLE and call('ZSCORE', MAIN, gate.member_of(id, weight)) do
+        weight = weight + 1
+    end
+    if weight < VISIBLE and call('ZSCORE', WAITING, gate.member_of(id, weight)) then
+        return -- a waiter to which Python's scripts have granted a part of its weight: it comes back with a record of its own
+    end
+    local ttl = math.max(tonumber(call('ZSCORE', TTL, id) or NOW) - NOW, 0)
+    local record = {
+        wish = (weight == VISIBLE and weight + hidden or weight) .. ' ' .. ttl .. ' ' .. math.max(ends - NOW, 0),
+        since = NOW,
+        slot = UNKNOWN,
+        token = 0,
+        waited = 0,
+        grace = 0,
+        who = '{}',
+    }
+    gate.write_record(id, record)
+end
+
+-- The holder itself knows what its lost record said. Its number is not given away any more.
+function gate.complete_record(id, record, heartbeat, slot, token)
+    record.heartbeat = math.max(record.heartbeat, heartbeat)
+    record.wish = record.weight .. ' ' .. record.ttl .. ' ' .. record.heartbeat
+    record.slot, record.token = slot, token
+    gate.bits = occupy_number(gate.bits, slot)
+    gate.fence = math.max(gate.fence, token)
+    gate.write_record(id, record)
+end
+
+-- Counts anew what ours hold and wait for, from what only ours touch. Looks at each of them, so it is for when something was
+-- lost or removed behind our back, and never for what happens often. Slot numbers without a record stay taken, because their
+-- holders may have lost no more than that, unless there is no other number left.
+function gate.rebuild(is_slot_free)
+    local hidden = gate.hidden
+    for _, id in ipairs(hidden > 0 and call('HKEYS', RECORDS) or {}) do
+        local record = gate.record_of(id)
+        if record.slot ~= NOT_YET then
+            hidden = hidden - record.weight + gate.parts_of(record.weight)
         end
     end
-    for slot = 0, #gate.bits * 8 - 1 do
-        if not slots[slot] then
-            gate.bits = vacate(gate.bits, slot)
+    gate.ours, gate.hidden, gate.held_extra, gate.line_extra = 0, 0, 0, 0
+    local ends, known, slots, missing = {}, { [''] = true }, {}, {}
+    local own = call('ZRANGE', OWN, 0, -1, 'WITHSCORES')
+    for i = 1, #own, 2 do
+        ends[own[i]] = tonumber(own[i + 1])
+        if call('HEXISTS', RECORDS, own[i]) == 0 and call('ZSCORE', MAIN, own[i]) then
+            gate.replace_record(own[i], ends[own[i]], hidden)
+            hidden = 0
         end
+    end
+    for _, id in ipairs(call('HKEYS', RECORDS)) do
+        local record = gate.record_of(id)
+        local is_holder = record.slot ~= NOT_YET
+        if id ~= '' and record.is_ours then
+            known[id] = true
+            if not ends[id] then
+                ends[id] = tonumber(call('ZSCORE', is_holder and MAIN or BEATS, id) or NOW)
+                call('ZADD', OWN, ends[id], id)
+            end
+            local extra = gate.parts_of(record.weight) - 1
+            if is_holder then
+                slots[record.slot] = true
+                gate.ours = gate.ours + record.weight
+                gate.hidden = gate.hidden + record.weight - extra - 1
+                gate.held_extra = gate.held_extra + extra
+                gate.fence = math.max(gate.fence, record.token)
+                if not gate.has_all(MAIN, id, record.weight) then
+                    missing[#missing + 1] = { id, record }
+                end
+            else
+                gate.line_extra = gate.line_extra + extra
+            end
+        elseif id ~= '' then
+            call('HDEL', RECORDS, id)
+        end
+    end
+    local bytes, highest = {}, #gate.bits * 8
+    for slot in pairs(slots) do
+        highest = math.max(highest, slot + 1)
+    end
+    for byte = 0, math.ceil(highest / 8) - 1 do
+        local known_bits, value = is_slot_free and 0 or string.byte(gate.bits, byte + 1) or 0, 0
+        for bit = 0, 7 do
+            local is_taken = slots[byte * 8 + bit] or math.floor(known_bits / 2 ^ bit) % 2 == 1
+            value = value + (is_taken and 2 ^ bit or 0)
+        end
+        bytes[byte + 1] = string.char(value)
+    end
+    gate.bits = table.concat(bytes)
+    gate.held = call('ZCARD', MAIN) + gate.hidden
+    if gate.limit == 0 then
+        gate.limit = tonumber(call('GET', MAX) or 0)
+    end
+    gate.due = 0
+
+    -- Waiters without a record come back with a new one: see ping.lua.
+    for id in pairs(ends) do
+        if not known[id] then
+            call('ZREM', OWN, id)
+        end
+    end
+    for _, lost in ipairs(missing) do
+        local id, record = lost[1], lost[2]
+        if ends[id] > NOW and not gate.restore(id, record, ends[id]) then
+            gate.end_grant(id, record, 'expired', VANISHED)
+        end
+    end
+    local latest = NOW
+    for _, ends_at in pairs(ends) do
+        latest = math.max(latest, ends_at)
+    end
+    call('HSET', RECORDS, '', '')
+    if gate.limit > 0 then
+        call('SET', MAX, gate.limit, 'KEEPTTL')
+    end
+    gate.keep_until = math.max(gate.keep_until, latest)
+    gate.keep_all(gate.keep_until - NOW)
+end
+
+-- Ours hold more than MAIN has. Their time is up, and Python's scripts were quicker; or it was lost.
+function gate.reconcile()
+    gate.sweep_own()
+    if gate.held < gate.ours then
+        gate.rebuild()
     end
 end
 
--- What only ids of ours have: number, token, time to live, statistics. Their slots are in MAIN already.
+-- Begins every script that changes something: sets right what was lost, or what Python's scripts did to it, so that what
+-- ours hold is counted before anybody is admitted.
+function gate.mend()
+    local records, own = call('HLEN', RECORDS), call('ZCARD', OWN)
+    if info == '' and (records > 1 or own > 0) or info ~= '' and records ~= own + 1 then
+        gate.rebuild() -- one of the three was lost
+    elseif gate.held < gate.ours then
+        gate.reconcile()
+    end
+    if gate.keep_until > NOW and (gate.is_cut(MAIN) or gate.is_cut(TTL) or gate.is_cut(WAITING) or gate.is_cut(BEATS)) then
+        gate.shared = NOW
+        gate.keep_all(gate.keep_until - NOW)
+    end
+end
+
+-- Python's scripts set the expiry of the shared keys as suits their caller, each of them some of the keys.
+function gate.is_cut(key)
+    local left = call('PTTL', key)
+    return left >= 0 and left < (gate.keep_until - NOW) * 1000
+end
+
+-- What only ids of ours have: token, time to live, statistics. Their slots are in MAIN, and they have their number, already.
 function gate.equip(id, record)
-    record.slot = gate.occupy()
     record.token = math.max(gate.fence + 1, SECONDS * 1000000 + MICROS)
     record.since = NOW
     if record.ttl > 0 then
-        call('ZADD', TTL, NOW + record.ttl, id)
-        gate.extend(TTL, record.ttl + SPARE)
+        gate.set_lease(id, record.ttl)
     end
     gate.write_record(id, record)
     gate.fence = record.token
+    local parts = gate.parts_of(record.weight)
     gate.ours = gate.ours + record.weight
+    gate.hidden = gate.hidden + record.weight - parts
+    gate.held = gate.held + record.weight - parts
+    gate.held_extra = gate.held_extra + parts - 1
     gate.granted = gate.granted + 1
     gate.due = math.min(gate.due, NOW + gate.lease_of(record))
 end
 
--- A holder that was promised time to leave when it is evicted has its slot for so long, and no longer. False if it was not,
--- or has been asked before.
+-- An evicted holder keeps its slot until its grace or its lease is over, whichever is first. False if it has no grace, or
+-- was evicted before.
 function gate.ask_to_leave(id, record)
-    local grace = tonumber(string.match(record.who or '', '"grace":([%d.]+)'))
-    if not grace or gate.is_leaving(record) then
+    if record.grace <= 0 then
         return false
     end
     local ends = tonumber(call('ZSCORE', TTL, id) or math.huge)
-    grace = math.min(grace, ends - NOW)
+    local grace = math.min(record.grace, ends - NOW)
     record.ttl = grace
     record.wish = record.weight .. ' ' .. grace .. ' ' .. record.heartbeat
-    record.who = string.gsub(record.who, '"grace":[%d.]+', '"leaving":true')
-    call('ZADD', TTL, NOW + grace, id)
-    gate.extend(TTL, grace + SPARE)
+    record.grace = LEAVING
+    gate.set_lease(id, grace)
     -- It gives no sign of life any more.
-    gate.put(MAIN, id, record.weight, NOW + grace)
+    gate.hold_until(id, record, NOW + grace)
     gate.write_record(id, record)
     gate.due = math.min(gate.due, NOW + grace)
+    -- Nor does any heartbeat extend the keys.
+    gate.keep(grace)
+    gate.keep_all(grace)
     return true
 end
 
 function gate.is_leaving(record)
-    return string.find(record.who or '', '"leaving":true', 1, true) ~= nil
+    return record.grace == LEAVING
+end
+
+-- A sign of life of a holder. How long it counts is in the record: what its client knew when it sent the request may be out
+-- of date. It does not shorten what another process has vouched for (renew.lua), and the grace of an evicted holder is fixed.
+function gate.stay(id, record)
+    if not gate.is_leaving(record) then
+        -- A score far in the future is from a clock that has been set back since.
+        local known = math.min(tonumber(call('ZSCORE', MAIN, id) or 0), NOW + KEPT)
+        gate.hold_until(id, record, math.max(NOW + gate.lease_of(record), known))
+    end
+end
+
+-- Tells a client again what it holds. `floor` is the largest fencing token that its process has seen: if the server has
+-- forgotten that one, the holder gets a token above it. Returns the end of the lease, '' without a lease, or nil if the
+-- client is back in line.
+function gate.confirm(id, record, floor)
+    if not gate.adopt(id, record) then
+        return nil
+    end
+    if record.slot == UNKNOWN then
+        record.slot = gate.occupy()
+        gate.write_record(id, record)
+    end
+    if record.token <= floor then
+        gate.fence = math.max(gate.fence, floor) + 1
+        record.token = gate.fence
+        gate.write_record(id, record)
+    end
+    gate.stay(id, record)
+    return call('ZSCORE', TTL, id) or ''
 end
 
 -- To somebody who asks right now, and gets the answer right now.
 function gate.grant_at_once(id, record)
-    gate.put(MAIN, id, record.weight, NOW + gate.lease_of(record))
-    if gate.held == 0 then
+    local is_new = call('EXISTS', MAIN) == 0
+    record.slot = gate.occupy()
+    gate.hold_until(id, record, NOW + gate.lease_of(record))
+    if is_new then
         gate.keep_new(MAIN, math.max(record.heartbeat, record.ttl))
     end
-    gate.held = gate.held + record.weight
     gate.equip(id, record)
     gate.keep(math.max(record.heartbeat, record.ttl))
 end
 
 -- Ends a grant. `how` is one of the totals; `loss` says what became of it if its holder did not end it.
 function gate.end_grant(id, record, how, loss)
+    if how == 'expired' and gate.is_leaving(record) then
+        how, loss = 'evicted', loss and EVICTED -- its grace is over
+    end
     gate.held = gate.held - gate.take(MAIN, id, record.weight)
     if record.ttl > 0 or not record.is_ours then
         call('ZREM', TTL, id)
@@ -322,10 +578,17 @@ function gate.end_grant(id, record, how, loss)
         gate.drop_notifications(id, record.weight)
     end
     if record.is_ours then
+        local parts = gate.parts_of(record.weight)
         call('HDEL', RECORDS, id)
-        if record.slot ~= NOT_YET then
+        call('ZREM', OWN, id)
+        if record.slot == NOT_YET then
+            gate.line_extra = gate.line_extra - parts + 1
+        else
             gate.bits = vacate(gate.bits, record.slot)
             gate.ours = math.max(gate.ours - record.weight, 0)
+            gate.hidden = gate.hidden - record.weight + parts
+            gate.held = gate.held - record.weight + parts
+            gate.held_extra = gate.held_extra - parts + 1
             gate[how] = gate[how] + 1
             gate.note_time('hold', NOW - record.since)
         end
@@ -349,9 +612,22 @@ function gate.leave_line(id, record)
     gate.take(WAITING, id, record.weight)
     gate.take(BEATS, id, record.weight)
     gate.held = gate.held - gate.take(MAIN, id, record.weight)
-    call('HDEL', RECORDS, id)
+    if record.is_ours then
+        gate.line_extra = gate.line_extra - gate.parts_of(record.weight) + 1
+        call('HDEL', RECORDS, id)
+        call('ZREM', OWN, id)
+    end
     gate.drop_notifications(id, record.weight)
+    gate.end_tracking(id, record.weight)
     gate.alert()
+end
+
+-- Its name was closed.
+function gate.turn_away(id, record)
+    gate.leave_line(id, record)
+    gate.remember(id, CLOSED)
+    gate.tell(id, 'closed', id)
+    gate.refused = gate.refused + 1
 end
 
 -- Python's scripts took away what it had, or where it stood, and told nobody. Returns how that was, if it had something.
@@ -367,17 +643,20 @@ end
 -- To somebody in line. Reserved for a grace only: it may be dead. Its next heartbeat makes it last.
 function gate.grant_to_waiter(id, record)
     local lease = math.min(record.is_ours and gate.lease_of(record) or GRACE, GRACE)
-    local is_new = gate.held == 0
-    gate.held = gate.held + gate.take(WAITING, id, record.weight)
+    local is_new = call('EXISTS', MAIN) == 0
+    record.slot = record.is_ours and gate.occupy() or NOT_YET
+    gate.take(WAITING, id, record.weight)
     gate.take(BEATS, id, record.weight)
-    gate.put(MAIN, id, record.weight, NOW + lease)
+    gate.held = gate.held + gate.put(MAIN, id, record.weight, NOW + lease)
     if is_new then
         gate.keep_new(MAIN, math.max(record.heartbeat, record.ttl, GRACE))
     end
     if record.is_ours then
         record.waited = NOW - record.since
         gate.note_time('wait', record.waited)
+        gate.line_extra = gate.line_extra - gate.parts_of(record.weight) + 1
         gate.equip(id, record)
+        gate.own(id, record, NOW + lease)
         gate.due = math.min(gate.due, NOW + lease)
         gate.tell(id, 'granted', id, record.slot, string.format('%.0f', record.token), record.waited, NOW_TEXT,
             string.format('%.6f', NOW + lease))
@@ -398,25 +677,35 @@ function gate.serve()
         end
         local id = gate.id_of(head)
         local record = gate.record_of(id)
-        if tonumber(call('ZSCORE', BEATS, head) or 0) <= NOW then
+        if not record.is_ours then
+            id = head -- also if it looks like a part of a weight: no record says of which
+        end
+        if record.slot ~= NOT_YET then
+            -- A part of a weight whose id holds its slots already. Every round removes its head, or this would go on for ever.
+            call('ZREM', WAITING, head)
+            call('ZREM', BEATS, head)
+        elseif tonumber(call('ZSCORE', BEATS, head) or 0) <= NOW then
             gate.leave_line(id, record)
             call('ZREM', WAITING, head)
             gate.cancelled = gate.cancelled + 1
         else
-            local needs = 0
-            for part = 0, record.weight - 1 do
-                needs = needs + (call('ZSCORE', WAITING, gate.member_of(id, part)) and 1 or 0)
+            local parts = gate.parts_of(record.weight)
+            local needs = record.weight - parts
+            -- Python's scripts may have granted a part of it. What they granted may be lost, so it counts only if it is there.
+            for part = 0, parts - 1 do
+                needs = needs + (call('ZSCORE', MAIN, gate.member_of(id, part)) and 0 or 1)
             end
             if gate.limit - gate.held < needs then
                 return
             end
             gate.grant_to_waiter(id, record)
+            call('ZREM', WAITING, head) -- it is gone already, unless the record says less than the line
         end
     end
 end
 
 function gate.sweep_leases()
-    for _, id in ipairs(call('ZRANGEBYSCORE', TTL, '-inf', NOW, 'LIMIT', 0, 1000)) do
+    for _, id in ipairs(call('ZRANGEBYSCORE', TTL, '-inf', NOW, 'LIMIT', 0, AT_ONCE)) do
         gate.end_grant(id, gate.record_of(id), 'expired', EXPIRED)
         call('ZREM', TTL, id)
         gate.serve()
@@ -425,7 +714,7 @@ end
 
 -- Holders and waiters that gave no sign of life for too long.
 function gate.sweep_dead()
-    for _, member in ipairs(call('ZRANGEBYSCORE', MAIN, '-inf', NOW, 'LIMIT', 0, 1000)) do
+    for _, member in ipairs(call('ZRANGEBYSCORE', MAIN, '-inf', NOW, 'LIMIT', 0, AT_ONCE)) do
         -- The parts of a weight go together.
         if call('ZSCORE', MAIN, member) then
             local id = gate.id_of(member)
@@ -445,7 +734,7 @@ function gate.sweep_dead()
         end
         return
     end
-    for _, member in ipairs(call('ZRANGEBYSCORE', BEATS, '-inf', NOW, 'LIMIT', 0, 1000)) do
+    for _, member in ipairs(call('ZRANGEBYSCORE', BEATS, '-inf', NOW, 'LIMIT', 0, AT_ONCE)) do
         if call('ZREM', BEATS, member) == 1 then
             local id = gate.id_of(member)
             gate.leave_line(id, gate.record_of(id))
@@ -455,9 +744,24 @@ function gate.sweep_dead()
     end
 end
 
+-- What Python's scripts removed, or what went with a key of theirs, and is due.
+function gate.sweep_own()
+    for _, id in ipairs(call('ZRANGEBYSCORE', OWN, '-inf', NOW, 'LIMIT', 0, AT_ONCE)) do
+        local record = gate.record_of(id)
+        if record.slot == NOT_YET then
+            gate.leave_line(id, record)
+            gate.cancelled = gate.cancelled + 1
+        else
+            local is_over = record.ttl > 0 and record.since + record.ttl <= NOW
+            gate.end_grant(id, record, 'expired', is_over and EXPIRED or VANISHED)
+        end
+        call('ZREM', OWN, id)
+    end
+end
+
 function gate.earliest_end()
     local earliest = math.huge
-    for _, key in ipairs({ TTL, MAIN, BEATS }) do
+    for _, key in ipairs({ TTL, MAIN, BEATS, OWN }) do
         local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
         if first then
             earliest = math.min(earliest, tonumber(first))
@@ -470,6 +774,10 @@ end
 function gate.sweep()
     gate.sweep_leases()
     gate.sweep_dead()
+    gate.sweep_own()
+    if gate.has_foreign_clients() then
+        gate.shared = NOW
+    end
     if not gate.is_line_empty then
         gate.serve()
         gate.is_line_empty = call('ZCARD', WAITING) == 0
@@ -477,14 +785,37 @@ function gate.sweep()
     gate.due = math.min(gate.earliest_end(), NOW + KEPT)
 end
 
--- Somebody to whom Python's scripts granted all it waits for becomes a holder like any other of ours.
+-- Makes a waiter of ours a holder, once Python's scripts have granted all they see of its weight. False if there is no
+-- room for the part that they do not see: then the waiter is back in line, at its old place.
 function gate.adopt(id, record)
-    if record.slot == NOT_YET then
-        record.waited = NOW - record.since
-        gate.note_time('wait', record.waited)
-        gate.equip(id, record)
-        gate.alert()
+    if record.slot ~= NOT_YET then
+        return true
     end
+    if gate.limit - gate.held < record.weight - gate.parts_of(record.weight) then
+        gate.back_in_line(id, record)
+        return false
+    end
+    record.slot = gate.occupy()
+    record.waited = NOW - record.since
+    gate.note_time('wait', record.waited)
+    gate.line_extra = gate.line_extra - gate.parts_of(record.weight) + 1
+    gate.equip(id, record)
+    if record.ttl > 0 then
+        gate.own(id, record, math.min(tonumber(call('ZSCORE', OWN, id) or math.huge), NOW + record.ttl))
+    end
+    gate.alert()
+    return true
+end
+
+function gate.back_in_line(id, record)
+    gate.held = gate.held - gate.take(MAIN, id, record.weight)
+    gate.put(WAITING, id, record.weight, record.since)
+    gate.put(BEATS, id, record.weight, NOW + record.heartbeat)
+    gate.own(id, record, NOW + record.heartbeat)
+    gate.drop_notifications(id, record.weight)
+    gate.keep_if_new(WAITING, record.heartbeat)
+    gate.keep_if_new(BEATS, record.heartbeat)
+    gate.is_line_empty = false
 end
 
 -- When a sweep will find something to do, as text; empty if never.
@@ -496,6 +827,52 @@ end
 -- 1 if clients hold slots whose releases tell nobody: then MAIN has to be watched.
 function gate.has_foreign_holders()
     return gate.held > gate.ours and 1 or 0
+end
+
+-- True if clients of the Python library hold or wait.
+function gate.has_foreign_clients()
+    local holders = gate.ours - gate.held_extra - gate.hidden
+    return gate.held > gate.ours or gate.waiting() > call('ZCARD', OWN) - holders
+end
+
+-- 1 if clients of the Python library hold slots, 2 if they do not but were noticed not long ago, else 0. Where they come by,
+-- the expiry of MAIN may be cut short at any time.
+function gate.company()
+    return gate.held > gate.ours and 1 or NOW < gate.shared + KEPT and 2 or 0
+end
+
+-- Gives back whatever an id has, a slot or a place in line, and serves those who wait. Returns the outcome, and how it ended
+-- if there was nothing. See release.lua.
+function gate.finish(id, how, by_another, again)
+    local record = gate.record_of(id)
+    local is_unwanted = how == 'cancelled' or how == 'timed_out'
+    local outcome, ending = 'gone', RELEASED
+    if gate.has_slots(id, record) then
+        outcome = 'ended'
+        if how == 'evicted' and (gate.ask_to_leave(id, record) or again and gate.is_leaving(record)) then
+            gate.tell(id, 'lost', id, EVICTED)
+        elseif how == 'evicted' then
+            gate.end_grant(id, record, 'evicted', EVICTED)
+        else
+            gate.end_grant(id, record, is_unwanted and 'handed_on' or 'released')
+            if by_another then
+                gate.tell(id, 'lost', id, RELEASED)
+            end
+        end
+    elseif call('ZSCORE', WAITING, gate.member_of(id, gate.parts_of(record.weight) - 1)) then
+        outcome = 'left'
+        gate.leave_line(id, record)
+        local total = is_unwanted and how or 'cancelled'
+        gate[total] = gate[total] + 1
+    else
+        ending = gate.write_off(id, record) or gate.ending_of(id)
+        if is_unwanted then
+            gate.remember(id, UNWANTED)
+            gate.unwanted = NOW
+        end
+    end
+    gate.serve()
+    return outcome, ending
 end
 
 -- Opens the name on behalf of a handle. `asked` slots, 0 if it does not say; `opened` if it did this before, and then a

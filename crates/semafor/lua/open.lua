@@ -2,6 +2,7 @@
 -- ARGV: namespace, slots (0: whatever there are), bound of the line (-1: as it is)
 -- Returns {'open', slots, epoch}, or {'mismatch', slots}, {'unset'}, {'closing', held}.
 gate.check_types()
+gate.mend()
 gate.sweep()
 local wrong = gate.enter(tonumber(ARGV[2]), false, -1, tonumber(ARGV[3]))
 if wrong then

@@ -1,46 +1,94 @@
 -- A sign of life for all that one process holds and waits for under a name.
--- ARGV: namespace, number of holders, then for each holder id, weight, lease; then for each waiter id, weight, heartbeat
--- Returns {now, next deadline, foreign holders, state, state, …}: per id 1 (still so), {'granted', slot, token, waited} for a
--- waiter that has its slot, or {'gone', how it ended}.
+-- ARGV: namespace, number of holders, largest fencing token that the process has seen,
+--       then for each holder id, weight, heartbeat, slot, token; then for each waiter id, weight, heartbeat
+-- Returns {now, next deadline, company (see gate.company), state, state, …}. Per holder the end of its lease ('' if it has none, 1 if that
+-- is not known here); per waiter 1 (it waits), or {'granted', slot, token, waited}; or {'gone', how it ended}, also for a holder
+-- that was asked to leave and has not left yet.
 local holders = tonumber(ARGV[2])
 local answer = { NOW_TEXT, '', 0 }
+local records = {}
 local span = SPARE
+local ids = holders + (#ARGV - 3 - holders * 5) / 3
+
+-- Where the arguments of an id begin. Holders come first.
+local function first_argument(place)
+    return place <= holders and place * 5 - 1 or holders * 2 + place * 3 + 1
+end
 
 -- A server without memory refuses the first write of a script if it may need some. This needs none, and those after it are
 -- let through: nobody is taken for dead for want of memory.
 call('ZREM', MAIN, '')
+gate.fence = math.max(gate.fence, tonumber(ARGV[3]))
+if call('HLEN', RECORDS) ~= call('ZCARD', OWN) + 1 then
+    gate.mend()
+end
 gate.sweep_leases()
 -- Late, but alive, and nobody has its slot yet: a heartbeat counts before the dead are swept.
-for i = 3, #ARGV, 3 do
-    local id, weight, lease = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
-    span = math.max(span, lease)
-    for part = 0, weight - 1 do
-        local member = gate.member_of(id, part)
-        call('ZADD', MAIN, 'XX', NOW + lease, member)
-        if #answer - 3 >= holders then
-            call('ZADD', BEATS, 'XX', NOW + lease, member)
-        end
+for place = 1, ids do
+    local i = first_argument(place)
+    local id, weight, heartbeat = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
+    local record
+    span = math.max(span, heartbeat)
+    if place > holders then
+        gate.touch(BEATS, id, weight, NOW + heartbeat)
     end
-    answer[#answer + 1] = 1
+    if place <= holders or call('ZSCORE', MAIN, id) then
+        record = gate.record_of(id)
+        if record.slot == NOT_YET then
+            -- Python's scripts have served a part of its weight; or its record is lost.
+            gate.touch(MAIN, id, weight, NOW + heartbeat)
+        elseif gate.has_all(MAIN, id, weight) then
+            if record.slot == UNKNOWN and place <= holders then
+                gate.complete_record(id, record, heartbeat, tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4]))
+            end
+            gate.stay(id, record)
+        end
+        records[place] = record
+    end
+    if place > holders and (not record or record.slot == NOT_YET) then
+        call('ZADD', OWN, 'XX', NOW + heartbeat, id)
+    end
+    answer[place + 3] = 1
 end
 
+local function state_of_holder(id, record)
+    if gate.is_leaving(record) then
+        return { 'gone', EVICTED }
+    elseif record.slot == NOT_YET then
+        return 1
+    end
+    return record.ttl == 0 and '' or call('ZSCORE', TTL, id) or 1
+end
+
+gate.mend()
 gate.sweep()
-for i = 3, #ARGV, 3 do
+for place = 1, ids do
+    local i = first_argument(place)
     local id, weight = ARGV[i], tonumber(ARGV[i + 1])
-    local place = (i - 3) / 3 + 1
-    if gate.has_all(MAIN, id, weight) then
-        if place > holders then
-            local record = gate.record_of(id)
-            gate.adopt(id, record)
+    local is_in_line = place > holders and call('ZSCORE', WAITING, gate.member_of(id, gate.parts_of(weight) - 1))
+    if place > holders and (gate.limit == 0 or call('HEXISTS', RECORDS, id) == 0) then
+        -- Also if only its record is gone, or the number of slots: it comes back to its place, or its slot, and brings both.
+        answer[place + 3] = { 'gone', gate.ending_of(id) }
+    elseif is_in_line and gate.closed == 1 then
+        -- The client that closed the name was gone before it had turned everybody away.
+        gate.turn_away(id, gate.record_of(id))
+        answer[place + 3] = { 'gone', CLOSED }
+    elseif place <= holders and gate.has_all(MAIN, id, weight) then
+        answer[place + 3] = state_of_holder(id, records[place])
+    elseif not is_in_line then
+        local record = gate.record_of(id)
+        if not gate.has_slots(id, record) then
+            answer[place + 3] = { 'gone', gate.write_off(id, record) or gate.ending_of(id) }
+        elseif place <= holders then
+            answer[place + 3] = state_of_holder(id, record)
+        elseif gate.adopt(id, record) then
             answer[place + 3] = { 'granted', record.slot, record.token, tostring(record.waited) }
         end
-    elseif place <= holders or not call('ZSCORE', WAITING, gate.member_of(id, weight - 1)) then
-        answer[place + 3] = { 'gone', gate.write_off(id, gate.record_of(id)) or gate.ending_of(id) }
     end
 end
 
 gate.keep_all(math.max(span, gate.keep_until - NOW))
 answer[2] = gate.next_deadline()
-answer[3] = gate.has_foreign_holders()
+answer[3] = gate.company()
 gate.save()
 return answer

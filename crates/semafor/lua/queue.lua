@@ -1,48 +1,60 @@
 -- Takes slots, or a place in line. One trip when slots are free.
--- ARGV: namespace, id, weight, ttl (0: none), heartbeat, who, 'wait' or 'try', slots, opened (0 or 1), epoch,
---       bound of the line (-1: as it is), again (1 if the answer to the same call may have been lost),
---       arrival (0: now; else the score of a place that the server has lost)
--- Returns {'granted', slots, epoch, slot, token, waited, now}
---      or {'queued', slots, epoch, arrival, now, next deadline, foreign holders}
---      or {'busy', slots, epoch, held, waiting}, {'full', limit}, {'too_heavy', slots}, {'closed'}, and what open.lua returns.
+-- ARGV: namespace, id, weight, ttl (0: none), heartbeat, grace (how long it keeps its slot when it is evicted; 0: not at all),
+--       who, 'wait' or 'try', slots, opened (0 or 1), epoch, bound of the line (-1: as it is),
+--       again (1 if the answer to the same call may have been lost), arrival (0: now; else the score of a place that the server has lost),
+--       largest fencing token that the process has seen: the server may have forgotten it
+-- Returns {'granted', slots, epoch, slot, token, waited, now, company (see gate.company),
+--               end of lease (if it was granted before)}
+--      or {'queued', slots, epoch, arrival, now, next deadline, company}
+--      or {'busy', slots, epoch, held, waiting}, {'full', limit}, {'too_heavy', slots}, {'unseen', bound of weights}, {'closed'},
+--      and what open.lua returns.
 
 -- The short way: a slot is free, nobody waits for it, nothing is due, and nothing else is in question.
-if #info >= BITS and ARGV[3] == '1' and ARGV[9] == '1' and ARGV[12] == '0' then
-    local limit, closed, epoch, fence, ours, keep_until, due, unwanted, granted, released, hold_total, hold_max, wait_total,
-        wait_max = struct.unpack(SHORT, info)
-    local held, ttl, heartbeat = call('ZCARD', MAIN), tonumber(ARGV[4]), tonumber(ARGV[5])
-    local lease = ttl > 0 and math.min(ttl, heartbeat) or heartbeat
-    local is_plain = held < limit and held <= ours and NOW < due and closed == 0 and epoch == tonumber(ARGV[10])
+if #info >= BITS and ARGV[3] == '1' and ARGV[10] == '1' and ARGV[13] == '0' then
+    --- unpack short INFO ---
+    local held, ttl, heartbeat = call('ZCARD', MAIN) + hidden, tonumber(ARGV[4]), tonumber(ARGV[5])
+    --- lease ---
+    local is_plain = held < limit and held == ours and NOW < due and closed == 0 and epoch == tonumber(ARGV[11])
         and NOW >= unwanted + LATE and NOW + math.max(ttl, heartbeat) < keep_until and (ttl == 0 or held == 0)
-    local slot, bits = occupy(string.sub(info, BITS))
-    if is_plain and slot < limit and call('ZCARD', WAITING) == 0 then
+        -- No key was lost, and no script of Python's cut the expiry: gate.mend would have nothing to do.
+        and call('HLEN', RECORDS) == call('ZCARD', OWN) + 1
+        and (held == 0 or call('PTTL', MAIN) >= (keep_until - NOW) * 1000)
+    local slot, bits = limit, nil
+    if is_plain then
+        slot, bits = occupy(string.sub(info, BITS))
+    end
+    if slot < limit and call('ZCARD', WAITING) == 0 then
         -- The time in microseconds, if it has moved on since the last.
         local token, token_text = SECONDS * 1000000 + MICROS, SECONDS .. MICROS
-        if token <= fence then
-            token, token_text = fence + 1, string.format('%.0f', fence + 1)
+        local newest = math.max(fence, tonumber(ARGV[15]))
+        if token <= newest then
+            token, token_text = newest + 1, string.format('%.0f', newest + 1)
         end
         local expiry = math.ceil((keep_until - NOW + SPARE) * 1000)
-        call('HSET', RECORDS, ARGV[2], '1 ' .. ARGV[4] .. ' ' .. ARGV[5] .. ' ' .. NOW_TEXT .. ' ' .. slot .. ' '
-            .. token_text .. ' 0 ' .. ARGV[6])
+        --- local record: weight='1' ttl=ARGV[4] heartbeat=ARGV[5] since=NOW_TEXT slot token=token_text waited='0' grace=ARGV[6] who=ARGV[7] ---
+        call('HSET', RECORDS, ARGV[2], record)
         call('ZADD', MAIN, NOW + lease, ARGV[2])
+        call('ZADD', OWN, NOW + lease, ARGV[2])
         if held == 0 then
             call('PEXPIRE', MAIN, expiry)
+            call('PEXPIRE', OWN, expiry)
         end
         if ttl > 0 then
             call('ZADD', TTL, NOW + ttl, ARGV[2])
             call('PEXPIRE', TTL, expiry)
         end
-        call('SET', INFO, struct.pack(SHORT, limit, closed, epoch, token, ours + 1, keep_until, math.min(due, NOW + lease),
-            unwanted, granted + 1, released, hold_total, hold_max, wait_total, wait_max) .. string.sub(info, REST, BITS - 1)
-            .. bits, 'KEEPTTL')
-        return { 'granted', limit, epoch, slot, token, '0', NOW_TEXT }
+        fence, ours, due, granted = token, ours + 1, math.min(due, NOW + lease), granted + 1
+        --- pack short INFO ---
+        call('SET', INFO, packed .. string.sub(info, REST, BITS - 1) .. bits, 'KEEPTTL')
+        return { 'granted', limit, epoch, slot, token, '0', NOW_TEXT, NOW < shared + KEPT and 2 or 0 }
     end
 end
 
 --- gate ---
 
-local id, weight, is_open, epoch = ARGV[2], tonumber(ARGV[3]), ARGV[9] == '1', tonumber(ARGV[10])
-local is_again = ARGV[12] == '1'
+local id, weight, is_open, epoch = ARGV[2], tonumber(ARGV[3]), ARGV[10] == '1', tonumber(ARGV[11])
+local is_again = ARGV[13] == '1'
+local floor = tonumber(ARGV[15])
 local record = {
     is_ours = true,
     wish = ARGV[3] .. ' ' .. ARGV[4] .. ' ' .. ARGV[5],
@@ -53,18 +65,19 @@ local record = {
     slot = NOT_YET,
     token = 0,
     waited = 0,
-    who = ARGV[6],
+    grace = tonumber(ARGV[6]),
+    who = ARGV[7],
 }
 
-local function granted(to)
+local function granted(to, ends)
     gate.save()
-    return { 'granted', gate.limit, gate.epoch, to.slot, to.token, tostring(to.waited), NOW_TEXT }
+    return { 'granted', gate.limit, gate.epoch, to.slot, to.token, tostring(to.waited), NOW_TEXT, gate.company(), ends }
 end
 
 local function queued(arrival)
     gate.save()
-    local place = string.format('%.6f', arrival)
-    return { 'queued', gate.limit, gate.epoch, place, NOW_TEXT, gate.next_deadline(), gate.has_foreign_holders() }
+    local place = string.format('%.17g', arrival) -- exactly: it may have to come back there
+    return { 'queued', gate.limit, gate.epoch, place, NOW_TEXT, gate.next_deadline(), gate.company() }
 end
 
 local function refused(...)
@@ -74,19 +87,36 @@ local function refused(...)
 end
 
 gate.check_types()
-if NOW >= gate.due or gate.held > gate.ours then
+gate.fence = math.max(gate.fence, floor)
+gate.mend()
+if NOW >= gate.due or gate.held ~= gate.ours then
     gate.sweep()
+end
+if is_again and gate.limit == 0 then
+    -- The server has forgotten how many slots there are.
+    local wrong = gate.enter(tonumber(ARGV[9]), is_open, epoch, tonumber(ARGV[12]))
+    if wrong then
+        gate.save()
+        return wrong
+    end
 end
 if is_again then
     -- Never twice: not two slots, not a slot and a place.
     local known = gate.record_of(id)
+    if not known.is_ours and (call('ZSCORE', MAIN, id) or call('ZSCORE', WAITING, gate.member_of(id, gate.parts_of(weight) - 1))) then
+        -- Its record was lost. What was in it is in this call.
+        known = record
+        known.since = tonumber(ARGV[14]) > 0 and math.min(tonumber(ARGV[14]), NOW) or NOW
+        gate.write_record(id, known)
+        gate.own(id, known, NOW + known.heartbeat)
+        gate.line_extra = gate.line_extra + gate.parts_of(weight) - 1
+    end
     if known.is_ours then
-        if gate.has_all(MAIN, id, known.weight) then
-            gate.adopt(id, known)
-            gate.put(MAIN, id, known.weight, NOW + gate.lease_of(known))
-            return granted(known)
+        local ends = gate.has_slots(id, known) and gate.confirm(id, known, floor)
+        if ends then
+            return granted(known, ends)
         end
-        local score = call('ZSCORE', WAITING, gate.member_of(id, known.weight - 1))
+        local score = call('ZSCORE', WAITING, gate.member_of(id, gate.parts_of(known.weight) - 1))
         if score then
             return queued(tonumber(score))
         end
@@ -94,7 +124,7 @@ if is_again then
     end
 end
 
-local wrong = gate.enter(tonumber(ARGV[8]), is_open, epoch, tonumber(ARGV[11]))
+local wrong = gate.enter(tonumber(ARGV[9]), is_open, epoch, tonumber(ARGV[12]))
 if wrong then
     if wrong[1] == 'closed' then
         return refused('closed')
@@ -110,19 +140,23 @@ end
 if weight > gate.limit then
     return refused('too_heavy', gate.limit)
 end
+if weight > VISIBLE and (gate.has_foreign_clients() or gate.company() > 0) then
+    -- Those that were here not long ago come back, and would count the slots that they do not see as free.
+    return refused('unseen', VISIBLE)
+end
 if gate.is_line_empty and gate.limit - gate.held >= weight then
     gate.grant_at_once(id, record)
     return granted(record)
 end
-if ARGV[7] == 'try' then
-    return refused('busy', gate.limit, gate.epoch, gate.held, #gate.ids_in_line())
+if ARGV[8] == 'try' then
+    return refused('busy', gate.limit, gate.epoch, gate.held, gate.waiting())
 end
 
-local arrival = tonumber(ARGV[13])
+local arrival = tonumber(ARGV[14])
 local is_back = arrival > 0
 if not is_back then
     local bound = gate.max_waiting - 1
-    if bound >= 0 and call('ZCARD', WAITING) >= bound and #gate.ids_in_line() >= bound then
+    if bound >= 0 and gate.waiting() >= bound then
         return refused('full', bound)
     end
     -- Behind everybody, also behind those whose clocks are fast.
@@ -133,11 +167,11 @@ end
 record.since = math.min(arrival, NOW)
 gate.put(WAITING, id, weight, arrival)
 gate.put(BEATS, id, weight, NOW + record.heartbeat)
+gate.own(id, record, NOW + record.heartbeat)
+gate.line_extra = gate.line_extra + gate.parts_of(weight) - 1
 gate.write_record(id, record)
-if gate.is_line_empty then
-    gate.keep_new(WAITING, record.heartbeat)
-    gate.keep_new(BEATS, record.heartbeat)
-end
+gate.keep_if_new(WAITING, record.heartbeat)
+gate.keep_if_new(BEATS, record.heartbeat)
 gate.is_line_empty = false
 gate.due = math.min(gate.due, NOW + record.heartbeat)
 gate.queued = gate.queued + 1

@@ -1,11 +1,13 @@
 -- Lets a holder keep its slot for so long from now.
 -- ARGV: namespace, id, ttl (0: for as long as it takes), for how long another process vouches for it: it may have none of
---       its own that gives signs of life
+--       its own that gives signs of life (0: its own process asks)
 -- Returns {'renewed', now} or {'gone', how it ended}
 local id, ttl, vouched = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+call('ZREM', MAIN, '') -- so that a server without memory lets the rest through: see ping.lua
+gate.mend()
 gate.sweep()
 local record = gate.record_of(id)
-if not gate.has_all(MAIN, id, record.weight) or record.slot == NOT_YET then
+if record.slot == NOT_YET or not gate.has_slots(id, record) then
     local ending = record.slot ~= NOT_YET and gate.write_off(id, record) or gate.ending_of(id)
     gate.save()
     return { 'gone', ending }
@@ -17,15 +19,18 @@ end
 record.ttl = ttl
 record.wish = record.weight .. ' ' .. ARGV[3] .. ' ' .. record.heartbeat
 local lease = math.max(gate.lease_of(record), vouched)
-gate.put(MAIN, id, record.weight, NOW + lease)
 if ttl > 0 then
-    call('ZADD', TTL, NOW + ttl, id)
-    gate.extend(TTL, ttl + SPARE)
+    gate.set_lease(id, ttl)
 else
     call('ZREM', TTL, id)
 end
+gate.hold_until(id, record, NOW + lease)
 gate.write_record(id, record)
 gate.due = math.min(gate.due, NOW + lease)
-gate.keep(math.max(record.heartbeat, ttl))
+gate.keep(math.max(lease, record.heartbeat, ttl))
+gate.keep_all(math.max(lease, ttl))
+if vouched > 0 then
+    gate.tell(id, 'renewed', id, ARGV[3], NOW_TEXT)
+end
 gate.save()
 return { 'renewed', NOW_TEXT }

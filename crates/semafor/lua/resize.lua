@@ -1,9 +1,13 @@
 -- Changes the number of slots. Nobody loses one; who waits for more than there are is turned away.
 -- ARGV: namespace, slots
 -- Returns the number of slots before, 0 if there was no such name.
+call('ZREM', MAIN, '') -- so that a server without memory lets the rest through: see ping.lua
+gate.mend()
 local slots, before = tonumber(ARGV[2]), gate.limit
-gate.limit, gate.keep_until = slots, 0
-if slots < before then
+gate.limit = slots
+call('SET', MAX, slots, 'KEEPTTL')
+gate.keep_if_new(MAX, SPARE)
+if slots < before and gate.line_extra > 0 then
     for _, id in ipairs(gate.ids_in_line()) do
         local record = gate.record_of(id)
         if record.weight > slots then

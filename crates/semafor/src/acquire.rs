@@ -4,11 +4,10 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use semafor_core::{Request, Ticket, Timestamp};
-use tokio_util::sync::CancellationToken;
 
 use crate::error::{AcquireError, InvalidDuration, MeantAs};
 use crate::memory::{Enqueued, Handle, Tag};
-use crate::remote::{Answer, Errand, Patience, RemoteLease, Wish};
+use crate::remote::{AcquireRequest, RemoteAcquire, Wait};
 use crate::stats::Who;
 use crate::{Permit, Semaphore, Span};
 
@@ -22,7 +21,7 @@ use crate::{Permit, Semaphore, Span};
 /// let one = sem.acquire().await.unwrap();
 /// let two = sem.acquire().weight(2).ttl(secs(5)).timeout(secs(1)).label("resize").await.unwrap();
 /// let refused = sem.acquire().weight(2).now().await.unwrap_err();
-/// assert!(refused.is_timeout());
+/// assert!(refused.is_busy());
 /// # });
 /// ```
 ///
@@ -50,7 +49,12 @@ pub struct Acquire<'a> {
 
 enum Progress {
     NotPolled,
-    InLine { ticket: Ticket, since: Timestamp },
+    InLine {
+        ticket: Ticket,
+        since: Timestamp,
+    },
+    /// A home outside of this process was asked: see [`Overrides::remote`].
+    Remote,
     Done,
 }
 
@@ -58,14 +62,10 @@ struct Overrides {
     ttl: Result<Option<Duration>, InvalidDuration>,
     patience: Result<Option<Duration>, InvalidDuration>,
     who: Option<Box<Who>>,
-    /// The answer of a home outside of this process, once it was asked.
-    answer: Option<RemoteAnswer>,
-    /// Cancelled when that home has nothing left to do about it.
-    settled: Option<CancellationToken>,
+    /// What a home outside of this process was asked for. Here, and not in [`Progress`], so that progress in memory has
+    /// nothing to drop.
+    remote: Option<Pin<Box<dyn RemoteAcquire>>>,
 }
-
-/// Shared by nobody: the mutex only says so, for the sake of `Sync`.
-type RemoteAnswer = std::sync::Mutex<Answer<'static, Result<Box<dyn RemoteLease>, AcquireError>>>;
 
 impl<'a> Acquire<'a> {
     #[inline]
@@ -74,25 +74,94 @@ impl<'a> Acquire<'a> {
     }
 
     /// So many slots at once, all or none. 1 by default.
+    ///
+    /// # Panics
+    ///
+    /// If it was polled before: the request is already made.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-weight").slots(4).build().unwrap();
+    /// let heavy = sem.acquire().weight(3).await.unwrap();
+    /// assert_eq!(sem.stats().await.unwrap().held, 3);
+    /// # });
+    /// ```
+    #[track_caller]
     pub fn weight(mut self, weight: u32) -> Self {
+        self.check_not_polled("weight");
         self.weight = weight;
         self
     }
 
     /// How long these slots may be held, in place of the semaphore's `ttl`.
+    ///
+    /// # Panics
+    ///
+    /// If it was polled before: the request is already made.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::{Semaphore, secs};
+    /// let sem = Semaphore::memory("docs-acquire-ttl").slots(1).build().unwrap();
+    /// let permit = sem.acquire().ttl(secs(30)).await.unwrap();
+    /// assert!(permit.expires_at().is_some());
+    /// # });
+    /// ```
+    #[track_caller]
     pub fn ttl(mut self, ttl: impl Into<Span>) -> Self {
+        self.check_not_polled("ttl");
         self.overrides().ttl = ttl.into().to_ttl();
         self
     }
 
     /// How long to wait, in place of the semaphore's `max_acquire_time`. Counted from the first poll.
+    ///
+    /// # Panics
+    ///
+    /// If it was polled before: the request is already made.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::{Semaphore, secs};
+    /// let sem = Semaphore::memory("docs-acquire-timeout").slots(1).build().unwrap();
+    /// let held = sem.acquire().await.unwrap();
+    /// let error = sem.acquire().timeout(secs(0.01)).await.unwrap_err();
+    /// assert!(error.is_timeout());
+    /// # });
+    /// ```
+    #[track_caller]
     pub fn timeout(mut self, patience: impl Into<Span>) -> Self {
+        self.check_not_polled("timeout");
         self.overrides().patience = patience.into().to_patience(MeantAs::Timeout);
         self
     }
 
     /// What this holder or waiter is called, in place of the semaphore's label.
+    ///
+    /// # Panics
+    ///
+    /// If it was polled before: the request is already made.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-acquire-label").slots(1).build().unwrap();
+    /// let permit = sem.acquire().label("resize").await.unwrap();
+    /// assert_eq!(sem.holders().await.unwrap()[0].label.as_deref(), Some("resize"));
+    /// # });
+    /// ```
+    #[track_caller]
     pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
+        self.check_not_polled("label");
         self.overrides().who.get_or_insert_default().label = Some(label.into());
         self
     }
@@ -108,8 +177,25 @@ impl<'a> Acquire<'a> {
     ///
     /// When awaited it gives [`AcquireError::Busy`] if it would have to wait, [`Closed`](AcquireError::Closed), or what is
     /// wrong with the request. In memory, the first poll has the answer.
+    ///
+    /// # Panics
+    ///
+    /// If it was polled before: the request is already made.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-now").slots(1).build().unwrap();
+    /// let held = sem.acquire().now().await.unwrap();
+    /// assert!(sem.acquire().now().await.unwrap_err().is_busy());
+    /// # });
+    /// ```
     #[inline]
+    #[track_caller]
     pub fn now(mut self) -> Self {
+        self.check_not_polled("now");
         self.waits = false;
         self
     }
@@ -119,6 +205,19 @@ impl<'a> Acquire<'a> {
     /// # Errors
     ///
     /// As when awaited.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-blocking").slots(1).build().unwrap();
+    ///
+    /// let worker = std::thread::spawn({
+    ///     let sem = sem.clone();
+    ///     move || sem.acquire().blocking().unwrap().slot()
+    /// });
+    /// assert_eq!(worker.join().unwrap(), 0);
+    /// ```
     #[inline]
     pub fn blocking(mut self) -> Result<Permit<'a>, AcquireError> {
         // A return of its own: joined with the others, it would hand the permit over through memory.
@@ -155,10 +254,19 @@ impl<'a> Acquire<'a> {
     /// # });
     /// ```
     pub async fn leave(mut self) {
-        let settled = self.overrides.as_mut().and_then(|overrides| overrides.settled.take());
+        let remote = self.overrides.as_mut().and_then(|overrides| overrides.remote.take());
         drop(self);
-        if let Some(settled) = settled {
-            settled.cancelled().await;
+        if let Some(remote) = remote {
+            remote.leave().await;
+        }
+    }
+
+    /// The request is made at the first poll, so an option that is set later would be ignored.
+    #[inline(always)]
+    #[track_caller]
+    fn check_not_polled(&self, option: &str) {
+        if !matches!(self.progress, Progress::NotPolled) {
+            set_too_late(option);
         }
     }
 
@@ -169,8 +277,7 @@ impl<'a> Acquire<'a> {
                 ttl: Ok(defaults.ttl),
                 patience: Ok(defaults.max_acquire_time),
                 who: defaults.who.clone(),
-                answer: None,
-                settled: None,
+                remote: None,
             })
         })
     }
@@ -263,7 +370,7 @@ impl<'a> Acquire<'a> {
                 self.progress = Progress::Done;
                 Poll::Ready(settled.map(|(id, waited)| Permit::new(self.semaphore, id, waited)))
             }
-            Progress::Done => panic!("{POLLED_TOO_OFTEN}"),
+            Progress::Remote | Progress::Done => panic!("{POLLED_TOO_OFTEN}"),
         }
     }
 
@@ -303,32 +410,37 @@ impl<'a> Acquire<'a> {
         let semaphore = self.semaphore;
         if matches!(self.progress, Progress::NotPolled) {
             self.progress = Progress::Done;
-            let (errand, settled) = Errand::new();
-            let wish = self.wish(errand)?;
-            let answer = semaphore.remote().map(|remote| remote.acquire(wish).into());
-            let overrides = self.overrides();
-            overrides.answer = answer;
-            overrides.settled = Some(settled);
+            let request = self.remote_request()?;
+            let remote = semaphore.remote().map(|remote| remote.acquire(request));
+            self.overrides().remote = remote;
+            self.progress = Progress::Remote;
         }
-        let Some(answer) = &mut self.overrides().answer else { panic!("{POLLED_TOO_OFTEN}") };
-        let answer = answer.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let outcome = ready!(answer.as_mut().poll(cx));
-        self.overrides().answer = None;
+        let Some(remote) = &mut self.overrides().remote else { panic!("{POLLED_TOO_OFTEN}") };
+        let outcome = ready!(remote.as_mut().poll(cx));
+        self.overrides().remote = None;
+        self.progress = Progress::Done;
         Poll::Ready(outcome.map(|lease| Permit::elsewhere(lease, semaphore.defaults().cancel_on_expiry)))
     }
 
-    fn wish(&self, errand: Errand) -> Result<Wish, InvalidDuration> {
+    fn remote_request(&self) -> Result<AcquireRequest, InvalidDuration> {
         let Request { weight, ttl, .. } = self.request()?;
-        let patience = match self.patience()? {
-            _ if !self.waits => Patience::None,
-            Some(patience) => Patience::For(patience),
-            None => Patience::Unlimited,
+        let wait = match self.patience()? {
+            _ if !self.waits => Wait::No,
+            Some(limit) => Wait::For(limit),
+            None => Wait::Unlimited,
         };
-        Ok(Wish { weight, ttl, patience, who: self.who().cloned().unwrap_or_default(), errand })
+        Ok(AcquireRequest { weight, ttl, wait, who: self.who().cloned().map(Box::new) })
     }
 }
 
 const POLLED_TOO_OFTEN: &str = "Acquire polled after it returned Ready";
+
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn set_too_late(option: &str) -> ! {
+    panic!("Acquire::{option}() was called after the first poll: set options before awaiting or polling it");
+}
 
 impl<'a> Future for Acquire<'a> {
     type Output = Result<Permit<'a>, AcquireError>;
@@ -372,7 +484,7 @@ fn drop_overrides(overrides: Box<Overrides>) {
 
 impl std::fmt::Debug for Acquire<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let in_line = matches!(self.progress, Progress::InLine { .. });
+        let in_line = matches!(self.progress, Progress::InLine { .. } | Progress::Remote);
         let name = self.semaphore.name();
         f.debug_struct("Acquire").field("name", &name).field("in_line", &in_line).finish_non_exhaustive()
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use semafor_core::{NotHeld, Refusal, ZeroSlots};
+use semafor_core::{NotHeld, OpenRefusal, Refusal, ZeroSlots};
 
 /// A number that is no length of time for what it was given as.
 #[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
@@ -18,6 +18,8 @@ pub struct InvalidDuration {
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum MeantAs {
     Ttl,
+    #[cfg(feature = "redis")]
+    TtlOnRedis,
     Timeout,
     MaxAcquireTime,
     HeartbeatMaxInterval,
@@ -27,6 +29,8 @@ impl MeantAs {
     fn allowed(self) -> &'static str {
         match self {
             Self::Ttl | Self::HeartbeatMaxInterval => "longer than zero seconds",
+            #[cfg(feature = "redis")]
+            Self::TtlOnRedis => "longer than zero and at most 2147483637 seconds (68 years) on Redis",
             Self::Timeout | Self::MaxAcquireTime => "zero seconds or longer",
         }
     }
@@ -36,6 +40,8 @@ impl fmt::Display for MeantAs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Ttl => "ttl",
+            #[cfg(feature = "redis")]
+            Self::TtlOnRedis => "ttl",
             Self::Timeout => "timeout",
             Self::MaxAcquireTime => "max_acquire_time",
             Self::HeartbeatMaxInterval => "heartbeat_max_interval",
@@ -45,14 +51,17 @@ impl fmt::Display for MeantAs {
 
 /// The home of a semaphore could not be asked, or would not do what it was asked for.
 ///
-/// Memory never gives one. The message says what to do about it.
-#[derive(Clone, PartialEq, Eq)]
+/// Memory never gives one. The message says what to do about it. [`source`](std::error::Error::source) has the error of the
+/// operating system or of the Redis client, where there is one; neither contains a password.
+///
+/// Two errors are equal if their kinds and messages are.
+#[derive(Clone)]
 pub struct HomeError(Arc<Trouble>);
 
-#[derive(PartialEq, Eq)]
 struct Trouble {
     kind: HomeErrorKind,
     message: String,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
 /// What kind of trouble there is with a home.
@@ -83,7 +92,17 @@ impl HomeError {
         expect(dead_code, reason = "memory gives no such error")
     )]
     pub(crate) fn new(kind: HomeErrorKind, message: impl Into<String>) -> Self {
-        Self(Arc::new(Trouble { kind, message: message.into() }))
+        Self(Arc::new(Trouble { kind, message: message.into(), source: None }))
+    }
+
+    /// With the error that caused it.
+    #[cfg(any(feature = "local", feature = "redis"))]
+    pub(crate) fn caused_by(
+        source: impl std::error::Error + Send + Sync + 'static,
+        kind: HomeErrorKind,
+        message: impl Into<String>,
+    ) -> Self {
+        Self(Arc::new(Trouble { kind, message: message.into(), source: Some(Box::new(source)) }))
     }
 
     /// What kind of trouble it is.
@@ -92,6 +111,20 @@ impl HomeError {
     }
 
     /// True if nobody answered: later, it may work.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[cfg(feature = "redis")]
+    /// # async fn example() {
+    /// # use semafor::Home;
+    /// match Home::connect("redis://127.0.0.1/").await {
+    ///     Err(error) if error.is_unreachable() => eprintln!("try again later: {error}"),
+    ///     Err(error) => eprintln!("give up: {error}"),
+    ///     Ok(home) => println!("{home:?}"),
+    /// }
+    /// # }
+    /// ```
     pub fn is_unreachable(&self) -> bool {
         self.kind() == HomeErrorKind::Unreachable
     }
@@ -109,7 +142,22 @@ impl fmt::Debug for HomeError {
     }
 }
 
-impl std::error::Error for HomeError {}
+impl std::error::Error for HomeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.0.source {
+            Some(source) => Some(source.as_ref()),
+            None => None,
+        }
+    }
+}
+
+impl PartialEq for HomeError {
+    fn eq(&self, other: &Self) -> bool {
+        (self.0.kind, &self.0.message) == (other.0.kind, &other.0.message)
+    }
+}
+
+impl Eq for HomeError {}
 
 /// A semaphore could not be opened.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
@@ -164,6 +212,18 @@ pub enum BuildError {
     /// Its home gives no answer, or none that would do.
     #[error(transparent)]
     Home(#[from] HomeError),
+}
+
+impl BuildError {
+    pub(crate) fn refused(name: &str, refusal: OpenRefusal) -> Self {
+        let name = name.to_owned();
+        match refusal {
+            OpenRefusal::ZeroSlots => Self::ZeroSlots(ZeroSlots),
+            OpenRefusal::SlotsNotSet => Self::SlotsNotSet { name },
+            OpenRefusal::SlotsMismatch { live, asked } => Self::SlotsMismatch { name, live, asked },
+            OpenRefusal::Closing { held } => Self::Closed { name, held },
+        }
+    }
 }
 
 /// No slot was acquired.
@@ -228,9 +288,40 @@ fn within(waited: Duration) -> String {
 }
 
 impl AcquireError {
-    /// True if no slot came free in the time there was: [`Busy`](Self::Busy) or [`TimedOut`](Self::TimedOut).
+    /// True if the request waited and its timeout ran out: [`TimedOut`](Self::TimedOut). A timeout of zero counts.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::{Semaphore, secs};
+    /// let sem = Semaphore::memory("docs-is-timeout").slots(1).build().unwrap();
+    /// let held = sem.acquire().await.unwrap();
+    ///
+    /// let error = sem.acquire().timeout(secs(0.01)).await.unwrap_err();
+    /// assert!(error.is_timeout() && !error.is_busy());
+    /// # });
+    /// ```
     pub fn is_timeout(&self) -> bool {
-        matches!(self, Self::Busy | Self::TimedOut { .. })
+        matches!(self, Self::TimedOut { .. })
+    }
+
+    /// True if an attempt that does not wait found no free slot: [`Busy`](Self::Busy).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-is-busy").slots(1).build().unwrap();
+    /// let held = sem.acquire().await.unwrap();
+    ///
+    /// let error = sem.try_acquire().await.unwrap_err();
+    /// assert!(error.is_busy() && !error.is_timeout());
+    /// # });
+    /// ```
+    pub fn is_busy(&self) -> bool {
+        matches!(self, Self::Busy)
     }
 
     /// True if the semaphore is closed: no later attempt will succeed.
@@ -246,7 +337,7 @@ impl From<Refusal> for AcquireError {
             Refusal::ZeroWeight => Self::ZeroWeight,
             Refusal::TooHeavy { weight, capacity } => Self::TooHeavy { weight, capacity },
             Refusal::Closed => Self::Closed,
-            _ => Self::Busy,
+            Refusal::Busy => Self::Busy,
         }
     }
 }

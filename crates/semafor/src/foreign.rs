@@ -1,3 +1,4 @@
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Calls what somebody else wrote: a waker, a listener, a subscriber.
@@ -6,5 +7,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// the others that have to be woken, are not to be lost over it.
 #[inline]
 pub(crate) fn call(theirs: impl FnOnce()) {
-    let _ = catch_unwind(AssertUnwindSafe(theirs));
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(theirs)) {
+        discard(payload);
+    }
+}
+
+/// Users wrote the payload of a panic, too: its drop may panic.
+#[cold]
+fn discard(payload: Box<dyn Any + Send>) {
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(another);
+    }
 }

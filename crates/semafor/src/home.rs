@@ -10,7 +10,7 @@ use crate::redis::{Config, RedisHome};
 use crate::remote::RemoteSemaphore;
 use crate::{Builder, Stats, StatsQuery};
 
-/// Where semaphores are that more than one process shares. From [`Semaphore::connect`](crate::Semaphore::connect).
+/// Where semaphores are that more than one process shares. From [`Home::connect`].
 ///
 /// A clone is the same home. A process has one connection to it, whatever it holds and waits for.
 #[derive(Clone)]
@@ -25,14 +25,35 @@ enum Place {
 }
 
 impl Home {
-    /// Connects to the home at `url`.
-    pub(crate) async fn connect(url: &str) -> Result<Self, HomeError> {
+    /// Connects to the home at `url`: `local:` for the processes of this user on this machine (feature `local`), else the
+    /// URL of a Redis (feature `redis`). The modules `local` and `redis` list all forms.
+    ///
+    /// Contacts a Redis server at once, and tries once. Does not contact the local agent: the first acquire starts it.
+    ///
+    /// # Errors
+    ///
+    /// [`HomeError`] if the URL is invalid or the server is unreachable. The answer comes in bounded time, and the message
+    /// says what to do.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use semafor::{Home, secs};
+    ///
+    /// let home = Home::connect("redis://127.0.0.1/?namespace=my-app").await?;
+    /// let sem = home.named("images").slots(10).ttl(secs(30)).build()?;
+    /// let permit = sem.acquire().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn connect(url: &str) -> Result<Self, HomeError> {
         #[cfg(feature = "local")]
         if crate::local::Config::is_meant_by(url) {
             return Ok(Self::local(url.parse()?));
         }
         #[cfg(feature = "redis")]
-        return Self::with_config(url.parse()?).await;
+        return RedisHome::connect(url.parse()?).await.map(Place::Redis).map(Self);
         #[cfg(not(feature = "redis"))]
         Err(HomeError::new(
             crate::HomeErrorKind::InvalidUrl,
@@ -42,34 +63,52 @@ impl Home {
         ))
     }
 
-    /// The processes of this user on this machine. An agent is started when the first of them needs it.
+    /// The processes of this user on this machine, as `config` says.
+    ///
+    /// Does not contact the agent. The first acquire starts one if none is running.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use semafor::{Home, local};
+    /// # pollster::block_on(async {
+    /// let home = Home::local(local::Config::default());
+    /// let sem = home.named("images").slots(10).open().await?;
+    /// # Ok::<(), semafor::BuildError>(())
+    /// # }).unwrap();
+    /// ```
     #[cfg(feature = "local")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "local")))]
     pub fn local(config: crate::local::Config) -> Self {
         Self(Place::Local(LocalHome::new(config)))
     }
 
-    /// A Redis, as `config` says. It is connected to when it is first asked for something, and that is tried as often as
-    /// everything else; [`with_config`](Self::with_config) connects at once, and tries once.
+    /// A Redis, as `config` says.
+    ///
+    /// Does not contact the server: the first operation connects, and retries as any operation does. To find out at once
+    /// whether the server answers, [`connect`](Self::connect) to its URL.
     ///
     /// # Errors
     ///
     /// [`HomeError`] if the configuration makes no sense.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use semafor::Home;
+    /// let home = Home::redis("redis://127.0.0.1/?namespace=my-app".parse()?)?;
+    /// let sem = home.named("images").slots(10).build()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[cfg(feature = "redis")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "redis")))]
     pub fn redis(config: Config) -> Result<Self, HomeError> {
         RedisHome::new(config).map(Place::Redis).map(Self)
     }
 
-    /// Connects to a Redis as `config` says.
+    /// Opens the semaphore of that name, which all clients of this home share.
     ///
-    /// # Errors
-    ///
-    /// As for [`Semaphore::connect`](crate::Semaphore::connect).
-    #[cfg(feature = "redis")]
-    pub async fn with_config(config: Config) -> Result<Self, HomeError> {
-        RedisHome::connect(config).await.map(Place::Redis).map(Self)
-    }
-
-    /// The semaphore of that name, for everybody who connects to this home.
+    /// Does not contact the home: [`Builder::open`] does, or the first acquire.
     pub fn named(&self, name: impl Into<String>) -> Builder {
         Builder::elsewhere(self.clone(), name.into())
     }
@@ -78,13 +117,49 @@ impl Home {
     ///
     /// # Errors
     ///
-    /// [`HomeError`] if nobody answers.
+    /// [`HomeError`] if the home does not answer.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use semafor::StatsQuery;
+    /// # async fn example(home: semafor::Home) -> Result<(), semafor::HomeError> {
+    /// for stats in home.stats(&StatsQuery::default().limit(10)).await? {
+    ///     println!("{}: {} of {} slots held", stats.name, stats.held, stats.capacity);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn stats(&self, query: &StatsQuery) -> Result<Vec<Stats>, HomeError> {
         match &self.0 {
             #[cfg(feature = "local")]
             Place::Local(home) => home.stats(query).await,
             #[cfg(feature = "redis")]
             Place::Redis(home) => home.stats(query).await,
+        }
+    }
+
+    /// What is wrong with this home, as far as is known from the last time it was connected to, although it works: a server
+    /// that may delete semaphores that are in use, for example. Also told to `tracing`, if that feature is on.
+    pub fn warnings(&self) -> Vec<String> {
+        match &self.0 {
+            #[cfg(feature = "local")]
+            Place::Local(_) => Vec::new(),
+            #[cfg(feature = "redis")]
+            Place::Redis(home) => home.warnings(),
+        }
+    }
+
+    /// Blocks until everything that was dropped or cancelled so far has been given back: for a process that is about to end
+    /// without dropping its handles. Waits for as long as that goes on, and at most 2 seconds for the next step of it.
+    ///
+    /// The last handle that is dropped waits in the same way. Locally there is nothing to wait for.
+    pub fn finish_background_work(&self) {
+        match &self.0 {
+            #[cfg(feature = "local")]
+            Place::Local(_) => {}
+            #[cfg(feature = "redis")]
+            Place::Redis(home) => home.finish_background_work(),
         }
     }
 

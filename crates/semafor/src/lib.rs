@@ -27,9 +27,12 @@
 //!
 //! - `local`: semaphores for the processes of a machine, see the module `local`. Unix only.
 //! - `redis`: semaphores for a fleet, see the module `redis`; `redis-tls` for `rediss://`.
+//! - `serde`: `Serialize` for [`Stats`], [`HolderInfo`], [`WaiterInfo`] and [`PermitId`].
 //! - `tokio`: `Semaphore::spawn`, and tokio's task ids for [`Semaphore::release_latest`].
+//! - `tokio-util`: `LostSignal::cancellation_token`.
 //! - `tracing`: events under the target `semafor`.
 //! - `metrics`: `Registry::publish_metrics`.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod acquire;
@@ -39,19 +42,25 @@ mod fork;
 #[cfg(any(feature = "local", feature = "redis"))]
 mod home;
 #[cfg(feature = "local")]
+#[cfg_attr(docsrs, doc(cfg(feature = "local")))]
 pub mod local;
+mod lost_signal;
 mod memory;
 mod observe;
 mod options;
 mod permit;
 #[cfg(feature = "redis")]
+#[cfg_attr(docsrs, doc(cfg(feature = "redis")))]
 pub mod redis;
 #[cfg_attr(
     not(any(feature = "local", feature = "redis")),
-    allow(dead_code, reason = "memory is no remote home")
+    allow(dead_code, unreachable_pub, reason = "memory is no remote home")
 )]
+#[allow(missing_docs, reason = "what is public of it is hidden")]
 mod remote;
 mod semaphore;
+#[cfg(feature = "serde")]
+mod serialize;
 mod span;
 mod stats;
 mod sync;
@@ -64,7 +73,9 @@ pub use error::{
 };
 pub use fork::after_fork;
 #[cfg(any(feature = "local", feature = "redis"))]
+#[cfg_attr(docsrs, doc(cfg(any(feature = "local", feature = "redis"))))]
 pub use home::Home;
+pub use lost_signal::LostSignal;
 pub use memory::{ManualClock, Registry, RegistryBuilder, StatsQuery};
 pub use options::{Builder, MAX_NAME_LEN};
 pub use permit::{Permit, PermitId};
@@ -72,7 +83,23 @@ pub use semafor_core::{Histogram, Loss, NotHeld, Totals, ZeroSlots};
 pub use semaphore::Semaphore;
 pub use span::{Span, secs};
 pub use stats::{HolderInfo, Stats, WaiterInfo};
-pub use tokio_util::sync::CancellationToken;
+
+/// The client of the remote homes, for semafor's own tests and simulations. Not a part of the interface: it may change with
+/// every release.
+#[cfg(any(feature = "local", feature = "redis"))]
+#[doc(hidden)]
+pub mod __client {
+    pub use crate::remote::call::*;
+    pub use crate::remote::client::*;
+    pub use crate::remote::clock::{Instant, ServerClock};
+    pub use crate::remote::target::Target;
+    pub use crate::remote::{AcquireRequest, Wait};
+    pub use crate::task::TaskKey;
+
+    pub fn unreachable(message: &str) -> crate::HomeError {
+        crate::HomeError::new(crate::HomeErrorKind::Unreachable, message)
+    }
+}
 
 /// The README's examples, as doctests.
 #[cfg(all(doctest, feature = "redis"))]

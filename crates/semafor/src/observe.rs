@@ -60,7 +60,7 @@ pub(crate) fn cancelled<W>(gate: &SharedGate, answer: &Cancelled<W>) {
     match answer {
         Cancelled::Left(_) => event!(debug, gate, "left the line"),
         Cancelled::HandedOn => event!(debug, gate, "left the line; its slot was handed on"),
-        _ => {}
+        Cancelled::Settled | Cancelled::Unknown => {}
     }
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn closed(gate: &SharedGate) {
     event!(info, gate, "closed");
 }
 
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "local", feature = "redis"))]
 pub(crate) fn remote_loss(home: &str, id: &str, why: NotHeld) {
     #[cfg(feature = "tracing")]
     crate::foreign::call(|| {
@@ -108,6 +108,15 @@ pub(crate) fn home_hears_little(home: &str, hears_own: bool) {
     });
     #[cfg(not(feature = "tracing"))]
     let _ = (home, hears_own);
+}
+
+/// The server may delete semaphores that are in use.
+#[cfg(feature = "redis")]
+pub(crate) fn home_may_forget(warning: &str) {
+    #[cfg(feature = "tracing")]
+    crate::foreign::call(|| tracing::warn!(target: "semafor", "{warning}"));
+    #[cfg(not(feature = "tracing"))]
+    let _ = warning;
 }
 
 #[cfg(feature = "metrics")]

@@ -73,18 +73,51 @@ impl Builder {
     /// How many may hold a slot at once.
     ///
     /// May be left out for a name that is in use: then it is whatever it is there.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Semaphore;
+    /// let first = Semaphore::memory("docs-slots").slots(2).build().unwrap();
+    /// let same = Semaphore::memory("docs-slots").build().unwrap();
+    /// assert_eq!(same.capacity().await, Ok(2));
+    /// # });
+    /// ```
     pub fn slots(mut self, slots: u32) -> Self {
         self.slots = Some(slots);
         self
     }
 
     /// How long a slot may be held. After that it is taken back and given to the next in line.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::{Semaphore, secs};
+    /// let sem = Semaphore::memory("docs-ttl").slots(1).ttl(secs(30)).build().unwrap();
+    /// let permit = sem.acquire().await.unwrap();
+    /// assert!(permit.expires_at().is_some());
+    /// # });
+    /// ```
     pub fn ttl(mut self, ttl: impl Into<Span>) -> Self {
         self.ttl = ttl.into();
         self
     }
 
     /// How long to wait for a slot. Zero is not to wait.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::{Semaphore, secs};
+    /// let sem = Semaphore::memory("docs-patience").slots(1).max_acquire_time(secs(0.01)).build().unwrap();
+    /// let held = sem.acquire().await.unwrap();
+    /// assert!(sem.acquire().await.unwrap_err().is_timeout());
+    /// # });
+    /// ```
     pub fn max_acquire_time(mut self, patience: impl Into<Span>) -> Self {
         self.max_acquire_time = patience.into();
         self
@@ -92,19 +125,55 @@ impl Builder {
 
     /// Whether [`Semaphore::run`] and `spawn` stop their work when the slot is lost. They do by default: work that goes on
     /// without its slot runs beside that of the next holder.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::{Semaphore, secs};
+    /// let builder = Semaphore::memory("docs-expiry").slots(1).ttl(secs(0.01));
+    /// let sem = builder.cancel_on_expiry(false).build().unwrap();
+    /// let slow = async { std::thread::sleep(std::time::Duration::from_millis(20)) };
+    /// assert_eq!(sem.run(slow).await, Ok(()), "it ran to its end");
+    /// # });
+    /// ```
     pub fn cancel_on_expiry(mut self, cancel: bool) -> Self {
         self.defaults.cancel_on_expiry = cancel;
         self
     }
 
     /// What holders and waiters are called in [`Semaphore::holders`] and [`Semaphore::waiters`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-label").slots(1).label("resize").build().unwrap();
+    /// let permit = sem.acquire().await.unwrap();
+    /// assert_eq!(sem.holders().await.unwrap()[0].label.as_deref(), Some("resize"));
+    /// # });
+    /// ```
     pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
         self.defaults.who.get_or_insert_default().label = Some(label.into());
         self
     }
 
-    /// What holders and waiters are running, for [`Semaphore::holders`] and [`Semaphore::waiters`]: a command line, say.
-    /// Everybody who uses the name can read it.
+    /// What holders and waiters are running, for [`Semaphore::holders`] and [`Semaphore::waiters`].
+    ///
+    /// Everybody who can read the home can read it, so a command line with secrets in it does not belong on a Redis: say the
+    /// program's name there.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-command").slots(1).command("convert").build().unwrap();
+    /// let permit = sem.acquire().await.unwrap();
+    /// assert_eq!(sem.holders().await.unwrap()[0].command.as_deref(), Some("convert"));
+    /// # });
+    /// ```
     pub fn command(mut self, command: impl Into<Arc<str>>) -> Self {
         self.defaults.who.get_or_insert_default().command = Some(command.into());
         self
@@ -114,6 +183,23 @@ impl Builder {
     /// lets go, or this is over, nobody else has the slot.
     ///
     /// Without it, the next in line has the slot at once, whatever the evicted holder is doing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Semaphore;
+    /// use std::time::Duration;
+    /// let sem = Semaphore::memory("docs-grace").slots(1).grace(Duration::from_secs(5)).build().unwrap();
+    /// let permit = sem.acquire().await.unwrap();
+    ///
+    /// sem.evict(&permit.id()).await.unwrap();
+    /// assert!(permit.is_lost(), "it is told at once");
+    /// assert!(sem.try_acquire().await.is_err(), "but still has the slot");
+    /// drop(permit);
+    /// sem.try_acquire().await.unwrap();
+    /// # });
+    /// ```
     pub fn grace(mut self, grace: Duration) -> Self {
         if !grace.is_zero() {
             self.defaults.who.get_or_insert_default().grace = Some(grace);
@@ -123,6 +209,18 @@ impl Builder {
 
     /// Bounds the line: who finds so many waiting is refused at once, with
     /// [`LineFull`](crate::AcquireError::LineFull).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::{AcquireError, Semaphore};
+    /// let sem = Semaphore::memory("docs-max-waiting").slots(1).max_waiting(0).build().unwrap();
+    /// let held = sem.acquire().await.unwrap();
+    /// let error = sem.acquire().await.unwrap_err();
+    /// assert_eq!(error, AcquireError::LineFull { limit: 0 });
+    /// # });
+    /// ```
     pub fn max_waiting(mut self, limit: usize) -> Self {
         self.max_waiting = Some(limit);
         self
@@ -149,6 +247,15 @@ impl Builder {
     ///
     /// [`BuildError`] for an empty or overlong name, zero slots, a number of slots that differs from the one in use,
     /// and durations that are none.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-build").slots(10).build().unwrap();
+    /// let error = Semaphore::memory("docs-build-none").slots(0).build().unwrap_err();
+    /// assert_eq!(error.to_string(), "slots must be at least 1, got 0");
+    /// ```
     pub fn build(self) -> Result<Semaphore, BuildError> {
         let defaults = self.check()?;
         match self.place {
@@ -171,6 +278,16 @@ impl Builder {
     /// # Errors
     ///
     /// As for `build`, and [`BuildError::Home`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-open").slots(10).open().await.unwrap();
+    /// # drop(sem);
+    /// # });
+    /// ```
     pub async fn open(self) -> Result<Semaphore, BuildError> {
         let semaphore = self.build()?;
         if let Some(remote) = semaphore.remote() {

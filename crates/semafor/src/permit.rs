@@ -12,11 +12,24 @@ use tokio_util::sync::CancellationToken;
 use crate::error::{ParsePermitIdError, ReleaseError, RenewError, RunError};
 use crate::memory::Handle;
 use crate::remote::RemoteLease;
-use crate::{Semaphore, Span};
+use crate::{LostSignal, Semaphore, Span};
 
 /// Names one acquisition: never used again, and recognised when it comes too late.
 ///
 /// Text both ways, so that it can be passed through files, flags and queues.
+///
+/// # Examples
+///
+/// ```
+/// # pollster::block_on(async {
+/// use semafor::{PermitId, Semaphore};
+/// let sem = Semaphore::memory("docs-permit-id").slots(1).build().unwrap();
+/// let text = sem.acquire().await.unwrap().detach().to_string();
+///
+/// let id: PermitId = text.parse().unwrap();
+/// sem.release(&id).await.unwrap();
+/// # });
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PermitId(Name);
 
@@ -165,6 +178,18 @@ impl<'a> Permit<'a> {
     }
 
     /// The id of this acquisition.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::{PermitId, Semaphore};
+    /// let sem = Semaphore::memory("docs-id").slots(1).build().unwrap();
+    /// let permit = sem.acquire().await.unwrap();
+    /// let id: PermitId = permit.id().to_string().parse().unwrap();
+    /// assert_eq!(id, permit.id());
+    /// # });
+    /// ```
     pub fn id(&self) -> PermitId {
         match self.place() {
             Place::Remote(lease) => lease.id(),
@@ -174,6 +199,17 @@ impl<'a> Permit<'a> {
 
     /// The slot number: 0-based, and no other live permit of the semaphore has it. Below the number of slots there were
     /// when it was granted.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-slot").slots(2).build().unwrap();
+    /// let (a, b) = (sem.acquire().await.unwrap(), sem.acquire().await.unwrap());
+    /// assert_eq!((a.slot(), b.slot()), (0, 1));
+    /// # });
+    /// ```
     pub fn slot(&self) -> u32 {
         match self.place() {
             Place::Remote(lease) => lease.slot(),
@@ -182,8 +218,20 @@ impl<'a> Permit<'a> {
     }
 
     /// A number that grows with every grant of the semaphore's name: in memory for as long as the process lives, elsewhere
-    /// for good. A resource that refuses numbers below the highest it has seen is safe from holders that lost their slot
-    /// and do not know it yet.
+    /// beyond that. The module `redis` says what a Redis server may forget. A resource that refuses numbers below the
+    /// highest it has seen is safe from holders that lost their slot and do not know it yet.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-token").slots(1).build().unwrap();
+    /// let earlier = sem.acquire().await.unwrap().fencing_token();
+    /// let later = sem.acquire().await.unwrap().fencing_token();
+    /// assert!(later > earlier);
+    /// # });
+    /// ```
     pub fn fencing_token(&self) -> u64 {
         match self.place() {
             Place::Remote(lease) => lease.fencing_token(),
@@ -192,6 +240,17 @@ impl<'a> Permit<'a> {
     }
 
     /// How long the line took. Zero if a slot was free.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-waited").slots(1).build().unwrap();
+    /// let permit = sem.acquire().await.unwrap();
+    /// assert!(permit.waited().is_zero());
+    /// # });
+    /// ```
     pub fn waited(&self) -> Duration {
         match self.place() {
             Place::Remote(lease) => lease.waited(),
@@ -202,6 +261,17 @@ impl<'a> Permit<'a> {
     /// When the slot will be taken back. `None` without a time to live, and once it is lost.
     ///
     /// A home outside of this process goes by its own clock; this is the earliest time it can be here.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::{Semaphore, secs};
+    /// let sem = Semaphore::memory("docs-expires").slots(1).ttl(secs(30)).build().unwrap();
+    /// let permit = sem.acquire().await.unwrap();
+    /// assert!(permit.expires_at().unwrap() > std::time::Instant::now());
+    /// # });
+    /// ```
     pub fn expires_at(&self) -> Option<Instant> {
         match self.place() {
             Place::Memory(gate) => gate.expires_at(self.id),
@@ -216,6 +286,17 @@ impl<'a> Permit<'a> {
     /// For work that takes a while to stop: [`lost`](Self::lost) leaves it half a second at most when the home falls silent,
     /// this tells how long there really is. `None` in memory, for a home that needs no signs of life, and once others may have
     /// the slot.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-safe").slots(1).build().unwrap();
+    /// let permit = sem.acquire().await.unwrap();
+    /// assert_eq!(permit.safe_until(), None, "memory needs no signs of life");
+    /// # });
+    /// ```
     pub fn safe_until(&self) -> Option<Instant> {
         match self.place() {
             Place::Remote(lease) => lease.safe_until(),
@@ -226,20 +307,55 @@ impl<'a> Permit<'a> {
     /// True once the slot is not held any more: its time to live is up, it was evicted, or released by id.
     ///
     /// For a home outside of this process: as far as is known here by now.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-is-lost").slots(1).build().unwrap();
+    /// let permit = sem.acquire().await.unwrap();
+    /// assert!(!permit.is_lost());
+    /// sem.evict(&permit.id()).await.unwrap();
+    /// assert!(permit.is_lost());
+    /// # });
+    /// ```
     pub fn is_lost(&self) -> bool {
         self.why_not_held().is_some()
+    }
+
+    /// The semaphore it is of, if that is in memory.
+    #[cfg(feature = "local")]
+    pub(crate) fn gate(&self) -> Option<&Handle> {
+        match self.place() {
+            Place::Memory(gate) => Some(gate),
+            Place::Remote(_) | Place::Nowhere => None,
+        }
     }
 
     /// True if it was told to let go of a slot that it still has.
     #[cfg(feature = "local")]
     pub(crate) fn is_leaving(&self) -> bool {
         match self.place() {
-            Place::Memory(gate) => gate.why_leaving(self.id).is_some(),
+            Place::Memory(gate) => gate.is_leaving(self.id),
             Place::Remote(_) | Place::Nowhere => false,
         }
     }
 
     /// Why the slot is not held any more; `None` while it is.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::{Loss, NotHeld, Semaphore};
+    /// let sem = Semaphore::memory("docs-why").slots(1).build().unwrap();
+    /// let permit = sem.acquire().await.unwrap();
+    /// assert_eq!(permit.why_not_held(), None);
+    /// sem.evict(&permit.id()).await.unwrap();
+    /// assert_eq!(permit.why_not_held(), Some(NotHeld::Lost(Loss::Evicted)));
+    /// # });
+    /// ```
     pub fn why_not_held(&self) -> Option<NotHeld> {
         match self.place() {
             Place::Memory(gate) => gate.why_not_held(self.id),
@@ -260,20 +376,40 @@ impl<'a> Permit<'a> {
     /// # use semafor::{Registry, Semaphore, ManualClock, secs};
     /// # let clock = ManualClock::new();
     /// # let registry = Registry::builder().clock(&clock).build();
-    /// # let sem = registry.semaphore("docs-lost").slots(1).ttl(secs(30)).build().unwrap();
+    /// # let sem = registry.named("docs-lost").slots(1).ttl(secs(30)).build().unwrap();
     /// let permit = sem.acquire().await.unwrap();
     /// clock.advance(Duration::from_secs(30));
     /// assert!(permit.lost().await.is_expired());
     /// # });
     /// ```
     pub async fn lost(&self) -> NotHeld {
-        self.cancellation_token().cancelled().await;
+        self.loss_token().cancelled().await;
         self.why_not_held().unwrap_or(NotHeld::Unknown)
     }
 
-    /// A token that is cancelled when the slot is lost, to hand to the work that depends on it. It is not cancelled when
-    /// the permit is dropped or released.
-    pub fn cancellation_token(&self) -> CancellationToken {
+    /// A signal that is set when the slot is lost, to hand to the work that depends on it. It stays quiet when the permit
+    /// is dropped or released.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-lost-signal").slots(1).build().unwrap();
+    /// let permit = sem.acquire().await.unwrap();
+    /// let signal = permit.lost_signal();
+    ///
+    /// sem.evict(&permit.id()).await.unwrap();
+    /// assert!(signal.is_lost());
+    /// signal.lost().await;
+    /// # });
+    /// ```
+    pub fn lost_signal(&self) -> LostSignal {
+        LostSignal::new(self.loss_token())
+    }
+
+    /// Cancelled when the slot is lost.
+    fn loss_token(&self) -> CancellationToken {
         match self.place() {
             Place::Memory(gate) => gate.lost_signal(self.id),
             Place::Remote(lease) => lease.lost_signal(),
@@ -286,6 +422,18 @@ impl<'a> Permit<'a> {
     /// # Errors
     ///
     /// [`RenewError::NotHeld`] if the slot is lost already; it does not come back.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::{Semaphore, Span, secs};
+    /// let sem = Semaphore::memory("docs-permit-renew").slots(1).ttl(secs(1)).build().unwrap();
+    /// let permit = sem.acquire().await.unwrap();
+    /// permit.renew(Span::UNLIMITED).await.unwrap();
+    /// assert_eq!(permit.expires_at(), None);
+    /// # });
+    /// ```
     pub async fn renew(&self, ttl: impl Into<Span>) -> Result<(), RenewError> {
         let ttl = ttl.into().to_ttl()?;
         match self.place() {
@@ -304,6 +452,18 @@ impl<'a> Permit<'a> {
     /// # Cancel safety
     ///
     /// If the future is dropped, the slot is given back all the same.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-permit-release").slots(1).build().unwrap();
+    /// let permit = sem.acquire().await.unwrap();
+    /// permit.release().await.unwrap();
+    /// assert!(!sem.locked().await.unwrap());
+    /// # });
+    /// ```
     pub async fn release(mut self) -> Result<(), ReleaseError> {
         if let Some(lease) = self.take_lease() {
             return lease.release().await;
@@ -317,6 +477,18 @@ impl<'a> Permit<'a> {
 
     /// Holds the slot without a guard, by id. From now on it is up to [`Semaphore::release`](crate::Semaphore::release),
     /// [`release_latest`](crate::Semaphore::release_latest) or the time to live to give it back.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-detach").slots(1).build().unwrap();
+    /// let id = sem.acquire().await.unwrap().detach();
+    /// assert!(sem.locked().await.unwrap());
+    /// sem.release(&id).await.unwrap();
+    /// # });
+    /// ```
     pub fn detach(mut self) -> PermitId {
         if let Some(lease) = self.take_lease() {
             return lease.detach();
@@ -329,6 +501,18 @@ impl<'a> Permit<'a> {
     }
 
     /// The same permit, free of the borrow of its semaphore.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-into-owned").slots(1).build().unwrap();
+    /// let permit = sem.acquire().await.unwrap().into_owned();
+    /// let holder = std::thread::spawn(move || permit.slot());
+    /// assert_eq!(holder.join().unwrap(), 0);
+    /// # });
+    /// ```
     pub fn into_owned(mut self) -> Permit<'static> {
         let (id, waited_nanos) = (self.disarm(), self.waited_nanos);
         let cancel_on_expiry = self.cancels_on_expiry();
@@ -361,11 +545,23 @@ impl<'a> Permit<'a> {
     /// # Cancel safety
     ///
     /// Dropping the future drops `work` and gives the slot back.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-permit-run").slots(1).build().unwrap();
+    /// let permit = sem.acquire().label("resize").await.unwrap();
+    /// assert_eq!(permit.run(async { 6 * 7 }).await, Ok(42));
+    /// assert!(!sem.locked().await.unwrap());
+    /// # });
+    /// ```
     pub async fn run<F: Future>(self, work: F) -> Result<F::Output, RunError> {
         if !self.cancels_on_expiry() {
             return Ok(work.await);
         }
-        let signal = self.cancellation_token();
+        let signal = self.loss_token();
         let mut lost = pin!(signal.cancelled());
         let mut work = pin!(work);
         poll_fn(|cx| {

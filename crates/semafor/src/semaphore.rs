@@ -64,18 +64,7 @@ impl Semaphore {
     /// # drop(b);
     /// ```
     pub fn memory(name: impl Into<String>) -> Builder {
-        Registry::global().semaphore(name)
-    }
-
-    /// Connects to a home outside of this process: `local:` for the processes of this user on this machine (feature
-    /// `local`), else the URL of a Redis (feature `redis`). Their modules list all forms.
-    ///
-    /// # Errors
-    ///
-    /// [`HomeError`] if the URL is none, or nobody answers there, in bounded time. Its message says what to do.
-    #[cfg(any(feature = "local", feature = "redis"))]
-    pub async fn connect(url: &str) -> Result<crate::Home, HomeError> {
-        crate::Home::connect(url).await
+        Registry::global().named(name)
     }
 
     pub(crate) fn memory_home(handle: Handle, defaults: Defaults) -> Self {
@@ -102,12 +91,33 @@ impl Semaphore {
         }
     }
 
+    /// Counts slots as held that an earlier agent had granted, even if they do not fit. The slot number is `slot` if that
+    /// is free. `None` if they can't be counted.
+    #[cfg(feature = "local")]
+    pub(crate) fn reserve(
+        &self,
+        slot: u32,
+        weight: u32,
+        who: &crate::stats::Who,
+    ) -> Option<crate::Permit<'static>> {
+        let id = self.in_memory()?.reserve(slot, weight, crate::memory::Tag::new(Some(who)))?;
+        Some(crate::Permit::new(self, id, std::time::Duration::ZERO).into_owned())
+    }
+
     #[inline]
     pub(crate) fn defaults(&self) -> &Defaults {
         &self.defaults
     }
 
     /// Its name.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-name").slots(1).build().unwrap();
+    /// assert_eq!(sem.name(), "docs-name");
+    /// ```
     pub fn name(&self) -> &str {
         match &self.place {
             Place::Memory(handle) => handle.name(),
@@ -125,6 +135,17 @@ impl Semaphore {
     /// # Cancel safety
     ///
     /// Dropping the future gives the place in line back, and the slot that may have been granted meanwhile.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-wait-in-line").slots(1).build().unwrap();
+    /// let permit = sem.acquire().await.unwrap();
+    /// assert_eq!(permit.slot(), 0);
+    /// # });
+    /// ```
     #[inline]
     pub fn acquire(&self) -> Acquire<'_> {
         Acquire::new(self)
@@ -132,6 +153,17 @@ impl Semaphore {
 
     /// Takes a slot if one is free right now: short for [`acquire().now()`](Acquire::now). Await it; it does not wait in
     /// line. On a thread without a runtime, `try_acquire().blocking()`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-try").slots(1).build().unwrap();
+    /// let held = sem.try_acquire().await.unwrap();
+    /// assert!(sem.try_acquire().await.unwrap_err().is_busy());
+    /// # });
+    /// ```
     #[inline]
     pub fn try_acquire(&self) -> Acquire<'_> {
         self.acquire().now()
@@ -170,7 +202,20 @@ impl Semaphore {
     /// # Panics
     ///
     /// Outside of a tokio runtime, as [`tokio::spawn`] does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use semafor::Semaphore;
+    /// # let runtime = tokio::runtime::Runtime::new().unwrap();
+    /// # runtime.block_on(async {
+    /// let sem = Semaphore::memory("docs-spawn").slots(1).build().unwrap();
+    /// let task = sem.spawn(async { 6 * 7 });
+    /// assert_eq!(task.await.unwrap(), Ok(42));
+    /// # });
+    /// ```
     #[cfg(feature = "tokio")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
     pub fn spawn<F>(&self, work: F) -> tokio::task::JoinHandle<Result<F::Output, RunError>>
     where
         F: Future + Send + 'static,
@@ -186,6 +231,18 @@ impl Semaphore {
     ///
     /// [`ReleaseError::NotHeld`] if the id holds nothing: released before, lost, or never issued by this semaphore. Nothing
     /// has changed then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-release").slots(1).build().unwrap();
+    /// let id = sem.acquire().await.unwrap().detach();
+    /// sem.release(&id).await.unwrap();
+    /// assert!(sem.release(&id).await.is_err(), "only once");
+    /// # });
+    /// ```
     pub async fn release(&self, id: &PermitId) -> Result<(), ReleaseError> {
         match &self.place {
             Place::Memory(handle) => Ok(handle.release_by_id(id.in_memory())?),
@@ -225,6 +282,19 @@ impl Semaphore {
     /// # Errors
     ///
     /// [`RenewError::NotHeld`] if the id holds nothing any more.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::{Semaphore, secs};
+    /// let sem = Semaphore::memory("docs-renew").slots(1).build().unwrap();
+    /// let id = sem.acquire().ttl(secs(1)).await.unwrap().detach();
+    /// sem.renew(&id, secs(60)).await.unwrap();
+    /// let left = sem.holders().await.unwrap()[0].expires_in.unwrap();
+    /// assert!(left.as_secs() >= 50);
+    /// # });
+    /// ```
     pub async fn renew(&self, id: &PermitId, ttl: impl Into<Span>) -> Result<(), RenewError> {
         let ttl = ttl.into().to_ttl()?;
         match &self.place {
@@ -241,6 +311,19 @@ impl Semaphore {
     /// # Errors
     ///
     /// [`ReleaseError::NotHeld`] if the id holds nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-evict").slots(1).build().unwrap();
+    /// let permit = sem.acquire().await.unwrap();
+    /// sem.evict(&permit.id()).await.unwrap();
+    /// assert!(permit.is_lost());
+    /// let next = sem.try_acquire().await.unwrap();
+    /// # });
+    /// ```
     pub async fn evict(&self, id: &PermitId) -> Result<(), ReleaseError> {
         match &self.place {
             Place::Memory(handle) => Ok(handle.evict(id.in_memory())?),
@@ -253,6 +336,18 @@ impl Semaphore {
     /// # Errors
     ///
     /// [`HomeError`], as all questions below: not from memory.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-locked").slots(1).build().unwrap();
+    /// assert!(!sem.locked().await.unwrap());
+    /// let permit = sem.acquire().await.unwrap();
+    /// assert!(sem.locked().await.unwrap());
+    /// # });
+    /// ```
     pub async fn locked(&self) -> Result<bool, HomeError> {
         match &self.place {
             Place::Memory(handle) => Ok(!handle.would_admit(&Request::default())),
@@ -265,6 +360,16 @@ impl Semaphore {
     /// # Errors
     ///
     /// [`HomeError`]; not from memory.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-capacity").slots(3).build().unwrap();
+    /// assert_eq!(sem.capacity().await, Ok(3));
+    /// # });
+    /// ```
     pub async fn capacity(&self) -> Result<u32, HomeError> {
         match &self.place {
             Place::Memory(handle) => Ok(handle.capacity()),
@@ -280,6 +385,18 @@ impl Semaphore {
     /// # Errors
     ///
     /// [`ResizeError::ZeroSlots`]; to stop a semaphore, [`close`](Self::close) it. [`HomeError`]; not from memory.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-resize").slots(1).build().unwrap();
+    /// let first = sem.acquire().await.unwrap();
+    /// sem.resize(2).await.unwrap();
+    /// let second = sem.try_acquire().await.unwrap();
+    /// # });
+    /// ```
     pub async fn resize(&self, slots: u32) -> Result<(), ResizeError> {
         match &self.place {
             Place::Memory(handle) => Ok(handle.resize(slots)?),
@@ -295,6 +412,19 @@ impl Semaphore {
     /// # Errors
     ///
     /// [`HomeError`]; not from memory.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-close").slots(1).build().unwrap();
+    /// let permit = sem.acquire().await.unwrap();
+    /// sem.close().await.unwrap();
+    /// assert!(sem.acquire().await.unwrap_err().is_closed());
+    /// permit.release().await.unwrap();
+    /// # });
+    /// ```
     pub async fn close(&self) -> Result<(), HomeError> {
         match &self.place {
             Place::Memory(handle) => {
@@ -310,6 +440,17 @@ impl Semaphore {
     /// # Errors
     ///
     /// [`HomeError`]; not from memory.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-is-closed").slots(1).build().unwrap();
+    /// sem.close().await.unwrap();
+    /// assert!(sem.is_closed().await.unwrap());
+    /// # });
+    /// ```
     pub async fn is_closed(&self) -> Result<bool, HomeError> {
         match &self.place {
             Place::Memory(handle) => Ok(handle.is_closed()),
@@ -322,6 +463,19 @@ impl Semaphore {
     /// # Errors
     ///
     /// [`HomeError`]; not from memory.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-sem-stats").slots(4).build().unwrap();
+    /// let permit = sem.acquire().await.unwrap();
+    /// let stats = sem.stats().await.unwrap();
+    /// println!("{} of {} slots held, {} waiting", stats.held, stats.capacity, stats.waiting);
+    /// # assert_eq!((stats.held, stats.capacity, stats.waiting), (1, 4, 0));
+    /// # });
+    /// ```
     pub async fn stats(&self) -> Result<Stats, HomeError> {
         match &self.place {
             Place::Memory(handle) => Ok(handle.stats()),
@@ -334,6 +488,20 @@ impl Semaphore {
     /// # Errors
     ///
     /// [`HomeError`]; not from memory.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-holders").slots(1).build().unwrap();
+    /// let permit = sem.acquire().label("resize").await.unwrap();
+    /// for holder in sem.holders().await.unwrap() {
+    ///     println!("{} holds slot {:?} for {:?}", holder.id, holder.slot, holder.held_for);
+    ///     # assert_eq!(holder.id, permit.id());
+    /// }
+    /// # });
+    /// ```
     pub async fn holders(&self) -> Result<Vec<HolderInfo>, HomeError> {
         match &self.place {
             Place::Memory(handle) => Ok(handle.holders()),
@@ -343,9 +511,30 @@ impl Semaphore {
 
     /// Who waits for them, first to last.
     ///
+    /// Redis lists holders and waiters in pages, each at its own moment. A waiter that stays in line meanwhile is listed
+    /// once, in order; so is a holder that holds on. Others may be missing.
+    ///
     /// # Errors
     ///
     /// [`HomeError`]; not from memory.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-waiters").slots(1).build().unwrap();
+    /// let held = sem.acquire().await.unwrap();
+    /// let waiting = sem.acquire().label("thumbnails");
+    /// # let mut waiting = waiting;
+    /// # let first_poll = std::future::poll_fn(|cx| std::task::Poll::Ready(std::pin::Pin::new(&mut waiting).poll(cx).is_pending()));
+    /// # assert!(first_poll.await);
+    /// for waiter in sem.waiters().await.unwrap() {
+    ///     println!("{:?} has waited for {:?}, behind {}", waiter.label, waiter.waited_for, waiter.ahead);
+    ///     # assert_eq!(waiter.label.as_deref(), Some("thumbnails"));
+    /// }
+    /// # });
+    /// ```
     pub async fn waiters(&self) -> Result<Vec<WaiterInfo>, HomeError> {
         match &self.place {
             Place::Memory(handle) => Ok(handle.waiters()),

@@ -35,6 +35,9 @@ pub fn secs(seconds: impl Into<f64>) -> Span {
     })
 }
 
+/// The longest time that a home outside of this process is asked to count: 68 years.
+pub(crate) const LONGEST: Duration = Duration::from_secs(2_147_483_637);
+
 impl Span {
     /// No limit: hold, or wait, for as long as it takes.
     pub const UNLIMITED: Self = Self(Written::Unlimited);
@@ -49,7 +52,6 @@ impl Span {
 
     /// As an interval between signs of life: longer than zero. Without a limit, it is a very long time.
     pub(crate) fn to_heartbeat(self) -> Result<Duration, InvalidDuration> {
-        const LONGEST: Duration = Duration::from_secs(2_147_483_637);
         match self.to_patience(MeantAs::HeartbeatMaxInterval)? {
             Some(Duration::ZERO) => {
                 Err(InvalidDuration { meant_as: MeantAs::HeartbeatMaxInterval, seconds: 0.0 })

@@ -1,15 +1,17 @@
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use semafor_core::Timestamp;
+use semafor_core::{Histogram, Timestamp, Totals};
 
 use crate::PermitId;
+use crate::error::HomeError;
 
-/// A snapshot of one semaphore: the numbers of [`semafor_core::Stats`], and its name.
+/// A snapshot of one semaphore.
 ///
-/// Held and hold times are read off a clock that may be a millisecond or two late when the process acquires more than
-/// ten thousand times a second.
+/// How long slots are and were held is read off a clock that may be late when the process acquires more than ten thousand
+/// times a second: by a millisecond or two, or by more on a machine that is short of processor time. Waits are precise.
+///
+/// # Examples
 ///
 /// ```
 /// # pollster::block_on(async {
@@ -26,20 +28,80 @@ use crate::PermitId;
 pub struct Stats {
     /// The semaphore's name.
     pub name: Arc<str>,
-    numbers: semafor_core::Stats,
+    /// Why its home can't tell the numbers, which are all zero then: another program's key is in the way, for example.
+    /// `None` as long as everything is in order.
+    pub error: Option<HomeError>,
+    /// How many slots there are.
+    pub capacity: u32,
+    /// How many slots are held; above `capacity` only after a shrink, until enough slots are released.
+    pub held: u32,
+    /// How many permits hold them.
+    pub holders: usize,
+    /// How many waiters are in line.
+    pub waiting: usize,
+    /// How long the first in line has been waiting.
+    pub longest_wait: Duration,
+    /// Counts since the semaphore was made.
+    pub totals: Totals,
+    /// How long grants took that had to wait.
+    pub waits: Histogram,
+    /// How long slots were held.
+    pub holds: Histogram,
 }
 
 impl Stats {
     pub(crate) fn new(name: Arc<str>, numbers: semafor_core::Stats) -> Self {
-        Self { name, numbers }
+        Self {
+            name,
+            error: None,
+            capacity: numbers.capacity,
+            held: numbers.held,
+            holders: numbers.holders,
+            waiting: numbers.waiting,
+            longest_wait: numbers.longest_wait,
+            totals: numbers.totals,
+            waits: numbers.waits,
+            holds: numbers.holds,
+        }
     }
-}
 
-impl Deref for Stats {
-    type Target = semafor_core::Stats;
+    /// A name about which its home can say nothing but this.
+    #[cfg(feature = "redis")]
+    pub(crate) fn broken(name: Arc<str>, error: HomeError) -> Self {
+        Self { error: Some(error), ..Self::new(name, semafor_core::Stats::default()) }
+    }
 
-    fn deref(&self) -> &semafor_core::Stats {
-        &self.numbers
+    /// How many slots are held beyond the capacity, after a shrink. It only falls until the next shrink.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-debt").slots(4).build().unwrap();
+    /// let heavy = sem.acquire().weight(4).await.unwrap();
+    /// sem.resize(1).await.unwrap();
+    /// assert_eq!(sem.stats().await.unwrap().debt(), 3);
+    /// # });
+    /// ```
+    pub fn debt(&self) -> u32 {
+        self.held.saturating_sub(self.capacity)
+    }
+
+    /// Utilisation in percent; above 100 only while there is [debt](Self::debt).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Semaphore;
+    /// let sem = Semaphore::memory("docs-percent").slots(4).build().unwrap();
+    /// let permit = sem.acquire().weight(3).await.unwrap();
+    /// assert_eq!(sem.stats().await.unwrap().percent(), 75.0);
+    /// # });
+    /// ```
+    pub fn percent(&self) -> f64 {
+        f64::from(self.held) * 100.0 / f64::from(self.capacity)
     }
 }
 

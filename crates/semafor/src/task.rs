@@ -53,8 +53,9 @@ impl Drop for Entered {
     }
 }
 
+#[doc(hidden)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum TaskKey {
+pub enum TaskKey {
     Scope(u64),
     #[cfg(feature = "tokio")]
     Tokio(tokio::task::Id),
@@ -62,7 +63,7 @@ pub(crate) enum TaskKey {
 }
 
 impl TaskKey {
-    pub(crate) fn current() -> Self {
+    pub fn current() -> Self {
         if let Some(scope) = SCOPE.get() {
             return Self::Scope(scope);
         }

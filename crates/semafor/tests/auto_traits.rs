@@ -1,8 +1,9 @@
 //! What may cross threads, pinned.
 
 use semafor::{
-    Acquire, AcquireError, BuildError, Builder, HolderInfo, HomeError, ManualClock, Permit, PermitId,
-    Registry, ReleaseError, RenewError, ResizeError, RunError, Semaphore, Stats, StatsQuery, WaiterInfo,
+    Acquire, AcquireError, BuildError, Builder, HolderInfo, HomeError, LostSignal, ManualClock, Permit,
+    PermitId, Registry, ReleaseError, RenewError, ResizeError, RunError, Semaphore, Stats, StatsQuery,
+    WaiterInfo,
 };
 
 fn everywhere<T: Send + Sync + Unpin>() {}
@@ -17,6 +18,7 @@ fn everything_public_is_send_sync_and_unpin() {
     everywhere::<Registry>();
     everywhere::<Builder>();
     everywhere::<ManualClock>();
+    everywhere::<LostSignal>();
     everywhere::<Stats>();
     everywhere::<StatsQuery>();
     everywhere::<HolderInfo>();
@@ -33,12 +35,13 @@ fn everything_public_is_send_sync_and_unpin() {
 #[test]
 fn futures_of_the_api_can_be_spawned() {
     fn spawnable<F: Future + Send>(_: F) {}
-    let sem = Registry::new().semaphore("spawned").slots(1).build().unwrap();
+    let sem = Registry::new().named("spawned").slots(1).build().unwrap();
     spawnable(sem.acquire());
     spawnable(sem.run(async {}));
     spawnable(sem.stats());
     spawnable(sem.resize(2));
     let permit = sem.try_acquire().blocking().unwrap();
     spawnable(permit.lost());
+    spawnable(permit.lost_signal().lost());
     spawnable(permit.release());
 }

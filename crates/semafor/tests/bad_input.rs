@@ -1,12 +1,17 @@
 //! Bad input gets an error that says what was wrong, with the value; nothing hangs, nothing panics, nothing is lost.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Waker};
+
 use semafor::{
-    AcquireError, BuildError, MAX_NAME_LEN, NotHeld, PermitId, Registry, ReleaseError, Semaphore, secs,
+    Acquire, AcquireError, BuildError, MAX_NAME_LEN, NotHeld, PermitId, Registry, ReleaseError, Semaphore,
+    secs,
 };
 use semafor_testkit::stepwise::{answer, now, pend, poll, standing_still};
 
 fn one_slot() -> Semaphore {
-    Registry::new().semaphore("one").slots(1).build().unwrap()
+    Registry::new().named("one").slots(1).build().unwrap()
 }
 
 #[track_caller]
@@ -17,12 +22,12 @@ fn refused(builder: semafor::Builder, message: &str) {
 #[test]
 fn names_that_are_empty_or_too_long_are_refused() {
     let registry = Registry::new();
-    refused(registry.semaphore("").slots(1), "a semaphore needs a name: the given one is empty");
+    refused(registry.named("").slots(1), "a semaphore needs a name: the given one is empty");
     let long = "ü".repeat(MAX_NAME_LEN);
-    let error = registry.semaphore(&long).slots(1).build().unwrap_err();
+    let error = registry.named(&long).slots(1).build().unwrap_err();
     assert!(matches!(error, BuildError::NameTooLong { len: 1024, max: 512, .. }));
     assert!(error.to_string().len() < 200, "the error does not repeat it all: {error}");
-    registry.semaphore("x".repeat(MAX_NAME_LEN)).slots(1).build().unwrap();
+    registry.named("x".repeat(MAX_NAME_LEN)).slots(1).build().unwrap();
     assert_eq!(registry.len(), 1);
 }
 
@@ -30,12 +35,12 @@ fn names_that_are_empty_or_too_long_are_refused() {
 fn zero_slots_are_refused_for_new_idle_and_live_names_and_by_resize() {
     let registry = Registry::new();
     let message = "slots must be at least 1, got 0";
-    refused(registry.semaphore("zero").slots(0), message);
+    refused(registry.named("zero").slots(0), message);
     assert!(registry.is_empty());
-    let sem = registry.semaphore("zero").slots(1).build().unwrap();
-    refused(registry.semaphore("zero").slots(0), message);
+    let sem = registry.named("zero").slots(1).build().unwrap();
+    refused(registry.named("zero").slots(0), message);
     let permit = sem.try_acquire().blocking().unwrap();
-    refused(registry.semaphore("zero").slots(0), message);
+    refused(registry.named("zero").slots(0), message);
     assert_eq!(now(sem.resize(0)).unwrap_err().to_string(), message);
     assert_eq!(now(sem.capacity()).unwrap(), 1);
     drop(permit);
@@ -45,25 +50,25 @@ fn zero_slots_are_refused_for_new_idle_and_live_names_and_by_resize() {
 fn a_new_name_needs_its_number_of_slots_and_a_live_one_does_not() {
     let registry = Registry::new();
     let message = "semaphore \"new\" does not exist yet: say how many slots it has with .slots(n)";
-    refused(registry.semaphore("new"), message);
-    let _sem = registry.semaphore("new").slots(7).build().unwrap();
-    assert_eq!(now(registry.semaphore("new").build().unwrap().capacity()).unwrap(), 7);
+    refused(registry.named("new"), message);
+    let _sem = registry.named("new").slots(7).build().unwrap();
+    assert_eq!(now(registry.named("new").build().unwrap().capacity()).unwrap(), 7);
 }
 
 #[test]
 fn a_mismatch_of_slots_names_both_values_and_the_remedy() {
     let registry = Registry::new();
-    let sem = registry.semaphore("shared").slots(3).build().unwrap();
+    let sem = registry.named("shared").slots(3).build().unwrap();
     let _held = sem.try_acquire().blocking().unwrap();
     let message = "semaphore \"shared\" is in use with 3 slots, not 5: \
                    ask for 3, or change it for everybody with resize(5)";
-    refused(registry.semaphore("shared").slots(5), message);
+    refused(registry.named("shared").slots(5), message);
 }
 
 #[test]
 fn durations_that_are_none_are_refused_by_build_acquire_and_renew() {
     let registry = Registry::new();
-    let open = || registry.semaphore("durations").slots(1);
+    let open = || registry.named("durations").slots(1);
     refused(open().ttl(secs(0)), "ttl must be longer than zero seconds, got 0");
     refused(open().ttl(secs(-1.5)), "ttl must be longer than zero seconds, got -1.5");
     refused(open().ttl(secs(f64::NAN)), "ttl must be longer than zero seconds, got NaN");
@@ -91,7 +96,7 @@ fn a_weight_of_zero_is_refused() {
 
 #[test]
 fn a_weight_that_a_shrink_made_impossible_is_turned_away_with_the_new_capacity() {
-    let sem = Registry::new().semaphore("shrinks").slots(4).build().unwrap();
+    let sem = Registry::new().named("shrinks").slots(4).build().unwrap();
     let held = now(sem.acquire()).unwrap();
     let heavy = pend(sem.acquire().weight(4));
     let light = pend(sem.acquire().weight(2));
@@ -103,7 +108,7 @@ fn a_weight_that_a_shrink_made_impossible_is_turned_away_with_the_new_capacity()
 
 #[test]
 fn releasing_twice_says_so_and_frees_nothing() {
-    let sem = Registry::new().semaphore("two").slots(2).build().unwrap();
+    let sem = Registry::new().named("two").slots(2).build().unwrap();
     let id = now(sem.acquire()).unwrap().detach();
     let _other = now(sem.acquire()).unwrap();
     now(sem.release(&id)).unwrap();
@@ -127,8 +132,8 @@ fn a_stale_id_does_not_touch_the_one_who_has_the_slot_now() {
 #[test]
 fn an_id_of_another_semaphore_or_none_at_all_is_unknown() {
     let registry = Registry::new();
-    let ours = registry.semaphore("ours").slots(1).build().unwrap();
-    let theirs = registry.semaphore("theirs").slots(1).build().unwrap();
+    let ours = registry.named("ours").slots(1).build().unwrap();
+    let theirs = registry.named("theirs").slots(1).build().unwrap();
     let permit = ours.try_acquire().blocking().unwrap();
     let foreign = theirs.try_acquire().blocking().unwrap().detach();
     let unknown = Err(ReleaseError::NotHeld(NotHeld::Unknown));
@@ -149,7 +154,7 @@ fn text_that_is_no_id_is_refused_with_an_example() {
 #[test]
 fn a_closed_semaphore_refuses_and_can_be_opened_anew_once_its_slots_are_back() {
     let registry = Registry::new();
-    let sem = registry.semaphore("closing").slots(1).build().unwrap();
+    let sem = registry.named("closing").slots(1).build().unwrap();
     let permit = now(sem.acquire()).unwrap();
     let old_token = permit.fencing_token();
     let waiting = pend(sem.acquire());
@@ -159,11 +164,11 @@ fn a_closed_semaphore_refuses_and_can_be_opened_anew_once_its_slots_are_back() {
     assert!(sem.try_acquire().blocking().unwrap_err().is_closed());
     assert!(now(sem.locked()).unwrap() && now(sem.is_closed()).unwrap());
     refused(
-        registry.semaphore("closing").slots(1),
+        registry.named("closing").slots(1),
         "semaphore \"closing\" was closed, and 1 of its slots are still held",
     );
     now(permit.release()).unwrap();
-    let anew = registry.semaphore("closing").slots(2).build().unwrap();
+    let anew = registry.named("closing").slots(2).build().unwrap();
     assert!(now(anew.acquire()).unwrap().fencing_token() > old_token);
     assert!(now(sem.acquire()).unwrap_err().is_closed(), "the old handle stays closed");
 }
@@ -171,7 +176,7 @@ fn a_closed_semaphore_refuses_and_can_be_opened_anew_once_its_slots_are_back() {
 #[test]
 fn a_full_line_refuses_at_once() {
     let (registry, _) = standing_still();
-    let sem = registry.semaphore("bounded").slots(1).max_waiting(2).build().unwrap();
+    let sem = registry.named("bounded").slots(1).max_waiting(2).build().unwrap();
     let held = now(sem.acquire()).unwrap();
     let line = (pend(sem.acquire()), pend(sem.acquire()));
     let error = now(sem.acquire()).unwrap_err();
@@ -189,4 +194,47 @@ fn polling_a_finished_acquire_again_panics_as_futures_do() {
     let mut acquire = Box::pin(sem.acquire());
     drop(poll(&mut acquire));
     drop(poll(&mut acquire));
+}
+
+type Setter = fn(Acquire<'_>) -> Acquire<'_>;
+
+/// Polls an acquire by hand, has `set` set an option, and returns the message of the panic.
+fn set_after_poll<'a>(mut acquire: Acquire<'a>, set: impl FnOnce(Acquire<'a>) -> Acquire<'a>) -> String {
+    let _ = Pin::new(&mut acquire).poll(&mut Context::from_waker(Waker::noop()));
+    let panic = catch_unwind(AssertUnwindSafe(|| drop(set(acquire)))).expect_err("it was polled");
+    *panic.downcast::<String>().expect("a message")
+}
+
+#[test]
+fn setting_an_option_after_the_first_poll_panics_and_leaves_the_line() {
+    let sem = one_slot();
+    let held = sem.try_acquire().blocking().unwrap();
+    let late: [(&str, Setter); 5] = [
+        ("weight", |acquire| acquire.weight(2)),
+        ("ttl", |acquire| acquire.ttl(secs(1))),
+        ("timeout", |acquire| acquire.timeout(secs(1))),
+        ("label", |acquire| acquire.label("late")),
+        ("now", |acquire| acquire.now()),
+    ];
+    for (option, set) in late {
+        let message = set_after_poll(sem.acquire(), set);
+        assert!(
+            message.starts_with(&format!("Acquire::{option}() was called after the first poll")),
+            "{message}"
+        );
+        let message = set_after_poll(sem.acquire().label("with overrides"), set);
+        assert!(message.contains("set options before awaiting"), "{message}");
+    }
+    assert_eq!(now(sem.stats()).unwrap().waiting, 0);
+    drop(held);
+    let message = set_after_poll(sem.try_acquire(), |acquire| acquire.weight(1));
+    assert!(message.contains("weight()"), "also after the answer: {message}");
+}
+
+#[test]
+fn options_can_be_set_in_any_order_before_the_first_poll() {
+    let sem = Registry::new().named("two").slots(2).build().unwrap();
+    let permit = now(sem.acquire().now().label("x").ttl(secs(9)).timeout(secs(1)).weight(2)).unwrap();
+    assert_eq!(now(sem.holders()).unwrap()[0].weight, 2);
+    assert!(permit.expires_at().is_some());
 }

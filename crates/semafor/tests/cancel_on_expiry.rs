@@ -24,7 +24,7 @@ fn flag() -> (Flag, Arc<AtomicBool>) {
 #[test]
 fn run_gives_the_output_of_the_work_and_the_slot_back() {
     let (registry, _) = standing_still();
-    let sem = registry.semaphore("run").slots(1).build().unwrap();
+    let sem = registry.named("run").slots(1).build().unwrap();
     assert_eq!(now(sem.run(async { 42 })), Ok(42));
     assert_eq!(now(sem.stats()).unwrap().held, 0);
 }
@@ -32,7 +32,7 @@ fn run_gives_the_output_of_the_work_and_the_slot_back() {
 #[test]
 fn run_drops_the_work_when_its_time_is_up_and_says_why() {
     let (registry, clock) = standing_still();
-    let sem = registry.semaphore("run").slots(1).ttl(secs(5)).build().unwrap();
+    let sem = registry.named("run").slots(1).ttl(secs(5)).build().unwrap();
     let (flag, dropped) = flag();
     let running = pend(sem.run(async move {
         let _flag = flag;
@@ -53,7 +53,7 @@ fn run_drops_the_work_when_its_time_is_up_and_says_why() {
 #[test]
 fn run_drops_the_work_when_it_is_evicted() {
     let (registry, _) = standing_still();
-    let sem = registry.semaphore("run").slots(1).build().unwrap();
+    let sem = registry.named("run").slots(1).build().unwrap();
     let running = pend(sem.run(pending::<()>()));
     let holder = now(sem.holders()).unwrap().remove(0);
     now(sem.evict(&holder.id)).unwrap();
@@ -63,7 +63,7 @@ fn run_drops_the_work_when_it_is_evicted() {
 #[test]
 fn run_lets_the_work_finish_if_asked_to() {
     let (registry, clock) = standing_still();
-    let sem = registry.semaphore("run").slots(1).ttl(secs(5)).cancel_on_expiry(false).build().unwrap();
+    let sem = registry.named("run").slots(1).ttl(secs(5)).cancel_on_expiry(false).build().unwrap();
     let (done, is_done) = tokio::sync::oneshot::channel();
     let running = pend(sem.run(is_done));
     clock.advance(seconds(5));
@@ -74,21 +74,53 @@ fn run_lets_the_work_finish_if_asked_to() {
 }
 
 #[test]
-fn a_cancellation_token_is_cancelled_by_the_loss_and_not_by_a_release() {
+fn a_lost_signal_is_set_by_the_loss_and_not_by_a_release() {
     let (registry, clock) = standing_still();
-    let sem = registry.semaphore("token").slots(2).ttl(secs(5)).build().unwrap();
+    let sem = registry.named("token").slots(2).ttl(secs(5)).build().unwrap();
     let (lost, released) = (now(sem.acquire()).unwrap(), now(sem.acquire()).unwrap());
-    let (of_lost, of_released) = (lost.cancellation_token(), released.cancellation_token());
+    let (of_lost, of_released) = (lost.lost_signal(), released.lost_signal());
     now(released.release()).unwrap();
     clock.advance(seconds(5));
-    assert!(of_lost.is_cancelled() && !of_released.is_cancelled());
-    assert!(lost.cancellation_token().is_cancelled(), "also when asked too late");
+    assert!(of_lost.is_lost() && !of_released.is_lost());
+    assert!(lost.lost_signal().is_lost(), "also when asked too late");
+    assert_eq!(
+        format!("{of_lost:?} {of_released:?}"),
+        "LostSignal { is_lost: true } LostSignal { is_lost: false }"
+    );
+}
+
+#[test]
+fn a_lost_signal_wakes_its_waiters_and_outlives_the_permit() {
+    let (registry, clock) = standing_still();
+    let sem = registry.named("signal").slots(1).ttl(secs(5)).build().unwrap();
+    let permit = now(sem.acquire()).unwrap();
+    let signal = permit.lost_signal();
+    let (first, second) = (pend(signal.lost()), pend(signal.clone().lost()));
+    permit.detach();
+    drop(signal);
+    clock.advance(seconds(5));
+    answer(first);
+    answer(second);
+}
+
+#[cfg(feature = "tokio-util")]
+#[test]
+fn cancelling_the_token_of_a_lost_signal_does_not_set_the_signal() {
+    let (registry, clock) = standing_still();
+    let sem = registry.named("token").slots(1).ttl(secs(5)).build().unwrap();
+    let permit = now(sem.acquire()).unwrap();
+    let signal = permit.lost_signal();
+    signal.cancellation_token().cancel();
+    assert!(!signal.is_lost() && !permit.is_lost());
+    let token = signal.cancellation_token();
+    clock.advance(seconds(5));
+    assert!(token.is_cancelled() && signal.cancellation_token().is_cancelled());
 }
 
 #[test]
 fn a_guard_learns_that_its_slot_was_released_by_id() {
     let (registry, _) = standing_still();
-    let sem = registry.semaphore("token").slots(1).build().unwrap();
+    let sem = registry.named("token").slots(1).build().unwrap();
     let permit = now(sem.acquire()).unwrap();
     let lost = pend(permit.lost());
     now(sem.release(&permit.id())).unwrap();
@@ -101,7 +133,7 @@ fn a_guard_learns_that_its_slot_was_released_by_id() {
 #[tokio::test]
 async fn spawned_work_is_aborted_with_its_slot() {
     let (registry, clock) = standing_still();
-    let sem = registry.semaphore("spawn").slots(1).ttl(secs(5)).build().unwrap();
+    let sem = registry.named("spawn").slots(1).ttl(secs(5)).build().unwrap();
     let (flag, dropped) = flag();
     let (started, has_started) = tokio::sync::oneshot::channel();
     let task = sem.spawn(async move {

@@ -21,7 +21,7 @@ impl Memory {
 
 impl Home for Memory {
     async fn open(&self, spec: Spec) -> Result<Semaphore, BuildError> {
-        spec.clone().say_to(self.registry.semaphore(spec.name)).build()
+        spec.clone().say_to(self.registry.named(spec.name)).build()
     }
 
     async fn pass(&self, time: Duration) {

@@ -9,7 +9,7 @@ use semafor_testkit::stepwise::{answer, now, pend, standing_still};
 #[test]
 fn no_two_live_holders_ever_share_a_slot_number() {
     let (registry, _) = standing_still();
-    let sem = registry.semaphore("three").slots(3).build().unwrap();
+    let sem = registry.named("three").slots(3).build().unwrap();
     let (zero, one, two) =
         (now(sem.acquire()).unwrap(), now(sem.acquire()).unwrap(), now(sem.acquire()).unwrap());
     assert_eq!([zero.slot(), one.slot(), two.slot()], [0, 1, 2]);
@@ -24,7 +24,7 @@ fn no_two_live_holders_ever_share_a_slot_number() {
 fn two_hundred_thousand_new_names_do_not_look_at_each_other() {
     let registry = Registry::new();
     let handles: Vec<_> =
-        (0..200_000).map(|n| registry.semaphore(format!("name {n}")).slots(1).build().unwrap()).collect();
+        (0..200_000).map(|n| registry.named(format!("name {n}")).slots(1).build().unwrap()).collect();
     assert_eq!(registry.len(), 200_000);
     drop(handles);
 }
@@ -33,7 +33,7 @@ fn two_hundred_thousand_new_names_do_not_look_at_each_other() {
 #[test]
 fn shrinking_and_growing_back_admits_nobody_new() {
     let (registry, _) = standing_still();
-    let sem = registry.semaphore("two").slots(2).build().unwrap();
+    let sem = registry.named("two").slots(2).build().unwrap();
     let held = [now(sem.acquire()).unwrap(), now(sem.acquire()).unwrap()];
     now(sem.resize(1)).unwrap();
     assert_eq!(now(sem.stats()).unwrap().debt(), 1);
@@ -50,7 +50,7 @@ fn shrinking_and_growing_back_admits_nobody_new() {
 #[test]
 fn a_request_for_more_than_there_is_fails_at_once_and_takes_nothing() {
     let (registry, _) = standing_still();
-    let sem = registry.semaphore("two").slots(2).build().unwrap();
+    let sem = registry.named("two").slots(2).build().unwrap();
     let error = now(sem.acquire().weight(5)).unwrap_err();
     assert_eq!(error, AcquireError::TooHeavy { weight: 5, capacity: 2 });
     assert_eq!(error.to_string(), "weight 5 can never be acquired from 2 slots");

@@ -1,12 +1,14 @@
 //! What happens to the clients of an agent that dies.
 
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use semafor::local::{self, Agent, Config, Stopped};
+use semafor::local::{self, Agent, BindError, Config, Stopped};
 use semafor::{AcquireError, Home, HomeError, Loss, NotHeld, Semaphore};
 use semafor_testkit::by_hand::in_line;
+use semafor_testkit::redis::eventually;
 use tempfile::TempDir;
 
 /// A place for agents, one after the other.
@@ -27,7 +29,11 @@ impl Place {
     }
 
     fn agent(&self) -> Running {
-        let agent = Agent::bind(&self.directory).expect("there is none");
+        // A process that another test is starting shares the lock of the last agent, until it runs its own program.
+        let agent = eventually("the last agent is gone", || match Agent::bind(&self.directory) {
+            Err(BindError::AlreadyRunning { .. }) => None,
+            bound => Some(bound.expect("there is none")),
+        });
         let config = self.config();
         Running { config, thread: std::thread::spawn(move || agent.serve()) }
     }
@@ -35,6 +41,11 @@ impl Place {
     /// For clients that look for an agent and let the test start it.
     fn config(&self) -> Config {
         Config::default().directory(&self.directory).program(Path::new("/bin/true"))
+    }
+
+    /// A connection that keeps an agent from being idle before the test has begun.
+    fn presence(&self) -> UnixStream {
+        UnixStream::connect(self.directory.join("agent.sock")).expect("the agent listens")
     }
 
     fn semaphore(&self, slots: u32) -> Semaphore {
@@ -132,7 +143,7 @@ async fn without_an_agent_nothing_is_held_and_none_is_started_to_say_so() {
 async fn if_none_can_be_started_that_is_said_with_what_to_do() {
     let place = Place::new();
     let config = Config::default().directory(&place.directory).program("/nowhere/semafor");
-    let sem = Home::local(config).named("it").slots(1).build().expect("nobody was asked");
+    let sem = Home::local(config).named("it").slots(1).build().expect("no agent is asked");
     let error = sem.acquire().await.expect_err("there is no agent").to_string();
     assert!(error.contains("/nowhere/semafor") && error.contains("install"), "{error}");
 }
@@ -150,10 +161,11 @@ async fn there_is_one_agent_in_a_place() {
 async fn an_agent_that_nobody_needs_ends_and_leaves_no_socket() {
     let place = Place::new();
     let agent = Agent::bind(&place.directory).expect("there is none").idle_timeout(Duration::from_millis(20));
+    let present = place.presence();
     let thread = std::thread::spawn(move || agent.serve());
     let sem = place.semaphore(1);
     drop(sem.acquire().await.expect("a slot is free"));
-    drop(sem);
+    drop((sem, present));
     thread.join().expect("it does not panic").expect("it ends by itself");
     assert!(!place.directory.join("agent.sock").exists());
 }
@@ -162,11 +174,104 @@ async fn an_agent_that_nobody_needs_ends_and_leaves_no_socket() {
 async fn an_agent_stays_while_something_is_held_by_id() {
     let place = Place::new();
     let agent = Agent::bind(&place.directory).expect("there is none").idle_timeout(Duration::from_millis(5));
+    let present = place.presence();
     let thread = std::thread::spawn(move || agent.serve());
     let sem = place.semaphore(1);
-    let id = sem.acquire().ttl(Duration::from_millis(300)).await.expect("a slot is free").detach();
-    drop(sem);
+    let id = sem.acquire().ttl(Duration::from_secs(2)).await.expect("a slot is free").detach();
+    drop((sem, present));
     assert_eq!(place.semaphore(1).holders().await.map(|holders| holders.len()), Ok(1));
     thread.join().expect("it does not panic").expect("it ends when the time to live is over");
     assert_eq!(place.semaphore(1).release(&id).await, Err(NotHeld::Unknown.into()));
+}
+
+#[tokio::test]
+async fn a_handle_goes_on_with_the_number_of_slots_that_it_was_resized_to() {
+    let place = Place::new();
+    let agent = place.agent();
+    let (early, late) = (place.semaphore(2), place.semaphore(3));
+    let held = early.acquire().await.expect("a slot is free");
+    early.resize(3).await.expect("it can be resized");
+    let other = late.acquire().await.expect("a slot is free");
+    agent.die().await;
+    let next = place.agent();
+    let third = early.acquire().await.expect("it is the third of three");
+    assert_eq!(late.stats().await.map(|stats| (stats.held, stats.capacity)), Ok((3, 3)));
+    assert_eq!(late.try_acquire().await.expect_err("all are held"), AcquireError::Busy);
+    let newcomer = place.semaphore(2).try_acquire().await.expect_err("it has another number");
+    assert!(matches!(newcomer, AcquireError::Open(_)), "{newcomer}");
+    drop((held, other, third));
+    next.die().await;
+}
+
+#[tokio::test]
+async fn holders_that_were_not_told_how_many_slots_there_are_count_at_the_next_agent() {
+    let place = Place::new();
+    let agent = place.agent();
+    let opener = place.semaphore(2);
+    let first = opener.acquire().await.expect("a slot is free");
+    let as_it_is = Home::local(place.config()).named("it").build().expect("no agent is asked");
+    let second = as_it_is.acquire().await.expect("a slot is free");
+    first.release().await.expect("it is held");
+    agent.die().await;
+    let next = place.agent();
+    second.lost().await;
+    let stats = opener.stats().await.expect("it answers");
+    assert_eq!((stats.held, stats.capacity), (1, 2));
+    drop(second);
+    next.die().await;
+}
+
+#[tokio::test]
+async fn without_a_journal_former_holders_come_first_even_with_another_number_of_slots() {
+    let place = Place::new();
+    let agent = place.agent();
+    let early = place.semaphore(1);
+    let held = early.acquire().await.expect("a slot is free");
+    early.resize(2).await.expect("it can be resized");
+    let late = place.semaphore(2);
+    let other = late.acquire().await.expect("a slot is free");
+    agent.die().await;
+    std::fs::remove_file(place.directory.join("agent.journal")).expect("it is there");
+    let next = place.agent();
+    // Answered when all have had time to come back.
+    let refused = Home::local(place.config()).named("it").build().expect("no agent is asked");
+    assert_eq!(refused.try_acquire().await.expect_err("both are held"), AcquireError::Busy);
+    assert_eq!(refused.stats().await.map(|stats| stats.held), Ok(2));
+    drop((held, other));
+    next.die().await;
+}
+
+#[tokio::test]
+async fn without_a_journal_the_number_of_slots_is_the_one_at_the_grant() {
+    let place = Place::new();
+    let agent = place.agent();
+    let sem = place.semaphore(2);
+    sem.resize(4).await.expect("it can be resized");
+    let held = sem.acquire().await.expect("a slot is free");
+    agent.die().await;
+    std::fs::remove_file(place.directory.join("agent.journal")).expect("it is there");
+    let next = place.agent();
+    held.lost().await;
+    let other = Home::local(place.config()).named("it").build().expect("no agent is asked");
+    // Answered when the holder has had time to come back.
+    drop(other.acquire().await.expect("three are free"));
+    assert_eq!(other.stats().await.map(|stats| (stats.held, stats.capacity)), Ok((1, 4)));
+    drop(held);
+    next.die().await;
+}
+
+/// A process has one connection to its agent, however many homes it opens.
+#[tokio::test]
+async fn two_homes_of_one_place_share_a_connection() {
+    let place = Place::new();
+    let agent = place.agent();
+    let (one, other) = (Home::local(place.config()), Home::local(place.config()));
+    let held = one.named("a").slots(1).build().expect("it can be opened");
+    let held = held.acquire().await.expect("a slot is free");
+    let also_held = other.named("b").slots(1).build().expect("it can be opened");
+    let also_held = also_held.acquire().await.expect("a slot is free");
+    let status = local::status(&place.config()).await.expect("it answers").expect("it runs");
+    assert_eq!((status.clients, status.held), (1, 2));
+    drop((held, also_held));
+    agent.die().await;
 }

@@ -61,7 +61,7 @@ impl Recorder for Board {
 #[test]
 fn the_numbers_of_all_semaphores_are_published_to_metrics() {
     let (registry, clock) = standing_still();
-    let sem = registry.semaphore("measured").slots(4).build().unwrap();
+    let sem = registry.named("measured").slots(4).build().unwrap();
     let _held = now(sem.acquire().weight(4)).unwrap();
     let _waiting = pend(sem.acquire());
     clock.advance(seconds(7));

@@ -6,7 +6,7 @@ use semafor_testkit::stepwise::{now, seconds, standing_still};
 #[test]
 fn nested_guards_of_one_task_hold_a_slot_each() {
     let (registry, _) = standing_still();
-    let sem = registry.semaphore("nested").slots(3).build().unwrap();
+    let sem = registry.named("nested").slots(3).build().unwrap();
     let outer = now(sem.acquire()).unwrap();
     let inner = now(sem.acquire()).unwrap();
     assert_ne!(outer.id(), inner.id());
@@ -17,7 +17,7 @@ fn nested_guards_of_one_task_hold_a_slot_each() {
 #[test]
 fn releasing_without_an_id_takes_the_latest_that_is_still_held() {
     let (registry, clock) = standing_still();
-    let sem = registry.semaphore("nested").slots(4).build().unwrap();
+    let sem = registry.named("nested").slots(4).build().unwrap();
     let outer = now(sem.acquire()).unwrap().detach();
     let by_id = now(sem.acquire()).unwrap().detach();
     let expires = now(sem.acquire().ttl(secs(1))).unwrap().detach();
@@ -33,14 +33,14 @@ fn releasing_without_an_id_takes_the_latest_that_is_still_held() {
 #[test]
 fn a_guard_that_is_alive_is_not_released_behind_its_back() {
     let (registry, _) = standing_still();
-    let sem = registry.semaphore("nested").slots(2).build().unwrap();
+    let sem = registry.named("nested").slots(2).build().unwrap();
     let _guard = now(sem.acquire()).unwrap();
     assert_eq!(now(sem.release_latest()), Err(ReleaseError::NothingDetached));
 }
 
 #[test]
 fn each_thread_has_its_own_latest() {
-    let sem = Registry::new().semaphore("threads").slots(2).build().unwrap();
+    let sem = Registry::new().named("threads").slots(2).build().unwrap();
     let ours = sem.try_acquire().blocking().unwrap().detach();
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -54,7 +54,7 @@ fn each_thread_has_its_own_latest() {
 
 #[test]
 fn scopes_tell_tasks_apart_that_share_a_thread() {
-    let sem = Registry::new().semaphore("scopes").slots(2).build().unwrap();
+    let sem = Registry::new().named("scopes").slots(2).build().unwrap();
     let executor = smol::LocalExecutor::new();
     let work = || {
         task::scope(async {
@@ -74,7 +74,7 @@ fn scopes_tell_tasks_apart_that_share_a_thread() {
 #[cfg(feature = "tokio")]
 #[tokio::test]
 async fn tokio_tasks_are_told_apart_by_themselves() {
-    let sem = Registry::new().semaphore("tokio").slots(2).build().unwrap();
+    let sem = Registry::new().named("tokio").slots(2).build().unwrap();
     let barrier = std::sync::Arc::new(tokio::sync::Barrier::new(2));
     let tasks: Vec<_> = (0..2)
         .map(|_| {

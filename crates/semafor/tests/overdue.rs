@@ -22,7 +22,7 @@ fn when_woken(does: impl Fn() + Send + Sync + 'static) -> Waker {
 }
 
 fn both(registry: &Registry, slots: u32) -> [Semaphore; 2] {
-    ["one", "other"].map(|name| registry.semaphore(name).slots(slots).build().unwrap())
+    ["one", "other"].map(|name| registry.named(name).slots(slots).build().unwrap())
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn an_overdue_lease_does_not_stand_in_the_way_of_opening_its_name_anew() {
             let (registry, opened) = (registry.clone(), Arc::clone(&opened));
             let other = sems[1 - this].name().to_owned();
             let waker = when_woken(move || {
-                let anew = registry.semaphore(&other).slots(7).build();
+                let anew = registry.named(&other).slots(7).build();
                 opened.lock().unwrap().push(anew.is_ok());
             });
             let mut lost = Box::pin(permits[this].lost());
@@ -77,4 +77,42 @@ fn an_overdue_lease_does_not_stand_in_the_way_of_opening_its_name_anew() {
     clock.advance(seconds(5));
     assert_eq!(*opened.lock().unwrap(), [true, true]);
     drop(listening);
+}
+
+/// The opener of an overdue name first ends its overdue lease. A listener of that end moves the clock on until the
+/// name, which has no users left, is dropped. What the opener knew of the name's tokens before is out of date then.
+#[test]
+fn a_name_that_is_dropped_while_it_is_opened_issues_no_fencing_token_twice() {
+    let (registry, clock) = standing_still();
+    let [one, other] = both(&registry, 1);
+    let ends_first = now(one.acquire().ttl(secs(5))).unwrap();
+    let overdue = now(other.acquire().ttl(secs(5))).unwrap();
+    let (issued, lost) = (overdue.fencing_token(), overdue.lost_signal());
+    overdue.detach();
+    drop(other);
+
+    let opened: Arc<Mutex<Option<Semaphore>>> = Arc::default();
+    let opener = {
+        let (registry, opened) = (registry.clone(), Arc::clone(&opened));
+        when_woken(move || {
+            let anew = registry.named("other").slots(1).build().unwrap();
+            *opened.lock().unwrap() = Some(anew);
+        })
+    };
+    let mut first_end = Box::pin(ends_first.lost());
+    assert!(first_end.as_mut().poll(&mut Context::from_waker(&opener)).is_pending());
+    let dropper = {
+        let (registry, clock) = (registry.clone(), clock.clone());
+        when_woken(move || {
+            clock.advance(seconds(60));
+            assert_eq!(registry.len(), 1, "the name is dropped");
+        })
+    };
+    let mut second_end = Box::pin(lost.lost());
+    assert!(second_end.as_mut().poll(&mut Context::from_waker(&dropper)).is_pending());
+
+    clock.advance(seconds(5));
+    let anew = opened.lock().unwrap().take().expect("it was opened");
+    let token = now(anew.acquire()).unwrap().fencing_token();
+    assert!(token > issued, "token {token} was issued after token {issued}");
 }

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use redis_support::{
     HASTY, ask, connected, connections, eventually, heard, in_time, listen, passes_on, until_waiting,
 };
-use semafor::{HomeErrorKind, Semaphore};
+use semafor::{Home, HomeErrorKind, Semaphore};
 use semafor_testkit::redis::RedisServer;
 
 async fn opened(url: &str, name: &str) -> Semaphore {
@@ -41,7 +41,7 @@ async fn a_database_is_chosen_by_its_number() {
     assert_eq!(keys_in(&server, 0), 0);
     assert!(keys_in(&server, 2) > 0);
 
-    let error = in_time(Semaphore::connect(&format!("{}99?{HASTY}", server.url()))).await.unwrap_err();
+    let error = in_time(Home::connect(&format!("{}99?{HASTY}", server.url()))).await.unwrap_err();
     assert_eq!(error.kind(), HomeErrorKind::InvalidUrl, "{error}");
     assert!(error.to_string().contains("has no database of that number"), "{error}");
 }
@@ -117,12 +117,12 @@ async fn what_is_wrong_with_tls_is_said() {
         // It waits for more.
         (format!("rediss://127.0.0.1:{}?{HASTY}", server.port()), HomeErrorKind::Unreachable, "speak TLS"),
     ] {
-        let error = in_time(Semaphore::connect(&url)).await.expect_err(&url);
+        let error = in_time(Home::connect(&url)).await.expect_err(&url);
         assert_eq!(error.kind(), kind, "{url}: {error}");
         assert!(error.to_string().contains(remedy), "{url}: {error}");
     }
     // It complains in its own language, or hangs up: whichever arrives first.
-    let error = in_time(Semaphore::connect(&server.tls_url().replace("rediss", "redis"))).await.unwrap_err();
+    let error = in_time(Home::connect(&server.tls_url().replace("rediss", "redis"))).await.unwrap_err();
     assert!(error.to_string().contains("use rediss://"), "{error}");
 }
 

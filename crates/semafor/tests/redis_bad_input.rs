@@ -23,7 +23,7 @@ fn hasty(url: &str) -> String {
 }
 
 async fn refusal(url: &str) -> HomeError {
-    let error = in_time(Semaphore::connect(url)).await.expect_err(url);
+    let error = in_time(Home::connect(url)).await.expect_err(url);
     assert_silent_about_passwords(&error);
     error
 }
@@ -41,6 +41,11 @@ const PASSWORD: &str = "hunter2";
 fn assert_silent_about_passwords(error: &HomeError) {
     let (display, debug) = (error.to_string(), format!("{error:?}"));
     assert!(!display.contains(PASSWORD) && !debug.contains(PASSWORD), "{debug}");
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        assert!(!format!("{cause} {cause:?}").contains(PASSWORD), "{cause:?}");
+        source = cause.source();
+    }
 }
 
 /// Nobody held or waited, and the semaphore works.
@@ -245,6 +250,72 @@ async fn who_may_not_do_enough_is_told_what_is_needed() {
     assert_eq!(everything(&server), Vec::<String>::new());
 }
 
+/// Otherwise a script would be stopped half-way, when it has changed something already.
+#[tokio::test]
+async fn a_command_that_scripts_lack_is_named_before_any_script_runs() {
+    let server = RedisServer::start();
+    let admin = connected(&server.url()).await;
+    let semaphore = in_time(admin.named("shared").slots(1).open()).await.unwrap();
+    let held = in_time(semaphore.acquire()).await.unwrap();
+    let waiting = tokio::spawn({
+        let semaphore = semaphore.clone();
+        async move { semaphore.acquire().await.map(Permit::detach) }
+    });
+    until_waiting(&semaphore, 1).await;
+    let before = everything(&server);
+    for (name, rules, missing) in [
+        ("no-rpush", &["~*", "&*", "+@all", "-rpush"][..], "RPUSH"),
+        ("no-hdel", &["~*", "&*", "+@all", "-hdel", "-pexpire"], "HDEL, PEXPIRE"),
+        ("no-lists", &["~adv-sem:semaphore_*", "&*", "+@all"], "acquisition_notification"),
+        ("reader", &["~*", "&*", "+@read", "+@scripting", "+@connection", "+time"], "DEL, "),
+    ] {
+        server.command(&[&["ACL", "SETUSER", name, "on", ">hunter2"], rules].concat());
+        let home = connected(&format!("redis://{name}:hunter2@127.0.0.1:{}/?{HASTY}", server.port())).await;
+        let handle = home.named("shared").slots(1).build().unwrap();
+        let errors = [
+            match in_time(handle.release(&held.id())).await.unwrap_err() {
+                ReleaseError::Home(error) => error,
+                error => panic!("{name}: {error}"),
+            },
+            match in_time(handle.acquire()).await.unwrap_err() {
+                AcquireError::Home(error) => error,
+                error => panic!("{name}: {error}"),
+            },
+        ];
+        for error in errors {
+            assert_says(&error, HomeErrorKind::AccessDenied, missing);
+            assert_says(&error, HomeErrorKind::AccessDenied, "ACL SETUSER … ~adv-sem:* &adv-sem:* +@all");
+            assert_silent_about_passwords(&error);
+        }
+        // To look is not to change anything.
+        let stats = in_time(handle.stats()).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!((stats.held, stats.waiting), (1, 1), "{name}");
+        assert_eq!(in_time(handle.holders()).await.unwrap().len(), 1, "{name}");
+        assert_eq!(everything(&server), before, "{name}");
+    }
+    assert!(!held.is_lost() && !waiting.is_finished());
+    // A right that was given later counts without a new connection.
+    let url = format!("redis://no-rpush:hunter2@127.0.0.1:{}/?{HASTY}", server.port());
+    let handle = connected(&url).await.named("other").slots(1).build().unwrap();
+    assert!(in_time(handle.acquire()).await.is_err());
+    server.command(&["ACL", "SETUSER", "no-rpush", "+rpush"]);
+    in_time(handle.acquire()).await.unwrap().release().await.unwrap();
+
+    // A user that may not ask counts as one that has all permissions. The recommended rules are enough.
+    let recommended = &["~adv-sem:*", "&adv-sem:*", "+@all", "-@admin", "-@dangerous", "+info"][..];
+    let no_eval = &["~adv-sem:*", "&adv-sem:*", "+@all", "-eval"][..];
+    let mut handles = Vec::new();
+    for (name, rules) in [("recommended", recommended), ("no-eval", no_eval)] {
+        server.command(&[&["ACL", "SETUSER", name, "on", ">hunter2"], rules].concat());
+        let home = connected(&format!("redis://{name}:hunter2@127.0.0.1:{}/?{HASTY}", server.port())).await;
+        handles.push(home.named("shared").slots(1).build().unwrap());
+    }
+    in_time(handles[0].release(&held.id())).await.expect("it was held");
+    let id = in_time(waiting).await.unwrap().expect("it was its turn");
+    // By now the server knows the script.
+    in_time(handles[1].release(&id)).await.expect("it was held");
+}
+
 #[tokio::test]
 async fn no_password_is_shown_anywhere() {
     listen();
@@ -325,7 +396,7 @@ async fn attempts_and_timeouts_bound_who_has_all_the_time_of_the_world() {
 // Keys
 
 /// In the order of the scripts' arguments.
-const KINDS: [&str; 9] = [
+const KINDS: [&str; 10] = [
     "semaphore_main",
     "semaphore_ttl",
     "semaphore_max",
@@ -335,6 +406,7 @@ const KINDS: [&str; 9] = [
     "semaphore_records",
     "semaphore_endings",
     "semaphore_times",
+    "semaphore_own",
 ];
 
 #[tokio::test]
@@ -398,7 +470,10 @@ async fn a_key_that_gets_in_the_way_does_no_lasting_harm() {
         }
         server.command(&["DEL", &key]);
         // It may be held still, as far as the server is concerned.
-        let _ = in_time(semaphore.release(&id)).await;
+        match in_time(semaphore.release(&id)).await {
+            Ok(()) | Err(ReleaseError::NotHeld(_)) => {}
+            Err(error) => panic!("{kind}: {error}"),
+        }
         until_idle(&semaphore).await;
         is_as_new(&semaphore).await;
     }
@@ -468,7 +543,7 @@ async fn a_server_without_memory_takes_slots_back_but_gives_none() {
     assert_eq!((stats.held, stats.waiting), (2, 1));
 
     for permit in held {
-        in_time(permit.release()).await.expect("what is held can be given back");
+        in_time(permit.release()).await.expect("a held slot can be given back");
     }
     // Whoever waited since before has what was given back.
     let id = in_time(waiting).await.unwrap().expect("it stood in line");
@@ -493,7 +568,165 @@ async fn holders_are_kept_alive_by_a_server_without_memory() {
     in_time(permit.release()).await.unwrap();
 }
 
+/// Without push messages, waiters ask again and again: that needs no memory either.
+#[tokio::test]
+async fn slots_change_hands_on_a_server_without_memory_and_without_push_messages() {
+    let server = RedisServer::start();
+    let home = connected(&format!("{}?{HASTY}&protocol=resp2", server.url())).await;
+    let builder = home.named("full").slots(2).grace(Duration::from_secs(600));
+    let semaphore = in_time(builder.open()).await.unwrap();
+    let first = in_time(semaphore.acquire().ttl(secs(600))).await.unwrap();
+    let second = in_time(semaphore.acquire()).await.unwrap();
+    let waiting: Vec<_> = (0..3)
+        .map(|_| {
+            let semaphore = semaphore.clone();
+            tokio::spawn(async move { semaphore.acquire().await.map(Permit::detach) })
+        })
+        .collect();
+    until_waiting(&semaphore, 3).await;
+    fill_up(&server);
+
+    in_time(semaphore.renew(&first.id(), secs(900))).await.expect("it is held");
+    in_time(second.renew(secs(900))).await.expect("it is held");
+    in_time(semaphore.resize(1)).await.expect("that needs no memory");
+    in_time(semaphore.resize(2)).await.expect("that needs no memory");
+    in_time(semaphore.evict(&first.id())).await.expect("it is held");
+    in_time(first.lost()).await;
+    in_time(first.release()).await.ok();
+    in_time(second.release()).await.expect("a held slot can be given back");
+    for waiter in waiting {
+        let id = in_time(waiter).await.unwrap().expect("it stood in line");
+        in_time(semaphore.release(&id)).await.expect("it is held");
+    }
+    make_room(&server);
+    until_idle(&semaphore).await;
+}
+
+#[tokio::test]
+async fn waiters_and_holders_leave_a_server_without_memory() {
+    let server = RedisServer::start();
+    for protocol in ["resp2", "resp3"] {
+        let home = connected(&format!("{}?{HASTY}&protocol={protocol}", server.url())).await;
+        let semaphore = in_time(home.named(protocol).slots(1).open()).await.unwrap();
+        let held = in_time(semaphore.acquire()).await.unwrap();
+        let timeout = tokio::spawn({
+            let semaphore = semaphore.clone();
+            async move { semaphore.acquire().timeout(secs(0.5)).await.map(drop) }
+        });
+        let waiting = tokio::spawn({
+            let semaphore = semaphore.clone();
+            async move { semaphore.acquire().await.map(drop) }
+        });
+        until_waiting(&semaphore, 2).await;
+        fill_up(&server);
+        let error = in_time(timeout).await.unwrap().unwrap_err();
+        assert!(matches!(error, AcquireError::TimedOut { .. }), "{protocol}: {error}");
+        waiting.abort();
+        eventually("both have left", || async { (semaphore.stats().await.ok()?.waiting == 0).then_some(()) })
+            .await;
+        in_time(semaphore.close()).await.expect("that needs no memory");
+        in_time(held.release()).await.expect("it was held");
+        make_room(&server);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_may_delete_what_is_in_use_is_warned_of() {
+    listen();
+    let server = RedisServer::start();
+    let home = connected(&server.url()).await;
+    assert_eq!(home.warnings(), Vec::<String>::new());
+    let place = format!("127.0.0.1:{}/ has the maxmemory-policy", server.port());
+    for policy in ["volatile-lru", "allkeys-lfu"] {
+        server.command(&["CONFIG", "SET", "maxmemory-policy", policy]);
+        // Others see it when they connect, and so do those who connect anew.
+        let other = connected(&format!("{}?{HASTY}&max_connections=7", server.url())).await;
+        let [warning] = &other.warnings()[..] else { panic!("{:?}", other.warnings()) };
+        assert!(
+            warning.contains(&format!("{place} {policy}")) && warning.contains("noeviction"),
+            "{warning}"
+        );
+        #[cfg(feature = "tracing")]
+        assert_eq!(heard(&format!("{place} {policy}")).len(), 1);
+    }
+    // A user that may not ask connects all the same.
+    let rules = ["~adv-sem:*", "&adv-sem:*", "+@all", "-@admin", "-@dangerous"];
+    server.command(&[&["ACL", "SETUSER", "user", "on", ">hunter2"], &rules[..]].concat());
+    let home = connected(&format!("redis://user:hunter2@127.0.0.1:{}/", server.port())).await;
+    assert_eq!(home.warnings(), Vec::<String>::new());
+    in_time(home.named("any").slots(1).open()).await.unwrap();
+}
+
+/// If the server deletes a semaphore to make room, its holders are told.
+#[tokio::test]
+async fn holders_learn_that_the_server_has_deleted_their_semaphore() {
+    let server = RedisServer::start();
+    let (home, other) = (connected(&server.url()).await, connected(&hasty(&server.url())).await);
+    let semaphore =
+        in_time(home.named("evicted").slots(1).heartbeat_max_interval(secs(5)).open()).await.unwrap();
+    let held = in_time(semaphore.acquire()).await.unwrap();
+    let key = "adv-sem:semaphore_main:evicted";
+    let value = "x".repeat(100_000);
+    server.command(&["CONFIG", "SET", "maxmemory-policy", "volatile-random"]);
+    let info = ask(&server, &["INFO", "memory"]);
+    let used: u64 =
+        info.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap().trim().parse().unwrap();
+    server.command(&["CONFIG", "SET", "maxmemory", &(used + 1_000_000).to_string()]);
+    let mut connection = server.connection();
+    for number in 0.. {
+        // Keys with a time to live are deleted, of which there are none but ours.
+        let _ = redis::cmd("SET").arg(format!("other:{number}")).arg(&value).exec(&mut connection);
+        if redis::cmd("EXISTS").arg(key).query(&mut connection) == Ok(0) {
+            break;
+        }
+    }
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    let next =
+        in_time(other.named("evicted").slots(1).build().unwrap().acquire()).await.map(Permit::into_owned);
+    let lost = in_time(held.lost()).await;
+    assert!(matches!(lost, NotHeld::Lost(_)), "{lost:?}");
+    assert!(next.expect("the server has forgotten").fencing_token() > held.fencing_token());
+}
+
 // What is asked for
+
+/// Far beyond what a server can count with.
+#[tokio::test]
+async fn times_that_no_server_can_count_are_refused() {
+    let server = RedisServer::start();
+    let home = connected(&server.url()).await;
+    let semaphore = in_time(home.named("ages").slots(1).open()).await.unwrap();
+    let before = everything(&server);
+    let too_long = "at most 2147483637 seconds (68 years) on Redis";
+    for ttl in [1e14, 1e17, 3e9] {
+        let error = in_time(semaphore.acquire().ttl(secs(ttl))).await.unwrap_err();
+        assert!(matches!(error, AcquireError::InvalidDuration(_)), "{error:?}");
+        assert!(error.to_string().contains(too_long), "{error}");
+        let lazy = home.named("ages").slots(1).ttl(secs(ttl)).build().unwrap();
+        assert!(matches!(in_time(lazy.acquire()).await, Err(AcquireError::InvalidDuration(_))));
+    }
+    assert_eq!(everything(&server), before);
+    let held = in_time(semaphore.acquire().ttl(secs(2e9))).await.expect("that can be counted");
+    let error = in_time(held.renew(secs(1e14))).await.unwrap_err();
+    assert!(error.to_string().contains(too_long), "{error}");
+    let error = in_time(semaphore.renew(&held.id(), secs(1e14))).await.unwrap_err();
+    assert!(error.to_string().contains(too_long), "{error}");
+    in_time(held.release()).await.unwrap();
+
+    // Unlimited is not too long.
+    for unlimited in [secs(1e300), semafor::Span::UNLIMITED] {
+        in_time(semaphore.acquire().ttl(unlimited)).await.unwrap().release().await.unwrap();
+    }
+    let patient =
+        home.named("ages").slots(1).heartbeat_max_interval(secs(1e14)).grace(Duration::MAX).build().unwrap();
+    let held = in_time(patient.acquire().timeout(secs(1e14))).await.unwrap();
+    in_time(patient.evict(&held.id())).await.unwrap();
+    in_time(held.lost()).await;
+    // It has ages to leave.
+    assert_eq!(in_time(patient.stats()).await.unwrap().held, 1);
+    drop(held);
+    until_idle(&semaphore).await;
+}
 
 #[tokio::test]
 async fn what_can_never_be_is_refused_at_once() {
@@ -641,7 +874,16 @@ async fn any_text_is_a_label() {
 async fn namespaces_keep_apart_what_they_hold_however_odd() {
     let server = RedisServer::start();
     let mut homes = Vec::new();
-    for namespace in ["*", "a*", "a[bc]", "a?", "ab", "%25s", "{", "é", "a:semaphore_main", "x%5C"] {
+    // Whose keys could be those of another namespace and another name.
+    for namespace in
+        ["a:semaphore_main", "n:semaphore_main:x", "n:semaphore_waiting_heartbeat:x", "a:semaphore_info:"]
+    {
+        let error = refusal(&format!("{}?namespace={namespace}", server.url())).await;
+        assert_says(&error, HomeErrorKind::InvalidUrl, "its keys could be those of a name in the namespace");
+    }
+    for namespace in
+        ["*", "a*", "a[bc]", "a?", "ab", "%25s", "{", "é", "a:semaphore_mainly", "semaphore_main:a", "x%5C"]
+    {
         let home = connected(&format!("{}?namespace={namespace}&{HASTY}", server.url())).await;
         let semaphore = in_time(home.named("same").slots(1).open()).await.unwrap();
         homes.push((home, semaphore, namespace));
@@ -653,4 +895,15 @@ async fn namespaces_keep_apart_what_they_hold_however_odd() {
     for (home, _, namespace) in &homes {
         assert_eq!(in_time(all_of(home)).await, ["same"], "{namespace}");
     }
+}
+
+#[tokio::test]
+#[should_panic(expected = "Acquire::weight() was called after the first poll")]
+async fn setting_an_option_after_the_first_poll_panics() {
+    let home = Home::redis("redis://127.0.0.1:1/".parse().unwrap()).unwrap();
+    let semaphore = home.named("one").slots(1).build().unwrap();
+    let mut acquire = semaphore.acquire();
+    let mut first_poll = std::task::Context::from_waker(std::task::Waker::noop());
+    let _ = std::pin::Pin::new(&mut acquire).poll(&mut first_poll);
+    drop(acquire.weight(2));
 }

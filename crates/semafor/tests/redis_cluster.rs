@@ -181,7 +181,7 @@ async fn what_a_cluster_needs_is_said() {
             "use redis+cluster:// and a namespace with a {tag}",
         ),
     ] {
-        let error = in_time(Semaphore::connect(&url)).await.expect_err(&url);
+        let error = in_time(Home::connect(&url)).await.expect_err(&url);
         assert_eq!(error.kind(), kind, "{url}: {error}");
         assert!(error.to_string().contains(remedy), "{url}: {error}");
     }
@@ -390,6 +390,57 @@ async fn a_planned_change_of_masters_is_followed() {
         (connections(&cluster.nodes()[replica]) > 0).then_some(())
     })
     .await;
+}
+
+/// While a slot of the cluster is on its way to another node, what has arrived there is asked for there.
+#[tokio::test]
+async fn what_has_moved_already_is_asked_for_where_it_is() {
+    let cluster = RedisCluster::start();
+    let home = connected(&url(&cluster)).await;
+    let builder = home.named("resharded").slots(2).heartbeat_max_interval(secs(60));
+    let semaphore = in_time(builder.open()).await.unwrap();
+    // A script wants all its keys in one place: so there have to be all of them.
+    in_time(semaphore.acquire()).await.unwrap().release().await.unwrap();
+    let evicted = in_time(semaphore.acquire()).await.unwrap();
+    in_time(semaphore.evict(&evicted.id())).await.unwrap();
+    let first = in_time(semaphore.acquire().ttl(secs(600))).await.unwrap();
+    let second = in_time(semaphore.acquire().ttl(secs(600))).await.unwrap();
+    let waiting = tokio::spawn({
+        let semaphore = semaphore.clone();
+        async move { semaphore.acquire().await.map(Permit::detach) }
+    });
+    until_waiting(&semaphore, 1).await;
+
+    let source = &cluster.nodes()[cluster.master_of("{app}:any")];
+    let target = &cluster.nodes()[(0..3).find(|node| *node != cluster.master_of("{app}:any")).unwrap()];
+    let number = |node: &RedisServer, words: &[&str]| -> String {
+        let answer: i64 = redis::from_redis_value(node.command(words)).unwrap();
+        answer.to_string()
+    };
+    let slot = number(source, &["CLUSTER", "KEYSLOT", "{app}:any"]);
+    let [from, to] = [source, target].map(|node| redis_support::ask(node, &["CLUSTER", "MYID"]));
+    target.command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from]);
+    source.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to]);
+    let keys: Vec<String> =
+        redis::from_redis_value(source.command(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"])).unwrap();
+    assert_eq!(keys.len(), 10, "{keys:?}");
+    let port = target.port().to_string();
+    let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+    source.command(&[&["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"][..], &keys].concat());
+
+    let stats = in_time(semaphore.stats()).await.expect("it is found where it is");
+    assert_eq!((stats.held, stats.waiting), (2, 1));
+    in_time(semaphore.renew(&first.id(), secs(900))).await.expect("it is held");
+    in_time(first.release()).await.expect("it is held");
+    // It has arrived as a whole, and others find it, too.
+    for master in [target, source] {
+        master.command(&["CLUSTER", "SETSLOT", &slot, "NODE", &to]);
+    }
+    let id = in_time(waiting).await.unwrap().expect("its turn");
+    in_time(semaphore.release(&id)).await.expect("it is held");
+    in_time(second.release()).await.expect("it was held all the time");
+    let single = in_time(home.named("afterwards").slots(1).open()).await.unwrap();
+    passes_on(&single, &single).await;
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ struct Redis {
 impl Redis {
     async fn new() -> Self {
         let server = RedisServer::start();
-        let home = Semaphore::connect(&server.url()).await.expect("it answers");
+        let home = Connection::connect(&server.url()).await.expect("it answers");
         Self { home, _server: server }
     }
 }

@@ -18,12 +18,12 @@ const QUICK: &str =
 
 /// A connection that does not wait for long before it tries again.
 async fn connect(url: &str) -> Home {
-    Semaphore::connect(&format!("{url}?{QUICK}")).await.expect("it answers")
+    Home::connect(&format!("{url}?{QUICK}")).await.expect("it answers")
 }
 
 /// Another one: another configuration, so another connection, as if it were another process.
 async fn connect_again(url: &str) -> Home {
-    Semaphore::connect(&format!("{url}?{QUICK}&max_connections=7")).await.expect("it answers")
+    Home::connect(&format!("{url}?{QUICK}&max_connections=7")).await.expect("it answers")
 }
 
 fn open(home: &Home, slots: u32) -> Semaphore {
@@ -383,15 +383,17 @@ async fn fault_7_clocks_that_differ_evict_and_overtake() {
     let line = keys.members("waiting");
     assert_eq!(line[0], "4b0c0ffee");
 
-    // It evicts whom it takes for dead, who are all of us, and leaves. We hear of it, and go back to where we stood.
+    // It evicts all of us, because by its clock we are dead, and leaves. By the server's clock we are not: the holder keeps
+    // its slot, which no other client has taken, and the waiters go back to where they stood.
     let by_its_clock = (keys.now() + 181.0).to_string();
     let mut script = redis::pipe();
     script.atomic().cmd("ZREMRANGEBYSCORE").arg(keys.key("main")).arg("-inf").arg(&by_its_clock);
     script.cmd("ZREMRANGEBYSCORE").arg(keys.key("waiting_heartbeat")).arg("-inf").arg(&by_its_clock);
     script.cmd("ZREM").arg(keys.key("waiting")).arg(&line);
     script.exec(&mut server.connection()).expect("the server obeys");
-    let lost = tokio::time::timeout(Duration::from_secs(60), held.lost()).await;
-    assert_eq!(lost, Ok(NotHeld::Lost(Loss::Vanished)));
+    until_seen("the holder is back", || keys.score("main", &id_of(&held))).await;
+    until_seen("the waiters are back", || (keys.members("waiting") == line[1..]).then_some(())).await;
+    held.release().await.expect("it was held all the time");
     let first = first.outcome().await.expect("its turn");
     assert_eq!(id_of(&first), line[1]);
     first.release().await.unwrap();
@@ -596,7 +598,7 @@ async fn fault_11_numbers_reports_and_fractions_are_wrong() {
     // A release that can't be carried out is reported as that. It is carried out when it can be, and so are those that nobody
     // waits for.
     let impatient = format!("{}?socket_timeout=0.2&number_of_attempts=1", proxy.url());
-    let impatient = open(&Semaphore::connect(&impatient).await.unwrap(), 3);
+    let impatient = open(&Home::connect(&impatient).await.unwrap(), 3);
     let permit = impatient.acquire().await.unwrap();
     proxy.swallow_requests();
     let released = permit.release().await;
@@ -616,11 +618,11 @@ async fn fault_12_a_cluster_refuses_or_half_does_it() {
     let nodes = Vec::from_iter(nodes).join(",");
 
     // Without a tag, it is said at once, with what to do.
-    let error = Semaphore::connect(&format!("redis+cluster://{nodes}/")).await.expect_err("no tag");
+    let error = Home::connect(&format!("redis+cluster://{nodes}/")).await.expect_err("no tag");
     assert_eq!(error.kind(), HomeErrorKind::InvalidUrl);
     assert!(error.to_string().contains("{adv-sem}"), "{error}");
     // So it is if a node is taken for a server of its own.
-    let node = Semaphore::connect(&cluster.urls()[0]).await;
+    let node = Home::connect(&cluster.urls()[0]).await;
     let error = match node {
         Ok(home) => match open(&home, 1).acquire().await {
             Err(AcquireError::Home(error)) => error,
@@ -632,8 +634,8 @@ async fn fault_12_a_cluster_refuses_or_half_does_it() {
     assert!(error.to_string().contains("redis+cluster://"), "{error}");
 
     let url = format!("redis+cluster://{nodes}/?namespace={{app}}&{QUICK}");
-    let home = Semaphore::connect(&url).await.unwrap();
-    let other = Semaphore::connect(&format!("{url}&max_connections=7")).await.unwrap();
+    let home = Home::connect(&url).await.unwrap();
+    let other = Home::connect(&format!("{url}&max_connections=7")).await.unwrap();
     let (semaphore, others) = (open(&home, 1), open(&other, 1));
     let held = others.acquire().await.unwrap();
     let mut contenders = JoinSet::new();
@@ -651,4 +653,176 @@ async fn fault_12_a_cluster_refuses_or_half_does_it() {
     }
     let stats = semaphore.stats().await.unwrap();
     assert_eq!((stats.held, stats.waiting, stats.totals.granted), (0, 0, IDS as u64 + 1));
+}
+
+/// How many keys the server watches for clients.
+fn tracked(keys: &Keyspace) -> u64 {
+    let info: String = keys.ask(&["INFO", "stats"]);
+    let line = info.lines().find_map(|line| line.strip_prefix("tracking_total_keys:"));
+    line.expect("it is in INFO").trim().parse().expect("a number")
+}
+
+/// The server tracks a waiter's list until it changes. The list of a waiter that leaves without a slot never changes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_leaves_the_line_is_not_tracked_any_more() {
+    const WAITERS: usize = 200;
+    let server = RedisServer::start();
+    let keys = Keyspace::of(&server, NAME);
+    let home = connect(&server.url()).await;
+    let semaphore = open(&home, 2);
+    let held = semaphore.acquire().weight(2).await.unwrap();
+    let mut waiting = JoinSet::new();
+    for place in 0..WAITERS {
+        let semaphore = semaphore.clone();
+        waiting.spawn(async move {
+            let acquire = semaphore.acquire().weight(1 + (place % 2) as u32);
+            let patience = if place % 4 < 2 { secs(2) } else { semafor::Span::UNLIMITED };
+            acquire.timeout(patience).await.map(drop)
+        });
+    }
+    until(&semaphore, |stats| stats.waiting == WAITERS).await;
+    until_seen("they are tracked", || (tracked(&keys) >= WAITERS as u64).then_some(())).await;
+    // Half of them time out, the others are cancelled.
+    for _ in 0..WAITERS / 2 {
+        let ended = waiting.join_next().await.expect("half of them");
+        assert!(matches!(ended, Ok(Err(AcquireError::TimedOut { .. }))), "{ended:?}");
+    }
+    waiting.shutdown().await;
+    until(&semaphore, |stats| stats.waiting == 0).await;
+    until_seen("nothing is tracked", || (tracked(&keys) == 0).then_some(())).await;
+    assert_eq!(keys.notifications(), Vec::<String>::new());
+
+    // Those that are turned away as well.
+    let waits = in_line(&semaphore, semaphore.acquire()).await;
+    until_seen("it is tracked", || (tracked(&keys) == 1).then_some(())).await;
+    semaphore.close().await.unwrap();
+    assert_eq!(waits.outcome().await.map(drop), Err(AcquireError::Closed));
+    until_seen("nothing is tracked", || (tracked(&keys) == 0).then_some(())).await;
+    drop(held);
+}
+
+/// A process that dies in line is taken out of it when it is found to be dead.
+#[tokio::test]
+async fn who_died_in_line_is_not_tracked_any_more() {
+    const TEST: &str = "who_died_in_line_is_not_tracked_any_more";
+    if let Ok(url) = std::env::var(ROLE) {
+        let home = connect(&url).await;
+        let semaphore = open_lively(&home, 1);
+        let _waits = in_line(&semaphore, semaphore.acquire()).await;
+        return std::future::pending().await;
+    }
+    let server = RedisServer::start();
+    let keys = Keyspace::of(&server, NAME);
+    let home = connect(&server.url()).await;
+    let semaphore = open_lively(&home, 1);
+    let _held = semaphore.acquire().await.unwrap();
+    let mut child = in_another_process(TEST, &server);
+    until_seen("it is tracked", || (tracked(&keys) == 1).then_some(())).await;
+    child.kill().expect("it is our child");
+    child.wait().expect("it is our child");
+    until_seen("nothing is tracked", || (tracked(&keys) == 0).then_some(())).await;
+}
+
+/// Another client deletes the records of the waiters, which only our scripts know.
+#[tokio::test]
+async fn waiters_without_a_record_get_it_back() {
+    let server = RedisServer::start();
+    let (home, other) = (connect(&server.url()).await, connect_again(&server.url()).await);
+    let keys = Keyspace::of(&server, NAME);
+    let (semaphore, others) = (open_lively(&home, 1), open_lively(&other, 1));
+    let held = others.acquire().await.unwrap();
+    let first = in_line(&semaphore, semaphore.acquire().label("first").ttl(secs(600))).await;
+    let second = in_line(&semaphore, semaphore.acquire().label("second")).await;
+    let line = keys.members("waiting");
+
+    keys.ask::<()>(&["DEL", &keys.key("records")]);
+    until_seen("it is known again who they are", || {
+        let known: usize =
+            line.iter().map(|id| keys.ask::<usize>(&["HEXISTS", &keys.key("records"), id])).sum();
+        (known == 2).then_some(())
+    })
+    .await;
+    assert_eq!(keys.members("waiting"), line, "they stand where they stood");
+    let labels: Vec<_> = semaphore.waiters().await.unwrap().into_iter().map(|waiter| waiter.label).collect();
+    assert_eq!(labels, [Some("first".into()), Some("second".into())]);
+
+    // And again, right before it is the turn of the first.
+    keys.ask::<()>(&["DEL", &keys.key("records")]);
+    held.release().await.unwrap();
+    let first = first.outcome().await.expect("its turn");
+    assert_eq!((first.slot(), id_of(&first)), (0, line[0].clone()));
+    assert!(keys.score("ttl", &line[0]).is_some(), "it has its time to live");
+    keys.ask::<()>(&["DEL", &keys.key("records")]);
+    first.release().await.unwrap();
+    let second = second.outcome().await.expect("its turn");
+    keys.ask::<()>(&["DEL", &keys.key("records")]);
+    semaphore.renew(&second.id(), secs(600)).await.ok();
+    assert_eq!(semaphore.holders().await.unwrap().len(), 1);
+    second.release().await.expect("it was held");
+    until(&semaphore, |stats| stats.held == 0 && stats.waiting == 0).await;
+}
+
+/// Clients of another library come at times between two microseconds.
+#[tokio::test]
+async fn places_in_line_are_given_back_exactly() {
+    let server = RedisServer::start();
+    let home = connect(&server.url()).await;
+    let keys = Keyspace::of(&server, NAME);
+    let semaphore = open_lively(&home, 1);
+    let _held = semaphore.acquire().await.unwrap();
+    // Its clock is fast: the next waiter stands right behind it, a microsecond later.
+    stranger_in_line(&keys, "4b0c0ffee", (keys.now() + 1000.0).floor() + 0.12345655);
+    let first = in_line(&semaphore, semaphore.acquire()).await;
+    let second = in_line(&semaphore, semaphore.acquire()).await;
+    let line = keys.members("waiting");
+    let places: Vec<_> = line.iter().map(|id| keys.score("waiting", id)).collect();
+
+    keys.ask::<()>(&["DEL", &keys.key("waiting"), &keys.key("waiting_heartbeat")]);
+    until_seen("they are back in line", || (keys.members("waiting").len() == 2).then_some(())).await;
+    assert_eq!(keys.members("waiting"), line[1..]);
+    assert_eq!(line[1..].iter().map(|id| keys.score("waiting", id)).collect::<Vec<_>>(), places[1..]);
+    drop((first, second));
+}
+
+/// A server whose policy allows it deletes keys in use when its memory runs out.
+#[tokio::test]
+async fn a_holder_whose_keys_were_evicted_is_told_when_another_gets_its_slot() {
+    let server = RedisServer::start();
+    let (home, other) = (connect(&server.url()).await, connect_again(&server.url()).await);
+    let keys = Keyspace::of(&server, NAME);
+    let (semaphore, others) = (open(&home, 1), open(&other, 1));
+    without_heartbeat(&home, &server, "who gets it tells who had it", async || {
+        let held = semaphore.acquire().await.unwrap();
+        // Who holds is in two keys. Without either, nothing says that it lives.
+        keys.ask::<()>(&["DEL", &keys.key("main"), &keys.key("own")]);
+        let next = others.acquire().await.unwrap();
+        let lost = tokio::time::timeout(Duration::from_secs(60), held.lost()).await;
+        assert_eq!(lost, Ok(NotHeld::Lost(Loss::Vanished)));
+        assert!(next.fencing_token() > held.fencing_token());
+        next.release().await.unwrap();
+    })
+    .await;
+}
+
+/// A part of a weight without a record keeps the server busy for ever, if it is taken for the whole weight.
+#[tokio::test]
+async fn a_heavy_waiter_without_a_record_is_served() {
+    let server = RedisServer::start();
+    let home = connect(&server.url()).await;
+    let keys = Keyspace::of(&server, NAME);
+    let semaphore = open_lively(&home, 2);
+    semaphore.acquire().await.unwrap().release().await.unwrap();
+    let alive = (keys.now() + 180.0).to_string();
+    keys.ask::<()>(&["ZADD", &keys.key("main"), &alive, "4b0c0ffee", &alive, "4b0c0ffef"]);
+    let heavy = in_line(&semaphore, semaphore.acquire().weight(2)).await;
+    let behind = in_line(&semaphore, semaphore.acquire()).await;
+    let mut script = redis::pipe();
+    script.atomic().cmd("DEL").arg(keys.key("records"));
+    script.cmd("ZREM").arg(keys.key("main")).arg("4b0c0ffee").arg("4b0c0ffef");
+    script.exec(&mut server.connection()).expect("the server obeys");
+    let heavy = heavy.outcome().await.expect("its turn");
+    assert_eq!(semaphore.stats().await.unwrap().held, 2);
+    heavy.release().await.unwrap();
+    behind.outcome().await.expect("its turn").release().await.unwrap();
+    until(&semaphore, |stats| stats.held == 0 && stats.waiting == 0).await;
 }

@@ -48,6 +48,19 @@ fn a_holder_keeps_its_slot_while_its_runtime_is_blocked() {
     assert!(keys.members("main").is_empty());
 }
 
+/// Its connection lives elsewhere then. (Tokio tells of the attempt as a panic of its own task.)
+#[test]
+fn a_runtime_that_can_not_listen_to_sockets_will_do() {
+    let server = RedisServer::start();
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
+    let used = runtime.spawn(async move {
+        let home = connected(&server.url()).await;
+        let sem = home.named("it").slots(1).build().unwrap();
+        sem.acquire().await.unwrap().release().await
+    });
+    assert_eq!(runtime.block_on(used).unwrap(), Ok(()));
+}
+
 /// The thread that drops it waits for what was dropped to be given back, and has to leave the others the means to do it.
 #[test]
 fn the_last_handle_can_be_dropped_where_the_connection_lives() {
@@ -110,4 +123,36 @@ impl Held {
 /// Polls once.
 async fn polled<F: Future + Unpin>(mut future: F) -> std::task::Poll<F::Output> {
     std::future::poll_fn(|cx| std::task::Poll::Ready(std::pin::Pin::new(&mut future).poll(cx))).await
+}
+
+/// The runtime is to carry a call, and has ended before it begins with it.
+#[test]
+fn a_call_that_its_runtime_never_begins_with_is_made_all_the_same() {
+    let server = RedisServer::start();
+    let keys = Keyspace::of(&server, "it");
+    let runtime = one_worker();
+    let url = server.url();
+    let held = runtime.spawn(async move {
+        let home = connected(&url).await;
+        let sem = home.named("it").slots(1).build().unwrap();
+        let permit = sem.acquire().await.unwrap().into_owned();
+        (home, sem, permit)
+    });
+    let (_home, sem, permit) = runtime.block_on(held).unwrap();
+
+    let handle = runtime.handle().clone();
+    drop(runtime);
+    let mut released = Box::pin(permit.release());
+    {
+        let _inside = handle.enter();
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(released.as_mut().poll(&mut cx).is_pending());
+    }
+
+    let elsewhere = Builder::new_current_thread().enable_all().build().unwrap();
+    elsewhere.block_on(async {
+        in_time(released).await.expect("it was held");
+        assert!(keys.members("main").is_empty());
+        in_time(sem.acquire().into_future()).await.expect("it is free").release().await.unwrap();
+    });
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use redis_support::{HASTY, connected, connections, eventually, in_time, passes_on, until_waiting};
-use semafor::{AcquireError, HomeErrorKind, Permit, ReleaseError, Semaphore, secs};
+use semafor::{AcquireError, Home, HomeErrorKind, Permit, ReleaseError, secs};
 use semafor_testkit::redis::{RedisSentinel, RedisServer};
 
 fn hosts(watched: &RedisSentinel) -> String {
@@ -79,7 +79,7 @@ async fn what_sentinels_need_is_said() {
             "no sentinel",
         ),
     ] {
-        let error = in_time(Semaphore::connect(&url)).await.expect_err(&url);
+        let error = in_time(Home::connect(&url)).await.expect_err(&url);
         assert_eq!(error.kind(), kind, "{url}: {error}");
         assert!(error.to_string().contains(remedy), "{url}: {error}");
         assert!(!format!("{error:?}").contains("hunter2"));

@@ -9,7 +9,7 @@ use semafor_testkit::redis::{RedisServer, until_seen};
 /// One that takes a process for dead after a second.
 async fn open_lively(server: &RedisServer, extra: &str) -> Semaphore {
     let url = format!("{}?socket_timeout=0.5&number_of_attempts=20{extra}", server.url());
-    let home: Home = Semaphore::connect(&url).await.expect("it answers");
+    let home: Home = Home::connect(&url).await.expect("it answers");
     home.named("silent").slots(1).heartbeat_max_interval(secs(1)).build().expect("a valid name")
 }
 

@@ -61,7 +61,7 @@ struct Stage {
 impl Stage {
     async fn set(cast: Cast) -> Self {
         let server = RedisServer::start();
-        let home = Semaphore::connect(&server.url()).await.expect("it answers");
+        let home = Home::connect(&server.url()).await.expect("it answers");
         let (keys, peer) = (Keyspace::of(&server, NAME), Peer::at(&server, cast));
         Self { peer, home, keys, server }
     }
@@ -329,12 +329,18 @@ mod scenario {
         for kind in ["main", "ttl"] {
             assert!(told.iter().any(|told| told.words[..] == ["EXPIRE", &keys.key(kind), "13"]), "{kind}");
         }
-        let _waits = in_line(&semaphore, semaphore.acquire().weight(3)).await;
+        let first = in_line(&semaphore, semaphore.acquire()).await;
+        let _second = in_line(&semaphore, semaphore.acquire()).await;
+        let _third = in_line(&semaphore, semaphore.acquire()).await;
         until_seen("all is kept for as long as it takes", || {
             let needed = |kind| if kind == "ttl" { 900_000 } else { 180_000 };
             KINDS.iter().all(|kind| keys.expires_in(kind) > needed(*kind)).then_some(())
         })
         .await;
+
+        // From here on no slot is free that theirs could grant: they would set expiries, too.
+        shorter.releases().await;
+        let _granted = first.outcome().await.unwrap();
 
         // One without any leaves expiries that are as good as none. Nothing of ours takes from them.
         for kind in KINDS {
@@ -354,7 +360,7 @@ mod scenario {
         const ROUNDS: u32 = 12;
         // Another configuration, so another connection: as if it were another process.
         let other = format!("{}?max_connections=7", stage.server.url());
-        let other = Semaphore::connect(&other).await.unwrap();
+        let other = Home::connect(&other).await.unwrap();
         let mut playing = tokio::task::JoinSet::new();
         for (home, weight) in [(&stage.home, 1), (&stage.home, 2), (&other, 1), (&other, 3)] {
             let semaphore = home.named(NAME).slots(3).build().unwrap();
@@ -473,13 +479,14 @@ mod scenario {
             let before = semaphore.stats().await.unwrap().totals.expired;
             let lost = semaphore.acquire().await.unwrap();
             stage.keys.ask::<()>(&["ZREM", &stage.keys.key("main"), &id_of(&lost)]);
+            let mut theirs = stage.contender(1);
+            theirs.acquires().await;
             let released = lost.release().await;
             assert_eq!(released, Err(ReleaseError::NotHeld(NotHeld::Lost(Loss::Vanished))));
             assert_eq!(semaphore.stats().await.unwrap().totals.expired, before + 1);
 
-            // It is not mistaken for whoever holds the slot now: that one is not ours, and its release tells nobody.
-            let mut theirs = stage.contender(1);
-            theirs.acquires().await;
+            // It is not mistaken for the client that holds the slot now: that one is not ours, and its release notifies
+            // no waiter.
             let waits = in_line(semaphore, semaphore.acquire()).await;
             settle(semaphore).await;
             theirs.releases().await;

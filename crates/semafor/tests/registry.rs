@@ -9,9 +9,9 @@ use semafor_testkit::stepwise::{now, seconds, standing_still};
 #[test]
 fn one_name_is_one_semaphore_in_one_registry_and_another_in_another() {
     let (here, there) = (Registry::new(), Registry::new());
-    let a = here.semaphore("shared").slots(1).build().unwrap();
-    let b = here.semaphore("shared").slots(1).build().unwrap();
-    let elsewhere = there.semaphore("shared").slots(1).build().unwrap();
+    let a = here.named("shared").slots(1).build().unwrap();
+    let b = here.named("shared").slots(1).build().unwrap();
+    let elsewhere = there.named("shared").slots(1).build().unwrap();
     let _held = a.try_acquire().blocking().unwrap();
     assert!(b.try_acquire().blocking().is_err());
     assert!(elsewhere.try_acquire().blocking().is_ok());
@@ -21,16 +21,16 @@ fn one_name_is_one_semaphore_in_one_registry_and_another_in_another() {
 fn the_global_registry_serves_semaphore_memory() {
     let sem = Semaphore::memory("test: global").slots(2).build().unwrap();
     let _held = sem.try_acquire().blocking().unwrap();
-    let same = Registry::global().semaphore("test: global").build().unwrap();
+    let same = Registry::global().named("test: global").build().unwrap();
     assert_eq!(now(same.stats()).unwrap().held, 1);
 }
 
 #[test]
 fn an_idle_name_takes_over_a_new_number_of_slots_for_all_its_handles() {
     let (registry, _) = standing_still();
-    let old = registry.semaphore("grows").slots(1).build().unwrap();
+    let old = registry.named("grows").slots(1).build().unwrap();
     drop(old.try_acquire().blocking().unwrap());
-    let new = registry.semaphore("grows").slots(2).build().unwrap();
+    let new = registry.named("grows").slots(2).build().unwrap();
     assert_eq!(now(old.capacity()).unwrap(), 2);
     let _both = (old.try_acquire().blocking().unwrap(), new.try_acquire().blocking().unwrap());
     assert!(old.try_acquire().blocking().is_err());
@@ -39,7 +39,7 @@ fn an_idle_name_takes_over_a_new_number_of_slots_for_all_its_handles() {
 #[test]
 fn an_unused_name_is_dropped_after_its_time_and_not_before() {
     let (registry, clock) = standing_still();
-    drop(registry.semaphore("brief").slots(1).build().unwrap());
+    drop(registry.named("brief").slots(1).build().unwrap());
     clock.advance(seconds(59));
     assert_eq!((registry.cleanup(), registry.len()), (0, 1));
     clock.advance(seconds(1));
@@ -50,7 +50,7 @@ fn an_unused_name_is_dropped_after_its_time_and_not_before() {
 fn the_time_until_an_unused_name_is_dropped_can_be_set() {
     let clock = ManualClock::new();
     let registry = Registry::builder().clock(&clock).empty_queue_max_ttl(seconds(5)).build();
-    drop(registry.semaphore("brief").slots(1).build().unwrap());
+    drop(registry.named("brief").slots(1).build().unwrap());
     clock.advance(seconds(5));
     assert!(registry.is_empty());
 }
@@ -58,9 +58,9 @@ fn the_time_until_an_unused_name_is_dropped_can_be_set() {
 #[test]
 fn a_name_that_is_used_again_gets_its_whole_time_again() {
     let (registry, clock) = standing_still();
-    drop(registry.semaphore("again").slots(1).build().unwrap());
+    drop(registry.named("again").slots(1).build().unwrap());
     clock.advance(seconds(59));
-    drop(registry.semaphore("again").slots(1).build().unwrap());
+    drop(registry.named("again").slots(1).build().unwrap());
     clock.advance(seconds(59));
     assert_eq!(registry.len(), 1);
     clock.advance(seconds(1));
@@ -68,12 +68,31 @@ fn a_name_that_is_used_again_gets_its_whole_time_again() {
 }
 
 #[test]
+fn a_name_that_is_used_again_is_dropped_in_time_although_others_became_idle_after_it() {
+    let (registry, clock) = standing_still();
+    let use_it = |name: &str| drop(registry.named(name).slots(1).build().unwrap());
+    use_it("again");
+    clock.advance(seconds(1));
+    use_it("again");
+    for later in 2..=59 {
+        clock.advance(seconds(1));
+        use_it(&format!("idle since {later}"));
+    }
+    clock.advance(seconds(1));
+    assert_eq!(registry.len(), 59, "idle since 1, it is looked at again at 61");
+    clock.advance(seconds(1));
+    assert_eq!(registry.len(), 58, "it has been idle for its 60 s");
+    clock.advance(seconds(58));
+    assert!(registry.is_empty());
+}
+
+#[test]
 fn a_live_handle_never_points_at_an_orphan() {
     let (registry, clock) = standing_still();
-    let old = registry.semaphore("kept").slots(1).build().unwrap();
+    let old = registry.named("kept").slots(1).build().unwrap();
     clock.advance(seconds(10_000));
     registry.cleanup();
-    let new = registry.semaphore("kept").slots(1).build().unwrap();
+    let new = registry.named("kept").slots(1).build().unwrap();
     let _held = old.try_acquire().blocking().unwrap();
     assert!(new.try_acquire().blocking().is_err(), "both are the same semaphore");
 }
@@ -81,18 +100,18 @@ fn a_live_handle_never_points_at_an_orphan() {
 #[test]
 fn a_detached_permit_keeps_its_name_until_it_ends() {
     let (registry, clock) = standing_still();
-    let sem = registry.semaphore("detached").slots(1).build().unwrap();
+    let sem = registry.named("detached").slots(1).build().unwrap();
     let id = sem.acquire().ttl(secs(1_000)).now().blocking().unwrap().detach();
     drop(sem);
     clock.advance(seconds(500));
-    let again = registry.semaphore("detached").build().unwrap();
+    let again = registry.named("detached").build().unwrap();
     assert!(again.try_acquire().blocking().is_err());
     drop(again);
     clock.advance(seconds(500 + 59));
     assert_eq!(registry.len(), 1);
     clock.advance(seconds(1));
     assert_eq!(registry.len(), 0, "expired at 1,000, dropped at 1,060");
-    let new = registry.semaphore("detached").slots(1).build().unwrap();
+    let new = registry.named("detached").slots(1).build().unwrap();
     assert_eq!(now(new.release(&id)), Err(ReleaseError::NotHeld(NotHeld::Unknown)));
 }
 
@@ -101,7 +120,7 @@ fn fencing_tokens_of_a_name_grow_even_after_it_was_dropped_and_came_back() {
     let (registry, clock) = standing_still();
     let mut last = 0;
     for _ in 0..3 {
-        let sem = registry.semaphore("fenced").slots(1).build().unwrap();
+        let sem = registry.named("fenced").slots(1).build().unwrap();
         for _ in 0..5 {
             let token = sem.try_acquire().blocking().unwrap().fencing_token();
             assert!(token > last);
@@ -118,7 +137,7 @@ fn a_million_names_come_and_go_without_growth() {
     let (registry, clock) = standing_still();
     let mut most = 0;
     for n in 0..1_000_000u32 {
-        let sem = registry.semaphore(format!("user:{n}")).slots(1).ttl(secs(3_600)).build().unwrap();
+        let sem = registry.named(format!("user:{n}")).slots(1).ttl(secs(3_600)).build().unwrap();
         drop(sem.try_acquire().blocking().unwrap());
         drop(sem);
         if n % 1_000 == 0 {
@@ -135,7 +154,7 @@ fn a_million_names_come_and_go_without_growth() {
 fn one_name_opened_and_dropped_many_times_is_listed_once() {
     let (registry, clock) = standing_still();
     for _ in 0..100_000 {
-        drop(registry.semaphore("flapping").slots(1).build().unwrap());
+        drop(registry.named("flapping").slots(1).build().unwrap());
     }
     assert_eq!(registry.len(), 1);
     clock.advance(seconds(60));
@@ -145,8 +164,8 @@ fn one_name_opened_and_dropped_many_times_is_listed_once() {
 #[test]
 fn the_driver_drops_unused_names_in_real_time_too() {
     let registry = Registry::builder().empty_queue_max_ttl(Duration::from_millis(20)).build();
-    drop(registry.semaphore("brief").slots(1).build().unwrap());
-    let bell = Registry::new().semaphore("bell").slots(1).build().unwrap();
+    drop(registry.named("brief").slots(1).build().unwrap());
+    let bell = Registry::new().named("bell").slots(1).build().unwrap();
     let _rung = bell.try_acquire().blocking().unwrap();
     while !registry.is_empty() {
         let waited = bell.acquire().timeout(secs(0.005)).blocking();
@@ -164,7 +183,7 @@ fn threads_that_open_use_and_drop_the_same_names_never_split_one() {
             scope.spawn(move || {
                 for round in 0..2_000 {
                     let which = (thread + round) % inside.len();
-                    let sem = registry.semaphore(format!("name {which}")).slots(1).build().unwrap();
+                    let sem = registry.named(format!("name {which}")).slots(1).build().unwrap();
                     let permit = sem.acquire().blocking().unwrap();
                     let before = inside[which].fetch_add(1, Ordering::SeqCst);
                     assert_eq!(before, 0, "two semaphores under one name");

@@ -36,7 +36,7 @@ async fn visit(sem: Semaphore, room: Arc<Room>) {
 
 #[test]
 fn tokio_smol_and_plain_threads_contend_for_the_same_slots() {
-    let sem = Registry::new().semaphore("everybody").slots(3).build().unwrap();
+    let sem = Registry::new().named("everybody").slots(3).build().unwrap();
     let room = Arc::<Room>::default();
     let mut threads = Vec::new();
     for kind in 0..6 {
@@ -79,7 +79,7 @@ fn tokio_smol_and_plain_threads_contend_for_the_same_slots() {
 
 #[test]
 fn a_permit_acquired_in_one_runtime_can_end_in_another() {
-    let sem = Registry::new().semaphore("moved").slots(1).build().unwrap();
+    let sem = Registry::new().named("moved").slots(1).build().unwrap();
     let permit = smol::block_on(async { sem.acquire().await.unwrap().into_owned() });
     let tokio = tokio::runtime::Runtime::new().unwrap();
     tokio.block_on(async move { permit.release().await.unwrap() });
@@ -88,7 +88,7 @@ fn a_permit_acquired_in_one_runtime_can_end_in_another() {
 
 #[test]
 fn a_timeout_fires_under_a_runtime_without_timers() {
-    let sem = Registry::new().semaphore("no timers").slots(1).build().unwrap();
+    let sem = Registry::new().named("no timers").slots(1).build().unwrap();
     let _held = sem.try_acquire().blocking().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let error = runtime.block_on(async { sem.acquire().timeout(secs(0.02)).await.unwrap_err() });

@@ -8,7 +8,7 @@ use semafor_testkit::stepwise::{answer, now, pend, seconds, standing_still};
 #[test]
 fn a_snapshot_shows_slots_line_and_totals() {
     let (registry, clock) = standing_still();
-    let sem = registry.semaphore("busy").slots(4).build().unwrap();
+    let sem = registry.named("busy").slots(4).build().unwrap();
     let two = now(sem.acquire().weight(2)).unwrap();
     let one = now(sem.acquire().ttl(secs(100))).unwrap();
     let waiting = pend(sem.acquire().weight(2).timeout(secs(30)));
@@ -34,7 +34,7 @@ fn a_snapshot_shows_slots_line_and_totals() {
 #[test]
 fn histograms_tell_how_long_the_line_took_and_slots_were_held() {
     let (registry, clock) = standing_still();
-    let sem = registry.semaphore("timed").slots(1).build().unwrap();
+    let sem = registry.named("timed").slots(1).build().unwrap();
     let held = now(sem.acquire()).unwrap();
     let waiting = pend(sem.acquire());
     clock.advance(seconds(8));
@@ -55,7 +55,7 @@ fn histograms_tell_how_long_the_line_took_and_slots_were_held() {
 #[test]
 fn holders_and_waiters_are_listed_with_labels_weights_and_times() {
     let (registry, clock) = standing_still();
-    let sem = registry.semaphore("listed").slots(2).label("default").build().unwrap();
+    let sem = registry.named("listed").slots(2).label("default").build().unwrap();
     let first = now(sem.acquire()).unwrap();
     clock.advance(seconds(1));
     let second = now(sem.acquire().label("second").ttl(secs(60))).unwrap();
@@ -79,7 +79,7 @@ fn holders_and_waiters_are_listed_with_labels_weights_and_times() {
 fn the_busiest_come_first_and_names_and_a_limit_narrow_the_list() {
     let (registry, _) = standing_still();
     let open = |name: &str, slots, held| {
-        let sem = registry.semaphore(name).slots(slots).build().unwrap();
+        let sem = registry.named(name).slots(slots).build().unwrap();
         for _ in 0..held {
             sem.try_acquire().blocking().unwrap().detach();
         }
@@ -98,7 +98,7 @@ fn the_busiest_come_first_and_names_and_a_limit_narrow_the_list() {
 #[test]
 fn locked_says_whether_an_acquire_would_have_to_wait() {
     let (registry, clock) = standing_still();
-    let sem = registry.semaphore("locked").slots(2).ttl(secs(5)).build().unwrap();
+    let sem = registry.named("locked").slots(2).ttl(secs(5)).build().unwrap();
     assert!(!now(sem.locked()).unwrap());
     let _one = now(sem.acquire()).unwrap();
     assert!(!now(sem.locked()).unwrap());

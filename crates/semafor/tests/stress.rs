@@ -29,7 +29,7 @@ impl Dice {
 
 /// As it is, or else anew. `None` while a closed one still has holders, or if somebody else was faster.
 fn open(registry: &Registry, name: u64) -> Option<Semaphore> {
-    let named = || registry.semaphore(format!("stressed {name}"));
+    let named = || registry.named(format!("stressed {name}"));
     named().build().or_else(|_| named().slots(1 + (name % 4) as u32).build()).ok()
 }
 
@@ -109,7 +109,7 @@ fn everything_at_once_leaves_every_slot_accounted_for() {
     println!("{} actions in {seconds} s; heap bytes: {heap:?}", actions.load(Ordering::Relaxed));
 
     for stats in registry.stats(&Default::default()) {
-        let sem = registry.semaphore(&*stats.name).build();
+        let sem = registry.named(&*stats.name).build();
         let Ok(sem) = sem else { continue };
         let all = now(sem.capacity()).unwrap();
         let waited = sem.acquire().weight(all).timeout(secs(30)).blocking();

@@ -48,7 +48,7 @@ fn a_life_of_a_semaphore_is_told_to_tracing() {
     let listener = Listener::default();
     let heard = tracing::subscriber::with_default(listener.clone(), || {
         let (registry, clock) = standing_still();
-        let sem = registry.semaphore("told").slots(1).build().unwrap();
+        let sem = registry.named("told").slots(1).build().unwrap();
         let held = now(sem.acquire().ttl(secs(3))).unwrap();
         let waiting = pend(sem.acquire());
         drop(pend(sem.acquire()));

@@ -8,7 +8,7 @@ use semafor_testkit::stepwise::{answer, now, pend, poll, seconds, standing_still
 
 #[test]
 fn a_slot_comes_back_although_the_runtime_that_acquired_it_is_gone() {
-    let sem = Registry::new().semaphore("orphaned").slots(1).ttl(secs(0.05)).build().unwrap();
+    let sem = Registry::new().named("orphaned").slots(1).ttl(secs(0.05)).build().unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let id = runtime.block_on(async { sem.acquire().await.unwrap().detach() });
     drop(runtime);
@@ -20,7 +20,7 @@ fn a_slot_comes_back_although_the_runtime_that_acquired_it_is_gone() {
 
 #[test]
 fn a_slot_comes_back_although_the_runtime_that_acquired_it_is_blocked() {
-    let sem = Registry::new().semaphore("blocked").slots(1).ttl(secs(0.05)).build().unwrap();
+    let sem = Registry::new().named("blocked").slots(1).ttl(secs(0.05)).build().unwrap();
     let (unblock, blocked) = mpsc::channel::<()>();
     let (holding, is_held) = mpsc::channel();
     let busy = std::thread::spawn({
@@ -43,7 +43,7 @@ fn a_slot_comes_back_although_the_runtime_that_acquired_it_is_blocked() {
 
 #[test]
 fn a_waiter_gives_up_in_time_without_any_runtime() {
-    let sem = Registry::new().semaphore("taken").slots(1).build().unwrap();
+    let sem = Registry::new().named("taken").slots(1).build().unwrap();
     let _held = sem.try_acquire().blocking().unwrap();
     let error = sem.acquire().timeout(secs(0.05)).blocking().unwrap_err();
     assert!(error.is_timeout());
@@ -53,7 +53,7 @@ fn a_waiter_gives_up_in_time_without_any_runtime() {
 #[test]
 fn expiry_hands_the_slot_to_the_first_in_line() {
     let (registry, clock) = standing_still();
-    let sem = registry.semaphore("one").slots(1).ttl(secs(5)).build().unwrap();
+    let sem = registry.named("one").slots(1).ttl(secs(5)).build().unwrap();
     let held = now(sem.acquire()).unwrap();
     let (first, mut second) = (pend(sem.acquire()), pend(sem.acquire()));
     clock.advance(seconds(5));
@@ -67,7 +67,7 @@ fn expiry_hands_the_slot_to_the_first_in_line() {
 #[test]
 fn leases_of_one_chain_follow_each_other() {
     let (registry, clock) = standing_still();
-    let sem = registry.semaphore("chain").slots(1).ttl(secs(3)).build().unwrap();
+    let sem = registry.named("chain").slots(1).ttl(secs(3)).build().unwrap();
     let _first = now(sem.acquire()).unwrap();
     let (second, third) = (pend(sem.acquire()), pend(sem.acquire()));
     clock.advance(seconds(8));
@@ -81,7 +81,7 @@ fn leases_of_one_chain_follow_each_other() {
 #[test]
 fn a_renewed_permit_outlives_its_first_ttl_and_a_permanent_one_all() {
     let (registry, clock) = standing_still();
-    let sem = registry.semaphore("renewed").slots(1).ttl(secs(10)).build().unwrap();
+    let sem = registry.named("renewed").slots(1).ttl(secs(10)).build().unwrap();
     let permit = now(sem.acquire()).unwrap();
     clock.advance(seconds(9));
     now(permit.renew(secs(10))).unwrap();
@@ -96,7 +96,7 @@ fn a_renewed_permit_outlives_its_first_ttl_and_a_permanent_one_all() {
 #[test]
 fn a_lost_permit_cannot_be_renewed() {
     let (registry, clock) = standing_still();
-    let sem = registry.semaphore("late").slots(1).ttl(secs(1)).build().unwrap();
+    let sem = registry.named("late").slots(1).ttl(secs(1)).build().unwrap();
     let permit = now(sem.acquire()).unwrap();
     clock.advance(seconds(1));
     let error = now(permit.renew(secs(5))).unwrap_err();
@@ -106,7 +106,7 @@ fn a_lost_permit_cannot_be_renewed() {
 #[test]
 fn many_leases_with_different_ttls_end_each_at_its_own_time() {
     let (registry, clock) = standing_still();
-    let sem = registry.semaphore("mixed").slots(50).build().unwrap();
+    let sem = registry.named("mixed").slots(50).build().unwrap();
     let permits: Vec<_> =
         (1..=50u64).map(|n| now(sem.acquire().ttl(seconds(n * 37 % 50 + 1))).unwrap()).collect();
     for passed in 1..=50 {
@@ -118,7 +118,7 @@ fn many_leases_with_different_ttls_end_each_at_its_own_time() {
 
 #[test]
 fn a_process_that_acquires_in_a_hurry_still_loses_leases_on_time() {
-    let sem = Registry::new().semaphore("hurry").slots(2).build().unwrap();
+    let sem = Registry::new().named("hurry").slots(2).build().unwrap();
     let short = sem.acquire().ttl(secs(0.05)).now().blocking().unwrap();
     while !short.is_lost() {
         drop(sem.acquire().ttl(secs(30)).now().blocking().unwrap());
@@ -136,11 +136,31 @@ fn a_clock_that_is_moved_on_from_within_does_not_run_backwards() {
     }
 
     let (registry, clock) = standing_still();
-    let sem = registry.semaphore("hasty").slots(1).ttl(secs(5)).build().unwrap();
+    let sem = registry.named("hasty").slots(1).ttl(secs(5)).build().unwrap();
     let _held = now(sem.acquire()).unwrap();
     let mut waiting = Box::pin(sem.acquire());
     let waker = Waker::from(Arc::new(Hasty(clock.clone())));
     assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     clock.advance(seconds(6));
     assert!(matches!(answer(waiting), Err(AcquireError::Lost(_))), "granted at 5, it is 105 by now");
+}
+
+#[test]
+fn a_clock_that_is_moved_on_for_ever_ends_every_lease_and_stops() {
+    let (registry, clock) = standing_still();
+    let sem = registry.named("leased").slots(2).build().unwrap();
+    let leased = now(sem.acquire().ttl(secs(5))).unwrap();
+    let kept = now(sem.acquire()).unwrap();
+    drop(registry.named("idle").slots(1).build().unwrap());
+    let (done, is_done) = mpsc::channel();
+    std::thread::spawn(move || {
+        clock.advance(std::time::Duration::MAX);
+        clock.advance(std::time::Duration::MAX);
+        done.send(()).unwrap();
+    });
+    is_done.recv_timeout(seconds(60)).expect("it returns");
+    assert!(leased.is_lost() && !kept.is_lost());
+    assert_eq!(registry.len(), 1, "the idle name was dropped");
+    let last = now(sem.acquire().ttl(secs(5))).unwrap();
+    assert!(!last.is_lost(), "no time is left in which its lease could end");
 }

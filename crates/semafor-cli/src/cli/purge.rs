@@ -16,7 +16,10 @@ pub(super) const HELP: &str = "\
 What stays, whatever is said: DIR itself (but see --remove-root), everything that is not an empty \
 directory (but see --older-than), symlinks and what they point to, hidden files and the directories \
 they are in, mount points. A directory that is filled meanwhile stays, too: only the system's own \
-rmdir decides what is empty. It can be interrupted at any time, and started again, and there can be \
+rmdir decides what is empty. An old file is looked at again right before it is removed, however long \
+--rate or --fleet-limit made it wait: it stays if it was changed or replaced since it was found, or \
+if a directory it is in was moved, DIR included. A change in the moment between that look and the \
+removal is missed. It can be interrupted at any time, and started again, and there can be \
 several at once on one tree.
 
 Examples:
@@ -30,7 +33,8 @@ Examples:
 
 Progress goes to stderr: a line on a terminal, else a JSON object every 30 seconds and at the end.
 The summary goes to stdout; with --json it is one object: event (\"summary\"), dry_run, \
-dirs_scanned, dirs_removed, files_scanned, files_removed, bytes_freed, errors, errors_by_kind, \
+dirs_scanned, dirs_removed, files_scanned, files_removed, bytes_freed, dirs_changed and \
+files_changed (were to be removed, and stay because they changed first), errors, errors_by_kind, \
 peak_memory_bytes, backpressure_events, stopped_by (completed, limit, breaker, signal, fleet_limit), \
 elapsed_seconds.
 
@@ -40,6 +44,7 @@ Exit codes:
   2        the command line makes no sense, or DIR is missing or the system's: nothing was done
   3        stopped by --max-empty-dirs-to-delete, or because memory was almost used up
   69       the semaphores of --url can't be reached: nothing was done
+  74       the summary could not be written to stdout
   130,143  interrupted (Ctrl-C), or asked to end, with a summary; what was under way is completed";
 
 #[derive(Args, Debug)]
@@ -56,7 +61,8 @@ pub(crate) struct Purge {
     #[arg(long, conflicts_with = "json")]
     pub(crate) print: bool,
 
-    /// Also remove files that were last changed longer ago than this, e.g. 30d. No file is touched without it
+    /// Also remove files that were last changed longer ago than this, e.g. 30d, and are not changed until their turn comes.
+    /// No file is touched without it
     #[arg(long, value_name = "AGE", value_parser = duration::age, help_heading = "What is removed")]
     pub(crate) older_than: Option<Duration>,
 
@@ -122,6 +128,10 @@ pub(crate) struct Purge {
 
     #[command(flatten)]
     pub(crate) at: At,
+
+    /// With a Redis: show DIR to all who can read there, in `inspect` and `top`
+    #[arg(long, requires = "fleet_limit")]
+    pub(crate) show_command: bool,
 
     /// Print the summary as one JSON object
     #[arg(long)]

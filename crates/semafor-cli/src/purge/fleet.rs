@@ -6,15 +6,22 @@ use crate::cli::Purge;
 use crate::exit::{Code, Failure};
 use crate::plain::plain;
 
-/// How many slots it gets from who is the first to use it and says nothing.
+/// The number of slots if the first user of the semaphore sets none.
 const SLOTS: u32 = 128;
 
-/// Opens it. Who says no number takes the name as it is in use.
+/// The command, as the semaphore shows it. In a shared home it leaves out the folder, whose name may be private.
+fn shown(args: &Purge) -> String {
+    match args.at.is_shared() && !args.show_command {
+        true => "semafor purge".to_owned(),
+        false => format!("semafor purge {}", plain(&args.root.to_string_lossy())),
+    }
+}
+
+/// Opens the semaphore. Without a number of slots in `args`, the number already in use stays.
 pub(super) async fn open(args: &Purge, name: &str) -> Result<Semaphore, Failure> {
     let home = args.at.connect().await?;
     let named = |slots: Option<u32>| {
-        let root = plain(&args.root.to_string_lossy()).into_owned();
-        let named = home.named(name).label("purge").command(format!("semafor purge {root}"));
+        let named = home.named(name).label("purge").command(shown(args));
         match slots {
             Some(slots) => named.slots(slots),
             None => named,
@@ -25,7 +32,7 @@ pub(super) async fn open(args: &Purge, name: &str) -> Result<Semaphore, Failure>
     let mut opened = named(said).open().await;
     if said.is_none() && matches!(opened, Err(BuildError::SlotsNotSet { .. })) {
         opened = named(Some(SLOTS)).open().await;
-        // Somebody else was quicker, with another number.
+        // Another process was quicker, with another number.
         if matches!(opened, Err(BuildError::SlotsMismatch { .. })) {
             opened = named(None).open().await;
         }

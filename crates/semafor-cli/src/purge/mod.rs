@@ -10,9 +10,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
 
-use semafor::CancellationToken;
 use semafor_pipeline::MemoryGuard;
-use semafor_purge::{PurgeError, Purger, StoppedBy, Summary};
+use semafor_purge::{CancellationToken, PurgeError, Purger, StoppedBy, Summary};
 use tokio::select;
 use tokio::sync::oneshot;
 

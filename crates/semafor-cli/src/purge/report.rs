@@ -20,6 +20,8 @@ pub(super) struct Report<'a> {
     files_scanned: u64,
     files_removed: u64,
     bytes_freed: u64,
+    dirs_changed: u64,
+    files_changed: u64,
     errors: u64,
     errors_by_kind: &'a BTreeMap<&'static str, u64>,
     peak_memory_bytes: u64,
@@ -38,6 +40,8 @@ impl<'a> Report<'a> {
             files_scanned: summary.files_scanned,
             files_removed: summary.files_removed,
             bytes_freed: summary.bytes_freed,
+            dirs_changed: summary.dirs_changed,
+            files_changed: summary.files_changed,
             errors: summary.errors,
             errors_by_kind: &summary.errors_by_kind,
             peak_memory_bytes: summary.peak_memory_bytes,
@@ -76,6 +80,9 @@ fn in_words(args: &Purge, summary: &Summary) -> String {
     let seen = counted(summary.dirs_scanned, "directory", "directories");
     let elapsed = duration::show(summary.elapsed);
     let mut text = format!("{verb} {removed}; looked at {seen} in {elapsed}.\n");
+    if summary.files_changed > 0 || summary.dirs_changed > 0 {
+        text += &format!("Kept {}, changed or moved meanwhile.\n", changed(summary));
+    }
     if summary.dry_run {
         text += "This was a dry run: nothing was removed.\n";
     }
@@ -92,6 +99,16 @@ fn in_words(args: &Purge, summary: &Summary) -> String {
         text += &format!("{} ({kinds}).\n", counted(summary.errors, "error", "errors"));
     }
     text
+}
+
+fn changed(summary: &Summary) -> String {
+    let files = counted(summary.files_changed, "old file", "old files");
+    let dirs = counted(summary.dirs_changed, "empty directory", "empty directories");
+    match (summary.files_changed, summary.dirs_changed) {
+        (_, 0) => files,
+        (0, _) => dirs,
+        _ => format!("{dirs} and {files}"),
+    }
 }
 
 pub(super) fn counted(count: u64, one: &str, many: &str) -> String {

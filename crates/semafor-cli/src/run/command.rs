@@ -7,6 +7,7 @@ use std::{env, io};
 
 use rustix::fs::{Access, access};
 
+use crate::cli::Run;
 use crate::exit::{Code, Failure};
 
 /// The longest command line that others are shown, in characters.
@@ -79,8 +80,23 @@ fn look(path: &Path) -> Search {
     }
 }
 
+/// What others see of the command that is run. Where others than its user can read it, arguments are not shown unless it
+/// was asked for: there may be passwords among them.
+pub(super) fn shown(args: &Run) -> String {
+    match args.at.is_shared() && !args.show_command {
+        true => show_name(&args.command[0]),
+        false => show(&args.command),
+    }
+}
+
+/// The name of the program, without the folder it is in.
+fn show_name(program: &OsStr) -> String {
+    let name = Path::new(program).file_name().unwrap_or(program);
+    show(&[name.to_owned()])
+}
+
 /// The command line as one would type it, or nearly, and cut off where it gets long.
-pub(super) fn show(words: &[OsString]) -> String {
+fn show(words: &[OsString]) -> String {
     let line = words.iter().map(|word| show_word(word)).collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}…", &line[..end]),
@@ -111,6 +127,15 @@ mod tests {
         assert_eq!(shown(&["sh", "-c", "echo it's; ls", ""]), r"sh -c 'echo it'\''s; ls' ''");
         assert_eq!(shown(&["x", &"é".repeat(500)]).chars().count(), SHOWN + 1);
         assert_eq!(show(&[OsString::from_vec(vec![b'a', 0xff])]), "'a\u{fffd}'");
+    }
+
+    #[test]
+    fn a_name_is_shown_without_its_folder() {
+        let shown = |program: &str| show_name(OsStr::new(program));
+        assert_eq!((shown("make").as_str(), shown("/usr/local/bin/make").as_str()), ("make", "make"));
+        assert_eq!(shown("./my job"), "'my job'");
+        assert_eq!(shown(".."), "..", "what is no name of a file is shown as it is");
+        assert_eq!(shown(&"x".repeat(500)).chars().count(), SHOWN + 1);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use tokio::signal::unix::{self, SignalKind};
 
 use super::system::{self, Disposition};
 use crate::exit::{Code, Failure};
+use crate::inherited;
 
 /// All that can be caught and that others send. Not what a process brings upon itself (SEGV, FPE), nor what the terminal
 /// tells those who read from it without being asked to (TTIN, TTOU).
@@ -41,7 +42,7 @@ pub(super) struct Signals {
 impl Signals {
     /// Ctrl-Z is not among them yet: while there is no child, it stops this process as any other.
     pub(super) fn listen() -> Result<Self, Failure> {
-        let was_child_ignored = system::is_ignored(Signal::CHILD);
+        let was_child_ignored = inherited::is_ignored(Signal::CHILD);
         let mut signals = Self { listeners: Vec::with_capacity(PASSED_ON.len() + 2), was_child_ignored };
         // Whoever ignores it is told nothing about its children.
         signals.add(Signal::CHILD)?;
@@ -53,7 +54,7 @@ impl Signals {
 
     /// To this one as well, unless it is ignored.
     pub(super) fn also(&mut self, signal: Signal) -> Result<(), Failure> {
-        if system::is_ignored(signal) { Ok(()) } else { self.add(signal) }
+        if inherited::is_ignored(signal) { Ok(()) } else { self.add(signal) }
     }
 
     fn add(&mut self, signal: Signal) -> Result<(), Failure> {
@@ -65,7 +66,7 @@ impl Signals {
 
     /// What a child would find ignored without us, and does not: Rust and we have changed it for our own sake.
     pub(super) fn to_ignore_again(&self) -> [Option<Signal>; 2] {
-        let pipe = system::was_pipe_ignored().then_some(Signal::PIPE);
+        let pipe = inherited::was_pipe_ignored().then_some(Signal::PIPE);
         [pipe, self.was_child_ignored.then_some(Signal::CHILD)]
     }
 

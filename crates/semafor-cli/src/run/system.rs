@@ -4,7 +4,6 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::{Pid, Signal};
 
@@ -13,35 +12,6 @@ use rustix::process::{Pid, Signal};
 pub(super) enum Disposition {
     Default,
     Ignore,
-}
-
-/// Rust ignores SIGPIPE before `main` begins. Under systemd, say, it was ignored before that.
-static PIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
-
-#[cfg(target_os = "linux")]
-#[used]
-// SAFETY: what stands in this section is called once, before `main`, with arguments that C lets a function leave unread.
-#[unsafe(link_section = ".init_array")]
-static BEFORE_MAIN: extern "C" fn() = look_at_pipe;
-
-#[cfg(target_os = "linux")]
-extern "C" fn look_at_pipe() {
-    PIPE_WAS_IGNORED.store(is_ignored(Signal::PIPE), Ordering::Relaxed);
-}
-
-/// Whether whoever started this process had broken pipes ignored.
-pub(super) fn was_pipe_ignored() -> bool {
-    PIPE_WAS_IGNORED.load(Ordering::Relaxed)
-}
-
-pub(super) fn is_ignored(signal: Signal) -> bool {
-    let mut now = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: without a new action this only writes the present one, to where there is room for it. Zeroes are a valid one.
-    let now = unsafe {
-        libc::sigaction(signal.as_raw(), ptr::null(), now.as_mut_ptr());
-        now.assume_init()
-    };
-    now.sa_sigaction == libc::SIG_IGN
 }
 
 /// Sets what a signal does, and returns what it did. Async-signal-safe.

@@ -20,6 +20,8 @@ use crate::duration;
 const SLACK: Duration = Duration::from_secs(1);
 /// The same, where the home is silent and there is no time to spare.
 const MARGIN: Duration = Duration::from_millis(100);
+/// How often to look whether the slot was renewed for a shorter time.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// How long the home is asked to let us have the slot.
 pub(super) fn lease(args: &Run) -> Option<Duration> {
@@ -43,8 +45,10 @@ pub(super) struct Tenure<'a> {
     on_lost: OnLost,
     grace: Duration,
     ttl: Duration,
-    /// When the `ttl` is over, where it is up to us to see to that.
+    /// When the `ttl` is over, where it is up to us to see to that, and unless the slot is renewed.
     ends_at: Option<Instant>,
+    /// Until when the home granted the slot. If that changes, it was renewed.
+    granted_until: Option<Instant>,
     /// What has to be left of the time that the home grants to those it does not hear.
     reserve: Duration,
     margin: Duration,
@@ -53,6 +57,8 @@ pub(super) struct Tenure<'a> {
 /// Why the slot is not ours any more, or soon will not be.
 pub(super) enum Loss {
     Overtime(Duration),
+    /// The same for a slot that was renewed.
+    RenewalOver,
     Silence,
     Told(NotHeld),
 }
@@ -63,13 +69,13 @@ impl fmt::Display for Loss {
             Self::Overtime(ttl) => {
                 write!(f, "the command took longer than its --ttl of {}", duration::show(*ttl))
             }
+            Self::RenewalOver => f.write_str("the time for which it was renewed is over"),
             Self::Silence => f.write_str("nothing was heard of the home of the semaphores for too long"),
             Self::Told(NotHeld::Lost(loss)) => write!(f, "{loss}"),
             Self::Told(NotHeld::Released) => f.write_str("somebody released it"),
             Self::Told(NotHeld::Unknown) => {
                 f.write_str("the home of the semaphores does not know of it any more")
             }
-            Self::Told(why) => write!(f, "{why}"),
         }
     }
 }
@@ -86,6 +92,7 @@ impl<'a> Tenure<'a> {
             grace: args.grace,
             ttl: args.ttl.unwrap_or_default(),
             ends_at: args.ttl.filter(|_| is_ours_to_end).and_then(|ttl| Instant::now().checked_add(ttl)),
+            granted_until: permit.expires_at(),
             reserve: args.grace.saturating_add(margin).min(silence / 3),
             margin,
         }
@@ -103,8 +110,8 @@ impl<'a> Tenure<'a> {
     /// What can be told from the time alone.
     fn over(&self) -> Option<Loss> {
         let is_past = |moment: Option<Instant>| moment.is_some_and(|moment| moment <= Instant::now());
-        if is_past(self.ends_at) {
-            Some(Loss::Overtime(self.ttl))
+        if is_past(self.ends_at()) {
+            Some(if self.is_renewed() { Loss::RenewalOver } else { Loss::Overtime(self.ttl) })
         } else if is_past(self.patience_ends_at()) {
             Some(Loss::Silence)
         } else {
@@ -118,10 +125,10 @@ impl<'a> Tenure<'a> {
             if let Some(loss) = self.over() {
                 return loss;
             }
-            let look_again = [self.ends_at, self.patience_ends_at()].into_iter().flatten().min();
+            let look_again = [self.ends_at(), self.patience_ends_at()].into_iter().flatten().min();
             let later = async {
                 match look_again {
-                    Some(then) => sleep_until(then.into()).await,
+                    Some(then) => sleep_until(then.min(Instant::now() + LOOK).into()).await,
                     None => pending().await,
                 }
             };
@@ -130,6 +137,22 @@ impl<'a> Tenure<'a> {
                 () = later => {}
             }
         }
+    }
+
+    /// True if the slot was renewed, for longer or for shorter. A difference within the slack comes from the clocks.
+    fn is_renewed(&self) -> bool {
+        match (self.granted_until, self.permit.expires_at()) {
+            (Some(before), Some(now)) => before.max(now) - before.min(now) > SLACK,
+            (before, now) => before.is_some() != now.is_some() && !self.permit.is_lost(),
+        }
+    }
+
+    /// When the child's time is over, where it is up to us to see to that.
+    fn ends_at(&self) -> Option<Instant> {
+        if self.on_lost != OnLost::Kill || !self.is_renewed() {
+            return self.ends_at;
+        }
+        self.permit.expires_at()?.checked_sub(self.grace.saturating_add(SLACK))
     }
 
     /// When to act unless the home is heard of.

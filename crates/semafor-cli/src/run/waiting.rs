@@ -35,7 +35,7 @@ pub(super) async fn for_slot(home: &Home, args: &Run) -> Result<Permit<'static>,
     slots::settle(args.wanted.slots, async |slots| {
         let semaphore = open(home, args, slots)?;
         match in_line(&semaphore, args).await {
-            Err(error) if error.is_timeout() => {
+            Err(error) if error.is_timeout() || error.is_busy() => {
                 Err(Refused::Failure(too_late(&semaphore, args, error).await))
             }
             outcome => Ok(outcome?),
@@ -47,7 +47,7 @@ pub(super) async fn for_slot(home: &Home, args: &Run) -> Result<Permit<'static>,
 fn open(home: &Home, args: &Run, slots: Option<u32>) -> Result<Semaphore, Failure> {
     let wanted = &args.wanted;
     let mut builder =
-        home.named(&wanted.name).heartbeat_max_interval(args.heartbeat).command(command::show(&args.command));
+        home.named(&wanted.name).heartbeat_max_interval(args.heartbeat).command(command::shown(args));
     builder = builder.grace(tenure::grace(args));
     if let Some(slots) = slots {
         builder = builder.slots(slots);

@@ -29,6 +29,8 @@ pub(super) struct Name {
     pub(super) waits: Option<Spread>,
     pub(super) holds: Option<Spread>,
     pub(super) totals: Totals,
+    /// The home can't tell its numbers: something else is stored there.
+    pub(super) is_broken: bool,
     /// Unknown after the first look.
     pub(super) grants_per_second: Option<f64>,
 }
@@ -81,6 +83,7 @@ impl From<&Stats> for Name {
             waits: Spread::of(&stats.waits),
             holds: Spread::of(&stats.holds),
             totals: stats.totals,
+            is_broken: stats.error.is_some(),
             grants_per_second: None,
         }
     }

@@ -1,7 +1,8 @@
 //! It is there when it is needed, once, and belongs to nobody.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixListener;
 
 use semafor_testkit::cli::{CommandEnv, Process, census};
@@ -124,7 +125,7 @@ fn its_folder_and_its_socket_are_the_users_alone() {
     agent(&env);
     let mode = |path| fs::metadata(path).expect("it is there").mode() & 0o777;
     assert_eq!(mode(env.agent_directory()), 0o700);
-    for file in ["agent.sock", "agent.lock"] {
+    for file in ["agent.sock", "agent.lock", "agent.journal", "agent.clients"] {
         assert_eq!(mode(env.agent_directory().join(file)) & 0o077, 0, "{file}");
     }
 }
@@ -136,7 +137,11 @@ fn leave_behind(env: &CommandEnv) {
     for file in ["agent.sock", "agent.sock.new"] {
         drop(UnixListener::bind(env.agent_directory().join(file)).expect("it can be bound"));
     }
-    fs::write(env.agent_directory().join("agent.lock"), "4711").expect("it can be written");
+    for (file, text) in [("agent.lock", "4711"), ("agent.clients", "")] {
+        let mut options = fs::File::options();
+        let file = options.write(true).create_new(true).mode(0o600).open(env.agent_directory().join(file));
+        file.and_then(|mut file| file.write_all(text.as_bytes())).expect("it can be written");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod death;
 mod folder;
 mod life;
 mod strangers;
+mod successor;
 
 use semafor_testkit::cli::CommandEnv;
 

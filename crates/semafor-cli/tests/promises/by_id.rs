@@ -1,7 +1,12 @@
 //! Slots that are held by an id, across processes.
 
+use std::ffi::OsString;
+use std::fs;
+use std::io::{PipeWriter, Write, pipe};
+use std::process::Stdio;
+
 use rustix::process::Signal;
-use semafor_testkit::cli::CommandEnv;
+use semafor_testkit::cli::{CommandEnv, Process};
 use serde_json::Value;
 
 /// Takes a slot of "it" for an hour.
@@ -101,6 +106,141 @@ pub(crate) fn an_interrupted_acquire_leaves_the_line(env: &CommandEnv) {
         assert_eq!(env.status("it")["waiting"], 0, "it does not leave before it has left the line");
     }
     release(env, &id);
+}
+
+/// `acquire` of "it" for an hour, in a shell that does something with its stdout: `"$@" > id`.
+fn acquire_in(env: &CommandEnv, script: &str, more: &[&str], stdin: Stdio) -> Process {
+    let words = ["-c", script, "sh"].map(OsString::from).into_iter();
+    let words = words.chain([env.binary().into()]);
+    let words =
+        words.chain(["acquire", "--name", "it", "--ttl", "1h"].iter().chain(more).map(OsString::from));
+    let mut shell = env.program_listening("sh", words);
+    shell.stdin(stdin);
+    env.start_command(shell)
+}
+
+/// `acquire` of "it" with a pipe for its stdout.
+fn acquire_into(env: &CommandEnv, pipe: PipeWriter) -> Process {
+    // What a process of a test writes goes to files, so the pipe comes in as its stdin.
+    acquire_in(env, "exec \"$@\" >&0 < /dev/null", &[], Stdio::from(pipe))
+}
+
+fn is_undelivered(env: &CommandEnv, acquire: &mut Process) {
+    let output = acquire.wait();
+    let complaint = output.complaint(74);
+    assert!(complaint.contains("id"), "{complaint}");
+    let it = env.status("it");
+    assert!(it.is_null() || (it["held"] == 0 && it["waiting"] == 0), "it has given back all: {it}");
+}
+
+pub(crate) fn an_id_that_cannot_be_printed_is_given_back(env: &CommandEnv) {
+    for more in [&[][..], &["--json"]] {
+        // Full, closed, and not open for writing.
+        for script in ["\"$@\" > /dev/full", "\"$@\" >&-", "\"$@\" 1< /dev/null"] {
+            is_undelivered(env, &mut acquire_in(env, script, more, Stdio::null()));
+        }
+        let (reader, writer) = pipe().expect("a pipe can be made");
+        drop(reader);
+        is_undelivered(env, &mut acquire_in(env, "\"$@\" >&0", more, Stdio::from(writer)));
+    }
+}
+
+pub(crate) fn an_id_that_is_thrown_away_on_purpose_is_held(env: &CommandEnv) {
+    let output = acquire_in(env, "\"$@\" > /dev/null", &[], Stdio::null()).wait();
+    assert_eq!(output.text(), "");
+    assert_eq!(held(env), 1);
+    let id = env.inspect("it")["holders"][0]["id"].as_str().expect("an id is text").to_owned();
+    release(env, &id);
+}
+
+pub(crate) fn an_acquire_whose_reader_is_gone_leaves_the_line(env: &CommandEnv) {
+    let id = acquire(env, &[]);
+    let (reader, writer) = pipe().expect("a pipe can be made");
+    let mut waiter = acquire_into(env, writer);
+    env.until_waiting("it", 1);
+    drop(reader);
+    let output = waiter.wait();
+    assert!(output.complaint(74).contains("reader"), "{output:?}");
+    assert_eq!(env.status("it")["waiting"], 0, "it does not leave before it has left the line");
+    release(env, &id);
+    assert_eq!(held(env), 0);
+}
+
+pub(crate) fn an_acquire_whose_script_is_killed_leaves_the_line(env: &CommandEnv) {
+    let id = acquire(env, &[]);
+    for script in ["id=$(\"$@\"); echo went on >> log", "\"$@\" > id; echo went on >> log"] {
+        let mut killed = acquire_in(env, script, &[], Stdio::null());
+        env.until_waiting("it", 1);
+        killed.kill();
+        env.until_waiting("it", 0);
+    }
+    release(env, &id);
+    assert_eq!((held(env), env.read("id"), env.read("log")), (0, String::new(), String::new()));
+}
+
+pub(crate) fn an_acquire_in_the_background_outlives_its_script(env: &CommandEnv) {
+    let id = acquire(env, &[]);
+    let scripts =
+        ["\"$@\" > id &", "nohup \"$@\" > id 2> /dev/null &", "setsid env --default-signal \"$@\" > id &"];
+    let mut last = id;
+    for script in scripts {
+        assert_eq!(acquire_in(env, script, &[], Stdio::null()).wait().text(), "", "the script has ended");
+        env.until_waiting("it", 1);
+        // Asked for again: whatever it does about its parent, it has had the time to.
+        for _ in 0..20 {
+            assert_eq!(env.status("it")["waiting"], 1, "{script}");
+        }
+        release(env, &last);
+        last = env.until_lines("id", 1).remove(0);
+        env.until_holders("it", 1);
+        fs::remove_file(env.path("id")).expect("it was written");
+    }
+    release(env, &last);
+}
+
+/// A pipe that is full, so that a write to it blocks.
+fn full_pipe() -> (std::io::PipeReader, PipeWriter) {
+    let (reader, mut writer) = pipe().expect("a pipe can be made");
+    let flags = rustix::fs::fcntl_getfl(&writer).expect("it is open");
+    rustix::fs::fcntl_setfl(&writer, flags | rustix::fs::OFlags::NONBLOCK).expect("it is open");
+    while writer.write(&[b'x'; 4096]).is_ok() {}
+    rustix::fs::fcntl_setfl(&writer, flags).expect("it is open");
+    (reader, writer)
+}
+
+pub(crate) fn a_signal_between_the_grant_and_the_id_gives_the_slot_back(env: &CommandEnv) {
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+        let (_reader, writer) = full_pipe();
+        let mut waiter = acquire_into(env, writer);
+        env.until_holders("it", 1);
+        waiter.signal(signal);
+        let output = waiter.wait();
+        assert_eq!((output.code(), held(env)), (Some(code), 0), "{output:?}");
+    }
+}
+
+pub(crate) fn a_reader_that_ends_between_the_grant_and_the_id_gives_the_slot_back(env: &CommandEnv) {
+    let (reader, writer) = full_pipe();
+    let mut waiter = acquire_into(env, writer);
+    env.until_holders("it", 1);
+    drop(reader);
+    is_undelivered(env, &mut waiter);
+}
+
+pub(crate) fn a_signal_that_is_ignored_does_not_end_an_acquire(env: &CommandEnv) {
+    let id = acquire(env, &[]);
+    let mut command = env.program("env");
+    command.arg("--default-signal").args(["env", "--ignore-signal=HUP", "--ignore-signal=INT"]);
+    command.arg(env.binary()).args(["acquire", "--name", "it", "--ttl", "1h"]);
+    let mut waiter = env.start_command(command);
+    env.until_waiting("it", 1);
+    waiter.signal(Signal::HUP);
+    waiter.signal(Signal::INT);
+    for _ in 0..20 {
+        assert_eq!(env.status("it")["waiting"], 1, "it has gone");
+    }
+    release(env, &id);
+    release(env, waiter.wait().text().trim_end());
 }
 
 pub(crate) fn an_evicted_id_holds_nothing(env: &CommandEnv) {

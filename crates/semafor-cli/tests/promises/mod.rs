@@ -57,6 +57,14 @@ macro_rules! promises {
                 acquire_waits_in_line_and_gives_up_in_time
                 a_killed_acquire_leaves_the_line
                 an_interrupted_acquire_leaves_the_line
+                an_id_that_cannot_be_printed_is_given_back
+                an_id_that_is_thrown_away_on_purpose_is_held
+                an_acquire_whose_reader_is_gone_leaves_the_line
+                an_acquire_whose_script_is_killed_leaves_the_line
+                an_acquire_in_the_background_outlives_its_script
+                a_signal_between_the_grant_and_the_id_gives_the_slot_back
+                a_reader_that_ends_between_the_grant_and_the_id_gives_the_slot_back
+                a_signal_that_is_ignored_does_not_end_an_acquire
                 an_evicted_id_holds_nothing
                 ids_that_hold_nothing_are_complained_of
                 names_that_nobody_uses_are_complained_of

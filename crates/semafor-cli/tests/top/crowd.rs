@@ -17,7 +17,7 @@ impl Crowd {
     /// Nobody yet, at the home of that address.
     pub(crate) fn at(url: &str) -> Self {
         let runtime = Runtime::new().expect("threads can be started");
-        let home = runtime.block_on(Semaphore::connect(url)).expect("the home is there");
+        let home = runtime.block_on(Home::connect(url)).expect("the home is there");
         Self { runtime, home, held: Vec::new() }
     }
 

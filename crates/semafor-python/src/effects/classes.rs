@@ -23,8 +23,8 @@ fn semaphore(object: &Bound<'_, PyAny>) -> Checked<Arc<Place>> {
 
 /// Makes a semaphore of so many permits, all of them free. Gives its handle.
 ///
-/// `signal`: its permits are released by others than those who acquired them, so that holding one says nothing about who could
-/// release it. It is left out of the search for deadlocks while anybody can run.
+/// `signal`: its permits are released by other tasks than those that acquired them. A task that ends with one leaves nothing
+/// unreleased, and the strict search for deadlocks ("holders") leaves the semaphore out while any task can run.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct CreateSemaphore {
     pub(crate) permits: Checked<u32>,

@@ -111,12 +111,16 @@ impl Driver {
                 let acquired = ctx.try_acquire(&semaphore).await;
                 self.answer(acquired, |py, acquired| acquired.into_py_any(py))
             }
-            Request::Guard(semaphore, program) => match ctx.permit(&semaphore).await {
-                Ok(permit) => Python::attach(|py| {
-                    self.frames.enter(py, &program, self.frames.scope(), false, Some(permit))
-                }),
-                Err(error) => self.raise(&error),
-            },
+            Request::Guard(semaphore, program) => {
+                // A frame is of one task, and so is the permit in it.
+                let demand = coop::AcquireSemaphore(&semaphore).weight(1).guarded().stays_with_task();
+                match ctx.perform(demand).await {
+                    Ok(permit) => Python::attach(|py| {
+                        self.frames.enter(py, &program, self.frames.scope(), false, Some(permit))
+                    }),
+                    Err(error) => self.raise(&error),
+                }
+            }
             Request::Create(create) => {
                 let semaphore = ctx.perform(create).await;
                 self.answer(semaphore, |py, semaphore| {

@@ -78,6 +78,9 @@ pub(crate) fn exception_of(py: Python<'_>, error: &Error) -> PyErr {
         Error::TaskCancelled => cancelled(py),
         Error::TimedOut => PyTimeoutError::new_err(error.to_string()),
         Error::Deadlock(deadlock) => deadlock_error(py, deadlock, |_| None),
+        Error::NotDeterministic { .. } => {
+            PyErr::from_type(not_deterministic_class(py).clone(), error.to_string())
+        }
         Error::ZeroPermits
         | Error::ZeroWeight
         | Error::TooHeavy { .. }
@@ -138,6 +141,11 @@ fn cancelled_class(py: Python<'_>) -> &Bound<'_, PyType> {
 fn deadlock_class(py: Python<'_>) -> &Bound<'_, PyType> {
     static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     class(py, &CLASS, "SchedulerDeadlockError")
+}
+
+fn not_deterministic_class(py: Python<'_>) -> &Bound<'_, PyType> {
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    class(py, &CLASS, "NotDeterministicError")
 }
 
 /// A class of `semafor._errors`. Without it the package is broken, and any exception will do.

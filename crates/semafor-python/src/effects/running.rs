@@ -29,11 +29,12 @@ type Told<'py> = (
 type Ended<'py> = (Option<Py<PyAny>>, Option<Bound<'py, PyAny>>, Told<'py>);
 
 #[pyfunction]
-#[pyo3(signature = (program, *, clock, deadlocks, seed, replay))]
+#[pyo3(signature = (program, *, clock, deadlocks, max_steps, seed, replay))]
 pub(crate) fn run<'py>(
     program: &Bound<'py, PyAny>,
     clock: &str,
     deadlocks: &str,
+    max_steps: Option<u64>,
     seed: Option<u64>,
     replay: Option<&str>,
 ) -> PyResult<Ended<'py>> {
@@ -45,7 +46,7 @@ pub(crate) fn run<'py>(
         (None, Some(trace)) => Schedule::Replay(parsed(trace)?),
         (Some(_), Some(_)) => return Err(PyValueError::new_err("a seed and a trace: which one is it?")),
     };
-    let runtime = runtime(clock, deadlocks)?.schedule(schedule);
+    let runtime = runtime(clock, deadlocks, max_steps)?.schedule(schedule);
     let (result, report) = run_once(py, &runtime, launch);
     let (value, error) = match result {
         Ok(value) => (value, None),
@@ -70,13 +71,14 @@ fn run_once(py: Python<'_>, runtime: &Runtime, program: Launch) -> (PyResult<Opt
 type Explored<'py> = (u64, bool, Option<(String, Option<Bound<'py, PyAny>>, String, String)>);
 
 #[pyfunction]
-#[pyo3(signature = (program, *, schedules, clock, deadlocks, search, seed, changes, preemptions))]
+#[pyo3(signature = (program, *, schedules, clock, deadlocks, max_steps, search, seed, changes, preemptions))]
 #[allow(clippy::too_many_arguments, reason = "all of them are named, by one caller")]
 pub(crate) fn explore<'py>(
     program: &Bound<'py, PyAny>,
     schedules: u64,
     clock: &str,
     deadlocks: &str,
+    max_steps: Option<u64>,
     search: &str,
     seed: u64,
     changes: usize,
@@ -95,7 +97,7 @@ pub(crate) fn explore<'py>(
         "exhaustive" => Search::Exhaustive { preemptions },
         other => return Err(unknown("search", other, "random, pct, exhaustive")),
     };
-    let runtime = runtime(clock, deadlocks)?;
+    let runtime = runtime(clock, deadlocks, max_steps)?;
     let explorer = Explorer::new().search(search).schedules(schedules).runtime(runtime.clone());
     let again = launch.clone_ref(py);
     let exploration = explorer.run(async move |ctx: Ctx| {
@@ -121,19 +123,21 @@ pub(crate) fn explore<'py>(
     Ok((exploration.schedules, exploration.is_complete, Some(failure)))
 }
 
-fn runtime(clock: &str, deadlocks: &str) -> PyResult<Runtime> {
+fn runtime(clock: &str, deadlocks: &str, max_steps: Option<u64>) -> PyResult<Runtime> {
     let clock = match clock {
         "virtual" => Clock::Virtual,
         "real" => Clock::Real,
         other => return Err(unknown("clock", other, "virtual, real")),
     };
     let deadlocks = match deadlocks {
+        "certain" => Deadlocks::Certain,
         "holders" => Deadlocks::Holders,
         "global" => Deadlocks::Global,
         "off" => Deadlocks::Off,
-        other => return Err(unknown("search for deadlocks", other, "holders, global, off")),
+        other => return Err(unknown("search for deadlocks", other, "certain, holders, global, off")),
     };
-    Ok(Runtime::new().clock(clock).deadlocks(deadlocks).hide_sites().pause(pause))
+    let runtime = Runtime::new().clock(clock).deadlocks(deadlocks).hide_sites().pause(pause);
+    Ok(max_steps.into_iter().fold(runtime, Runtime::most_steps))
 }
 
 fn unknown(what: &str, name: &str, known: &str) -> PyErr {

@@ -34,9 +34,9 @@ use tokio::time::{sleep, timeout};
 
 fn main() {
     let url = std::env::args().nth(1).expect("the URL of a Redis");
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("a runtime");
-    let home = runtime.block_on(Semaphore::connect(&url)).expect("it answers");
+    let home = runtime.block_on(Home::connect(&url)).expect("it answers");
     let mut stage = Stage { runtime: Some(runtime), home, contestants: HashMap::new() };
     say("ready");
     for line in io::stdin().lock().lines() {

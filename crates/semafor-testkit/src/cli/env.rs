@@ -17,6 +17,8 @@ use crate::redis::{RedisServer, eventually};
 
 /// In the environment of all that is started, to find it again.
 const MARK: &str = "SEMAFOR_TESTKIT_ENV";
+/// By this, `cargo xtask test` finds what tests have started, if it has to end it.
+const RUN: &str = "SEMAFOR_TEST_RUN";
 
 /// Where commands are run: with semaphores of their own, in an empty folder.
 ///
@@ -66,6 +68,7 @@ impl CommandEnv {
     pub fn program(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env(MARK, &self.mark);
+        command.envs(std::env::var_os(RUN).map(|run| (RUN, run)));
         match &self.home {
             Home::Local(folder) => command.env("XDG_RUNTIME_DIR", folder.path()),
             Home::Redis(server) => command.env("SEMAFOR_URL", server.url()),

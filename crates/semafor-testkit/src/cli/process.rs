@@ -1,8 +1,9 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, setsid};
 
 use super::{Output, census};
 use crate::redis::eventually;
@@ -17,12 +18,15 @@ pub struct Process {
 }
 
 impl Process {
-    /// What it writes goes to files, so that nobody has to read it while it runs. Its stdin is as `command` says.
+    /// What it writes goes to files, so that nobody has to read it while it runs. Its stdin is as `command` says. It has no
+    /// terminal, even if the test was started in one: a [`Terminal`](crate::terminal::Terminal) is for tests that need one.
     pub(super) fn start(mut command: Command) -> Self {
         let file = || tempfile::tempfile().expect("a file can be made");
         let (stdout, stderr) = (file(), file());
         let another = |file: &File| Stdio::from(file.try_clone().expect("it can be opened more than once"));
         command.stdout(another(&stdout)).stderr(another(&stderr));
+        // SAFETY: one system call, without allocation or locks.
+        unsafe { command.pre_exec(|| Ok(setsid().map(drop)?)) };
         let program = command.get_program().to_owned();
         let child =
             spawn(command).unwrap_or_else(|error| panic!("{} can't be started: {error}", program.display()));

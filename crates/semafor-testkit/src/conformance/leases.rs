@@ -12,13 +12,13 @@ pub async fn an_expired_slot_goes_to_the_next_in_line(home: &impl Home) {
     let hung = sem.acquire().ttl(SHORT).await.expect("a slot is free");
     let next = in_line(&sem, sem.acquire()).await;
     let mut lost = ByHand::new(hung.lost());
-    let token = hung.cancellation_token();
-    assert!(lost.waits() && !hung.is_lost() && !token.is_cancelled());
+    let signal = hung.lost_signal();
+    assert!(lost.waits() && !hung.is_lost() && !signal.is_lost());
     home.pass(SHORT).await;
 
     let permit = next.outcome().await.expect("it is served");
     assert!(lost.outcome().await.is_expired());
-    assert!(hung.is_lost() && token.is_cancelled());
+    assert!(hung.is_lost() && signal.is_lost());
     assert!(hung.lost().await.is_expired(), "asked afterwards, it says the same");
     assert!(!permit.is_lost());
 }
@@ -189,6 +189,24 @@ pub async fn an_evicted_holder_that_does_not_let_go_loses_its_slot_after_its_gra
     assert!(evicted.is_lost());
     drop(evicted);
     assert_eq!(stats(&sem).await.held, 1);
+    permit.release().await.expect("it was never disturbed");
+}
+
+/// Also where its slot was taken away because its grace was over.
+pub async fn an_evicted_holder_whose_grace_is_over_counts_as_evicted(home: &impl Home) {
+    let sem = home.open(Spec::new("it", 1).grace(SHORT)).await.expect("it can be opened");
+    let evicted = sem.acquire().await.expect("a slot is free");
+    let next = in_line(&sem, sem.acquire()).await;
+    sem.evict(&evicted.id()).await.expect("it is held");
+    let why = NotHeld::Lost(Loss::Evicted);
+    assert_eq!(evicted.lost().await, why);
+    home.pass(SHORT).await;
+    let permit = next.outcome().await.expect("it is served");
+    assert_eq!(evicted.why_not_held(), Some(why));
+    assert_eq!(sem.release(&evicted.id()).await, Err(ReleaseError::NotHeld(why)));
+    let totals = stats(&sem).await.totals;
+    assert_eq!((totals.evicted, totals.expired), (1, 0));
+    assert_eq!(evicted.release().await, Err(ReleaseError::NotHeld(why)));
     permit.release().await.expect("it was never disturbed");
 }
 

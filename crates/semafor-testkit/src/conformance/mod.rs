@@ -47,6 +47,10 @@ macro_rules! conformance {
                 another_number_of_slots_for_a_live_name_is_an_error_with_both_numbers
                 an_idle_name_takes_a_new_number_of_slots
                 zero_slots_are_refused
+                a_name_in_use_is_opened_without_a_number_of_slots
+                a_new_name_without_a_number_of_slots_is_refused
+                a_name_with_a_line_keeps_its_number_of_slots
+                a_closed_name_that_is_opened_without_a_number_keeps_its_number
             }
             bound {
                 never_more_than_the_slots_are_held_by_many_tasks
@@ -74,6 +78,7 @@ macro_rules! conformance {
                 who_was_served_in_time_is_not_timed_out
             }
             leases {
+                an_evicted_holder_whose_grace_is_over_counts_as_evicted
                 an_expired_slot_goes_to_the_next_in_line
                 an_expired_slot_is_free_when_nobody_waits
                 a_late_release_is_told_so_and_harms_nobody
@@ -131,6 +136,8 @@ macro_rules! conformance {
             slots {
                 slot_numbers_start_at_zero_and_are_not_shared
                 a_freed_slot_number_is_used_again
+                a_grant_gets_the_lowest_free_number
+                a_slot_number_is_reserved_for_its_holder
                 fencing_tokens_grow_with_every_grant
                 fencing_tokens_grow_beyond_a_close
                 ids_are_not_used_again

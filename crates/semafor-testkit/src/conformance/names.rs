@@ -3,7 +3,7 @@
 use semafor::BuildError;
 
 use super::{open, semaphore};
-use crate::by_hand::stats;
+use crate::by_hand::{in_line, stats};
 use crate::{Home, Spec};
 
 /// Whoever opens a name that is in use gets the same slots.
@@ -57,4 +57,45 @@ pub async fn zero_slots_are_refused(home: &impl Home) {
     let sem = semaphore(home, 2).await;
     assert!(home.open(Spec::new("it", 0)).await.is_err(), "not for a known name either");
     assert_eq!(sem.capacity().await, Ok(2));
+}
+
+/// The number of slots need not be known to use a name that exists.
+pub async fn a_name_in_use_is_opened_without_a_number_of_slots(home: &impl Home) {
+    let known = semaphore(home, 3).await;
+    let _held = known.acquire().await.expect("a slot is free");
+    let other = open(home, Spec::without_slots("it")).await;
+    assert_eq!(other.capacity().await, Ok(3));
+    let _two =
+        [other.acquire().await.expect("a slot is free"), other.acquire().await.expect("a slot is free")];
+    assert!(known.try_acquire().await.is_err(), "all three are held");
+}
+
+/// No number is invented.
+pub async fn a_new_name_without_a_number_of_slots_is_refused(home: &impl Home) {
+    let error = home.open(Spec::without_slots("it")).await.expect_err("it does not exist");
+    assert!(matches!(&error, BuildError::SlotsNotSet { name } if name == "it"), "{error:?}");
+    let sem = semaphore(home, 2).await;
+    assert_eq!(sem.capacity().await, Ok(2), "the refused attempt changed nothing");
+}
+
+/// A waiter is enough: it counts on the number of slots as a holder does.
+pub async fn a_name_with_a_line_keeps_its_number_of_slots(home: &impl Home) {
+    let sem = semaphore(home, 1).await;
+    let held = sem.acquire().await.expect("a slot is free");
+    let waiting = in_line(&sem, sem.acquire()).await;
+    let error = home.open(Spec::new("it", 2)).await.expect_err("1 is not 2");
+    assert!(matches!(&error, BuildError::SlotsMismatch { live: 1, asked: 2, .. }), "{error:?}");
+    held.release().await.expect("it is held");
+    waiting.outcome().await.expect("it is served").release().await.expect("it is held");
+    let after = semaphore(home, 2).await;
+    assert_eq!(after.capacity().await, Ok(2), "idle again, it takes the new number");
+}
+
+/// Closing ends the use of a name, not what is known about it.
+pub async fn a_closed_name_that_is_opened_without_a_number_keeps_its_number(home: &impl Home) {
+    let old = semaphore(home, 3).await;
+    drop(old.acquire().await.expect("a slot is free"));
+    old.close().await.expect("the home answers");
+    let new = open(home, Spec::without_slots("it")).await;
+    assert_eq!((new.is_closed().await, new.capacity().await), (Ok(false), Ok(3)));
 }

@@ -41,6 +41,50 @@ pub async fn a_freed_slot_number_is_used_again(home: &impl Home) {
     }
 }
 
+/// So the numbers in use stay small, and a particular one can be waited for.
+pub async fn a_grant_gets_the_lowest_free_number(home: &impl Home) {
+    let sem = semaphore(home, 4).await;
+    let mut held = Vec::new();
+    for number in 0..4 {
+        held.push(sem.acquire().await.expect("a slot is free"));
+        assert_eq!(held[number as usize].slot(), number);
+    }
+    // Freed in another order than they were granted.
+    for number in [3, 0, 2] {
+        let at = held.iter().position(|permit| permit.slot() == number).expect("it is held");
+        held.swap_remove(at).release().await.expect("it is held");
+    }
+    for number in [0, 2, 3] {
+        let next = sem.acquire().await.expect("a slot is free");
+        assert_eq!(next.slot(), number);
+        held.push(next);
+    }
+}
+
+/// However many come and go, and however the number of slots changes.
+pub async fn a_slot_number_is_reserved_for_its_holder(home: &impl Home) {
+    let sem = semaphore(home, 3).await;
+    let low = sem.acquire().await.expect("a slot is free");
+    let kept = sem.acquire().await.expect("a slot is free");
+    low.release().await.expect("it is held");
+    sem.resize(1).await.expect("the home answers");
+    sem.resize(4).await.expect("the home answers");
+    for _ in 0..3 {
+        let others = [
+            sem.acquire().await.expect("a slot is free"),
+            sem.acquire().await.expect("a slot is free"),
+            sem.acquire().await.expect("a slot is free"),
+        ];
+        let mut numbers: Vec<_> = others.iter().map(semafor::Permit::slot).collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, [0, 2, 3], "1 is held");
+        for other in others {
+            other.release().await.expect("it is held");
+        }
+    }
+    assert_eq!(kept.slot(), 1);
+}
+
 /// Through whatever handle, from the pool or in line.
 pub async fn fencing_tokens_grow_with_every_grant(home: &impl Home) {
     let (here, there) = (semaphore(home, 1).await, semaphore(home, 1).await);

@@ -43,6 +43,7 @@ enum Mode {
     Forward,
     SwallowRequests,
     SwallowReplies,
+    HoldReplies,
     Refuse,
 }
 
@@ -119,6 +120,12 @@ impl Proxy {
         self.change(Mode::SwallowReplies);
     }
 
+    /// From now on replies and push messages are kept back: requests are executed, and the answers arrive, in order, with
+    /// the next change of mode.
+    pub fn hold_replies(&self) {
+        self.change(Mode::HoldReplies);
+    }
+
     /// From now on new connections are closed at once. Those that exist go on.
     pub fn refuse(&self) {
         self.change(Mode::Refuse);
@@ -129,11 +136,14 @@ impl Proxy {
         state.mode = mode;
         state.swallowed = false;
         state.connections.values().filter(|ends| ends.torn).for_each(Ends::cut);
+        drop(state);
+        self.wire.changed.notify_all();
     }
 
     /// Closes all connections. New ones can be made.
     pub fn cut(&self) {
         self.wire.state().connections.values().for_each(Ends::cut);
+        self.wire.changed.notify_all();
     }
 
     /// Sets a trap: the next request with `matching` in it is executed, and its connection closed without a reply.
@@ -330,6 +340,10 @@ impl Wire {
 
     fn judge_reply(&self, number: u64) -> Verdict {
         let state = self.state();
+        let is_held = |state: &mut State| {
+            state.mode == Mode::HoldReplies && !state.closing && state.connections.contains_key(&number)
+        };
+        let state = self.changed.wait_while(state, is_held).unwrap_or_else(PoisonError::into_inner);
         if state.connections.get(&number).is_none_or(|ends| ends.trapped) {
             return Verdict::Swallow;
         }
@@ -425,6 +439,23 @@ mod tests {
         proxy.wait_until_swallowed();
         assert_eq!(count(&server), 1);
         proxy.forward();
+        speaker.is_cut_off();
+    }
+
+    #[test]
+    fn held_replies_arrive_later_and_in_order() {
+        let server = RedisServer::start();
+        let proxy = Proxy::to(server.port());
+        let mut speaker = Speaker::to(&proxy);
+        proxy.hold_replies();
+        speaker.says("INCR count\r\nINCR count\r\n");
+        crate::redis::eventually("both are executed", || (count(&server) == 2).then_some(()));
+        proxy.forward();
+        speaker.hears(":1\r\n:2\r\n");
+        // A client that is kept waiting can be cut off.
+        proxy.hold_replies();
+        speaker.says("PING\r\n");
+        proxy.cut();
         speaker.is_cut_off();
     }
 

@@ -7,9 +7,10 @@ use std::ffi::OsStr;
 use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use rustix::process::geteuid;
 
@@ -22,11 +23,22 @@ use crate::error::{HomeError, HomeErrorKind};
 ///
 /// Without a folder, it is `semafor` in `$XDG_RUNTIME_DIR` if that is a place of its own; else in `/run/user/UID` if
 /// that exists, or `/tmp/semafor-UID`, wherever an agent is running already.
+/// A place that is not the user's own is skipped with a [warning](Config::on_warning) if another one serves.
 #[derive(Clone, Default, Debug)]
 #[non_exhaustive]
 pub struct Config {
     pub(super) directory: Option<PathBuf>,
     pub(super) program: Option<PathBuf>,
+    on_warning: Option<OnWarning>,
+}
+
+#[derive(Clone)]
+struct OnWarning(Arc<dyn Fn(&str) + Send + Sync>);
+
+impl std::fmt::Debug for OnWarning {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OnWarning")
+    }
 }
 
 impl Config {
@@ -40,6 +52,30 @@ impl Config {
     pub fn program(mut self, program: impl Into<PathBuf>) -> Self {
         self.program = Some(program.into());
         self
+    }
+
+    /// Calls `tell` with what the user should know although all goes on: a place for an agent that another user has
+    /// prepared, a journal that a former agent has left damaged. Called on a thread of the connection. By default nothing
+    /// is told.
+    pub fn on_warning(mut self, tell: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.on_warning = Some(OnWarning(Arc::new(tell)));
+        self
+    }
+
+    /// True if one connection will do for both.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let is_told_same = match (&self.on_warning, &other.on_warning) {
+            (None, None) => true,
+            (Some(OnWarning(one)), Some(OnWarning(other))) => Arc::ptr_eq(one, other),
+            _ => false,
+        };
+        is_told_same && self.directory == other.directory && self.program == other.program
+    }
+
+    pub(super) fn warn(&self, message: &str) {
+        if let Some(OnWarning(tell)) = &self.on_warning {
+            crate::foreign::call(|| tell(message));
+        }
     }
 
     /// Whether `url` is meant to be one of this home.
@@ -95,6 +131,11 @@ pub(super) fn socket_in(directory: &Path) -> PathBuf {
     directory.join("agent.sock")
 }
 
+/// True if an agent is listening there, or was when it died.
+pub(super) fn has_socket(directory: &Path) -> bool {
+    fs::symlink_metadata(socket_in(directory)).is_ok_and(|found| found.file_type().is_socket())
+}
+
 /// Where the agent shows that it is one, for as long as it lives.
 pub(super) fn lock_in(directory: &Path) -> PathBuf {
     directory.join("agent.lock")
@@ -104,7 +145,7 @@ pub(super) fn lock_in(directory: &Path) -> PathBuf {
 pub(super) fn check(directory: &Path) -> Result<bool, HomeError> {
     let found = match fs::symlink_metadata(directory) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-        found => found.map_err(|error| trouble("look at", directory, &error))?,
+        found => found.map_err(|error| trouble("look at", directory, error))?,
     };
     let shown = directory.display();
     let refusal = if !found.is_dir() {
@@ -133,24 +174,31 @@ pub(super) fn make(directory: &Path) -> Result<(), HomeError> {
         return Ok(());
     }
     match DirBuilder::new().mode(0o700).create(directory) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(trouble("make", directory, &error)),
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(trouble("make", directory, error)),
         // Whoever was quicker.
         _ => check(directory).map(drop),
     }
 }
 
-pub(super) fn trouble(what: &str, path: &Path, error: &io::Error) -> HomeError {
+pub(super) fn trouble(what: &str, path: &Path, error: io::Error) -> HomeError {
     let message = format!(
         "can't {what} {}: {error}. Set XDG_RUNTIME_DIR to a folder of yours that can be written to, \
          or name one with --url local:/some/folder",
         path.display()
     );
-    HomeError::new(HomeErrorKind::Unreachable, message)
+    HomeError::caused_by(error, HomeErrorKind::Unreachable, message)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_error_of_the_operating_system_is_the_source() {
+        let error = make(Path::new("/nonexistent/folder/of/semafor")).unwrap_err();
+        let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<io::Error>());
+        assert_eq!(source.map(io::Error::kind), Some(ErrorKind::NotFound));
+    }
 
     #[test]
     fn addresses_are_read() {

@@ -1,12 +1,16 @@
 //! The agent: hosts memory semaphores for the other processes of its user.
 //!
 //! A connection is a client's sign of life. When it ends, whatever way, all that the client held or waited for is given
-//! back in the same moment; only what it [detached](Ask::Detach) with a time to live stays.
+//! back in the same moment; only what it [detached](Ask::Detach) with a time to live stays, and what a copy of the process
+//! may still use.
 //!
-//! There is one agent per folder, because it holds a lock there. One that finds the socket of another behind it knows that
-//! this one died: for a moment it lets only its former holders in, so that they can keep their slots occupied until they
-//! have let go of what they do.
+//! There is one agent per folder, because it holds a lock there. The next agent finds in the [`journal`] which slots
+//! were held when the last one died, and keeps them [occupied](absent) until their holders have come back and let go,
+//! or are dead. Only without a journal that can be trusted, it makes no new grants until they have had time for that.
 
+mod absent;
+mod by_id;
+mod journal;
 mod session;
 
 use std::fs::{self, File, OpenOptions};
@@ -24,14 +28,20 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::net::UnixListener;
 use tokio::sync::Notify;
 
+use self::absent::{Absent, Kept};
+use self::by_id::ById;
+use self::journal::{Client, Found, Journal, Term};
 use super::address;
+use super::lifeline::{Lifelines, ProcessKey};
 use crate::error::HomeError;
+use crate::stats::Who;
 use crate::{Registry, StatsQuery};
 
-/// How long an agent stays that nobody needs.
+/// How long an unused agent stays.
 const IDLE: Duration = Duration::from_secs(60);
-/// How long the successor of an agent that died waits for its holders.
-const MOURNING: Duration = Duration::from_millis(500);
+/// How long an agent makes no new grants if it does not know those of the former agent. Clients look for the new agent
+/// ten times a second; this leaves them enough time on a busy machine, and is shorter than they wait for an answer.
+const RECOVERY: Duration = Duration::from_secs(8);
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
 
@@ -57,15 +67,20 @@ const BACKLOG: i32 = 4096;
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
 pub struct Agent {
     directory: PathBuf,
     listener: StdListener,
     /// Held for as long as the agent lives.
     _lock: File,
-    is_successor: bool,
     idle: Duration,
-    registry: Registry,
+    warnings: Vec<String>,
+    house: House,
+}
+
+impl std::fmt::Debug for Agent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Agent").field("directory", &self.directory).finish_non_exhaustive()
+    }
 }
 
 /// Why there is no new agent.
@@ -90,6 +105,10 @@ struct House {
     since: Instant,
     /// When newcomers are let in.
     opens_at: Instant,
+    journal: Arc<Journal>,
+    absent: Absent,
+    by_id: ById,
+    lifelines: Option<Lifelines>,
     clients: AtomicUsize,
     client_left: Notify,
     stop: Notify,
@@ -102,17 +121,63 @@ impl Agent {
     ///
     /// [`BindError`] if there is one, or the folder will not do.
     pub fn bind(directory: impl Into<PathBuf>) -> Result<Self, BindError> {
-        let directory = directory.into();
+        Self::bind_at(directory.into(), SystemTime::now())
+    }
+
+    fn bind_at(directory: PathBuf, wall_clock: SystemTime) -> Result<Self, BindError> {
         address::make(&directory)?;
         let lock = lock(&directory)?;
         let socket = address::socket_in(&directory);
-        let is_successor = fs::symlink_metadata(&socket).is_ok();
+        let has_died = address::has_socket(&directory);
+        let lifelines = Lifelines::in_folder(&directory);
+        let found = Found::in_folder(&directory);
+        // Tokens go on growing from one agent to the next: no agent grants a million times a second, and if the clock was
+        // set back, the journal knows better.
+        let now = wall_clock.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let token = u64::try_from(now.as_micros()).unwrap_or_default().max(found.token);
+        let registry = Registry::builder().first_token(token).build();
+        let journal = Journal::new(
+            &directory,
+            registry.clone(),
+            token,
+            lifelines.as_ref().and_then(Lifelines::identity),
+        );
+        let (now, mut warnings) = (Instant::now(), Vec::new());
+        let mut opens_at = now;
+        if !found.is_whole && (has_died || found.complaint.is_some()) {
+            let missing = || format!("an agent died in {} and left no journal", directory.display());
+            let complaint = found.complaint.clone().unwrap_or_else(missing);
+            if lifelines.as_ref().is_some_and(Lifelines::are_all_gone) {
+                warnings.extend(found.complaint.clone());
+            } else {
+                opens_at = now + RECOVERY;
+                warnings.push(format!(
+                    "{complaint}. No slot is granted for {RECOVERY:?}, so that former holders can return first"
+                ));
+            }
+        }
+        let house = House {
+            registry,
+            host: gethostname::gethostname().to_string_lossy().into(),
+            since: now,
+            opens_at,
+            journal,
+            absent: Absent::default(),
+            by_id: ById::default(),
+            lifelines,
+            clients: AtomicUsize::new(0),
+            client_left: Notify::new(),
+            stop: Notify::new(),
+        };
+        house.take_over(found);
+        house.journal.begin();
         let listener = listen(&directory, &socket)?;
-        // Tokens go on growing from one agent to the next: no agent grants a million times a second.
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let first_token = u64::try_from(now.as_micros()).unwrap_or_default();
-        let registry = Registry::builder().first_token(first_token).build();
-        Ok(Self { directory, listener, _lock: lock, is_successor, idle: IDLE, registry })
+        Ok(Self { directory, listener, _lock: lock, idle: IDLE, warnings, house })
+    }
+
+    /// What the user should know about what was found in the folder.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// How long to stay when there is no client and nothing is held. A minute by default.
@@ -129,24 +194,18 @@ impl Agent {
     pub fn serve(self) -> Result<(), HomeError> {
         raise_file_limit();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| address::trouble("serve in", &self.directory, &error))?;
+        let runtime = runtime.map_err(|error| address::trouble("serve in", &self.directory, error))?;
         runtime.block_on(self.receive())
     }
 
     async fn receive(self) -> Result<(), HomeError> {
         let listener =
             self.listener.set_nonblocking(true).and_then(|()| UnixListener::from_std(self.listener));
-        let listener = listener.map_err(|error| address::trouble("serve in", &self.directory, &error))?;
-        let now = Instant::now();
-        let house = Arc::new(House {
-            registry: self.registry,
-            host: gethostname::gethostname().to_string_lossy().into(),
-            since: now,
-            opens_at: if self.is_successor { now + MOURNING } else { now },
-            clients: AtomicUsize::new(0),
-            client_left: Notify::new(),
-            stop: Notify::new(),
-        });
+        let listener = listener.map_err(|error| address::trouble("serve in", &self.directory, error))?;
+        let house = Arc::new(self.house);
+        let watched = Arc::clone(&house);
+        tokio::spawn(async move { watched.absent.watch(watched.lifelines.as_ref()).await });
+        by_id::watch_all(&house);
         let mut idle_since = Instant::now();
         loop {
             let is_alone = house.clients.load(Ordering::Relaxed) == 0;
@@ -168,13 +227,88 @@ impl Agent {
         }
         // What is left behind tells the next agent that somebody lost a slot.
         if house.held_and_waiting() == (0, 0) {
+            house.journal.finish();
             let _ = fs::remove_file(address::socket_in(&self.directory));
+        } else {
+            house.journal.seal();
         }
         Ok(())
     }
 }
 
+/// What is dropped with it has not ended for its holders.
+impl Drop for House {
+    fn drop(&mut self) {
+        self.journal.seal();
+    }
+}
+
 impl House {
+    /// Keeps everything occupied that a former agent had granted to clients that are still alive.
+    fn take_over(&self, found: Found) {
+        let has_same_lifelines = found.lifelines.is_some()
+            && found.lifelines == self.lifelines.as_ref().and_then(Lifelines::identity);
+        for name in &found.resized {
+            // The registry keeps the name as long as any unused one.
+            if let Some(slots) = found.slots.get(name)
+                && self.registry.named(&**name).slots(*slots).build().is_ok()
+            {
+                self.journal.resized(name, *slots);
+            }
+        }
+        for mut grant in found.live.into_values() {
+            grant.client.lifeline = grant.client.lifeline.filter(|_| has_same_lifelines);
+            let term = grant.by_id.take();
+            // A slot held by id outlives its client.
+            let has_ended = term.as_ref().map_or_else(|| !self.may_be_alive(grant.client), Term::is_over);
+            if has_ended {
+                continue;
+            }
+            let slots = found.slots.get(&grant.name).copied().unwrap_or(grant.slots).max(1);
+            let Ok(semaphore) = self.registry.named(&*grant.name).slots(slots).build() else { continue };
+            let who = self.former_holder(grant.client.process.map(ProcessKey::pid));
+            let Some(permit) = semaphore.reserve(grant.slot, grant.weight, &who) else { continue };
+            let (name, id, client) = (Arc::clone(&grant.name), Arc::clone(&grant.id), grant.client);
+            grant.slots = slots;
+            grant.slot = permit.slot();
+            grant.token = grant.token.max(permit.fencing_token());
+            let entry = self.journal.grant(grant);
+            if let Some(term) = term {
+                // It is held: it was reserved just now.
+                let _ = permit.gate().map(|gate| gate.renew(permit.id().in_memory(), term.remaining()));
+                self.by_id.keep(permit, id, entry);
+                continue;
+            }
+            self.absent.keep(name, id, Kept { permit, entry, client, has_ttl: false });
+        }
+    }
+
+    /// Returns when newcomers are let in: those of before say first what they hold, and of how many.
+    async fn until_open(&self) {
+        if Instant::now() < self.opens_at {
+            tokio::time::sleep_until(self.opens_at.into()).await;
+        }
+    }
+
+    fn former_holder(&self, pid: Option<u32>) -> Who {
+        let label = Some("(held from a former agent)".into());
+        Who { label, host: Some(Arc::clone(&self.host)), pid, ..Who::default() }
+    }
+
+    /// True if its lifeline tells that it is alive.
+    fn is_held(&self, client: Client) -> bool {
+        let lifelines = self.lifelines.as_ref();
+        client.lifeline.is_some_and(|byte| lifelines.is_some_and(|lifelines| lifelines.is_held(byte)))
+    }
+
+    /// True unless it is certainly gone.
+    fn may_be_alive(&self, client: Client) -> bool {
+        match client.lifeline {
+            Some(_) => self.is_held(client),
+            None => client.process.is_none_or(ProcessKey::may_be_alive),
+        }
+    }
+
     fn held_and_waiting(&self) -> (usize, usize) {
         let all = self.registry.stats(&StatsQuery::default());
         all.iter().fold((0, 0), |(held, waiting), stats| (held + stats.holders, waiting + stats.waiting))
@@ -184,13 +318,13 @@ impl House {
 fn lock(directory: &Path) -> Result<File, BindError> {
     let path = address::lock_in(directory);
     let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
-    let file = file.map_err(|error| address::trouble("write", &path, &error))?;
+    let file = file.map_err(|error| address::trouble("write", &path, error))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(rustix::io::Errno::WOULDBLOCK) => {
             Err(BindError::AlreadyRunning { directory: directory.to_owned() })
         }
-        Err(error) => Err(address::trouble("lock", &path, &error.into()).into()),
+        Err(error) => Err(address::trouble("lock", &path, error.into()).into()),
     }
 }
 
@@ -199,7 +333,7 @@ fn listen(directory: &Path, socket: &Path) -> Result<StdListener, HomeError> {
     let fresh = directory.join("agent.sock.new");
     match fs::remove_file(&fresh) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
-            return Err(address::trouble("remove", &fresh, &error));
+            return Err(address::trouble("remove", &fresh, error));
         }
         _ => {}
     }
@@ -215,7 +349,7 @@ fn listen(directory: &Path, socket: &Path) -> Result<StdListener, HomeError> {
         rustix::fs::rename(&fresh, socket)?;
         Ok(listener)
     };
-    let listener = listening().map_err(|error| address::trouble("listen on", socket, &error.into()))?;
+    let listener = listening().map_err(|error| address::trouble("listen on", socket, error.into()))?;
     Ok(listener.into())
 }
 
@@ -225,4 +359,89 @@ fn raise_file_limit() {
     limit.current = limit.maximum;
     // What there is has to do, then.
     let _ = setrlimit(Resource::Nofile, limit);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread::JoinHandle;
+
+    use semafor_testkit::redis::eventually;
+
+    use super::*;
+    use crate::local::{Config, stop};
+    use crate::{Home, Semaphore};
+
+    fn serve(directory: &Path, wall_clock: SystemTime) -> JoinHandle<Result<(), HomeError>> {
+        // A process that another test is starting shares the lock of the last agent, until it runs its own program.
+        let agent =
+            eventually("the last agent is gone", || match Agent::bind_at(directory.to_owned(), wall_clock) {
+                Err(BindError::AlreadyRunning { .. }) => None,
+                bound => Some(bound.expect("no other agent")),
+            });
+        std::thread::spawn(move || agent.serve())
+    }
+
+    fn semaphore(config: &Config) -> Semaphore {
+        Home::local(config.clone()).named("it").slots(2).build().expect("it can be opened")
+    }
+
+    /// `is_held`: with a slot that is held when the agent ends.
+    fn tokens_grow_although_the_clock_is_set_back(is_held: bool) {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let place = folder.path().join("semafor");
+        let config = Config::default().directory(&place).program("/bin/true");
+        let mut last = 0;
+        for age in [4_000_000_000, 3_000_000_000, 10, 0] {
+            let agent = serve(&place, SystemTime::UNIX_EPOCH + Duration::from_secs(age));
+            pollster::block_on(async {
+                let sem = semaphore(&config);
+                for _ in 0..3 {
+                    let permit = sem.acquire().await.expect("a slot is free");
+                    assert!(permit.fencing_token() > last, "{} after {last}", permit.fencing_token());
+                    last = permit.fencing_token();
+                    permit.release().await.expect("it is held");
+                }
+                let held = sem.acquire().await.expect("a slot is free");
+                last = held.fencing_token();
+                let held = is_held.then_some(held);
+                stop(&config, true).await.expect("it answers");
+                drop(held);
+            });
+            agent.join().expect("it does not panic").expect("it serves to its end");
+        }
+    }
+
+    #[test]
+    fn tokens_grow_from_one_agent_to_the_next_although_the_clock_is_set_back() {
+        tokens_grow_although_the_clock_is_set_back(false);
+    }
+
+    #[test]
+    fn tokens_grow_from_a_dead_agent_to_the_next_although_the_clock_is_set_back() {
+        tokens_grow_although_the_clock_is_set_back(true);
+    }
+
+    /// The time to live that counts is the one that it has when it is detached, not the one that it was acquired with.
+    #[test]
+    fn a_permit_that_was_renewed_with_a_time_to_live_outlives_its_connection_when_detached() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let place = folder.path().join("semafor");
+        let config = Config::default().directory(&place).program("/bin/true");
+        let agent = serve(&place, SystemTime::now());
+        pollster::block_on(async {
+            let sem = semaphore(&config);
+            let held = sem.acquire().await.expect("a slot is free");
+            held.renew(Duration::from_secs(600)).await.expect("it is held");
+            held.detach();
+            // The last handle: the connection ends.
+            drop(sem);
+            let sem = semaphore(&config);
+            for _ in 0..50 {
+                assert_eq!(sem.stats().await.expect("it answers").holders, 1);
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            stop(&config, true).await.expect("it answers");
+        });
+        agent.join().expect("it does not panic").expect("it serves to its end");
+    }
 }

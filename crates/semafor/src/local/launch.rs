@@ -1,15 +1,30 @@
 //! Starting an agent where there is none.
 
+use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+use rustix::fs::{FlockOperation, flock};
 
 use super::address;
 use crate::error::{HomeError, HomeErrorKind};
 
-/// Has an agent started in `directory`. If somebody else is quicker, that will do as well.
-pub(super) fn start(program: Option<&Path>, directory: &Path) -> Result<(), HomeError> {
+/// Starts an agent in `directory`, and returns its warnings. If another process is quicker, its agent will do as well.
+///
+/// When an agent dies, all its clients need the next one at once, and one of them is enough to start it: if `may_wait`, and
+/// another is just doing so, this does nothing.
+pub(super) fn start(
+    program: Option<&Path>,
+    directory: &Path,
+    may_wait: bool,
+) -> Result<Option<String>, HomeError> {
     address::make(directory)?;
+    let turn = Turn::take(directory);
+    if may_wait && matches!(turn, Turn::Another) {
+        return Ok(None);
+    }
     let program = program.map(Path::to_owned).or_else(|| in_path("semafor"));
     let program = program.unwrap_or_else(|| PathBuf::from("semafor"));
     let mut command = Command::new(&program);
@@ -24,21 +39,43 @@ pub(super) fn start(program: Option<&Path>, directory: &Path) -> Result<(), Home
                  (cargo install semafor-cli), or name it with Config::program",
                 directory.display()
             );
-            return Err(HomeError::new(HomeErrorKind::Unreachable, message));
+            return Err(HomeError::caused_by(error, HomeErrorKind::Unreachable, message));
         }
-        Err(error) => return Err(address::trouble("start the agent for", directory, &error)),
+        Err(error) => return Err(address::trouble("start the agent for", directory, error)),
     };
-    if output.status.success() {
-        return Ok(());
-    }
+    drop(turn);
     let said = String::from_utf8_lossy(&output.stderr);
     let said = said.trim().trim_start_matches("semafor: ");
+    if output.status.success() {
+        return Ok(Some(said.to_owned()).filter(|said| !said.is_empty()));
+    }
     let message = if said.is_empty() {
         format!("{} could not start an agent: {}", program.display(), output.status)
     } else {
         said.to_owned()
     };
     Err(HomeError::new(HomeErrorKind::Unreachable, message))
+}
+
+/// Whose turn it is to start an agent.
+enum Turn {
+    /// Ours, while the file is open; or it can't be told.
+    Ours {
+        _lock: Option<File>,
+    },
+    Another,
+}
+
+impl Turn {
+    fn take(directory: &Path) -> Self {
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).write(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+        let file = options.open(directory.join("agent.starting")).ok();
+        match file.as_ref().map(|file| flock(file, FlockOperation::NonBlockingLockExclusive)) {
+            Some(Err(rustix::io::Errno::WOULDBLOCK)) => Self::Another,
+            _ => Self::Ours { _lock: file },
+        }
+    }
 }
 
 /// Looked for here, because the agent gets none of this environment.

@@ -1,10 +1,10 @@
 //! Semaphores for the processes of one user on one machine, with no server to set up.
 //!
 //! ```no_run
-//! use semafor::{Semaphore, secs};
+//! use semafor::{Home, secs};
 //!
 //! # pollster::block_on(async {
-//! let home = Semaphore::connect("local:").await?;
+//! let home = Home::connect("local:").await?;
 //! let sem = home.named("images").slots(4).max_acquire_time(secs(60)).build()?;
 //! let permit = sem.acquire().await?; // one of four, whichever process asks
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -23,28 +23,39 @@
 //!
 //! When the agent dies, holders are told that their permits are lost ([`Loss::Vanished`](crate::Loss::Vanished)), and those
 //! who wait go on waiting in the line of a new agent. Slots whose guards are not dropped yet stay occupied there: a new
-//! holder does not begin before an old one has let go.
+//! holder does not begin before an old one has let go, or all copies of its process are gone. Numbers of slots that were set
+//! by [`resize`](crate::Semaphore::resize) are known to the new agent, and its fencing tokens are larger than all before.
+//! Slots that are held by id stay held there for the rest of their time to live, and can be released, renewed and evicted by
+//! the same id. The time that a waiter has waited already counts.
+//!
+//! The new agent knows that from a journal in its folder. If the journal is damaged or missing (an agent on a full disk may
+//! have to go on without one), the new agent says so and makes no new grants for 8 seconds, so that holders can come
+//! back first. The numbers of slots are then those of the clients, slots that were held by id are free, and fencing
+//! tokens are larger than all before unless the clock of the machine was set back. On systems other than Linux the new
+//! agent cannot see copies of a holder's process, and gives the holder's process a minute to come back.
 
 mod address;
 mod agent;
-mod hold;
+mod driver;
+mod engine;
+mod fork;
+mod home;
 mod launch;
-mod link;
+mod lifeline;
 mod protocol;
-mod semaphore;
+mod socket;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 pub use address::Config;
 pub use agent::{Agent, BindError};
-pub(crate) use link::after_fork;
-pub(crate) use semaphore::LocalSemaphore;
+pub(crate) use fork::after_fork;
+pub(crate) use home::LocalHome;
 
 use crate::error::HomeError;
-use crate::{Stats, StatsQuery};
-use link::Anchor;
+use crate::remote::client::Need;
+use driver::Anchor;
 use protocol::{Ask, Say};
 
 /// How an agent is, as [`status`] tells.
@@ -93,8 +104,8 @@ pub enum Stopped {
 /// [`HomeError`] if there is one that does not answer.
 pub async fn status(config: &Config) -> Result<Option<Status>, HomeError> {
     let anchor = Anchor::new(config.clone());
-    let said = anchor.ask(Ask::Status, false).await?.pop();
-    match (said, anchor.link().agent()) {
+    let said = anchor.ask(Ask::Status, Need::Nothing).await?.pop();
+    match (said, anchor.driver().agent()) {
         (Some(Say::Status(condition)), Some(agent)) => Ok(Some(Status {
             pid: agent.pid,
             version: agent.version,
@@ -106,7 +117,7 @@ pub async fn status(config: &Config) -> Result<Option<Status>, HomeError> {
             waiting: condition.waiting,
         })),
         (Some(Say::Status(_)) | None, _) => Ok(None),
-        (Some(other), _) => Err(link::unexpected(&other)),
+        (Some(other), _) => Err(driver::unexpected(&other)),
     }
 }
 
@@ -116,44 +127,10 @@ pub async fn status(config: &Config) -> Result<Option<Status>, HomeError> {
 ///
 /// [`HomeError`] if there is one that does not answer.
 pub async fn stop(config: &Config, force: bool) -> Result<Stopped, HomeError> {
-    match Anchor::new(config.clone()).ask(Ask::Stop { force }, false).await?.pop() {
+    match Anchor::new(config.clone()).ask(Ask::Stop { force }, Need::Nothing).await?.pop() {
         Some(Say::Done) => Ok(Stopped::Yes),
         Some(Say::InUse { held, waiting }) => Ok(Stopped::InUse { held, waiting }),
         None => Ok(Stopped::NotRunning),
-        Some(other) => Err(link::unexpected(&other)),
-    }
-}
-
-/// The agent, and this process's one connection to it.
-#[derive(Clone)]
-pub(crate) struct LocalHome(Arc<Anchor>);
-
-impl LocalHome {
-    pub(crate) fn new(config: Config) -> Self {
-        Self(Anchor::new(config))
-    }
-
-    pub(crate) fn config(&self) -> &Config {
-        &self.0.link().config
-    }
-
-    pub(crate) fn semaphore(
-        &self,
-        name: &str,
-        slots: Option<u32>,
-        max_waiting: Option<usize>,
-    ) -> LocalSemaphore {
-        LocalSemaphore::new(Arc::clone(&self.0), name, slots, max_waiting)
-    }
-
-    pub(crate) async fn stats(&self, query: &StatsQuery) -> Result<Vec<Stats>, HomeError> {
-        let mut stats = Vec::new();
-        for page in self.0.ask(Ask::Survey { names: query.names.clone() }, false).await? {
-            match page {
-                Say::Stats(page) => stats.extend(page.into_iter().map(Stats::from)),
-                other => return Err(link::unexpected(&other)),
-            }
-        }
-        Ok(query.pick(stats))
+        Some(other) => Err(driver::unexpected(&other)),
     }
 }

@@ -39,18 +39,33 @@ pub(super) enum Ask {
     Hello {
         protocol: u32,
         version: String,
+        /// Which byte of the agent's file it has locked; see [`lifeline`](super::lifeline).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lifeline: Option<u32>,
     },
     Open(Target),
     Acquire {
         of: Target,
         wish: Wanted,
     },
-    /// Stands in for slots that a former agent had granted, until they are let go. Not answered with anything of use.
+    /// Stands in for slots that were granted on a former connection, perhaps by a former agent, until they are let go. They
+    /// count whether they fit or not. Not answered with anything of use.
     Occupy {
         of: Target,
         weight: u32,
         /// Its number, which somebody may go by.
         slot: Option<u32>,
+        /// By which the client knows the grant.
+        #[serde(default)]
+        id: Option<Arc<str>>,
+        /// How many slots there were when it was granted.
+        #[serde(default)]
+        capacity: Option<u32>,
+    },
+    /// Everything that is held has been said. So many of the calls that follow were said on a former connection. Not
+    /// answered.
+    Back {
+        calls: usize,
     },
     /// Leave the line, or give back what came meanwhile. Not answered.
     Cancel {
@@ -107,9 +122,12 @@ pub(super) struct Target {
     pub(super) name: Arc<str>,
     pub(super) slots: Option<u32>,
     pub(super) max_waiting: Option<usize>,
+    /// An agent has agreed to the number of slots before. If it has been changed since, that is no mistake.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_agreed: bool,
 }
 
-#[derive(Serialize, Deserialize, Debug)]
+#[derive(Clone, Serialize, Deserialize, Debug)]
 pub(super) struct Wanted {
     pub(super) weight: u32,
     pub(super) ttl: Option<Duration>,
@@ -148,6 +166,9 @@ pub(super) enum Say {
         slot: u32,
         token: u64,
         waited: Duration,
+        /// How many slots there are.
+        #[serde(default)]
+        capacity: Option<u32>,
     },
     /// A lease is over, and its holder did not do it. If it is kept, its slot waits for the holder to let go.
     Lost {
@@ -196,8 +217,8 @@ impl From<NotHeld> for Ending {
             NotHeld::Lost(Loss::Expired) => Self::Expired,
             NotHeld::Lost(Loss::Evicted) => Self::Evicted,
             NotHeld::Lost(Loss::OutOfTouch) => Self::OutOfTouch,
-            NotHeld::Lost(_) => Self::Vanished,
-            _ => Self::Unknown,
+            NotHeld::Lost(Loss::Vanished) => Self::Vanished,
+            NotHeld::Unknown => Self::Unknown,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What time it is, at two prices.
 //!
-//! - [`Clock::now`]: precise. For whatever waits or expires.
+//! - [`Clock::now`]: precise. For whatever waits or expires; both ends of a wait are read off it.
 //! - [`Clock::rough`]: for statistics on the hot path. A precise reading while the process asks rarely; once it asks
 //!   more than ten thousand times a second, a value that a ticker thread refreshes every millisecond. Never ahead of the
 //!   precise time, but behind it by as much as the machine lets the ticker starve: good enough to count with, not to take
@@ -33,7 +33,7 @@ impl Clock {
     pub(crate) fn rough(&self) -> Timestamp {
         match self {
             Self::System => ticker::read(),
-            Self::Manual(hands) => hands.now(),
+            Self::Manual(hands) => hands.rough(),
         }
     }
 

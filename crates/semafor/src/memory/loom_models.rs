@@ -19,7 +19,7 @@ type Waiting = Pin<Box<dyn Future<Output = Result<Permit<'static>, AcquireError>
 fn open(slots: u32) -> (Semaphore, ManualClock) {
     let clock = ManualClock::new();
     let registry = Registry::builder().clock(&clock).build();
-    (registry.semaphore("modelled").slots(slots).build().unwrap(), clock)
+    (registry.named("modelled").slots(slots).build().unwrap(), clock)
 }
 
 fn hold(sem: &Semaphore) -> Permit<'static> {
@@ -121,6 +121,23 @@ fn loom_expiry_against_release_has_one_winner() {
             }
         }
         drop(block_on(waiting).unwrap());
+        assert_all_free(&sem);
+    });
+}
+
+#[test]
+fn loom_end_of_a_grace_against_release_has_one_winner() {
+    loom::model(|| {
+        let clock = ManualClock::new();
+        let registry = Registry::builder().clock(&clock).build();
+        let sem = registry.named("modelled").slots(1).grace(Duration::from_secs(1)).build().unwrap();
+        let held = hold(&sem);
+        block_on(sem.evict(&held.id())).unwrap();
+        let time = thread::spawn(move || clock.advance(Duration::from_secs(1)));
+        let released = block_on(held.release());
+        time.join().unwrap();
+        let totals = block_on(sem.stats()).unwrap().totals;
+        assert_eq!((totals.released, totals.evicted), if released.is_ok() { (1, 0) } else { (0, 1) });
         assert_all_free(&sem);
     });
 }

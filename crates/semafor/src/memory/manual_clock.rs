@@ -18,7 +18,7 @@ use super::registry::Shelf;
 /// # pollster::block_on(async {
 /// let clock = ManualClock::new();
 /// let registry = Registry::builder().clock(&clock).build();
-/// let sem = registry.semaphore("leased").slots(1).ttl(secs(30)).build().unwrap();
+/// let sem = registry.named("leased").slots(1).ttl(secs(30)).build().unwrap();
 ///
 /// let permit = sem.acquire().await.unwrap();
 /// clock.advance(Duration::from_secs(29));
@@ -30,9 +30,15 @@ use super::registry::Shelf;
 #[derive(Clone, Default)]
 pub struct ManualClock(Arc<Hands>);
 
+/// The clock stops here: a deadline at [`Timestamp::NEVER`] is never reached.
+const END_OF_TIME: Timestamp = Timestamp::from_nanos(Timestamp::NEVER.as_nanos() - 1);
+
 #[derive(Default)]
 pub(crate) struct Hands {
     nanos: AtomicU64,
+    /// How far the rough clock is behind: a ticker that starves.
+    #[cfg(all(test, not(semafor_loom)))]
+    rough_is_behind_by: AtomicU64,
     registries: Mutex<Vec<Weak<Shelf>>>,
 }
 
@@ -43,9 +49,9 @@ impl ManualClock {
     }
 
     /// Moves time on. What falls due on the way (leases, acquire timeouts, idle names) happens on this thread, each
-    /// at its own time, before this returns.
+    /// at its own time, before this returns. The clock stops at the end of time, after 584 years.
     pub fn advance(&self, by: Duration) {
-        let target = self.0.now().after(by);
+        let target = self.0.now().after(by).min(END_OF_TIME);
         let registries: Vec<_> = self.0.registries.lock().iter().filter_map(Weak::upgrade).collect();
         loop {
             let due = registries.iter().map(|shelf| shelf.next_due()).min();
@@ -60,6 +66,11 @@ impl ManualClock {
         self.0.set(target);
     }
 
+    #[cfg(all(test, not(semafor_loom)))]
+    pub(super) fn starve_the_ticker(&self, behind: Duration) {
+        self.0.rough_is_behind_by.store(behind.as_nanos() as u64, Ordering::Release);
+    }
+
     pub(super) fn hands(&self) -> Arc<Hands> {
         Arc::clone(&self.0)
     }
@@ -68,6 +79,17 @@ impl ManualClock {
 impl Hands {
     pub(super) fn now(&self) -> Timestamp {
         Timestamp::from_nanos(self.nanos.load(Ordering::Acquire))
+    }
+
+    #[cfg(any(not(test), semafor_loom))]
+    pub(super) fn rough(&self) -> Timestamp {
+        self.now()
+    }
+
+    #[cfg(all(test, not(semafor_loom)))]
+    pub(super) fn rough(&self) -> Timestamp {
+        let behind = self.rough_is_behind_by.load(Ordering::Acquire);
+        Timestamp::from_nanos(self.now().as_nanos().saturating_sub(behind))
     }
 
     fn set(&self, now: Timestamp) {

@@ -4,6 +4,7 @@ mod clock;
 mod handle;
 mod manual_clock;
 mod names;
+mod notifier;
 mod registry;
 mod shared_gate;
 #[cfg(not(semafor_loom))]
@@ -21,4 +22,9 @@ pub use registry::{Registry, RegistryBuilder, StatsQuery};
 pub(crate) use handle::Handle;
 pub(crate) use shared_gate::{Enqueued, SharedGate};
 pub(crate) use tag::Tag;
-pub(crate) use ticker::after_fork;
+
+/// In a forked child.
+pub(crate) fn after_fork() {
+    ticker::after_fork();
+    registry::after_fork();
+}

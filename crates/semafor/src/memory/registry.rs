@@ -1,18 +1,20 @@
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::Thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use semafor_core::Timestamp;
+use semafor_core::{Gate, OpenRefusal, Opened, Opening, Timestamp};
 
 use super::clock::Clock;
 use super::handle::Handle;
 use super::manual_clock::ManualClock;
 use super::names::Names;
-use super::shared_gate::{Joined, SharedGate};
+use super::notifier::Notifier;
+use super::shared_gate::{Fx, SharedGate};
 use super::timetable::{Due, Timetable};
 use crate::error::BuildError;
 use crate::options::Builder;
@@ -20,10 +22,21 @@ use crate::stats::Stats;
 
 const DEFAULT_IDLE_TTL: Duration = Duration::from_secs(60);
 
+/// Stored once per process: see [`after_fork`].
+static GLOBAL: AtomicPtr<Registry> = AtomicPtr::new(null_mut());
+
+/// The global registry is the parent's: its threads are not here, and its locks may be taken for ever.
+pub(super) fn after_fork() {
+    GLOBAL.store(null_mut(), Ordering::Release);
+}
+
 /// A set of named semaphores, with the thread that watches their deadlines.
 ///
 /// Within one registry a name is one semaphore. Names that nobody uses any more (no handle, no holder, no waiter)
 /// are dropped after a while. A clone is another reference to the same registry.
+///
+/// That thread calls no waker and no listener of a loss: other threads do, which exist only while they are needed. A waker that
+/// blocks holds up itself and not the deadlines of others.
 ///
 /// Time to live and timeouts count while the machine is awake. A forked child does not inherit the thread that watches
 /// them: let it use a registry of its own.
@@ -32,8 +45,8 @@ const DEFAULT_IDLE_TTL: Duration = Duration::from_secs(60);
 /// use semafor::Registry;
 ///
 /// let registry = Registry::new();
-/// let a = registry.semaphore("images").slots(2).build().unwrap();
-/// let b = registry.semaphore("images").slots(2).build().unwrap();
+/// let a = registry.named("images").slots(2).build().unwrap();
+/// let b = registry.named("images").slots(2).build().unwrap();
 /// let _held = a.try_acquire().blocking().unwrap();
 /// assert_eq!(registry.stats(&Default::default())[0].held, 1);
 /// # drop(b);
@@ -65,12 +78,34 @@ pub struct StatsQuery {
 
 impl StatsQuery {
     /// Only these. Names that do not exist are left out of the answer.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use semafor::{Registry, StatsQuery};
+    /// let registry = Registry::new();
+    /// let images = registry.named("images").slots(1).build().unwrap();
+    /// let some = registry.stats(&StatsQuery::default().names(["images", "no such name"]));
+    /// assert_eq!(some.len(), 1);
+    /// ```
     pub fn names<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.names = Some(names.into_iter().map(Into::into).collect());
         self
     }
 
     /// At most so many, those with the highest utilisation.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use semafor::{Registry, StatsQuery};
+    /// let registry = Registry::new();
+    /// let (a, b) = (registry.named("a").slots(1).build().unwrap(), registry.named("b").slots(1).build().unwrap());
+    /// let held = b.try_acquire().blocking().unwrap();
+    /// let busiest = registry.stats(&StatsQuery::default().limit(1));
+    /// assert_eq!(&*busiest[0].name, "b");
+    /// # drop(a);
+    /// ```
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = Some(limit);
         self
@@ -78,7 +113,9 @@ impl StatsQuery {
 
     /// Sorts by utilisation and keeps as many as wanted.
     pub(crate) fn pick(&self, mut stats: Vec<Stats>) -> Vec<Stats> {
-        stats.sort_by(|a, b| b.percent().total_cmp(&a.percent()).then_with(|| a.name.cmp(&b.name)));
+        // A name whose slots are not known has no utilisation.
+        let percent = |stats: &Stats| if stats.capacity == 0 { 0.0 } else { stats.percent() };
+        stats.sort_by(|a, b| percent(b).total_cmp(&percent(a)).then_with(|| a.name.cmp(&b.name)));
         stats.truncate(self.limit.unwrap_or(usize::MAX));
         stats
     }
@@ -86,6 +123,17 @@ impl StatsQuery {
 
 impl RegistryBuilder {
     /// How long a name is kept after its last handle, holder and waiter. 60 s by default.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use semafor::Registry;
+    /// use std::time::Duration;
+    /// let registry = Registry::builder().empty_queue_max_ttl(Duration::ZERO).build();
+    /// drop(registry.named("brief").slots(1).build().unwrap());
+    /// registry.cleanup();
+    /// assert!(registry.is_empty());
+    /// ```
     pub fn empty_queue_max_ttl(mut self, ttl: Duration) -> Self {
         self.empty_queue_max_ttl = ttl;
         self
@@ -99,6 +147,19 @@ impl RegistryBuilder {
     }
 
     /// Lives by a clock that is moved by hand. No thread is started then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use semafor::{ManualClock, Registry, secs};
+    /// use std::time::Duration;
+    /// let clock = ManualClock::new();
+    /// let registry = Registry::builder().clock(&clock).build();
+    /// let sem = registry.named("leased").slots(1).ttl(secs(30)).build().unwrap();
+    /// let permit = sem.try_acquire().blocking().unwrap();
+    /// clock.advance(Duration::from_secs(30));
+    /// assert!(permit.is_lost());
+    /// ```
     pub fn clock(mut self, clock: &ManualClock) -> Self {
         self.clock = Clock::Manual(clock.hands());
         self
@@ -113,6 +174,7 @@ impl RegistryBuilder {
             names: Names::default(),
             timetable: Mutex::default(),
             driver: Mutex::default(),
+            notifier: Notifier::default(),
             token_floor: AtomicU64::new(self.token_floor),
         });
         if let Clock::Manual(hands) = &shelf.clock {
@@ -124,6 +186,18 @@ impl RegistryBuilder {
 
 impl Registry {
     /// An empty registry with the default settings.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::Registry;
+    /// let (here, there) = (Registry::new(), Registry::new());
+    /// let one = here.named("images").slots(1).build().unwrap();
+    /// let other = there.named("images").slots(5).build().unwrap();
+    /// assert_ne!(one.capacity().await, other.capacity().await);
+    /// # });
+    /// ```
     pub fn new() -> Self {
         Self::builder().build()
     }
@@ -134,17 +208,61 @@ impl Registry {
     }
 
     /// The registry that [`Semaphore::memory`](crate::Semaphore::memory) uses.
+    ///
+    /// A forked child has another one, from [`after_fork`](crate::after_fork) on.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// use semafor::{Registry, Semaphore};
+    /// let sem = Semaphore::memory("docs-global").slots(1).build().unwrap();
+    /// let same = Registry::global().named("docs-global").build().unwrap();
+    /// assert_eq!(same.capacity().await, Ok(1));
+    /// # });
+    /// ```
     pub fn global() -> &'static Self {
-        static GLOBAL: OnceLock<Registry> = OnceLock::new();
-        GLOBAL.get_or_init(Self::new)
+        // SAFETY: what is stored there is never freed.
+        if let Some(known) = unsafe { GLOBAL.load(Ordering::Acquire).as_ref() } {
+            return known;
+        }
+        let new = Box::into_raw(Box::new(Self::new()));
+        let stored = match GLOBAL.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => new,
+            Err(others) => {
+                // SAFETY: it came from a box, and no other thread knows it.
+                drop(unsafe { Box::from_raw(new) });
+                others
+            }
+        };
+        // SAFETY: what is stored there is never freed.
+        unsafe { &*stored }
     }
 
     /// Opens the semaphore of that name in this registry; see [`Semaphore::memory`](crate::Semaphore::memory).
-    pub fn semaphore(&self, name: impl Into<String>) -> Builder {
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use semafor::Registry;
+    /// let registry = Registry::new();
+    /// let sem = registry.named("images").slots(2).build().unwrap();
+    /// assert_eq!(sem.name(), "images");
+    /// ```
+    pub fn named(&self, name: impl Into<String>) -> Builder {
         Builder::in_memory(self.clone(), name.into())
     }
 
     /// How many names there are, unused ones that were not dropped yet included.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use semafor::Registry;
+    /// let registry = Registry::new();
+    /// let sem = registry.named("images").slots(2).build().unwrap();
+    /// assert_eq!(registry.len(), 1);
+    /// ```
     pub fn len(&self) -> usize {
         self.0.names.len()
     }
@@ -157,6 +275,18 @@ impl Registry {
     /// Statistics of the semaphores of this registry, highest utilisation first, then by name.
     ///
     /// Each semaphore is looked at on its own; the list as a whole is no snapshot.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use semafor::{Registry, StatsQuery};
+    /// let registry = Registry::new();
+    /// let sem = registry.named("images").slots(2).build().unwrap();
+    /// for stats in registry.stats(&StatsQuery::default()) {
+    ///     println!("{}: {} of {} slots held", stats.name, stats.held, stats.capacity);
+    ///     # assert_eq!(&*stats.name, "images");
+    /// }
+    /// ```
     pub fn stats(&self, query: &StatsQuery) -> Vec<Stats> {
         let gates = match &query.names {
             None => self.0.names.all(),
@@ -183,6 +313,7 @@ impl Registry {
     /// Call it when metrics are scraped, or at intervals. In between they cost nothing. A name that was dropped is not
     /// published any more; if it comes back, its totals start anew.
     #[cfg(feature = "metrics")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "metrics")))]
     pub fn publish_metrics(&self) {
         crate::observe::publish_metrics(&self.stats(&StatsQuery::default()));
     }
@@ -193,7 +324,7 @@ impl Registry {
         slots: Option<u32>,
         max_waiting: Option<usize>,
     ) -> Result<Handle, BuildError> {
-        self.0.open(name, slots, max_waiting)
+        self.0.open(name, Opening { slots, max_waiting })
     }
 }
 
@@ -209,6 +340,9 @@ impl std::fmt::Debug for Registry {
     }
 }
 
+/// A gate, and what follows from ending what was due there.
+type Ended = (Arc<SharedGate>, Fx);
+
 /// What a [`Registry`] refers to.
 pub(crate) struct Shelf {
     this: Weak<Self>,
@@ -217,39 +351,49 @@ pub(crate) struct Shelf {
     names: Names,
     timetable: Mutex<Timetable>,
     driver: Mutex<Option<Thread>>,
+    notifier: Notifier,
     /// The highest fencing token of any name that was dropped. A name that comes back continues above it.
     token_floor: AtomicU64,
 }
 
 impl Shelf {
-    fn open(
+    fn open(self: &Arc<Self>, name: &str, opening: Opening) -> Result<Handle, BuildError> {
+        let (opened, ended) = self.open_locked(name, opening);
+        // Ending a lease wakes others: not while the name is locked.
+        if let Some((gate, effects)) = ended {
+            gate.carry_out(effects);
+        }
+        opened.map_err(|refusal| BuildError::refused(name, refusal))
+    }
+
+    /// Also returns the effects to carry out, if opening the name ended overdue leases or waits.
+    fn open_locked(
         self: &Arc<Self>,
         name: &str,
-        slots: Option<u32>,
-        max_waiting: Option<usize>,
-    ) -> Result<Handle, BuildError> {
+        mut opening: Opening,
+    ) -> (Result<Handle, OpenRefusal>, Option<Ended>) {
         let mut entry = self.names.entry(name);
-        let mut token_floor = self.token_floor.load(Ordering::Relaxed);
-        while let Some(gate) = entry.get(name).cloned() {
-            match gate.join(slots, max_waiting)? {
-                Joined::Here => return Ok(Handle::new(gate, Arc::clone(self))),
-                Joined::ClosedForGood { last_token } => {
-                    token_floor = token_floor.max(last_token);
-                    break;
+        // A name is dropped under the lock that we have now, so no larger token can come in from there.
+        let mut last_token = self.token_floor.load(Ordering::Relaxed);
+        let mut ended = None;
+        if let Some(known) = entry.get(name).cloned() {
+            let (opened, effects) = known.open(opening);
+            ended = effects.map(|effects| (Arc::clone(&known), effects));
+            match opened {
+                Ok(Opened::Joined) => return (Ok(Handle::new(known, Arc::clone(self))), ended),
+                Ok(Opened::Succeeded { opening: again, last_token: newest }) => {
+                    opening = again;
+                    last_token = last_token.max(newest);
                 }
-                Joined::Overdue => {
-                    // Ending a lease wakes others: not under this lock.
-                    drop(entry);
-                    gate.sweep();
-                    entry = self.names.entry(name);
-                }
+                Err(refusal) => return (Err(refusal), ended),
             }
         }
-        let slots = slots.ok_or_else(|| BuildError::SlotsNotSet { name: name.to_owned() })?;
-        let gate = SharedGate::new(name, next_serial(), slots, self.clock.clone(), Weak::clone(&self.this))?;
-        gate.begin(token_floor, max_waiting);
-        entry.put(Arc::clone(&gate));
-        Ok(Handle::new(gate, Arc::clone(self)))
+        let handle = Gate::begin(next_serial(), opening, last_token).map(|gate| {
+            let gate = SharedGate::new(name, gate, self.clock.clone(), Weak::clone(&self.this));
+            entry.put(Arc::clone(&gate));
+            Handle::new(gate, Arc::clone(self))
+        });
+        (handle, ended)
     }
 
     /// Looks at `gate` at `to` instead of at `from`. Called with the gate locked. Returns the time it is armed for, which
@@ -306,14 +450,19 @@ impl Shelf {
         self.timetable.lock().next_due()
     }
 
-    /// Does all that is due.
+    /// Does all that is due, what users wrote included.
     pub(super) fn run_due(&self, now: Timestamp) {
+        self.end_due(now, |gate, effects| gate.carry_out(effects));
+    }
+
+    /// Does all that is due, and leaves to `tell` what users wrote.
+    fn end_due(&self, now: Timestamp, tell: impl Fn(&Arc<SharedGate>, Fx)) {
         loop {
             let due = self.timetable.lock().pop_due(now);
             match due {
                 Some(Due::Gate(gate)) => {
                     if let Some(gate) = gate.upgrade() {
-                        gate.expire_due(self, now);
+                        tell(&gate, gate.expire_due(self, now));
                         self.note_unused(&gate);
                     }
                 }
@@ -347,14 +496,16 @@ impl Drop for Shelf {
     }
 }
 
-/// The deadline driver: one thread per registry, from its first deadline until the registry goes.
+/// The deadline driver: one thread per registry, from its first deadline until the registry goes. It runs nothing that users
+/// wrote.
 fn drive(shelf: &Weak<Shelf>) {
     while let Some(alive) = shelf.upgrade() {
-        alive.run_due(alive.clock.now());
+        alive.end_due(alive.clock.now(), |gate, effects| alive.notifier.notify(gate, effects));
+        let look_after = alive.notifier.relieve();
         let next = alive.next_due();
-        let sleep = (next != Timestamp::NEVER).then(|| next.since(alive.clock.now()));
+        let until_next = (next != Timestamp::NEVER).then(|| next.since(alive.clock.now()));
         drop(alive);
-        match sleep {
+        match until_next.into_iter().chain(look_after).min() {
             Some(sleep) => std::thread::park_timeout(sleep),
             None => std::thread::park(),
         }

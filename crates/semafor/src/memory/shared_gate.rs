@@ -10,15 +10,15 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use semafor_core::{
-    Acquired, Cancelled, Claim, Effects, Gate, Loss, NotHeld, PermitId, Refusal, Request, Ticket, Timestamp,
-    ZeroSlots,
+    Acquired, Cancelled, Claim, Effects, Evicted, Gate, Loss, Lost, NotHeld, OpenRefusal, Opened, Opening,
+    PermitId, Refusal, Request, Ticket, Timestamp, ZeroSlots,
 };
 use tokio_util::sync::CancellationToken;
 
 use super::clock::Clock;
 use super::registry::Shelf;
 use super::tag::Tag;
-use crate::error::{AcquireError, BuildError};
+use crate::error::AcquireError;
 use crate::stats::{HolderInfo, Stats, WaiterInfo};
 use crate::sync::{Mutex, MutexGuard};
 use crate::task::TaskKey;
@@ -50,21 +50,10 @@ struct State {
     listed: bool,
 }
 
-type Fx = Effects<Waker, Tag>;
+pub(super) type Fx = Effects<Waker, Tag>;
 
 /// Ids by the task that detached them, and by their token, so that the latest stands last.
 type Detached = HashMap<TaskKey, BTreeMap<u64, PermitId>>;
-
-/// What opening a name led to.
-pub(super) enum Joined {
-    Here,
-    /// Something is due that the driver has not come round to yet: sweep first, then ask again.
-    Overdue,
-    /// The gate is closed and nobody holds a slot: a new one may take its name, and count on from its tokens.
-    ClosedForGood {
-        last_token: u64,
-    },
-}
 
 /// What a first attempt that may wait led to.
 pub(crate) enum Enqueued {
@@ -73,22 +62,16 @@ pub(crate) enum Enqueued {
 }
 
 impl SharedGate {
-    pub(super) fn new(
-        name: &str,
-        serial: u32,
-        slots: u32,
-        clock: Clock,
-        shelf: Weak<Shelf>,
-    ) -> Result<Arc<Self>, ZeroSlots> {
+    pub(super) fn new(name: &str, gate: Gate<Waker, Tag>, clock: Clock, shelf: Weak<Shelf>) -> Arc<Self> {
         let state = State {
-            gate: Gate::new(serial, slots)?,
+            gate,
             effects: Fx::default(),
             armed: Timestamp::NEVER,
             detached: HashMap::new(),
             unused_since: Timestamp::NEVER,
             listed: false,
         };
-        Ok(Arc::new_cyclic(|this| Self {
+        Arc::new_cyclic(|this| Self {
             state: Mutex::new(state),
             clock,
             handles: AtomicUsize::new(0),
@@ -96,15 +79,7 @@ impl SharedGate {
             this: Weak::clone(this),
             shelf,
             name: name.into(),
-        }))
-    }
-
-    pub(super) fn begin(&self, token_floor: u64, max_waiting: Option<usize>) {
-        let mut state = self.state.lock();
-        state.gate.continue_after(token_floor);
-        if let Some(limit) = max_waiting {
-            state.gate.set_max_waiting(limit);
-        }
+        })
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -115,31 +90,18 @@ impl SharedGate {
         Arc::clone(&self.name)
     }
 
-    /// Agrees on the number of slots with somebody who opens the name.
-    pub(super) fn join(&self, slots: Option<u32>, max_waiting: Option<usize>) -> Result<Joined, BuildError> {
+    /// Opens the name for one more handle. What was due has ended first: the caller [carries out](Self::carry_out) what
+    /// follows from that, once it has unlocked the name.
+    pub(super) fn open(&self, opening: Opening) -> (Result<Opened, OpenRefusal>, Option<Fx>) {
         let mut state = self.state.lock();
-        let gate = &mut state.gate;
-        if gate.next_deadline() != Timestamp::NEVER && gate.next_deadline() <= self.clock.now() {
-            return Ok(Joined::Overdue);
-        }
-        if gate.is_closed() {
-            return match gate.held() {
-                0 => Ok(Joined::ClosedForGood { last_token: gate.last_token() }),
-                held => Err(BuildError::Closed { name: self.name.to_string(), held }),
-            };
-        }
-        if let Some(slots) = slots.filter(|slots| *slots != gate.capacity()) {
-            if !gate.is_idle() && slots > 0 {
-                let (name, live) = (self.name.to_string(), gate.capacity());
-                return Err(BuildError::SlotsMismatch { name, live, asked: slots });
-            }
-            // Idle: nobody to serve, so nothing comes of it but the new size.
-            gate.resize(slots, self.clock.rough(), &mut Fx::default())?;
-        }
-        if let Some(limit) = max_waiting {
-            gate.set_max_waiting(limit);
-        }
-        Ok(Joined::Here)
+        let is_timed = state.gate.next_deadline() != Timestamp::NEVER;
+        let now = if is_timed { self.clock.now() } else { self.clock.rough() };
+        let (gate, effects) = state.parts();
+        let opened = gate.open(opening, now, effects);
+        self.arm(&mut state);
+        self.note_line(&state);
+        let effects = (!state.effects.is_empty()).then(|| state.take_effects());
+        (opened, effects)
     }
 
     /// Takes a slot that is free. The whole of an uncontended acquire.
@@ -168,6 +130,15 @@ impl SharedGate {
         answer
     }
 
+    /// Counts slots as held that an earlier agent had granted; see [`Gate::reserve`].
+    #[cfg(feature = "local")]
+    pub(crate) fn reserve(&self, slot: u32, weight: u32, tag: Tag) -> Option<PermitId> {
+        let now = self.clock.now();
+        let reserved = self.state.lock().gate.reserve(slot, weight, tag, now);
+        observe::taken(self, reserved);
+        reserved
+    }
+
     /// True if somebody is waiting, so that an attempt to acquire at once is hardly worth it.
     #[inline]
     pub(crate) fn has_line(&self) -> bool {
@@ -179,11 +150,6 @@ impl SharedGate {
         self.view(|gate, _| gate.would_admit(request))
     }
 
-    /// Ends what is due.
-    pub(super) fn sweep(&self) {
-        self.view(|_, _| ());
-    }
-
     /// Takes a slot or a place in line, to be given up after `patience`.
     pub(crate) fn enqueue(
         &self,
@@ -192,13 +158,9 @@ impl SharedGate {
         waker: Waker,
         tag: Tag,
     ) -> Result<Enqueued, AcquireError> {
-        let has_limits = patience.is_some() || request.ttl.is_some();
-        let mut now = if has_limits { self.clock.now() } else { self.clock.rough() };
+        let now = self.clock.now();
         request.deadline = patience.map_or(Timestamp::NEVER, |patience| now.after(patience));
         let mut state = self.state.lock();
-        if !has_limits && state.gate.may_start_lease() {
-            now = self.precise_now();
-        }
         let (gate, effects) = state.parts();
         let acquired = gate.acquire(&request, waker, tag, now, effects);
         self.finish(state);
@@ -242,7 +204,8 @@ impl SharedGate {
                 Err(timed_out(&state, waited))
             }
             Claim::TooHeavy { weight, capacity } => Err(AcquireError::TooHeavy { weight, capacity }),
-            _ => Err(AcquireError::Closed),
+            // A future is polled with its own ticket until that is used up, so it is neither waiting nor unknown here.
+            Claim::Closed | Claim::Waiting | Claim::Unknown => Err(AcquireError::Closed),
         };
         drop(state);
         observe::settled(self, &settled);
@@ -258,7 +221,7 @@ impl SharedGate {
     pub(crate) fn cancel(&self, ticket: Ticket) {
         let mut now = self.clock.rough();
         let mut state = self.state.lock();
-        if state.gate.may_start_lease() {
+        if state.gate.may_grant_on_cancel(ticket) {
             now = self.precise_now();
         }
         let (gate, effects) = state.parts();
@@ -310,7 +273,7 @@ impl SharedGate {
         id: PermitId,
         mut now: Timestamp,
     ) -> Result<Tag, NotHeld> {
-        if state.gate.may_start_lease() {
+        if state.gate.waiting() > 0 {
             now = self.precise_now();
         }
         let (gate, effects) = state.parts();
@@ -331,26 +294,22 @@ impl SharedGate {
     pub(crate) fn evict(&self, id: PermitId) -> Result<(), NotHeld> {
         let mut state = self.state.lock();
         let now = self.clock.now();
-        let notice = state.gate.tag_mut(id)?.ask_to_leave();
-        let left = state.gate.expiry(id)?.since(now);
+        let grace = state.gate.tag_mut(id)?.grace();
         let (gate, effects) = state.parts();
-        let evicted = match &notice {
-            None => gate.evict(id, now, effects),
-            Some((grace, _)) => gate.renew(id, Some(left.min(*grace)), now, effects).map(drop),
+        let evicted = gate.evict(id, grace, now, effects);
+        let notice = match evicted {
+            Ok(Evicted::Leaving { .. }) => gate.tag_mut(id).map(Tag::lost_signal).ok(),
+            _ => None,
         };
         self.finish(state);
-        if let Some((_, lost)) = notice {
-            crate::foreign::call(|| lost.cancel());
+        if let Some(lost) = notice {
+            foreign::call(|| lost.cancel());
         }
-        evicted
+        evicted.map(drop)
     }
 
-    /// Who was asked to leave does not get more time.
     pub(crate) fn renew(&self, id: PermitId, ttl: Option<Duration>) -> Result<(), NotHeld> {
         let mut state = self.state.lock();
-        if state.gate.tag_mut(id)?.is_leaving() {
-            return Err(NotHeld::Lost(Loss::Evicted));
-        }
         let (gate, effects) = state.parts();
         let renewed = gate.renew(id, ttl, self.clock.now(), effects);
         self.finish(state);
@@ -365,15 +324,19 @@ impl SharedGate {
         self.clock.instant(expires)
     }
 
-    /// Why `id` holds nothing; `None` while it does.
+    /// Why `id` holds nothing, or has to leave; `None` while it may stay.
     pub(crate) fn why_not_held(&self, id: PermitId) -> Option<NotHeld> {
-        self.view(|gate, _| gate.expiry(id).err()).or_else(|| self.why_leaving(id))
+        match self.view(|gate, _| gate.is_leaving(id)) {
+            Ok(false) => None,
+            Ok(true) => Some(NotHeld::Lost(Loss::Evicted)),
+            Err(why) => Some(why),
+        }
     }
 
     /// Whether `id` was told to leave and still holds its slot.
-    pub(crate) fn why_leaving(&self, id: PermitId) -> Option<NotHeld> {
-        let is_leaving = self.state.lock().gate.tag_mut(id).is_ok_and(|tag| tag.is_leaving());
-        is_leaving.then_some(NotHeld::Lost(Loss::Evicted))
+    #[cfg(feature = "local")]
+    pub(crate) fn is_leaving(&self, id: PermitId) -> bool {
+        self.view(|gate, _| gate.is_leaving(id)) == Ok(true)
     }
 
     /// Fires when `id` holds nothing any more, although its guard did not release it.
@@ -452,14 +415,15 @@ impl SharedGate {
         seen
     }
 
-    /// Called by the driver when this gate is due.
-    pub(super) fn expire_due(&self, shelf: &Shelf, now: Timestamp) {
+    /// Called when this gate has been taken off the timetable because it is due. What comes of it is left to the caller.
+    pub(super) fn expire_due(&self, shelf: &Shelf, now: Timestamp) -> Fx {
         let mut state = self.state.lock();
         state.expire(now);
-        // The driver has taken this gate off the timetable, so it must be put on again even for a later time.
+        // It is off the timetable, so it must be put on again even for a later time.
         let next = state.gate.next_deadline();
         state.armed = shelf.rearm(&self.this, state.armed, next);
-        self.finish(state);
+        self.note_line(&state);
+        state.take_effects()
     }
 
     pub(super) fn add_handle(&self) {
@@ -501,7 +465,8 @@ impl SharedGate {
         state.gate.last_token()
     }
 
-    /// Where an operation may start a lease: by the rough clock it might end early.
+    /// Where an operation may grant a slot to a waiter. By the rough clock the wait would seem longer or shorter than it was,
+    /// and a lease that begins might end early.
     #[cold]
     fn precise_now(&self) -> Timestamp {
         self.clock.now()
@@ -526,10 +491,7 @@ impl SharedGate {
     /// Gives the lock back, then does what the core asked for.
     fn finish(&self, mut state: MutexGuard<'_, State>) {
         self.arm(&mut state);
-        let has_line = state.gate.waiting() > 0;
-        if has_line != self.has_line() {
-            self.line_formed.store(has_line, Ordering::Relaxed);
-        }
+        self.note_line(&state);
         if state.effects.lost.is_empty() && state.effects.wake.len() <= 1 {
             let (waker, unused) = (state.effects.wake.pop(), state.effects.unused.take());
             drop(state);
@@ -537,23 +499,33 @@ impl SharedGate {
             unused.into_iter().for_each(|waker| foreign::call(|| drop(waker)));
             return;
         }
-        state.forget_lost();
-        let effects = std::mem::take(&mut state.effects);
+        let effects = state.take_effects();
         drop(state);
         self.carry_out(effects);
     }
 
-    fn carry_out(&self, effects: Fx) {
-        for lost in effects.lost {
-            observe::lost(self, lost.id, lost.loss);
-            foreign::call(|| lost.tag.signal_loss());
+    #[inline]
+    fn note_line(&self, state: &State) {
+        let has_line = state.gate.waiting() > 0;
+        if has_line != self.has_line() {
+            self.line_formed.store(has_line, Ordering::Relaxed);
         }
+    }
+
+    /// Runs what users wrote: call it outside locks, and not in the driver.
+    pub(super) fn carry_out(&self, effects: Fx) {
+        effects.lost.iter().for_each(|lost| self.tell_of_loss(lost));
         effects.wake.into_iter().for_each(wake);
         foreign::call(|| drop(effects.unused));
     }
+
+    pub(super) fn tell_of_loss(&self, lost: &Lost<Tag>) {
+        observe::lost(self, lost.id, lost.loss);
+        foreign::call(|| lost.tag.signal_loss());
+    }
 }
 
-fn wake(waker: Waker) {
+pub(super) fn wake(waker: Waker) {
     foreign::call(|| waker.wake());
 }
 
@@ -583,6 +555,11 @@ impl State {
         }
     }
 
+    fn take_effects(&mut self) -> Fx {
+        self.forget_lost();
+        std::mem::take(&mut self.effects)
+    }
+
     /// The tasks of those who lost their slot hold it no longer.
     fn forget_lost(&mut self) {
         for lost in &self.effects.lost {
@@ -600,5 +577,94 @@ fn forget_detached_by(detached: &mut Detached, task: TaskKey, id: PermitId) {
         if ids.is_empty() {
             detached.remove(&task);
         }
+    }
+}
+
+#[cfg(all(test, not(semafor_loom)))]
+mod tests {
+    use std::pin::{Pin, pin};
+    use std::task::Waker;
+
+    use super::*;
+    use crate::{Acquire, ManualClock, Permit, Registry, Semaphore};
+
+    const STARVED: Duration = Duration::from_millis(55);
+    const REAL: Duration = Duration::from_micros(370);
+
+    /// One slot, on a clock whose rough reading is far behind.
+    fn starved() -> (Semaphore, ManualClock) {
+        let clock = ManualClock::new();
+        let registry = Registry::builder().clock(&clock).build();
+        clock.advance(Duration::from_secs(1));
+        clock.starve_the_ticker(STARVED);
+        (registry.named("starved").slots(1).build().unwrap(), clock)
+    }
+
+    fn poll<'a>(acquire: Pin<&mut Acquire<'a>>) -> Poll<Result<Permit<'a>, AcquireError>> {
+        acquire.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn waited(settled: Poll<Result<Permit<'_>, AcquireError>>) -> Duration {
+        match settled {
+            Poll::Ready(Ok(permit)) => permit.waited(),
+            other => panic!("it should hold the slot, not {other:?}"),
+        }
+    }
+
+    /// Lets a waiter in while the rough clock is behind, and hands it the slot by `release` when that has caught up.
+    fn wait_that_ends_by(release: impl FnOnce(Permit<'_>, &Semaphore)) -> Duration {
+        let (sem, clock) = starved();
+        let held = sem.acquire().blocking().unwrap();
+        let mut waiting = pin!(sem.acquire());
+        assert!(poll(waiting.as_mut()).is_pending());
+        clock.advance(REAL);
+        clock.starve_the_ticker(Duration::ZERO);
+        release(held, &sem);
+        let waited = waited(poll(waiting));
+        let waits = pollster::block_on(sem.stats()).unwrap().waits.clone();
+        assert_eq!((waits.count(), waits.max()), (1, waited));
+        waited
+    }
+
+    #[test]
+    fn a_wait_is_as_long_as_it_was_although_the_ticker_starved_at_its_begin() {
+        assert_eq!(wait_that_ends_by(|held, _| drop(held)), REAL);
+    }
+
+    #[test]
+    fn a_wait_that_ends_by_a_release_by_id_is_as_long_as_it_was() {
+        let release = |held: Permit<'_>, sem: &Semaphore| {
+            let id = held.detach();
+            pollster::block_on(sem.release(&id)).unwrap();
+        };
+        assert_eq!(wait_that_ends_by(release), REAL);
+    }
+
+    #[test]
+    fn a_wait_is_as_long_as_it_was_although_the_ticker_starves_at_its_end() {
+        let (sem, clock) = starved();
+        let held = sem.acquire().blocking().unwrap();
+        let mut waiting = pin!(sem.acquire());
+        clock.starve_the_ticker(Duration::ZERO);
+        assert!(poll(waiting.as_mut()).is_pending());
+        clock.advance(REAL);
+        clock.starve_the_ticker(STARVED);
+        drop(held);
+        assert_eq!(waited(poll(waiting)), REAL);
+    }
+
+    #[test]
+    fn a_wait_that_ends_because_another_left_the_line_is_as_long_as_it_was() {
+        let (sem, clock) = starved();
+        let held = sem.acquire().blocking().unwrap();
+        let mut granted = Box::pin(sem.acquire());
+        assert!(poll(granted.as_mut()).is_pending());
+        let mut waiting = pin!(sem.acquire());
+        assert!(poll(waiting.as_mut()).is_pending());
+        drop(held);
+        clock.advance(REAL);
+        clock.starve_the_ticker(Duration::ZERO);
+        drop(granted);
+        assert_eq!(waited(poll(waiting)), REAL);
     }
 }

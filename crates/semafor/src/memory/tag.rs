@@ -31,8 +31,6 @@ struct Details {
     lost: Option<CancellationToken>,
     /// The task that detached the permit.
     detached_by: Option<TaskKey>,
-    /// It was told to leave, and has not left yet.
-    is_leaving: bool,
 }
 
 impl Tag {
@@ -67,17 +65,9 @@ impl Tag {
         self.0.as_ref()?.detached_by
     }
 
-    /// Asks the holder to leave: how long it has for that, and the signal by which it hears of it. `None` if it need not be
-    /// asked, or was asked before.
-    pub(crate) fn ask_to_leave(&mut self) -> Option<(Duration, CancellationToken)> {
-        let details = self.0.as_deref_mut().filter(|details| !details.is_leaving)?;
-        let grace = details.who.grace?;
-        details.is_leaving = true;
-        Some((grace, details.lost.get_or_insert_default().clone()))
-    }
-
-    pub(crate) fn is_leaving(&self) -> bool {
-        self.0.as_ref().is_some_and(|details| details.is_leaving)
+    /// How long the holder may take to leave when it is evicted.
+    pub(crate) fn grace(&self) -> Duration {
+        self.0.as_ref().and_then(|details| details.who.grace).unwrap_or_default()
     }
 
     /// Tells whoever listens that the slot is gone. Runs their code: call it outside locks.

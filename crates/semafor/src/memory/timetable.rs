@@ -16,8 +16,12 @@ use super::shared_gate::SharedGate;
 #[derive(Default)]
 pub(super) struct Timetable {
     gates: BTreeMap<(Timestamp, GateKey), Weak<SharedGate>>,
-    /// Names without users, in the order in which they may be dropped: all wait equally long.
+    /// Names without users, in the order in which they may be dropped. All wait equally long, so that mostly is the order in
+    /// which they come.
     idle: VecDeque<(Timestamp, Arc<SharedGate>)>,
+    /// Those that come later than they should to stand at the end of `idle`: names that were used again after they were
+    /// listed, and are listed anew when their first time is over.
+    idle_out_of_order: BTreeMap<(Timestamp, GateKey), Arc<SharedGate>>,
 }
 
 /// Tells gates apart for as long as they live.
@@ -44,13 +48,21 @@ impl Timetable {
     }
 
     pub(super) fn list_idle(&mut self, gate: Arc<SharedGate>, until: Timestamp) {
-        self.idle.push_back((until, gate));
+        if self.idle.back().is_none_or(|(last, _)| *last <= until) {
+            self.idle.push_back((until, gate));
+        } else {
+            self.idle_out_of_order.insert((until, Arc::as_ptr(&gate) as GateKey), gate);
+        }
     }
 
     pub(super) fn next_due(&self) -> Timestamp {
         let gate = self.gates.first_key_value().map_or(Timestamp::NEVER, |((at, _), _)| *at);
         let idle = self.idle.front().map_or(Timestamp::NEVER, |(until, _)| *until);
-        gate.min(idle)
+        gate.min(idle).min(self.next_out_of_order())
+    }
+
+    fn next_out_of_order(&self) -> Timestamp {
+        self.idle_out_of_order.first_key_value().map_or(Timestamp::NEVER, |((until, _), _)| *until)
     }
 
     pub(super) fn pop_due(&mut self, now: Timestamp) -> Option<Due> {
@@ -59,6 +71,10 @@ impl Timetable {
         {
             let (_, gate) = self.gates.pop_first()?;
             return Some(Due::Gate(gate));
+        }
+        if self.next_out_of_order() <= now {
+            let (_, gate) = self.idle_out_of_order.pop_first()?;
+            return Some(Due::Idle(gate));
         }
         if self.idle.front().is_some_and(|(until, _)| *until <= now) {
             let (_, gate) = self.idle.pop_front()?;

@@ -5,7 +5,9 @@ use std::time::Duration;
 use redis::{ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 use url::form_urlencoded;
 
+use super::keys;
 use crate::error::{HomeError, HomeErrorKind};
+use crate::remote::client::Retry;
 
 /// The longest namespace, in bytes.
 const MAX_NAMESPACE_LEN: usize = 256;
@@ -87,12 +89,14 @@ impl Config {
         }
     }
 
-    /// The pause after so many failed attempts.
-    pub(super) fn pause_after(&self, attempts: u32) -> Duration {
-        let exponent = i32::try_from(attempts.saturating_sub(1)).unwrap_or(i32::MAX);
-        let seconds = self.retry_multiplier * 2f64.powi(exponent);
-        let pause = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
-        pause.clamp(self.retry_min_delay.min(self.retry_max_delay), self.retry_max_delay)
+    /// When a call that failed is tried again.
+    pub(super) fn retry(&self) -> Retry {
+        Retry {
+            attempts: self.number_of_attempts,
+            multiplier: self.retry_multiplier,
+            shortest: self.retry_min_delay,
+            longest: self.retry_max_delay,
+        }
     }
 
     fn set(&mut self, option: &str, value: &str) -> Result<(), HomeError> {
@@ -146,6 +150,10 @@ impl Config {
             format!("it is {} bytes long, the limit is {MAX_NAMESPACE_LEN}", namespace.len())
         } else if let Some(odd) = odd {
             format!("{odd:?} in it is white space or a control character")
+        } else if let Some((start, kind)) = keys::ambiguity(namespace) {
+            format!(
+                "its keys could be those of a name in the namespace {start:?}, because of \":{kind}\" in it"
+            )
         } else if self.is_cluster() && !has_hash_tag(namespace) {
             format!(
                 "on a cluster it needs a tag in braces, such as {{{namespace}}}, to keep its keys together"
@@ -242,6 +250,17 @@ impl Config {
         self.url.split_once("://").map_or("", |(scheme, _)| scheme)
     }
 
+    /// The passwords in the URL, as they are sent.
+    pub(super) fn passwords(&self) -> Vec<String> {
+        let servers = match self.address() {
+            Ok(Address::Server(server)) => vec![*server],
+            Ok(Address::Cluster(nodes)) => nodes,
+            Ok(Address::Sentinel { then, .. }) => vec![*then],
+            Err(_) => Vec::new(),
+        };
+        servers.iter().filter_map(|server| server.redis_settings().password().map(str::to_owned)).collect()
+    }
+
     /// The URL as it may be shown to anybody.
     pub(super) fn shown(&self) -> String {
         redacted(&self.url)
@@ -325,7 +344,7 @@ mod tests {
         assert_eq!(config.namespace, "adv-sem");
         assert_eq!((config.max_connections, config.number_of_attempts), (300, 3));
         assert_eq!((config.socket_timeout.as_secs(), config.socket_connect_timeout.as_secs()), (30, 10));
-        let pauses: Vec<_> = (1..8).map(|attempts| config.pause_after(attempts).as_secs()).collect();
+        let pauses: Vec<_> = (1..8).map(|attempts| config.retry().pause_after(attempts).as_secs()).collect();
         assert_eq!(pauses, [2, 4, 8, 16, 32, 60, 60]);
     }
 
@@ -370,6 +389,7 @@ mod tests {
             ("redis://h/?colour=red", "there is no option \"colour\""),
             ("redis://h/?namespace=", "namespace \"\" won't do: it is empty"),
             ("redis://h/?namespace=a%20b", "' ' in it is white space"),
+            ("redis://h/?namespace=n:semaphore_main:x", "those of a name in the namespace \"n\""),
             ("redis+cluster://a,b/?namespace=app", "it needs a tag in braces, such as {app}"),
             ("redis+sentinel://a,b/", "the name of the master is missing"),
             ("redis+cluster:///", "it has no host"),

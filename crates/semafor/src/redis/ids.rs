@@ -5,27 +5,33 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::remote::call::Key;
 
 pub(super) struct Ids {
     process: String,
-    next: AtomicU64,
 }
 
 impl Ids {
     pub(super) fn new() -> Self {
         let mut random = RandomState::new().build_hasher();
         random.write_u32(std::process::id());
-        Self { process: format!("{:012x}", random.finish() & 0xffff_ffff_ffff), next: AtomicU64::new(0) }
+        Self { process: format!("{:012x}", random.finish() & 0xffff_ffff_ffff) }
     }
 
     pub(super) fn process(&self) -> &str {
         &self.process
     }
 
-    pub(super) fn issue(&self, name: &str) -> Arc<str> {
-        let count = self.next.fetch_add(1, Ordering::Relaxed) & 0xffff_ffff_ffff;
-        format!("{:08x}{}{count:012x}", fnv(name), self.process).into()
+    /// The id of one of this process's acquisitions.
+    pub(super) fn text(&self, name: &str, Key(key): Key) -> Arc<str> {
+        format!("{:08x}{}{:012x}", fnv(name), self.process, key & 0xffff_ffff_ffff).into()
+    }
+
+    /// The acquisition of that id, if it is one of this process's.
+    pub(super) fn key_of(&self, id: &str) -> Option<Key> {
+        let digits = id.get(20..).filter(|_| self.is_own(id))?;
+        u64::from_str_radix(digits, 16).ok().map(Key)
     }
 
     /// True if this process issued it.
@@ -50,10 +56,11 @@ mod tests {
     #[test]
     fn ids_differ_and_know_their_name_and_process() {
         let (ours, theirs) = (Ids::new(), Ids::new());
-        let (a, b) = (ours.issue("images"), ours.issue("images"));
+        let (a, b) = (ours.text("images", Key(1)), ours.text("images", Key(2)));
         assert_ne!(a, b);
         assert_eq!((a.len(), &a[8..20]), (32, ours.process()));
         assert!(ours.is_own(&a) && !theirs.is_own(&a));
+        assert_eq!((ours.key_of(&b), theirs.key_of(&b)), (Some(Key(2)), None));
         assert!(may_be_of(&a, "images") && !may_be_of(&a, "videos"));
         assert!(a.bytes().all(|byte| byte.is_ascii_hexdigit()));
     }

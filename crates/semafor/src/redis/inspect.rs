@@ -2,17 +2,19 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use redis::{Value, cmd};
 use semafor_core::{Histogram, Totals};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use super::answer::{Words, span, text};
-use super::fleet::Fleet;
+use super::driver::RedisDriver;
 use super::keys::{self, Keys};
-use super::lua;
-use crate::error::HomeError;
+use super::script::lua;
+use super::script::reply::{Words, span, text};
+use super::script::schema::{Info, Record as Field};
+use crate::error::{HomeError, HomeErrorKind};
 use crate::stats::Who;
 use crate::{HolderInfo, PermitId, Stats, StatsQuery, WaiterInfo};
 
@@ -20,17 +22,15 @@ use crate::{HolderInfo, PermitId, Stats, StatsQuery, WaiterInfo};
 const AT_ONCE: usize = 100;
 
 /// Who this is, as others will read it.
-pub(super) fn who(who: &Who) -> String {
+pub(super) fn who(who: Option<&Who>) -> String {
     static HOST: LazyLock<String> =
         LazyLock::new(|| gethostname::gethostname().to_string_lossy().into_owned());
     let mut text = json!({ "host": *HOST, "pid": std::process::id() });
+    let Some(who) = who else { return text.to_string() };
     for (key, value) in [("label", &who.label), ("command", &who.command)] {
         if let Some(value) = value {
             text[key] = (&**value).into();
         }
-    }
-    if let Some(grace) = who.grace {
-        text["grace"] = grace.as_secs_f64().into();
     }
     text.to_string()
 }
@@ -62,12 +62,12 @@ impl Card {
         })
     }
 
-    fn field(&self, name: &str) -> u64 {
-        self.fields.get(name).and_then(|value| value.parse().ok()).unwrap_or(0)
+    fn field(&self, field: Info) -> u64 {
+        self.fields.get(field.name()).and_then(|value| value.parse().ok()).unwrap_or(0)
     }
 
     pub(super) fn slots(&self) -> u32 {
-        match u32::try_from(self.field("limit")).unwrap_or(u32::MAX) {
+        match u32::try_from(self.field(Info::Limit)).unwrap_or(u32::MAX) {
             0 => self.python_max,
             slots => slots,
         }
@@ -79,37 +79,37 @@ impl Card {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.field("closed") == 1
+        self.field(Info::Closed) == 1
     }
 
     pub(super) fn epoch(&self) -> i64 {
-        i64::try_from(self.field("epoch")).unwrap_or(i64::MAX)
+        i64::try_from(self.field(Info::Epoch)).unwrap_or(i64::MAX)
     }
 
     pub(super) fn is_locked(&self) -> bool {
         self.is_closed() || self.waiting > 0 || self.slots() > 0 && self.held >= self.slots()
     }
 
-    fn histogram(&self, kind: &str) -> Histogram {
-        let nanos = |field: String| std::time::Duration::from_nanos(self.field(&field));
+    fn histogram(&self, kind: &str, total: Info, max: Info) -> Histogram {
+        let nanos = |field| Duration::from_nanos(self.field(field));
         let buckets = self.times.iter().filter_map(|(bucket, count)| {
             Some((bucket.strip_prefix(kind)?.parse().ok()?, count.parse().ok()?))
         });
-        Histogram::restore(buckets, nanos(format!("{kind}_total")), nanos(format!("{kind}_max")))
+        Histogram::restore(buckets, nanos(total), nanos(max))
     }
 
     /// `slots` are those to speak of if the server does not know the name yet.
     pub(super) fn into_stats(self, name: Arc<str>, slots: u32) -> Stats {
         let mut totals = Totals::default();
-        totals.granted = self.field("granted");
-        totals.released = self.field("released");
-        totals.queued = self.field("queued");
-        totals.expired = self.field("expired");
-        totals.evicted = self.field("evicted");
-        totals.handed_on = self.field("handed_on");
-        totals.timed_out = self.field("timed_out");
-        totals.cancelled = self.field("cancelled");
-        totals.refused = self.field("refused");
+        totals.granted = self.field(Info::Granted);
+        totals.released = self.field(Info::Released);
+        totals.queued = self.field(Info::Queued);
+        totals.expired = self.field(Info::Expired);
+        totals.evicted = self.field(Info::Evicted);
+        totals.handed_on = self.field(Info::HandedOn);
+        totals.timed_out = self.field(Info::TimedOut);
+        totals.cancelled = self.field(Info::Cancelled);
+        totals.refused = self.field(Info::Refused);
         let mut numbers = semafor_core::Stats::default();
         numbers.capacity = if self.slots() == 0 { slots } else { self.slots() };
         numbers.held = self.held;
@@ -118,14 +118,14 @@ impl Card {
         numbers.longest_wait =
             self.first_arrival.map_or_else(Default::default, |first| span(self.now - first));
         numbers.totals = totals;
-        numbers.waits = self.histogram("wait");
-        numbers.holds = self.histogram("hold");
+        numbers.waits = self.histogram("wait", Info::WaitTotal, Info::WaitMax);
+        numbers.holds = self.histogram("hold", Info::HoldTotal, Info::HoldMax);
         Stats::new(name, numbers)
     }
 }
 
 /// What is known about somebody who holds or waits. Clients of other libraries leave no record.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Record {
     weight: Option<u32>,
     since: Option<f64>,
@@ -139,15 +139,15 @@ struct Record {
 
 impl Record {
     fn read(text: &str) -> Self {
-        let words: Vec<_> = text.splitn(8, ' ').collect();
-        let word = |at: usize| words.get(at).copied().unwrap_or_default();
-        let who: serde_json::Value = serde_json::from_str(word(7)).unwrap_or_default();
+        let words: Vec<_> = text.splitn(Field::ALL.len(), ' ').collect();
+        let word = |field: Field| words.get(field as usize).copied().unwrap_or_default();
+        let who: serde_json::Value = serde_json::from_str(word(Field::Who)).unwrap_or_default();
         let said = |key: &str| who.get(key).and_then(|value| value.as_str()).map(Arc::from);
         Self {
-            weight: word(0).parse().ok(),
-            since: word(3).parse().ok(),
-            slot: word(4).parse().ok(),
-            token: word(5).parse().ok(),
+            weight: word(Field::Weight).parse().ok(),
+            since: word(Field::Since).parse().ok(),
+            slot: word(Field::Slot).parse().ok(),
+            token: word(Field::Token).parse().ok(),
             label: said("label"),
             command: said("command"),
             host: said("host"),
@@ -156,55 +156,94 @@ impl Record {
     }
 }
 
-/// Everybody there is, as one moment showed them.
-struct Roll {
+/// One page of `lua/list.lua`: some of those who hold or wait, as one moment showed them.
+struct Page {
     now: f64,
-    holders: Vec<(String, f64)>,
-    leases: HashMap<String, f64>,
-    line: Vec<(String, f64)>,
-    alive: HashMap<String, f64>,
-    records: HashMap<String, Record>,
+    /// The first in line may be in the middle of being served a weight, bit by bit, as Python's scripts do it. That is not
+    /// to hold it yet.
+    half_served: String,
+    cursor: String,
+    last_arrival: String,
+    rows: Vec<Row>,
+    rest: Vec<String>,
 }
 
-impl Roll {
+struct Row {
+    member: String,
+    dead_at: Option<f64>,
+    /// The end of a holder's lease, or when a waiter arrived, as the server writes it.
+    time: String,
+    record: Record,
+}
+
+impl Row {
+    fn time(&self) -> Option<f64> {
+        self.time.parse().ok()
+    }
+}
+
+impl Page {
     fn read(value: Value) -> Result<Self, HomeError> {
         let mut words = Words::of(value)?;
         let now = words.some_seconds()?;
-        let mut scores = || -> Result<Vec<(String, f64)>, HomeError> {
-            let pairs = Words::pairs(words.next()?)?;
-            let read =
-                pairs.into_iter().map(|(member, score)| (member, score.parse().unwrap_or(f64::INFINITY)));
-            Ok(read.collect())
-        };
-        let holders = scores()?;
-        let leases = scores()?.into_iter().collect();
-        let line = scores()?;
-        let alive = scores()?.into_iter().collect();
-        let records = Words::pairs(words.next()?)?;
-        let records = records.into_iter().map(|(id, record)| (id, Record::read(&record))).collect();
-        Ok(Self { now, holders, leases, line, alive, records })
+        let half_served = keys::id_of(&words.text()?).to_owned();
+        let (cursor, last_arrival) = (words.text()?, words.text()?);
+        let (mut cells, mut rows) = (words.list()?, Vec::new());
+        while let Ok(member) = cells.text() {
+            let dead_at = cells.text()?.parse().ok();
+            rows.push(Row { member, dead_at, time: cells.text()?, record: Record::read(&cells.text()?) });
+        }
+        let rest = words.list()?.rest().filter_map(|member| text(member).ok()).collect();
+        Ok(Self { now, half_served, cursor, last_arrival, rows, rest })
     }
 
-    /// Who is in the middle of being served a weight, bit by bit, as Python's scripts do it. That is not to hold it yet.
-    fn half_served(&self) -> Option<&str> {
-        self.line.first().map(|(member, _)| keys::id_of(member))
+    async fn ask(driver: &RedisDriver, keys: &[String], what: &[&str]) -> Result<Self, HomeError> {
+        let answered = driver.link.run(&lua::LIST, keys, |command| {
+            command.arg(what);
+        });
+        Self::read(answered.await?.value)
+    }
+
+    fn is_last(&self) -> bool {
+        self.cursor == "0"
     }
 }
 
-pub(super) fn holders(value: Value) -> Result<Vec<HolderInfo>, HomeError> {
-    let mut roll = Roll::read(value)?;
-    let half_served = roll.half_served().map(str::to_owned);
-    let mut holders = Vec::new();
-    for (id, dead_at) in &roll.holders {
-        let ends = roll.leases.get(id).copied();
-        let is_over = *dead_at <= roll.now || ends.is_some_and(|ends| ends <= roll.now);
-        if id.contains('#') || is_over || half_served.as_ref() == Some(id) {
+/// Who holds. Those that begin or end to while they are listed may be missing or not; all others are there once.
+pub(super) async fn holders(driver: &RedisDriver, keys: &[String]) -> Result<Vec<HolderInfo>, HomeError> {
+    let mut holders = HashMap::new();
+    let mut cursor = "0".to_owned();
+    loop {
+        let mut page = Page::ask(driver, keys, &["holders", &cursor]).await?;
+        cursor = std::mem::take(&mut page.cursor);
+        note_holders(&mut holders, &page);
+        while !page.rest.is_empty() {
+            let rest = std::mem::take(&mut page.rest);
+            let those: Vec<_> = std::iter::once("those").chain(rest.iter().map(String::as_str)).collect();
+            page = Page::ask(driver, keys, &those).await?;
+            note_holders(&mut holders, &page);
+        }
+        if cursor == "0" {
+            break;
+        }
+    }
+    let mut holders: Vec<_> = holders.into_values().collect();
+    holders.sort_by_key(|holder: &HolderInfo| (holder.slot.unwrap_or(u32::MAX), holder.fencing_token));
+    Ok(holders)
+}
+
+fn note_holders(holders: &mut HashMap<String, HolderInfo>, page: &Page) {
+    for row in &page.rows {
+        let (id, now, ends) = (&row.member, page.now, row.time());
+        let is_over =
+            row.dead_at.is_none_or(|dead_at| dead_at <= now) || ends.is_some_and(|ends| ends <= now);
+        if id.contains('#') || is_over || page.half_served == *id {
             continue;
         }
-        let record = roll.records.remove(id).unwrap_or_default();
+        let record = row.record.clone();
         // The Python library writes an end in 68 years for those without any.
-        let ends = ends.filter(|ends| ends - roll.now < 1e9);
-        holders.push(HolderInfo {
+        let ends = ends.filter(|ends| ends - now < 1e9);
+        let holder = HolderInfo {
             id: PermitId::remote(id.as_str()),
             slot: record.slot,
             fencing_token: record.token,
@@ -213,79 +252,107 @@ pub(super) fn holders(value: Value) -> Result<Vec<HolderInfo>, HomeError> {
             command: record.command,
             host: record.host,
             pid: record.pid,
-            held_for: span(roll.now - record.since.unwrap_or(roll.now)),
-            expires_in: ends.map(|ends| span(ends - roll.now)),
-        });
+            held_for: span(now - record.since.unwrap_or(now)),
+            expires_in: ends.map(|ends| span(ends - now)),
+        };
+        holders.insert(id.clone(), holder);
     }
-    holders.sort_by_key(|holder| holder.slot.unwrap_or(u32::MAX));
-    Ok(holders)
 }
 
-pub(super) fn waiters(value: Value) -> Result<Vec<WaiterInfo>, HomeError> {
-    let mut roll = Roll::read(value)?;
+/// Who waits, in order. Those that come after the first page are left out; those that leave, or are granted a slot, while the
+/// others are listed may be missing or not; all others are there once.
+pub(super) async fn waiters(driver: &RedisDriver, keys: &[String]) -> Result<Vec<WaiterInfo>, HomeError> {
     let mut waiters = Vec::new();
-    let mut last = None;
-    for (member, arrival) in &roll.line {
-        // The members of a weight stand together.
-        let id = keys::id_of(member);
-        let is_counted = last.replace(id) == Some(id);
-        if is_counted || roll.alive.get(member).is_none_or(|dead_at| *dead_at <= roll.now) {
-            continue;
+    let mut last: Option<Row> = None;
+    let mut last_arrival = String::new();
+    loop {
+        let (arrival, member) = last.as_ref().map_or(("", ""), |row| (&row.time, &row.member));
+        let page = Page::ask(driver, keys, &["waiters", arrival, member, &last_arrival]).await?;
+        let (is_last, now) = (page.is_last() || page.rows.is_empty(), page.now);
+        last_arrival = page.last_arrival;
+        for row in page.rows {
+            // The members of a weight stand together.
+            let id = keys::id_of(&row.member);
+            let is_counted = last.as_ref().is_some_and(|last| keys::id_of(&last.member) == id);
+            if !is_counted && row.dead_at.is_some_and(|dead_at| dead_at > now) {
+                let (arrival, record) = (row.time().unwrap_or(now), row.record.clone());
+                waiters.push(WaiterInfo {
+                    ahead: waiters.len(),
+                    weight: record.weight.unwrap_or(1),
+                    label: record.label,
+                    command: record.command,
+                    host: record.host,
+                    pid: record.pid,
+                    waited_for: span(now - record.since.unwrap_or(arrival)),
+                });
+            }
+            last = Some(row);
         }
-        let record = roll.records.remove(id).unwrap_or_default();
-        waiters.push(WaiterInfo {
-            ahead: waiters.len(),
-            weight: record.weight.unwrap_or(1),
-            label: record.label,
-            command: record.command,
-            host: record.host,
-            pid: record.pid,
-            waited_for: span(roll.now - record.since.unwrap_or(*arrival)),
-        });
+        if is_last {
+            return Ok(waiters);
+        }
     }
-    Ok(waiters)
 }
 
 /// Statistics of many names.
-pub(super) async fn survey(fleet: &Arc<Fleet>, query: &StatsQuery) -> Result<Vec<Stats>, HomeError> {
+pub(super) async fn survey(driver: &Arc<RedisDriver>, query: &StatsQuery) -> Result<Vec<Stats>, HomeError> {
     let wanted = query.names.clone();
-    let stats = fleet.on_own_thread(move |fleet| async move {
+    let stats = driver.on_own_thread(move |driver| async move {
         let names = match wanted {
             Some(names) => BTreeSet::from_iter(names),
-            None => all_names(&fleet).await?,
+            None => all_names(&driver).await?,
         };
         let mut stats = Vec::with_capacity(names.len());
         for some in Vec::from_iter(names).chunks(AT_ONCE) {
             let mut asked = JoinSet::new();
             for name in some {
-                let (fleet, name) = (Arc::clone(&fleet), name.clone());
+                let (driver, name) = (Arc::clone(&driver), name.clone());
                 asked.spawn(async move {
-                    let keys = Keys::new(&fleet.config.namespace, &name);
-                    let answered = fleet.link.run(&lua::CARD, &keys, None, |_, _| {}).await?;
-                    Card::read(answered.value).map(|card| (name, card))
+                    let keys = Keys::new(&driver.config.namespace, &name);
+                    let card = async {
+                        let answered = driver.link.run(&lua::CARD, &keys.all, |_| {}).await?;
+                        Card::read(answered.value)
+                    };
+                    (name, card.await)
                 });
             }
-            for answer in asked.join_all().await {
-                let (name, card) = answer?;
-                if !card.is_blank() {
-                    stats.push(card.into_stats(name.into(), 0));
+            for (name, answer) in asked.join_all().await {
+                match answer {
+                    Ok(card) if card.is_blank() => {}
+                    Ok(card) => stats.push(card.into_stats(name.into(), 0)),
+                    Err(error) if is_of_one_name(&error) => stats.push(Stats::broken(name.into(), error)),
+                    Err(error) => return Err(error),
                 }
             }
         }
-        Ok(stats)
+        // Nothing is known about anybody: then it is not the names.
+        match stats.first().and_then(|stats: &Stats| stats.error.clone()) {
+            Some(error)
+                if error.kind() == HomeErrorKind::AccessDenied
+                    && stats.iter().all(|stats| stats.error.is_some()) =>
+            {
+                Err(error)
+            }
+            _ => Ok(stats),
+        }
     });
     Ok(query.pick(stats.await?))
 }
 
-async fn all_names(fleet: &Fleet) -> Result<BTreeSet<String>, HomeError> {
+/// True if what is wrong with one name need not be wrong with another.
+fn is_of_one_name(error: &HomeError) -> bool {
+    matches!(error.kind(), HomeErrorKind::WrongType | HomeErrorKind::AccessDenied | HomeErrorKind::Other)
+}
+
+async fn all_names(driver: &RedisDriver) -> Result<BTreeSet<String>, HomeError> {
     let mut names = BTreeSet::new();
-    let namespace = &fleet.config.namespace;
+    let namespace = &driver.config.namespace;
     for pattern in keys::patterns(namespace) {
         let mut cursor = "0".to_owned();
         loop {
             let mut scan = cmd("SCAN");
             scan.arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1000);
-            let mut page = Words::of(fleet.link.ask(&scan).await?)?;
+            let mut page = Words::of(driver.link.ask(&scan).await?)?;
             cursor = page.text()?;
             let found = page.list()?.rest().filter_map(|key| text(key).ok());
             names.extend(found.filter_map(|key| keys::name_of_pattern(namespace, &key).map(str::to_owned)));

@@ -1,13 +1,15 @@
 //! Where a semaphore's data is. The first five, and the notification lists, are shared with the Python library
 //! `asyncio-advanced-semaphores`; see `lua/prelude.lua` for what is in them.
 
+use super::script::schema::VISIBLE;
+
 /// The keys of one name, in the order in which every script takes them.
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
-    pub(super) all: [String; 9],
+    pub(super) all: [String; 10],
 }
 
-const KINDS: [&str; 9] = [
+const KINDS: [&str; 10] = [
     "semaphore_main",
     "semaphore_ttl",
     "semaphore_max",
@@ -17,24 +19,35 @@ const KINDS: [&str; 9] = [
     "semaphore_records",
     "semaphore_endings",
     "semaphore_times",
+    "semaphore_own",
 ];
 
 /// What is in them, as `TYPE` calls it.
-const TYPES: [&str; 9] = ["zset", "zset", "string", "zset", "zset", "string", "hash", "zset", "hash"];
+const TYPES: [&str; 10] =
+    ["zset", "zset", "string", "zset", "zset", "string", "hash", "zset", "hash", "zset"];
+
+/// If a namespace begins like a key of another namespace: that one, and the kind of key. Then both could have the same key:
+/// `n:semaphore_main:x:semaphore_main:y` is of `y` in `n:semaphore_main:x`, and of `x:semaphore_main:y` in `n`.
+///
+/// Such namespaces are refused, not such names: a namespace is written down once, in a configuration, and names are often made
+/// of what users say.
+pub(super) fn ambiguity(namespace: &str) -> Option<(&str, &'static str)> {
+    let splits = namespace.match_indices(':').map(|(at, _)| (&namespace[..at], &namespace[at + 1..]));
+    splits.filter(|(start, _)| !start.is_empty()).find_map(|(start, rest)| {
+        let kind = rest.split(':').next()?;
+        KINDS.into_iter().find(|known| *known == kind).map(|kind| (start, kind))
+    })
+}
 
 impl Keys {
     pub(super) fn new(namespace: &str, name: &str) -> Self {
         Self { all: KINDS.map(|kind| format!("{namespace}:{kind}:{name}")) }
     }
+}
 
-    /// Each with the type it has to have.
-    pub(super) fn with_types(&self) -> impl Iterator<Item = (&str, &'static str)> {
-        self.all.iter().map(String::as_str).zip(TYPES)
-    }
-
-    pub(super) fn main(&self) -> &str {
-        &self.all[0]
-    }
+/// The keys of a name, each with the type it has to have.
+pub(super) fn with_types(keys: &[String]) -> impl Iterator<Item = (&str, &'static str)> {
+    keys.iter().map(String::as_str).zip(TYPES)
 }
 
 /// The list that gets an element when a slot is granted to a waiter.
@@ -47,7 +60,7 @@ pub(super) fn notification(namespace: &str, id: &str) -> String {
 pub(super) fn notifications(namespace: &str, id: &str, weight: u32) -> Vec<String> {
     let mut lists = vec![notification(namespace, id)];
     if weight > 1 {
-        lists.push(format!("{}#{:05}", lists[0], weight - 1));
+        lists.push(format!("{}#{:05}", lists[0], weight.min(VISIBLE) - 1));
     }
     lists
 }

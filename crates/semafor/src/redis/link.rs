@@ -1,37 +1,40 @@
 //! The one connection.
 //!
-//! Runs scripts, tries again, and dials anew when the connection is lost. What the server pushes, and that there is a new
-//! connection, goes to the [`Fleet`](super::fleet::Fleet) as [`Event`]s.
+//! Runs scripts, and dials anew when the connection is lost. What the server pushes, and that there is a new connection, goes
+//! to the [driver](super::driver) as [`Event`]s.
 //!
 //! What reads and writes it lives in the runtime that connected, if that has several threads: a trip then wakes no thread that
 //! a bare one would not, and waking threads is what a trip costs. If that runtime is gone, or does not get round to it in
-//! time for a heartbeat, it moves to the fleet's own thread, and stays there.
+//! time for a heartbeat, it moves to the driver's own thread, and stays there.
 //!
 //! It is one connection to one server on a cluster as well: a namespace has one `{tag}`, so all it has is in one place.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{
-    AsyncConnectionConfig, Cmd, ConnectionInfo, ErrorKind, Pipeline, ProtocolVersion, PushInfo, PushKind,
-    RedisError, Value, cmd,
+    AsyncConnectionConfig, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, Pipeline, ProtocolVersion,
+    PushInfo, RedisError, ServerErrorKind, Value, cmd,
 };
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
 use super::config::{Address, Config, Protocol};
-use super::keys::{self, Keys};
-use super::lua::Script;
-use super::master;
+use super::keys;
+use super::script::lua::Script;
 use super::trouble::{
-    Introduction, breaks_connection, explain, explain_greeting, is_passing, is_refusal, is_unknown_script,
-    silent_for, wrong_type,
+    Introduction, breaks_connection, denied, explain, explain_greeting, forgetful, is_passing, is_refusal,
+    is_unknown_script, silent_for, wrong_type,
 };
+use super::{master, needs};
 use crate::error::{HomeError, HomeErrorKind};
+use crate::remote::call::Failure;
+use crate::remote::client::Hearing;
+use crate::remote::clock::Instant;
 
 /// How long a runtime may take to begin with something.
 const HOST_PATIENCE: Duration = Duration::from_millis(100);
@@ -40,6 +43,8 @@ const HOST_PATIENCE: Duration = Duration::from_millis(100);
 pub(super) enum Event {
     /// There is a new one: nothing is registered on it yet.
     Connected,
+    /// It has ended.
+    Disconnected,
     Push {
         generation: u64,
         push: PushInfo,
@@ -48,15 +53,6 @@ pub(super) enum Event {
 
 /// Hears them, at once and without waiting.
 pub(super) type Ear = Arc<dyn Fn(Event) + Send + Sync>;
-
-/// How a server tells news.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Hearing {
-    /// It publishes on our channel.
-    pub(super) messages: bool,
-    /// It tells when a key that we looked at has changed.
-    pub(super) tracking: bool,
-}
 
 pub(super) struct Link {
     config: Arc<Config>,
@@ -67,15 +63,24 @@ pub(super) struct Link {
     host: Mutex<Option<Handle>>,
     current: Mutex<Option<Line>>,
     /// Held by who dials; the last failure is for all who waited for it.
-    dialling: tokio::sync::Mutex<Option<Failure>>,
+    dialling: tokio::sync::Mutex<Option<DialFailure>>,
     generations: AtomicU64,
     /// Nodes of the cluster that were seen, beside those of the URL.
     nodes: Mutex<Vec<ConnectionInfo>>,
     /// What was last said about how little the server tells.
     announced: Mutex<Option<Hearing>>,
+    /// How the server makes room when its memory runs out, if it deletes keys in use.
+    eviction_policy: Mutex<Option<String>>,
+    /// Where a part of the cluster is on its way to.
+    destination: Mutex<Option<Destination>>,
 }
 
-struct Failure {
+struct Destination {
+    address: ConnectionAddr,
+    wire: MultiplexedConnection,
+}
+
+struct DialFailure {
     at: Instant,
     why: HomeError,
 }
@@ -85,6 +90,9 @@ pub(super) struct Line {
     wire: MultiplexedConnection,
     generation: u64,
     pub(super) hearing: Hearing,
+    info: Arc<ConnectionInfo>,
+    /// What its user may not do of what scripts need.
+    missing: Option<Arc<str>>,
 }
 
 /// What a script answered, and when it was asked. The server's time of execution lies between the two.
@@ -92,8 +100,6 @@ pub(super) struct Answered {
     pub(super) value: Value,
     pub(super) sent: Instant,
     pub(super) received: Instant,
-    /// True if an earlier attempt may have been carried out.
-    pub(super) again: bool,
 }
 
 impl Link {
@@ -110,7 +116,15 @@ impl Link {
             generations: AtomicU64::new(0),
             nodes: Mutex::default(),
             announced: Mutex::default(),
+            eviction_policy: Mutex::default(),
+            destination: Mutex::default(),
         }
+    }
+
+    /// What is wrong with the server, though it works.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let policy = self.eviction_policy.lock();
+        policy.iter().map(|policy| forgetful(policy, &self.config)).collect()
     }
 
     /// Lets the next connection live in that runtime.
@@ -118,12 +132,12 @@ impl Link {
         *self.host.lock() = Some(host);
     }
 
-    /// True if it does not live on the fleet's own thread.
+    /// True if it does not live on the driver's own thread.
     pub(super) fn is_hosted(&self) -> bool {
         self.host.lock().is_some()
     }
 
-    /// Moves to the fleet's own thread, whatever its host may be doing.
+    /// Moves to the driver's own thread, whatever its host may be doing.
     pub(super) fn leave_host(&self) {
         let host = self.host.lock().take();
         let generation = self.current.lock().as_ref().map(|line| line.generation);
@@ -141,74 +155,82 @@ impl Link {
         }
     }
 
-    /// Runs a script. `arguments` are those behind the namespace, and are told whether an earlier attempt may have been
-    /// carried out.
-    ///
-    /// Tries as often as the configuration says, and not beyond `patience`.
+    /// Runs a script, and tries as often as the configuration says. `arguments` are those behind the namespace.
     pub(super) async fn run(
         self: &Arc<Self>,
         script: &Script,
-        keys: &Keys,
-        patience: Option<Duration>,
-        mut arguments: impl FnMut(bool, &mut Cmd),
+        keys: &[String],
+        arguments: impl Fn(&mut Cmd),
     ) -> Result<Answered, HomeError> {
+        let retry = self.config.retry();
         let mut attempts = 0;
-        let (mut again, started) = (false, Instant::now());
         loop {
-            let failure = match self.line().await {
-                Err(error) if is_worth_another_try(&error) => error,
-                Err(error) => return Err(error),
-                Ok(line) => {
-                    let sent = Instant::now();
-                    match self.call(&line, script, keys, |command| arguments(again, command)).await {
-                        Ok(value) => {
-                            return Ok(Answered { value, sent, received: Instant::now(), again });
-                        }
-                        Err(error) if is_passing(&error, &self.config) => {
-                            again = true;
-                            explain(&error, &self.config)
-                        }
-                        Err(error) => return Err(self.explain_more(&line, &error, keys).await),
-                    }
-                }
+            let failure = match self.attempt(script, keys, &arguments).await {
+                Ok(answered) => return Ok(answered),
+                Err(failure) => failure,
             };
             attempts += 1;
-            if attempts >= self.config.number_of_attempts {
-                return Err(failure);
+            if !failure.is_passing || attempts >= retry.attempts {
+                return Err(failure.error);
             }
-            let pause = self.config.pause_after(attempts);
-            if patience.is_some_and(|patience| started.elapsed() + pause >= patience) {
-                return Err(failure);
-            }
-            sleep(pause).await;
+            sleep(retry.pause_after(attempts)).await;
         }
     }
 
     /// Runs a script once.
-    pub(super) async fn run_once(
+    pub(super) async fn attempt(
         self: &Arc<Self>,
         script: &Script,
-        keys: &Keys,
+        keys: &[String],
         arguments: impl Fn(&mut Cmd),
-    ) -> Result<Answered, HomeError> {
-        let line = self.line().await?;
+    ) -> Result<Answered, Failure> {
+        let line = self.line().await.map_err(|error| Failure {
+            is_passing: is_worth_another_try(&error),
+            was_sent: false,
+            error,
+        })?;
+        self.check(&line, script).await.map_err(|error| Failure {
+            error,
+            is_passing: false,
+            was_sent: false,
+        })?;
         let sent = Instant::now();
         match self.call(&line, script, keys, arguments).await {
-            Ok(value) => Ok(Answered { value, sent, received: Instant::now(), again: false }),
-            Err(error) => Err(explain(&error, &self.config)),
+            Ok(value) => Ok(Answered { value, sent, received: Instant::now() }),
+            Err(error) if is_passing(&error, &self.config) => {
+                Err(Failure { error: explain(&error, &self.config), is_passing: true, was_sent: true })
+            }
+            Err(error) => {
+                let error = self.explain_more(&line, &error, keys).await;
+                Err(Failure { error, is_passing: false, was_sent: true })
+            }
         }
+    }
+
+    /// Says why a script must not be run: it would be stopped half-way. The user may have been given the right meanwhile.
+    async fn check(&self, line: &Line, script: &Script) -> Result<(), HomeError> {
+        if line.missing.is_none() || !script.changes {
+            return Ok(());
+        }
+        let missing = self.ask_for_missing(line).await.map_err(|error| explain(&error, &self.config))?;
+        if let Some(current) =
+            self.current.lock().as_mut().filter(|current| current.generation == line.generation)
+        {
+            current.missing.clone_from(&missing);
+        }
+        missing.map_or(Ok(()), |missing| Err(denied(&missing, &self.config)))
     }
 
     async fn call(
         &self,
         line: &Line,
         script: &Script,
-        keys: &Keys,
-        mut arguments: impl FnMut(&mut Cmd),
+        keys: &[String],
+        arguments: impl Fn(&mut Cmd),
     ) -> Result<Value, RedisError> {
-        let mut build = |name: &str, body: &str| {
+        let build = |name: &str, body: &str| {
             let mut command = cmd(name);
-            command.arg(body).arg(keys.all.len()).arg(&keys.all).arg(&self.config.namespace);
+            command.arg(body).arg(keys.len()).arg(keys).arg(&self.config.namespace);
             arguments(&mut command);
             command
         };
@@ -245,7 +267,62 @@ impl Link {
 
     async fn send(&self, line: &Line, command: &Cmd) -> Result<Value, RedisError> {
         let mut wire = line.wire.clone();
-        self.in_time(line, async { wire.req_packed_command(command).await?.extract_error() }).await
+        let answer =
+            self.in_time(line, async { wire.req_packed_command(command).await?.extract_error() }).await;
+        match answer {
+            Err(error)
+                if error.kind() == ErrorKind::Server(ServerErrorKind::Ask) && self.config.is_cluster() =>
+            {
+                self.send_on(line, &error, command).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Sends a command to where `ASK` points: the part of the cluster that it is about is on its way there, and what the
+    /// command needs has arrived.
+    async fn send_on(&self, line: &Line, ask: &RedisError, command: &Cmd) -> Result<Value, RedisError> {
+        let Some(info) = master::destination(ask, &line.info) else { return Err(ask.clone()) };
+        let known = self
+            .destination
+            .lock()
+            .as_ref()
+            .filter(|known| known.address == *info.addr())
+            .map(|known| known.wire.clone());
+        let answer = async {
+            let mut wire = match known {
+                Some(wire) => wire,
+                None => self.dial_destination(&info).await?,
+            };
+            let mut both = Pipeline::with_capacity(2);
+            both.cmd("ASKING").add_command(command.clone());
+            let answers = wire.req_packed_commands(&both, 1, 1).await?;
+            answers.into_iter().next().unwrap_or(Value::Nil).extract_error()
+        };
+        let answer =
+            timeout(self.config.socket_timeout, answer).await.unwrap_or_else(|_| Err(self.no_answer()));
+        if answer.as_ref().is_err_and(breaks_connection) {
+            *self.destination.lock() = None;
+        }
+        answer
+    }
+
+    async fn dial_destination(&self, info: &ConnectionInfo) -> Result<MultiplexedConnection, RedisError> {
+        let client = self.client(&master::plain(info))?;
+        let options = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        // It outlives the runtime of who happens to ask.
+        let dialled = self
+            .own
+            .spawn(async move { client.get_multiplexed_async_connection_with_config(&options).await })
+            .await;
+        let wire = dialled.unwrap_or_else(|_| Err(self.no_answer()))?;
+        *self.destination.lock() = Some(Destination { address: info.addr().clone(), wire: wire.clone() });
+        Ok(wire)
+    }
+
+    fn no_answer(&self) -> RedisError {
+        let patience = self.config.socket_timeout;
+        std::io::Error::new(std::io::ErrorKind::TimedOut, format!("no answer within {patience:?}")).into()
     }
 
     async fn in_time<T>(
@@ -255,26 +332,21 @@ impl Link {
     ) -> Result<T, RedisError> {
         let answer = match timeout(self.config.socket_timeout, answer).await {
             Ok(answer) => answer,
-            Err(_) => Err(RedisError::from(std::io::Error::new(
-                std::io::ErrorKind::TimedOut,
-                format!("no answer within {:?}", self.config.socket_timeout),
-            ))),
+            Err(_) => Err(self.no_answer()),
         };
-        if let Err(error) = &answer
-            && breaks_connection(error)
-        {
+        if answer.as_ref().is_err_and(breaks_connection) {
             self.hang_up(line.generation);
         }
         answer
     }
 
     /// Names the key that is in the way.
-    async fn explain_more(&self, line: &Line, error: &RedisError, keys: &Keys) -> HomeError {
+    async fn explain_more(&self, line: &Line, error: &RedisError, keys: &[String]) -> HomeError {
         let explained = explain(error, &self.config);
         if explained.kind() != HomeErrorKind::WrongType {
             return explained;
         }
-        for (key, expected) in keys.with_types() {
+        for (key, expected) in keys::with_types(keys) {
             let found = self.send(line, cmd("TYPE").arg(key)).await.ok();
             let found = found.and_then(|value| redis::from_redis_value::<String>(value).ok());
             if let Some(found) = found.filter(|found| found != expected && found != "none") {
@@ -304,7 +376,7 @@ impl Link {
                 Ok(line)
             }
             Err(why) => {
-                *last_failure = Some(Failure { at: Instant::now(), why: why.clone() });
+                *last_failure = Some(DialFailure { at: Instant::now(), why: why.clone() });
                 Err(why)
             }
         }
@@ -315,8 +387,7 @@ impl Link {
         let hung_up = self.current.lock().take_if(|line| line.generation == generation);
         if hung_up.is_some() {
             // It is silent from now on, whoever ended it.
-            let push = PushInfo { kind: PushKind::Disconnection, data: Vec::new() };
-            (self.ear)(Event::Push { generation, push });
+            (self.ear)(Event::Disconnected);
         }
     }
 
@@ -379,12 +450,20 @@ impl Link {
             Err(error) if error.kind() == ErrorKind::RESP3NotSupported => {
                 resp3 = false;
                 let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP2);
-                self.dial_server(&info.set_redis_settings(settings), listener).await
+                self.dial_server(&info.clone().set_redis_settings(settings), listener).await
             }
             dialled => dialled,
         };
-        let mut line = Line { wire: wire.map_err(greeted)?, generation, hearing: Hearing::default() };
+        let mut line = Line {
+            wire: wire.map_err(greeted)?,
+            generation,
+            hearing: Hearing::default(),
+            info: Arc::new(info),
+            missing: None,
+        };
         self.inspect(&line).await?;
+        let (missing, ()) = tokio::join!(self.ask_for_missing(&line), self.look_at_eviction(&line));
+        line.missing = missing.map_err(explained)?;
         if resp3 {
             line.hearing = self.listen(&line).await.map_err(explained)?;
         }
@@ -438,6 +517,30 @@ impl Link {
                 Introduction::from_info(&info.unwrap_or_default()).check(&self.config)
             }
             Err(error) => Err(explain(&error, &self.config)),
+        }
+    }
+
+    /// The permissions that scripts need and the user lacks. A user that may not ask counts as one that has them all.
+    async fn ask_for_missing(&self, line: &Line) -> Result<Option<Arc<str>>, RedisError> {
+        let namespace = &self.config.namespace;
+        let process = self.channel.rsplit(':').next().unwrap_or_default();
+        match self.send(line, &needs::ask_for_missing(namespace, process)).await {
+            Ok(answer) => Ok(needs::read_missing(answer, namespace).ok().flatten().map(Arc::from)),
+            Err(error) if breaks_connection(&error) => Err(error),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Warns of a server that deletes keys in use when its memory runs out: once, and again only if its policy changes.
+    /// A user that may not ask is not warned.
+    async fn look_at_eviction(&self, line: &Line) {
+        let info = self.send(line, cmd("INFO").arg("memory")).await;
+        let info =
+            info.ok().and_then(|info| redis::from_redis_value::<String>(info).ok()).unwrap_or_default();
+        let policy = needs::eviction_policy(&info).map(str::to_owned);
+        let before = std::mem::replace(&mut *self.eviction_policy.lock(), policy.clone());
+        if let Some(policy) = policy.filter(|policy| before.as_ref() != Some(policy)) {
+            crate::observe::home_may_forget(&forgetful(&policy, &self.config));
         }
     }
 

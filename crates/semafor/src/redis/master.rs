@@ -145,8 +145,16 @@ async fn ask<T: FromRedisValue>(client: &Client, question: &Cmd) -> Result<T, Re
     question.query_async(&mut connection).await
 }
 
+/// Where `ASK` points to, for who heard it from `from`.
+pub(super) fn destination(ask: &RedisError, from: &ConnectionInfo) -> Option<ConnectionInfo> {
+    match redirection(ask, from.addr())? {
+        Word::Ask { host, port } => Some(at(from, host, port)),
+        Word::ItIsMe(_) => None,
+    }
+}
+
 /// For a question or two, which every server understands.
-fn plain(info: &ConnectionInfo) -> ConnectionInfo {
+pub(super) fn plain(info: &ConnectionInfo) -> ConnectionInfo {
     let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP2);
     info.clone().set_redis_settings(settings)
 }
@@ -161,7 +169,7 @@ fn at(template: &ConnectionInfo, host: String, port: u16) -> ConnectionInfo {
     })
 }
 
-/// Where `MOVED` points to. Without a host, it is the one that said so.
+/// Where `MOVED` or `ASK` points to. Without a host, it is the one that said so.
 fn redirection(error: &RedisError, from: &ConnectionAddr) -> Option<Word> {
     let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
     let host = match (host, from) {

@@ -26,66 +26,53 @@
 //! - A process that was stopped for longer than that runs on for a moment before it is told. So does one whose server
 //!   forgot everything: a flush, or a failover before the replica had it. Where that must not do harm, hand the
 //!   [fencing token](crate::Permit::fencing_token) to the resource.
+//! - Fencing tokens grow with every grant of a name: they are at least the server's time in microseconds. A process never
+//!   gets one at or below those that it has seen, because it tells the server. Only if the server forgot its last grants
+//!   *and* its clock went back (or that of the new master is behind) may a process that has seen none of the newer tokens
+//!   get an older one, until the clock has caught up.
+//! - The server's record decides how long a slot is held. Any process can renew it by its id; the holder's process is told
+//!   at once, or learns of it before it gives up.
+//! - Clients of the Python library count the members of a set. They see at most 64 slots of a weight, so a larger weight is
+//!   refused where they hold slots, wait, or did so within the last hour. One that comes for the first time while a larger
+//!   weight is held takes the slots that it does not see for free ones: use no weights above 64 under names that it shares.
+//!   They also set the expiry of the shared keys: a slot of ours that is lost that way is put back by the next call of ours,
+//!   unless another client has it. Where they were seen within the last hour, a holder that is cut off gives up 10 seconds
+//!   after its last heartbeat.
+//! - After the machine was suspended, a holder stops believing in its slot as soon as its time is over by a clock that
+//!   counts the suspended time. Linux only; elsewhere it learns of it from the next heartbeat.
+//! - While a slot of a cluster moves to another node, the cluster serves no script that needs keys on both nodes. Calls are
+//!   tried again until the move is over, as often as the options say.
+//!
+//! # What the server needs
+//!
+//! - `maxmemory-policy noeviction`. With another policy the server deletes keys of semaphores in use when its memory runs
+//!   out, and a second holder may get the slot. The first holder is told when that happens, at the latest by its next
+//!   heartbeat. Connecting to such a server causes a warning: [`Home::warnings`](crate::Home::warnings).
+//! - A user with `~NAMESPACE:* &NAMESPACE:* +@all -@admin -@dangerous +info`. Without `+info` the policy is not checked. A
+//!   user that lacks a command can list semaphores if it may read; everything else fails with an error that names the
+//!   command, before a script has changed anything.
+//! - A namespace without `:semaphore_main` or another kind of key in it: its keys could be those of another namespace.
+//! - No time to live above 68 years.
 
-mod answer;
+mod alarm;
 mod config;
-mod fleet;
-mod hold;
+mod driver;
+mod engine;
+mod home;
 mod ids;
 mod inspect;
 mod keys;
 mod link;
-mod lua;
 mod master;
-#[cfg(all(test, feature = "test-redis"))]
-mod model;
-mod semaphore;
+mod needs;
+mod script;
 #[cfg(feature = "redis-tls")]
 mod tls;
 mod trouble;
 
-use std::sync::Arc;
-use std::time::Duration;
-
 pub use config::{Config, Protocol};
-pub(crate) use semaphore::RedisSemaphore;
-
-use crate::error::HomeError;
-use crate::{Stats, StatsQuery};
-use fleet::{Anchor, Fleet};
+pub(crate) use home::RedisHome;
 
 pub(crate) fn after_fork() {
-    Fleet::after_fork();
-}
-
-/// A Redis, and this process's one connection to it.
-#[derive(Clone)]
-pub(crate) struct RedisHome(Arc<Anchor>);
-
-impl RedisHome {
-    pub(crate) fn new(config: Config) -> Result<Self, HomeError> {
-        Fleet::at(config).map(Self)
-    }
-
-    pub(crate) async fn connect(config: Config) -> Result<Self, HomeError> {
-        Fleet::connect(config).await.map(Self)
-    }
-
-    pub(crate) fn config(&self) -> &Config {
-        &self.0.fleet().config
-    }
-
-    pub(crate) fn semaphore(
-        &self,
-        name: &str,
-        slots: Option<u32>,
-        max_waiting: Option<usize>,
-        heartbeat: Duration,
-    ) -> RedisSemaphore {
-        RedisSemaphore::new(Arc::clone(&self.0), name, slots, max_waiting, heartbeat)
-    }
-
-    pub(crate) async fn stats(&self, query: &StatsQuery) -> Result<Vec<Stats>, HomeError> {
-        inspect::survey(self.0.fleet(), query).await
-    }
+    driver::RedisDriver::after_fork();
 }

@@ -58,6 +58,10 @@ pub(super) fn explain(error: &RedisError, config: &Config) -> HomeError {
         AccessDenied, InvalidUrl, Other, OutOfMemory, ReadOnly, Unreachable, Unsupported, WrongType,
     };
     let place = config.shown();
+    if repeats_password(error, config) {
+        let message = format!("{place} refuses a command that logs in, and its answer repeats the password");
+        return HomeError::new(AccessDenied, message);
+    }
     let detail = error.detail().unwrap_or_default();
     // Older servers wrap what a command in a script says.
     let says = |code: &str| error.code() == Some(code) || detail.contains(&format!("{code} "));
@@ -70,11 +74,7 @@ pub(super) fn explain(error: &RedisError, config: &Config) -> HomeError {
         )
     } else if says("NOPERM") || detail.contains("ACL failure") || detail.contains("user executing the script")
     {
-        let message = format!(
-            "the user of {place} may not do what is needed ({detail}). \
-             This is enough: ACL SETUSER … ~{ns}:* &{ns}:* +@all -@admin -@dangerous",
-            ns = config.namespace
-        );
+        let message = format!("the user of {place} may not do what is needed ({detail}). {}", enough(config));
         (AccessDenied, message)
     } else if says("READONLY") {
         let remedy = "use the address of the master, or redis+sentinel://";
@@ -121,7 +121,39 @@ pub(super) fn explain(error: &RedisError, config: &Config) -> HomeError {
     } else {
         (Other, format!("{place} answers: {error}"))
     };
-    HomeError::new(kind, message)
+    HomeError::caused_by(error.clone(), kind, message)
+}
+
+/// A server that does not know a command repeats its arguments.
+fn repeats_password(error: &RedisError, config: &Config) -> bool {
+    let mut texts = vec![error.to_string()];
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        texts.push(format!("{cause} {cause:?}"));
+        source = cause.source();
+    }
+    config.passwords().iter().any(|password| texts.iter().any(|text| text.contains(password)))
+}
+
+/// What a user needs.
+fn enough(config: &Config) -> String {
+    let namespace = &config.namespace;
+    format!("This is enough: ACL SETUSER … ~{namespace}:* &{namespace}:* +@all -@admin -@dangerous +info")
+}
+
+/// For a user that lacks what scripts need, before one of them is stopped half-way.
+pub(super) fn denied(missing: &str, config: &Config) -> HomeError {
+    let message = format!("the user of {} may not {missing}. {}", config.shown(), enough(config));
+    HomeError::new(HomeErrorKind::AccessDenied, message)
+}
+
+/// For a server that deletes keys in use.
+pub(super) fn forgetful(policy: &str, config: &Config) -> String {
+    format!(
+        "{} has the maxmemory-policy {policy}: when its memory runs out, it deletes semaphores that are in use, and their \
+         slots are given away twice. Use noeviction there, or another server",
+        config.shown()
+    )
 }
 
 /// What is wrong with the certificate, or that there is none. It will be so the next time.
@@ -149,7 +181,16 @@ pub(super) fn explain_greeting(error: &RedisError, config: &Config) -> HomeError
         return explain(error, config);
     }
     let message = format!("{} hangs up: {error}. If it speaks TLS, use rediss://", config.shown());
-    HomeError::new(HomeErrorKind::Unreachable, message)
+    HomeError::caused_by(error.clone(), HomeErrorKind::Unreachable, message)
+}
+
+/// Clients of the Python library count members, and a weight has only so many.
+pub(super) fn too_heavy_to_be_seen(weight: u32, bound: u32, name: &str) -> HomeError {
+    let message = format!(
+        "a weight of {weight} can't be had under `{name}`: clients of the Python library use that name, or did within the last \
+         hour, and would count only {bound} of it. Ask for at most {bound}, or use a name that they do not use"
+    );
+    HomeError::new(HomeErrorKind::Unsupported, message)
 }
 
 pub(super) fn silent(config: &Config) -> HomeError {
@@ -338,6 +379,42 @@ mod tests {
                 "{message}"
             );
         }
+    }
+
+    #[test]
+    fn the_error_of_the_client_is_the_source() {
+        use std::error::Error;
+        let one = config("redis://user:hunter2@host");
+        let explained = explain(&server_error("READONLY You can't write"), &one);
+        let source = explained.source().expect("the client's error");
+        assert!(source.downcast_ref::<RedisError>().is_some_and(|error| error.code() == Some("READONLY")));
+        let other = HomeError::new(explained.kind(), explained.to_string());
+        assert_eq!(explained, other, "kind and message count, not the source");
+
+        let refused = RedisError::from(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
+        let explained = explain_greeting(&refused, &one);
+        assert!(explained.source().and_then(|source| source.downcast_ref::<RedisError>()).is_some());
+    }
+
+    #[test]
+    fn an_answer_that_repeats_the_password_is_not_passed_on() {
+        use std::error::Error;
+        let line = "ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'user' 'hunter/2' ";
+        for url in [
+            "redis://user:hunter%2F2@host",
+            "rediss://:hunter%2F2@host",
+            "redis+cluster://user:hunter%2F2@host/?namespace={a}",
+            "redis+sentinel://user:hunter%2F2@host/master",
+            "unix:///path?user=user&pass=hunter%2F2",
+        ] {
+            let Ok(config) = url.parse() else { continue };
+            let explained = explain(&server_error(line), &config);
+            assert_eq!(explained.kind(), HomeErrorKind::AccessDenied, "{url}");
+            assert!(!format!("{explained} {explained:?}").contains("hunter"), "{url}: {explained:?}");
+            assert!(explained.source().is_none(), "{url}");
+        }
+        let without = explain(&server_error(line), &config("redis://host"));
+        assert!(without.source().is_some());
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(
 }
 
 pub(crate) async fn connected(url: &str) -> Home {
-    in_time(Semaphore::connect(url)).await.unwrap_or_else(|error| panic!("{url}: {error}"))
+    in_time(Home::connect(url)).await.unwrap_or_else(|error| panic!("{url}: {error}"))
 }
 
 /// Returns when so many stand in line.

@@ -114,7 +114,7 @@ fn number(
 }
 
 fn held(name: &Name) -> String {
-    format!("{}/{}", name.held, name.capacity)
+    if name.is_broken { "broken".to_owned() } else { format!("{}/{}", name.held, name.capacity) }
 }
 
 fn or_nothing(entry: &Entry, text: Option<String>) -> Line<'static> {

@@ -17,8 +17,11 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-use super::House;
+use super::absent::Kept;
+use super::journal::{Client, Entry, Grant};
+use super::{House, by_id};
 use crate::error::{AcquireError, BuildError, ReleaseError, RenewError, ResizeError};
+use crate::local::lifeline::ProcessKey;
 use crate::local::protocol::{
     Ask, Call, Complaint, Condition, PAGE, PROTOCOL, Reply, Say, Target, Wanted, frame, length,
 };
@@ -35,6 +38,10 @@ struct Session {
     house: Arc<House>,
     /// What the kernel says about it.
     pid: Option<u32>,
+    /// How a later agent would find out whether it is alive; once that is needed.
+    client: Option<Client>,
+    /// So many calls from now on were said on a former connection, and count as they did there.
+    repeated: usize,
     handles: HashMap<u64, Semaphore>,
     desk: Arc<Mutex<Desk>>,
     out: mpsc::Sender<Vec<u8>>,
@@ -52,8 +59,20 @@ struct InLine(Mutex<Option<Acquiring>>);
 
 struct Lease {
     permit: Permit<'static>,
+    /// It was acquired with one.
     has_ttl: bool,
     watch: Watch,
+    /// The id by which the client knows it: of an earlier agent, if that has granted it.
+    id: Arc<str>,
+    // Dropped after the permit: until that is given back, the grant is live.
+    entry: Entry,
+}
+
+impl Lease {
+    /// True if it ends by itself: a renewal may have changed that.
+    fn is_limited(&self) -> bool {
+        if self.permit.is_lost() { self.has_ttl } else { self.permit.expires_at().is_some() }
+    }
 }
 
 /// The task that tells the client when the lease is lost. Ends with the lease.
@@ -90,16 +109,21 @@ pub(super) fn begin(house: &Arc<House>, stream: UnixStream) {
     let (out, unsent) = mpsc::channel(UNREAD);
     let session = Session {
         house: Arc::clone(house),
-        pid: peer.pid().and_then(|pid| u32::try_from(pid).ok()),
+        // Zero, if it is in a namespace that we do not see.
+        pid: peer.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0),
+        client: None,
+        repeated: 0,
         handles: HashMap::new(),
         desk: Arc::default(),
         out,
     };
     tokio::spawn(async move {
         let _present = present;
+        let mut session = session;
         let writing = tokio::spawn(write(writer, unsent));
         // However it ends: it has ended.
         let _ = session.listen(reader).await;
+        session.leave();
         writing.abort();
     });
 }
@@ -112,7 +136,7 @@ async fn write(mut writer: OwnedWriteHalf, mut unsent: mpsc::Receiver<Vec<u8>>) 
 }
 
 impl Session {
-    async fn listen(mut self, mut reader: OwnedReadHalf) -> io::Result<()> {
+    async fn listen(&mut self, mut reader: OwnedReadHalf) -> io::Result<()> {
         let mut message = Vec::new();
         loop {
             let mut prefix = [0; 4];
@@ -134,15 +158,57 @@ impl Session {
         say_to(&self.out, n, say).await;
     }
 
+    /// Gives everything back. What a copy of the process still holds, because it has the same lifeline, stays with that.
+    fn leave(&self) {
+        let (in_line, leases) = {
+            let mut desk = self.desk.lock();
+            (std::mem::take(&mut desk.in_line), std::mem::take(&mut desk.leases))
+        };
+        for (in_line, task) in in_line.values() {
+            in_line.leave(task);
+        }
+        let Some(client) = self.client.filter(|client| self.house.is_held(*client)) else { return };
+        for (_, lease) in leases {
+            let Lease { permit, has_ttl, id, entry, watch } = lease;
+            drop(watch);
+            if let Some(name) = permit.gate().map(|gate| gate.shared_name()) {
+                self.house.absent.keep(name, id, Kept { permit, entry, client, has_ttl });
+            }
+        }
+    }
+
+    fn client(&mut self) -> Client {
+        *self.client.get_or_insert_with(|| Client { lifeline: None, process: self.pid.map(ProcessKey::of) })
+    }
+
+    fn greet(&mut self, lifeline: Option<u32>) -> Say {
+        // One of another file says nothing here.
+        let process = self.pid.map(ProcessKey::known_otherwise);
+        let client = Client { lifeline, process };
+        self.client = Some(client).filter(|client| self.house.is_held(*client));
+        Say::Welcome {
+            protocol: PROTOCOL,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+        }
+    }
+
     async fn obey(&mut self, n: u64, ask: Ask) {
+        let is_repeated = self.repeated > 0;
+        self.repeated = self.repeated.saturating_sub(1);
         let say = match ask {
-            Ask::Hello { .. } => Say::Welcome {
-                protocol: PROTOCOL,
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-                pid: std::process::id(),
-            },
-            Ask::Acquire { of, wish } => return self.acquire(n, &of, wish).await,
-            Ask::Occupy { of, weight, slot } => return self.occupy(n, &of, weight, slot).await,
+            Ask::Hello { lifeline, .. } => self.greet(lifeline),
+            Ask::Back { calls } => {
+                self.repeated = calls;
+                if let Some(lifeline) = self.client().lifeline {
+                    self.house.absent.end_rest(lifeline);
+                }
+                return;
+            }
+            Ask::Acquire { of, wish } => return self.acquire(n, &of, wish, is_repeated).await,
+            Ask::Occupy { of, weight, slot, id, capacity } => {
+                return self.occupy(n, of, weight, slot, id, capacity).await;
+            }
             Ask::Cancel { call } => return self.cancel(call),
             Ask::Release { lease } => self.release(lease).await,
             Ask::Detach { lease } => return self.detach(lease),
@@ -153,7 +219,10 @@ impl Session {
             Ask::Survey { names } => return self.survey(n, names).await,
             Ask::Status => self.status(),
             Ask::Stop { force } => self.stop(n, force).await,
-            Ask::Open(of) => self.open(&of).map_or_else(|error| Say::No(error.into()), |_| Say::Done),
+            Ask::Open(of) => {
+                self.house.until_open().await;
+                self.open(&of).map_or_else(|error| Say::No(error.into()), |_| Say::Done)
+            }
             Ask::Resize { of, slots } => self.resize(of, slots).await,
             Ask::Holders(of) => return self.holders(n, &of).await,
             Ask::Waiters(of) => return self.waiters(n, &of).await,
@@ -167,7 +236,7 @@ impl Session {
         if let Some(semaphore) = self.handles.get(&of.handle) {
             return Ok(semaphore.clone());
         }
-        let mut builder = self.house.registry.semaphore(&*of.name);
+        let mut builder = self.house.registry.named(&*of.name);
         if let Some(slots) = of.slots {
             builder = builder.slots(slots);
         }
@@ -185,17 +254,26 @@ impl Session {
             return Some(semaphore.clone());
         }
         // As it is there, whatever the client thinks it should be.
-        self.house.registry.semaphore(&*of.name).build().ok()
+        self.house.registry.named(&*of.name).build().ok()
     }
 
-    async fn acquire(&mut self, n: u64, of: &Target, wish: Wanted) {
-        let semaphore = match self.open(of) {
+    /// The semaphore behind a handle that was open on a former connection, with the number of slots that it has by now.
+    fn reopen(&mut self, of: &Target) -> Result<Semaphore, BuildError> {
+        match self.open(&Target { slots: None, ..of.clone() }) {
+            Err(BuildError::SlotsNotSet { .. }) => self.open(of),
+            opened => opened,
+        }
+    }
+
+    async fn acquire(&mut self, n: u64, of: &Target, mut wish: Wanted, is_repeated: bool) {
+        let asked = Instant::now();
+        self.house.until_open().await;
+        wish.patience = wish.patience.map(|patience| patience.saturating_sub(asked.elapsed()));
+        let opened = if is_repeated || of.is_agreed { self.reopen(of) } else { self.open(of) };
+        let semaphore = match opened {
             Ok(semaphore) => semaphore,
             Err(error) => return self.say(n, Say::No(error.into())).await,
         };
-        if Instant::now() < self.house.opens_at {
-            tokio::time::sleep_until(self.house.opens_at.into()).await;
-        }
         let host = Some(Arc::clone(&self.house.host));
         let Wanted { label, command, grace, .. } = &wish;
         let who = Who { label: label.clone(), command: command.clone(), host, pid: self.pid, grace: *grace };
@@ -213,36 +291,61 @@ impl Session {
             acquire.await.map(Permit::into_owned)
         });
         // The first look takes its place in line: here, where calls come in order.
-        let has_ttl = wish.ttl.is_some();
+        let (has_ttl, weight) = (wish.ttl.is_some(), wish.weight);
+        let seat = Seat { client: self.client(), weight, has_ttl };
         let first_look = acquiring.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         match first_look {
-            Poll::Ready(outcome) => seat(&self.desk, &self.out, n, outcome, has_ttl).await,
-            Poll::Pending => self.wait(n, acquiring, has_ttl),
+            Poll::Ready(outcome) => {
+                let outcome = outcome.map(|permit| seat.take(&self.house, permit));
+                sit(&self.desk, &self.out, n, outcome).await;
+            }
+            Poll::Pending => self.wait(n, acquiring, seat),
         }
     }
 
-    fn wait(&self, n: u64, acquiring: Acquiring, has_ttl: bool) {
+    fn wait(&self, n: u64, acquiring: Acquiring, seat: Seat) {
         let in_line = Arc::new(InLine(Mutex::new(Some(acquiring))));
         let (desk, out, waiting) = (Arc::downgrade(&self.desk), self.out.clone(), Arc::clone(&in_line));
+        let house = Arc::downgrade(&self.house);
         let task = tokio::spawn(async move {
             let Some(outcome) = std::future::poll_fn(|cx| waiting.poll(cx)).await else { return };
-            let Some(desk) = desk.upgrade() else { return };
+            let (Some(desk), Some(house)) = (desk.upgrade(), house.upgrade()) else { return };
             desk.lock().in_line.remove(&n);
-            seat(&desk, &out, n, outcome, has_ttl).await;
+            let outcome = outcome.map(|permit| seat.take(&house, permit));
+            drop(house);
+            sit(&desk, &out, n, outcome).await;
         });
         self.desk.lock().in_line.insert(n, (in_line, task.abort_handle()));
     }
 
-    async fn occupy(&mut self, n: u64, of: &Target, weight: u32, slot: Option<u32>) {
-        let Ok(semaphore) = self.open(of) else { return };
-        if let Some(slot) = slot {
-            offer_next(&semaphore, slot).await;
-        }
-        let host = Some(Arc::clone(&self.house.host));
-        let label = Some("(held from a former agent)".into());
-        let who = Who { label, host, pid: self.pid, ..Who::default() };
-        let outcome = semaphore.try_acquire().weight(weight).on_behalf_of(who).await;
-        seat(&self.desk, &self.out, n, outcome.map(Permit::into_owned), false).await;
+    async fn occupy(
+        &mut self,
+        n: u64,
+        of: Target,
+        weight: u32,
+        slot: Option<u32>,
+        id: Option<Arc<str>>,
+        capacity: Option<u32>,
+    ) {
+        let (client, slot) = (self.client(), slot.unwrap_or(0));
+        let kept = id.as_ref().and_then(|id| self.house.absent.take(client, &of.name, id));
+        let lease = match (kept, id) {
+            (Some(Kept { permit, entry, has_ttl, .. }), Some(id)) => {
+                Lease { permit, has_ttl, watch: Watch::default(), id, entry }
+            }
+            (_, id) => {
+                // This agent does not know the grant, but the client holds it. If this agent does not know the name
+                // either, the client's number of slots counts.
+                let least = slot.saturating_add(1).max(weight).max(1);
+                // The number at the grant is newer than the one at the opening.
+                let slots = capacity.or(of.slots).or(Some(least));
+                let Ok(semaphore) = self.reopen(&Target { slots, ..of }) else { return };
+                let who = self.house.former_holder(self.pid);
+                let Some(permit) = semaphore.reserve(slot, weight, &who) else { return };
+                Seat { client, weight, has_ttl: false }.take_as(&self.house, permit, id)
+            }
+        };
+        sit(&self.desk, &self.out, n, Ok(lease)).await;
     }
 
     fn cancel(&self, call: u64) {
@@ -266,13 +369,15 @@ impl Session {
 
     fn detach(&self, lease: u64) {
         let mut desk = self.desk.lock();
-        if !desk.leases.get(&lease).is_some_and(|lease| lease.has_ttl) {
+        if !desk.leases.get(&lease).is_some_and(Lease::is_limited) {
             return;
         }
         let lease = desk.leases.remove(&lease);
         drop(desk);
-        if let Some(lease) = lease {
-            lease.permit.detach();
+        let Some(Lease { permit, id, entry, watch, .. }) = lease else { return };
+        drop(watch);
+        if let Some(id) = self.house.by_id.keep(permit, id, entry) {
+            by_id::watch(&self.house, id);
         }
     }
 
@@ -286,7 +391,10 @@ impl Session {
         match semaphore {
             Err(error) => Say::No(error.into()),
             Ok(semaphore) => match semaphore.resize(slots).await {
-                Ok(()) => Say::Done,
+                Ok(()) => {
+                    self.house.journal.resized(&of.name, slots);
+                    Say::Done
+                }
                 Err(ResizeError::ZeroSlots(_)) => Say::No(Complaint::ZeroSlots),
                 Err(error) => Say::No(Complaint::Other(error.to_string())),
             },
@@ -310,13 +418,33 @@ impl Session {
             },
             None => return Say::No(Complaint::NotHeld(NotHeld::Unknown.into())),
         };
+        let by_id = &self.house.by_id;
+        // One that a former agent has given is known here by another.
+        let present = |of: &Target, id: &str| {
+            let id = named(id);
+            by_id.present(&of.name, &id).unwrap_or(id)
+        };
         match ask {
-            Ask::ReleaseId { id, .. } => said(semaphore.release(&named(&id)).await),
-            Ask::Evict { id, .. } => said(semaphore.evict(&named(&id)).await),
-            Ask::Renew { id, ttl, .. } => {
-                let ttl = ttl.map_or(Span::UNLIMITED, Span::from);
-                match semaphore.renew(&named(&id), ttl).await {
-                    Ok(()) => Say::Done,
+            Ask::ReleaseId { of, id } => {
+                let id = present(&of, &id);
+                let released = semaphore.release(&id).await;
+                // Before that is told: the next agent must not hold it.
+                by_id.end_if_over(&id);
+                said(released)
+            }
+            Ask::Evict { of, id } => {
+                let id = present(&of, &id);
+                let evicted = semaphore.evict(&id).await;
+                by_id.end_if_over(&id);
+                said(evicted)
+            }
+            Ask::Renew { of, id, ttl } => {
+                let (id, ttl) = (present(&of, &id), ttl.map_or(Span::UNLIMITED, Span::from));
+                match semaphore.renew(&id, ttl).await {
+                    Ok(()) => {
+                        by_id.renewed(&id);
+                        Say::Done
+                    }
                     Err(RenewError::NotHeld(why)) => Say::No(Complaint::NotHeld(why.into())),
                     Err(error) => Say::No(Complaint::Other(error.to_string())),
                 }
@@ -415,39 +543,66 @@ impl InLine {
     }
 }
 
-/// Sees to it that this slot number is the next to be given, if it is free: the one that was freed last is.
-async fn offer_next(semaphore: &Semaphore, slot: u32) {
-    let mut passed_over = Vec::new();
-    while let Ok(permit) = semaphore.try_acquire().await {
-        if permit.slot() == slot {
-            drop(passed_over);
-            drop(permit);
-            return;
-        }
-        passed_over.push(permit);
+/// What has to be known of an acquire when it is granted.
+#[derive(Clone, Copy)]
+struct Seat {
+    client: Client,
+    weight: u32,
+    has_ttl: bool,
+}
+
+impl Seat {
+    /// Notes a grant down in the journal, before anybody is told of it.
+    fn take(self, house: &House, permit: Permit<'static>) -> Lease {
+        self.take_as(house, permit, None)
+    }
+
+    /// The same, of what the client knows by another id.
+    fn take_as(self, house: &House, permit: Permit<'static>, id: Option<Arc<str>>) -> Lease {
+        let id = id.unwrap_or_else(|| permit.id().to_string().into());
+        let (name, slots) =
+            permit.gate().map_or_else(|| ("".into(), 1), |gate| (gate.shared_name(), gate.capacity()));
+        let entry = house.journal.grant(Grant {
+            name,
+            slots,
+            id: Arc::clone(&id),
+            slot: permit.slot(),
+            weight: self.weight,
+            token: permit.fencing_token(),
+            client: self.client,
+            by_id: None,
+        });
+        Lease { permit, has_ttl: self.has_ttl, watch: Watch::default(), id, entry }
     }
 }
 
-/// Notes down what came of an acquire, and says so. From then on, the client hears when it is lost.
-async fn seat(desk: &Arc<Mutex<Desk>>, out: &mpsc::Sender<Vec<u8>>, n: u64, outcome: Outcome, has_ttl: bool) {
-    let permit = match outcome {
-        Ok(permit) => permit,
+/// Says what came of an acquire. From then on, the client hears when it is lost.
+async fn sit(
+    desk: &Arc<Mutex<Desk>>,
+    out: &mpsc::Sender<Vec<u8>>,
+    n: u64,
+    outcome: Result<Lease, AcquireError>,
+) {
+    let lease = match outcome {
+        Ok(lease) => lease,
         Err(error) => return say_to(out, n, Say::No(error.into())).await,
     };
-    let lost = permit.cancellation_token();
+    let permit = &lease.permit;
+    let lost = permit.lost_signal();
     let granted = Say::Granted {
         id: permit.id().to_string(),
         slot: permit.slot(),
         token: permit.fencing_token(),
         waited: permit.waited(),
+        capacity: permit.gate().map(|gate| gate.capacity()),
     };
-    desk.lock().leases.insert(n, Lease { permit, has_ttl, watch: Watch::default() });
+    desk.lock().leases.insert(n, lease);
     say_to(out, n, granted).await;
 
     // Not before it has been told that it holds anything.
     let (watched, out) = (Arc::downgrade(desk), out.clone());
     let task = tokio::spawn(async move {
-        lost.cancelled().await;
+        lost.lost().await;
         let Some(desk) = watched.upgrade() else { return };
         let told = {
             let desk = desk.lock();

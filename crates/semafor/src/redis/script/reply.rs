@@ -1,50 +1,50 @@
 //! What the scripts say, taken apart.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::Value;
 use semafor_core::{Loss, NotHeld};
 
-use super::link::Answered;
+use super::schema::ending;
 use crate::error::{HomeError, HomeErrorKind};
 
 /// A list of an answer, read from its start.
-pub(super) struct Words(std::vec::IntoIter<Value>);
+pub(in crate::redis) struct Words(std::vec::IntoIter<Value>);
 
 impl Words {
-    pub(super) fn of(value: Value) -> Result<Self, HomeError> {
+    pub(in crate::redis) fn of(value: Value) -> Result<Self, HomeError> {
         value.into_sequence().map(|words| Self(words.into_iter())).map_err(|value| unexpected(&value))
     }
 
-    pub(super) fn next(&mut self) -> Result<Value, HomeError> {
+    pub(in crate::redis) fn next(&mut self) -> Result<Value, HomeError> {
         self.0.next().ok_or_else(|| unexpected(&Value::Nil))
     }
 
-    pub(super) fn text(&mut self) -> Result<String, HomeError> {
+    pub(in crate::redis) fn text(&mut self) -> Result<String, HomeError> {
         text(self.next()?)
     }
 
-    pub(super) fn number<N: TryFrom<i64>>(&mut self) -> Result<N, HomeError> {
+    pub(in crate::redis) fn number<N: TryFrom<i64>>(&mut self) -> Result<N, HomeError> {
         number(&self.next()?)
     }
 
     /// Seconds since the epoch, or a span of them; `None` if it says nothing.
-    pub(super) fn seconds(&mut self) -> Result<Option<f64>, HomeError> {
+    pub(in crate::redis) fn seconds(&mut self) -> Result<Option<f64>, HomeError> {
         let text = self.text()?;
         if text.is_empty() { Ok(None) } else { read_seconds(&text).map(Some) }
     }
 
     /// Seconds that have to be there.
-    pub(super) fn some_seconds(&mut self) -> Result<f64, HomeError> {
+    pub(in crate::redis) fn some_seconds(&mut self) -> Result<f64, HomeError> {
         read_seconds(&self.text()?)
     }
 
-    pub(super) fn list(&mut self) -> Result<Self, HomeError> {
+    pub(in crate::redis) fn list(&mut self) -> Result<Self, HomeError> {
         Self::of(self.next()?)
     }
 
     /// The rest, two by two. RESP3 has maps for some of these, RESP2 lists.
-    pub(super) fn pairs(value: Value) -> Result<Vec<(String, String)>, HomeError> {
+    pub(in crate::redis) fn pairs(value: Value) -> Result<Vec<(String, String)>, HomeError> {
         let flat: Vec<Value> = match value {
             Value::Map(pairs) => pairs.into_iter().flat_map(|(key, value)| [key, value]).collect(),
             value => value.into_sequence().map_err(|value| unexpected(&value))?,
@@ -57,12 +57,16 @@ impl Words {
         Ok(pairs)
     }
 
-    pub(super) fn rest(self) -> impl Iterator<Item = Value> {
+    pub(in crate::redis) fn is_empty(&self) -> bool {
+        self.0.as_slice().is_empty()
+    }
+
+    pub(in crate::redis) fn rest(self) -> impl Iterator<Item = Value> {
         self.0
     }
 }
 
-pub(super) fn text(value: Value) -> Result<String, HomeError> {
+pub(in crate::redis) fn text(value: Value) -> Result<String, HomeError> {
     match value {
         Value::BulkString(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
         Value::SimpleString(text) => Ok(text),
@@ -72,7 +76,7 @@ pub(super) fn text(value: Value) -> Result<String, HomeError> {
     }
 }
 
-pub(super) fn number<N: TryFrom<i64>>(value: &Value) -> Result<N, HomeError> {
+pub(in crate::redis) fn number<N: TryFrom<i64>>(value: &Value) -> Result<N, HomeError> {
     let number = match value {
         Value::Int(number) => Some(*number),
         value => text(value.clone())?.parse().ok(),
@@ -81,7 +85,7 @@ pub(super) fn number<N: TryFrom<i64>>(value: &Value) -> Result<N, HomeError> {
 }
 
 /// A span as the scripts take it. The whole seconds that most are have no point.
-pub(super) fn seconds(span: Duration) -> String {
+pub(in crate::redis) fn seconds(span: Duration) -> String {
     if span.subsec_nanos() == 0 { span.as_secs().to_string() } else { span.as_secs_f64().to_string() }
 }
 
@@ -89,57 +93,24 @@ fn read_seconds(text: &str) -> Result<f64, HomeError> {
     text.parse().map_err(|_| unexpected(&Value::SimpleString(text.into())))
 }
 
-pub(super) fn span(seconds: f64) -> Duration {
+pub(in crate::redis) fn span(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO)
 }
 
-pub(super) fn unexpected(value: &Value) -> HomeError {
+pub(in crate::redis) fn unexpected(value: &Value) -> HomeError {
     let message = format!(
         "Redis gave an answer that makes no sense: {value:?}. Is another version of semafor at work under this namespace?"
     );
     HomeError::new(HomeErrorKind::Other, message)
 }
 
-/// How an id ended, as `lua/prelude.lua` numbers it.
-pub(super) fn ending(code: i64) -> NotHeld {
+/// How an id ended.
+pub(in crate::redis) fn read_ending(code: i64) -> NotHeld {
     match code {
-        0 | 6 => NotHeld::Released,
-        1 => NotHeld::Lost(Loss::Expired),
-        EVICTED => NotHeld::Lost(Loss::Evicted),
-        3 => NotHeld::Lost(Loss::Vanished),
+        ending::RELEASED | ending::UNWANTED => NotHeld::Released,
+        ending::EXPIRED => NotHeld::Lost(Loss::Expired),
+        ending::EVICTED => NotHeld::Lost(Loss::Evicted),
+        ending::VANISHED => NotHeld::Lost(Loss::Vanished),
         _ => NotHeld::Unknown,
     }
-}
-
-pub(super) const NOBODY_KNOWS: i64 = -1;
-pub(super) const EVICTED: i64 = 2;
-pub(super) const CLOSED: i64 = 4;
-pub(super) const TOO_HEAVY: i64 = 5;
-
-/// The server's clock beside ours, from one answer.
-#[derive(Clone, Copy)]
-pub(super) struct ServerClock {
-    now: f64,
-    sent: Instant,
-    received: Instant,
-}
-
-impl ServerClock {
-    pub(super) fn new(now: f64, answered: &Answered) -> Self {
-        Self { now, sent: answered.sent, received: answered.received }
-    }
-
-    /// The earliest time it can be here when it is `then` there.
-    pub(super) fn earliest(&self, then: f64) -> Option<Instant> {
-        shifted(self.sent, then - self.now)
-    }
-
-    /// The latest.
-    pub(super) fn latest(&self, then: f64) -> Option<Instant> {
-        shifted(self.received, then - self.now)
-    }
-}
-
-fn shifted(instant: Instant, seconds: f64) -> Option<Instant> {
-    if seconds < 0.0 { instant.checked_sub(span(-seconds)) } else { instant.checked_add(span(seconds)) }
 }

@@ -1,14 +1,33 @@
-//! What a home outside of this process has to do.
+//! Homes outside of this process.
 //!
-//! Memory is not one of them: it answers without waiting, and without a box around the answer. For all others, that box
-//! is nothing beside the way to the home.
+//! What this process holds and waits for there is decided in [`client`], which is plain data. A driver of each home carries
+//! its calls to the server and brings back the answers; an engine knows the server's language.
+//!
+//! The traits here are what the public types see. Memory is not behind them: it answers without waiting, and without a box
+//! around the answer. For the others, that box is nothing beside the way to the server.
+
+#[cfg(any(feature = "local", feature = "redis"))]
+pub(crate) mod call;
+#[cfg(any(feature = "local", feature = "redis"))]
+pub(crate) mod client;
+#[cfg(any(feature = "local", feature = "redis"))]
+pub(crate) mod clock;
+#[cfg(any(feature = "local", feature = "redis"))]
+pub(crate) mod driver;
+#[cfg(any(feature = "local", feature = "redis"))]
+mod lease;
+#[cfg(any(feature = "local", feature = "redis"))]
+pub(crate) mod per_process;
+#[cfg(any(feature = "local", feature = "redis"))]
+pub(crate) mod semaphore;
+#[cfg(any(feature = "local", feature = "redis"))]
+pub(crate) mod target;
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use semafor_core::NotHeld;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::CancellationToken;
 
 use crate::error::{AcquireError, BuildError, HomeError, ReleaseError, RenewError};
 use crate::stats::Who;
@@ -16,39 +35,45 @@ use crate::{HolderInfo, PermitId, Stats, WaiterInfo};
 
 pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// What is asked for, in full.
+/// Everything that an acquire asks for.
 #[derive(Clone, Debug)]
-pub(crate) struct Wish {
-    pub(crate) weight: u32,
-    pub(crate) ttl: Option<Duration>,
-    pub(crate) patience: Patience,
-    pub(crate) who: Who,
-    /// Kept by whatever is still done about it. Who dropped an acquire of the local home has nothing left to do.
-    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only Redis is told later"))]
-    pub(crate) errand: Errand,
+pub struct AcquireRequest {
+    pub weight: u32,
+    pub ttl: Option<Duration>,
+    pub wait: Wait,
+    pub(crate) who: Option<Box<Who>>,
 }
 
-/// Something that is done on behalf of an acquire. When all copies are dropped, nothing is left to be done.
-#[derive(Clone, Debug)]
-pub(crate) struct Errand(#[expect(dead_code, reason = "it is there to be dropped")] Arc<DropGuard>);
-
-impl Errand {
-    /// The second one is cancelled when the errand is done.
-    pub(crate) fn new() -> (Self, CancellationToken) {
-        let done = CancellationToken::new();
-        (Self(Arc::new(done.clone().drop_guard())), done)
+impl AcquireRequest {
+    pub fn new(weight: u32, ttl: Option<Duration>, wait: Wait) -> Self {
+        Self { weight, ttl, wait, who: None }
     }
 }
 
 /// For how long to stand in line.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Patience {
+pub enum Wait {
     /// Not at all, and to be told [`AcquireError::Busy`].
-    None,
+    No,
     /// For so long, zero included, and to be told [`AcquireError::TimedOut`].
     For(Duration),
     /// For as long as it takes.
     Unlimited,
+}
+
+impl Wait {
+    /// The time it may stand in line. `None` if it does not, or without a limit.
+    pub fn limit(self) -> Option<Duration> {
+        match self {
+            Self::For(limit) if !limit.is_zero() => Some(limit),
+            Self::No | Self::For(_) | Self::Unlimited => None,
+        }
+    }
+
+    /// True if it takes a slot at once or not at all.
+    pub fn is_try(self) -> bool {
+        matches!(self, Self::No | Self::For(Duration::ZERO))
+    }
 }
 
 /// A named semaphore that lives elsewhere.
@@ -59,7 +84,7 @@ pub(crate) trait RemoteSemaphore: Send + Sync {
     fn open(&self) -> Answer<'_, Result<(), BuildError>>;
 
     /// Asks for slots. Dropping the answer gives the place in line back, and the slots that came meanwhile.
-    fn acquire(&self, wish: Wish) -> Answer<'static, Result<Box<dyn RemoteLease>, AcquireError>>;
+    fn acquire(&self, request: AcquireRequest) -> Pin<Box<dyn RemoteAcquire>>;
 
     fn release(&self, id: &PermitId) -> Answer<'_, Result<(), ReleaseError>>;
     fn release_latest(&self) -> Answer<'_, Result<PermitId, ReleaseError>>;
@@ -75,6 +100,14 @@ pub(crate) trait RemoteSemaphore: Send + Sync {
     fn waiters(&self) -> Answer<'_, Result<Vec<WaiterInfo>, HomeError>>;
 }
 
+/// An acquire that is on its way.
+pub(crate) trait RemoteAcquire:
+    Future<Output = Result<Box<dyn RemoteLease>, AcquireError>> + Send + Sync
+{
+    /// Gives up, and waits until the home has heard of it.
+    fn leave(self: Pin<Box<Self>>) -> Answer<'static, ()>;
+}
+
 /// Slots held elsewhere. Dropping it gives them back, in the background.
 pub(crate) trait RemoteLease: Send + Sync {
     fn name(&self) -> &str;
@@ -87,9 +120,7 @@ pub(crate) trait RemoteLease: Send + Sync {
     fn expires_at(&self) -> Option<Instant>;
 
     /// For homes that take silence for death. Others know at once.
-    fn safe_until(&self) -> Option<Instant> {
-        None
-    }
+    fn safe_until(&self) -> Option<Instant>;
 
     fn why_not_held(&self) -> Option<NotHeld>;
     fn lost_signal(&self) -> CancellationToken;

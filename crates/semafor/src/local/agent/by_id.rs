@@ -1,0 +1,124 @@
+//! Slots that are held by an id, with no client behind them.
+//!
+//! The agent keeps their permits until they are released by id, evicted, or their time to live is over. The journal has them
+//! as well, with the end of their time: the script that has the id can't be told that an agent died, so the next agent goes
+//! on holding the slot. There the permit has another id; the one that the script knows is still understood.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::House;
+use super::journal::{Entry, Term};
+use crate::{Permit, PermitId};
+
+/// The pause between two looks at whether an evicted holder's grace is over.
+const GRACE_PAUSE: Duration = Duration::from_millis(50);
+
+#[derive(Default)]
+pub(super) struct ById(Mutex<Table>);
+
+#[derive(Default)]
+struct Table {
+    held: HashMap<PermitId, Held>,
+    /// By the name and the id that a former agent had given.
+    former: HashMap<(Arc<str>, Arc<str>), PermitId>,
+}
+
+struct Held {
+    permit: Permit<'static>,
+    name: Arc<str>,
+    /// By which the holder knows it.
+    known_as: Arc<str>,
+    // Dropped after the permit: until that is given back, the grant is live.
+    entry: Entry,
+}
+
+impl ById {
+    /// Keeps a slot that was detached from its client. Others may rely on it when this returns.
+    pub(super) fn keep(
+        &self,
+        permit: Permit<'static>,
+        known_as: Arc<str>,
+        mut entry: Entry,
+    ) -> Option<PermitId> {
+        let name = permit.gate()?.shared_name();
+        let left = permit.expires_at().map(|end| end.saturating_duration_since(Instant::now()));
+        if permit.is_lost() {
+            return None;
+        }
+        entry.held_by_id(Term::of(left));
+        let id = permit.id();
+        let mut table = self.0.lock();
+        if *known_as != *id.to_string() {
+            table.former.insert((Arc::clone(&name), Arc::clone(&known_as)), id.clone());
+        }
+        table.held.insert(id.clone(), Held { permit, name, known_as, entry });
+        Some(id)
+    }
+
+    /// The id that the slot has here, if a former agent has given it another one.
+    pub(super) fn present(&self, name: &Arc<str>, id: &PermitId) -> Option<PermitId> {
+        let table = self.0.lock();
+        if table.former.is_empty() {
+            return None;
+        }
+        table.former.get(&(Arc::clone(name), id.to_string().into())).cloned()
+    }
+
+    /// The slot has another time to live from now on.
+    pub(super) fn renewed(&self, id: &PermitId) {
+        if let Some(held) = self.0.lock().held.get_mut(id) {
+            let left = held.permit.expires_at().map(|end| end.saturating_duration_since(Instant::now()));
+            held.entry.held_by_id(Term::of(left));
+        }
+    }
+
+    /// Takes it out if it is not held any more. An evicted one is held until its grace is over.
+    pub(super) fn end_if_over(&self, id: &PermitId) {
+        let ended = {
+            let mut table = self.0.lock();
+            let is_over = |held: &Held| held.permit.is_lost() && !held.permit.is_leaving();
+            let ended = table.held.get(id).is_some_and(is_over).then(|| table.held.remove(id)).flatten();
+            if let Some(Held { name, known_as, .. }) = &ended {
+                table.former.remove(&(Arc::clone(name), Arc::clone(known_as)));
+            }
+            ended
+        };
+        // Not under the lock: this may serve waiters.
+        drop(ended);
+    }
+
+    fn is_leaving(&self, id: &PermitId) -> bool {
+        self.0.lock().held.get(id).is_some_and(|held| held.permit.is_leaving())
+    }
+
+    fn ids(&self) -> Vec<PermitId> {
+        self.0.lock().held.keys().cloned().collect()
+    }
+}
+
+/// Has all slots that a former agent had granted taken out when they are lost.
+pub(super) fn watch_all(house: &Arc<House>) {
+    house.by_id.ids().into_iter().for_each(|id| watch(house, id));
+}
+
+/// Has it taken out when it is lost.
+pub(super) fn watch(house: &Arc<House>, id: PermitId) {
+    let Some(lost) = house.by_id.0.lock().held.get(&id).map(|held| held.permit.lost_signal()) else {
+        return;
+    };
+    let house = Arc::downgrade(house);
+    tokio::spawn(async move {
+        lost.lost().await;
+        // An evicted holder keeps its slot until its grace is over.
+        while house.upgrade().is_some_and(|house| house.by_id.is_leaving(&id)) {
+            tokio::time::sleep(GRACE_PAUSE).await;
+        }
+        if let Some(house) = house.upgrade() {
+            house.by_id.end_if_over(&id);
+        }
+    });
+}

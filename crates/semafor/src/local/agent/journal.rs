@@ -1,0 +1,717 @@
+//! What the next agent has to know, should this one be killed: which grants are live, how many slots there are, and which
+//! fencing tokens were issued.
+//!
+//! A file beside the socket. A grant or a new number of slots is written **before** the answer that tells of it leaves the
+//! agent, so whatever a client knows is in the file. The end of a grant is written after it: a grant that is missing would
+//! let others in beside its holder, one too many only keeps its slot until its client has come back or is gone. A grant that
+//! is held by its id has the end of its time written down, because no client comes back for it.
+//!
+//! Written means handed to the kernel, and nothing is synced: what is written survives the agent however it dies. A machine
+//! that loses its power may lose all of the file, but no holder survives that either.
+//!
+//! Each line has a checksum. A file that is damaged, or not the user's own, is refused: then the next agent makes no
+//! new grants until all possible holders have had time to come back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::local::lifeline::{Byte, ProcessKey};
+use crate::{Registry, StatsQuery};
+
+const VERSION: u32 = 1;
+/// It is written anew when it is longer than this, and four times as long as it would have to be.
+const SHORT: usize = 64 * 1024;
+/// No agent writes a longer one.
+const LONGEST: u64 = 1 << 30;
+/// How long to wait before writing is tried again after it failed.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// A client, as a later agent can find out whether it is alive.
+#[derive(Clone, Copy, Default, Serialize, Deserialize, Debug)]
+pub(super) struct Client {
+    pub(super) lifeline: Option<Byte>,
+    pub(super) process: Option<ProcessKey>,
+}
+
+/// A grant that is live.
+#[derive(Clone, Serialize, Deserialize, Debug)]
+pub(super) struct Grant {
+    pub(super) name: Arc<str>,
+    /// How many slots the name had.
+    pub(super) slots: u32,
+    /// By which its holder knows it. Of the agent that granted it, which may be one before this.
+    pub(super) id: Arc<str>,
+    pub(super) slot: u32,
+    pub(super) weight: u32,
+    /// No token of this agent is above the largest of these.
+    pub(super) token: u64,
+    pub(super) client: Client,
+    /// Set once it is held by its id, whether its client is alive or not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) by_id: Option<Term>,
+}
+
+/// How long a slot is held by its id, by a clock that goes on from one agent to the next.
+#[derive(Clone, Serialize, Deserialize, Debug)]
+pub(super) struct Term {
+    /// Counted from the start of the machine. `None` without a time to live.
+    ends_at: Option<Duration>,
+    /// What was left when this was written: no more can be left later, whatever the clock says.
+    left: Option<Duration>,
+    /// Which start of the machine, where that is known. The script that has the id did not survive the next one.
+    boot: Option<Arc<str>>,
+}
+
+impl Term {
+    pub(super) fn of(left: Option<Duration>) -> Self {
+        let ends_at = left.map(|left| since_boot().saturating_add(left));
+        Self { ends_at, left, boot: boot() }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.boot != boot() || self.remaining().is_some_and(|remaining| remaining.is_zero())
+    }
+
+    /// How much is left of it; `None` without a time to live.
+    pub(super) fn remaining(&self) -> Option<Duration> {
+        let (ends_at, left) = (self.ends_at?, self.left?);
+        Some(ends_at.saturating_sub(since_boot()).min(left))
+    }
+}
+
+fn since_boot() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::try_from(now).unwrap_or_default()
+}
+
+/// Tells one start of the machine from another, on Linux.
+fn boot() -> Option<Arc<str>> {
+    static BOOT: OnceLock<Option<Arc<str>>> = OnceLock::new();
+    let read = || fs::read_to_string("/proc/sys/kernel/random/boot_id").ok().map(|id| id.trim().into());
+    BOOT.get_or_init(read).clone()
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Record {
+    /// Comes first.
+    Head {
+        version: u32,
+        /// No token was above this.
+        token: u64,
+        /// The file of the lifelines.
+        lifelines: Option<(u64, u64)>,
+    },
+    Resized {
+        name: Arc<str>,
+        slots: u32,
+    },
+    Granted {
+        key: u64,
+        grant: Grant,
+    },
+    Ended {
+        key: u64,
+    },
+}
+
+/// What a former agent has written.
+#[derive(Default, Debug)]
+pub(super) struct Found {
+    /// True if all of it could be read.
+    pub(super) is_whole: bool,
+    /// What is wrong with it, if there is something to be told.
+    pub(super) complaint: Option<String>,
+    /// No token was above this.
+    pub(super) token: u64,
+    pub(super) lifelines: Option<(u64, u64)>,
+    pub(super) live: BTreeMap<u64, Grant>,
+    /// The newest number of slots, by name.
+    pub(super) slots: BTreeMap<Arc<str>, u32>,
+    /// Those that were told how many slots they have.
+    pub(super) resized: BTreeSet<Arc<str>>,
+}
+
+/// Where the journal of an agent is.
+pub(super) fn file_in(directory: &Path) -> PathBuf {
+    directory.join("agent.journal")
+}
+
+impl Found {
+    /// Reads what is there, if it can be trusted.
+    pub(super) fn in_folder(directory: &Path) -> Self {
+        let path = file_in(directory);
+        match read(&path) {
+            Ok(None) => Self::default(),
+            Ok(Some(text)) => {
+                let mut found = Self::default();
+                match found.understand(&text) {
+                    Ok(()) => found.is_whole = true,
+                    Err(why) => found.complaint = Some(complain(&path, &why)),
+                }
+                found
+            }
+            Err(why) => Self { complaint: Some(complain(&path, &why.to_string())), ..Self::default() },
+        }
+    }
+
+    /// Takes in all lines that are intact. Says what is wrong with the first that is not.
+    fn understand(&mut self, text: &[u8]) -> Result<(), String> {
+        let mut outcome = Ok(());
+        for (at, line) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
+            let taken_in = match parse(line) {
+                Some(Record::Head { version, .. }) if version != VERSION => {
+                    return Err(format!("it is of version {version}, and this semafor knows {VERSION}"));
+                }
+                Some(Record::Head { .. }) if at > 0 => Err(()),
+                Some(record) if at > 0 || matches!(record, Record::Head { .. }) => {
+                    self.take_in(record);
+                    Ok(())
+                }
+                _ => Err(()),
+            };
+            if taken_in.is_err() && outcome.is_ok() {
+                outcome = Err(format!("line {} is torn", at + 1));
+            }
+        }
+        if text.is_empty() {
+            outcome = Err("it is empty".to_owned());
+        }
+        outcome
+    }
+
+    fn take_in(&mut self, record: Record) {
+        match record {
+            Record::Head { token, lifelines, .. } => {
+                self.token = token;
+                self.lifelines = lifelines;
+            }
+            Record::Resized { name, slots } => {
+                self.resized.insert(Arc::clone(&name));
+                self.slots.insert(name, slots);
+            }
+            Record::Granted { key, grant } => {
+                self.token = self.token.max(grant.token);
+                self.slots.insert(Arc::clone(&grant.name), grant.slots);
+                self.live.insert(key, grant);
+            }
+            Record::Ended { key } => drop(self.live.remove(&key)),
+        }
+    }
+}
+
+fn complain(path: &Path, why: &str) -> String {
+    format!("the journal {} is not to be trusted: {why}", path.display())
+}
+
+/// `None` if there is no such file.
+fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    let mut file = match options.open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let found = file.metadata()?;
+    let refusal = if !found.is_file() {
+        "it is no file"
+    } else if found.uid() != rustix::process::geteuid().as_raw() {
+        "it belongs to another user"
+    } else if found.mode() & 0o077 != 0 {
+        "it is open to other users"
+    } else if found.len() > LONGEST {
+        "it is too long"
+    } else {
+        let mut text = Vec::new();
+        file.read_to_end(&mut text)?;
+        return Ok(Some(text));
+    };
+    Err(io::Error::other(refusal))
+}
+
+fn parse(line: &[u8]) -> Option<Record> {
+    let line = std::str::from_utf8(line).ok()?.strip_suffix('\n')?;
+    let (sum, record) = line.split_once(' ')?;
+    let is_intact = u64::from_str_radix(sum, 16).ok()? == checksum(record.as_bytes());
+    is_intact.then(|| serde_json::from_str(record).ok()).flatten()
+}
+
+fn line(record: &Record) -> Vec<u8> {
+    let mut line = vec![b'0'; 16];
+    line.push(b' ');
+    // Nothing of it can fail to be written: no maps with odd keys, no writer that fails.
+    let _ = serde_json::to_writer(&mut line, record);
+    let sum = format!("{:016x}", checksum(&line[17..]));
+    line[..16].copy_from_slice(sum.as_bytes());
+    line.push(b'\n');
+    line
+}
+
+/// FNV-1a: against accidents. Who could write the file on purpose is the user.
+fn checksum(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// The journal that is being written.
+pub(super) struct Journal(Mutex<Inner>);
+
+struct Inner {
+    path: PathBuf,
+    registry: Registry,
+    /// `None` if the journal could not be written. Then the folder has no journal either.
+    file: Option<File>,
+    retry_at: Option<Instant>,
+    length: usize,
+    /// The lines of the live grants.
+    live: BTreeMap<u64, Vec<u8>>,
+    live_bytes: usize,
+    /// The length of the lines that tell how many slots there are.
+    resized_bytes: usize,
+    last_key: u64,
+    token: u64,
+    lifelines: Option<(u64, u64)>,
+    resized: BTreeSet<Arc<str>>,
+    is_sealed: bool,
+}
+
+/// A grant in the journal. Dropped, it has ended.
+pub(super) struct Entry {
+    journal: Arc<Journal>,
+    key: u64,
+    grant: Grant,
+}
+
+impl Entry {
+    /// Notes down that the grant is held by its id from now on, for so long. Its holder may be told when this returns.
+    pub(super) fn held_by_id(&mut self, term: Term) {
+        self.grant.by_id = Some(term);
+        self.journal.0.lock().note(self.key, self.grant.clone());
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.journal.0.lock().end(self.key);
+    }
+}
+
+impl Journal {
+    /// One that is not written yet: see [`begin`](Self::begin).
+    pub(super) fn new(
+        directory: &Path,
+        registry: Registry,
+        token: u64,
+        lifelines: Option<(u64, u64)>,
+    ) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Inner {
+            path: file_in(directory),
+            registry,
+            file: None,
+            retry_at: None,
+            length: 0,
+            live: BTreeMap::new(),
+            live_bytes: 0,
+            resized_bytes: 0,
+            last_key: 0,
+            token,
+            lifelines,
+            resized: BTreeSet::new(),
+            is_sealed: true,
+        })))
+    }
+
+    /// Replaces what a former agent has written.
+    pub(super) fn begin(&self) {
+        let mut inner = self.0.lock();
+        inner.is_sealed = false;
+        inner.write_anew();
+    }
+
+    /// Notes down a grant. Its holder may be told when this returns.
+    pub(super) fn grant(self: &Arc<Self>, grant: Grant) -> Entry {
+        let mut inner = self.0.lock();
+        inner.last_key += 1;
+        inner.token = inner.token.max(grant.token);
+        let key = inner.last_key;
+        inner.note(key, grant.clone());
+        Entry { journal: Arc::clone(self), key, grant }
+    }
+
+    /// Writes down a new number of slots. The client that set it may be answered when this returns.
+    pub(super) fn resized(&self, name: &Arc<str>, slots: u32) {
+        let mut inner = self.0.lock();
+        let line = line(&Record::Resized { name: Arc::clone(name), slots });
+        if inner.resized.insert(Arc::clone(name)) {
+            inner.resized_bytes += line.len();
+        }
+        inner.write(&line);
+    }
+
+    /// Leaves the file as it is: the grants that end from now on end with this agent.
+    pub(super) fn seal(&self) {
+        self.0.lock().is_sealed = true;
+    }
+
+    /// The same, for an agent that leaves no grants: only its tokens are of interest to the next.
+    pub(super) fn finish(&self) {
+        let mut inner = self.0.lock();
+        inner.resized.clear();
+        inner.write_anew();
+        inner.is_sealed = true;
+    }
+}
+
+impl Inner {
+    /// Writes down a live grant. A line of the same key that was written before is void.
+    fn note(&mut self, key: u64, grant: Grant) {
+        let line = line(&Record::Granted { key, grant });
+        self.write(&line);
+        self.live_bytes += line.len();
+        if let Some(former) = self.live.insert(key, line) {
+            self.live_bytes -= former.len();
+        }
+    }
+
+    fn end(&mut self, key: u64) {
+        if let Some(line) = self.live.remove(&key) {
+            self.live_bytes -= line.len();
+        }
+        // Where there is no journal, it need not be told either.
+        if self.file.is_some() {
+            self.write(&line(&Record::Ended { key }));
+        }
+    }
+
+    fn write(&mut self, line: &[u8]) {
+        if self.is_sealed {
+            return;
+        }
+        let is_long = self.length > SHORT && self.length / 4 > self.live_bytes + self.resized_bytes;
+        let is_due = is_long || self.file.is_none();
+        if is_due && self.retry_at.is_none_or(|at| at <= Instant::now()) {
+            // With all that is live; what this line tells of is not among it yet.
+            self.write_anew();
+        }
+        if self.file.is_some() && self.append(line).is_err() && self.write_over(line).is_err() {
+            self.abandon();
+        }
+    }
+
+    fn append(&mut self, text: &[u8]) -> io::Result<()> {
+        let file = self.file.as_mut().ok_or(ErrorKind::NotFound)?;
+        file.write_all(text)?;
+        self.length += text.len();
+        Ok(())
+    }
+
+    /// The disk is full: what has ended makes room for what is live. An agent that dies meanwhile leaves a torn journal.
+    fn write_over(&mut self, line: &[u8]) -> io::Result<()> {
+        let former = self.length;
+        let text = self.text();
+        // Else it would have to be done again soon, and takes as long each time as much is live.
+        if text.len() > former / 2 {
+            return Err(ErrorKind::StorageFull.into());
+        }
+        if let Some(file) = &self.file {
+            file.set_len(0)?;
+        }
+        self.length = 0;
+        self.append(&text)?;
+        self.append(line)
+    }
+
+    /// All that is so right now.
+    fn text(&mut self) -> Vec<u8> {
+        let (version, token, lifelines) = (VERSION, self.token, self.lifelines);
+        let mut text = line(&Record::Head { version, token, lifelines });
+        self.live.values().for_each(|line| text.extend_from_slice(line));
+        // Names that are not used any more have no number either.
+        let names: Vec<String> = self.resized.iter().map(ToString::to_string).collect();
+        let known = self.registry.stats(&StatsQuery::default().names(names));
+        self.resized = known.iter().map(|stats| Arc::clone(&stats.name)).collect();
+        let before = text.len();
+        for stats in known {
+            text.extend(line(&Record::Resized { name: Arc::clone(&stats.name), slots: stats.capacity }));
+        }
+        self.resized_bytes = text.len() - before;
+        text
+    }
+
+    /// Writes all that is so right now to a new file, which takes the place of the old one.
+    fn write_anew(&mut self) {
+        let text = self.text();
+        let fresh = self.path.with_extension("journal.new");
+        let written = || -> io::Result<File> {
+            match fs::remove_file(&fresh) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            let mut file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&fresh)?;
+            file.write_all(&text)?;
+            fs::rename(&fresh, &self.path)?;
+            Ok(file)
+        };
+        let mut outcome = written();
+        if outcome.is_err() && self.file.is_none() {
+            // One of a former agent is of no use any more, and may take the room.
+            let _ = fs::remove_file(&fresh);
+            let _ = fs::remove_file(&self.path);
+            outcome = written();
+        }
+        match outcome {
+            Ok(file) => {
+                self.file = Some(file);
+                self.retry_at = None;
+                self.length = text.len();
+            }
+            Err(_) => {
+                let _ = fs::remove_file(&fresh);
+                self.retry_at = Some(Instant::now() + RETRY);
+                // The one that there is may be long, and lacks nothing.
+            }
+        }
+    }
+
+    /// The disk is full, say. Without a journal the next agent is careful, with one that lacks something it would not be.
+    fn abandon(&mut self) {
+        self.file = None;
+        self.retry_at = Some(Instant::now() + RETRY);
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl std::fmt::Debug for Journal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Journal").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grant(name: &str, token: u64) -> Grant {
+        Grant {
+            name: name.into(),
+            slots: 4,
+            id: format!("1-0-{token}").into(),
+            slot: 0,
+            weight: 1,
+            token,
+            client: Client { lifeline: Some(7), process: None },
+            by_id: None,
+        }
+    }
+
+    fn begun(directory: &Path) -> Arc<Journal> {
+        let journal = Journal::new(directory, Registry::new(), 5, Some((1, 2)));
+        journal.begin();
+        journal
+    }
+
+    fn tokens(found: &Found) -> Vec<u64> {
+        found.live.values().map(|grant| grant.token).collect()
+    }
+
+    #[test]
+    fn what_is_live_is_found_again() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        assert!(!Found::in_folder(folder.path()).is_whole, "there is no journal yet");
+        let journal = begun(folder.path());
+        let (one, two) = (journal.grant(grant("a", 10)), journal.grant(grant("b", 12)));
+        journal.resized(&"a".into(), 9);
+        drop(one);
+        let three = journal.grant(grant("b", 11));
+        let found = Found::in_folder(folder.path());
+        assert!(found.is_whole && found.complaint.is_none(), "{found:?}");
+        assert_eq!((found.token, found.lifelines), (12, Some((1, 2))));
+        assert_eq!(tokens(&found), [12, 11]);
+        assert_eq!(found.slots.get("a"), Some(&9));
+        drop((two, three));
+    }
+
+    #[test]
+    fn it_is_written_anew_before_it_grows_long() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let journal = begun(folder.path());
+        let kept = journal.grant(grant("a", 10));
+        for token in 11..20_000 {
+            drop(journal.grant(grant("a", token)));
+        }
+        let length = fs::metadata(file_in(folder.path())).expect("it is there").len();
+        assert!(length < 4 * SHORT as u64, "{length}");
+        let found = Found::in_folder(folder.path());
+        assert!(found.is_whole);
+        assert_eq!(found.live.values().next().map(|grant| grant.token), Some(10));
+        assert_eq!(found.token, 19_999);
+        drop(kept);
+    }
+
+    fn inode(directory: &Path) -> u64 {
+        fs::metadata(file_in(directory)).expect("it is there").ino()
+    }
+
+    #[test]
+    fn numbers_of_slots_do_not_have_it_written_anew_again_and_again() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let registry = Registry::new();
+        let journal = Journal::new(folder.path(), registry.clone(), 5, None);
+        journal.begin();
+        let (mut rewrites, mut last) = (0, inode(folder.path()));
+        let mut count = || {
+            let now = inode(folder.path());
+            rewrites += u32::from(now != last);
+            last = now;
+        };
+        let mut used = Vec::new();
+        for n in 0..3000 {
+            let name: Arc<str> = format!("name {n}").into();
+            used.push(registry.named(&*name).slots(9).build().expect("it can be opened"));
+            journal.resized(&name, 9);
+            count();
+        }
+        for token in 10..1000 {
+            drop(journal.grant(grant("a", token)));
+            count();
+        }
+        assert!(rewrites <= 10, "written anew {rewrites} times");
+        let found = Found::in_folder(folder.path());
+        assert_eq!((found.is_whole, found.resized.len(), found.live.len()), (true, 3000, 0));
+        drop(used);
+    }
+
+    #[test]
+    fn a_journal_that_cannot_be_written_anew_goes_on_as_it_is() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let journal = begun(folder.path());
+        let kept = journal.grant(grant("a", 10));
+        // Nothing that is no empty file of ours can be replaced.
+        fs::create_dir_all(folder.path().join("agent.journal.new/full")).expect("it can be made");
+        for token in 11..2000 {
+            drop(journal.grant(grant("a", token)));
+        }
+        let found = Found::in_folder(folder.path());
+        assert!(found.is_whole, "{:?}", found.complaint);
+        assert_eq!((tokens(&found), found.token), (vec![10], 1999));
+        drop(kept);
+    }
+
+    #[test]
+    fn what_is_held_by_id_is_found_with_the_rest_of_its_time() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let journal = begun(folder.path());
+        let (hour, ended) = (Duration::from_secs(3600), Duration::from_nanos(1));
+        let mut held = [hour, ended].map(|left| (journal.grant(grant("a", 10)), left));
+        held.iter_mut().for_each(|(entry, left)| entry.held_by_id(Term::of(Some(*left))));
+        let found = Found::in_folder(folder.path());
+        let terms: Vec<&Term> = found.live.values().filter_map(|grant| grant.by_id.as_ref()).collect();
+        let [lasting, over] = terms[..] else { panic!("{found:?}") };
+        assert!(!lasting.is_over() && over.is_over(), "{found:?}");
+        assert!(lasting.remaining().is_some_and(|left| left <= hour && left > hour / 2), "{found:?}");
+        let before = Term { boot: Some("another".into()), ..lasting.clone() };
+        assert!(before.is_over(), "the machine was started again since");
+        let set_back = Term { ends_at: lasting.ends_at.map(|end| end + 9 * hour), ..lasting.clone() };
+        assert!(set_back.remaining().is_some_and(|left| left <= hour));
+        drop(held);
+    }
+
+    #[test]
+    fn a_sealed_journal_keeps_what_was_live() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let journal = begun(folder.path());
+        let held = journal.grant(grant("a", 10));
+        journal.seal();
+        drop(held);
+        assert_eq!(tokens(&Found::in_folder(folder.path())), [10]);
+    }
+
+    #[test]
+    fn a_journal_that_was_finished_has_the_tokens_and_nothing_else() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let journal = begun(folder.path());
+        drop(journal.grant(grant("a", 10)));
+        journal.finish();
+        let found = Found::in_folder(folder.path());
+        assert!(found.is_whole && found.live.is_empty() && found.resized.is_empty(), "{found:?}");
+        assert_eq!(found.token, 10);
+    }
+
+    #[test]
+    fn a_torn_journal_is_refused_wherever_it_is_torn() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let journal = begun(folder.path());
+        let held = (journal.grant(grant("a", 10)), journal.grant(grant("b", 11)));
+        let path = file_in(folder.path());
+        let whole = fs::read(&path).expect("it is there");
+        let ends: Vec<usize> = (1..=whole.len()).filter(|end| whole[end - 1] == b'\n').collect();
+        for end in (0..whole.len()).filter(|end| !ends.contains(end)) {
+            fs::write(&path, &whole[..end]).expect("it is ours");
+            let found = Found::in_folder(folder.path());
+            assert!(!found.is_whole && found.complaint.is_some(), "{end} bytes: {found:?}");
+        }
+        for at in 0..whole.len() {
+            let mut changed = whole.clone();
+            changed[at] ^= 1;
+            fs::write(&path, &changed).expect("it is ours");
+            let found = Found::in_folder(folder.path());
+            assert!(!found.is_whole && found.complaint.is_some(), "byte {at}: {found:?}");
+        }
+        drop(held);
+    }
+
+    #[test]
+    fn a_journal_of_another_version_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let head = Record::Head { version: VERSION + 1, token: 1, lifelines: None };
+        let path = file_in(folder.path());
+        let mut file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+        file.as_mut().expect("it can be made").write_all(&line(&head)).expect("it is ours");
+        let found = Found::in_folder(folder.path());
+        assert!(found.complaint.is_some_and(|why| why.contains("version 2")) && !found.is_whole);
+    }
+
+    #[test]
+    fn what_is_no_file_of_the_user_is_refused() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let elsewhere = tempfile::tempdir().expect("a folder can be made");
+        drop(begun(elsewhere.path()));
+        let path = file_in(folder.path());
+        let complaint = || Found::in_folder(folder.path()).complaint.expect("it is refused");
+        symlink(file_in(elsewhere.path()), &path).expect("it can be made");
+        complaint();
+        fs::remove_file(&path).expect("it is ours");
+        fs::copy(file_in(elsewhere.path()), &path).expect("it can be written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("it is ours");
+        assert!(complaint().contains("open to other users"));
+        fs::remove_file(&path).expect("it is ours");
+        fs::create_dir(&path).expect("it can be made");
+        assert!(complaint().contains("no file"));
+    }
+
+    #[test]
+    fn without_room_there_is_no_journal_until_there_is_some() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let place = folder.path().join("gone");
+        let journal = begun(&place);
+        let held = journal.grant(grant("a", 10));
+        assert!(!Found::in_folder(&place).is_whole);
+        fs::create_dir(&place).expect("it can be made");
+        journal.0.lock().retry_at = None;
+        drop(journal.grant(grant("b", 11)));
+        let found = Found::in_folder(&place);
+        assert!(found.is_whole && tokens(&found).contains(&10), "{found:?}");
+        drop(held);
+    }
+}

@@ -1,0 +1,686 @@
+//! Carries the calls of this process's [`Client`] to the agent, and tells the client what comes back and what time it is.
+//!
+//! Whoever asks writes its call to the socket itself; a thread reads the answers. The thread is there while there is a
+//! connection: it also makes it, starts an agent where one is needed, and makes a new one when the agent died. Then the client
+//! repeats what has no answer yet, in its order.
+//!
+//! Questions that concern no acquisition (statistics, say) are not the client's. They are numbered with its calls, and
+//! repeated here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tokio::sync::oneshot;
+
+use super::address::{self, Config};
+use super::lifeline::Lifeline;
+use super::protocol::{self, Ask as Said, MAX_MESSAGE, PROTOCOL, Say, frame, take_first};
+use super::socket::{self, Socket};
+use super::{engine, fork, launch};
+use crate::error::{HomeError, HomeErrorKind};
+use crate::remote::call::{Ask, Call, Push, Reply};
+use crate::remote::client::{Client, Event, Hearing, Liveness, Need, Retry, Settings};
+use crate::remote::clock::Instant;
+use crate::remote::per_process::PerProcess;
+
+/// How long an agent may take for what it can answer at once.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
+/// How much later than it should an agent may say that a timeout is over.
+const SLACK: Duration = Duration::from_secs(2);
+/// How long to go on trying to find or start an agent.
+const START_TIME: Duration = Duration::from_secs(10);
+/// How long to leave starting one to another process that is about to.
+const START_BY_ANOTHER: Duration = Duration::from_secs(2);
+/// The pause between two attempts, the first and the longest.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
+/// The pause of a holder that has failed to find or start an agent, before it tries again.
+const LONG_PAUSE: Duration = Duration::from_secs(1);
+
+/// A user's hold on the connection. When the last one goes, it is closed.
+pub(super) struct Anchor(Arc<LocalDriver>);
+
+pub(super) struct LocalDriver {
+    pub(super) config: Config,
+    state: Mutex<State>,
+}
+
+struct State {
+    client: Client,
+    /// Calls of the client that are sent and have no answer yet, with when they were sent.
+    calls: BTreeMap<u64, (Call, Instant)>,
+    /// Not answered yet.
+    questions: BTreeMap<u64, Question>,
+    question_deadlines: BTreeSet<(Instant, u64)>,
+    phase: Phase,
+    /// Once it has said who it is.
+    agent: Option<AgentCard>,
+    /// Shows the agent, and the next one, that this process is alive. There while it uses one.
+    lifeline: Option<Lifeline>,
+    is_abandoned: bool,
+}
+
+enum Phase {
+    /// No connection, and no thread.
+    Resting,
+    /// The thread is about to have one.
+    Connecting,
+    Connected(Socket),
+}
+
+/// Who the agent is.
+#[derive(Clone, Debug)]
+pub(super) struct AgentCard {
+    pub(super) pid: u32,
+    pub(super) version: String,
+    pub(super) directory: PathBuf,
+}
+
+/// Something that the agent can answer at once.
+struct Question {
+    frame: Vec<u8>,
+    need: Need,
+    deadline: Instant,
+    pages: Vec<Say>,
+    asker: oneshot::Sender<Result<Vec<Say>, HomeError>>,
+}
+
+type Drivers = Mutex<Vec<(Config, Weak<Anchor>)>>;
+
+static DRIVERS: PerProcess<Drivers> = PerProcess::new();
+
+/// A forked child has none of the threads, and must not speak on connections that are its parent's.
+pub(super) fn after_fork() {
+    DRIVERS.begin_anew();
+}
+
+impl Anchor {
+    /// The connection that this process has to the same agent already, or else a new one, made when it is needed.
+    pub(super) fn at(config: Config) -> Arc<Self> {
+        let mut known = DRIVERS.get().lock();
+        known.retain(|(_, anchor)| anchor.strong_count() > 0);
+        let found = known.iter().find(|(known, _)| known.is_same(&config));
+        if let Some(anchor) = found.and_then(|(_, anchor)| anchor.upgrade()) {
+            return anchor;
+        }
+        let anchor = Self::new(config.clone());
+        known.push((config, Arc::downgrade(&anchor)));
+        anchor
+    }
+
+    pub(super) fn new(config: Config) -> Arc<Self> {
+        let client = Client::new(Settings {
+            liveness: Liveness::Connection { answer_time: SLACK + ANSWER_TIME },
+            // A call is repeated by the next connection, not by itself.
+            retry: Retry { attempts: 1, multiplier: 1.0, shortest: ANSWER_TIME, longest: ANSWER_TIME },
+            answer_time: ANSWER_TIME,
+            silent: no_answer("the agent"),
+        });
+        let state = State {
+            client,
+            calls: BTreeMap::new(),
+            questions: BTreeMap::new(),
+            question_deadlines: BTreeSet::new(),
+            phase: Phase::Resting,
+            agent: None,
+            lifeline: None,
+            is_abandoned: false,
+        };
+        Arc::new(Self(Arc::new(LocalDriver { config, state: Mutex::new(state) })))
+    }
+
+    pub(super) fn driver(&self) -> &Arc<LocalDriver> {
+        &self.0
+    }
+
+    /// Asks what the agent can answer at once. If no agent runs and `need` does not start one, the answer is empty.
+    ///
+    /// The question is sent when this is called, whether the answer is awaited or not. The answer borrows the anchor: without
+    /// one, the connection is closed.
+    pub(super) fn ask(
+        &self,
+        ask: Said,
+        need: Need,
+    ) -> impl Future<Output = Result<Vec<Say>, HomeError>> + Send + use<'_> {
+        let (asker, answer) = oneshot::channel();
+        self.0.put_question(ask, need, asker);
+        async move { answer.await.unwrap_or_else(|_| Err(no_answer("the agent"))) }
+    }
+}
+
+impl Drop for Anchor {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.is_abandoned = true;
+        if let Phase::Connected(socket) = &state.phase {
+            // What was said before is still heard.
+            let _ = socket.stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+}
+
+impl LocalDriver {
+    /// Changes the client, and carries out what follows from that.
+    pub(super) fn change<R>(self: &Arc<Self>, change: impl FnOnce(&mut Client, Instant) -> R) -> R {
+        let now = Instant::now();
+        let (result, events, is_thread_needed) = {
+            let mut state = self.state.lock();
+            let result = change(&mut state.client, now);
+            let events = state.send_calls(now);
+            (result, events, state.begin_connecting())
+        };
+        if is_thread_needed {
+            self.start_thread();
+        }
+        carry_out(events);
+        result
+    }
+
+    pub(super) fn look<R>(&self, look: impl FnOnce(&Client, Instant) -> R) -> R {
+        look(&self.state.lock().client, Instant::now())
+    }
+
+    fn put_question(
+        self: &Arc<Self>,
+        ask: Said,
+        need: Need,
+        asker: oneshot::Sender<Result<Vec<Say>, HomeError>>,
+    ) {
+        let is_thread_needed = {
+            let mut state = self.state.lock();
+            let n = state.client.next_number();
+            let deadline = Instant::now() + ANSWER_TIME;
+            let frame = frame(&protocol::Call { n, ask });
+            state.question_deadlines.insert((deadline, n));
+            if let Phase::Connected(socket) = &mut state.phase {
+                socket.send(&frame);
+                socket.wake_by(Some(deadline));
+            }
+            state.questions.insert(n, Question { frame, need, deadline, pages: Vec::new(), asker });
+            state.begin_connecting()
+        };
+        if is_thread_needed {
+            self.start_thread();
+        }
+    }
+
+    /// Says something that is not answered. If there is no agent, nobody needs to hear it.
+    pub(super) fn say(&self, ask: Said) {
+        if let Phase::Connected(socket) = &mut self.state.lock().phase {
+            socket.send(&frame(&protocol::Call { n: 0, ask }));
+        }
+    }
+
+    /// Who answers, if anybody does.
+    pub(super) fn agent(&self) -> Option<AgentCard> {
+        self.state.lock().agent.clone()
+    }
+
+    // The thread
+
+    fn start_thread(self: &Arc<Self>) {
+        let this = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("semafor-local".into());
+        if let Err(error) = thread.spawn(move || this.run()) {
+            let message = format!("no thread for the connection: {error}");
+            self.give_up(&HomeError::caused_by(error, HomeErrorKind::Unreachable, message));
+            self.state.lock().phase = Phase::Resting;
+        }
+    }
+
+    fn run(self: Arc<Self>) {
+        let mut deaths = 0;
+        loop {
+            let mut has_failed = false;
+            match self.connect() {
+                Ok(Some((stream, ear))) => {
+                    self.attend(&stream, &ear);
+                    // One that served was no failure.
+                    let was_welcome = self.state.lock().agent.take().is_some();
+                    deaths = if was_welcome { 0 } else { deaths + 1 };
+                    if deaths > 20 {
+                        self.give_up(&refused("the agent hangs up at once, again and again".to_owned()));
+                    }
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    has_failed = true;
+                    self.fail_all(&error);
+                }
+            }
+            if self.rest() {
+                return;
+            }
+            if has_failed {
+                // The next agent, whenever it starts, has to occupy the slots that are held here.
+                std::thread::sleep(LONG_PAUSE);
+            }
+            if deaths > 0 {
+                std::thread::sleep(PAUSE.0 * deaths);
+            }
+        }
+    }
+
+    /// True if the connection is abandoned, or nothing is left that needs one: then the thread ends.
+    fn rest(&self) -> bool {
+        let mut state = self.state.lock();
+        let is_done = state.is_abandoned || state.questions.is_empty() && state.client.is_idle();
+        state.phase = if is_done { Phase::Resting } else { Phase::Connecting };
+        if is_done {
+            // Nothing of what an agent may remember is held any more.
+            state.lifeline = None;
+            state.client.forget_connection();
+        }
+        is_done
+    }
+
+    /// Finds an agent, or starts one if need be. `None` if no agent runs and nothing needs one.
+    fn connect(&self) -> Result<Option<(Arc<UnixStream>, UnixStream)>, HomeError> {
+        let started = Instant::now();
+        let (mut is_retry, mut pause) = (false, PAUSE.0);
+        loop {
+            // Skips places of other users, if another place is left: so other users can't get in the way.
+            let (mut places, mut skipped) = (Vec::new(), Vec::new());
+            for directory in self.config.places() {
+                match socket::connect(&directory) {
+                    Ok(Some(stream)) => return self.greet(stream, &directory).map(Some),
+                    Ok(None) => places.push(directory),
+                    Err(error) if error.kind() == HomeErrorKind::AccessDenied => skipped.push(error),
+                    Err(error) => return Err(error),
+                }
+            }
+            // Where an agent has died, its journal is: the next one has to read that, wherever it would start otherwise.
+            let deserted = places.iter().find(|directory| address::has_socket(directory));
+            let Some(first) = deserted.or(places.first()) else {
+                let nowhere = || refused("there is no place for an agent".to_owned());
+                return Err(skipped.into_iter().next().unwrap_or_else(nowhere));
+            };
+            if !self.is_agent_needed(deserted.is_some()) {
+                return Ok(None);
+            }
+            if is_retry {
+                // Another process's, that is not quite there yet, or on its way out.
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(PAUSE.1);
+            } else {
+                for error in &skipped {
+                    self.config.warn(&format!("{error}. Using {}", first.display()));
+                }
+            }
+            if started.elapsed() > START_TIME {
+                let message = format!(
+                    "no agent answers in {}, and none could be started within {START_TIME:?}",
+                    first.display()
+                );
+                return Err(refused(message));
+            }
+            let may_wait = started.elapsed() < START_BY_ANOTHER;
+            if let Some(warnings) = launch::start(self.config.program.as_deref(), first, may_wait)? {
+                self.config.warn(&warnings);
+            }
+            is_retry = true;
+        }
+    }
+
+    /// Answers with nothing what needs no agent. True if something else is left.
+    fn is_agent_needed(&self, has_died: bool) -> bool {
+        let (questions, events) = {
+            let mut state = self.state.lock();
+            let of_questions = state.questions.values().map(|question| question.need).max();
+            let need = state.client.need().max(of_questions.unwrap_or(Need::Nothing));
+            if need == Need::Server || need == Need::Successor && has_died {
+                return true;
+            }
+            let now = Instant::now();
+            state.client.nobody_there(now);
+            state.question_deadlines.clear();
+            (std::mem::take(&mut state.questions), state.send_calls(now))
+        };
+        for question in questions.into_values() {
+            let _ = question.asker.send(Ok(Vec::new()));
+        }
+        carry_out(events);
+        false
+    }
+
+    /// Says everything that is to be said on a new connection.
+    fn greet(
+        &self,
+        stream: UnixStream,
+        directory: &Path,
+    ) -> Result<(Arc<UnixStream>, UnixStream), HomeError> {
+        let pair = UnixStream::pair().and_then(|(bell, ear)| {
+            ear.set_nonblocking(true)?;
+            bell.set_nonblocking(true)?;
+            Ok((bell, ear))
+        });
+        let (bell, ear) = pair.map_err(|error| {
+            let message = format!("no sockets: {error}");
+            HomeError::caused_by(error, HomeErrorKind::Unreachable, message)
+        })?;
+        let stream = Arc::new(stream);
+        fork::note_connection(&stream);
+        let mut socket = Socket::new(Arc::clone(&stream), bell, directory);
+        let now = Instant::now();
+        let events = {
+            let mut state = self.state.lock();
+            if !state.lifeline.as_ref().is_some_and(|lifeline| lifeline.is_in(directory)) {
+                state.lifeline = Lifeline::take(directory);
+                state.lifeline.iter().for_each(fork::note_lifeline);
+            }
+            let lifeline = state.lifeline.as_ref().map(Lifeline::byte);
+            let version = env!("CARGO_PKG_VERSION").to_owned();
+            let hello = Said::Hello { protocol: PROTOCOL, version, lifeline };
+            socket.send(&frame(&protocol::Call { n: 0, ask: hello }));
+            state.phase = Phase::Connected(socket);
+            state.client.connected(Hearing::default(), now);
+            let events = state.send_calls(now);
+            let State { phase, questions, .. } = &mut *state;
+            if let Phase::Connected(socket) = phase {
+                questions.values().for_each(|question| socket.send(&question.frame));
+            }
+            events
+        };
+        carry_out(events);
+        Ok((stream, ear))
+    }
+
+    /// Hears what the agent says, until the connection ends.
+    fn attend(&self, stream: &UnixStream, ear: &UnixStream) {
+        let mut heard = Vec::new();
+        let mut chunk = vec![0; 16 * 1024];
+        loop {
+            let (flags, wait) = {
+                let mut state = self.state.lock();
+                let next = state.next_deadline();
+                let Phase::Connected(socket) = &mut state.phase else { return };
+                socket.sleeps_until = next;
+                let flags = if socket.has_unsent() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+                (flags, next.map(|next| next.saturating_duration_since(Instant::now())))
+            };
+            let timeout = wait.and_then(|wait| Timespec::try_from(wait).ok());
+            let mut ready = [PollFd::new(stream, flags), PollFd::new(ear, PollFlags::IN)];
+            let _ = poll(&mut ready, timeout.as_ref());
+            let (of_stream, of_ear) = (ready[0].revents(), ready[1].revents());
+            if !of_ear.is_empty() {
+                let _ = (&mut &*ear).read(&mut chunk);
+            }
+            if of_stream.contains(PollFlags::OUT)
+                && let Phase::Connected(socket) = &mut self.state.lock().phase
+            {
+                socket.flush();
+            }
+            self.end_overdue();
+            if !of_stream.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
+                continue;
+            }
+            let ending = match (&mut &*stream).read(&mut chunk) {
+                Ok(0) => Some(None),
+                Ok(count) => {
+                    heard.extend_from_slice(&chunk[..count]);
+                    self.understand(&mut heard).err().map(Some)
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => None,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => None,
+                Err(_) => Some(None),
+            };
+            if let Some(reason) = ending {
+                self.disconnect();
+                if let Some(reason) = reason {
+                    self.give_up(&reason);
+                }
+                return;
+            }
+        }
+    }
+
+    fn understand(&self, heard: &mut Vec<u8>) -> Result<(), HomeError> {
+        while let Some(reply) = take_first(heard).map_err(not_understood)? {
+            self.hear(reply)?;
+        }
+        debug_assert!(heard.len() <= MAX_MESSAGE + 4);
+        Ok(())
+    }
+
+    fn hear(&self, protocol::Reply { n, more, say }: protocol::Reply) -> Result<(), HomeError> {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        match say {
+            Say::Welcome { protocol, version, pid } => return state.note_welcome(protocol, version, pid),
+            Say::Lost { why, is_kept } => {
+                let push = Push::Lost { key: engine::key(n), why: why.into(), is_kept };
+                state.client.handle_push(push, now);
+            }
+            say if more => {
+                if let Some(question) = state.questions.get_mut(&n) {
+                    question.pages.push(say);
+                }
+            }
+            say => {
+                if let Some(question) = state.take_question(n) {
+                    let agent = state.agent_name();
+                    drop(state);
+                    let answer = match say {
+                        Say::Misunderstood(_) => Err(too_old(&agent)),
+                        say => Ok(question.pages.into_iter().chain([say]).collect()),
+                    };
+                    let _ = question.asker.send(answer);
+                    return Ok(());
+                }
+                let Some((call, sent)) = state.calls.remove(&n) else { return Ok(()) };
+                match engine::decode(&call, say, &state.agent_name(), sent, now) {
+                    Ok(reply) => state.client.handle_reply(call, reply, now),
+                    Err(failure) => state.client.handle_failure(call, &failure, now),
+                }
+            }
+        }
+        let events = state.send_calls(now);
+        drop(state);
+        carry_out(events);
+        Ok(())
+    }
+
+    fn end_overdue(&self) {
+        let now = Instant::now();
+        let (questions, events, agent) = {
+            let mut state = self.state.lock();
+            let mut overdue = Vec::new();
+            while let Some((deadline, n)) = state.question_deadlines.first().copied()
+                && deadline <= now
+            {
+                overdue.extend(state.take_question(n));
+            }
+            state.client.handle_timeout(now);
+            (overdue, state.send_calls(now), state.agent_name())
+        };
+        for question in questions {
+            let _ = question.asker.send(Err(no_answer(&agent)));
+        }
+        carry_out(events);
+    }
+
+    /// The agent is gone.
+    fn disconnect(&self) {
+        let events = {
+            let mut state = self.state.lock();
+            if state.is_abandoned {
+                return;
+            }
+            let calls = std::mem::take(&mut state.calls);
+            let calls = calls.into_values().map(|(call, _)| call).collect();
+            let now = Instant::now();
+            state.phase = Phase::Connecting;
+            state.client.disconnected(calls, now);
+            state.send_calls(now)
+        };
+        carry_out(events);
+    }
+
+    /// Fails everything that is asked, and gives up all leases.
+    fn give_up(&self, error: &HomeError) {
+        {
+            let mut state = self.state.lock();
+            // No agent will occupy them, and no agent needs to wait for their holder.
+            state.client.give_up_leases();
+            state.lifeline = None;
+        }
+        self.fail_all(error);
+    }
+
+    /// Fails everything that is asked. The leases stay, for the next agent to occupy.
+    fn fail_all(&self, error: &HomeError) {
+        let (questions, events) = {
+            let mut state = self.state.lock();
+            let now = Instant::now();
+            state.phase = Phase::Connecting;
+            state.calls.clear();
+            state.question_deadlines.clear();
+            state.client.fail_all(error, now);
+            (std::mem::take(&mut state.questions), state.send_calls(now))
+        };
+        for question in questions.into_values() {
+            let _ = question.asker.send(Err(error.clone()));
+        }
+        carry_out(events);
+    }
+}
+
+impl State {
+    /// Writes what the client has to say. Returns what is left to do without the lock.
+    fn send_calls(&mut self, now: Instant) -> Vec<Event> {
+        if let Phase::Connected(socket) = &mut self.phase {
+            while let Some(call) = self.client.poll_transmit(now) {
+                for (n, ask) in engine::encode(&call) {
+                    socket.send(&frame(&protocol::Call { n, ask }));
+                }
+                if let Ask::End { those } = &call.ask {
+                    // The agent does not answer the request of one that leaves.
+                    those.iter().for_each(|(key, _)| drop(self.calls.remove(&key.0)));
+                }
+                if engine::is_answered(&call.ask) {
+                    self.calls.insert(call.number, (call, now));
+                } else {
+                    self.client.handle_reply(call, Reply::Done, now);
+                }
+            }
+            socket.wake_by(self.client.poll_timeout());
+        }
+        std::iter::from_fn(|| self.client.poll_event()).collect()
+    }
+
+    /// True if a thread has to be started now.
+    fn begin_connecting(&mut self) -> bool {
+        let is_needed =
+            matches!(self.phase, Phase::Resting) && (self.client.has_calls() || !self.questions.is_empty());
+        if is_needed {
+            self.phase = Phase::Connecting;
+        }
+        is_needed
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let of_questions = self.question_deadlines.first().map(|(deadline, _)| *deadline);
+        [of_questions, self.client.poll_timeout()].into_iter().flatten().min()
+    }
+
+    fn take_question(&mut self, n: u64) -> Option<Question> {
+        let question = self.questions.remove(&n)?;
+        self.question_deadlines.remove(&(question.deadline, n));
+        Some(question)
+    }
+
+    fn note_welcome(&mut self, protocol: u32, version: String, pid: u32) -> Result<(), HomeError> {
+        if protocol < PROTOCOL {
+            let agent = format!("the agent (pid {pid}, semafor {version})");
+            return Err(HomeError::new(
+                HomeErrorKind::Unsupported,
+                format!(
+                    "{agent} is older than this: once nothing is held, `semafor agent stop` ends it, \
+                     and the next command starts a new one"
+                ),
+            ));
+        }
+        if let Phase::Connected(socket) = &self.phase {
+            let directory = socket.directory.clone();
+            self.agent = Some(AgentCard { pid, version, directory });
+            let silent = no_answer(&self.agent_name());
+            self.client.set_silent(silent);
+        }
+        Ok(())
+    }
+
+    /// What to call it.
+    fn agent_name(&self) -> String {
+        let name = |agent: &AgentCard| format!("the agent (pid {}, semafor {})", agent.pid, agent.version);
+        self.agent.as_ref().map_or_else(|| "the agent".to_owned(), name)
+    }
+}
+
+fn carry_out(events: Vec<Event>) {
+    events.into_iter().for_each(|event| event.carry_out("local:"));
+}
+
+fn refused(message: String) -> HomeError {
+    HomeError::new(HomeErrorKind::Unreachable, message)
+}
+
+fn no_answer(agent: &str) -> HomeError {
+    refused(format!(
+        "{agent} does not answer: is it stopped, or the machine that busy? `semafor agent status` tells"
+    ))
+}
+
+pub(super) fn too_old(agent: &str) -> HomeError {
+    let message = format!(
+        "{agent} does not know how to do that: it is older than this. Once nothing is held, `semafor agent stop` ends it, \
+         and the next command starts a new one"
+    );
+    HomeError::new(HomeErrorKind::Unsupported, message)
+}
+
+fn not_understood(error: io::Error) -> HomeError {
+    let message = format!("the agent says something that makes no sense: {error}");
+    HomeError::caused_by(error, HomeErrorKind::Other, message)
+}
+
+pub(super) fn unexpected(say: &Say) -> HomeError {
+    HomeError::new(HomeErrorKind::Other, format!("the agent says {say:?}, which is no answer to this"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Poll;
+
+    use super::*;
+    use crate::Home;
+    use crate::local::{Agent, stop};
+
+    #[test]
+    fn a_waiter_that_leaves_the_line_leaves_no_call_behind() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let place = folder.path().join("semafor");
+        let agent = Agent::bind(&place).expect("no other agent");
+        let agent = std::thread::spawn(move || agent.serve());
+        let config = Config::default().directory(&place).program("/bin/true");
+        let anchor = Anchor::at(config.clone());
+        pollster::block_on(async {
+            let semaphore = Home::local(config.clone()).named("it").slots(1).build().expect("a valid name");
+            let held = semaphore.acquire().await.expect("it is free");
+            for _ in 0..10 {
+                let mut waiting = Box::pin(semaphore.acquire().into_future());
+                let look = std::future::poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx).is_pending()));
+                assert!(look.await, "it waits");
+            }
+            // The agent has heard of all that when it answers this.
+            held.release().await.expect("it is held");
+            assert_eq!(anchor.driver().state.lock().calls.len(), 0);
+            stop(&config, true).await.expect("it answers");
+        });
+        agent.join().expect("it does not panic").expect("it serves to its end");
+    }
+}

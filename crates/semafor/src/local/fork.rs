@@ -1,0 +1,54 @@
+//! Connections and lifelines of this process, for a child that is forked off.
+
+use std::fs::File;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::driver;
+use super::lifeline::Lifeline;
+
+static CONNECTIONS: Mutex<Vec<Weak<UnixStream>>> = Mutex::new(Vec::new());
+static LIFELINES: Mutex<Vec<Weak<File>>> = Mutex::new(Vec::new());
+
+pub(super) fn note_lifeline(lifeline: &Lifeline) {
+    note(&LIFELINES, lifeline.file());
+}
+
+pub(super) fn note_connection(stream: &Arc<UnixStream>) {
+    note(&CONNECTIONS, stream);
+}
+
+fn note<T>(all: &Mutex<Vec<Weak<T>>>, new: &Arc<T>) {
+    let mut all = all.lock();
+    all.retain(|known| known.strong_count() > 0);
+    all.push(Arc::downgrade(new));
+}
+
+/// Lets go of the connections and lifelines of the parent: as long as any process has them, the agent takes the parent to be
+/// alive.
+pub(crate) fn after_fork() {
+    driver::after_fork();
+    let Ok(nothing) = File::open("/dev/null") else { return };
+    // If another thread was noting one just then, it is left as it is.
+    if let Some(mut connections) = CONNECTIONS.try_lock() {
+        connections
+            .drain(..)
+            .filter_map(|stream| stream.upgrade())
+            .for_each(|stream| replace(&*stream, &nothing));
+    }
+    if let Some(mut lifelines) = LIFELINES.try_lock() {
+        lifelines.drain(..).filter_map(|file| file.upgrade()).for_each(|file| replace(&*file, &nothing));
+    }
+}
+
+/// Makes the descriptor of `file` refer to `other`, under its old number.
+fn replace(file: &impl AsRawFd, other: &File) {
+    // SAFETY: the descriptor is open as long as `file` is there. Its owner keeps it; it refers to `other` then.
+    let mut descriptor = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(file.as_raw_fd()) });
+    // Else, it stays open.
+    let _ = rustix::io::dup2(other, &mut descriptor);
+}

@@ -1,0 +1,180 @@
+//! The agent, and this process's one connection to it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::address::Config;
+use super::driver::{Anchor, unexpected};
+use super::engine;
+use super::protocol::{Ask, Say};
+use crate::error::{BuildError, HomeError, InvalidDuration};
+use crate::remote::Answer;
+use crate::remote::client::{Client, Need};
+use crate::remote::clock::Instant;
+use crate::remote::driver::{Driver, Kept, RemoteHome};
+use crate::remote::semaphore::NamedSemaphore;
+use crate::remote::target::Target;
+use crate::{HolderInfo, Stats, StatsQuery, WaiterInfo};
+
+#[derive(Clone)]
+pub(crate) struct LocalHome(Arc<Anchor>);
+
+impl LocalHome {
+    pub(crate) fn new(config: Config) -> Self {
+        Self(Anchor::at(config))
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.0.driver().config
+    }
+
+    pub(crate) fn semaphore(
+        &self,
+        name: &str,
+        slots: Option<u32>,
+        max_waiting: Option<usize>,
+    ) -> NamedSemaphore {
+        // The connection is the sign of life.
+        let target = Target::new(name, slots, max_waiting, Duration::ZERO, []);
+        NamedSemaphore::new(Arc::<Anchor>::clone(&self.0), target)
+    }
+
+    pub(crate) async fn stats(&self, query: &StatsQuery) -> Result<Vec<Stats>, HomeError> {
+        let mut stats = Vec::new();
+        for page in self.0.ask(Ask::Survey { names: query.names.clone() }, Need::Successor).await? {
+            match page {
+                Say::Stats(page) => stats.extend(page.into_iter().map(Stats::from)),
+                other => return Err(unexpected(&other)),
+            }
+        }
+        Ok(query.pick(stats))
+    }
+}
+
+/// The answer, where there is one.
+fn only(mut pages: Vec<Say>) -> Option<Say> {
+    pages.pop()
+}
+
+fn failure(say: Say) -> HomeError {
+    match say {
+        Say::No(complaint) => complaint.into_home_error(),
+        other => unexpected(&other),
+    }
+}
+
+impl Anchor {
+    async fn ask_truth(&self, ask: Ask) -> Result<bool, HomeError> {
+        match only(self.ask(ask, Need::Successor).await?) {
+            None => Ok(false),
+            Some(Say::Truth(truth)) => Ok(truth),
+            Some(other) => Err(failure(other)),
+        }
+    }
+
+    async fn ask_to(&self, ask: Ask) -> Result<(), HomeError> {
+        match only(self.ask(ask, Need::Server).await?) {
+            Some(Say::Done) | None => Ok(()),
+            Some(other) => Err(failure(other)),
+        }
+    }
+}
+
+impl Driver for Anchor {
+    fn change(&self, change: &mut dyn FnMut(&mut Client, Instant)) {
+        self.driver().change(change);
+    }
+
+    fn look(&self, look: &mut dyn FnMut(&Client, Instant)) {
+        self.driver().look(look);
+    }
+
+    /// Without a time to live, it is held as long as the connection lasts.
+    fn keep_alive(self: Arc<Self>) -> Option<Kept> {
+        Some(Box::new(self))
+    }
+
+    fn check_ttl(&self, _: Option<Duration>) -> Result<(), InvalidDuration> {
+        Ok(())
+    }
+}
+
+impl RemoteHome for Anchor {
+    fn open<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<(), BuildError>> {
+        Box::pin(async move {
+            match only(self.ask(Ask::Open(engine::target(target)), Need::Server).await?) {
+                Some(Say::Done) => {
+                    target.note_agreed();
+                    Ok(())
+                }
+                Some(Say::No(complaint)) => Err(complaint.into_build_error(&target.name)),
+                Some(other) => Err(unexpected(&other).into()),
+                None => Err(BuildError::SlotsNotSet { name: target.name.to_string() }),
+            }
+        })
+    }
+
+    fn locked<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<bool, HomeError>> {
+        Box::pin(self.ask_truth(Ask::Locked(engine::target(target))))
+    }
+
+    fn resize<'a>(&'a self, target: &'a Arc<Target>, slots: u32) -> Answer<'a, Result<(), HomeError>> {
+        Box::pin(self.ask_to(Ask::Resize { of: engine::target(target), slots }))
+    }
+
+    fn close<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<(), HomeError>> {
+        Box::pin(self.ask_to(Ask::Close(engine::target(target))))
+    }
+
+    fn is_closed<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<bool, HomeError>> {
+        Box::pin(self.ask_truth(Ask::IsClosed(engine::target(target))))
+    }
+
+    fn stats<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<Stats, HomeError>> {
+        Box::pin(async move {
+            let stats = match only(self.ask(Ask::Stats(engine::target(target)), Need::Successor).await?) {
+                Some(Say::Stats(mut stats)) => stats.pop(),
+                None => None,
+                Some(other) => return Err(failure(other)),
+            };
+            Ok(stats.map_or_else(
+                || {
+                    let mut nothing = semafor_core::Stats::default();
+                    nothing.capacity = target.asked_slots.unwrap_or_default();
+                    Stats::new(Arc::clone(&target.name), nothing)
+                },
+                Stats::from,
+            ))
+        })
+    }
+
+    fn holders<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<Vec<HolderInfo>, HomeError>> {
+        Box::pin(async move {
+            let mut holders = Vec::new();
+            for page in self.ask(Ask::Holders(engine::target(target)), Need::Successor).await? {
+                match page {
+                    Say::Holders(page) => holders.extend(page.into_iter().map(HolderInfo::from)),
+                    other => return Err(failure(other)),
+                }
+            }
+            Ok(holders)
+        })
+    }
+
+    fn waiters<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<Vec<WaiterInfo>, HomeError>> {
+        Box::pin(async move {
+            let mut waiters = Vec::new();
+            for page in self.ask(Ask::Waiters(engine::target(target)), Need::Successor).await? {
+                match page {
+                    Say::Waiters(page) => waiters.extend(page.into_iter().map(WaiterInfo::from)),
+                    other => return Err(failure(other)),
+                }
+            }
+            Ok(waiters)
+        })
+    }
+
+    fn forget(&self, target: &Target) {
+        self.driver().say(Ask::Forget { handle: target.number });
+    }
+}

@@ -1,0 +1,102 @@
+//! The socket to an agent.
+
+use std::io::ErrorKind;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::net::SendFlags;
+
+use super::address;
+use crate::error::{HomeError, HomeErrorKind};
+use crate::remote::clock::Instant;
+
+pub(super) struct Socket {
+    pub(super) stream: Arc<UnixStream>,
+    /// What the socket would not take yet.
+    unsent: Vec<u8>,
+    /// Wakes the thread.
+    bell: Arc<UnixStream>,
+    /// Until when the thread sleeps, unless it hears something.
+    pub(super) sleeps_until: Option<Instant>,
+    pub(super) directory: PathBuf,
+}
+
+impl Socket {
+    pub(super) fn new(stream: Arc<UnixStream>, bell: UnixStream, directory: &Path) -> Self {
+        let (bell, directory) = (Arc::new(bell), directory.to_owned());
+        Self { stream, unsent: Vec::new(), bell, sleeps_until: None, directory }
+    }
+
+    /// Never waits: what the socket does not take, the thread sends when it does.
+    pub(super) fn send(&mut self, frame: &[u8]) {
+        let is_idle = self.unsent.is_empty();
+        self.unsent.extend_from_slice(frame);
+        if is_idle {
+            self.flush();
+            if !self.unsent.is_empty() {
+                self.ring();
+            }
+        }
+    }
+
+    pub(super) fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    pub(super) fn flush(&mut self) {
+        while !self.unsent.is_empty() {
+            match rustix::net::send(&*self.stream, &self.unsent, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(count) => drop(self.unsent.drain(..count)),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => return,
+                // The thread hears of it, too, and says everything again to the next agent.
+                Err(_) => self.unsent.clear(),
+            }
+        }
+    }
+
+    pub(super) fn wake_by(&mut self, deadline: Option<Instant>) {
+        let Some(deadline) = deadline else { return };
+        if self.sleeps_until.is_none_or(|until| deadline < until) {
+            self.sleeps_until = Some(deadline);
+            self.ring();
+        }
+    }
+
+    fn ring(&self) {
+        let _ = rustix::net::send(&*self.bell, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    }
+}
+
+/// Connects to the agent of that folder, if there is one.
+pub(super) fn connect(directory: &Path) -> Result<Option<UnixStream>, HomeError> {
+    if !address::check(directory)? {
+        return Ok(None);
+    }
+    let socket = address::socket_in(directory);
+    match UnixStream::connect(&socket) {
+        Ok(stream) => check_peer(&stream, directory).map(|()| Some(stream)),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => Ok(None),
+        Err(error) => Err(address::trouble("connect to", &socket, error)),
+    }
+}
+
+/// Checks that it is the user's own agent, not a process of another user.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn check_peer(stream: &UnixStream, directory: &Path) -> Result<(), HomeError> {
+    let peer = rustix::net::sockopt::socket_peercred(stream);
+    match peer {
+        Ok(peer) if peer.uid == rustix::process::geteuid() => Ok(()),
+        _ => Err(HomeError::new(
+            HomeErrorKind::AccessDenied,
+            format!("the agent in {} belongs to another user", directory.display()),
+        )),
+    }
+}
+
+/// The folder is the user's, and closed to others.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn check_peer(_: &UnixStream, _: &Path) -> Result<(), HomeError> {
+    Ok(())
+}

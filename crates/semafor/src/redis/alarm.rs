@@ -1,0 +1,122 @@
+//! Waking up at a time of a clock that goes on while the machine is suspended.
+
+use crate::remote::clock::Instant;
+
+/// Wakes a task at a time of this clock; so also right after the machine was suspended, if that time has passed meanwhile.
+///
+/// A task of a runtime that listens to I/O has to make it, and to be the only one that uses it.
+pub(super) struct Alarm(#[cfg(any(target_os = "linux", target_os = "android"))] Option<timer::Timer>);
+
+impl Alarm {
+    pub(super) fn new() -> Self {
+        Self(
+            #[cfg(any(target_os = "linux", target_os = "android"))]
+            timer::Timer::new().ok(),
+        )
+    }
+
+    /// Returns at that time, or a little later. Cancel safe.
+    pub(super) async fn ring_at(&self, then: Instant) {
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        if let Some(timer) = &self.0
+            && timer.ring_at(then).await.is_ok()
+        {
+            return;
+        }
+        tokio::time::sleep_until(then.into()).await;
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod timer {
+    use std::io;
+    use std::os::fd::OwnedFd;
+
+    use rustix::io::Errno;
+    use rustix::time::{
+        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+        timerfd_settime,
+    };
+    use tokio::io::Interest;
+    use tokio::io::unix::AsyncFd;
+
+    pub(super) struct Timer(AsyncFd<OwnedFd>);
+
+    impl Timer {
+        pub(super) fn new() -> io::Result<Self> {
+            let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+            let timer = timerfd_create(TimerfdClockId::Boottime, flags)?;
+            // SAFETY: it owns its descriptor, and is the same one until it is dropped with this.
+            let timer = unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE) }?;
+            Ok(Self(timer))
+        }
+
+        pub(super) async fn ring_at(&self, then: super::Instant) -> io::Result<()> {
+            let then = Timespec {
+                tv_sec: then.since_origin().as_secs().try_into().unwrap_or(i64::MAX),
+                // Nothing at all would be never.
+                tv_nsec: then.since_origin().subsec_nanos().max(1).into(),
+            };
+            let never = Timespec { tv_sec: 0, tv_nsec: 0 };
+            // Whatever it was set to before, it forgets that, and that it may have rung.
+            let setting = Itimerspec { it_interval: never, it_value: then };
+            timerfd_settime(self.0.get_ref(), TimerfdTimerFlags::ABSTIME, &setting)?;
+            loop {
+                let mut ready = self.0.readable().await?;
+                match rustix::io::read(self.0.get_ref(), &mut [0; 8]) {
+                    Ok(_) => return Ok(()),
+                    Err(Errno::AGAIN) => ready.clear_ready(),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+
+        #[cfg(test)]
+        pub(super) fn descriptor(&self) -> i32 {
+            use std::os::fd::AsRawFd;
+            self.0.get_ref().as_raw_fd()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::remote::clock::tests::ONE_AT_A_TIME;
+
+    #[tokio::test]
+    async fn an_alarm_rings_and_can_be_set_anew() {
+        let _turn = ONE_AT_A_TIME.lock().await;
+        let alarm = Alarm::new();
+        let started = Instant::now();
+        let soon = Duration::from_millis(20);
+        for round in 1..=3 {
+            let then = started + soon * round;
+            alarm.ring_at(then).await;
+            assert!(Instant::now() >= then);
+        }
+        // One that was not waited for is forgotten, whether it has rung or not.
+        let brief =
+            tokio::time::timeout(Duration::from_millis(1), alarm.ring_at(Instant::now() + soon)).await;
+        assert!(brief.is_err());
+        std::thread::sleep(soon);
+        let later = Instant::now() + soon;
+        alarm.ring_at(later).await;
+        assert!(Instant::now() >= later);
+        // What is over rings at once.
+        alarm.ring_at(started).await;
+    }
+
+    /// No test can suspend the machine. But it can see which clock is used.
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn an_alarm_goes_by_the_clock_that_goes_on_while_the_machine_is_suspended() {
+        const CLOCK_BOOTTIME: &str = "clockid: 7";
+        let alarm = Alarm::new();
+        let descriptor = alarm.0.as_ref().expect("a timer").descriptor();
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}")).expect("it is open");
+        assert!(info.lines().any(|line| line == CLOCK_BOOTTIME), "{info}");
+    }
+}

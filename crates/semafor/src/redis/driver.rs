@@ -1,0 +1,550 @@
+//! Carries the calls of this process's [`Client`] to one Redis, and tells the client what comes back and what time it is.
+//!
+//! A thread of its own keeps the client's time, and sends what keeps slots: heartbeats, sweeps, and what is given back in the
+//! background. So holders keep their slots whatever the users' runtimes do, and what users drop is given back even if their
+//! runtime is gone. Only what users wait for is sent from where they are, as long as that goes well: waking another thread is
+//! what a trip costs.
+//!
+//! Nothing here decides anything: who gets a slot is up to the scripts, and what this process holds is up to the client.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use redis::PushKind;
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::alarm::Alarm;
+use super::config::Config;
+use super::engine::Engine;
+use super::keys;
+use super::link::{Event as LinkEvent, Link};
+use super::trouble;
+use crate::error::{HomeError, HomeErrorKind};
+use crate::remote::call::{Ask, Call, Failure, Key, Reply};
+use crate::remote::client::{Client, Event, Liveness, Settings};
+use crate::remote::clock::Instant;
+use crate::remote::per_process::PerProcess;
+use crate::remote::target::Target;
+
+/// How long the last one to leave waits for what was dropped to be given back: as long as that goes on, and no longer than
+/// this for the next step of it.
+const LAST_WAIT: Duration = Duration::from_secs(2);
+/// Bounds of the time that a user's runtime may take to carry a heartbeat.
+const HOST_TIME: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
+
+pub(super) struct RedisDriver {
+    pub(super) config: Arc<Config>,
+    /// What the server is called where anybody may read it.
+    shown: String,
+    pub(super) engine: Engine,
+    pub(super) link: Arc<Link>,
+    runtime: Handle,
+    thread: ThreadId,
+    state: Mutex<State>,
+    timeout_changed: Notify,
+    /// Something has been given back.
+    went_on: Condvar,
+    stop: CancellationToken,
+}
+
+struct State {
+    client: Client,
+    /// Until when the thread sleeps, unless it is woken.
+    sleeps_until: Option<Instant>,
+}
+
+type Drivers = Mutex<Known>;
+
+#[derive(Default)]
+struct Known {
+    drivers: Vec<(Config, Weak<Anchor>)>,
+    /// The largest fencing token that this process has seen of each server. A server may forget those that it gave out last: in
+    /// a failover, or with its clock set back. So it is told with every request for a slot.
+    ///
+    /// One number for all names of a server: tokens are close to its time, so nothing is lost if those of one name also rise
+    /// with those of another.
+    newest_tokens: BTreeMap<String, Arc<AtomicU64>>,
+}
+
+static DRIVERS: PerProcess<Drivers> = PerProcess::new();
+
+/// A user's hold on the driver. When the last one goes, the thread ends, after what was dropped has been given back.
+pub(super) struct Anchor(Arc<RedisDriver>);
+
+impl RedisDriver {
+    /// The one that the process has to the same place already, or else a new one, which will connect when it has to.
+    pub(super) fn at(config: Config) -> Result<Arc<Anchor>, HomeError> {
+        let mut known = DRIVERS.get().lock();
+        let Known { drivers, newest_tokens } = &mut *known;
+        drivers.retain(|(_, anchor)| anchor.strong_count() > 0);
+        let found = drivers.iter().find(|(known, _)| *known == config);
+        if let Some(anchor) = found.and_then(|(_, anchor)| anchor.upgrade()) {
+            return Ok(anchor);
+        }
+        let newest_token = Arc::clone(newest_tokens.entry(config.shown()).or_default());
+        let anchor = Arc::new(Anchor(Self::start(config.clone(), newest_token)?));
+        drivers.push((config, Arc::downgrade(&anchor)));
+        Ok(anchor)
+    }
+
+    /// The same, connected.
+    pub(super) async fn connect(config: Config) -> Result<Arc<Anchor>, HomeError> {
+        let anchor = Self::at(config)?;
+        let driver = Arc::clone(anchor.driver());
+        if !driver.link.is_connected() {
+            if let Ok(here) = Handle::try_current()
+                && is_workplace(&here)
+            {
+                driver.link.move_to(here);
+            }
+            driver.on_own_thread(|driver| async move { driver.link.line().await.map(drop) }).await?;
+        }
+        Ok(anchor)
+    }
+
+    /// A forked child has none of the threads, and must not speak on connections that are its parent's.
+    ///
+    /// It knows the tokens that its parent has seen, unless a thread of the parent held the lock when it forked.
+    pub(super) fn after_fork() {
+        let parents = DRIVERS.begin_anew().and_then(|known| known.try_lock());
+        if let Some(parents) = parents {
+            let seen = parents.newest_tokens.iter();
+            let seen = seen.map(|(server, token)| (server.clone(), token.load(Ordering::SeqCst)));
+            DRIVERS.get().lock().newest_tokens =
+                seen.map(|(server, token)| (server, Arc::new(token.into()))).collect();
+        }
+    }
+
+    fn start(config: Config, newest_token: Arc<AtomicU64>) -> Result<Arc<Self>, HomeError> {
+        let no_thread = |error: std::io::Error| {
+            let message = format!("the thread for Redis can't be started: {error}");
+            HomeError::caused_by(error, HomeErrorKind::Other, message)
+        };
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
+        let handle = runtime.handle().clone();
+        let config = Arc::new(config);
+        let engine = Engine::new(Arc::clone(&config), newest_token);
+        let channel = keys::channel(&config.namespace, engine.ids.process());
+        let address = config.address()?;
+        let (send_driver, take_driver) = std::sync::mpsc::channel::<Arc<Self>>();
+        let stop = CancellationToken::new();
+        let thread = std::thread::Builder::new().name("semafor-redis".into()).spawn({
+            let stop = stop.clone();
+            move || {
+                if let Ok(driver) = take_driver.recv() {
+                    runtime.block_on(driver.keep_time(stop));
+                }
+            }
+        });
+        let thread = thread.map_err(no_thread)?.thread().id();
+        let client = Client::new(Settings {
+            liveness: Liveness::Heartbeats,
+            retry: config.retry(),
+            answer_time: config.socket_timeout,
+            silent: trouble::silent(&config),
+        });
+        let driver = Arc::new_cyclic(|driver: &Weak<Self>| Self {
+            link: {
+                let driver = Weak::clone(driver);
+                let ear = Arc::new(move |event| {
+                    if let Some(driver) = driver.upgrade() {
+                        driver.hear(event);
+                    }
+                });
+                Arc::new(Link::new(Arc::clone(&config), address, channel, ear, handle.clone()))
+            },
+            shown: config.shown(),
+            config,
+            engine,
+            runtime: handle,
+            thread,
+            state: Mutex::new(State { client, sleeps_until: None }),
+            timeout_changed: Notify::new(),
+            went_on: Condvar::new(),
+            stop,
+        });
+        let _ = send_driver.send(Arc::clone(&driver));
+        Ok(driver)
+    }
+
+    // The client
+
+    /// Changes the client, and carries out what follows from that.
+    pub(super) fn change<R>(self: &Arc<Self>, change: impl FnOnce(&mut Client, Instant) -> R) -> R {
+        let now = Instant::now();
+        let (result, (calls, events), is_sooner) = {
+            let mut state = self.state.lock();
+            let (progress, had_loose_ends) = (state.client.progress(), state.client.has_loose_ends());
+            let result = change(&mut state.client, now);
+            let calls: Vec<_> = std::iter::from_fn(|| state.client.poll_transmit(now)).collect();
+            let events: Vec<_> = std::iter::from_fn(|| state.client.poll_event()).collect();
+            let next = state.client.poll_timeout();
+            let is_sooner = next.is_some_and(|next| state.sleeps_until.is_none_or(|until| next < until));
+            if is_sooner {
+                state.sleeps_until = next;
+            }
+            let went_on = progress != state.client.progress();
+            if went_on || had_loose_ends && !state.client.has_loose_ends() {
+                self.went_on.notify_all();
+            }
+            (result, (calls, events), is_sooner)
+        };
+        if is_sooner {
+            self.timeout_changed.notify_one();
+        }
+        self.carry_out(calls, events);
+        result
+    }
+
+    pub(super) fn look<R>(&self, look: impl FnOnce(&Client, Instant) -> R) -> R {
+        look(&self.state.lock().client, Instant::now())
+    }
+
+    fn carry_out(self: &Arc<Self>, calls: Vec<Call>, events: Vec<Event>) {
+        for call in calls {
+            let place = self.place_for(&call.ask);
+            // Also if the runtime has ended, and drops it unbegun, the client learns of that.
+            let on_its_way = OnItsWay { driver: Arc::clone(self), call: Some(call) };
+            place.spawn(on_its_way.send());
+        }
+        for event in events {
+            match event {
+                // It may be the last hold on this driver, and nobody is to wait here for what is given back.
+                Event::Drop(kept) => drop(self.runtime.spawn(async move { drop(kept) })),
+                event => event.carry_out(&self.shown),
+            }
+        }
+    }
+
+    /// What users wait for is sent from where they are, if that can be done there: no other thread has to be woken.
+    fn place_for(&self, ask: &Ask) -> Handle {
+        let is_awaited = matches!(
+            ask,
+            Ask::Acquire { .. } | Ask::Confirm { .. } | Ask::Listen { .. } | Ask::Release { .. }
+        );
+        match Handle::try_current() {
+            Ok(here) if is_awaited && is_workplace(&here) && self.link.is_hosted() => here,
+            _ => self.runtime.clone(),
+        }
+    }
+
+    async fn perform(&self, call: &Call) -> Result<Reply, Failure> {
+        let unsent = |error: HomeError| Failure { is_passing: true, was_sent: false, error };
+        match &call.ask {
+            Ask::Connect => self.link.line().await.map(|_| Reply::Done).map_err(unsent),
+            Ask::Listen { waiters } => self.listen(&call.target, waiters).await.map_err(unsent),
+            Ask::Watch => {
+                let holders = [call.target.keys[0].clone()];
+                let is_watched = self.link.track(&holders).await.is_ok();
+                let next = match self.run(call).await {
+                    Ok(Reply::Swept(next)) => Some(next),
+                    _ => None,
+                };
+                Ok(Reply::Watched { is_watched, next })
+            }
+            Ask::Heartbeat { .. } => self.beat(call).await,
+            _ => self.run(call).await,
+        }
+    }
+
+    async fn run(&self, call: &Call) -> Result<Reply, Failure> {
+        let Some(script) = Engine::script(&call.ask) else { return Ok(Reply::Done) };
+        let encode = |command: &mut redis::Cmd| self.engine.encode(call, command);
+        let answered = self.link.attempt(script, &call.target.keys, encode).await?;
+        let failure = |error| Failure { error, is_passing: false, was_sent: true };
+        self.engine.decode(call, &answered).map_err(failure)
+    }
+
+    /// From here on, a grant by Python's scripts is pushed. One that came before is seen now.
+    async fn listen(&self, target: &Target, waiters: &[(Key, u32)]) -> Result<Reply, HomeError> {
+        let (mut lists, mut owners) = (Vec::new(), Vec::new());
+        for (key, weight) in waiters {
+            let of_waiter = self.engine.notifications(target, *key, *weight);
+            owners.extend(std::iter::repeat_n(*key, of_waiter.len()));
+            lists.extend(of_waiter);
+        }
+        // Where the server tells nothing, heartbeats ask.
+        let exists = self.link.track(&lists).await?.unwrap_or_default();
+        let granted = owners.into_iter().zip(exists).filter(|(_, exists)| *exists).map(|(key, _)| key);
+        Ok(Reply::Listening { granted: granted.collect() })
+    }
+
+    /// If no answer comes, checks whether the user's runtime still carries the connection.
+    async fn beat(&self, call: &Call) -> Result<Reply, Failure> {
+        let interval = self.look(|client, _| client.heartbeat_interval());
+        let host_time = (interval * 2).clamp(HOST_TIME.0, HOST_TIME.1);
+        let mut answer = pin!(self.run(call));
+        loop {
+            match timeout(host_time, answer.as_mut()).await {
+                Ok(outcome) => return outcome,
+                Err(_) if self.link.is_host_at_work().await => {}
+                Err(_) => {
+                    self.link.leave_host();
+                    return Err(Failure { error: gone(), is_passing: true, was_sent: true });
+                }
+            }
+        }
+    }
+
+    /// Called from wherever the connection lives.
+    fn hear(self: &Arc<Self>, event: LinkEvent) {
+        match event {
+            LinkEvent::Connected => {
+                let hearing = self.link.hearing();
+                self.change(|client, now| client.connected(hearing, now));
+            }
+            LinkEvent::Push { generation, push } if push.kind == PushKind::Disconnection => {
+                self.link.hang_up(generation);
+            }
+            LinkEvent::Push { push, .. } => self.change(|client, now| {
+                self.engine.read_push(push, now).into_iter().for_each(|push| client.handle_push(push, now));
+            }),
+            LinkEvent::Disconnected => self.change(|client, now| client.disconnected(Vec::new(), now)),
+        }
+    }
+
+    async fn keep_time(self: Arc<Self>, stop: CancellationToken) {
+        let alarm = Alarm::new();
+        loop {
+            let next = {
+                let mut state = self.state.lock();
+                state.sleeps_until = state.client.poll_timeout();
+                state.sleeps_until
+            };
+            let wait = async {
+                match next {
+                    None => std::future::pending().await,
+                    Some(next) => alarm.ring_at(next).await,
+                }
+            };
+            tokio::select! {
+                () = self.timeout_changed.notified() => {}
+                () = wait => self.change(Client::handle_timeout),
+                () = stop.cancelled() => break,
+            }
+        }
+        let mut last_wait = LastWait::new(&self);
+        while self.look(|client, _| client.has_loose_ends()) && Instant::now() < last_wait.end(&self) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            self.change(Client::handle_timeout);
+        }
+    }
+
+    /// Runs `work` on the own thread, to its end, even if nobody waits for it any more.
+    pub(super) async fn on_own_thread<T, F>(
+        self: &Arc<Self>,
+        work: impl FnOnce(Arc<Self>) -> F,
+    ) -> Result<T, HomeError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, HomeError>> + Send + 'static,
+    {
+        let (answer, answered) = tokio::sync::oneshot::channel();
+        let work = work(Arc::clone(self));
+        self.runtime.spawn(async move {
+            let _ = answer.send(work.await);
+        });
+        answered.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    pub(super) fn wait_for_loose_ends(&self) {
+        let has_waited = Cell::new(false);
+        let wait = || {
+            let mut last_wait = LastWait::new(self);
+            let mut state = self.state.lock();
+            while state.client.has_loose_ends() {
+                let end = last_wait.renewed(state.client.progress());
+                if Instant::now() >= end {
+                    break;
+                }
+                self.went_on.wait_until(&mut state, end.into());
+            }
+            has_waited.set(true);
+        };
+        let is_in_task = tokio::task::try_id().is_some();
+        if is_in_task && Handle::try_current().is_ok_and(|here| is_workplace(&here)) {
+            // This may be the very thread that has to do it: it leaves its work to another. In a `LocalSet` that is not
+            // allowed, and not needed.
+            crate::foreign::call(|| tokio::task::block_in_place(wait));
+        }
+        if !has_waited.get() {
+            wait();
+        }
+    }
+}
+
+/// A call that somebody carries to the server. If that ends halfway, with the runtime it was in, say, the client learns that
+/// it failed.
+struct OnItsWay {
+    driver: Arc<RedisDriver>,
+    call: Option<Call>,
+}
+
+impl OnItsWay {
+    async fn send(self) {
+        let Some(call) = &self.call else { return };
+        let outcome = self.driver.perform(call).await;
+        self.arrive(outcome);
+    }
+
+    fn arrive(mut self, outcome: Result<Reply, Failure>) {
+        let Some(call) = self.call.take() else { return };
+        self.driver.change(|client, now| match outcome {
+            Ok(reply) => client.handle_reply(call, reply, now),
+            Err(failure) => client.handle_failure(call, &failure, now),
+        });
+    }
+}
+
+impl Drop for OnItsWay {
+    fn drop(&mut self) {
+        if let Some(call) = self.call.take() {
+            let driver = Arc::clone(&self.driver);
+            self.driver.runtime.spawn(async move {
+                let failure = Failure { error: gone(), is_passing: true, was_sent: true };
+                driver.change(|client, now| client.handle_failure(call, &failure, now));
+            });
+        }
+    }
+}
+
+/// Until when to wait for loose ends: longer, whenever one of them has come on.
+struct LastWait {
+    progress: u64,
+    end: Instant,
+}
+
+impl LastWait {
+    fn new(driver: &RedisDriver) -> Self {
+        let progress = driver.look(|client, _| client.progress());
+        Self { progress, end: Instant::now() + LAST_WAIT }
+    }
+
+    fn end(&mut self, driver: &RedisDriver) -> Instant {
+        self.renewed(driver.look(|client, _| client.progress()))
+    }
+
+    fn renewed(&mut self, progress: u64) -> Instant {
+        if progress != self.progress {
+            *self = Self { progress, end: Instant::now() + LAST_WAIT };
+        }
+        self.end
+    }
+}
+
+impl Anchor {
+    pub(super) fn driver(&self) -> &Arc<RedisDriver> {
+        &self.0
+    }
+}
+
+impl Drop for Anchor {
+    fn drop(&mut self) {
+        let driver = &self.0;
+        if std::thread::current().id() != driver.thread && driver.look(|client, _| client.has_loose_ends()) {
+            driver.wait_for_loose_ends();
+        }
+        driver.stop.cancel();
+    }
+}
+
+/// True if connections can live in that runtime. One with a single thread is too easily kept from it.
+fn is_workplace(runtime: &Handle) -> bool {
+    runtime.runtime_flavor() == RuntimeFlavor::MultiThread
+}
+
+pub(super) fn gone() -> HomeError {
+    HomeError::new(HomeErrorKind::Other, "the connection to Redis was shut down meanwhile")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// For those that begin a new list.
+    static ONE_FORK_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+    /// In a child, a lock that another thread of its parent held stays locked.
+    #[test]
+    fn a_forked_child_does_not_wait_for_threads_that_it_has_not() {
+        let _turn = ONE_FORK_AT_A_TIME.lock();
+        let (is_locked, locked) = std::sync::mpsc::channel();
+        let (done, is_done) = std::sync::mpsc::channel::<()>();
+        let other_thread = std::thread::spawn(move || {
+            let _drivers = DRIVERS.get().lock();
+            is_locked.send(()).expect("it is waited for");
+            let _ = is_done.recv();
+        });
+        locked.recv().expect("it locks");
+        let (begun, has_begun) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            RedisDriver::after_fork();
+            let config: Config = "redis://127.0.0.1:1".parse().expect("an address");
+            let (one, other) = (RedisDriver::at(config.clone()), RedisDriver::at(config));
+            begun
+                .send(Arc::ptr_eq(&one.expect("a thread"), &other.expect("a thread")))
+                .expect("it is waited for");
+        });
+        let is_same = has_begun.recv_timeout(Duration::from_secs(60));
+        drop(done);
+        other_thread.join().expect("no panic");
+        assert_eq!(is_same, Ok(true), "it has a list of its own, and does not hang");
+    }
+
+    /// It gets no token at or below those that its parent has seen.
+    #[test]
+    fn a_forked_child_knows_the_tokens_that_its_parent_has_seen() {
+        let _turn = ONE_FORK_AT_A_TIME.lock();
+        // Another test may hold the lock of the list at that very moment. Then the child knows nothing; but not every time.
+        let knows = (1..=20).any(|token| {
+            let config: Config = "redis://127.0.0.1:2".parse().expect("an address");
+            let parents = RedisDriver::at(config.clone()).expect("a thread");
+            parents.driver().engine.note_token(token);
+            RedisDriver::after_fork();
+            let childs = RedisDriver::at(config).expect("a thread");
+            assert!(!Arc::ptr_eq(&parents, &childs), "it has connections of its own");
+            childs.driver().engine.newest_token() == token
+        });
+        assert!(knows);
+    }
+
+    /// The server's clock has gone on, and the time is over in which no other client could get the slot.
+    #[cfg(feature = "_test-redis")]
+    #[tokio::test]
+    async fn a_holder_does_not_believe_in_its_slot_after_the_machine_was_suspended() {
+        use std::sync::atomic::Ordering::SeqCst;
+
+        use semafor_core::{Loss, NotHeld};
+
+        use crate::remote::clock::tests::{ONE_AT_A_TIME, SUSPENDED_NANOS};
+        let _turn = ONE_AT_A_TIME.lock().await;
+        let server = semafor_testkit::redis::RedisServer::start();
+        let home = crate::Home::connect(&server.url()).await.expect("it answers");
+        let builder = home.named("suspended").slots(2).heartbeat_max_interval(Duration::from_secs(60));
+        let semaphore = builder.open().await.expect("a valid name");
+        let held = semaphore.acquire().await.expect("it is free");
+        let leased = semaphore.acquire().ttl(Duration::from_secs(6)).await.expect("it is free");
+        assert!(!held.is_lost() && !leased.is_lost());
+        // No heartbeat is answered from now on.
+        server.pause();
+        SUSPENDED_NANOS.store(61_000_000_000, SeqCst);
+        let (lost, expired) = (held.is_lost(), leased.is_lost());
+        let told =
+            tokio::time::timeout(Duration::from_secs(60), async { (held.lost().await, leased.lost().await) });
+        let told = told.await;
+        SUSPENDED_NANOS.store(0, SeqCst);
+        server.resume();
+        assert!(lost && expired, "it is known at once");
+        assert_eq!(told, Ok((NotHeld::Lost(Loss::OutOfTouch), NotHeld::Lost(Loss::Expired))));
+    }
+}

@@ -1,0 +1,469 @@
+//! The client's calls as scripts, and what scripts and messages say, as the client understands it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use redis::{Cmd, PushInfo, PushKind, Value};
+use semafor_core::{Loss, NotHeld};
+
+use super::config::Config;
+use super::ids::{self, Ids};
+use super::keys;
+use super::link::Answered;
+use super::script::lua::{self, Script};
+use super::script::reply::{Words, read_ending, seconds, span, text, unexpected};
+use super::script::schema::{self, ending, word};
+use super::{inspect, trouble};
+use crate::error::{AcquireError, BuildError, HomeError};
+use crate::remote::call::{
+    Ask, Call, Ended, Gone, Grant, HolderState, How, Key, LeaseEnd, Neighbours, Next, Push, Reply,
+    WaiterState,
+};
+use crate::remote::client::safe_for;
+use crate::remote::clock::{Instant, ServerClock};
+use crate::remote::target::Target;
+use crate::span::LONGEST;
+use crate::stats::Who;
+
+/// The scripts count in doubles, which are exact up to here. The time in microseconds gets there in 2255.
+const LARGEST_TOKEN: u64 = 1 << 53;
+
+pub(super) struct Engine {
+    config: Arc<Config>,
+    pub(super) ids: Ids,
+    /// The server's clock, as its last answer told it: messages say when they were published.
+    clock: Mutex<Option<ServerClock>>,
+    newest_token: Arc<AtomicU64>,
+}
+
+impl Engine {
+    pub(super) fn new(config: Arc<Config>, newest_token: Arc<AtomicU64>) -> Self {
+        Self { config, ids: Ids::new(), clock: Mutex::default(), newest_token }
+    }
+
+    pub(super) fn note_token(&self, token: u64) {
+        if token < LARGEST_TOKEN {
+            self.newest_token.fetch_max(token, Ordering::SeqCst);
+        }
+    }
+
+    /// The largest fencing token that this process has seen of the server.
+    pub(super) fn newest_token(&self) -> u64 {
+        self.newest_token.load(Ordering::SeqCst)
+    }
+
+    fn id(&self, target: &Target, key: Key) -> Arc<str> {
+        self.ids.text(&target.name, key)
+    }
+
+    /// The lists that get an element when such a waiter is granted its slots by Python's scripts.
+    pub(super) fn notifications(&self, target: &Target, key: Key, weight: u32) -> Vec<String> {
+        keys::notifications(&self.config.namespace, &self.id(target, key), weight)
+    }
+
+    // Calls
+
+    /// The script that carries a call out; `None` for those that take more than a script.
+    pub(super) fn script(ask: &Ask) -> Option<&'static Script> {
+        Some(match ask {
+            Ask::Acquire { .. } => &lua::QUEUE,
+            Ask::Confirm { .. } => &lua::ACQUIRE,
+            Ask::Release { .. } | Ask::EndById { .. } => &lua::RELEASE,
+            Ask::End { .. } => &lua::LEAVE,
+            Ask::Renew { .. } => &lua::RENEW,
+            Ask::Heartbeat { .. } => &lua::PING,
+            Ask::Sweep | Ask::Watch => &lua::WAKE_UP_NEXTS,
+            Ask::Listen { .. } | Ask::Connect => return None,
+            // There is nothing to say: heartbeats and ids tell the server everything.
+            Ask::Detach { .. } | Ask::Occupy { .. } | Ask::Back { .. } => return None,
+        })
+    }
+
+    /// Adds the arguments of a call's script.
+    pub(super) fn encode(&self, call: &Call, command: &mut Cmd) {
+        let target = &*call.target;
+        match &call.ask {
+            Ask::Acquire { request, place, .. } => {
+                command
+                    .arg(&*self.id(target, Key(call.number)))
+                    .arg(request.weight)
+                    .arg(seconds(request.ttl.unwrap_or_default()))
+                    .arg(seconds(target.heartbeat))
+                    .arg(seconds(grace(request.who.as_deref())))
+                    .arg(inspect::who(request.who.as_deref()))
+                    .arg(if request.wait.is_try() { word::TRY } else { word::WAIT })
+                    .arg(target.slots())
+                    .arg(u8::from(target.is_open()))
+                    .arg(target.epoch())
+                    .arg(max_waiting(target))
+                    .arg(u8::from(call.again))
+                    .arg(*place)
+                    .arg(self.newest_token());
+            }
+            Ask::Confirm { key } => {
+                command.arg(&*self.id(target, *key)).arg(self.newest_token());
+            }
+            Ask::Release { key } => {
+                command
+                    .arg(&*self.id(target, *key))
+                    .arg(how_word(How::Released))
+                    .arg(0)
+                    .arg(u8::from(call.again));
+            }
+            Ask::EndById { id, how } => {
+                let is_others = !self.ids.is_own(id);
+                command.arg(&**id).arg(how_word(*how)).arg(u8::from(is_others)).arg(u8::from(call.again));
+            }
+            Ask::End { those } => {
+                for (key, how) in those {
+                    command.arg(&*self.id(target, *key)).arg(how_word(*how));
+                }
+            }
+            Ask::Renew { id, ttl } => {
+                // An id of this process has its heartbeats.
+                let heartbeat = if self.ids.is_own(id) { Duration::ZERO } else { target.heartbeat };
+                let vouched = schema::lease(*ttl, heartbeat);
+                command.arg(&**id).arg(seconds(ttl.unwrap_or_default())).arg(seconds(vouched));
+            }
+            Ask::Heartbeat { holders, waiters, .. } => {
+                command.arg(holders.len()).arg(self.newest_token());
+                for holder in holders {
+                    command.arg(&*self.id(target, holder.key)).arg(holder.weight);
+                    command.arg(seconds(holder.heartbeat)).arg(holder.slot).arg(holder.token);
+                }
+                for waiter in waiters {
+                    command.arg(&*self.id(target, waiter.key)).arg(waiter.weight);
+                    command.arg(seconds(waiter.heartbeat));
+                }
+            }
+            Ask::Sweep | Ask::Watch | Ask::Listen { .. } | Ask::Connect => {}
+            Ask::Detach { .. } | Ask::Occupy { .. } | Ask::Back { .. } => {}
+        }
+    }
+
+    // Replies
+
+    pub(super) fn decode(&self, call: &Call, answered: &Answered) -> Result<Reply, HomeError> {
+        let target = &*call.target;
+        let mut words = Words::of(answered.value.clone())?;
+        match &call.ask {
+            Ask::Acquire { request, .. } => {
+                self.read_acquire(target, Key(call.number), request.weight, &mut words, answered)
+            }
+            Ask::Confirm { key } => match words.text()?.as_str() {
+                word::GRANTED => {
+                    note_open(target, &mut words)?;
+                    self.read_grant(target, *key, &mut words, answered).map(Reply::Granted)
+                }
+                word::WAITING => {
+                    self.read_clock(&mut words, answered)?;
+                    Ok(Reply::Waiting)
+                }
+                _ => Ok(Reply::Gone(gone(words.number()?))),
+            },
+            Ask::Release { key } => {
+                let id = self.id(target, *key);
+                read_release(target, &id, How::Released, call.again, &mut words)
+            }
+            Ask::EndById { id, how } => read_release(target, id, *how, call.again, &mut words),
+            Ask::End { those } => {
+                let (held, slots, waiting) = (words.number()?, words.number()?, words.number()?);
+                let read = |(key, _): &(Key, How)| {
+                    let outcome =
+                        read_outcome(target, &self.id(target, *key), &mut words)?.map_err(|(_, why)| why);
+                    Ok(Ended { outcome, held, slots, waiting })
+                };
+                those.iter().map(read).collect::<Result<_, HomeError>>().map(Reply::Ended)
+            }
+            Ask::Renew { id, ttl } => {
+                if words.text()? != word::RENEWED {
+                    return Ok(Reply::NotHeld(why_not_held(target, id, words.number()?)));
+                }
+                let clock = self.read_clock(&mut words, answered)?;
+                Ok(Reply::Renewed { clock, ends: ttl.map(|ttl| clock.now() + ttl.as_secs_f64()) })
+            }
+            Ask::Heartbeat { holders, .. } => {
+                let next = self.read_next(&mut words, answered)?;
+                let mut states = words.rest();
+                let of_holders = states.by_ref().take(holders.len()).map(read_holder).collect();
+                Ok(Reply::Heartbeat { next, holders: of_holders, waiters: states.map(read_waiter).collect() })
+            }
+            Ask::Sweep | Ask::Watch => self.read_next(&mut words, answered).map(Reply::Swept),
+            Ask::Listen { .. } | Ask::Connect => Ok(Reply::Done),
+            Ask::Detach { .. } | Ask::Occupy { .. } | Ask::Back { .. } => Ok(Reply::Done),
+        }
+    }
+
+    fn read_acquire(
+        &self,
+        target: &Target,
+        key: Key,
+        weight: u32,
+        words: &mut Words,
+        answered: &Answered,
+    ) -> Result<Reply, HomeError> {
+        Ok(match words.text()?.as_str() {
+            word::GRANTED => {
+                note_open(target, words)?;
+                Reply::Granted(self.read_grant(target, key, words, answered)?)
+            }
+            word::QUEUED => {
+                note_open(target, words)?;
+                let place = words.some_seconds()?;
+                Reply::Queued { place, next: self.read_next(words, answered)? }
+            }
+            word::BUSY => {
+                note_open(target, words)?;
+                Reply::Busy { held: words.number()?, waiting: words.number()?, slots: target.slots() }
+            }
+            word::FULL => Reply::Refused(AcquireError::LineFull { limit: words.number()? }),
+            word::TOO_HEAVY => Reply::Refused(AcquireError::TooHeavy { weight, capacity: words.number()? }),
+            word::UNSEEN => {
+                let error = trouble::too_heavy_to_be_seen(weight, words.number()?, &target.name);
+                Reply::Refused(error.into())
+            }
+            word::CLOSED => Reply::Refused(AcquireError::Closed),
+            word => Reply::Refused(AcquireError::Open(Box::new(why_not_open(target, word, words)?))),
+        })
+    }
+
+    fn read_grant(
+        &self,
+        target: &Target,
+        key: Key,
+        words: &mut Words,
+        answered: &Answered,
+    ) -> Result<Grant, HomeError> {
+        let (slot, token, waited) = (words.number()?, words.number()?, span(words.some_seconds()?));
+        let clock = self.read_clock(words, answered)?;
+        self.note_token(token);
+        let neighbours = neighbours(words.number()?);
+        // What was granted before has an end that does not count from now.
+        let ends = if words.is_empty() { LeaseEnd::AfterTtl } else { LeaseEnd::At(words.seconds()?) };
+        let safe_until = answered.sent + safe_for(target.heartbeat, neighbours);
+        let (id, slots, neighbours) = (self.id(target, key), Some(target.slots()), Some(neighbours));
+        Ok(Grant { id, slot, token, waited, slots, clock, ends, safe_until, neighbours })
+    }
+
+    fn read_clock(&self, words: &mut Words, answered: &Answered) -> Result<ServerClock, HomeError> {
+        let clock = ServerClock::new(words.some_seconds()?, answered.sent, answered.received);
+        *self.clock.lock() = Some(clock);
+        Ok(clock)
+    }
+
+    /// The server's time, its next deadline, and its neighbours, as several scripts tell them.
+    fn read_next(&self, words: &mut Words, answered: &Answered) -> Result<Next, HomeError> {
+        let clock = self.read_clock(words, answered)?;
+        let deadline = words.seconds()?.and_then(|then| clock.latest(then));
+        Ok(Next { clock, deadline, neighbours: neighbours(words.number()?) })
+    }
+
+    // What the server tells without being asked
+
+    pub(super) fn read_push(&self, push: PushInfo, now: Instant) -> Vec<Push> {
+        match push.kind {
+            PushKind::Message | PushKind::SMessage => {
+                let message = push.data.into_iter().nth(1).and_then(|message| text(message).ok());
+                message.and_then(|message| self.read_message(&message, now)).into_iter().collect()
+            }
+            PushKind::Invalidate => match push.data.into_iter().next() {
+                Some(Value::Array(keys)) => {
+                    let keys = keys.into_iter().filter_map(|key| text(key).ok());
+                    keys.filter_map(|key| self.read_change(&key)).collect()
+                }
+                _ => vec![Push::AllForgotten],
+            },
+            _ => Vec::new(),
+        }
+    }
+
+    fn read_message(&self, message: &str, now: Instant) -> Option<Push> {
+        let mut words = message.split(' ');
+        let (kind, id) = (words.next()?, words.next()?);
+        let key = self.ids.key_of(id)?;
+        Some(match kind {
+            word::GRANTED => match self.read_granted(id, words, now) {
+                Some(grant) => Push::Granted { key, grant },
+                None => Push::MayBeGranted { key },
+            },
+            word::CLOSED => Push::WaiterGone { key, how: Gone::Closed },
+            word::TOO_HEAVY => Push::WaiterGone { key, how: Gone::TooHeavy },
+            word::WATCH => Push::WatchNeeded { key },
+            word::RENEWED => Push::Renewed { key, end: self.read_renewal(words, now) },
+            word::LOST => {
+                let code = words.next().and_then(|code| code.parse().ok());
+                Push::Lost { key, why: code.map_or(NotHeld::Unknown, read_ending), is_kept: false }
+            }
+            _ => return None,
+        })
+    }
+
+    /// `None` if the message does not say it all. Then the server has to be asked; also if it has forgotten what tokens it
+    /// gave out.
+    fn read_granted<'a>(
+        &self,
+        id: &str,
+        mut words: impl Iterator<Item = &'a str>,
+        now: Instant,
+    ) -> Option<Grant> {
+        let (slot, token) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        let [waited, then, until] = [(); 3].map(|()| words.next().and_then(|word| word.parse::<f64>().ok()));
+        if token <= self.newest_token() {
+            return None;
+        }
+        let clock = (*self.clock.lock())?.at_message(then?, now)?;
+        let safe_until = clock.earliest(until?)?;
+        self.note_token(token);
+        let (waited, ends) = (span(waited?), LeaseEnd::AfterTtl);
+        let (id, slots, neighbours) = (id.into(), None, None);
+        Some(Grant { id, slot, token, waited, slots, clock, ends, safe_until, neighbours })
+    }
+
+    fn read_renewal<'a>(
+        &self,
+        mut words: impl Iterator<Item = &'a str>,
+        now: Instant,
+    ) -> Option<(ServerClock, Option<f64>)> {
+        let [ttl, then] = [(); 2].map(|()| words.next().and_then(|word| word.parse::<f64>().ok()));
+        let (ttl, then) = (ttl?, then?);
+        let clock = (*self.clock.lock())?.at_message(then, now)?;
+        Some((clock, (ttl > 0.0).then_some(then + ttl)))
+    }
+
+    fn read_change(&self, key: &str) -> Option<Push> {
+        let namespace = &self.config.namespace;
+        if let Some(id) = keys::notified(namespace, key) {
+            return self.ids.key_of(id).map(|key| Push::MayBeGranted { key });
+        }
+        keys::name_of_main(namespace, key).map(|name| Push::HoldersChanged { name: name.into() })
+    }
+}
+
+/// How long a holder keeps its slot when it is evicted; zero if it loses the slot at once. The scripts add it to the time of day.
+fn grace(who: Option<&Who>) -> Duration {
+    let grace = who.and_then(|who| who.grace);
+    grace.map_or(Duration::ZERO, |grace| grace.clamp(Duration::from_millis(1), LONGEST))
+}
+
+pub(super) fn max_waiting(target: &Target) -> i64 {
+    target.max_waiting.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX))
+}
+
+/// Reads the number of slots and the epoch.
+pub(super) fn note_open(target: &Target, words: &mut Words) -> Result<(), HomeError> {
+    target.note_open(words.number()?, words.number()?);
+    Ok(())
+}
+
+pub(super) fn why_not_open(target: &Target, word: &str, words: &mut Words) -> Result<BuildError, HomeError> {
+    let name = target.name.to_string();
+    Ok(match word {
+        word::MISMATCH => BuildError::SlotsMismatch { name, live: words.number()?, asked: target.slots() },
+        word::CLOSING => BuildError::Closed { name, held: words.number()? },
+        word::UNSET => BuildError::SlotsNotSet { name },
+        other => return Err(unexpected(&Value::SimpleString(other.into()))),
+    })
+}
+
+fn how_word(how: How) -> &'static str {
+    match how {
+        How::Released => word::RELEASED,
+        How::Evicted => word::EVICTED,
+        How::Cancelled => word::CANCELLED,
+        How::TimedOut => word::TIMED_OUT,
+    }
+}
+
+/// As gate.company in `gate.lua` numbers them.
+fn neighbours(company: u8) -> Neighbours {
+    match company {
+        0 => Neighbours::None,
+        1 => Neighbours::Holding,
+        _ => Neighbours::Seen,
+    }
+}
+
+fn gone(code: i64) -> Gone {
+    match code {
+        ending::CLOSED => Gone::Closed,
+        ending::TOO_HEAVY => Gone::TooHeavy,
+        ending::EVICTED => Gone::Evicted,
+        _ => Gone::Forgotten,
+    }
+}
+
+fn why_not_held(target: &Target, id: &str, code: i64) -> NotHeld {
+    match read_ending(code) {
+        // The ids of a name can be told; that this one was ever issued, nobody remembers.
+        NotHeld::Released if !ids::may_be_of(id, &target.name) => NotHeld::Unknown,
+        why => why,
+    }
+}
+
+/// What a release found: nothing to end, with the code of how it ended before, or something.
+fn read_outcome(
+    target: &Target,
+    id: &str,
+    words: &mut Words,
+) -> Result<Result<(), (i64, NotHeld)>, HomeError> {
+    let (word, code) = (words.text()?, words.number()?);
+    Ok(match word.as_str() {
+        word::ENDED | word::LEFT => Ok(()),
+        _ => Err((code, why_not_held(target, id, code))),
+    })
+}
+
+fn read_release(
+    target: &Target,
+    id: &str,
+    how: How,
+    again: bool,
+    words: &mut Words,
+) -> Result<Reply, HomeError> {
+    let found = read_outcome(target, id, words)?;
+    let is_own_doing = match found {
+        Err((ending::RELEASED | ending::FORGOTTEN, _)) => true,
+        Err((ending::EVICTED, _)) => how == How::Evicted,
+        _ => false,
+    };
+    // It was an earlier attempt of this very call.
+    let outcome = if is_own_doing && again { Ok(()) } else { found.map_err(|(_, why)| why) };
+    let (held, slots, waiting) = (words.number()?, words.number()?, words.number()?);
+    Ok(Reply::Ended(vec![Ended { outcome, held, slots, waiting }]))
+}
+
+fn read_holder(state: Value) -> HolderState {
+    if let Value::BulkString(_) | Value::SimpleString(_) = state {
+        return match text(state).as_deref() {
+            Ok("") => HolderState::Leased { ends: None },
+            Ok(ends) => {
+                ends.parse().map_or(HolderState::Present, |ends| HolderState::Leased { ends: Some(ends) })
+            }
+            Err(_) => HolderState::Present,
+        };
+    }
+    match read_gone(state) {
+        Some(ending::RELEASED) => HolderState::Gone(NotHeld::Lost(Loss::Vanished)),
+        Some(code) => HolderState::Gone(read_ending(code)),
+        None => HolderState::Present,
+    }
+}
+
+fn read_waiter(state: Value) -> WaiterState {
+    let is_list = matches!(state, Value::Array(_));
+    match read_gone(state) {
+        Some(code) => WaiterState::Gone(gone(code)),
+        None if is_list => WaiterState::Granted,
+        None => WaiterState::Present,
+    }
+}
+
+fn read_gone(state: Value) -> Option<i64> {
+    let mut words = Words::of(state).ok()?;
+    match words.text().as_deref() {
+        Ok(word::GONE) => Some(words.number().unwrap_or(ending::RELEASED)),
+        _ => None,
+    }
+}

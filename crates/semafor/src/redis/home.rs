@@ -1,0 +1,191 @@
+//! One Redis, and this process's one connection to it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::config::Config;
+use super::driver::{Anchor, RedisDriver};
+use super::engine::{max_waiting, note_open, why_not_open};
+use super::inspect::{self, Card};
+use super::keys::Keys;
+use super::link::Answered;
+use super::script::lua::{self, Script};
+use super::script::reply::Words;
+use super::script::schema::word;
+use crate::error::{BuildError, HomeError, InvalidDuration, MeantAs};
+use crate::remote::Answer;
+use crate::remote::client::Client;
+use crate::remote::clock::Instant;
+use crate::remote::driver::{Driver, Kept, RemoteHome};
+use crate::remote::semaphore::NamedSemaphore;
+use crate::remote::target::Target;
+use crate::span::LONGEST;
+use crate::{HolderInfo, Stats, StatsQuery, WaiterInfo};
+
+#[derive(Clone)]
+pub(crate) struct RedisHome(Arc<Anchor>);
+
+impl RedisHome {
+    pub(crate) fn new(config: Config) -> Result<Self, HomeError> {
+        RedisDriver::at(config).map(Self)
+    }
+
+    pub(crate) async fn connect(config: Config) -> Result<Self, HomeError> {
+        RedisDriver::connect(config).await.map(Self)
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.0.driver().config
+    }
+
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        self.0.driver().link.warnings()
+    }
+
+    pub(crate) fn finish_background_work(&self) {
+        self.0.driver().wait_for_loose_ends();
+    }
+
+    pub(crate) fn semaphore(
+        &self,
+        name: &str,
+        slots: Option<u32>,
+        max_waiting: Option<usize>,
+        heartbeat: Duration,
+    ) -> NamedSemaphore {
+        let keys = Keys::new(&self.config().namespace, name).all;
+        let target = Target::new(name, slots, max_waiting, heartbeat, keys);
+        NamedSemaphore::new(Arc::<Anchor>::clone(&self.0), target)
+    }
+
+    pub(crate) async fn stats(&self, query: &StatsQuery) -> Result<Vec<Stats>, HomeError> {
+        inspect::survey(self.0.driver(), query).await
+    }
+}
+
+impl Anchor {
+    /// Runs a script that needs nothing of the client's, on the own thread.
+    async fn run(
+        &self,
+        script: &'static Script,
+        target: &Arc<Target>,
+        arguments: impl Fn(&mut redis::Cmd) + Send + Sync + 'static,
+    ) -> Result<Answered, HomeError> {
+        let target = Arc::clone(target);
+        let run =
+            |driver: Arc<RedisDriver>| async move { driver.link.run(script, &target.keys, arguments).await };
+        self.driver().on_own_thread(run).await
+    }
+
+    async fn card(&self, target: &Arc<Target>) -> Result<Card, HomeError> {
+        Card::read(self.run(&lua::CARD, target, |_| {}).await?.value)
+    }
+
+    /// Agrees with the server on the number of slots.
+    async fn agree(&self, target: &Arc<Target>) -> Result<(), BuildError> {
+        let (slots, limit) = (target.slots(), max_waiting(target));
+        let answered = self.run(&lua::OPEN, target, move |command| {
+            command.arg(slots).arg(limit);
+        });
+        let mut words = Words::of(answered.await?.value)?;
+        let word = words.text()?;
+        if word == word::OPEN {
+            return Ok(note_open(target, &mut words)?);
+        }
+        Err(why_not_open(target, &word, &mut words)?)
+    }
+}
+
+impl Driver for Anchor {
+    fn change(&self, change: &mut dyn FnMut(&mut Client, Instant)) {
+        self.driver().change(change);
+    }
+
+    fn look(&self, look: &mut dyn FnMut(&Client, Instant)) {
+        self.driver().look(look);
+    }
+
+    /// Heartbeats have to go on although nobody has a handle any more.
+    fn keep_alive(self: Arc<Self>) -> Option<Kept> {
+        Some(Box::new(self))
+    }
+
+    /// The server has to count it in milliseconds, and to add it to the time of day.
+    fn check_ttl(&self, ttl: Option<Duration>) -> Result<(), InvalidDuration> {
+        match ttl {
+            Some(ttl) if ttl > LONGEST => {
+                Err(InvalidDuration { meant_as: MeantAs::TtlOnRedis, seconds: ttl.as_secs_f64() })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl RemoteHome for Anchor {
+    fn open<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<(), BuildError>> {
+        Box::pin(self.agree(target))
+    }
+
+    fn locked<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<bool, HomeError>> {
+        Box::pin(async move { Ok(self.card(target).await?.is_locked()) })
+    }
+
+    fn resize<'a>(&'a self, target: &'a Arc<Target>, slots: u32) -> Answer<'a, Result<(), HomeError>> {
+        Box::pin(async move {
+            let resized = self.run(&lua::RESIZE, target, move |command| {
+                command.arg(slots);
+            });
+            resized.await?;
+            target.note_slots(slots);
+            Ok(())
+        })
+    }
+
+    fn close<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<(), HomeError>> {
+        Box::pin(async move {
+            // A long line is turned away in several steps.
+            let mut place: i64 = 0;
+            while place >= 0 {
+                let answered = self.run(&lua::CLOSE, target, move |command| {
+                    command.arg(place);
+                });
+                let mut words = Words::of(answered.await?.value)?;
+                let _turned_away = words.next()?;
+                place = words.number()?;
+            }
+            Ok(())
+        })
+    }
+
+    fn is_closed<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<bool, HomeError>> {
+        Box::pin(async move {
+            let card = self.card(target).await?;
+            let epoch = target.epoch();
+            Ok(card.is_closed() || epoch >= 0 && epoch < card.epoch())
+        })
+    }
+
+    fn stats<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<Stats, HomeError>> {
+        Box::pin(
+            async move { Ok(self.card(target).await?.into_stats(Arc::clone(&target.name), target.slots())) },
+        )
+    }
+
+    fn holders<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<Vec<HolderInfo>, HomeError>> {
+        let target = Arc::clone(target);
+        Box::pin(
+            self.driver()
+                .on_own_thread(|driver| async move { inspect::holders(&driver, &target.keys).await }),
+        )
+    }
+
+    fn waiters<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<Vec<WaiterInfo>, HomeError>> {
+        let target = Arc::clone(target);
+        Box::pin(
+            self.driver()
+                .on_own_thread(|driver| async move { inspect::waiters(&driver, &target.keys).await }),
+        )
+    }
+
+    fn forget(&self, _: &Target) {}
+}

@@ -1,0 +1,63 @@
+//! The scripts: one per operation, each behind the clock and the prelude that they share.
+
+use std::sync::LazyLock;
+
+use super::schema;
+
+macro_rules! scripts {
+    ($($operation:ident = $file:literal),* $(,)?) => {
+        $(pub(in crate::redis) static $operation: LazyLock<Script> = LazyLock::new(|| {
+            let script = with_clock(include_str!("../../../lua/clock.lua"), include_str!(concat!("../../../lua/", $file)));
+            Script { changes: !READING.contains(&$file), ..script }
+        });)*
+
+        const OPERATIONS: &[&str] = &[$(include_str!(concat!("../../../lua/", $file))),*];
+    };
+}
+
+/// Those that change nothing.
+const READING: [&str; 2] = ["card.lua", "list.lua"];
+
+/// All there is of code.
+pub(in crate::redis) fn sources() -> impl Iterator<Item = &'static str> {
+    let shared = [
+        include_str!("../../../lua/clock.lua"),
+        include_str!("../../../lua/prelude.lua"),
+        include_str!("../../../lua/gate.lua"),
+    ];
+    shared.into_iter().chain(OPERATIONS.iter().copied())
+}
+
+scripts! {
+    OPEN = "open.lua",
+    QUEUE = "queue.lua",
+    ACQUIRE = "acquire.lua",
+    RELEASE = "release.lua",
+    LEAVE = "leave.lua",
+    PING = "ping.lua",
+    WAKE_UP_NEXTS = "wake_up_nexts.lua",
+    RENEW = "renew.lua",
+    RESIZE = "resize.lua",
+    CLOSE = "close.lua",
+    CARD = "card.lua",
+    LIST = "list.lua",
+}
+
+/// A script, and the digest by which a server knows it once it has run it.
+pub(in crate::redis) struct Script {
+    pub(in crate::redis) code: String,
+    pub(in crate::redis) digest: String,
+    /// False if it only looks.
+    pub(in crate::redis) changes: bool,
+}
+
+/// Where an operation wants the whole gate. What stands before it does without.
+const GATE: &str = "--- gate ---\n";
+
+/// The clock is a part of its own, so that a test can hold it.
+pub(in crate::redis) fn with_clock(clock: &str, operation: &str) -> Script {
+    let (prelude, gate) = (include_str!("../../../lua/prelude.lua"), include_str!("../../../lua/gate.lua"));
+    let (short_way, rest) = operation.split_once(GATE).unwrap_or(("", operation));
+    let code = schema::expand(&[clock, prelude, short_way, gate, rest].join("\n"));
+    Script { digest: redis::Script::new(&code).get_hash().to_owned(), code, changes: true }
+}

@@ -1,0 +1,581 @@
+//! The same random game on `semafor-core` and on Redis: the scripts reply, publish and count as the core does.
+
+mod checks;
+mod moves;
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
+use semafor_core::{
+    Acquired, Cancelled, Claim, Effects, Evicted, Gate, Loss, NotHeld, OpenRefusal, Opened, PermitId,
+    Refusal, Request, Ticket, Timestamp,
+};
+
+use self::moves::{Action, Step, Which, game};
+use super::clock::{FOREVER, GRACE, NANOS_PER_TICK, START, seconds, span, ticks, time};
+use super::play::{play, with_moves};
+use super::request::{How, ONE_SLOT, Queue, Wish};
+use super::scripts::{Operation, Scripts, Seen, id_of, number_of, texts};
+use crate::redis::script::schema::ending::{CLOSED, EVICTED, EXPIRED, RELEASED, TOO_HEAVY, UNWANTED};
+
+/// A request, as its client sees it.
+struct Client {
+    wish: Wish,
+    is_try: bool,
+    /// How long it may hold from its grant or its last renewal.
+    ttl: Option<u64>,
+    state: State,
+    /// It was cancelled when there was nothing to cancel: should it still arrive, it is refused.
+    is_unwanted: bool,
+    arrived: u64,
+    /// Slot, token, and how long it waited.
+    got: Option<(u32, u64, u64)>,
+    /// The score of its place in line.
+    place: String,
+}
+
+#[derive(Clone, Copy)]
+enum State {
+    NotYet,
+    /// In line; or it was settled, and nobody has looked.
+    Waits(Ticket),
+    /// Granted; that may have ended.
+    Has(PermitId),
+    Over(i64),
+}
+
+/// The same game on the core and on Redis.
+struct Comparison<'a> {
+    scripts: &'a mut Scripts,
+    gate: Gate<usize, usize>,
+    effects: Effects<usize, usize>,
+    clients: Vec<Client>,
+    last_token: u64,
+    /// Of those who left the line. To the core a client that runs out of patience has cancelled.
+    timed_out: u64,
+    /// Requests that came after their end, and were refused.
+    came_late: u64,
+    /// Losses that the core does not report and the scripts do: holders whose slot another process released, and holders
+    /// that were evicted and have their grace.
+    told_by_scripts: Vec<(usize, i64)>,
+}
+
+/// What a move expects to be answered.
+type Reply = Vec<String>;
+
+impl Comparison<'_> {
+    fn now(&self) -> Timestamp {
+        time(self.scripts.now)
+    }
+
+    fn expire(&mut self) {
+        self.gate.expire(time(self.scripts.now), &mut self.effects);
+    }
+
+    fn is_waiting(&self, number: usize) -> bool {
+        self.gate.waiters().any(|waiter| *waiter.tag == number)
+    }
+
+    fn holds(&self, number: usize) -> bool {
+        self.gate.holders().any(|holder| *holder.tag == number)
+    }
+
+    /// It was evicted, and has its slot until its grace is over.
+    fn is_leaving(&self, number: usize) -> bool {
+        self.gate.holders().any(|holder| *holder.tag == number && holder.is_leaving)
+    }
+
+    fn new_client(&mut self, wish: Wish, is_try: bool) -> usize {
+        self.clients.push(Client {
+            wish,
+            is_try,
+            ttl: wish.ttl,
+            state: State::NotYet,
+            is_unwanted: false,
+            arrived: self.scripts.now,
+            got: None,
+            place: String::new(),
+        });
+        self.clients.len() - 1
+    }
+
+    fn pick(&self, which: Which) -> Option<usize> {
+        let seen: Vec<_> = match which {
+            Which::Live(_) => {
+                let line = self.gate.waiters().map(|waiter| *waiter.tag);
+                self.gate.holders().map(|holder| *holder.tag).chain(line).collect()
+            }
+            Which::Seen(_) => (0..self.clients.len()).collect(),
+        };
+        let (Which::Live(index) | Which::Seen(index)) = which;
+        (!seen.is_empty()).then(|| *index.get(&seen))
+    }
+
+    /// Lets a client know what became of its place.
+    fn settle(&mut self, number: usize) {
+        let State::Waits(ticket) = self.clients[number].state else { return };
+        self.clients[number].state = match self.gate.claim(ticket) {
+            Claim::Waiting => return,
+            Claim::Granted { id, .. } => State::Has(id),
+            Claim::Gone(why) => State::Over(code(why)),
+            Claim::Closed => State::Over(CLOSED),
+            Claim::TooHeavy { .. } => State::Over(TOO_HEAVY),
+            claim => panic!("{claim:?}"),
+        };
+    }
+
+    /// How a client ended that holds nothing, or has to leave, and waits for nothing.
+    fn ending(&mut self, number: usize) -> i64 {
+        self.settle(number);
+        match self.clients[number].state {
+            _ if self.clients[number].is_unwanted => UNWANTED,
+            _ if self.is_leaving(number) => EVICTED,
+            State::Over(code) => code,
+            State::Has(id) => self.gate.expiry(id).map_or_else(code, |_| panic!("it holds something")),
+            State::NotYet | State::Waits(_) => RELEASED,
+        }
+    }
+
+    /// What a script says of a grant.
+    fn granted(&self, number: usize) -> Option<Reply> {
+        let (slot, token, waited) = self.clients[number].got?;
+        let (limit, now) = (self.gate.capacity(), seconds(self.scripts.now));
+        Some(texts([&"granted", &limit, &0, &slot, &token, &seconds(waited), &now, &0]))
+    }
+
+    /// What a script says of a grant that it does not make just now: also when the lease ends.
+    fn confirmed(&self, number: usize) -> Option<Reply> {
+        let mut reply = self.granted(number)?;
+        reply.push(self.lease_end(number));
+        Some(reply)
+    }
+
+    /// When the lease of a holder ends. Empty if never.
+    fn lease_end(&self, number: usize) -> String {
+        let holder = self.gate.holders().find(|holder| *holder.tag == number);
+        let expires = holder.map_or(Timestamp::NEVER, |holder| holder.expires);
+        if expires == Timestamp::NEVER { String::new() } else { seconds(expires.as_nanos() / NANOS_PER_TICK) }
+    }
+
+    /// A client was told of its grant. `check_keys` compares its slot with the core's.
+    fn note_grant(&mut self, number: usize, slot: &str, token: &str) -> TestCaseResult {
+        let (slot, token) = (slot.parse().expect("a slot"), token.parse().expect("a token"));
+        prop_assert!(token > self.last_token, "token {} after {}", token, self.last_token);
+        self.last_token = token;
+        let client = &mut self.clients[number];
+        client.got = Some((slot, token, self.scripts.now - client.arrived));
+        Ok(())
+    }
+
+    /// Runs a script, and takes in what it told.
+    fn run(&mut self, operation: Operation, arguments: &[String]) -> Result<Seen, TestCaseError> {
+        let seen = self.scripts.run(operation, arguments);
+        for words in &seen.told {
+            let number = number_of(&words[1]);
+            if words[0] == "granted" {
+                self.note_grant(number, &words[2], &words[3])?;
+                let Client { arrived, wish, .. } = self.clients[number];
+                let now = self.scripts.now;
+                let until = now + wish.ttl.map_or(GRACE, |ttl| ttl.min(GRACE));
+                prop_assert_eq!(&words[4..], [now - arrived, now, until].map(seconds), "{:?}", words);
+            }
+        }
+        Ok(seen)
+    }
+
+    fn next_deadline_is(&self, told: &str) -> TestCaseResult {
+        let core = self.gate.next_deadline();
+        let is_empty = self.gate.held() == 0 && self.gate.waiting() == 0;
+        prop_assert_eq!(told.is_empty(), is_empty, "next deadline {:?}", told);
+        if !is_empty {
+            // A grace that runs out is none of the core's business; the game is over before.
+            let told = ticks(told.parse().expect("seconds"));
+            let due = if core == Timestamp::NEVER { u64::MAX } else { core.as_nanos() / NANOS_PER_TICK };
+            prop_assert_eq!(told.min(START + GRACE), due.min(START + GRACE), "next deadline");
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, number: usize, again: bool) -> Result<Seen, TestCaseError> {
+        let Client { wish, is_try, .. } = self.clients[number];
+        let arguments = Queue { is_try, again, ..Queue::new(number, wish) }.arguments();
+        self.run(Operation::Queue, &arguments)
+    }
+
+    /// The core's answer, in the scripts' words as far as they are the same.
+    fn core_acquire(&mut self, number: usize) -> Option<Reply> {
+        let Client { wish, is_try, .. } = self.clients[number];
+        let now = self.now();
+        let request = Request { weight: wish.weight, ttl: wish.ttl.map(span), deadline: Timestamp::NEVER };
+        let acquired = if is_try {
+            self.expire();
+            self.gate.try_acquire(&request, number, now).map(Acquired::Granted)
+        } else {
+            self.gate.acquire(&request, number, number, now, &mut self.effects)
+        };
+        self.effects.unused = None;
+        let (limit, held, waiting) = (self.gate.capacity(), self.gate.held(), self.gate.waiting());
+        self.clients[number].state = match acquired {
+            Ok(Acquired::Granted(id)) => State::Has(id),
+            Ok(Acquired::Queued(ticket)) => State::Waits(ticket),
+            Err(_) => State::Over(RELEASED),
+        };
+        Some(match acquired.err()? {
+            Refusal::Busy => texts([&"busy", &limit, &0, &held, &waiting]),
+            Refusal::LineFull { limit } => texts([&"full", &limit]),
+            Refusal::TooHeavy { capacity, .. } => texts([&"too_heavy", &capacity]),
+            Refusal::Closed => texts([&"closed"]),
+            refusal => panic!("{refusal:?}"),
+        })
+    }
+
+    /// Makes the move on both sides. False if the game ends with it.
+    fn make(&mut self, step: &Step) -> Result<bool, TestCaseError> {
+        // Every waiter that is granted a slot claims it before the reservation ends.
+        self.scripts.now = (self.scripts.now + step.ticks).min(START + GRACE - 1);
+        match &step.action {
+            Action::Ask { wish, is_try } => {
+                let number = self.new_client(*wish, *is_try);
+                let refusal = self.core_acquire(number);
+                let seen = self.ask(number, false)?;
+                self.check_asked(number, refusal, &seen)?;
+                self.check(&seen)?;
+                if step.again {
+                    let expected = match self.clients[number].state {
+                        State::Over(_) => self.core_acquire(number),
+                        State::Has(_) => self.confirmed(number),
+                        _ => Some(seen.words()),
+                    };
+                    let seen = self.ask(number, true)?;
+                    prop_assert_eq!(Some(seen.words()), expected, "asked again");
+                    self.check(&seen)?;
+                }
+            }
+            Action::AskAgain(which) => {
+                let Some(number) = self.pick(*which) else { return Ok(true) };
+                self.expire();
+                self.settle(number);
+                if !self.holds(number) && !self.is_waiting(number) {
+                    return self.sweep();
+                }
+                let seen = self.ask(number, true)?;
+                let words = seen.words();
+                if self.holds(number) {
+                    prop_assert_eq!(Some(words), self.confirmed(number), "asked again, late");
+                } else {
+                    prop_assert_eq!(&words[0], "queued");
+                    prop_assert_eq!(&words[3], &self.clients[number].place, "its place");
+                }
+                self.check(&seen)?;
+            }
+            Action::CancelEarly(wish) => {
+                let number = self.new_client(*wish, false);
+                self.end(number, How::Cancelled, false, step.again)?;
+            }
+            Action::ArriveLate(index) => {
+                let late = |client: &Client| client.is_unwanted;
+                let late: Vec<_> = (0..self.clients.len()).filter(|n| late(&self.clients[*n])).collect();
+                if late.is_empty() {
+                    return Ok(true);
+                }
+                let number = *index.get(&late);
+                for again in [false, true] {
+                    self.expire();
+                    self.came_late += 1;
+                    let seen = self.ask(number, again)?;
+                    prop_assert_eq!(seen.words(), ["closed"], "it arrives after its end");
+                    self.check(&seen)?;
+                }
+            }
+            Action::End { which, how, by_another } => {
+                let Some(number) = self.pick(*which) else { return Ok(true) };
+                let is_known = matches!(self.clients[number].state, State::Has(_)) && self.holds(number);
+                if is_known && matches!(how, How::Cancelled | How::TimedOut) {
+                    // A client does not cancel a slot that it knows it holds.
+                    return Ok(true);
+                }
+                self.end(number, *how, *by_another, step.again)?;
+            }
+            Action::Renew(which, ttl) => {
+                let Some(number) = self.pick(*which) else { return Ok(true) };
+                for _ in 0..=u8::from(step.again) {
+                    self.expire();
+                    self.settle(number);
+                    let now = self.now();
+                    let is_renewed = match self.clients[number].state {
+                        State::Has(id) => self.gate.renew(id, ttl.map(span), now, &mut self.effects).is_ok(),
+                        _ => false,
+                    };
+                    if is_renewed {
+                        self.clients[number].ttl = *ttl;
+                    }
+                    let expected = match is_renewed {
+                        true => texts([&"renewed", &seconds(self.scripts.now)]),
+                        false => texts([&"gone", &self.ending(number)]),
+                    };
+                    let arguments = texts([&id_of(number), &seconds(ttl.unwrap_or(0)), &0]);
+                    let seen = self.run(Operation::Renew, &arguments)?;
+                    prop_assert_eq!(seen.words(), expected);
+                    self.check(&seen)?;
+                }
+            }
+            Action::Look(which) => {
+                let Some(number) = self.pick(*which) else { return Ok(true) };
+                for _ in 0..=u8::from(step.again) {
+                    self.expire();
+                    self.settle(number);
+                    let seen = self.run(Operation::Acquire, &texts([&id_of(number), &0]))?;
+                    let expected = if self.holds(number) {
+                        self.confirmed(number).expect("it was told of its grant")
+                    } else if self.is_waiting(number) {
+                        texts([&"waiting", &seconds(self.scripts.now)])
+                    } else {
+                        texts([&"gone", &self.ending(number)])
+                    };
+                    prop_assert_eq!(seen.words(), expected);
+                    self.check(&seen)?;
+                }
+            }
+            Action::Ping(indices) => {
+                if self.clients.is_empty() {
+                    return Ok(true);
+                }
+                for _ in 0..=u8::from(step.again) {
+                    let numbers: BTreeSet<_> =
+                        indices.iter().map(|index| index.index(self.clients.len())).collect();
+                    self.ping(&numbers)?;
+                }
+            }
+            Action::Resize(slots) => {
+                for _ in 0..=u8::from(step.again) {
+                    let (before, now) = (self.gate.capacity(), self.now());
+                    self.gate.resize(*slots, now, &mut self.effects).expect("at least one slot");
+                    let seen = self.run(Operation::Resize, &texts([slots]))?;
+                    prop_assert_eq!(seen.words(), texts([&before]), "slots before");
+                    self.check(&seen)?;
+                }
+            }
+            Action::Open(opening) => {
+                let now = self.now();
+                let opened = self.gate.open(*opening, now, &mut self.effects);
+                let expected = match opened {
+                    Ok(Opened::Joined) => texts([&"open", &self.gate.capacity(), &0]),
+                    Ok(Opened::Succeeded { opening, .. }) => {
+                        texts([&"open", &opening.slots.expect("it says how many"), &1])
+                    }
+                    Err(OpenRefusal::SlotsMismatch { live, .. }) => texts([&"mismatch", &live]),
+                    Err(OpenRefusal::Closing { held }) => texts([&"closing", &held]),
+                    Err(refusal) => panic!("{refusal:?}"),
+                };
+                let bound = opening.max_waiting.map_or(-1, |limit| limit as i64);
+                let seen = self.run(Operation::Open, &texts([&opening.slots.unwrap_or(0), &bound]))?;
+                prop_assert_eq!(seen.words(), expected);
+                if let Ok(Opened::Succeeded { .. }) = opened {
+                    let number = self.new_client(ONE_SLOT, false);
+                    prop_assert_eq!(self.ask(number, false)?.words(), ["closed"], "a handle from before");
+                    return Ok(false);
+                }
+                self.check(&seen)?;
+            }
+            Action::Close => {
+                for _ in 0..=u8::from(step.again) {
+                    let waiting = self.gate.waiting();
+                    self.gate.close(&mut self.effects);
+                    let seen = self.run(Operation::Close, &texts([&0]))?;
+                    prop_assert_eq!(seen.words(), texts([&waiting, &-1]), "all are turned away in one call");
+                    self.check(&seen)?;
+                }
+            }
+            Action::Sweep => {
+                for _ in 0..=u8::from(step.again) {
+                    self.sweep()?;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn sweep(&mut self) -> Result<bool, TestCaseError> {
+        self.expire();
+        let seen = self.run(Operation::WakeUpNexts, &[])?;
+        let words = seen.words();
+        prop_assert_eq!(&words[0], &seconds(self.scripts.now));
+        self.next_deadline_is(&words[1])?;
+        prop_assert_eq!(&words[2], "0", "foreign holders");
+        self.check(&seen)?;
+        Ok(true)
+    }
+
+    fn check_asked(&mut self, number: usize, refusal: Option<Reply>, seen: &Seen) -> TestCaseResult {
+        let words = seen.words();
+        match self.clients[number].state {
+            State::Has(_) => {
+                prop_assert_eq!(&words[0], "granted", "{:?}", words);
+                self.note_grant(number, &words[3], &words[4])?;
+                prop_assert_eq!(Some(words), self.granted(number));
+            }
+            State::Waits(_) => {
+                let (limit, now) = (self.gate.capacity().to_string(), seconds(self.scripts.now));
+                prop_assert_eq!(words.len(), 7, "{:?}", words);
+                prop_assert_eq!(&words[..3], ["queued", &limit, "0"]);
+                prop_assert_eq!((&words[4], &*words[6]), (&now, "0"), "now, foreign holders");
+                self.next_deadline_is(&words[5])?;
+                self.clients[number].place.clone_from(&words[3]);
+            }
+            _ => prop_assert_eq!(Some(words), refusal),
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, number: usize, how: How, by_another: bool, again: bool) -> TestCaseResult {
+        let now = self.now();
+        let is_unwanted = matches!(how, How::Cancelled | How::TimedOut);
+        if how == How::Evicted && self.is_waiting(number) {
+            // It may get a slot just now; then that is what it loses.
+            self.sweep()?;
+        } else if how == How::Evicted {
+            self.expire();
+        }
+        // A client cancels its own request.
+        let by_another = by_another && !is_unwanted;
+        if !is_unwanted || !self.is_waiting(number) && !self.holds(number) {
+            self.settle(number);
+        }
+        let outcome = match self.clients[number].state {
+            State::Waits(ticket) => {
+                let cancelled = self.gate.cancel(ticket, now, &mut self.effects);
+                self.clients[number].state = State::Over(RELEASED);
+                match cancelled {
+                    Cancelled::Left(_) => {
+                        self.timed_out += u64::from(how == How::TimedOut);
+                        "left"
+                    }
+                    Cancelled::HandedOn => "ended",
+                    other => panic!("{other:?}"),
+                }
+            }
+            State::Has(id) => {
+                let ended = match how {
+                    How::Evicted => self.core_evict(number, id),
+                    _ => self.gate.release(id, now, &mut self.effects).map(drop),
+                };
+                if ended.is_ok() && how == How::Released && by_another {
+                    self.told_by_scripts.push((number, RELEASED));
+                }
+                if ended.is_ok() { "ended" } else { "gone" }
+            }
+            State::NotYet | State::Over(_) => "gone",
+        };
+        for is_again in [false, true].into_iter().take(1 + usize::from(again)) {
+            let outcome = match is_again {
+                false => outcome,
+                // The same eviction once more does not shorten the grace.
+                true if how == How::Evicted && self.is_leaving(number) => {
+                    self.told_by_scripts.push((number, EVICTED));
+                    "ended"
+                }
+                true => "gone",
+            };
+            let code = if outcome == "gone" { self.ending(number) } else { RELEASED };
+            let (held, limit) = (self.gate.held(), self.gate.capacity());
+            let waiting = self.gate.waiting();
+            if is_unwanted {
+                // Those who give up leave together; here each is alone.
+                let seen = self.run(Operation::Leave, &texts([&id_of(number), &how.word()]))?;
+                let expected = texts([&held, &limit, &waiting, &outcome, &code]);
+                prop_assert_eq!(seen.words(), expected, "held, slots, waiting, outcome, ending");
+                self.clients[number].is_unwanted |= outcome == "gone";
+                self.check(&seen)?;
+                continue;
+            }
+            let arguments = texts([&id_of(number), &how.word(), &u8::from(by_another), &u8::from(is_again)]);
+            let seen = self.run(Operation::Release, &arguments)?;
+            prop_assert_eq!(&seen.words()[..2], texts([&outcome, &code]), "outcome, ending");
+            self.check(&seen)?;
+        }
+        Ok(())
+    }
+
+    fn core_evict(&mut self, number: usize, id: PermitId) -> Result<(), NotHeld> {
+        let grace = span(self.clients[number].wish.grace.unwrap_or(0));
+        let now = self.now();
+        if let Evicted::Leaving { .. } = self.gate.evict(id, grace, now, &mut self.effects)? {
+            self.told_by_scripts.push((number, EVICTED));
+        }
+        Ok(())
+    }
+
+    fn ping(&mut self, numbers: &BTreeSet<usize>) -> TestCaseResult {
+        let knows = |number: &usize| matches!(self.clients[*number].state, State::Has(_));
+        let (holders, waiters): (Vec<_>, Vec<_>) = numbers.iter().copied().partition(knows);
+        let mut arguments = texts([&holders.len(), &0]);
+        for number in holders.iter().chain(&waiters) {
+            let weight = self.clients[*number].wish.weight;
+            arguments.extend(texts([&id_of(*number), &weight, &seconds(FOREVER)]));
+            if knows(number) {
+                let (slot, token, _) = self.clients[*number].got.expect("it was told of its grant");
+                arguments.extend(texts([&slot, &token]));
+            }
+        }
+        self.expire();
+        let seen = self.run(Operation::Ping, &arguments)?;
+        let mut expected = Vec::new();
+        for number in holders.iter().chain(&waiters).copied() {
+            self.settle(number);
+            let is_news = waiters.contains(&number);
+            if self.holds(number) && is_news {
+                let (slot, token, waited) = self.clients[number].got.expect("it was told of its grant");
+                expected.extend(texts([&"granted", &slot, &token, &seconds(waited)]));
+            } else if self.is_leaving(number) {
+                expected.extend(texts([&"gone", &EVICTED]));
+            } else if self.holds(number) {
+                expected.push(self.lease_end(number));
+            } else if self.is_waiting(number) {
+                expected.extend(texts([&1]));
+            } else {
+                expected.extend(texts([&"gone", &self.ending(number)]));
+            }
+        }
+        let words = seen.words();
+        prop_assert_eq!(&words[3..], &expected[..], "states");
+        prop_assert_eq!((&words[0], &*words[2]), (&seconds(self.scripts.now), "0"), "now, foreign holders");
+        self.next_deadline_is(&words[1])?;
+        self.check(&seen)
+    }
+}
+
+fn code(why: NotHeld) -> i64 {
+    match why {
+        NotHeld::Released => RELEASED,
+        NotHeld::Lost(Loss::Expired) => EXPIRED,
+        NotHeld::Lost(Loss::Evicted) => EVICTED,
+        why => panic!("{why:?}"),
+    }
+}
+
+#[test]
+fn the_scripts_answer_tell_and_count_as_the_core_does() {
+    play(150, game(), |scripts, game| {
+        let seen = scripts.run(Operation::Open, &texts([&game.capacity, &-1]));
+        prop_assert_eq!(seen.words(), texts([&"open", &game.capacity, &0]));
+        let mut comparison = Comparison {
+            scripts,
+            gate: Gate::new(1, game.capacity).expect("at least one slot"),
+            effects: Effects::default(),
+            clients: Vec::new(),
+            last_token: 0,
+            timed_out: 0,
+            came_late: 0,
+            told_by_scripts: Vec::new(),
+        };
+        for (n, step) in game.steps.iter().enumerate() {
+            match comparison.make(step) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => return Err(with_moves(game.capacity, &game.steps[..=n], error)),
+            }
+        }
+        Ok(())
+    });
+}

@@ -1,0 +1,131 @@
+//! The random moves of the game against the core.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
+use semafor_core::Opening;
+
+use crate::redis::script::model::request::{How, Wish};
+
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    pub(super) ticks: u64,
+    pub(super) action: Action,
+    /// The answer is lost, and the same is asked again.
+    pub(super) again: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Action {
+    Ask {
+        wish: Wish,
+        is_try: bool,
+    },
+    /// Asks once more, long after the answer was lost.
+    AskAgain(Which),
+    /// Cancels what has not arrived yet.
+    CancelEarly(Wish),
+    /// And then it arrives.
+    ArriveLate(Index),
+    End {
+        which: Which,
+        how: How,
+        by_another: bool,
+    },
+    Renew(Which, Option<u64>),
+    Look(Which),
+    Ping(Vec<Index>),
+    Resize(u32),
+    Open(Opening),
+    Close,
+    Sweep,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Which {
+    Live(Index),
+    Seen(Index),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Game {
+    pub(super) capacity: u32,
+    pub(super) steps: Vec<Step>,
+}
+
+pub(super) fn game() -> impl Strategy<Value = Game> {
+    let ticks = prop_oneof![8 => 0..=2u64, 1 => 3..=30u64];
+    let step = (ticks, action(), prop::bool::weighted(0.25));
+    let step = step.prop_map(|(ticks, action, again)| Step { ticks, action, again });
+    // Of heavy weights, not every part is a member.
+    let scale = prop_oneof![2 => Just(1), 1 => Just(40)];
+    (1..=6u32, scale, vec(step, 1..80)).prop_map(|(capacity, scale, steps)| {
+        let steps =
+            steps.into_iter().map(|step| Step { action: step.action.scaled(scale), ..step }).collect();
+        Game { capacity: capacity * scale, steps }
+    })
+}
+
+impl Action {
+    fn scaled(self, scale: u32) -> Self {
+        let heavier = |wish: Wish| Wish { weight: wish.weight * scale, ..wish };
+        match self {
+            Self::Ask { wish, is_try } => Self::Ask { wish: heavier(wish), is_try },
+            Self::CancelEarly(wish) => Self::CancelEarly(heavier(wish)),
+            Self::Resize(slots) => Self::Resize(slots * scale),
+            Self::Open(opening) => {
+                Self::Open(Opening { slots: opening.slots.map(|slots| slots * scale), ..opening })
+            }
+            action => action,
+        }
+    }
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        45 => (wish(), prop::bool::weighted(0.2)).prop_map(|(wish, is_try)| Action::Ask { wish, is_try }),
+        5 => which().prop_map(Action::AskAgain),
+        2 => wish().prop_map(Action::CancelEarly),
+        3 => any::<Index>().prop_map(Action::ArriveLate),
+        40 => (which(), how(), any::<bool>())
+            .prop_map(|(which, how, by_another)| Action::End { which, how, by_another }),
+        10 => (which(), ttl()).prop_map(|(which, ttl)| Action::Renew(which, ttl)),
+        8 => which().prop_map(Action::Look),
+        6 => vec(any::<Index>(), 1..5).prop_map(Action::Ping),
+        12 => (1..=8u32).prop_map(Action::Resize),
+        8 => opening().prop_map(Action::Open),
+        1 => Just(Action::Close),
+        12 => Just(Action::Sweep),
+    ]
+}
+
+fn opening() -> impl Strategy<Value = Opening> {
+    let slots = prop_oneof![1 => Just(None), 1 => (1..=8u32).prop_map(Some)];
+    let bound = prop_oneof![1 => Just(None), 2 => prop_oneof![0..=5usize, Just(1_000)].prop_map(Some)];
+    (slots, bound).prop_map(|(slots, max_waiting)| Opening { slots, max_waiting })
+}
+
+fn wish() -> impl Strategy<Value = Wish> {
+    let weight = prop_oneof![3 => Just(1), 2 => 1..=5u32];
+    // None, one that ends during the game, and one that may outlast it.
+    let grace =
+        prop_oneof![4 => Just(None), 4 => (1..=6u64).prop_map(Some), 2 => (30..=700u64).prop_map(Some)];
+    (weight, ttl(), grace).prop_map(|(weight, ttl, grace)| Wish { weight, ttl, grace })
+}
+
+fn ttl() -> impl Strategy<Value = Option<u64>> {
+    prop_oneof![8 => Just(None), 8 => (1..=20u64).prop_map(Some), 1 => (600..=700u64).prop_map(Some)]
+}
+
+fn which() -> impl Strategy<Value = Which> {
+    prop_oneof![5 => any::<Index>().prop_map(Which::Live), 2 => any::<Index>().prop_map(Which::Seen)]
+}
+
+fn how() -> impl Strategy<Value = How> {
+    prop_oneof![
+        6 => Just(How::Released),
+        4 => Just(How::Evicted),
+        3 => Just(How::Cancelled),
+        2 => Just(How::TimedOut)
+    ]
+}

@@ -1,0 +1,275 @@
+//! Random games in which keys are lost: never more holders than slots, and nothing is left over.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
+use proptest::test_runner::TestCaseResult;
+use redis::Value;
+
+use super::clock::{FOREVER, TICKS_PER_SECOND, seconds};
+use super::play::{play, with_moves};
+use super::request::{Queue, Wish};
+use super::scripts::{Operation, Scripts, id_of, number_of, texts};
+use crate::redis::script::reply::text;
+
+#[derive(Clone, Debug)]
+enum Event {
+    Ask {
+        weight: u32,
+        ttl: Option<u64>,
+    },
+    Release(Index),
+    Cancel(Index),
+    Ping,
+    Look(Index),
+    Renew(Index),
+    Sweep,
+    /// A server that is short of memory evicts a key, or an operator deletes it.
+    Lose(usize),
+    /// What a client of the Python library may do to the expiry of a key.
+    Shorten(usize),
+}
+
+fn events() -> impl Strategy<Value = (u32, Vec<Event>)> {
+    let weight = prop_oneof![6 => Just(1), 2 => 2..=3u32, 1 => Just(70)];
+    let ttl = prop_oneof![2 => Just(None), 1 => Just(Some(600 * TICKS_PER_SECOND))];
+    let event = prop_oneof![
+        8 => (weight, ttl).prop_map(|(weight, ttl)| Event::Ask { weight, ttl }),
+        4 => any::<Index>().prop_map(Event::Release),
+        2 => any::<Index>().prop_map(Event::Cancel),
+        3 => Just(Event::Ping),
+        2 => any::<Index>().prop_map(Event::Look),
+        1 => any::<Index>().prop_map(Event::Renew),
+        2 => Just(Event::Sweep),
+        6 => (0..10usize).prop_map(Event::Lose),
+        2 => (0..5usize).prop_map(Event::Shorten),
+    ];
+    (prop_oneof![1..=4u32, Just(100)], vec(event, 1..50))
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Belief {
+    Waits,
+    Holds,
+    Over,
+}
+
+/// One client process with some acquisitions, as it sees them.
+struct Process<'a> {
+    scripts: &'a mut Scripts,
+    limit: u32,
+    acquisitions: Vec<(Wish, Belief, String)>,
+    /// Slot and token of each, if it was granted them.
+    got: Vec<(String, String)>,
+}
+
+impl Process<'_> {
+    fn run(&mut self, operation: Operation, arguments: &[String]) -> Result<Vec<String>, TestCaseError> {
+        let seen = self.scripts.run(operation, arguments);
+        for words in &seen.told {
+            let number = number_of(&words[1]);
+            match (&*words[0], self.acquisitions[number].1) {
+                ("granted", Belief::Waits) => self.hold(number, &words[2..4])?,
+                ("lost", Belief::Holds) => self.acquisitions[number].1 = Belief::Over,
+                _ => {}
+            }
+        }
+        let held: u32 =
+            self.in_state(Belief::Holds).into_iter().map(|number| self.acquisitions[number].0.weight).sum();
+        prop_assert!(
+            held <= self.limit,
+            "{} of {} held after {:?}: {:?}",
+            held,
+            self.limit,
+            operation,
+            seen.words()
+        );
+        for key in &self.scripts.keys.all {
+            let expiry: i64 =
+                redis::cmd("PTTL").arg(key).query(&mut self.scripts.connection).expect("a server");
+            prop_assert!(expiry != -1, "{} is kept for ever after {:?}", key, operation);
+        }
+        Ok(seen.words())
+    }
+
+    /// It was told of its slot and its token.
+    fn hold(&mut self, number: usize, got: &[String]) -> TestCaseResult {
+        let (slot, token) = (&got[0], &got[1]);
+        let mut others = self.in_state(Belief::Holds).into_iter().filter(|other| *other != number);
+        prop_assert!(others.all(|other| self.got[other].0 != *slot), "two have slot {}", slot);
+        prop_assert!(slot.parse::<u32>().is_ok_and(|slot| slot < self.limit), "slot {}", slot);
+        self.acquisitions[number].1 = Belief::Holds;
+        self.got[number] = (slot.clone(), token.clone());
+        Ok(())
+    }
+
+    fn in_state(&self, state: Belief) -> Vec<usize> {
+        let found = self.acquisitions.iter().enumerate().filter(move |(_, it)| it.1 == state);
+        found.map(|(number, _)| number).collect()
+    }
+
+    fn pick(&self, state: Belief, index: &Index) -> Option<usize> {
+        let found = self.in_state(state);
+        (!found.is_empty()).then(|| *index.get(&found))
+    }
+
+    fn ask(&mut self, number: usize) -> TestCaseResult {
+        let (wish, _, place) = self.acquisitions[number].clone();
+        let (slots, again) = (self.limit, !place.is_empty());
+        let arguments = Queue { slots, again, place: &place, ..Queue::new(number, wish) }.arguments();
+        // Before the bound is looked at: the answer counts with what the script told the others.
+        let before = self.acquisitions[number].1;
+        self.acquisitions[number].1 = Belief::Over;
+        let words = self.run(Operation::Queue, &arguments)?;
+        prop_assert!(before != Belief::Holds);
+        match &*words[0] {
+            "granted" => self.hold(number, &words[3..5])?,
+            "queued" => {
+                prop_assert_eq!(&words[1], &self.limit.to_string(), "slots");
+                self.acquisitions[number].1 = Belief::Waits;
+                self.acquisitions[number].2.clone_from(&words[3]);
+            }
+            _ => {}
+        }
+        self.bound_holds()
+    }
+
+    fn bound_holds(&self) -> TestCaseResult {
+        let held: u32 =
+            self.in_state(Belief::Holds).into_iter().map(|number| self.acquisitions[number].0.weight).sum();
+        prop_assert!(held <= self.limit, "{} of {} held", held, self.limit);
+        Ok(())
+    }
+
+    fn ping(&mut self) -> TestCaseResult {
+        let holders = self.in_state(Belief::Holds);
+        let waiters = self.in_state(Belief::Waits);
+        let mut arguments = texts([&holders.len(), &0]);
+        for number in holders.iter().chain(&waiters) {
+            arguments.extend(texts([
+                &id_of(*number),
+                &self.acquisitions[*number].0.weight,
+                &seconds(FOREVER),
+            ]));
+            if self.acquisitions[*number].1 == Belief::Holds {
+                let (slot, token) = self.got[*number].clone();
+                arguments.extend([slot, token]);
+            }
+        }
+        let seen = self.scripts.run(Operation::Ping, &arguments);
+        let Value::Array(answer) = &seen.answer else { panic!("no list: {:?}", seen.answer) };
+        let states = answer[3..].to_vec();
+        let word = |state: &Value| match state {
+            Value::Array(words) => text(words[0].clone()).expect("a word"),
+            state => text(state.clone()).expect("a word"),
+        };
+        for words in &seen.told {
+            let belief = &mut self.acquisitions[number_of(&words[1])].1;
+            if words[0] == "lost" && *belief == Belief::Holds {
+                *belief = Belief::Over;
+            }
+        }
+        for (number, state) in holders.iter().zip(&states) {
+            if word(state) == "gone" {
+                self.acquisitions[*number].1 = Belief::Over;
+            }
+        }
+        for (number, state) in waiters.iter().zip(&states[holders.len()..]) {
+            match &*word(state) {
+                "granted" => self.look(*number)?,
+                "gone" => self.ask(*number)?,
+                _ => {}
+            }
+        }
+        self.bound_holds()
+    }
+
+    fn look(&mut self, number: usize) -> TestCaseResult {
+        let words = self.run(Operation::Acquire, &texts([&id_of(number), &0]))?;
+        match (&*words[0], self.acquisitions[number].1) {
+            ("granted", Belief::Waits) => self.hold(number, &words[3..5]),
+            ("gone", Belief::Waits) => self.ask(number),
+            _ => Ok(()),
+        }
+    }
+
+    fn make(&mut self, event: &Event) -> TestCaseResult {
+        match event {
+            Event::Ask { weight, ttl } => {
+                let wish = Wish { weight: *weight, ttl: *ttl, grace: None };
+                self.acquisitions.push((wish, Belief::Over, String::new()));
+                self.got.push(Default::default());
+                self.ask(self.acquisitions.len() - 1)?;
+            }
+            Event::Release(index) => {
+                if let Some(number) = self.pick(Belief::Holds, index) {
+                    self.acquisitions[number].1 = Belief::Over;
+                    self.run(Operation::Release, &texts([&id_of(number), &"released", &0, &0]))?;
+                }
+            }
+            Event::Cancel(index) => {
+                if let Some(number) = self.pick(Belief::Waits, index) {
+                    self.acquisitions[number].1 = Belief::Over;
+                    self.run(Operation::Leave, &texts([&id_of(number), &"cancelled"]))?;
+                }
+            }
+            Event::Ping => self.ping()?,
+            Event::Look(index) => {
+                if let Some(number) = self.pick(Belief::Waits, index) {
+                    self.look(number)?;
+                }
+            }
+            Event::Renew(index) => {
+                if let Some(number) = self.pick(Belief::Holds, index) {
+                    let words = self.run(Operation::Renew, &texts([&id_of(number), &1000, &0]))?;
+                    if words[0] == "gone" {
+                        self.acquisitions[number].1 = Belief::Over;
+                    }
+                }
+            }
+            Event::Sweep => drop(self.run(Operation::WakeUpNexts, &[])?),
+            Event::Lose(key) => {
+                redis::cmd("DEL")
+                    .arg(&self.scripts.keys.all[*key])
+                    .exec(&mut self.scripts.connection)
+                    .expect("a server");
+                // One at a time: a heartbeat comes before the next one is lost. Holders tell in it what their records said.
+                self.ping()?;
+            }
+            Event::Shorten(key) => {
+                let mut command = redis::cmd("EXPIRE");
+                command
+                    .arg(&self.scripts.keys.all[*key])
+                    .arg(13)
+                    .exec(&mut self.scripts.connection)
+                    .expect("a server");
+            }
+        }
+        self.bound_holds()
+    }
+
+    /// All clients give back what they have. Slots that no client knows of any more end when their time is up.
+    fn end(&mut self) -> TestCaseResult {
+        for number in [self.in_state(Belief::Holds), self.in_state(Belief::Waits)].concat() {
+            self.acquisitions[number].1 = Belief::Over;
+            self.run(Operation::Release, &texts([&id_of(number), &"released", &0, &0]))?;
+        }
+        self.scripts.now += FOREVER + 1000 * TICKS_PER_SECOND;
+        let seen = self.scripts.run(Operation::WakeUpNexts, &[]);
+        prop_assert_eq!((seen.main.len(), seen.line.len(), seen.beats.len()), (0, 0, 0), "all have ended");
+        prop_assert!(seen.own.is_empty() && seen.records.is_empty(), "{:?} {:?}", seen.own, seen.records);
+        Ok(())
+    }
+}
+
+#[test]
+fn whatever_key_is_lost_the_bound_holds_and_nothing_is_left() {
+    play(150, events(), |scripts, (limit, events)| {
+        scripts.run(Operation::Open, &texts([&limit, &-1]));
+        let mut process = Process { scripts, limit, acquisitions: Vec::new(), got: Vec::new() };
+        for (n, event) in events.iter().enumerate() {
+            process.make(event).map_err(|error| with_moves(limit, &events[..=n], error))?;
+        }
+        process.end().map_err(|error| with_moves(limit, &events, error))
+    });
+}

@@ -1,0 +1,42 @@
+//! Plays random games, and says after which moves one went wrong.
+
+use std::fmt::Debug;
+
+use proptest::prelude::*;
+use proptest::test_runner::{FileFailurePersistence, RngAlgorithm, TestCaseResult, TestError, TestRunner};
+use semafor_testkit::redis::RedisServer;
+
+use super::scripts::Scripts;
+
+/// Adds the moves up to the error to its message.
+pub(super) fn with_moves<M: Debug>(capacity: u32, moves: &[M], error: TestCaseError) -> TestCaseError {
+    let moves: String = moves.iter().map(|step| format!("\n  {step:?}")).collect();
+    TestCaseError::fail(format!("{error}\nwith {capacity} slots, after{moves}"))
+}
+
+/// Plays `cases` random games on one server.
+pub(super) fn play<G: Debug>(
+    cases: u32,
+    games: impl Strategy<Value = G>,
+    game: impl Fn(&mut Scripts, G) -> TestCaseResult,
+) {
+    let server = RedisServer::start();
+    let scripts = std::cell::RefCell::new(Scripts::new(&server));
+    let default = ProptestConfig::with_source_file(file!());
+    let config = ProptestConfig {
+        cases: if default.cases == 256 { cases } else { default.cases },
+        rng_algorithm: RngAlgorithm::XorShift,
+        max_shrink_iters: default.max_shrink_iters.min(2_000),
+        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
+        ..default
+    };
+    let outcome = TestRunner::new(config).run(&games, |moves| {
+        let mut scripts = scripts.borrow_mut();
+        scripts.clear();
+        game(&mut scripts, moves)
+    });
+    match outcome {
+        Ok(()) => {}
+        Err(TestError::Fail(why, _) | TestError::Abort(why)) => panic!("{why}"),
+    }
+}

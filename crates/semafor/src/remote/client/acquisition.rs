@@ -1,0 +1,185 @@
+use std::any::Any;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use semafor_core::NotHeld;
+use tokio_util::sync::CancellationToken;
+
+use super::Liveness;
+use super::lease_time::LeaseTime;
+use crate::error::AcquireError;
+use crate::remote::AcquireRequest;
+use crate::remote::call::How;
+use crate::remote::clock::Instant;
+use crate::remote::target::Target;
+use crate::task::TaskKey;
+
+/// One acquisition of this process, from the first poll until nothing of it is left at the server.
+#[derive(Debug)]
+pub(super) struct Acquisition {
+    pub(super) target: Arc<Target>,
+    pub(super) request: Arc<AcquireRequest>,
+    pub(super) started: Instant,
+    /// When its user has waited long enough.
+    pub(super) deadline: Option<Instant>,
+    pub(super) state: State,
+    /// What the user is told when it looks next.
+    pub(super) failure: Option<AcquireError>,
+    /// Wakes the user: who waits for a slot, or until it is gone.
+    pub(super) waker: Option<Waker>,
+    /// The user will not ask for the outcome any more.
+    pub(super) is_abandoned: bool,
+
+    /// Its request is on its way, or waits for a connection.
+    pub(super) is_asked: bool,
+    /// There has been a connection since: the server may have got its request.
+    pub(super) is_sent: bool,
+    /// The server has answered, or was reached: it may know this acquisition.
+    pub(super) may_be_known: bool,
+    /// The server has told something about it before it answered the request. So the answer may be out of date.
+    pub(super) has_news: bool,
+    /// Failed attempts of the current call.
+    pub(super) attempts: u32,
+    /// When to make the next attempt.
+    pub(super) retry_at: Option<Instant>,
+    /// The place in line that the server gave it; 0 if none.
+    pub(super) place: f64,
+    /// Grants that were over before they were read.
+    pub(super) stale: u32,
+}
+
+#[derive(Debug)]
+pub(super) enum State {
+    /// The server is asked for slots, or will be.
+    Asking,
+    /// It stands in line.
+    Waiting(Confirm),
+    Held(Box<Held>),
+    /// Whatever the server has for it is given back.
+    Leaving(Leaving),
+    /// Nothing is left at the server; the user has to be told how it failed.
+    Over,
+}
+
+/// Whether the server is being asked what became of a waiter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Confirm {
+    Idle,
+    Asked,
+    /// And has to be asked once more, because something has happened since.
+    AskedAndStale,
+}
+
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) id: Arc<str>,
+    pub(super) slot: u32,
+    pub(super) token: u64,
+    pub(super) waited: Duration,
+    pub(super) slots: Option<u32>,
+    pub(super) time: LeaseTime,
+    /// Why it is not held any more, once that is known.
+    pub(super) over: Option<NotHeld>,
+    /// The server has something to give back for it.
+    pub(super) is_at_server: bool,
+    pub(super) lost: CancellationToken,
+    /// The user has the guard, or had it before it detached it.
+    pub(super) is_taken: bool,
+    pub(super) detached: Option<Detached>,
+    /// It counts among those of its name whose lease ends.
+    pub(super) is_leased: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Detached {
+    pub(super) task: TaskKey,
+    /// Kept for as long as it is held: what keeps the driver alive.
+    pub(super) kept: Option<Kept>,
+}
+
+pub type Kept = Box<dyn Any + Send + Sync>;
+
+#[derive(Debug)]
+pub(super) struct Leaving {
+    pub(super) how: How,
+    pub(super) since: Instant,
+    /// When to tell the user that the server is silent.
+    pub(super) silent_at: Option<Instant>,
+}
+
+impl Acquisition {
+    pub(super) fn new(target: &Arc<Target>, request: Arc<AcquireRequest>, now: Instant) -> Self {
+        Self {
+            target: Arc::clone(target),
+            request,
+            started: now,
+            deadline: None,
+            state: State::Asking,
+            failure: None,
+            waker: None,
+            is_abandoned: false,
+            is_asked: false,
+            is_sent: false,
+            may_be_known: false,
+            has_news: false,
+            attempts: 0,
+            retry_at: None,
+            place: 0.0,
+            stale: 0,
+        }
+    }
+
+    /// When something has to be done about it.
+    pub(super) fn next_due(&self, liveness: &Liveness) -> Option<Instant> {
+        match &self.state {
+            State::Asking | State::Waiting(_) => {
+                let deadline = match liveness {
+                    Liveness::Heartbeats => self.deadline,
+                    // The server ends the wait itself, unless it is gone.
+                    Liveness::Connection { answer_time } => {
+                        self.deadline.and_then(|deadline| deadline.checked_add(*answer_time))
+                    }
+                };
+                [deadline, self.retry_at].into_iter().flatten().min()
+            }
+            State::Held(held) => held.next_due(liveness, self.target.heartbeat),
+            State::Leaving(leaving) => leaving.silent_at,
+            State::Over => None,
+        }
+    }
+
+    /// The server tells something about it. If its request has no answer yet, the server is asked again after that. (An
+    /// agent says everything in order.)
+    pub(super) fn note_news(&mut self, liveness: &Liveness) {
+        self.has_news |= matches!((&self.state, liveness), (State::Asking, Liveness::Heartbeats));
+    }
+
+    pub(super) fn is_in_line(&self) -> bool {
+        matches!(self.state, State::Waiting(_))
+    }
+
+    pub(super) fn held(&self) -> Option<&Held> {
+        match &self.state {
+            State::Held(held) => Some(held),
+            _ => None,
+        }
+    }
+
+    pub(super) fn held_mut(&mut self) -> Option<&mut Held> {
+        match &mut self.state {
+            State::Held(held) => Some(held),
+            _ => None,
+        }
+    }
+}
+
+impl Held {
+    fn next_due(&self, liveness: &Liveness, heartbeat: Duration) -> Option<Instant> {
+        if self.over.is_some() || !matches!(liveness, Liveness::Heartbeats) {
+            return None;
+        }
+        let times = [self.time.ends_at(), self.time.check_at(), self.time.give_up_at(heartbeat)];
+        times.into_iter().flatten().min()
+    }
+}

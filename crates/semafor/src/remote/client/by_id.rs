@@ -1,0 +1,202 @@
+//! What users ask of a grant by its id, and wait for.
+
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use semafor_core::{Loss, NotHeld};
+
+use super::lease_time::Source;
+use super::operation::{Operation, OperationError, Progress, What};
+use super::{Client, Due, Event, Liveness};
+use crate::remote::call::{Call, Failure, How, Key, Reply};
+use crate::remote::clock::Instant;
+use crate::remote::target::Target;
+
+impl Client {
+    /// Ends a grant of any process by its id: see [`poll_operation`](Self::poll_operation).
+    pub fn end_by_id(&mut self, target: &Arc<Target>, id: &str, how: How, now: Instant) -> u64 {
+        let number = self.next_number();
+        let key = self.by_id.get(id).copied();
+        if let Some(key) = key
+            && matches!(self.settings.liveness, Liveness::Connection { .. })
+            && self.detached.contains(&key)
+            && let Some(why) = self.why_not_held(key, now)
+        {
+            self.drop_lease(key, now);
+            return self.finished(number, Err(OperationError::NotHeld(why)));
+        }
+        self.begin(number, Arc::clone(target), What::EndById { id: id.into(), how, key }, now);
+        number
+    }
+
+    /// Lets a grant last for `ttl` from now: see [`poll_operation`](Self::poll_operation).
+    pub fn renew(&mut self, target: &Arc<Target>, id: &str, ttl: Option<Duration>, now: Instant) -> u64 {
+        let number = self.next_number();
+        let key = self.by_id.get(id).copied();
+        self.begin(number, Arc::clone(target), What::Renew { id: id.into(), ttl, key }, now);
+        number
+    }
+
+    pub(super) fn begin(&mut self, number: u64, target: Arc<Target>, what: What, now: Instant) {
+        let ask = what.ask();
+        let operation = Operation {
+            target: Arc::clone(&target),
+            what,
+            attempts: 0,
+            again: false,
+            progress: Progress::Pending(None),
+            is_abandoned: false,
+        };
+        self.operations.insert(number, operation);
+        self.loose_ends += 1;
+        if matches!(self.settings.liveness, Liveness::Connection { .. }) {
+            self.timetable.set(Due::Operation(number), Some(now + self.settings.answer_time));
+        }
+        self.outbox.push_back(Call { number, target, ask, again: false });
+    }
+
+    /// An operation that needs no call.
+    pub(super) fn finished(&mut self, number: u64, outcome: Result<(), OperationError>) -> u64 {
+        let target = Arc::new(Target::new("", None, None, Duration::ZERO, []));
+        let what = What::EndById { id: "".into(), how: How::Released, key: None };
+        let progress = Progress::Done(outcome);
+        let operation = Operation { target, what, attempts: 0, again: false, progress, is_abandoned: false };
+        self.operations.insert(number, operation);
+        number
+    }
+
+    /// How it went, once that is known. Wakes `waker` then.
+    pub fn poll_operation(&mut self, number: u64, waker: Waker) -> Poll<Result<(), OperationError>> {
+        let Some(operation) = self.operations.get_mut(&number) else {
+            return Poll::Ready(Err(OperationError::Home(self.settings.silent.clone())));
+        };
+        if let Progress::Pending(known) = &mut operation.progress {
+            let before = known.replace(waker);
+            self.events.extend(before.map(Event::Replaced));
+            return Poll::Pending;
+        }
+        match self.operations.remove(&number).map(|operation| operation.progress) {
+            Some(Progress::Done(outcome)) => Poll::Ready(outcome),
+            _ => Poll::Pending,
+        }
+    }
+
+    /// Its user stopped waiting. The operation goes on.
+    pub fn abandon_operation(&mut self, number: u64) {
+        if let Some(operation) = self.operations.get_mut(&number) {
+            operation.is_abandoned = true;
+            if matches!(operation.progress, Progress::Done(_)) {
+                self.operations.remove(&number);
+            }
+        }
+    }
+
+    pub(super) fn finish(&mut self, number: u64, outcome: Result<(), OperationError>) {
+        let Some(operation) = self.operations.get_mut(&number) else { return };
+        let Progress::Pending(waker) = &mut operation.progress else { return };
+        let waker = waker.take();
+        operation.progress = Progress::Done(outcome);
+        let is_abandoned = operation.is_abandoned;
+        self.timetable.set(Due::Operation(number), None);
+        self.loose_ends = self.loose_ends.saturating_sub(1);
+        self.progress += 1;
+        self.wake(waker);
+        if is_abandoned {
+            self.operations.remove(&number);
+        }
+    }
+
+    pub(super) fn operation_answered(&mut self, number: u64, reply: Reply, now: Instant) {
+        let Some(operation) = self.operations.get(&number) else { return };
+        let outcome = match &reply {
+            Reply::Ended(ended) => ended.first().map_or(Ok(()), |ended| ended.outcome),
+            Reply::NotHeld(why) => Err(*why),
+            _ => Ok(()),
+        };
+        match operation.what {
+            What::Release { key, lost } => {
+                self.left(key, None, now);
+                let outcome = outcome.map_err(|why| OperationError::NotHeld(lost.unwrap_or(why)));
+                self.finish(number, outcome);
+            }
+            What::EndById { how, key, .. } => {
+                let is_connection = matches!(self.settings.liveness, Liveness::Connection { .. });
+                if let Some(key) = key.filter(|_| outcome.is_ok() || is_connection) {
+                    self.ended_by_id(key, how, now);
+                }
+                self.finish(number, outcome.map_err(OperationError::NotHeld));
+            }
+            What::Renew { key, .. } => {
+                if let (Some(key), Reply::Renewed { clock, ends }) = (key, &reply) {
+                    self.learn_end(key, *ends, clock, Source::Renewal(number), now);
+                }
+                self.finish(number, outcome.map_err(OperationError::NotHeld));
+            }
+        }
+    }
+
+    /// A grant of this process was ended by its id: its guard is told, if there is one.
+    pub(super) fn ended_by_id(&mut self, key: Key, how: How, now: Instant) {
+        let why = match how {
+            How::Evicted => NotHeld::Lost(Loss::Evicted),
+            _ => NotHeld::Released,
+        };
+        match self.settings.liveness {
+            Liveness::Heartbeats => {
+                let held = self.held_mut(key);
+                if let Some(held) = held.filter(|held| held.over.is_none()) {
+                    held.over = Some(why);
+                    let signal = held.lost.clone();
+                    self.events.push_back(Event::Ended(signal));
+                    self.lose(key, why, false);
+                }
+            }
+            Liveness::Connection { .. } if self.detached.contains(&key) => {
+                if let Some(held) = self.held_mut(key) {
+                    held.over.get_or_insert(why);
+                }
+                self.drop_lease(key, now);
+            }
+            // The server tells the guard.
+            Liveness::Connection { .. } => {}
+        }
+    }
+
+    pub(super) fn operation_failed(&mut self, number: u64, failure: &Failure, now: Instant) {
+        let Some(operation) = self.operations.get_mut(&number) else { return };
+        operation.again |= failure.was_sent;
+        operation.attempts += 1;
+        if failure.is_passing && operation.attempts < self.settings.retry.attempts {
+            let pause = self.settings.retry.pause_after(operation.attempts);
+            self.timetable.set(Due::Operation(number), Some(now + pause));
+            return;
+        }
+        if let What::Release { key, .. } = operation.what {
+            if failure.is_passing || failure.error.is_unreachable() {
+                self.put_leaver(key, How::Released);
+            } else {
+                self.left(key, None, now);
+            }
+        }
+        self.finish(number, Err(OperationError::Home(failure.error.clone())));
+    }
+
+    /// It is time to repeat it; or, where a new connection does that, to give it up for want of an answer.
+    pub(super) fn operation_due(&mut self, number: u64, now: Instant) {
+        match self.settings.liveness {
+            Liveness::Heartbeats => self.repeat_operation(number),
+            Liveness::Connection { .. } => {
+                let error = self.settings.silent.clone();
+                self.operation_failed(number, &Failure { error, is_passing: false, was_sent: true }, now);
+            }
+        }
+    }
+
+    fn repeat_operation(&mut self, number: u64) {
+        if let Some(operation) = self.operations.get(&number) {
+            let (target, ask) = (Arc::clone(&operation.target), operation.what.ask());
+            self.outbox.push_back(Call { number, target, ask, again: operation.again });
+        }
+    }
+}

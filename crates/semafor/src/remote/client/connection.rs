@@ -1,0 +1,246 @@
+//! What a connection that ends, and a new one, mean for what is held and asked.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use semafor_core::{Loss, NotHeld};
+
+use super::acquisition::{Acquisition, State};
+use super::operation::{Operation, OperationError, Progress, What};
+use super::{BATCH, Client, Due, Hearing, Liveness, Need};
+use crate::error::HomeError;
+use crate::remote::call::{Ask, Call, Key};
+use crate::remote::clock::Instant;
+use crate::remote::target::Target;
+
+/// Pauses between attempts to connect again, the first and the longest.
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+impl Client {
+    /// There is a new connection, and nothing is registered on it yet.
+    pub fn connected(&mut self, hearing: Hearing, now: Instant) {
+        self.is_connected = true;
+        self.is_connecting = false;
+        self.reconnect_pause = FIRST_PAUSE;
+        self.timetable.set(Due::Connect, None);
+        self.heartbeats.hearing = hearing;
+        for acquisition in self.acquisitions.values_mut() {
+            acquisition.is_sent |= acquisition.is_asked;
+        }
+        match self.settings.liveness {
+            Liveness::Heartbeats => self.take_stock(now),
+            Liveness::Connection { .. } => self.repeat_everything(),
+        }
+    }
+
+    /// Whatever happened while there was no connection, all waiters and holders learn what became of them.
+    pub(super) fn take_stock(&mut self, now: Instant) {
+        let mut waiters = BTreeMap::<Arc<str>, (Arc<Target>, Vec<_>)>::new();
+        for (key, acquisition) in &self.acquisitions {
+            if acquisition.is_in_line() {
+                let target = &acquisition.target;
+                let of_name = waiters.entry(Arc::clone(&target.name));
+                let of_name = of_name.or_insert_with(|| (Arc::clone(target), Vec::new()));
+                of_name.1.push((*key, acquisition.request.weight));
+            }
+        }
+        for (target, waiters) in waiters.into_values() {
+            for some in waiters.chunks(BATCH) {
+                self.send(Arc::clone(&target), Ask::Listen { waiters: some.to_vec() });
+            }
+        }
+        let names: Vec<_> = self.names.keys().cloned().collect();
+        for name in &names {
+            if let Some(known) = self.names.get_mut(name) {
+                known.is_watched = false;
+                if known.is_of_interest() {
+                    known.next_sweep = Some(now);
+                }
+            }
+            self.reschedule_name(name);
+        }
+        if !self.acquisitions.is_empty() {
+            self.beat(true, now);
+        }
+    }
+
+    /// A server that knows nothing yet is told what is held, and asked again what has no answer.
+    pub(super) fn repeat_everything(&mut self) {
+        let later = std::mem::take(&mut self.outbox);
+        let mut held: Vec<_> = self
+            .acquisitions
+            .iter()
+            .filter_map(|(key, acquisition)| {
+                let held = acquisition.held().filter(|held| held.is_at_server)?;
+                let (id, weight) = (Arc::clone(&held.id), acquisition.request.weight);
+                let ask = Ask::Occupy { key: *key, id, weight, slot: held.slot, slots: held.slots };
+                Some((*key, Arc::clone(&acquisition.target), ask))
+            })
+            .collect();
+        held.sort_unstable_by_key(|(key, ..)| *key);
+        for (key, target, ask) in held {
+            self.outbox.push_back(Call { number: key.0, target, ask, again: false });
+        }
+        let unanswered = std::mem::take(&mut self.unanswered);
+        let repeated: Vec<Call> = unanswered.into_values().filter(|call| self.is_wanted(call)).collect();
+        let calls = repeated.len();
+        if std::mem::replace(&mut self.was_connected, true) {
+            let target = Arc::new(Target::new("", None, None, Duration::ZERO, []));
+            self.send(target, Ask::Back { calls });
+        }
+        self.outbox.extend(repeated.into_iter().chain(later));
+    }
+
+    pub(super) fn is_wanted(&self, call: &Call) -> bool {
+        match self.acquisitions.get(&Key(call.number)) {
+            Some(acquisition) => matches!(acquisition.state, State::Asking),
+            None => self.operations.contains_key(&call.number),
+        }
+    }
+
+    /// The connection has ended, before these calls were answered.
+    pub fn disconnected(&mut self, unanswered: Vec<Call>, now: Instant) {
+        self.is_connected = false;
+        match self.settings.liveness {
+            Liveness::Heartbeats => {
+                if !self.acquisitions.is_empty() {
+                    self.connect();
+                }
+            }
+            Liveness::Connection { .. } => {
+                for call in unanswered {
+                    self.take_back(call, now);
+                }
+                let held: Vec<Key> = self
+                    .acquisitions
+                    .iter()
+                    .filter(|(_, acquisition)| acquisition.held().is_some_and(|held| held.is_at_server))
+                    .map(|(key, _)| *key)
+                    .collect();
+                // Until they are let go of, the next server keeps their slots occupied.
+                held.into_iter().for_each(|key| self.lose(key, NotHeld::Lost(Loss::Vanished), true));
+            }
+        }
+    }
+
+    pub(super) fn take_back(&mut self, call: Call, now: Instant) {
+        match &call.ask {
+            Ask::End { .. } => {
+                let Ask::End { those } = call.ask else { return };
+                self.end_answered(&call.target.name, &those, &[], now);
+            }
+            Ask::Acquire { .. } | Ask::Release { .. } | Ask::EndById { .. } | Ask::Renew { .. } => {
+                self.unanswered.insert(call.number, call);
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn connect(&mut self) {
+        if self.is_connected || std::mem::replace(&mut self.is_connecting, true) {
+            return;
+        }
+        let any = self.acquisitions.values().next().map(|acquisition| Arc::clone(&acquisition.target));
+        match any {
+            Some(target) => self.send(target, Ask::Connect),
+            None => self.is_connecting = false,
+        }
+    }
+
+    pub(super) fn connect_later(&mut self, now: Instant) {
+        if !self.is_connected && !self.acquisitions.is_empty() {
+            self.timetable.set(Due::Connect, Some(now + self.reconnect_pause));
+            self.reconnect_pause = (self.reconnect_pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// True if there are calls to send.
+    pub fn has_calls(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
+    /// Whether a server has to be there, for what is pending or held.
+    pub fn need(&self) -> Need {
+        let of_acquisitions = self.acquisitions.values().map(|acquisition| match &acquisition.state {
+            State::Asking | State::Waiting(_) => Need::Server,
+            State::Held(held) if held.is_at_server => Need::Server,
+            _ => Need::Nothing,
+        });
+        let of_operations = self.operations.values().map(|operation| match operation.what {
+            _ if matches!(operation.progress, Progress::Done(_)) => Need::Nothing,
+            What::Release { .. } => Need::Nothing,
+            What::EndById { .. } | What::Renew { .. } => Need::Successor,
+        });
+        of_acquisitions.chain(of_operations).max().unwrap_or(Need::Nothing)
+    }
+
+    /// True if no connection is needed: nothing is asked, and nothing is held that the server would give back without it.
+    pub fn is_idle(&self) -> bool {
+        let is_pending = |operation: &Operation| matches!(operation.progress, Progress::Pending(_));
+        let uses = |acquisition: &Acquisition| match &acquisition.state {
+            State::Held(held) => held.is_at_server,
+            State::Over => false,
+            _ => true,
+        };
+        !self.operations.values().any(is_pending)
+            && !self.acquisitions.values().any(|acquisition| uses(acquisition))
+    }
+
+    /// There is no server, and nothing that is pending needs one.
+    pub fn nobody_there(&mut self, now: Instant) {
+        self.outbox.clear();
+        self.unanswered.clear();
+        let pending = self.operations.iter().map(|(number, operation)| {
+            let why = match operation.what {
+                // The server died, and so did the grant.
+                What::Release { .. } => NotHeld::Lost(Loss::Vanished),
+                What::EndById { .. } | What::Renew { .. } => NotHeld::Unknown,
+            };
+            let released = if let What::Release { key, .. } = operation.what { Some(key) } else { None };
+            (*number, released, why)
+        });
+        for (number, released, why) in pending.collect::<Vec<_>>() {
+            released.into_iter().for_each(|key| self.left(key, None, now));
+            self.finish(number, Err(OperationError::NotHeld(why)));
+        }
+    }
+
+    /// No connection can be had: everything that is pending fails. What is held stays, for the next server.
+    pub fn fail_all(&mut self, error: &HomeError, now: Instant) {
+        self.outbox.clear();
+        self.unanswered.clear();
+        let keys: Vec<Key> = self.acquisitions.keys().copied().collect();
+        for key in keys {
+            match self.acquisitions.get(&key).map(|acquisition| &acquisition.state) {
+                Some(State::Asking | State::Waiting(_)) => self.fail(key, error.clone().into(), now),
+                Some(State::Leaving(_)) => self.left(key, None, now),
+                _ => {}
+            }
+        }
+        let numbers: Vec<u64> = self.operations.keys().copied().collect();
+        for number in numbers {
+            self.finish(number, Err(OperationError::Home(error.clone())));
+        }
+    }
+
+    /// Nothing is held any more that a server would have to know of.
+    pub fn give_up_leases(&mut self) {
+        for acquisition in self.acquisitions.values_mut() {
+            if let Some(held) = acquisition.held_mut() {
+                held.is_at_server = false;
+            }
+        }
+        self.was_connected = false;
+    }
+
+    /// The next connection is the first one: no server knows anything of this process.
+    pub fn forget_connection(&mut self) {
+        self.was_connected = false;
+    }
+
+    pub fn set_silent(&mut self, silent: HomeError) {
+        self.settings.silent = silent;
+    }
+}

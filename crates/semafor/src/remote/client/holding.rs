@@ -1,0 +1,215 @@
+//! What is held: until when it is believed, how it is lost, given back, or detached.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use semafor_core::{Loss, NotHeld};
+
+use super::acquisition::{Detached, Held, Kept, Leaving, State};
+use super::lease_time::Source;
+use super::operation::{OperationError, What};
+use super::{Client, Event, Liveness};
+use crate::remote::call::{Ask, Gone, How, Key, Neighbours};
+use crate::remote::clock::{Instant, ServerClock};
+use crate::task::TaskKey;
+
+/// Clients of the Python library set the expiry of the key that says who holds as suits them: to no less than this.
+const SHORTEST_EXPIRY: Duration = Duration::from_secs(10);
+
+impl Client {
+    pub fn why_not_held(&self, key: Key, now: Instant) -> Option<NotHeld> {
+        let Some(held) = self.held(key) else {
+            return Some(NotHeld::Released);
+        };
+        held.over.or_else(|| match self.settings.liveness {
+            Liveness::Connection { .. } => None,
+            // Also if nobody has noticed it yet: after the machine was suspended, say.
+            Liveness::Heartbeats if held.time.ends_at().is_some_and(|end| end <= now) => {
+                Some(NotHeld::Lost(Loss::Expired))
+            }
+            Liveness::Heartbeats => {
+                (held.time.alive_until() <= now).then_some(NotHeld::Lost(Loss::OutOfTouch))
+            }
+        })
+    }
+
+    pub fn expires_at(&self, key: Key) -> Option<Instant> {
+        let held = self.acquisitions.get(&key)?.held()?;
+        if held.over.is_some() { None } else { held.time.ends_at() }
+    }
+
+    /// `None` once others may have it, and where the connection is the sign of life. When it is only given up for want of an
+    /// answer, they can't yet.
+    pub fn safe_until(&self, key: Key) -> Option<Instant> {
+        let held = self.acquisitions.get(&key)?.held()?;
+        match (&self.settings.liveness, held.over) {
+            (Liveness::Heartbeats, None | Some(NotHeld::Lost(Loss::OutOfTouch))) => {
+                Some(held.time.safe_until())
+            }
+            _ => None,
+        }
+    }
+
+    /// The user drops its guard.
+    pub fn drop_lease(&mut self, key: Key, now: Instant) {
+        match self.acquisitions.get_mut(&key) {
+            Some(acquisition) if acquisition.held().is_some_and(|held| held.is_at_server) => {
+                acquisition.is_abandoned = true;
+                // Also if it was lost: that may be known, or only believed, here.
+                self.leave(key, How::Released, now);
+            }
+            _ => self.remove(key),
+        }
+    }
+
+    /// The user gives it back and wants to know whether it was held: see [`poll_operation`](Self::poll_operation).
+    pub fn release(&mut self, key: Key, now: Instant) -> u64 {
+        let number = self.next_number();
+        let lost = self.why_not_held(key, now);
+        let Some(acquisition) = self.acquisitions.get_mut(&key) else {
+            let why = lost.unwrap_or(NotHeld::Unknown);
+            return self.finished(number, Err(OperationError::NotHeld(why)));
+        };
+        acquisition.is_abandoned = true;
+        let target = Arc::clone(&acquisition.target);
+        if let (Liveness::Connection { .. }, Some(why)) = (&self.settings.liveness, lost) {
+            self.drop_lease(key, now);
+            return self.finished(number, Err(OperationError::NotHeld(why)));
+        }
+        self.set_state(key, State::Leaving(Leaving { how: How::Released, since: now, silent_at: None }));
+        self.reschedule(key);
+        self.begin(number, target, What::Release { key, lost }, now);
+        number
+    }
+
+    /// Holds it without a guard from now on. `kept` is dropped when it is not held any more.
+    pub fn detach(&mut self, key: Key, task: TaskKey, kept: Option<Kept>, now: Instant) {
+        let is_connection = matches!(self.settings.liveness, Liveness::Connection { .. });
+        let Some(acquisition) = self.acquisitions.get_mut(&key) else { return };
+        let target = Arc::clone(&acquisition.target);
+        let has_ttl = acquisition.held().is_some_and(|held| held.time.ends_at().is_some());
+        let Some(held) = acquisition.held_mut() else { return };
+        if held.over.is_some() && !is_connection {
+            // One that was lost meanwhile is not kept alive any more.
+            self.events.extend(kept.map(Event::Drop));
+            return self.drop_lease(key, now);
+        }
+        let mut kept = kept;
+        if is_connection && has_ttl {
+            // The server keeps it without us.
+            held.is_at_server = false;
+            self.events.extend(kept.take().map(Event::Drop));
+        }
+        held.detached = Some(Detached { task, kept });
+        self.detached.insert(key);
+        if is_connection {
+            self.forget_expired_ids(now);
+        }
+        if is_connection && self.is_connected {
+            self.send(target, Ask::Detach { key });
+        }
+    }
+
+    /// What the server keeps by itself need not be remembered when its time is over.
+    pub(super) fn forget_expired_ids(&mut self, now: Instant) {
+        let is_over = |key: &&Key| {
+            let held = self.held(**key);
+            held.is_none_or(|held| !held.is_at_server && held.time.ends_at().is_some_and(|end| end <= now))
+        };
+        let over: Vec<Key> = self.detached.iter().filter(is_over).copied().collect();
+        over.into_iter().for_each(|key| self.remove(key));
+    }
+
+    /// The latest acquisition that `task` detached under `name` and still holds.
+    pub fn latest_detached(&self, task: TaskKey, name: &str, now: Instant) -> Option<Arc<str>> {
+        let own = self.detached.iter().filter_map(|key| {
+            let acquisition = self.acquisitions.get(key)?;
+            let held = acquisition.held()?;
+            let is_wanted = held.detached.as_ref()?.task == task && *acquisition.target.name == *name;
+            (is_wanted && self.why_not_held(*key, now).is_none()).then_some(held)
+        });
+        own.max_by_key(|held| held.token).map(|held| Arc::clone(&held.id))
+    }
+
+    /// A detached grant of this process turned out to be over.
+    pub fn forget_id(&mut self, id: &str, now: Instant) {
+        if let Some(key) = self.by_id.get(id).copied() {
+            match self.settings.liveness {
+                Liveness::Heartbeats => self.remove(key),
+                Liveness::Connection { .. } => self.drop_lease(key, now),
+            }
+        }
+    }
+
+    /// The server does not hold it any more.
+    pub(super) fn lose(&mut self, key: Key, why: NotHeld, is_kept: bool) {
+        let is_heartbeats = matches!(self.settings.liveness, Liveness::Heartbeats);
+        let Some(acquisition) = self.acquisitions.get_mut(&key) else { return };
+        let Some(held) = acquisition.held_mut() else {
+            // Granted and lost before it knew.
+            return self.confirm(key);
+        };
+        held.is_at_server = is_heartbeats || is_kept;
+        let is_news = held.over.is_none();
+        held.over.get_or_insert(why);
+        if is_news {
+            let (signal, id) = (held.lost.clone(), Arc::clone(&held.id));
+            self.events.push_back(Event::Lost { signal, id, why });
+        }
+        let is_detached = self.detached.contains(&key);
+        self.reschedule(key);
+        if is_detached && is_heartbeats {
+            self.remove(key);
+        }
+    }
+
+    pub(super) fn change_lease(&mut self, key: Key, change: impl FnOnce(&mut Held, Neighbours)) {
+        let Some(acquisition) = self.acquisitions.get_mut(&key) else { return };
+        let name = Arc::clone(&acquisition.target.name);
+        let neighbours = self.names.get(&name).map_or(Neighbours::None, |name| name.neighbours);
+        if let Some(held) = acquisition.held_mut().filter(|held| held.over.is_none()) {
+            change(held, neighbours);
+            self.reschedule(key);
+        }
+    }
+
+    /// The server says that it lives, and when its lease ends.
+    pub(super) fn learn_end(
+        &mut self,
+        key: Key,
+        ends: Option<f64>,
+        clock: &ServerClock,
+        from: Source,
+        now: Instant,
+    ) {
+        self.confirm_alive(key, clock);
+        self.change_lease(key, |held, _| held.time.learn_end(ends, clock, from, now));
+    }
+
+    /// The server says that it lives.
+    pub(super) fn confirm_alive(&mut self, key: Key, clock: &ServerClock) {
+        let Some(acquisition) = self.acquisitions.get(&key) else { return };
+        let heartbeat = acquisition.target.heartbeat;
+        self.change_lease(key, |held, neighbours| {
+            held.time.confirm(clock, safe_for(heartbeat, neighbours), neighbours.are_near());
+        });
+    }
+
+    pub(super) fn holder_gone(&mut self, key: Key, why: NotHeld) {
+        if self.held(key).is_some() {
+            self.lose(key, why, false);
+        }
+    }
+
+    pub(super) fn waiter_told(&mut self, key: Key, gone: Option<Gone>, now: Instant) {
+        match gone {
+            None => self.confirm(key),
+            Some(how) => self.waiter_gone(key, how, now),
+        }
+    }
+}
+
+/// How long a slot is safe after a sign of life.
+pub fn safe_for(heartbeat: Duration, neighbours: Neighbours) -> Duration {
+    if neighbours.are_near() { heartbeat.min(SHORTEST_EXPIRY) } else { heartbeat }
+}

@@ -1,0 +1,168 @@
+//! Until when this process believes that it holds a slot.
+//!
+//! Always on the safe side: the server counts from when it carried a command out, this from when the command was sent.
+
+use std::time::Duration;
+
+use crate::remote::clock::{Instant, ServerClock};
+
+/// Times of the server are told in microseconds, and rounded once more on their way.
+const PRECISION: Duration = Duration::from_micros(2);
+/// The server is asked at most so long before a lease ends.
+const CHECK_AHEAD: Duration = Duration::from_secs(1);
+/// A grant has to last at least so long to be of use.
+const SHORTEST_USE: Duration = Duration::from_millis(1);
+
+#[derive(Debug)]
+pub(crate) struct LeaseTime {
+    end: Option<End>,
+    /// Renewals that the server may have carried out, and has not answered. They may have shortened the lease.
+    renewals: Vec<Renewal>,
+    /// When to ask the server whether that is still the end: another process may have renewed it. `None` once it was asked.
+    check_at: Option<Instant>,
+    /// The newest answer that was taken into account.
+    as_of: ServerClock,
+    /// Until then no other client can have the slot, whatever becomes of the connection.
+    safe_until: Instant,
+}
+
+/// The end of a lease: on the server's clock, and the earliest time it can be here.
+#[derive(Clone, Copy, Debug)]
+struct End {
+    there: f64,
+    here: Instant,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Renewal {
+    number: u64,
+    asked: Instant,
+    /// The earliest time at which the lease ends if the server has carried it out.
+    ends: Instant,
+}
+
+/// Where it is known from when a lease ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Source {
+    /// The answer to a heartbeat: the server got it after all that was sent before.
+    Heartbeat,
+    /// The answer to the renewal of that number.
+    Renewal(u64),
+    /// A message about what another process did.
+    Message,
+}
+
+impl End {
+    fn new(there: Option<f64>, clock: &ServerClock) -> Option<Self> {
+        let there = there?;
+        // If our clock cannot show it, it never comes.
+        Some(Self { there, here: clock.earliest(there)?.checked_sub(PRECISION)? })
+    }
+
+    /// Two texts of the same number may differ in their last digits. No renewal is as small as that.
+    fn is_same(self, other: Self) -> bool {
+        (self.there - other.there).abs() < 1e-5
+    }
+}
+
+impl LeaseTime {
+    /// `ends` is on the server's clock.
+    pub(crate) fn new(ends: Option<f64>, clock: ServerClock, safe_until: Instant, now: Instant) -> Self {
+        let end = End::new(ends, &clock);
+        let check_at = check_before(end.map(|end| end.here), now);
+        Self { end, renewals: Vec::new(), check_at, as_of: clock, safe_until }
+    }
+
+    /// False if it may be over by now: the process may have slept between the answer and its reading.
+    pub(crate) fn is_fresh(&self, now: Instant) -> bool {
+        let end = self.end.map_or(self.safe_until, |end| end.here);
+        end.min(self.safe_until) > now + SHORTEST_USE
+    }
+
+    /// The earliest time at which the lease can end.
+    pub(crate) fn ends_at(&self) -> Option<Instant> {
+        let renewals = self.renewals.iter().map(|renewal| renewal.ends);
+        self.end.map(|end| end.here).into_iter().chain(renewals).min()
+    }
+
+    pub(crate) fn check_at(&self) -> Option<Instant> {
+        self.check_at
+    }
+
+    /// The server is being asked.
+    pub(crate) fn note_check(&mut self) {
+        self.check_at = None;
+    }
+
+    /// Until then no other client can have the slot.
+    pub(crate) fn safe_until(&self) -> Instant {
+        self.ends_at().map_or(self.safe_until, |end| end.min(self.safe_until))
+    }
+
+    /// Until then signs of life keep it, whenever its lease ends.
+    pub(crate) fn alive_until(&self) -> Instant {
+        self.safe_until
+    }
+
+    /// When to give it up for want of an answer: before another client can have it. `None` if the lease ends first.
+    pub(crate) fn give_up_at(&self, heartbeat: Duration) -> Option<Instant> {
+        let margin = (heartbeat / 10).min(Duration::from_millis(500));
+        let ends_first = self.ends_at().is_some_and(|end| end <= self.safe_until);
+        if ends_first { None } else { self.safe_until.checked_sub(margin) }
+    }
+
+    /// The server has answered a sign of life, which keeps the slot safe for that long. `is_bounded` if other clients may
+    /// shorten that: then what was believed before they were known of does not count any more.
+    pub(crate) fn confirm(&mut self, clock: &ServerClock, safe_for: Duration, is_bounded: bool) {
+        let Some(safe_until) = clock.sent().checked_add(safe_for) else { return };
+        if safe_until > self.safe_until || is_bounded && !clock.is_before(&self.as_of) {
+            self.safe_until = safe_until;
+        }
+    }
+
+    /// The server is asked now to let the lease end after `ttl`. From now on it may have done so.
+    pub(crate) fn note_renewal(&mut self, number: u64, ttl: Duration, now: Instant) {
+        let Some(ends) = now.checked_add(ttl) else { return };
+        let before = self.ends_at();
+        self.renewals.retain(|renewal| renewal.number != number);
+        self.renewals.push(Renewal { number, asked: now, ends });
+        if self.ends_at() != before {
+            self.check_at = check_before(self.ends_at(), now);
+        }
+    }
+
+    /// The server says when the lease ends, on its clock.
+    pub(crate) fn learn_end(&mut self, ends: Option<f64>, clock: &ServerClock, from: Source, now: Instant) {
+        let in_doubt = self.renewals.len();
+        match from {
+            Source::Heartbeat => self.renewals.retain(|renewal| renewal.asked > clock.sent()),
+            Source::Renewal(number) => self.renewals.retain(|renewal| renewal.number != number),
+            Source::Message => {}
+        }
+        if self.renewals.len() != in_doubt {
+            self.check_at = check_before(self.ends_at(), now);
+        }
+        // Answers are not always read in their order.
+        if clock.is_before(&self.as_of) {
+            return;
+        }
+        self.as_of = *clock;
+        let told = End::new(ends, clock);
+        if let (Some(known), Some(told)) = (&mut self.end, told)
+            && known.is_same(told)
+        {
+            // Both are the earliest time at which it can end, unless the server's clock was set forward.
+            let is_possible = clock.latest(told.there).is_none_or(|latest| known.here <= latest);
+            known.here = if is_possible { known.here.max(told.here) } else { told.here };
+            return;
+        }
+        self.end = told;
+        self.check_at = check_before(self.ends_at(), now);
+    }
+}
+
+fn check_before(end: Option<Instant>, now: Instant) -> Option<Instant> {
+    let end = end?;
+    let left = end.saturating_duration_since(now);
+    end.checked_sub((left / 4).min(CHECK_AHEAD))
+}

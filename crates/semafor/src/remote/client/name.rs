@@ -1,0 +1,81 @@
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::remote::call::{How, Key, Neighbours};
+use crate::remote::clock::Instant;
+use crate::remote::target::Target;
+
+/// Pauses between attempts to give something back.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+
+/// A name under which this process holds, waits, or has something to give back.
+#[derive(Debug)]
+pub(super) struct Name {
+    /// One of its handles: any will do where only the name counts.
+    pub(super) target: Arc<Target>,
+    /// Acquisitions of this name, whatever their state.
+    pub(super) acquisitions: usize,
+    pub(super) waiting: usize,
+    /// Holders whose lease ends.
+    pub(super) leased: usize,
+    pub(super) next_sweep: Option<Instant>,
+    /// A lease has ended here a moment ago, so until then the server is asked to end it, too.
+    pub(super) expiring_until: Option<Instant>,
+    pub(super) is_watched: bool,
+    pub(super) neighbours: Neighbours,
+    /// What is to be given back, in order. Those that leave while a call is on its way go together with the next one.
+    pub(super) leavers: VecDeque<Leaver>,
+    /// A call for them is on its way.
+    pub(super) is_leaving: bool,
+    pub(super) leave_again_at: Option<Instant>,
+    pause: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leaver {
+    pub(super) key: Key,
+    pub(super) how: How,
+}
+
+impl Name {
+    pub(super) fn new(target: Arc<Target>) -> Self {
+        Self {
+            target,
+            acquisitions: 0,
+            waiting: 0,
+            leased: 0,
+            next_sweep: None,
+            expiring_until: None,
+            is_watched: false,
+            neighbours: Neighbours::default(),
+            leavers: VecDeque::new(),
+            is_leaving: false,
+            leave_again_at: None,
+            pause: PAUSE.0,
+        }
+    }
+
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        [self.next_sweep, self.leave_again_at].into_iter().flatten().min()
+    }
+
+    /// True if something may come due that concerns this process.
+    pub(super) fn is_of_interest(&self) -> bool {
+        self.waiting > 0 || self.leased > 0 || self.expiring_until.is_some()
+    }
+
+    pub(super) fn is_unused(&self) -> bool {
+        self.acquisitions == 0 && self.expiring_until.is_none() && !self.is_leaving && self.leavers.is_empty()
+    }
+
+    pub(super) fn reset_pause(&mut self) {
+        self.pause = PAUSE.0;
+    }
+
+    /// The pause to make now. The next one is twice as long.
+    pub(super) fn take_pause(&mut self) -> Duration {
+        let longer = (self.pause * 2).min(PAUSE.1);
+        std::mem::replace(&mut self.pause, longer)
+    }
+}

@@ -1,0 +1,82 @@
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use semafor_core::NotHeld;
+
+use crate::error::{HomeError, ReleaseError, RenewError};
+use crate::remote::call::{Ask, How, Key};
+use crate::remote::target::Target;
+
+/// Something that a user asks of a grant, and waits for.
+#[derive(Debug)]
+pub(super) struct Operation {
+    pub(super) target: Arc<Target>,
+    pub(super) what: What,
+    /// Failed attempts.
+    pub(super) attempts: u32,
+    /// An earlier attempt may have been carried out.
+    pub(super) again: bool,
+    pub(super) progress: Progress,
+    pub(super) is_abandoned: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum Progress {
+    Pending(Option<Waker>),
+    Done(Result<(), OperationError>),
+}
+
+#[derive(Debug)]
+pub(super) enum What {
+    /// If it was lost before, that is why it is not held.
+    Release {
+        key: Key,
+        lost: Option<NotHeld>,
+    },
+    EndById {
+        id: Arc<str>,
+        how: How,
+        key: Option<Key>,
+    },
+    Renew {
+        id: Arc<str>,
+        ttl: Option<Duration>,
+        key: Option<Key>,
+    },
+}
+
+impl What {
+    pub(super) fn ask(&self) -> Ask {
+        match self {
+            Self::Release { key, .. } => Ask::Release { key: *key },
+            Self::EndById { id, how, .. } => Ask::EndById { id: Arc::clone(id), how: *how },
+            Self::Renew { id, ttl, .. } => Ask::Renew { id: Arc::clone(id), ttl: *ttl },
+        }
+    }
+}
+
+/// Why an operation did not do what it was asked for.
+#[derive(Clone, PartialEq, Debug)]
+pub enum OperationError {
+    NotHeld(NotHeld),
+    Home(HomeError),
+}
+
+impl From<OperationError> for ReleaseError {
+    fn from(error: OperationError) -> Self {
+        match error {
+            OperationError::NotHeld(why) => Self::NotHeld(why),
+            OperationError::Home(error) => Self::Home(error),
+        }
+    }
+}
+
+impl From<OperationError> for RenewError {
+    fn from(error: OperationError) -> Self {
+        match error {
+            OperationError::NotHeld(why) => Self::NotHeld(why),
+            OperationError::Home(error) => Self::Home(error),
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! A clock that goes on while the machine is suspended, because the server's does: what is believed about a lease must not
+//! outlast it. And the server's clock beside it.
+//!
+//! On Linux this is `CLOCK_BOOTTIME`. Elsewhere it is the clock of [`std::time::Instant`], which may stand still meanwhile.
+
+use std::ops::Add;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A point in time, as [`std::time::Instant`] is one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Instant(Duration);
+
+impl Instant {
+    pub fn now() -> Self {
+        let now = since_boot();
+        #[cfg(test)]
+        let now = now + Duration::from_nanos(tests::SUSPENDED_NANOS.load(Ordering::SeqCst));
+        Self(now)
+    }
+
+    /// So long after the clock's origin: for tests, which hold the clock.
+    pub fn at(since_origin: Duration) -> Self {
+        Self(since_origin)
+    }
+
+    /// How long after the clock's origin it is.
+    pub fn since_origin(&self) -> Duration {
+        self.0
+    }
+
+    pub fn elapsed(&self) -> Duration {
+        Self::now().0.saturating_sub(self.0)
+    }
+
+    pub fn saturating_duration_since(&self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    pub fn checked_add(&self, span: Duration) -> Option<Self> {
+        self.0.checked_add(span).map(Self)
+    }
+
+    pub fn checked_sub(&self, span: Duration) -> Option<Self> {
+        self.0.checked_sub(span).map(Self)
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Self;
+
+    fn add(self, span: Duration) -> Self {
+        Self(self.0.saturating_add(span))
+    }
+}
+
+/// The same point in time every time, unless the machine is suspended in between.
+impl From<Instant> for std::time::Instant {
+    fn from(instant: Instant) -> Self {
+        static START: OnceLock<(std::time::Instant, Instant)> = OnceLock::new();
+        /// For how long the other clock has stood still since.
+        static STOOD_STILL: AtomicU64 = AtomicU64::new(0);
+        let (theirs, ours) = *START.get_or_init(|| (Self::now(), Instant::now()));
+        let (before, here, after) = (Self::now(), Instant::now(), Self::now());
+        let stood_still = Duration::from_nanos(STOOD_STILL.load(Ordering::Relaxed));
+        let found = here.0.saturating_sub(ours.0).saturating_sub(before - theirs);
+        let (jitter, is_close) = (Duration::from_millis(10), after - before < Duration::from_millis(1));
+        let stood_still = if is_close && found.abs_diff(stood_still) > jitter {
+            STOOD_STILL.store(found.as_nanos().try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
+            found
+        } else {
+            stood_still
+        };
+        let shift = ours.0.saturating_add(stood_still);
+        let then = match instant.0.checked_sub(shift) {
+            Some(later) => theirs.checked_add(later),
+            None => theirs.checked_sub(shift - instant.0),
+        };
+        then.unwrap_or(before)
+    }
+}
+
+impl From<Instant> for tokio::time::Instant {
+    fn from(instant: Instant) -> Self {
+        Self::from_std(instant.into())
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn since_boot() -> Duration {
+    use rustix::time::{ClockId, clock_gettime};
+    let now = clock_gettime(ClockId::Boottime);
+    Duration::new(now.tv_sec.try_into().unwrap_or(0), now.tv_nsec.try_into().unwrap_or(0))
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn since_boot() -> Duration {
+    static START: OnceLock<std::time::Instant> = OnceLock::new();
+    // Some time to subtract from.
+    Duration::from_secs(1 << 32) + START.get_or_init(std::time::Instant::now).elapsed()
+}
+
+/// The server's clock beside ours, from one answer.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerClock {
+    now: f64,
+    sent: Instant,
+    received: Instant,
+}
+
+impl ServerClock {
+    /// The server's time, in seconds, lies between when the request was sent and when the answer was received.
+    pub fn new(now: f64, sent: Instant, received: Instant) -> Self {
+        Self { now, sent, received }
+    }
+
+    /// The same for a message that the server published when it was `then` there, and that was received `now`.
+    ///
+    /// `None` if that would be later than now: then the server's clock was set forward since this answer, and nothing can be
+    /// concluded from it.
+    pub fn at_message(&self, then: f64, now: Instant) -> Option<Self> {
+        let sent = self.earliest(then)?;
+        (sent <= now).then_some(Self { now: then, sent, received: now })
+    }
+
+    pub fn now(&self) -> f64 {
+        self.now
+    }
+
+    /// When the request was sent: the server cannot have answered it before.
+    pub fn sent(&self) -> Instant {
+        self.sent
+    }
+
+    /// True if the server gave this answer before that one. Its clock may have been set back in between, so what was asked
+    /// after the other answer had arrived is newer, whatever the clock said.
+    pub fn is_before(&self, other: &Self) -> bool {
+        self.sent < other.received && self.now < other.now
+    }
+
+    /// The earliest time it can be here when it is `then` there.
+    pub fn earliest(&self, then: f64) -> Option<Instant> {
+        shifted(self.sent, then - self.now)
+    }
+
+    /// The latest.
+    pub fn latest(&self, then: f64) -> Option<Instant> {
+        shifted(self.received, then - self.now)
+    }
+}
+
+fn shifted(instant: Instant, seconds: f64) -> Option<Instant> {
+    let span = Duration::try_from_secs_f64(seconds.abs()).unwrap_or(Duration::ZERO);
+    if seconds < 0.0 { instant.checked_sub(span) } else { instant.checked_add(span) }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// For how long the machine has been suspended, as far as tests are concerned.
+    pub(crate) static SUSPENDED_NANOS: AtomicU64 = AtomicU64::new(0);
+
+    /// For those who suspend the machine, and those who must not be disturbed by it.
+    pub(crate) static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_clock_goes_on_while_the_machine_is_suspended() {
+        let uptime = std::fs::read_to_string("/proc/uptime").expect("Linux has it");
+        let uptime: f64 = uptime.split(' ').next().unwrap().parse().expect("seconds since the start");
+        assert!(
+            (since_boot().as_secs_f64() - uptime).abs() < 30.0,
+            "it is the time since the machine was started"
+        );
+    }
+
+    /// Or a holder would believe in its slot for as much longer as the server's clock was set forward.
+    #[test]
+    fn a_message_from_the_future_says_nothing_about_time() {
+        let now = Instant::now();
+        let known = ServerClock::new(1_000.0, now, now);
+        assert!(known.at_message(1_060.0, now).is_none(), "the clock was set forward by a minute");
+        let message = known.at_message(1_000.0, now).expect("it was published when the answer was given");
+        assert_eq!(message.sent(), now);
+        assert!(
+            known.at_message(940.0, now).is_some(),
+            "an old message, or a clock that was set back: the safe side"
+        );
+    }
+
+    #[tokio::test]
+    async fn points_in_time_are_the_same_by_other_clocks() {
+        let _turn = ONE_AT_A_TIME.lock().await;
+        let span = Duration::from_secs(100);
+        let (now, here) = (std::time::Instant::now(), Instant::now());
+        let later = std::time::Instant::from(here + span);
+        let earlier = std::time::Instant::from(here.checked_sub(span).unwrap());
+        assert!(later >= now + span && earlier <= std::time::Instant::now() - span + Duration::from_secs(30));
+        assert!(later - earlier >= span * 2 - Duration::from_secs(30));
+        assert_eq!(later, std::time::Instant::from(here + span), "it is the same again");
+        // What has been suspended does not count there.
+        SUSPENDED_NANOS.store(50_000_000_000, Ordering::SeqCst);
+        // A thread that is interrupted right then is not sure, and asks again the next time.
+        let by_now = (0..1000).map(|_| std::time::Instant::from(here + span));
+        let sooner = by_now.min().expect("one of a thousand");
+        SUSPENDED_NANOS.store(0, Ordering::SeqCst);
+        let shift = later - sooner;
+        assert!(shift.abs_diff(Duration::from_secs(50)) < Duration::from_secs(1), "{shift:?}");
+    }
+}

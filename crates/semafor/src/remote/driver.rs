@@ -1,0 +1,113 @@
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use super::Answer;
+pub(crate) use super::client::Kept;
+use super::client::{Client, Event, OperationError};
+use super::clock::Instant;
+use super::target::Target;
+use crate::error::{BuildError, HomeError, InvalidDuration};
+use crate::{HolderInfo, Stats, WaiterInfo};
+
+/// What connects a [`Client`] with a server: it carries the client's calls there, brings back what the server says, and tells
+/// the client the time.
+pub(crate) trait Driver: Send + Sync + 'static {
+    /// Changes the client, and carries out what follows from that before it returns. Never waits.
+    fn change(&self, change: &mut dyn FnMut(&mut Client, Instant));
+
+    /// Looks at the client.
+    fn look(&self, look: &mut dyn FnMut(&Client, Instant));
+
+    /// What keeps the driver alive for a detached permit, if it has to be.
+    fn keep_alive(self: Arc<Self>) -> Option<Kept>;
+
+    /// Refuses what the server could not count.
+    fn check_ttl(&self, ttl: Option<std::time::Duration>) -> Result<(), InvalidDuration>;
+}
+
+/// What users can ask about a name, and do to it as a whole.
+pub(crate) trait RemoteHome: Driver {
+    fn open<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<(), BuildError>>;
+    fn locked<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<bool, HomeError>>;
+    fn resize<'a>(&'a self, target: &'a Arc<Target>, slots: u32) -> Answer<'a, Result<(), HomeError>>;
+    fn close<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<(), HomeError>>;
+    fn is_closed<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<bool, HomeError>>;
+    fn stats<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<Stats, HomeError>>;
+    fn holders<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<Vec<HolderInfo>, HomeError>>;
+    fn waiters<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<Vec<WaiterInfo>, HomeError>>;
+
+    /// No handle needs the target any more.
+    fn forget(&self, target: &Target);
+}
+
+impl dyn RemoteHome {
+    pub(super) fn with<R>(&self, change: impl FnOnce(&mut Client, Instant) -> R) -> R {
+        let (mut change, mut result) = (Some(change), None);
+        self.change(&mut |client, now| {
+            if let Some(change) = change.take() {
+                result = Some(change(client, now));
+            }
+        });
+        result.expect("a driver calls it once")
+    }
+
+    pub(super) fn see<R>(&self, look: impl FnOnce(&Client, Instant) -> R) -> R {
+        let (mut look, mut result) = (Some(look), None);
+        self.look(&mut |client, now| {
+            if let Some(look) = look.take() {
+                result = Some(look(client, now));
+            }
+        });
+        result.expect("a driver calls it once")
+    }
+}
+
+impl Event {
+    /// Runs what users wrote: without a lock.
+    pub(crate) fn carry_out(self, home: &str) {
+        match self {
+            Self::Wake(waker) => crate::foreign::call(|| waker.wake()),
+            Self::Replaced(waker) => crate::foreign::call(|| drop(waker)),
+            Self::Lost { signal, id, why } => {
+                crate::foreign::call(|| signal.cancel());
+                crate::observe::remote_loss(home, &id, why);
+            }
+            Self::Ended(signal) => crate::foreign::call(|| signal.cancel()),
+            Self::Drop(kept) => drop(kept),
+        }
+    }
+}
+
+/// An operation that somebody waits for. Dropped, it goes on without them.
+pub(super) struct Pending {
+    home: Arc<dyn RemoteHome>,
+    number: Option<u64>,
+}
+
+impl Pending {
+    pub(super) fn new(home: Arc<dyn RemoteHome>, number: u64) -> Self {
+        Self { home, number: Some(number) }
+    }
+
+    pub(super) async fn outcome(mut self) -> Result<(), OperationError> {
+        std::future::poll_fn(|cx| {
+            let (waker, Some(number)) = (Waker::clone(cx.waker()), self.number) else {
+                return Poll::Pending;
+            };
+            let polled = self.home.with(|client, _| client.poll_operation(number, waker));
+            if polled.is_ready() {
+                self.number = None;
+            }
+            polled
+        })
+        .await
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            self.home.with(|client, _| client.abandon_operation(number));
+        }
+    }
+}

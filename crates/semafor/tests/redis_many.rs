@@ -1,0 +1,384 @@
+//! Many of everything on Redis: what a client does often costs the server the same, however many wait.
+
+mod redis_support;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use redis_support::{ask, connected, in_time, until_waiting};
+use semafor::{AcquireError, Permit, Semaphore, secs};
+use semafor_testkit::redis::{Keyspace, Monitor, Proxy, RedisServer, Told, until_seen};
+use tokio::task::JoinSet;
+
+const NAME: &str = "crowd";
+
+/// With so many waiters, figures are printed, too.
+fn crowd() -> Option<usize> {
+    std::env::var("SEMAFOR_WAITERS").ok().map(|count| count.parse().expect("a number of waiters"))
+}
+
+/// How long the server has spent in scripts so far, in microseconds, and how many it has run.
+fn script_time(server: &RedisServer) -> (u64, u64) {
+    let stats = ask(server, &["INFO", "commandstats"]);
+    let of = |command: &str, field: &str| {
+        let line = stats.lines().find(|line| line.starts_with(&format!("cmdstat_{command}:")));
+        let value = line.and_then(|line| line.split([':', ',']).find_map(|part| part.strip_prefix(field)));
+        value.and_then(|value| value.parse::<u64>().ok()).unwrap_or(0)
+    };
+    (of("evalsha", "usec=") + of("eval", "usec="), of("evalsha", "calls=") + of("eval", "calls="))
+}
+
+/// Script time in microseconds that `work` costs.
+async fn cost(server: &RedisServer, work: impl Future<Output = ()>) -> u64 {
+    let before = script_time(server).0;
+    work.await;
+    script_time(server).0 - before
+}
+
+/// The commands of each script that is as wanted.
+fn scripts(told: &[Told], wanted: impl Fn(&Told) -> bool) -> Vec<Vec<Told>> {
+    let mut scripts = Vec::new();
+    let mut is_wanted = false;
+    for told in told {
+        if told.by != "lua" {
+            is_wanted = told.is_script() && wanted(told);
+            scripts.extend(is_wanted.then(Vec::new));
+        } else if let Some(script) = scripts.last_mut().filter(|_| is_wanted) {
+            script.push(told.clone());
+        }
+    }
+    scripts
+}
+
+/// True if the answer to the command, or the work for it, grows with what is in the key.
+fn lists_everything(told: &Told) -> bool {
+    let words: Vec<_> = told.words.iter().map(|word| word.to_ascii_uppercase()).collect();
+    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        // The buckets of a histogram.
+        ["HGETALL", key] if key.contains(":SEMAPHORE_TIMES:") => false,
+        ["HGETALL" | "HKEYS" | "HVALS" | "SMEMBERS" | "KEYS", ..] => true,
+        ["ZRANGE" | "ZREVRANGE" | "LRANGE", _, from, to, ..] => from != to,
+        ["ZRANGEBYSCORE" | "ZREVRANGEBYSCORE" | "ZRANGEBYLEX", ref rest @ ..] => !rest.contains(&"LIMIT"),
+        _ => false,
+    }
+}
+
+/// `count` waiters that time out together. Returns how many commands the scripts ran for each on the server; without a monitor,
+/// prints how long that took the server.
+async fn time_out_together(count: usize, is_watched: bool) -> usize {
+    let server = RedisServer::start();
+    // What a client is sent by MONITOR is not bounded, or it would be cut off.
+    server.command(&["CONFIG", "SET", "client-output-buffer-limit", "normal 0 0 0"]);
+    let home = connected(&format!("{}?socket_timeout=60&number_of_attempts=3", server.url())).await;
+    let semaphore = home.named(NAME).slots(1).heartbeat_max_interval(secs(600)).build().unwrap();
+    let held = semaphore.acquire().await.unwrap();
+    // A gate that opens for all at once: they have the same deadline, whenever they were queued.
+    let deadline = tokio::time::Instant::now() + Duration::from_millis(4_000 + 3 * count as u64);
+    let mut waiting = JoinSet::new();
+    for _ in 0..count {
+        let semaphore = semaphore.clone();
+        waiting.spawn(async move {
+            let patience = deadline.saturating_duration_since(tokio::time::Instant::now());
+            semaphore.acquire().timeout(patience).await.map(drop)
+        });
+    }
+    until_waiting(&semaphore, count).await;
+    let monitor = is_watched.then(|| Monitor::of(&server));
+    // For the figures: heartbeats until then do not count.
+    tokio::time::sleep_until(deadline - Duration::from_millis(50)).await;
+    let before = script_time(&server);
+    let mut kinds = BTreeMap::<String, usize>::new();
+    while let Some(outcome) = in_time(waiting.join_next()).await {
+        let kind = match outcome.unwrap() {
+            Err(AcquireError::TimedOut { held: 1, capacity: 1, .. }) => "timed out".to_owned(),
+            other => format!("{other:?}"),
+        };
+        *kinds.entry(kind).or_default() += 1;
+    }
+    assert_eq!(kinds, [("timed out".to_owned(), count)].into());
+    let after = script_time(&server);
+
+    let keys = Keyspace::of(&server, NAME);
+    for kind in ["waiting", "waiting_heartbeat"] {
+        assert_eq!(keys.members(kind).len(), 0, "in line: {kind}");
+    }
+    assert_eq!(keys.members("main"), [held.id().to_string()]);
+    assert_eq!(keys.members("own"), [held.id().to_string()]);
+    let records: Vec<String> = keys.ask(&["HKEYS", &keys.key("records")]);
+    assert_eq!(records.len(), 2, "the holder, and the mark that it is not empty");
+    assert_eq!(keys.notifications(), [""; 0]);
+
+    held.release().await.unwrap();
+    let Some(monitor) = monitor else {
+        let (time, calls) = (after.0 - before.0, after.1 - before.1);
+        println!(
+            "{count} waiters time out: {:.1} us of server time each, {calls} scripts",
+            time as f64 / count as f64
+        );
+        return 0;
+    };
+    let is_leave = |script: &Told| script.words.iter().any(|word| word == "timed_out");
+    let leaves = scripts(&monitor.so_far(&server), is_leave);
+    let listings: Vec<_> = leaves.iter().flatten().filter(|told| lists_everything(told)).collect();
+    assert!(listings.is_empty(), "{} listings, the first is {:?}", listings.len(), listings[0].words);
+    assert!(
+        leaves.len() <= count / 10 + 10,
+        "{} calls for {count} waiters: they leave together",
+        leaves.len()
+    );
+    leaves.iter().map(Vec::len).sum::<usize>().div_ceil(count)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_that_time_out_together_all_time_out_and_leave_nothing() {
+    if let Some(count) = crowd() {
+        time_out_together(100, false).await;
+        time_out_together(count, false).await;
+    }
+    let few = time_out_together(100, true).await;
+    let many = time_out_together(4_000, true).await;
+    assert!(many <= few, "{many} commands for each, against {few} with 100");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_line_makes_neither_a_try_nor_a_look_dearer() {
+    const ROUNDS: usize = 50;
+    let server = RedisServer::start();
+    let home = connected(&format!("{}?socket_timeout=60", server.url())).await;
+    let semaphore = home.named(NAME).slots(1).build().unwrap();
+    // A connection of its own, without any heartbeats. They are counted by those of the other.
+    let visitor = connected(&format!("{}?socket_timeout=61", server.url())).await;
+    let visits = visitor.named(NAME).slots(1).build().unwrap();
+    let _held = semaphore.acquire().await.unwrap();
+    let mut waiting = JoinSet::new();
+    let mut work = Vec::new();
+    for count in [10, crowd().unwrap_or(5_000)] {
+        while waiting.len() < count {
+            let semaphore = semaphore.clone();
+            waiting.spawn(async move { semaphore.acquire().await.map(drop) });
+        }
+        until_waiting(&semaphore, count).await;
+        in_time(visits.try_acquire()).await.map(drop).expect_err("the slot is taken");
+        let try_once = async || {
+            let refused = in_time(visits.try_acquire().label("a try")).await.map(drop);
+            assert_eq!(refused, Err(AcquireError::Busy));
+        };
+        let look_once = async || assert!(in_time(visits.locked()).await.unwrap());
+        if crowd().is_some() {
+            let (mut tries, mut looks) = (Vec::new(), Vec::new());
+            for _ in 0..ROUNDS {
+                tries.push(cost(&server, try_once()).await);
+                looks.push(cost(&server, look_once()).await);
+            }
+            // Heartbeats of the others fall into some of them.
+            let least = |costs: &[u64]| *costs.iter().min().expect("some");
+            println!(
+                "{count} in line: a try costs the server {} us, locked() {} us",
+                least(&tries),
+                least(&looks)
+            );
+        }
+        let monitor = Monitor::of(&server);
+        try_once().await;
+        look_once().await;
+        let told = monitor.so_far(&server);
+        let is_try = |told: &Told| told.words.iter().any(|word| word.contains("\"a try\""));
+        let visitor = told.iter().find(|told| is_try(told)).expect("it is told").by.clone();
+        let all = scripts(&told, |script| script.by == visitor);
+        assert_eq!(all.len(), 2, "a try and a look are a script each");
+        let listings: Vec<_> = all.iter().flatten().filter(|told| lists_everything(told)).collect();
+        assert!(listings.is_empty(), "with {count} in line: {:?}", listings[0].words);
+        work.push((all[0].len(), all[1].len()));
+    }
+    assert_eq!(work[0], work[1], "commands for a try and for a look, with 10 in line and with many");
+    waiting.shutdown().await;
+}
+
+/// Without push messages, waiters ask again and again whether it is their turn. A crowd that did so every 100 ms would keep the
+/// server from everything else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_does_not_ask_again_before_it_was_answered() {
+    const WAITERS: usize = 1_200;
+    let server = RedisServer::start();
+    let (proxy, keys) = (Proxy::to(server.port()), Keyspace::of(&server, NAME));
+    // Beats five times a second.
+    let other = connected(&server.url()).await;
+    let others = other.named(NAME).slots(1).heartbeat_max_interval(secs(1)).build().unwrap();
+    let held = others.acquire().await.unwrap();
+    let home = connected(&format!("{}?protocol=resp2&socket_timeout=60", proxy.url())).await;
+    let semaphore = home.named(NAME).slots(1).build().unwrap();
+    let mut waiting = JoinSet::new();
+    for _ in 0..WAITERS {
+        let semaphore = semaphore.clone();
+        waiting.spawn(async move { semaphore.acquire().await.map(drop) });
+    }
+    until_waiting(&others, WAITERS).await;
+
+    let waiter = keys.members("waiting").remove(0);
+    let process = waiter[8..20].to_owned();
+    proxy.hold_replies();
+    let monitor = Monitor::of(&server);
+    for _ in 0..10 {
+        let before = keys.score("main", &held.id().to_string());
+        until_seen("a heartbeat of the other", || {
+            (keys.score("main", &held.id().to_string()) != before).then_some(())
+        })
+        .await;
+    }
+    let is_roll =
+        |told: &Told| told.words.iter().filter(|word| word.get(8..20) == Some(&process)).count() > 1;
+    let rolls = scripts(&monitor.so_far(&server), is_roll).len();
+    proxy.forward();
+    assert!(rolls <= 2, "{rolls} calls of the roll, and no answer to the first");
+
+    // They are served all the same.
+    held.release().await.unwrap();
+    for _ in 0..3 {
+        let served = in_time(waiting.join_next()).await.expect("one of them");
+        served.unwrap().expect("its turn comes");
+    }
+    waiting.shutdown().await;
+}
+
+/// The server is asked to end what has ended here: not once for each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leases_that_end_together_are_swept_together() {
+    const HOLDERS: u32 = 600;
+    let server = RedisServer::start();
+    let home = connected(&server.url()).await;
+    let semaphore = home.named(NAME).slots(HOLDERS).build().unwrap();
+    let mut acquired = JoinSet::new();
+    for _ in 0..HOLDERS {
+        let semaphore = semaphore.clone();
+        acquired.spawn(async move { semaphore.acquire().ttl(secs(600)).await.map(Permit::into_owned) });
+    }
+    let held: Vec<_> =
+        acquired.join_all().await.into_iter().map(|permit| permit.expect("it is free")).collect();
+    let mut renewals = JoinSet::new();
+    for permit in &held {
+        let (semaphore, id) = (semaphore.clone(), permit.id());
+        renewals.spawn(async move { semaphore.renew(&id, secs(3)).await });
+    }
+    renewals.join_all().await.into_iter().for_each(|renewed| renewed.expect("it is held"));
+    let monitor = Monitor::of(&server);
+    for permit in &held {
+        in_time(permit.lost()).await;
+    }
+    redis_support::eventually("all have ended there", || async {
+        (semaphore.stats().await.ok()?.totals.expired == u64::from(HOLDERS)).then_some(())
+    })
+    .await;
+    // A sweep has the keys and the namespace, and writes; a question does not write.
+    let told = monitor.so_far(&server);
+    let bare = scripts(&told, |script| script.words.len() == 14);
+    let sweeps =
+        bare.iter().filter(|script| script.iter().any(|told| told.words[0].eq_ignore_ascii_case("ZREM")));
+    let sweeps = sweeps.count();
+    assert!(sweeps < HOLDERS as usize / 2, "{sweeps} sweeps for {HOLDERS} leases");
+}
+
+/// A runtime that ends with thousands in line, and a slot that is held: nothing of either is left.
+#[test]
+fn what_ends_with_thousands_in_line_leaves_nothing() {
+    const WAITERS: usize = 2_000;
+    let server = RedisServer::start();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let home = connected(&server.url()).await;
+        let semaphore = home.named(NAME).slots(1).build().unwrap();
+        let held = semaphore.clone().acquire().await.unwrap().into_owned();
+        tokio::spawn(async move {
+            let _held = held;
+            std::future::pending::<()>().await;
+        });
+        for _ in 0..WAITERS {
+            let semaphore: Semaphore = semaphore.clone();
+            tokio::spawn(async move { semaphore.acquire().await.map(drop) });
+        }
+        until_waiting(&semaphore, WAITERS).await;
+    });
+    drop(runtime);
+    let keys = Keyspace::of(&server, NAME);
+    assert_eq!(keys.members("waiting").len(), 0, "in line");
+    assert_eq!(keys.members("main"), [""; 0], "held");
+}
+
+/// Another client's command, while a slot of that weight is acquired, kept alive and released, takes what it always takes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_heavy_weight_costs_the_server_what_a_light_one_does() {
+    const HEAVY: u32 = 300_000;
+    let server = RedisServer::start();
+    let home = connected(&format!("{}?socket_timeout=60", server.url())).await;
+    let semaphore = home.named(NAME).slots(HEAVY + 10).heartbeat_max_interval(secs(2)).build().unwrap();
+    let keys = Keyspace::of(&server, NAME);
+    let mut costs = Vec::new();
+    for weight in [64, HEAVY] {
+        let cycle = cost(&server, async {
+            let held = in_time(semaphore.acquire().weight(weight)).await.unwrap();
+            let stats = semaphore.stats().await.unwrap();
+            assert_eq!((stats.held, stats.holders), (weight, 1));
+            let before = keys.score("main", &held.id().to_string());
+            redis_support::eventually("a heartbeat", || async {
+                (keys.score("main", &held.id().to_string()) > before).then_some(())
+            })
+            .await;
+            if weight == HEAVY {
+                // The remaining slots are counted right.
+                let rest = semaphore.acquire().weight(10).await.unwrap();
+                assert_eq!(semaphore.try_acquire().await.map(drop), Err(AcquireError::Busy));
+                assert_eq!(
+                    semaphore.holders().await.unwrap().iter().map(|h| h.weight).sum::<u32>(),
+                    HEAVY + 10
+                );
+                rest.release().await.unwrap();
+            }
+            held.release().await.unwrap();
+        });
+        costs.push(cycle.await);
+    }
+    assert!(keys.members("main").is_empty());
+    assert!(costs[1] <= costs[0] * 20, "{} us, against {} us for a weight of 64", costs[1], costs[0]);
+}
+
+/// It waits, is served in its turn, and no other waiter passes it.
+#[tokio::test]
+async fn a_heavy_weight_waits_its_turn() {
+    let server = RedisServer::start();
+    let home = connected(&server.url()).await;
+    let semaphore = home.named(NAME).slots(1_000).build().unwrap();
+    let first = semaphore.acquire().weight(600).await.unwrap();
+    let mut second = semafor_testkit::by_hand::in_line(&semaphore, semaphore.acquire().weight(900)).await;
+    let third = semafor_testkit::by_hand::in_line(&semaphore, semaphore.acquire().weight(100)).await;
+    assert!(second.waits(), "400 are free, and it wants 900");
+    assert_eq!(semaphore.stats().await.unwrap().waiting, 2);
+    first.release().await.unwrap();
+    let second = second.outcome().await.unwrap();
+    let third = third.outcome().await.expect("there is room for both");
+    assert_eq!(semaphore.stats().await.unwrap().held, 1_000);
+    assert!(third.fencing_token() > second.fencing_token());
+    second.release().await.unwrap();
+    third.release().await.unwrap();
+    assert_eq!(semaphore.stats().await.unwrap().held, 0);
+}
+
+/// Clients of the Python library see 64 members of a weight at most. Where there are any, more is refused.
+#[tokio::test]
+async fn a_weight_that_the_python_library_cannot_see_is_refused_beside_it() {
+    let server = RedisServer::start();
+    let home = connected(&server.url()).await;
+    let keys = Keyspace::of(&server, NAME);
+    let semaphore = home.named(NAME).slots(1_000).build().unwrap();
+    let theirs = (keys.now() + 180.0).to_string();
+    keys.ask::<()>(&["ZADD", &keys.key("main"), &theirs, "4b0c0ffee"]);
+    keys.ask::<()>(&["SET", &keys.key("max"), "1000"]);
+    let seen = semaphore.acquire().weight(64).await.unwrap();
+    let refused = semaphore.acquire().weight(65).await.map(drop).unwrap_err().to_string();
+    assert!(refused.contains("65") && refused.contains("64") && refused.contains("Python"), "{refused}");
+    seen.release().await.unwrap();
+    // They come and go: the next one would count what it does not see as free.
+    keys.ask::<()>(&["ZREM", &keys.key("main"), "4b0c0ffee"]);
+    let refused = semaphore.acquire().weight(65).await.map(drop).unwrap_err().to_string();
+    assert!(refused.contains("Python"), "{refused}");
+    let other = home.named("others").slots(1_000).build().unwrap();
+    other.acquire().weight(65).await.expect("they are not here").release().await.unwrap();
+}
