@@ -7,11 +7,13 @@ mod lint;
 mod node;
 mod package;
 mod picture;
+mod processes;
 mod python;
 mod select;
 mod shell;
 mod stress;
 mod test;
+mod time_limit;
 mod tools;
 mod wire;
 
@@ -29,7 +31,9 @@ cargo xtask <command>
                                  with a filter only the tests that contain it in their names,
                                  and all those of the files in `tests/` that do;
                                  `test python` tests the Python package alone;
-                                 --repeat runs the tests N times and stops at the first failing round
+                                 --repeat runs the tests N times and stops at the first failing round;
+                                 a test that takes longer than 10 minutes is named and ended, with the run
+                                 (SEMAFOR_TEST_LIMIT_SECONDS sets another limit)
   bench cli                      the command beside flock and GNU sem; rows go to target/bench/cli.json
   bench memory                   the memory home beside its peers; rows go to target/bench/memory.json
   bench python                   the Python package beside its peers; rows go to target/bench/python.json

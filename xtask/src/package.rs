@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use crate::shell::{self, Failure, command, root};
+use crate::time_limit::TimeLimit;
 use crate::wire::Peer;
 use crate::{python, tools};
 
@@ -33,7 +34,7 @@ pub(crate) fn pythons() -> Result<Pythons, Failure> {
 }
 
 /// Builds the package, and tests it with each. Returns what the tests said.
-pub(crate) fn test(pythons: &Pythons, peer: &Peer) -> Result<String, String> {
+pub(crate) fn test(pythons: &Pythons, limit: TimeLimit, peer: &Peer) -> Result<String, String> {
     let (_, newest) = pythons.last_key_value().ok_or("there is no Python")?;
     let wheel = wheel(newest, &QUICK_TO_BUILD)?;
     let mut venvs = Vec::new();
@@ -45,7 +46,8 @@ pub(crate) fn test(pythons: &Pythons, peer: &Peer) -> Result<String, String> {
     }
     // Most of what the tests do is waiting, so all do it at once.
     thread::scope(|scope| {
-        let tests = venvs.iter().map(|(version, venv)| (version, scope.spawn(|| tested(venv, peer))));
+        let tests =
+            venvs.iter().map(|(version, venv)| (version, scope.spawn(move || tested(venv, limit, peer))));
         let tests: Vec<_> = tests.collect();
         let mut said = String::new();
         for (version, test) in tests {
@@ -57,13 +59,14 @@ pub(crate) fn test(pythons: &Pythons, peer: &Peer) -> Result<String, String> {
     })
 }
 
-fn tested(venv: &Path, peer: &Peer) -> Result<String, String> {
-    let types = shell::hear(&mut command(venv, &["-m", "mypy"]))?;
-    let mut pytest = command(venv, &["-m", "pytest", "-q"]);
+fn tested(venv: &Path, limit: TimeLimit, peer: &Peer) -> Result<String, String> {
+    let types = limit.hear(&mut command(venv, &["-m", "mypy"]))?;
+    // Unbuffered: what has run shows that something runs.
+    let mut pytest = command(venv, &["-u", "-m", "pytest", "-q"]);
     if !peer.is_there() {
         pytest.args(["-m", "not other_library"]);
     }
-    Ok(types + &shell::hear(&mut peer.known_to(pytest))?)
+    Ok(types + &limit.hear(&mut peer.known_to(pytest))?)
 }
 
 /// An interpreter that has the package and these others.

@@ -6,7 +6,7 @@ use crate::tools;
 pub(crate) fn run() -> Result<(), Failure> {
     tools::ensure(tools::FOR_REDIS)?;
     step("pictures of semafor top", || {
-        let test = ["test", "-p", "semafor-cli", "--features", "test-redis", "--test", "top", "picture"];
+        let test = ["test", "-p", "semafor-cli", "--features", "_test-redis", "--test", "top", "picture"];
         shell::run(cargo(&test).env("SEMAFOR_PICTURES", root().join("docs")))
     })
 }

@@ -80,13 +80,6 @@ pub(crate) fn run(command: &mut Command) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(status.to_string()) }
 }
 
-/// Runs to the end and returns all that it said, also if it fails.
-pub(crate) fn hear(command: &mut Command) -> Result<String, String> {
-    let output = command.output().map_err(|error| cannot_start(command, &error))?;
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    if output.status.success() { Ok(said) } else { Err(format!("{}\n{said}", output.status)) }
-}
-
 /// Runs to the end and returns what it wrote to stdout.
 pub(crate) fn read(command: &mut Command) -> Result<String, String> {
     let output = command.stderr(Stdio::inherit()).output().map_err(|error| cannot_start(command, &error))?;
@@ -103,7 +96,7 @@ pub(crate) fn probe(command: &mut Command) -> Option<String> {
     Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-fn cannot_start(command: &Command, error: &std::io::Error) -> String {
+pub(crate) fn cannot_start(command: &Command, error: &std::io::Error) -> String {
     format!("can't start `{}`: {error}", command.get_program().display())
 }
 

@@ -8,26 +8,28 @@ use std::time::Instant;
 use crate::args::Args;
 use crate::select::Selection;
 use crate::shell::{self, Failure, beside, cargo, show, step};
+use crate::time_limit::{TimeLimit, colours};
 use crate::wire::Peer;
 use crate::{lint, package, select, tools};
 
 pub(crate) fn run(mut args: Args) -> Result<(), Failure> {
     let repeat = args.number("--repeat")?.unwrap_or(1);
     let filters = args.words()?;
+    let limit = TimeLimit::from_env()?;
 
     tools::ensure(tools::FOR_REDIS)?;
     let peer = Peer::prepare();
     if filters.is_empty() {
-        everything(repeat, &peer)?;
+        everything(repeat, limit, &peer)?;
     } else if filters == ["python"] {
         let pythons = package::pythons()?;
         rounds(repeat, |round| {
-            let said = step(&format!("the Python package{round}"), || package::test(&pythons, &peer))?;
+            let said = step(&format!("the Python package{round}"), || package::test(&pythons, limit, &peer))?;
             print!("{said}");
             Ok(())
         })?;
     } else {
-        chosen(repeat, &peer, &filters)?;
+        chosen(repeat, limit, &peer, &filters)?;
     }
     peer.complain();
     Ok(())
@@ -41,23 +43,32 @@ fn threads() -> String {
     std::env::var(THREADS).unwrap_or_else(|_| cores.max(4).to_string())
 }
 
-fn everything(repeat: u32, peer: &Peer) -> Result<(), Failure> {
+fn everything(repeat: u32, limit: TimeLimit, peer: &Peer) -> Result<(), Failure> {
+    let all = ["test", "--workspace", "--all-features"];
+    let without_features = ["test", "-p", "semafor", "--no-default-features"];
     lint::run()?;
+    // Beforehand: a compiler may be silent for longer than a test.
+    step("building the tests", || {
+        shell::run(cargo(&all).arg("--no-run"))?;
+        shell::run(cargo(&without_features).arg("--no-run"))
+    })?;
     let pythons = package::pythons()?;
     thread::scope(|scope| {
         // Most tests leave a core idle.
-        let package = beside(scope, "the Python package", || package::test(&pythons, peer));
+        let package = beside(scope, "the Python package", || package::test(&pythons, limit, peer));
         let loom = beside(scope, "loom models", || {
             select::any(loom())?.then_some(()).ok_or("there are none")?;
-            shell::hear(&mut loom())
+            limit.hear(&mut loom())
         });
         rounds(repeat, |round| {
             step(&format!("tests{round}"), || {
-                let tests = ["test", "--workspace", "--all-features"];
-                shell::run(peer.known_to(cargo(&tests)).env(THREADS, threads()))
+                let mut tests = peer.known_to(cargo(&all));
+                // All of them, so that one run names every failure.
+                tests.args(["--no-fail-fast", "--"]).args(colours());
+                limit.run(tests.env(THREADS, threads()))
             })?;
             step(&format!("tests without features{round}"), || {
-                shell::run(&mut cargo(&["test", "-p", "semafor", "--no-default-features"]))
+                limit.run(cargo(&without_features).arg("--").args(colours()))
             })
         })?;
         loom.wait()?;
@@ -65,12 +76,14 @@ fn everything(repeat: u32, peer: &Peer) -> Result<(), Failure> {
     })
 }
 
-fn chosen(repeat: u32, peer: &Peer, filters: &[String]) -> Result<(), Failure> {
+fn chosen(repeat: u32, limit: TimeLimit, peer: &Peer, filters: &[String]) -> Result<(), Failure> {
     let name = format!("tests matching {}", filters.join(", "));
     let selections = step(&format!("looking for {name}"), || Selection::matching(filters))?;
     rounds(repeat, |round| {
         selections.iter().try_for_each(|selection| {
-            step(&format!("{selection}{round}"), || shell::run(&mut peer.known_to(selection.command())))
+            step(&format!("{selection}{round}"), || {
+                limit.run(peer.known_to(selection.command()).args(colours()))
+            })
         })
     })
 }
