@@ -487,16 +487,21 @@ impl<W, T: Default> Gate<W, T> {
     ///
     /// A caller that comes late does not change who wins: a slot that was due before a waiter's deadline is granted to
     /// that waiter, although both are past by now. The new lease starts at `now`, when the grant really happens.
+    /// Leases that end at the same time end together, before the line is served: their order decides nothing.
     ///
     /// [`acquire`](Self::acquire), [`renew`](Self::renew) and [`evict`](Self::evict) do this first. The
     /// other operations do not: if a release comes before the call that expires its lease, the release wins.
     pub fn expire(&mut self, now: Timestamp, effects: &mut Effects<W, T>) {
         while self.next_deadline() <= now {
-            if self.leases.next() <= self.patience.next() {
-                let Some(slot) = self.leases.pop() else { break };
+            let due = self.leases.next();
+            if due <= self.patience.next() {
+                while self.leases.next() == due
+                    && let Some(slot) = self.leases.pop()
+                {
+                    let loss = if self.slots.is_leaving(slot) { Loss::Evicted } else { Loss::Expired };
+                    self.end(slot, End::Lost(loss), now, effects);
+                }
                 self.refresh_deadline();
-                let loss = if self.slots.is_leaving(slot) { Loss::Evicted } else { Loss::Expired };
-                self.end(slot, End::Lost(loss), now, effects);
                 self.serve_line(now, effects);
             } else {
                 let Some(index) = self.patience.pop() else { break };

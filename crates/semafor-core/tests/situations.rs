@@ -228,6 +228,22 @@ fn a_slot_that_comes_free_at_the_very_deadline_of_a_waiter_is_still_granted() {
 }
 
 #[test]
+fn leases_that_end_at_the_same_time_end_before_the_line_is_served() {
+    for light_first in [true, false] {
+        let mut scene = Scene::with_slots(6);
+        let weights = if light_first { [1, 3] } else { [3, 1] };
+        for weight in weights {
+            scene.hold(Request { weight, ..for_seconds(10) });
+        }
+        let heavy = scene.queue("heavy", Request { weight: 3, ..one() });
+        let light = scene.queue("light", one());
+        scene.at(10).expire();
+        assert_eq!(scene.claim_granted(heavy).slot(), 0, "{weights:?}");
+        assert_eq!(scene.claim_granted(light).slot(), 1, "{weights:?}");
+    }
+}
+
+#[test]
 fn a_deadline_has_passed_when_its_time_has_come_and_not_before() {
     let mut scene = Scene::with_slots(1);
     let id = scene.hold(for_seconds(10));

@@ -266,7 +266,9 @@ impl Naive {
         self.expire(told);
         let holder = self.held_by(id)?;
         if holder.is_leaving || grace.is_zero() {
-            return self.lose(id, Loss::Evicted, told).map(|()| Evicted::Gone);
+            self.lose(id, Loss::Evicted, told)?;
+            self.serve_line(told);
+            return Ok(Evicted::Gone);
         }
         holder.is_leaving = true;
         let until = holder.expires.min(told.now.after(grace));
@@ -336,9 +338,13 @@ impl Naive {
     fn expire(&mut self, told: &Played) {
         while self.next_deadline() <= told.now {
             let due = self.next_deadline();
-            if let Some(holder) = self.holders.iter().find(|holder| holder.expires == due) {
-                let loss = if holder.is_leaving { Loss::Evicted } else { Loss::Expired };
-                self.lose(holder.id, loss, told).expect("a holder holds");
+            let overdue: Vec<_> = self.holders.iter().filter(|holder| holder.expires == due).copied().collect();
+            if !overdue.is_empty() {
+                for holder in overdue {
+                    let loss = if holder.is_leaving { Loss::Evicted } else { Loss::Expired };
+                    self.lose(holder.id, loss, told).expect("a holder holds");
+                }
+                self.serve_line(told);
             } else {
                 let place = self.line.iter().position(|waiter| waiter.request.deadline == due);
                 self.turn_away(place.expect("somebody is due"), Word::TimedOut);
@@ -408,7 +414,6 @@ impl Naive {
             Loss::Expired | Loss::Vanished | Loss::OutOfTouch => self.totals.expired += 1,
         }
         self.lost.push((id, loss, held.tag));
-        self.serve_line(told);
         Ok(())
     }
 }
