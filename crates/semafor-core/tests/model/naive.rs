@@ -338,7 +338,8 @@ impl Naive {
     fn expire(&mut self, told: &Played) {
         while self.next_deadline() <= told.now {
             let due = self.next_deadline();
-            let overdue: Vec<_> = self.holders.iter().filter(|holder| holder.expires == due).copied().collect();
+            let overdue: Vec<_> =
+                self.holders.iter().filter(|holder| holder.expires == due).copied().collect();
             if !overdue.is_empty() {
                 for holder in overdue {
                     let loss = if holder.is_leaving { Loss::Evicted } else { Loss::Expired };
