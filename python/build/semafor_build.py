@@ -1,7 +1,7 @@
-"""Builds the package: what maturin builds, with the `semafor` command in it.
+"""Builds the package with maturin and adds the `semafor` command.
 
-The command is the program itself and not a Python script that calls into the extension: it starts in a millisecond, and
-forks, which is nothing to do in an interpreter.
+The command is the native program, not a Python script that calls the extension: it starts within a millisecond, and it
+forks, which is not safe in an interpreter with threads.
 """
 
 from __future__ import annotations

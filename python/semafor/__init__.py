@@ -1,4 +1,13 @@
-"""Limit how many do a thing at once: fair, never over-admitting, never leaking a slot, always able to say who holds what.
+"""semafor limits how many do a thing at once: tasks in a process, processes on a machine, or a fleet through Redis.
+
+Waiters are served first come, first served. No more slots are granted than there are. A slot comes back however its
+holder ends. `holders()` and `waiters()` list the holders and the waiters.
+
+- `MemorySemaphore` shares its slots with the tasks and threads of this process.
+- `LocalSemaphore` shares its slots with the processes of this user on this machine, and with the command `semafor`.
+- `RedisSemaphore` shares its slots with all processes that use the same Redis, namespace and name.
+- `semafor.effects` runs generators as cooperative tasks on a deterministic scheduler.
+- `semafor.purge` removes empty directories.
 
 >>> import asyncio
 >>> from semafor import MemorySemaphore
@@ -13,9 +22,6 @@
 job 0 has slot 0
 job 1 has slot 1
 job 2 has slot 0
-
-`LocalSemaphore` is for the processes of this machine, `RedisSemaphore` for a fleet. `semafor.effects` runs programs on a
-deterministic scheduler, `semafor.purge` removes empty directories.
 """
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ class TaskCancelledError(Exception):
 class SchedulerDeadlockError(RuntimeError):
     """This task waits in a circle, or for something that can't happen any more.
 
-    `links` says who waits for what, and where: each for the next one, and the last for the first if it `is_cycle`.
+    `links` lists the waiting tasks, what each one waits for, and where. Each task waits for the next one; if
+    `is_cycle`, the last one waits for the first.
     """
 
     def __init__(self, is_cycle: bool, links: list[tuple[str, str, str | None]]):
@@ -45,9 +46,9 @@ class SchedulerDeadlockError(RuntimeError):
 
 
 class NotDeterministicError(RuntimeError):
-    """A program was run again with the same choices, and did not have the same choices to make.
+    """A program was run again with the same schedule and behaved differently.
 
-    It depends on more than the schedule: on the real clock, on other threads, on what an earlier run left behind.
+    It depends on more than the schedule: the real clock, other threads, or state that an earlier run left behind.
     """
 
 

@@ -63,9 +63,9 @@ class AcquisitionResult:
     def lost(self) -> Lost:
         """Set when the slot is lost: `result.lost.is_set()`, or `await result.lost.wait()`."""
     def renew(self, ttl: float | None) -> Coroutine[Any, Any, None]:
-        """`await result.renew(ttl)`: keeps the slot for `ttl` seconds from now; `None`: for as long as it takes.
+        """`await result.renew(ttl)`: keeps the slot for `ttl` seconds from now; `None`: without limit.
 
-        Raises NotHeldError if it is not held any more.
+        Raises NotHeldError if the slot is no longer held.
         """
 
 @final

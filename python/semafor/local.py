@@ -16,23 +16,23 @@ from .stats import SemaphoreStats, acquired
 
 @dataclass(kw_only=True)
 class LocalSemaphore(Semaphore):
-    """A semaphore for all processes of this user on this machine, with no server to set up.
+    """A semaphore for the processes of this user on this machine, and the command `semafor`; no server to set up.
 
-    It is shared with the `semafor` command, whose agent hosts it: the first one who needs the agent starts it, and a minute
-    after the last one it is gone. A process that ends, however it ends, gives its slots back.
+    The first process that needs the agent starts it; the agent exits after a minute without use. A process that ends,
+    in any way, releases its slots.
 
-    - `name`: who uses the same one shares the slots.
-    - `value`: how many may hold a slot at once. As long as the name is in use, it has to be the same everywhere.
-    - `max_acquire_time`: how long to wait for a slot, in seconds; then it is a TimeoutError. 0: not at all. None, which is the
-      default: for as long as it takes.
-    - `ttl`: how long a slot may be held, in seconds; then it is taken back, and `result.lost` is set. None, which is the default:
-      for as long as it takes.
-    - `label`: what holders and waiters are called in `holders()` and `waiters()`. None by default: nothing.
-    - `cancel_task_after_ttl`: whether the task that holds a slot is cancelled when the slot is lost. False by default.
-    - `directory`: where the agent's socket is, a folder that is closed to other users. None, which is the default: where the
-      command looks, too.
+    - `name`: handles of the same name share the slots.
+    - `value`: the number of slots. While the name is in use, another number is a ValueError; a name without holders and
+      waiters takes the new one.
+    - `max_acquire_time`: the timeout in seconds; then TimeoutError. 0: do not wait. None, the default: no limit.
+    - `ttl`: the lease in seconds: how long a slot may be held. Then it is taken back, and `result.lost` is set. None,
+      the default: no limit.
+    - `label`: shown in `holders()`, `waiters()` and `semafor inspect`. None by default.
+    - `cancel_task_after_ttl`: cancel the task whose slot is lost. False by default.
+    - `directory`: the directory of the agent's socket; other users must not have access to it. None, the default: the
+      same one as the command uses.
 
-    Another handle of the same name may have another `max_acquire_time`, `ttl` and `label`.
+    Another handle of the same name may have another `ttl`, `max_acquire_time` and `label`.
 
     >>> import asyncio
     >>> async def main():

@@ -103,10 +103,9 @@ class SyncManager(Once, AbstractContextManager[AcquisitionResult]):
 
 
 async def given_back(released: Call[None], kind: type[BaseException] | None) -> None:
-    """Waits until a slot is given back after a block that ended with this exception.
+    """Waits until the slot is released after a block that ended with an exception of this kind.
 
-    The block's own exception is not replaced by one that says that Redis can't be reached: without heartbeats, the slot comes
-    back by itself.
+    If Redis is unreachable as well, the block's own exception is raised: the slot is released when the heartbeats stop.
     """
     # A coroutine that is closed may not wait: its slot is given back in the background.
     if kind is GeneratorExit:
@@ -123,10 +122,10 @@ def is_main_thread() -> bool:
 
 
 class Entered:
-    """What tasks have entered with `async with sem`, the latest last.
+    """The results of `async with sem` blocks by task, the latest last.
 
-    A task that is given up takes its entries, and with them its slots, along; its blocks are left after that, by whoever
-    closes them.
+    A task that is garbage collected drops its results, which releases their slots. Its blocks are exited after that,
+    when its coroutine is closed.
     """
 
     __slots__ = ("_by_task", "_given_up")
@@ -145,9 +144,10 @@ class Entered:
             own.append(result)
 
     def pop(self, is_closed: bool) -> AcquisitionResult | None:
-        """What is left now; None if it went with its task. `is_closed`: a coroutine is closed, perhaps that of such a task.
+        """Returns the result of the block that is exited now; None if it was dropped with its task.
 
-        Who leaves need not be who entered: generators and exit stacks may be closed by another task. That takes the latest.
+        `is_closed`: a coroutine is being closed, perhaps the one of such a task. Another task than the one that entered
+        the block may exit it: generators and exit stacks can be closed anywhere. That takes the latest result.
         """
         task = asyncio.current_task() if asyncio._get_running_loop() else None
         key = None if task is None else weakref.ref(task)

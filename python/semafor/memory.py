@@ -13,16 +13,16 @@ from .stats import SemaphoreStats, acquired
 class MemorySemaphore(Semaphore):
     """A semaphore for the tasks and threads of this process.
 
-    - `name`: who uses the same one shares the slots.
-    - `value`: how many may hold a slot at once. As long as the name is in use, it has to be the same everywhere.
-    - `max_acquire_time`: how long to wait for a slot, in seconds; then it is a TimeoutError. 0: not at all. None, which is the
-      default: for as long as it takes.
-    - `ttl`: how long a slot may be held, in seconds; then it is taken back, and `result.lost` is set. None, which is the default:
-      for as long as it takes.
-    - `label`: what holders and waiters are called in `holders()` and `waiters()`. None by default: nothing.
-    - `cancel_task_after_ttl`: whether the task that holds a slot is cancelled when the slot is lost. False by default.
+    - `name`: handles of the same name share the slots.
+    - `value`: the number of slots. While the name is in use, another number is a ValueError; a name without holders and
+      waiters takes the new one.
+    - `max_acquire_time`: the timeout in seconds; then TimeoutError. 0: do not wait. None, the default: no limit.
+    - `ttl`: the lease in seconds: how long a slot may be held. Then it is taken back, and `result.lost` is set. None,
+      the default: no limit.
+    - `label`: shown in `holders()` and `waiters()`. None by default.
+    - `cancel_task_after_ttl`: cancel the task whose slot is lost. False by default.
 
-    Another handle of the same name may have another `max_acquire_time`, `ttl` and `label`.
+    Another handle of the same name may have another `ttl`, `max_acquire_time` and `label`.
 
     >>> import asyncio
     >>> async def main():
@@ -31,16 +31,16 @@ class MemorySemaphore(Semaphore):
     ...         print(result.slot_number, await sem.locked())
     ...     await sem.acquire(weight=2)
     ...     print(await sem.locked(), await MemorySemaphore.get_acquired_stats(names=["doc-images"]))
-    ...     impatient = MemorySemaphore(name="doc-images", value=2, max_acquire_time=0)
+    ...     hurried = MemorySemaphore(name="doc-images", value=2, max_acquire_time=0)
     ...     try:
-    ...         await impatient.acquire()
+    ...         await hurried.acquire()
     ...     except TimeoutError:
     ...         print("not now")
     ...     await sem.release()
     >>> asyncio.run(main())
     0 False
     True {'doc-images': SemaphoreStats(acquired_slots=2, max_slots=2)}
-    not now
+    all slots are held
     """
 
     def _home(self) -> dict[str, Any]:

@@ -16,25 +16,25 @@ __all__ = ["PurgeProgress", "PurgeSummary", "Purger"]
 
 @dataclass
 class Purger:
-    """Removes the empty directories below `root_path`, and those that become empty by it.
+    """Removes the empty directories below `root_path`, and the directories that become empty by it.
 
-    - `root_path`: where to begin.
-    - `max_concurrency_deletion`, `max_concurrency_scanning`: so many removals, and looks, at once at most. None, which is the
-      default, leaves it to the purger.
-    - `memory_limit_mb`: does less at once at 85 % of this, and stops at 95 %; 800 by default. 0: off.
-    - `max_empty_dirs_to_delete`: stops after so many directories. 0, which is the default: unlimited.
-    - `dry_run`: removes nothing, and says what would be removed. False by default.
-    - `max_age`: also removes files that were last changed so many seconds ago, or longer. None by default: no files. A file that
-      is changed, replaced or moved before its turn comes stays, and is counted in `files_changed` of the summary.
-    - `min_age`: keeps directories that were changed within so many seconds before the start, or before their turn comes; 0 by
-      default. `dirs_changed` counts the latter, and those that stay because a directory they are in was moved first.
-    - `exclude`: what is left alone, with all that is in it: a name, or a path below the root, or a list of them, with `*`, `?`,
-      `[a-z]` and `**`.
-    - `remove_root`: the root, too, if it is empty in the end. False by default.
-    - `rate`: so many removals per second at most. 0, which is the default: unlimited.
-    - `force`: even if the root belongs to the system. False by default.
-    - `on_progress`, `progress_interval`: called by the event loop with a PurgeProgress, every so many seconds, and at the end.
-      None and 1 by default.
+    - `root_path`: the directory to purge.
+    - `max_concurrency_deletion`, `max_concurrency_scanning`: the largest number of removals, and of directories read,
+      at once. None, the default: the purger decides.
+    - `memory_limit_mb`: the purge slows down at 85 % of this and stops at 95 %; 800 by default. 0: no limit.
+    - `max_empty_dirs_to_delete`: stop after so many directories. 0, the default: no limit.
+    - `dry_run`: remove nothing, report what would be removed. False by default.
+    - `max_age`: also remove files whose last change is at least so many seconds ago. None, the default: no files. A
+      file that is changed, replaced or moved before it is removed stays, and `files_changed` of the summary counts it.
+    - `min_age`: keep directories that were changed less than so many seconds before the start, or before their removal;
+      0 by default. `dirs_changed` counts the latter, and directories that stay because a parent was moved.
+    - `exclude`: entries to keep, with everything in them: a name, or a path below the root, or a list of these, with
+      `*`, `?`, `[a-z]` and `**`.
+    - `remove_root`: also remove the root if it is empty in the end. False by default.
+    - `rate`: the largest number of removals per second. 0, the default: no limit.
+    - `force`: purge even if the root is a directory of the system. False by default.
+    - `on_progress`, `progress_interval`: the event loop calls `on_progress` with a PurgeProgress every
+      `progress_interval` seconds and at the end. None and 1 by default.
 
     >>> import asyncio, os, tempfile
     >>> async def main(root):
@@ -46,7 +46,7 @@ class Purger:
     ...     asyncio.run(main(root))
     3 3 completed
 
-    A task that is cancelled while it purges stops the purge first. What was removed by then is gone.
+    Cancelling the task stops the purge first; entries removed by then stay removed.
     """
 
     root_path: str | os.PathLike[str]

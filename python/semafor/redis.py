@@ -14,20 +14,20 @@ from .stats import SemaphoreStats, acquired
 
 @dataclass(kw_only=True, frozen=True)
 class RedisConfig:
-    """Where Redis is, and how to deal with it.
+    """The address of Redis, timeouts and retries.
 
-    - `url`: `redis://localhost:6379` by default. It may also begin with `rediss://` (TLS), `unix://`, `redis+cluster://` or
+    - `url`: `redis://localhost:6379` by default; also `rediss://` (TLS), `unix://`, `redis+cluster://`,
       `redis+sentinel://`.
     - `namespace`: the prefix of all keys, `adv-sem` by default. On a cluster it needs a `{tag}`.
-    - `max_connections`: never more than this, and more than 10; 300 by default. A process needs one, for any number of holders
-      and waiters.
-    - `socket_timeout`, `socket_connect_timeout`: how long to wait for an answer, and for a connection; 30 and 10 seconds by
+    - `max_connections`: accepted, must be over 10; 300 by default. A process needs one connection, whatever it holds
+      and waits for.
+    - `socket_timeout`, `socket_connect_timeout`: seconds to wait for a reply, and for a connection; 30 and 10 by
       default.
-    - `number_of_attempts`: how often to try before it is a ConnectionError; 3 by default.
-    - `retry_multiplier`, `retry_min_delay`, `retry_max_delay`: the pauses in between. The first takes `retry_multiplier` seconds,
-      each further one twice as long, within the other two; 2, 1 and 60 seconds by default.
+    - `number_of_attempts`: attempts before a ConnectionError; 3 by default.
+    - `retry_multiplier`, `retry_min_delay`, `retry_max_delay`: seconds between attempts: the first pause is
+      `retry_multiplier`, each further one twice as long, within the other two; 2, 1 and 60 by default.
 
-    It can't be changed, so any number of semaphores may share it.
+    A RedisConfig can't be changed, so any number of semaphores may share it.
 
     >>> RedisConfig(url="redis://cache.example:6379/2", namespace="my-app").namespace
     'my-app'
@@ -81,24 +81,24 @@ class RedisConfig:
 class RedisSemaphore(Semaphore):
     """A semaphore for all processes that use the same Redis, namespace and name.
 
-    A thread of the engine says at intervals that holders and waiters live, whatever their event loops are doing. Who can't
-    be heard for `heartbeat_max_interval` loses its slot, and `result.lost` is set.
+    A thread of the engine sends the heartbeats: a blocked event loop does not lose the slot. If Redis is unreachable
+    for too long, `result.lost` is set before another process can get the slot.
 
-    - `name`: who uses the same one shares the slots.
-    - `value`: how many may hold a slot at once. As long as the name is in use, it has to be the same everywhere.
-    - `max_acquire_time`: how long to wait for a slot, in seconds; then it is a TimeoutError. 0: not at all. None, which is the
-      default: for as long as it takes.
-    - `ttl`: how long a slot may be held, in seconds; then it is taken back, and `result.lost` is set. None, which is the default:
-      for as long as it takes.
-    - `label`: what holders and waiters are called in `holders()` and `waiters()`. None by default: nothing.
-    - `cancel_task_after_ttl`: whether the task that holds a slot is cancelled when the slot is lost. False by default.
-    - `config`: where Redis is, and how to deal with it. A RedisConfig; by default, `RedisConfig()`.
-    - `heartbeat_max_interval`: after how many seconds without a sign of life a slot is taken back; 180 by default. A shorter
+    - `name`: handles of the same name share the slots.
+    - `value`: the number of slots. While the name is in use, another number is a ValueError; a name without holders and
+      waiters takes the new one.
+    - `max_acquire_time`: the timeout in seconds; then TimeoutError. 0: do not wait. None, the default: no limit.
+    - `ttl`: the lease in seconds: how long a slot may be held. Then it is taken back, and `result.lost` is set. None,
+      the default: no limit.
+    - `label`: shown in `holders()`, `waiters()` and `semafor inspect`. None by default.
+    - `cancel_task_after_ttl`: cancel the task whose slot is lost. False by default.
+    - `config`: the server, a RedisConfig; `RedisConfig()` by default.
+    - `heartbeat_max_interval`: seconds without a heartbeat after which a slot is taken back; 180 by default. A shorter
       `ttl` counts instead.
-    - `ping_interval`, `use_polling_after_delay`, `poll_delay`: of `asyncio-advanced-semaphores`. They do nothing here: nothing is
-      polled, and all heartbeats are one.
+    - `ping_interval`, `use_polling_after_delay`, `poll_delay`: accepted for code written for
+      `asyncio-advanced-semaphores`, and ignored: nothing is polled, and the process sends all its heartbeats together.
 
-    Another handle of the same name may have another `max_acquire_time`, `ttl` and `label`.
+    Another handle of the same name may have another `ttl`, `max_acquire_time` and `label`.
 
     >>> import asyncio, os
     >>> async def main():

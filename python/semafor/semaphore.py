@@ -17,12 +17,13 @@ from .stats import Holder, SemaphoreStats, Waiter
 
 @dataclass(kw_only=True)
 class Semaphore(ABC):
-    """Limits how many do a thing at once: a named set of slots, with one line in front of it.
+    """Limits how many do a thing at once: a named set of slots with a line of waiters, first come, first served.
 
-    Whoever uses the same name, in any task, thread or event loop, gets the same slots, first come, first served. Name, number
-    of slots and home make it the same semaphore; another handle of the same name may have another `ttl`, `max_acquire_time`
-    and `label`, as one with `max_acquire_time=0` for those who do not want to wait. Arguments can be changed by assigning to
-    them; that counts from the next use on.
+    Name, number of slots and home identify the semaphore. Another handle of the same name may have another `ttl`,
+    `max_acquire_time` and `label`. Arguments can be changed by assignment, from the next use on. Copies and unpickled
+    objects are handles of the same semaphore; they hold nothing.
+
+    Any number of event loops and threads may use one semaphore.
     """
 
     name: str
@@ -75,17 +76,18 @@ class Semaphore(ABC):
         """Where it is, for the engine."""
 
     async def acquire(self, *, weight: int = 1) -> AcquisitionResult:
-        """Waits for a slot, or for several at once. It is held until `release` is called with its id.
+        """Waits in line for a slot and holds it until `release(result.acquisition_id)`; `weight=2` acquires two.
 
-        Raises TimeoutError if there was none within `max_acquire_time`.
+        Raises TimeoutError if there is no slot within `max_acquire_time`.
         """
         native = self._opened or self._open()
         return native.take(weight, True) or await native.acquire(weight, True)
 
     async def release(self, acquisition_id: str | None = None) -> None:
-        """Gives a slot back: without an id, the one that the current task acquired last.
+        """Releases a slot; without an id, the latest one that the current task acquired with `acquire()`.
 
-        What is not held any more, because it was released or lost, is left alone.
+        Releasing an id that is no longer held is not an error. Without an id, raises NotHeldError if the task holds
+        none.
         """
         if acquisition_id.__class__ is not str:
             _checks.acquisition_id(acquisition_id, or_none=True)
@@ -123,9 +125,9 @@ class Semaphore(ABC):
         return await (self._opened or self._open()).locked()
 
     async def renew(self, acquisition_id: str, ttl: float | None) -> None:
-        """Lets a holder keep its slot for `ttl` seconds from now; None: for as long as it takes.
+        """Lets the holder keep the slot for `ttl` seconds from now; None: without limit.
 
-        Raises NotHeldError if it does not hold it any more.
+        Raises NotHeldError if the slot is no longer held.
         """
         _checks.acquisition_id(acquisition_id)
         self._allowed["ttl"]("ttl", ttl)
@@ -138,9 +140,9 @@ class Semaphore(ABC):
         self.value = value
 
     async def evict(self, acquisition_id: str) -> None:
-        """Takes the slot away from a holder, whoever it is: its `lost` is set.
+        """Takes the slot away from its holder, in any process: `result.lost` is set there.
 
-        Raises NotHeldError if it does not hold it any more.
+        Raises NotHeldError if the slot is no longer held.
         """
         _checks.acquisition_id(acquisition_id)
         await (self._opened or self._open()).evict(acquisition_id)

@@ -9,7 +9,7 @@ from . import _checks, _native
 
 @dataclass
 class SemaphoreStats:
-    """How many slots of a semaphore are held, and how many there are.
+    """Slots held and slots in total.
 
     >>> SemaphoreStats(acquired_slots=1, max_slots=4).acquired_percent
     25.0

@@ -93,7 +93,7 @@ impl TimeLimit {
         let mut watch = Watch::new(self, Instant::now());
         let ended = loop {
             match news.recv_timeout(watch.deadline().saturating_duration_since(Instant::now())) {
-                Ok(News::Said(said)) => {
+                Ok(News::Output(said)) => {
                     pass_on(&said);
                     watch.hear(&said, Instant::now());
                 }
@@ -109,7 +109,7 @@ impl TimeLimit {
         };
         let deadline = Instant::now() + LAST_WORDS;
         while let Ok(more) = news.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            if let News::Said(said) = more {
+            if let News::Output(said) = more {
                 pass_on(&said);
             }
         }
@@ -123,7 +123,7 @@ pub(crate) fn colours() -> &'static [&'static str] {
 }
 
 enum News {
-    Said(Vec<u8>),
+    Output(Vec<u8>),
     Ended(io::Result<ExitStatus>),
 }
 
@@ -131,7 +131,7 @@ fn forward(mut from: impl Read + Send + 'static, to: Sender<News>) {
     thread::spawn(move || {
         let mut buffer = [0; 8192];
         while let Ok(length @ 1..) = from.read(&mut buffer) {
-            if to.send(News::Said(buffer[..length].to_vec())).is_err() {
+            if to.send(News::Output(buffer[..length].to_vec())).is_err() {
                 return;
             }
         }

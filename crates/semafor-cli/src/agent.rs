@@ -68,8 +68,8 @@ async fn stop(at: &At, force: bool) -> Result<ExitCode, Failure> {
     let Some(agent) = local::status(&config).await? else { return Ok(ExitCode::SUCCESS) };
     match local::stop(&config, force).await? {
         Stopped::InUse { held, waiting } => Err(Code::Nothing.because(format!(
-            "the agent is in use: {held} held, {waiting} waiting. `semafor agent stop --force` ends it even so, \
-             and processes that hold a slot lose it"
+            "the agent is in use: {held} held, {waiting} waiting. `semafor agent stop --force` stops it anyway, \
+             and holders lose their slots"
         ))),
         _ => {
             wait_for_end(agent.pid).await;
@@ -123,7 +123,7 @@ fn start(directory: &Path) -> Result<ExitCode, Failure> {
 }
 
 pub(crate) fn serve(directory: &Path) -> Result<ExitCode, Failure> {
-    leave_everything_behind();
+    detach_from_caller();
     match Agent::bind(directory) {
         Ok(agent) => {
             agent.warnings().iter().for_each(|warning| say(warning));
@@ -147,9 +147,9 @@ fn say_ready() {
     }
 }
 
-/// The terminal, the session, and the files of whoever happened to start it: it must not keep them.
-fn leave_everything_behind() {
-    // SAFETY: closes descriptors that nothing in this process knows of: it has opened none yet.
+/// Detaches from the terminal, session and open files of the starting process: the agent must not keep them open.
+fn detach_from_caller() {
+    // SAFETY: closes inherited descriptors only: this process has opened none yet.
     #[cfg(target_os = "linux")]
     unsafe {
         libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0);

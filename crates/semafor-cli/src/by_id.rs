@@ -9,7 +9,7 @@ use semafor::{Home, Permit, PermitId, ReleaseError, RenewError, Semaphore};
 use serde::Serialize;
 use tokio::time::timeout;
 
-use crate::cli::{self, Wanted};
+use crate::cli::{self, AcquireOptions};
 use crate::delivery::{self, Gone, Recipient};
 use crate::exit::{Code, Failure};
 use crate::output::json;
@@ -44,17 +44,17 @@ impl EarlyEnd {
         }
     }
 
-    /// How to exit once everything was given back. `what` became of the request.
-    fn exit(self, what: &str) -> Result<ExitCode, Failure> {
+    /// The exit code after cleanup. `outcome` says what happened to the request.
+    fn exit(self, outcome: &str) -> Result<ExitCode, Failure> {
         match self {
             Self::Signal(signal) => Ok(ExitCode::from(128 + signal)),
-            Self::Gone(gone) => Err(undelivered(gone.text(), what)),
+            Self::Gone(gone) => Err(undelivered(gone.text(), outcome)),
         }
     }
 }
 
-fn undelivered(why: &str, what: &str) -> Failure {
-    Code::Undelivered.because(format!("the id can't be delivered, {why}: {what}"))
+fn undelivered(why: &str, outcome: &str) -> Failure {
+    Code::Undelivered.because(format!("can't deliver the id, {why}: {outcome}"))
 }
 
 /// Prints the id of a slot. Until it is printed, everything is given back if it can't be, or if a signal comes.
@@ -65,12 +65,12 @@ pub(crate) async fn acquire(args: cli::Acquire) -> Result<ExitCode, Failure> {
     let recipient = Recipient::of_this_process();
     let home = args.at.connect().await?;
     let mut early_end = pin!(EarlyEnd::of(recipient));
-    let (semaphore, permit) = match wait_for(&home, &args.wanted, args.ttl, early_end.as_mut()).await? {
+    let (semaphore, permit) = match wait_for(&home, &args.options, args.ttl, early_end.as_mut()).await? {
         Ok(acquired) => acquired,
         Err(end) => return end.exit("left the line"),
     };
     let acquired = Acquired {
-        name: &args.wanted.name,
+        name: &args.options.name,
         id: permit.id().to_string(),
         slot: permit.slot(),
         fencing_token: permit.fencing_token(),
@@ -122,22 +122,22 @@ async fn give_back(release: impl Future<Output = Result<(), ReleaseError>>) -> &
 /// Waits in line, unless it ends early: then it has left the line.
 async fn wait_for(
     home: &Home,
-    wanted: &Wanted,
+    options: &AcquireOptions,
     ttl: Duration,
     mut early_end: Pin<&mut impl Future<Output = EarlyEnd>>,
 ) -> Result<Result<(Semaphore, Permit<'static>), EarlyEnd>, Failure> {
-    slots::settle(wanted.slots, async |slots| {
-        // Nobody gives a sign of life for it: its time to live is all there is.
-        let mut builder = home.named(&wanted.name).ttl(ttl).heartbeat_max_interval(ttl);
+    slots::settle(options.slots, async |slots| {
+        // No process sends heartbeats for this slot: only its lease limits it.
+        let mut builder = home.named(&options.name).ttl(ttl).heartbeat_max_interval(ttl);
         if let Some(slots) = slots {
             builder = builder.slots(slots);
         }
-        if let Some(label) = &wanted.label {
+        if let Some(label) = &options.label {
             builder = builder.label(label.as_str());
         }
         let semaphore = builder.command("semafor acquire").build().map_err(Failure::from)?;
-        let mut acquire = semaphore.acquire().weight(wanted.weight);
-        if let Some(timeout) = wanted.timeout {
+        let mut acquire = semaphore.acquire().weight(options.weight);
+        if let Some(timeout) = options.timeout {
             acquire = acquire.timeout(timeout);
         }
         let outcome = tokio::select! {
@@ -186,8 +186,9 @@ fn named(held: &cli::Held) -> Result<(String, PermitId), Failure> {
     match (&held.words[..], &held.name) {
         ([name, id], _) => Ok((name.clone(), parse(id)?)),
         ([id], Some(name)) => Ok((name.clone(), parse(id)?)),
-        _ => Err(Code::Usage
-            .because("of which semaphore? Say its name, and the id that `semafor acquire` printed")),
+        _ => Err(Code::Usage.because(
+            "the name of the semaphore is missing: give NAME and the ID that `semafor acquire` printed",
+        )),
     }
 }
 

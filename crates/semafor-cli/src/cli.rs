@@ -71,26 +71,29 @@ pub(crate) enum Command {
 }
 
 const RUN_HELP: &str = "\
-The command sees SEMAFOR_NAME, SEMAFOR_SLOT, SEMAFOR_ID and SEMAFOR_FENCING_TOKEN.
+The command's environment has SEMAFOR_NAME, SEMAFOR_SLOT, SEMAFOR_ID and SEMAFOR_FENCING_TOKEN.
 
-`semafor inspect` and `top` show others the --label and what runs: on this machine the whole \
-command line, which only its user can read; on a Redis the program's name alone, because everybody who can \
-read there would see the arguments, passwords included. --show-command shows them there, too.
+If `semafor run` is killed with SIGKILL, its command is killed too. The slot is released once the command is \
+dead; with Redis, once --heartbeat is over.
+
+`semafor inspect` and `top` show the --label and the command. On this machine they show the whole \
+command line, which only its user can read. With Redis they show only the program's name: all users of that \
+Redis can read it, and arguments may contain passwords. --show-command shows the arguments there, too.
 
 Examples:
-  semafor run --name nightly -- ./backup.sh           one at a time, the others wait in line
-  semafor run --name encode --slots 100% -- ffmpeg …  as many as there are cores
+  semafor run --name nightly -- ./backup.sh           one at a time; the others wait in line
+  semafor run --name encode --slots 100% -- ffmpeg …  as many at once as there are cores
   semafor run --name api --slots 10 --url redis://db/ --timeout 5m -- ./sync
-                                                      ten across the fleet, give up after 5 minutes";
+                                                      ten across the fleet; give up after 5 minutes";
 
 const ACQUIRE_HELP: &str = "\
-If the id can't be printed, the slot is given back, and the exit code is 74. While it waits, `acquire` leaves the line (74) \
-as soon as the reader of its stdout is gone, or its parent has ended. It does not watch the parent if it runs in the \
-background: in another process group (setsid), or with SIGINT, SIGQUIT or SIGHUP ignored (& in a script, nohup). Signals \
-that it was started to ignore do not end it.
+If `acquire` can't print the id, it releases the slot and exits with 74. While it waits, it leaves the \
+line and exits with 74 as soon as the reader of its stdout is gone or its parent process has ended. It does \
+not watch its parent if it runs in the background: in another process group (setsid), or with SIGINT, SIGQUIT \
+or SIGHUP ignored (& in a script, nohup). Signals that were ignored when `acquire` started do not end it.
 
-It looks for a moment (0.1 s) whether an id that was printed into a pipe is read. It can't notice that a reader ends \
-later than that without having read it, or that nobody reads it from a file: then the slot is held for its --ttl.
+After printing the id into a pipe, `acquire` waits up to 0.1 s for it to be read. It can't notice a reader \
+that ends later without reading the id, or a file that is never read: then the slot stays held for its --ttl.
 
 Example:
   id=$(semafor acquire --name deploy --ttl 10m) && ./deploy.sh; semafor release deploy \"$id\"";
@@ -110,7 +113,7 @@ pub(crate) struct Run {
     pub(crate) at: At,
 
     #[command(flatten)]
-    pub(crate) wanted: Wanted,
+    pub(crate) options: AcquireOptions,
 
     /// How long the command may run. Then its slot is lost
     #[arg(long, value_name = "TIME", value_parser = duration::longer_than_zero)]
@@ -155,9 +158,9 @@ pub(crate) enum OnLost {
 
 /// Which slots, of which semaphore, and how long to wait for them.
 #[derive(Args, Debug)]
-pub(crate) struct Wanted {
-    /// Which semaphore. Whoever says the same name shares its slots
-    // Not from SEMAFOR_NAME: a `run` in a `run` would wait for itself.
+pub(crate) struct AcquireOptions {
+    /// The semaphore. Commands with the same name share its slots
+    // Not from SEMAFOR_NAME: a `run` inside a `run` would wait for itself.
     #[arg(long, short, default_value = "default", value_name = "NAME")]
     pub(crate) name: String,
 
@@ -184,7 +187,7 @@ pub(crate) struct Acquire {
     pub(crate) at: At,
 
     #[command(flatten)]
-    pub(crate) wanted: Wanted,
+    pub(crate) options: AcquireOptions,
 
     /// How long to hold it, unless released or renewed
     #[arg(long, value_name = "TIME", value_parser = duration::longer_than_zero)]

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_read_before_the_pipe_was_closed_is_left_unread() {
+    fn text_not_read_before_the_pipe_closes_is_left_unread() {
         for texts in [&["mine\n"][..], &["before\n", "mine\n"], &["mine\n", "after\n"]] {
             let (reader, writer) = pipe_with(texts);
             drop(reader);
@@ -256,15 +256,15 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_is_not_left_unread_whatever_others_wrote_after_it() {
-        let (mut reader, writer) = pipe_with(&["mine\n", "theirs\n"]);
-        reader.read_exact(&mut [0; 5]).expect("it is there");
+    fn text_that_was_read_is_not_left_unread_even_if_more_follows() {
+        let (mut reader, writer) = pipe_with(&["mine\n", "other\n"]);
+        reader.read_exact(&mut [0; 5]).expect("read from the pipe");
         drop(reader);
         assert!(!is_left(&writer));
     }
 
     #[test]
-    fn what_was_read_in_part_is_taken_for_read() {
+    fn partly_read_text_counts_as_read() {
         let (mut reader, writer) = pipe_with(&["mine\n"]);
         reader.read_exact(&mut [0; 2]).expect("it is there");
         drop(reader);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_takes_its_time_is_left_alone() {
+    fn slow_reader_is_not_treated_as_gone() {
         let (_reader, writer) = pipe_with(&["mine\n"]);
         assert!(!is_left(&writer));
     }

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read() {
+    fn durations_are_parsed() {
         for (text, millis) in [
             ("30s", 30_000),
             ("5m", 300_000),
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_refused() {
+    fn invalid_durations_are_refused() {
         for text in ["", "abc", "-1", "inf", "NaN", "5 parsecs", "1e30"] {
             assert!(any(text).is_err(), "{text}");
         }
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_shown_shortly() {
+    fn durations_are_shown_in_short_form() {
         let shown = [0.04, 9.0, 59.9, 61.0, 3_600.0, 90_000.0].map(|s| show(Duration::from_secs_f64(s)));
         assert_eq!(shown, ["0.0s", "9.0s", "59s", "1m01s", "1h00m", "1d01h"]);
     }

@@ -34,16 +34,16 @@ pub(crate) enum Code {
 
 pub(crate) const HELP: &str = "\
 Exit codes:
-  of the command   `run` exits as its command did; 128+n if signal n ended it
-  1    nothing was done: the id holds nothing, nobody uses the name
-  64   the command line makes no sense, or does not fit what is in use
-  69   the home of the semaphores cannot be reached
-  74   the answer could not be written to stdout; `acquire` has given its slot back
-  75   no slot came free in time
-  76   the slot was lost, and the command was ended for it
-  126  the command cannot be run
+  any  `run` exits with the exit code of its command; 128+n if signal n ended it
+  1    nothing was done: the id holds no slot, or the name is not in use
+  64   the command line is invalid, or does not match the semaphore in use
+  69   the agent or the Redis server cannot be reached
+  74   the output could not be written to stdout; `acquire` has released its slot
+  75   no slot was free within the timeout
+  76   the slot was lost, and `run` has ended its command
+  126  the command cannot be executed
   127  the command was not found
-`purge` has others: see `semafor purge --help`";
+`purge` has its own exit codes: see `semafor purge --help`";
 
 impl Code {
     pub(crate) fn because(self, message: impl Into<String>) -> Failure {

@@ -62,8 +62,8 @@ impl From<BuildError> for Failure {
         match error {
             BuildError::Home(error) => error.into(),
             BuildError::SlotsMismatch { name, live, asked } => Code::Usage.because(format!(
-                "{name:?} is in use with {live} slots, not {asked}: say --slots {live}, leave it out, \
-                 or change it for everybody with `semafor resize {name} {asked}`"
+                "{name:?} is in use with {live} slots, not {asked}: use --slots {live}, omit --slots, \
+                 or change the number for all users with `semafor resize {name} {asked}`"
             )),
             error => Code::Usage.because(error.to_string()),
         }

@@ -19,7 +19,8 @@ use crate::plain::plain;
 struct Standing<'a> {
     name: &'a str,
     held: u32,
-    capacity: u32,
+    #[serde(rename = "capacity")]
+    slots: u32,
     percent: f64,
     waiting: usize,
     holders: usize,
@@ -66,7 +67,7 @@ impl<'a> From<&'a Stats> for Standing<'a> {
         Self {
             name: &stats.name,
             held: stats.held,
-            capacity: stats.capacity,
+            slots: stats.slots,
             percent: percent(stats),
             waiting: stats.waiting,
             holders: stats.holders,
@@ -90,7 +91,8 @@ impl<'a> From<&'a Stats> for Standing<'a> {
 struct Close<'a> {
     name: &'a str,
     held: u32,
-    capacity: u32,
+    #[serde(rename = "capacity")]
+    slots: u32,
     percent: f64,
     waiting: usize,
     holders: Vec<Holder<'a>>,
@@ -203,7 +205,7 @@ pub(crate) async fn status(args: cli::Status) -> Result<ExitCode, Failure> {
         }
         table.row(vec![
             (plain(&stats.name).into_owned(), Style::new().bold()),
-            (format!("{}/{}", stats.held, stats.capacity), style),
+            (format!("{}/{}", stats.held, stats.slots), style),
             (format!("{:.0}%", percent(stats)), style),
             (stats.waiting.to_string(), usual),
             (unless(stats.waiting == 0, stats.longest_wait), usual),
@@ -224,7 +226,7 @@ pub(crate) async fn inspect(args: cli::Inspect) -> Result<ExitCode, Failure> {
         print_json(&Close {
             name: &stats.name,
             held: stats.held,
-            capacity: stats.capacity,
+            slots: stats.slots,
             percent: percent(&stats),
             waiting: stats.waiting,
             holders: holders.iter().map(Holder::from).collect(),
@@ -237,7 +239,7 @@ pub(crate) async fn inspect(args: cli::Inspect) -> Result<ExitCode, Failure> {
         "{bold}{}{bold:#}: {} of {} slots held, {} waiting\n",
         plain(&stats.name),
         stats.held,
-        stats.capacity,
+        stats.slots,
         stats.waiting
     );
     if !holders.is_empty() {
@@ -316,7 +318,7 @@ fn unless(is_moot: bool, time: Duration) -> String {
 
 /// A name that only waiters are known of has no slots yet.
 fn percent(stats: &Stats) -> f64 {
-    if stats.capacity == 0 { 0.0 } else { stats.percent() }
+    if stats.slots == 0 { 0.0 } else { stats.percent() }
 }
 
 fn how_full(stats: &Stats) -> Style {

@@ -42,7 +42,9 @@ fn main() -> ExitCode {
     }
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return complain(&Code::Unreachable.because(format!("no runtime: {error}"))),
+        Err(error) => {
+            return complain(&Code::Unreachable.because(format!("can't start the async runtime: {error}")));
+        }
     };
     match runtime.block_on(obey(cli.command)) {
         Ok(code) => code,

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_as_wide_as_needed() {
+    fn columns_are_as_wide_as_their_content() {
         let mut table = Table::new(&[("NAME", Align::Left), ("HELD", Align::Right), ("LAST", Align::Left)]);
         let plain = |text: &str| (text.to_owned(), Style::new());
         table.row(vec![plain("a"), plain("1/10"), plain("x")]);

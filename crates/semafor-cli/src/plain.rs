@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_could_break_the_screen_is_taken_out() {
+    fn characters_that_could_break_the_screen_are_removed() {
         assert_eq!(plain("images"), "images");
         assert_eq!(plain("größe 画像 🎬"), "größe 画像 🎬");
         assert_eq!(plain("a\u{1b}[2Jb\u{7}c"), "a?[2Jb?c");
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_cut() {
+    fn long_text_is_cut() {
         assert_eq!(fit("images", 6), "images");
         assert_eq!(fit("images", 5), "imag…");
         assert_eq!(fit("画像処理", 5), "画像…", "a wide character takes two columns");

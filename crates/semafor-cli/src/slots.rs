@@ -76,8 +76,9 @@ impl FromStr for Slots {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let complaint =
-            || "expected a number of at least 1, or a share of this machine's cores: 100%, +2, -1".to_owned();
+        let complaint = || {
+            "expected a number of at least 1, or relative to this machine's cores: 100%, +2, -1".to_owned()
+        };
         if let Some(percent) = text.strip_suffix('%') {
             let percent = percent.parse::<f64>().ok().filter(|percent| percent.is_finite() && *percent > 0.0);
             return percent.map(Self::Percent).ok_or_else(complaint);
@@ -97,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_counted_by_cores() {
+    fn slots_may_be_relative_to_cores() {
         for (text, slots) in [("3", 3), ("100%", 8), ("50%", 4), ("1%", 1), ("+2", 10), ("-3", 5), ("-20", 1)]
         {
             assert_eq!(text.parse::<Slots>().map(|slots| slots.resolve(8)), Ok(slots), "{text}");
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_of_slots_is_refused() {
+    fn invalid_numbers_of_slots_are_refused() {
         for text in ["0", "abc", "", "%", "-5%", "0%", "NaN%", "inf%", "1.5", "+x", "99999999999"] {
             assert!(text.parse::<Slots>().is_err(), "{text}");
         }

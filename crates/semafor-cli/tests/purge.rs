@@ -243,10 +243,10 @@ fn signals_that_are_ignored_do_not_end_it() {
     assert_eq!((&told["stopped_by"], code), (&"completed".into(), 0));
 }
 
-/// Runs it as somebody who is not root, so that permissions count.
-fn as_somebody(env: &CommandEnv, arguments: &[&str]) -> Output {
+/// Runs it as another user than root, so that permissions count.
+fn as_another_user(env: &CommandEnv, arguments: &[&str]) -> Output {
     // Not everybody may go where it was built.
-    let folder = folder_of_somebody();
+    let folder = folder_of_another_user();
     let binary = folder.path().join("semafor");
     // By another process: what this one writes, its other children have open for a moment, and then it can't be run.
     assert!(Command::new("cp").arg(env.binary()).arg(&binary).status().unwrap().success());
@@ -259,14 +259,14 @@ fn as_somebody(env: &CommandEnv, arguments: &[&str]) -> Output {
     env.output_of(command)
 }
 
-/// A folder that belongs to that somebody, outside of those that only we can enter.
-fn folder_of_somebody() -> tempfile::TempDir {
+/// A folder of that user, outside of the folders that only root can enter.
+fn folder_of_another_user() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
     folder
 }
 
-fn give_to_somebody(path: &Path) {
+fn give_to_another_user(path: &Path) {
     if rustix::process::geteuid().is_root() {
         std::os::unix::fs::chown(path, Some(65_534), Some(65_534)).unwrap();
     }
@@ -275,20 +275,20 @@ fn give_to_somebody(path: &Path) {
 #[test]
 fn what_is_forbidden_is_an_error_and_the_rest_is_done() {
     let env = env();
-    let folder = folder_of_somebody();
+    let folder = folder_of_another_user();
     let path = |name: &str| folder.path().join(name);
     for directory in ["sealed/inner", "unreadable/inner", "free/inner", "empty-unreadable"] {
         fs::create_dir_all(path(directory)).unwrap();
     }
     for directory in ["sealed/inner", "sealed", "unreadable", "free/inner", "free", "empty-unreadable"] {
-        give_to_somebody(&path(directory));
+        give_to_another_user(&path(directory));
     }
     fs::set_permissions(path("sealed"), fs::Permissions::from_mode(0o555)).unwrap();
     fs::set_permissions(path("unreadable"), fs::Permissions::from_mode(0o300)).unwrap();
     fs::set_permissions(path("empty-unreadable"), fs::Permissions::from_mode(0o300)).unwrap();
     let root = folder.path().to_str().unwrap();
     let outcomes = ["--dry-run", "--quiet"].map(|option| {
-        let output = as_somebody(&env, &["purge", "--json", option, root]);
+        let output = as_another_user(&env, &["purge", "--json", option, root]);
         let (told, code) = summary(&output);
         (code, told["dirs_removed"].clone(), told["errors"].clone(), told["errors_by_kind"].clone())
     });
@@ -307,13 +307,13 @@ fn what_others_own_in_a_sticky_directory_stays() {
         return; // There is nobody else to own something.
     }
     let env = env();
-    let folder = folder_of_somebody();
+    let folder = folder_of_another_user();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o1777)).unwrap();
     fs::create_dir(folder.path().join("roots")).unwrap();
     fs::create_dir(folder.path().join("theirs")).unwrap();
-    give_to_somebody(&folder.path().join("theirs"));
+    give_to_another_user(&folder.path().join("theirs"));
     for option in ["--dry-run", "--quiet"] {
-        let output = as_somebody(&env, &["purge", "--json", option, folder.path().to_str().unwrap()]);
+        let output = as_another_user(&env, &["purge", "--json", option, folder.path().to_str().unwrap()]);
         let (told, code) = summary(&output);
         assert_eq!((&told["dirs_removed"], &told["errors"], code), (&1.into(), &1.into(), 1), "{option}");
     }

@@ -375,7 +375,7 @@ impl State {
     /// True of who waits for what is free, but stands behind others who wait for more, and all of whom will go on: when their
     /// patience ends, for one.
     fn will_reach_free(&self, waiting: TaskKey, gate: &Gate<TaskKey, Hold>, alive: &Alive) -> bool {
-        let free = gate.capacity() - gate.held();
+        let free = gate.slots() - gate.held();
         if free == 0 {
             return false;
         }
@@ -405,7 +405,7 @@ impl State {
                 let gate = cell.gate.borrow();
                 gate.holders().map(|holder| holder.tag.task).try_for_each(&mut found)?;
                 // Those in front, too, if they keep it from what is free.
-                let has_free = gate.held() < gate.capacity();
+                let has_free = gate.held() < gate.slots();
                 let in_front =
                     gate.waiters().map(|waiter| waiter.tag.task).take_while(|task| *task != waiting);
                 in_front.take_while(|_| has_free).try_for_each(found)

@@ -60,8 +60,8 @@ impl<E: Effect> Perform for E {
     }
 }
 
-type Answer<E> = Pin<Box<dyn Future<Output = Result<<E as Effect>::Out>>>>;
-type Handler<E> = Rc<dyn Fn(E, Ctx) -> Answer<E>>;
+type HandlerFuture<E> = Pin<Box<dyn Future<Output = Result<<E as Effect>::Out>>>>;
+type Handler<E> = Rc<dyn Fn(E, Ctx) -> HandlerFuture<E>>;
 
 /// A handler, and the scope around it.
 pub(crate) struct Scope {

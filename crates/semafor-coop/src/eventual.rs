@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::effort;
 use crate::sync::{AtomicUsize, Ordering};
 use crate::tasks::TaskKey;
-use crate::waiters::{Place, Waiter, Waiters};
+use crate::waiters::{EntryNumber, Waiter, Waiters};
 use crate::{Error, Result};
 
 /// A value that will be there: what a [`Task`] returns, or what somebody completes a [`Promise`](crate::Promise) with.
@@ -195,7 +195,7 @@ pub(crate) struct Group {
     pub(crate) kind: GroupKind,
     members: Vec<Rc<dyn Settle>>,
     /// Where it stands in the line of each member that was open at first.
-    places: RefCell<Vec<Place>>,
+    places: RefCell<Vec<EntryNumber>>,
     remaining: Cell<usize>,
     /// All members before this one have settled.
     first_open: Cell<usize>,
@@ -226,7 +226,7 @@ impl Group {
         for (index, member) in group.members.iter().enumerate() {
             let settlement = member.settlement();
             places.push(match settlement.is_settled.get() {
-                true => Place::default(),
+                true => EntryNumber::default(),
                 false => settlement.waiters.borrow_mut().push(Waiter::Member(group.clone(), index)),
             });
         }

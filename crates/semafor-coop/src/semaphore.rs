@@ -30,13 +30,13 @@ impl Semaphore {
 
     /// How many permits there are.
     pub fn permits(&self) -> u32 {
-        self.cell.gate.borrow().capacity()
+        self.cell.gate.borrow().slots()
     }
 
     /// How many of them nobody has.
     pub fn available(&self) -> u32 {
         let gate = self.cell.gate.borrow();
-        gate.capacity() - gate.held()
+        gate.slots() - gate.held()
     }
 
     /// How many tasks stand in line.

@@ -190,7 +190,7 @@ impl<'s> Surveyor<'s> {
         }
         let waiters: Vec<_> = gate.waiters().map(|waiter| (waiter.tag.task, waiter.weight)).collect();
         self.count(waiters.len());
-        let free = gate.capacity() - gate.held();
+        let free = gate.slots() - gate.held();
         if free > 0 {
             waiters.iter().for_each(|(task, _)| self.add(*task, Dependent::Line(number)));
         }

@@ -100,7 +100,7 @@ enum State {
     },
 }
 
-struct Name {
+struct SemaphoreLane {
     name: String,
     permits: u32,
 }
@@ -109,7 +109,7 @@ struct Name {
 struct Timeline {
     /// The root first, then by number.
     lanes: BTreeMap<u64, Lane>,
-    semaphores: BTreeMap<u64, Name>,
+    semaphores: BTreeMap<u64, SemaphoreLane>,
     times: Vec<(usize, Timestamp)>,
     columns: usize,
     running: Option<u64>,
@@ -158,7 +158,7 @@ impl Timeline {
             Moment::Made { semaphore, permits, name } => {
                 let name =
                     name.as_ref().map_or_else(|| format!("semaphore {semaphore}"), ToString::to_string);
-                self.semaphores.insert(*semaphore, Name { name, permits: *permits });
+                self.semaphores.insert(*semaphore, SemaphoreLane { name, permits: *permits });
             }
             Moment::Runs => {
                 let stopped = self.running.replace(task).filter(|stopped| *stopped != task);
@@ -327,7 +327,7 @@ impl Timeline {
             write!(out, "<text x='{}' y='{y}' class='small'>{text}</text>", x + 24)?;
             x += 44 + text.len() * 6;
         }
-        for (number, Name { name, permits }) in &self.semaphores {
+        for (number, SemaphoreLane { name, permits }) in &self.semaphores {
             let colour = self.colour(*number);
             let text = format!("holds {name} (of {permits})");
             write!(out, "<rect x='{x}' y='{}' width='18' height='{STRIPE}' rx='2' fill='{colour}'/>", y - 7)?;

@@ -30,10 +30,10 @@ impl Waiter {
 
 /// The number of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub(crate) struct Place(u64);
+pub(crate) struct EntryNumber(u64);
 
 struct Entry {
-    place: Place,
+    place: EntryNumber,
     /// None of one that left.
     waiter: Option<Waiter>,
 }
@@ -41,13 +41,13 @@ struct Entry {
 #[derive(Default)]
 pub(crate) struct Waiters {
     entries: SmallVec<[Entry; 1]>,
-    next: Place,
+    next: EntryNumber,
     /// How many of the entries are cleared.
     cleared: usize,
 }
 
 impl Waiters {
-    pub(crate) fn push(&mut self, waiter: Waiter) -> Place {
+    pub(crate) fn push(&mut self, waiter: Waiter) -> EntryNumber {
         let place = self.next;
         self.next.0 += 1;
         self.entries.push(Entry { place, waiter: Some(waiter) });
@@ -55,7 +55,7 @@ impl Waiters {
     }
 
     /// Takes a waiter out; none if it is not there any more.
-    pub(crate) fn remove(&mut self, place: Place) -> Option<Waiter> {
+    pub(crate) fn remove(&mut self, place: EntryNumber) -> Option<Waiter> {
         let search = |entry: &Entry| {
             effort::count(1);
             entry.place.cmp(&place)

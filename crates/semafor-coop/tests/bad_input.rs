@@ -1,6 +1,6 @@
 //! What makes no sense is a typed error where it is awaited, and the scheduler lives on.
 
-mod told;
+mod support;
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use semafor_coop::{AcquireSemaphore, Ctx, Error, FailPromise, Priority, Result, Runtime, Spawn, Task};
-use told::told;
+use support::told;
 
 /// Panics when it is dropped.
 struct Bomb;

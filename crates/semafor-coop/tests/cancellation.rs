@@ -1,9 +1,9 @@
 //! Cancellation is delivered, and no permit is lost on the way.
 
-mod told;
+mod support;
 
 use semafor_coop::{Ctx, Error, Result, Runtime, Task};
-use told::{lines, told};
+use support::{lines, told};
 
 #[test]
 fn a_cancelled_holder_cleans_up_and_may_await_while_it_does() {

@@ -13,8 +13,8 @@ const NOW: Timestamp = Timestamp::from_nanos(0);
 struct Home(Rc<RefCell<Gate<Promise<()>, u32>>>);
 
 impl Home {
-    fn new(capacity: u32) -> Self {
-        Self(Rc::new(RefCell::new(Gate::new(1, capacity).unwrap())))
+    fn new(slots: u32) -> Self {
+        Self(Rc::new(RefCell::new(Gate::new(1, slots).unwrap())))
     }
 
     async fn acquire(&self, ctx: &Ctx, who: u32) -> Result<PermitId> {

@@ -1,11 +1,11 @@
 //! Deadlocks are found when they arise, named, and can be caught.
 
-mod told;
+mod support;
 
 use semafor_coop::{
     AcquireSemaphore, Awaitable, CreateSemaphore, Ctx, Deadlocks, Error, Result, Runtime, Semaphore, Spawn,
 };
-use told::told;
+use support::told;
 
 /// A search that takes the task that acquired for the one that releases.
 fn strict() -> Runtime {
@@ -617,7 +617,7 @@ fn a_wait_for_another_thread_beside_it_hides_no_circle() {
 }
 
 #[test]
-fn who_waits_behind_one_whose_patience_ends_is_not_in_one() {
+fn a_waiter_behind_one_that_times_out_is_not_in_a_deadlock() {
     told(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(2).await?;
         ctx.acquire(&sem).await?;

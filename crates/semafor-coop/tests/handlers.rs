@@ -1,9 +1,9 @@
 //! Effects of the program's own.
 
-mod told;
+mod support;
 
 use semafor_coop::{Ctx, Effect, Error, Result, Runtime};
-use told::told;
+use support::told;
 
 struct Ask(&'static str);
 

@@ -1,9 +1,9 @@
 //! Who runs when, under the production schedule.
 
-mod told;
+mod support;
 
 use semafor_coop::{Ctx, Error, FailPromise, Priority, Result, Runtime, Spawn, Task, Wait};
-use told::{lines, told};
+use support::{lines, told};
 
 async fn says(ctx: Ctx, word: &'static str) -> Result<&'static str> {
     ctx.log(word).await?;

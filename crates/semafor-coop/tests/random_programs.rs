@@ -354,7 +354,7 @@ fn beside() -> impl Strategy<Value = Vec<Beside>> {
 /// What is seen first of a run that does not just end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum First {
-    Told,
+    Reported,
     /// The run sleeps until another thread speaks.
     Slept,
 }
@@ -380,8 +380,8 @@ fn note_effect(result: &Result) {
     seen.effects += 1;
     match seen.first {
         Some(First::Slept) => drop(seen.could_help.get_or_insert(!is_told)),
-        Some(First::Told) => {}
-        None => seen.first = is_told.then_some(First::Told),
+        Some(First::Reported) => {}
+        None => seen.first = is_told.then_some(First::Reported),
     }
     SEEN.set(seen);
 }
@@ -442,7 +442,7 @@ fn seen_of(programs: &[Vec<Beside>], schedule: Schedule, deadlocks: Deadlocks) -
         all
     });
     OUTSIDE.take();
-    assert!(outcome.result.is_ok() || SEEN.get().first == Some(First::Told), "{:?}", outcome.result);
+    assert!(outcome.result.is_ok() || SEEN.get().first == Some(First::Reported), "{:?}", outcome.result);
     SEEN.get()
 }
 
@@ -456,7 +456,7 @@ proptest! {
         for schedule in [Schedule::Fifo, Schedule::Random(seed)] {
             let truth = seen_of(&programs, schedule.clone(), Deadlocks::Global);
             let expected = match (truth.first, truth.could_help) {
-                (Some(First::Slept), Some(false)) => Some(First::Told),
+                (Some(First::Slept), Some(false)) => Some(First::Reported),
                 (first, _) => first,
             };
             prop_assert_eq!(seen_of(&programs, schedule, Deadlocks::Certain).first, expected);

@@ -1,6 +1,6 @@
 //! What the semaphore promises.
 
-mod told;
+mod support;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use semafor_coop::{
     AcquireSemaphore, CreateSemaphore, Ctx, Error, Priority, Result, Runtime, Semaphore, Spawn, Task,
     TryAcquireSemaphore, WithSemaphore,
 };
-use told::told;
+use support::told;
 
 async fn spawn_acquirer(ctx: &Ctx, sem: &Semaphore, word: &'static str) -> Result<Task<()>> {
     spawn_acquirer_at(ctx, sem, word, Priority::Normal).await

@@ -47,7 +47,7 @@ const MAX_RESERVED: u32 = 1 << 20;
 // In the order of use: an uncontended cycle, and what opening a name looks at, touch the first few cache lines only.
 #[repr(C)]
 pub struct Gate<W, T> {
-    capacity: u32,
+    slots: u32,
     held: u32,
     serial: u32,
     closed: bool,
@@ -56,13 +56,13 @@ pub struct Gate<W, T> {
     token_floor: u64,
     /// The earliest of `leases` and `patience`.
     next_deadline: Timestamp,
-    slots: Slots<T>,
+    grants: Slots<T>,
     line: Line<W, T>,
     holds: Histogram,
     totals: Totals,
     waits: Histogram,
     leases: Deadlines,
-    patience: Deadlines,
+    timeouts: Deadlines,
     /// Waiters that ask for more than one slot: the only ones a shrink can make impossible.
     waiting_heavy: usize,
     max_waiting: usize,
@@ -151,7 +151,7 @@ pub enum Refusal {
         /// What it asks for.
         weight: u32,
         /// What there is.
-        capacity: u32,
+        slots: u32,
     },
     /// The gate is closed.
     Closed,
@@ -180,7 +180,7 @@ pub enum Claim {
         /// What you asked for.
         weight: u32,
         /// What it shrank to.
-        capacity: u32,
+        slots: u32,
     },
     /// No such ticket: claimed or cancelled before, or of another gate.
     Unknown,
@@ -232,25 +232,25 @@ enum End {
 }
 
 impl<W, T: Default> Gate<W, T> {
-    /// A gate of `capacity` slots whose ids carry `serial`, which tells them from those of other gates.
-    pub fn new(serial: u32, capacity: u32) -> Result<Self, ZeroSlots> {
-        if capacity == 0 {
+    /// A gate of `slots` slots whose ids carry `serial`, which tells them from those of other gates.
+    pub fn new(serial: u32, slots: u32) -> Result<Self, ZeroSlots> {
+        if slots == 0 {
             return Err(ZeroSlots);
         }
         Ok(Self {
             serial,
-            capacity,
+            slots,
             held: 0,
             closed: false,
             max_waiting: usize::MAX,
             tokens: 0,
             token_floor: 0,
             next_deadline: Timestamp::NEVER,
-            slots: Slots::new(),
+            grants: Slots::new(),
             line: Line::new(serial),
             waiting_heavy: 0,
             leases: Deadlines::default(),
-            patience: Deadlines::default(),
+            timeouts: Deadlines::default(),
             endings: Endings::default(),
             totals: Totals::default(),
             waits: Histogram::default(),
@@ -313,7 +313,7 @@ impl<W, T: Default> Gate<W, T> {
         if weight == 0 || self.held.checked_add(weight).is_none() {
             return None;
         }
-        let slot = if slot < MAX_RESERVED { self.slots.take(slot) } else { self.slots.take_lowest() };
+        let slot = if slot < MAX_RESERVED { self.grants.take(slot) } else { self.grants.take_lowest() };
         Some(self.grant_at(slot, weight, None, tag, now))
     }
 
@@ -355,7 +355,7 @@ impl<W, T: Default> Gate<W, T> {
         let weight = request.weight;
         let ticket = self.line.join(Queued { since: now, ttl_nanos, payload, tag, weight, has_deadline });
         if has_deadline {
-            self.patience.set(ticket.index, request.deadline);
+            self.timeouts.set(ticket.index, request.deadline);
             self.refresh_deadline();
         }
         self.waiting_heavy += usize::from(request.weight > 1);
@@ -377,7 +377,7 @@ impl<W, T: Default> Gate<W, T> {
             },
             Settlement::TimedOut => Claim::TimedOut,
             Settlement::Closed => Claim::Closed,
-            Settlement::TooHeavy { weight, capacity } => Claim::TooHeavy { weight, capacity },
+            Settlement::TooHeavy { weight, slots } => Claim::TooHeavy { weight, slots },
         }
     }
 
@@ -442,17 +442,17 @@ impl<W, T: Default> Gate<W, T> {
     ) -> Result<Evicted, NotHeld> {
         self.expire(now, effects);
         let slot = self.held_slot(id)?;
-        if grace.is_zero() || self.slots.is_leaving(slot) {
+        if grace.is_zero() || self.grants.is_leaving(slot) {
             self.end(slot, End::Lost(Loss::Evicted), now, effects);
             self.serve_line(now, effects);
             return Ok(Evicted::Gone);
         }
-        self.slots.set_leaving(slot);
+        self.grants.set_leaving(slot);
         let until = now.after(grace);
-        if until < self.slots.expiry(slot) {
+        if until < self.grants.expiry(slot) {
             self.set_expiry(slot, until);
         }
-        Ok(Evicted::Leaving { until: self.slots.expiry(slot) })
+        Ok(Evicted::Leaving { until: self.grants.expiry(slot) })
     }
 
     /// Lets a holder keep its slot for `ttl` from now, or for ever; returns the new deadline.
@@ -469,7 +469,7 @@ impl<W, T: Default> Gate<W, T> {
     ) -> Result<Timestamp, NotHeld> {
         self.expire(now, effects);
         let slot = self.held_slot(id)?;
-        if self.slots.is_leaving(slot) {
+        if self.grants.is_leaving(slot) {
             return Err(NotHeld::Lost(Loss::Evicted));
         }
         let expires = expiry(now, nonzero_nanos(ttl));
@@ -478,7 +478,7 @@ impl<W, T: Default> Gate<W, T> {
     }
 
     fn set_expiry(&mut self, slot: u32, expires: Timestamp) {
-        self.slots.set_expiry(slot, expires);
+        self.grants.set_expiry(slot, expires);
         self.leases.set(slot, expires);
         self.refresh_deadline();
     }
@@ -494,17 +494,17 @@ impl<W, T: Default> Gate<W, T> {
     pub fn expire(&mut self, now: Timestamp, effects: &mut Effects<W, T>) {
         while self.next_deadline() <= now {
             let due = self.leases.next();
-            if due <= self.patience.next() {
+            if due <= self.timeouts.next() {
                 while self.leases.next() == due
                     && let Some(slot) = self.leases.pop()
                 {
-                    let loss = if self.slots.is_leaving(slot) { Loss::Evicted } else { Loss::Expired };
+                    let loss = if self.grants.is_leaving(slot) { Loss::Evicted } else { Loss::Expired };
                     self.end(slot, End::Lost(loss), now, effects);
                 }
                 self.refresh_deadline();
                 self.serve_line(now, effects);
             } else {
-                let Some(index) = self.patience.pop() else { break };
+                let Some(index) = self.timeouts.pop() else { break };
                 self.refresh_deadline();
                 self.turn_away(index, Settlement::TimedOut, effects);
                 self.totals.timed_out += 1;
@@ -529,22 +529,22 @@ impl<W, T: Default> Gate<W, T> {
     /// [`ZeroSlots`]: use [`close`](Self::close) to stop a gate.
     pub fn resize(
         &mut self,
-        capacity: u32,
+        slots: u32,
         now: Timestamp,
         effects: &mut Effects<W, T>,
     ) -> Result<(), ZeroSlots> {
-        if capacity == 0 {
+        if slots == 0 {
             return Err(ZeroSlots);
         }
-        if capacity < self.capacity {
-            self.slots.shrink(capacity);
+        if slots < self.slots {
+            self.grants.shrink(slots);
         }
-        self.capacity = capacity;
+        self.slots = slots;
         if self.waiting_heavy > 0 {
             let line = self.line.iter().map(|(index, queued)| (index, queued.weight));
-            let impossible: Vec<_> = line.filter(|(_, weight)| *weight > capacity).collect();
+            let impossible: Vec<_> = line.filter(|(_, weight)| *weight > slots).collect();
             for (index, weight) in impossible {
-                self.turn_away(index, Settlement::TooHeavy { weight, capacity }, effects);
+                self.turn_away(index, Settlement::TooHeavy { weight, slots }, effects);
                 self.totals.refused += 1;
             }
         }
@@ -568,13 +568,13 @@ impl<W, T: Default> Gate<W, T> {
 
     /// True if nothing is held, nobody waits, and nobody has yet to look at the outcome.
     pub fn is_idle(&self) -> bool {
-        self.slots.live() == 0 && self.line.is_deserted()
+        self.grants.live() == 0 && self.line.is_deserted()
     }
 
     /// How many slots there are.
     #[inline]
-    pub fn capacity(&self) -> u32 {
-        self.capacity
+    pub fn slots(&self) -> u32 {
+        self.slots
     }
 
     /// How many slots are held.
@@ -593,7 +593,7 @@ impl<W, T: Default> Gate<W, T> {
     #[inline]
     pub fn may_grant_on_cancel(&self, ticket: Ticket) -> bool {
         // A waiter that leaves frees nothing. It may have stood in the way of those behind it.
-        !self.line.is_empty() && (self.held < self.capacity || !self.line.is_waiting(ticket))
+        !self.line.is_empty() && (self.held < self.slots || !self.line.is_waiting(ticket))
     }
 
     /// When a holder will lose its slot.
@@ -602,7 +602,7 @@ impl<W, T: Default> Gate<W, T> {
     ///
     /// [`NotHeld`] if it has none.
     pub fn expiry(&self, id: PermitId) -> Result<Timestamp, NotHeld> {
-        Ok(self.slots.expiry(self.held_slot(id)?))
+        Ok(self.grants.expiry(self.held_slot(id)?))
     }
 
     /// True if a holder was [evicted](Self::evict) and has not let go yet.
@@ -611,7 +611,7 @@ impl<W, T: Default> Gate<W, T> {
     ///
     /// [`NotHeld`] if the id holds nothing.
     pub fn is_leaving(&self, id: PermitId) -> Result<bool, NotHeld> {
-        Ok(self.slots.is_leaving(self.held_slot(id)?))
+        Ok(self.grants.is_leaving(self.held_slot(id)?))
     }
 
     /// What the home attached to a holder.
@@ -621,12 +621,12 @@ impl<W, T: Default> Gate<W, T> {
     /// [`NotHeld`] if the id holds nothing.
     pub fn tag_mut(&mut self, id: PermitId) -> Result<&mut T, NotHeld> {
         let slot = self.held_slot(id)?;
-        Ok(self.slots.tag_mut(slot))
+        Ok(self.grants.tag_mut(slot))
     }
 
     /// Live holders, by slot number.
     pub fn holders(&self) -> impl Iterator<Item = Holder<'_, T>> {
-        self.slots.holders(self.serial)
+        self.grants.holders(self.serial)
     }
 
     /// The line, first to last.
@@ -638,9 +638,9 @@ impl<W, T: Default> Gate<W, T> {
     /// A snapshot of everything that is counted.
     pub fn stats(&self, now: Timestamp) -> Stats {
         Stats {
-            capacity: self.capacity,
+            slots: self.slots,
             held: self.held,
-            holders: self.slots.live(),
+            holders: self.grants.live(),
             waiting: self.line.len(),
             longest_wait: self.line.first().map_or(Duration::ZERO, |(_, first)| now.since(first.since)),
             totals: self.totals,
@@ -658,15 +658,15 @@ impl<W, T: Default> Gate<W, T> {
         if request.weight == 0 {
             return Err(Refusal::ZeroWeight);
         }
-        if request.weight > self.capacity {
-            return Err(Refusal::TooHeavy { weight: request.weight, capacity: self.capacity });
+        if request.weight > self.slots {
+            return Err(Refusal::TooHeavy { weight: request.weight, slots: self.slots });
         }
         Ok(self.line.is_empty() && self.fits(request.weight))
     }
 
     #[inline]
     fn fits(&self, weight: u32) -> bool {
-        self.capacity.saturating_sub(self.held) >= weight
+        self.slots.saturating_sub(self.held) >= weight
     }
 
     #[cold]
@@ -677,7 +677,7 @@ impl<W, T: Default> Gate<W, T> {
 
     #[inline(always)]
     fn grant(&mut self, weight: u32, ttl_nanos: Option<NonZeroU64>, tag: T, now: Timestamp) -> PermitId {
-        let slot = self.slots.take_lowest();
+        let slot = self.grants.take_lowest();
         self.grant_at(slot, weight, ttl_nanos, tag, now)
     }
 
@@ -694,7 +694,7 @@ impl<W, T: Default> Gate<W, T> {
         self.tokens += 1;
         self.totals.granted += 1;
         let expires = expiry(now, ttl_nanos);
-        self.slots.occupy(slot, self.tokens, weight, now, expires, tag);
+        self.grants.occupy(slot, self.tokens, weight, now, expires, tag);
         if ttl_nanos.is_some() {
             self.leases.set(slot, expires);
             self.next_deadline = self.next_deadline.min(expires);
@@ -736,7 +736,7 @@ impl<W, T: Default> Gate<W, T> {
 
     fn forget_waiter(&mut self, index: u32, queued: &Queued<W, T>) {
         if queued.has_deadline {
-            self.patience.remove(index);
+            self.timeouts.remove(index);
             self.refresh_deadline();
         }
         self.waiting_heavy -= usize::from(queued.weight > 1);
@@ -744,13 +744,13 @@ impl<W, T: Default> Gate<W, T> {
 
     #[inline]
     fn refresh_deadline(&mut self) {
-        self.next_deadline = self.leases.next().min(self.patience.next());
+        self.next_deadline = self.leases.next().min(self.timeouts.next());
     }
 
     /// The slot that an id holds.
     #[inline]
     fn held_slot(&self, id: PermitId) -> Result<u32, NotHeld> {
-        if id.gate() == self.serial && self.slots.holds(id.slot(), id.fencing_token()) {
+        if id.gate() == self.serial && self.grants.holds(id.slot(), id.fencing_token()) {
             Ok(id.slot())
         } else {
             Err(self.why_not_held(id))
@@ -767,8 +767,8 @@ impl<W, T: Default> Gate<W, T> {
     /// Ends the grant on a held slot. Its tag goes with the loss, or else back to the caller.
     #[inline(always)]
     fn end(&mut self, slot: u32, end: End, now: Timestamp, effects: &mut Effects<W, T>) -> T {
-        let token = self.slots.token(slot);
-        let mut vacated = self.slots.vacate(slot);
+        let token = self.grants.token(slot);
+        let mut vacated = self.grants.vacate(slot);
         if vacated.expires != Timestamp::NEVER {
             self.leases.remove(slot);
             if vacated.expires == self.next_deadline {
@@ -790,7 +790,7 @@ impl<W, T: Default> Gate<W, T> {
                 effects.lost.push(Lost { id, loss, tag: std::mem::take(&mut vacated.tag) });
             }
         }
-        if self.held == 0 && self.slots.is_oversized(KEPT_ENTRIES) {
+        if self.held == 0 && self.grants.is_oversized(KEPT_ENTRIES) {
             self.trim_slots();
         }
         vacated.tag
@@ -798,13 +798,13 @@ impl<W, T: Default> Gate<W, T> {
 
     #[cold]
     fn trim_slots(&mut self) {
-        self.slots = Slots::new();
+        self.grants = Slots::new();
         self.leases.trim(KEPT_ENTRIES);
     }
 
     fn trim(&mut self) {
         self.line.trim(KEPT_ENTRIES);
-        self.patience.trim(KEPT_ENTRIES);
+        self.timeouts.trim(KEPT_ENTRIES);
     }
 }
 

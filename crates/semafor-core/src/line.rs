@@ -25,10 +25,10 @@ struct Entry<W, T> {
     arrival: u64,
     prev: u32,
     next: u32,
-    place: Place<W, T>,
+    state: State<W, T>,
 }
 
-enum Place<W, T> {
+enum State<W, T> {
     Vacant,
     Waiting(Queued<W, T>),
     Settled(Settlement),
@@ -51,7 +51,7 @@ pub(crate) enum Settlement {
     Granted { id: PermitId, waited_nanos: u64 },
     TimedOut,
     Closed,
-    TooHeavy { weight: u32, capacity: u32 },
+    TooHeavy { weight: u32, slots: u32 },
 }
 
 /// What a waiter looks like from outside.
@@ -99,7 +99,7 @@ impl<W, T> Line<W, T> {
     pub(crate) fn join(&mut self, queued: Queued<W, T>) -> Ticket {
         self.arrivals += 1;
         let entry =
-            Entry { arrival: self.arrivals, prev: self.tail, next: NONE, place: Place::Waiting(queued) };
+            Entry { arrival: self.arrivals, prev: self.tail, next: NONE, state: State::Waiting(queued) };
         let index = match self.free {
             NONE => {
                 self.entries.push(entry);
@@ -131,7 +131,7 @@ impl<W, T> Line<W, T> {
     /// The waiter at `index`, if one is waiting there.
     pub(crate) fn waiting_at(&self, index: u32) -> Option<&Queued<W, T>> {
         match self.entries.get(index as usize) {
-            Some(Entry { place: Place::Waiting(queued), .. }) => Some(queued),
+            Some(Entry { state: State::Waiting(queued), .. }) => Some(queued),
             _ => None,
         }
     }
@@ -141,14 +141,14 @@ impl<W, T> Line<W, T> {
     pub(crate) fn call(&mut self, index: u32) -> Option<Queued<W, T>> {
         self.waiting_at(index)?;
         self.unlink(index);
-        match std::mem::replace(&mut self.entries[index as usize].place, Place::Vacant) {
-            Place::Waiting(queued) => Some(queued),
+        match std::mem::replace(&mut self.entries[index as usize].state, State::Vacant) {
+            State::Waiting(queued) => Some(queued),
             _ => None,
         }
     }
 
     pub(crate) fn leave_word(&mut self, index: u32, settlement: Settlement) {
-        self.entries[index as usize].place = Place::Settled(settlement);
+        self.entries[index as usize].state = State::Settled(settlement);
     }
 
     fn unlink(&mut self, index: u32) {
@@ -164,18 +164,18 @@ impl<W, T> Line<W, T> {
         self.waiting -= 1;
     }
 
-    fn owns(&self, ticket: Ticket) -> Option<&Place<W, T>> {
+    fn owns(&self, ticket: Ticket) -> Option<&State<W, T>> {
         let entry = self.entries.get(ticket.index as usize)?;
-        (entry.arrival == ticket.arrival && self.gate == ticket.gate).then_some(&entry.place)
+        (entry.arrival == ticket.arrival && self.gate == ticket.gate).then_some(&entry.state)
     }
 
     pub(crate) fn is_waiting(&self, ticket: Ticket) -> bool {
-        matches!(self.owns(ticket), Some(Place::Waiting(_)))
+        matches!(self.owns(ticket), Some(State::Waiting(_)))
     }
 
     /// What became of a waiter that left the line. Takes the word away: it is given once.
     pub(crate) fn take_settlement(&mut self, ticket: Ticket) -> Option<Settlement> {
-        let Some(Place::Settled(settlement)) = self.owns(ticket) else { return None };
+        let Some(State::Settled(settlement)) = self.owns(ticket) else { return None };
         let settlement = *settlement;
         self.vacate(ticket.index);
         Some(settlement)
@@ -188,24 +188,24 @@ impl<W, T> Line<W, T> {
         }
         self.unlink(ticket.index);
         match self.vacate(ticket.index) {
-            Place::Waiting(queued) => Some(queued),
+            State::Waiting(queued) => Some(queued),
             _ => None,
         }
     }
 
-    fn vacate(&mut self, index: u32) -> Place<W, T> {
+    fn vacate(&mut self, index: u32) -> State<W, T> {
         let entry = &mut self.entries[index as usize];
         entry.arrival = 0;
         entry.next = self.free;
         self.free = index;
         self.taken -= 1;
-        std::mem::replace(&mut entry.place, Place::Vacant)
+        std::mem::replace(&mut entry.state, State::Vacant)
     }
 
     pub(crate) fn payload_mut(&mut self, ticket: Ticket) -> Option<&mut W> {
         self.owns(ticket)?;
-        match &mut self.entries[ticket.index as usize].place {
-            Place::Waiting(queued) => Some(&mut queued.payload),
+        match &mut self.entries[ticket.index as usize].state {
+            State::Waiting(queued) => Some(&mut queued.payload),
             _ => None,
         }
     }

@@ -85,7 +85,7 @@ impl<W, T: Default> Gate<W, T> {
         if opening.slots == Some(0) {
             return Err(OpenRefusal::ZeroSlots);
         }
-        let slots = opening.slots.unwrap_or(self.capacity());
+        let slots = opening.slots.unwrap_or(self.slots());
         if self.is_closed() {
             if self.held() > 0 {
                 return Err(OpenRefusal::Closing { held: self.held() });
@@ -94,10 +94,10 @@ impl<W, T: Default> Gate<W, T> {
             let opening = Opening { slots: Some(slots), max_waiting: Some(max_waiting) };
             return Ok(Opened::Succeeded { opening, last_token: self.last_token() });
         }
-        if slots != self.capacity() {
+        if slots != self.slots() {
             let is_idle = self.held() == 0 && self.waiting() == 0;
             if !is_idle || self.resize(slots, now, effects).is_err() {
-                return Err(OpenRefusal::SlotsMismatch { live: self.capacity(), asked: slots });
+                return Err(OpenRefusal::SlotsMismatch { live: self.slots(), asked: slots });
             }
         }
         if let Some(limit) = opening.max_waiting {

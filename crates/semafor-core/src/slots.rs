@@ -186,11 +186,11 @@ impl<T: Default> Slots<T> {
         &mut self.entries[slot as usize].tag
     }
 
-    /// From now on hands out numbers below `capacity` only.
-    pub(crate) fn shrink(&mut self, capacity: u32) {
-        if capacity < self.fresh {
-            self.fresh = capacity;
-            self.free.truncate(capacity);
+    /// From now on hands out numbers below `slots` only.
+    pub(crate) fn shrink(&mut self, slots: u32) {
+        if slots < self.fresh {
+            self.fresh = slots;
+            self.free.truncate(slots);
         }
     }
 

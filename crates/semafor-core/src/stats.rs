@@ -34,8 +34,8 @@ pub struct Totals {
 #[non_exhaustive]
 pub struct Stats {
     /// How much weight may be held.
-    pub capacity: u32,
-    /// How much weight is held; above `capacity` only while a shrink is being worked off.
+    pub slots: u32,
+    /// How much weight is held; above `slots` only while a shrink is being worked off.
     pub held: u32,
     /// How many permits hold it.
     pub holders: usize,
@@ -54,11 +54,11 @@ pub struct Stats {
 impl Stats {
     /// Weight held beyond the capacity, after a shrink. It only ever falls until the next shrink.
     pub fn debt(&self) -> u32 {
-        self.held.saturating_sub(self.capacity)
+        self.held.saturating_sub(self.slots)
     }
 
     /// Utilisation in percent; above 100 only while there is debt.
     pub fn percent(&self) -> f64 {
-        f64::from(self.held) * 100.0 / f64::from(self.capacity)
+        f64::from(self.held) * 100.0 / f64::from(self.slots)
     }
 }

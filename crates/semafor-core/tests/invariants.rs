@@ -16,7 +16,7 @@ use semafor_core::{
 
 /// Plays the game and shows `look` every move, with the scene before it.
 fn watch(game: &Game, mut look: impl FnMut(&Scene, &Played, &mut Player)) -> Player {
-    let mut player = Player::new(game.capacity);
+    let mut player = Player::new(game.slots);
     let mut before = Scene::of(&player.gate);
     for step in &game.moves {
         if let Some(played) = player.play(step) {
@@ -48,13 +48,13 @@ proptest! {
             let after = &played.after;
             let weights: u32 = after.holders.iter().map(|holder| holder.weight).sum();
             assert_eq!(weights, after.held);
-            assert_eq!(after.debt, weights.saturating_sub(after.capacity));
+            assert_eq!(after.debt, weights.saturating_sub(after.slots));
             let is_reserved = matches!(played.answer, Answer::Reserved(Some(_)));
             if after.totals.granted > before.totals.granted && !is_reserved {
                 assert_eq!(after.debt, 0, "{played:?} granted what was not there");
             }
             if !matches!(played.answer, Answer::Resized(Ok(())) | Answer::Opened(Ok(_))) {
-                assert_eq!(after.capacity, before.capacity);
+                assert_eq!(after.slots, before.slots);
                 assert!(is_reserved || after.debt <= before.debt, "{played:?} raised the debt");
             }
         });
@@ -81,7 +81,7 @@ proptest! {
         watch(&game, |_, played, _| {
             let after = &played.after;
             if let Some(head) = after.line.first() {
-                let free = after.capacity.saturating_sub(after.held);
+                let free = after.slots.saturating_sub(after.held);
                 assert!(head.weight > free, "{head:?} waits, with {free} free after {played:?}");
             }
         });
@@ -119,7 +119,7 @@ proptest! {
         prop_assert!(player.gate.is_idle());
         prop_assert_eq!(player.gate.held(), 0);
         prop_assert_eq!(player.gate.next_deadline(), Timestamp::NEVER);
-        let everything = Request { weight: player.gate.capacity(), ..Request::default() };
+        let everything = Request { weight: player.gate.slots(), ..Request::default() };
         let taken = player.gate.try_acquire(&everything, 0, player.now);
         prop_assert_eq!(taken.is_ok(), !player.gate.is_closed());
     }
@@ -152,7 +152,7 @@ proptest! {
         watch(&game, |before, played, _| {
             let after = &played.after;
             let mut weights = after.line.iter().map(|waiter| waiter.weight);
-            assert!(weights.all(|weight| (1..=after.capacity).contains(&weight)), "{played:?}");
+            assert!(weights.all(|weight| (1..=after.slots).contains(&weight)), "{played:?}");
             assert!(!after.closed || after.line.is_empty());
             let (Call::Acquire { request, .. } | Call::TryAcquire { request, .. }) = played.call else {
                 return;
@@ -163,13 +163,13 @@ proptest! {
                 _ => None,
             };
             let Request { weight, .. } = request;
-            let capacity = before.capacity;
+            let slots = before.slots;
             if before.closed {
                 assert_eq!(refusal, Some(Refusal::Closed));
             } else if weight == 0 {
                 assert_eq!(refusal, Some(Refusal::ZeroWeight));
-            } else if weight > capacity {
-                assert_eq!(refusal, Some(Refusal::TooHeavy { weight, capacity }));
+            } else if weight > slots {
+                assert_eq!(refusal, Some(Refusal::TooHeavy { weight, slots }));
             } else {
                 assert!(matches!(refusal, None | Some(Refusal::Busy | Refusal::LineFull { .. })));
             }
@@ -193,7 +193,7 @@ proptest! {
             }
             let held_before: BTreeSet<_> = before.holders.iter().map(|holder| holder.id.slot()).collect();
             for Holding { id, .. } in holders_only_in(&played.after, before) {
-                assert!(id.slot() < after.capacity, "{id} of {} by {played:?}", after.capacity);
+                assert!(id.slot() < after.slots, "{id} of {} by {played:?}", after.slots);
                 let was_taken = |slot: u32| slots.contains(&slot) || held_before.contains(&slot);
                 assert!((0..id.slot()).all(was_taken), "a number below {id} is free after {played:?}");
             }
@@ -205,19 +205,19 @@ proptest! {
         watch(&game, |before, played, _| {
             let (Call::Open(opening), Answer::Opened(answer)) = (played.call, played.answer) else { return };
             let after = &played.after;
-            let asked = opening.slots.unwrap_or(before.capacity);
+            let asked = opening.slots.unwrap_or(before.slots);
             match answer {
                 Ok(Opened::Joined) => {
-                    assert_eq!(after.capacity, asked);
+                    assert_eq!(after.slots, asked);
                     assert!(!after.closed);
-                    assert!(asked == before.capacity || after.holders.is_empty() && after.line.is_empty());
+                    assert!(asked == before.slots || after.holders.is_empty() && after.line.is_empty());
                 }
                 Ok(Opened::Succeeded { opening, last_token }) => {
                     assert!(after.closed && after.held == 0);
                     assert_eq!((opening.slots, last_token), (Some(asked), after.last_token));
                 }
                 Err(OpenRefusal::SlotsMismatch { live, .. }) => {
-                    assert_eq!(live, after.capacity);
+                    assert_eq!(live, after.slots);
                     assert!(asked != live && after.holders.len() + after.line.len() > 0);
                 }
                 Err(OpenRefusal::Closing { held }) => assert!(after.closed && held == after.held && held > 0),
@@ -288,9 +288,9 @@ proptest! {
     #[test]
     fn the_stats_of_a_gate_agree_with_what_it_shows(game in moves::game()) {
         watch(&game, |_, played, player| {
-            let Scene { capacity, held, holders, line, .. } = &played.after;
+            let Scene { slots, held, holders, line, .. } = &played.after;
             let stats = player.gate.stats(played.now);
-            assert_eq!((stats.capacity, stats.held), (*capacity, *held));
+            assert_eq!((stats.slots, stats.held), (*slots, *held));
             assert_eq!((stats.holders, stats.waiting), (holders.len(), line.len()));
             assert_eq!(player.gate.waiting(), line.len());
             let longest_wait = line.first().map_or(Duration::ZERO, |first| played.now.since(first.since));
@@ -324,10 +324,10 @@ proptest! {
 
     #[test]
     fn slot_numbers_are_unique_and_below_the_capacity_also_beside_reserved_ones(
-        capacity in 1..5u32,
+        slots in 1..5u32,
         steps in successions(),
     ) {
-        let mut gate = Gate::<(), ()>::new(1, capacity).expect("not zero");
+        let mut gate = Gate::<(), ()>::new(1, slots).expect("not zero");
         let (mut effects, now) = (Effects::default(), Timestamp::default());
         let mut held: Vec<(PermitId, u32)> = Vec::new();
         for step in steps {
@@ -340,11 +340,11 @@ proptest! {
                 }
                 Succession::Take(weight) => {
                     let request = Request { weight, ..Request::default() };
-                    let fits = gate.held() + weight <= gate.capacity();
+                    let fits = gate.held() + weight <= gate.slots();
                     let taken = gate.try_acquire(&request, (), now);
                     prop_assert_eq!(taken.is_ok(), fits);
                     if let Ok(id) = taken {
-                        prop_assert!(id.slot() < gate.capacity(), "slot {} of {}", id.slot(), gate.capacity());
+                        prop_assert!(id.slot() < gate.slots(), "slot {} of {}", id.slot(), gate.slots());
                         held.push((id, weight));
                     }
                 }

@@ -13,8 +13,8 @@ proptest! {
 
     #[test]
     fn a_gate_answers_wakes_and_looks_like_the_model_after_every_move(game in moves::game()) {
-        let mut player = Player::new(game.capacity);
-        let mut model = Naive::new(game.capacity);
+        let mut player = Player::new(game.slots);
+        let mut model = Naive::new(game.slots);
         for step in &game.moves {
             let Some(played) = player.play(step) else { continue };
             let answer = model.answer(&played);

@@ -15,12 +15,12 @@ struct Scene {
 }
 
 impl Scene {
-    fn with_slots(capacity: u32) -> Self {
-        Self::with_serial(1, capacity)
+    fn with_slots(slots: u32) -> Self {
+        Self::with_serial(1, slots)
     }
 
-    fn with_serial(serial: u32, capacity: u32) -> Self {
-        let gate = Gate::new(serial, capacity).expect("at least one slot");
+    fn with_serial(serial: u32, slots: u32) -> Self {
+        let gate = Gate::new(serial, slots).expect("at least one slot");
         Self { gate, now: Timestamp::default(), effects: Effects::default() }
     }
 
@@ -65,8 +65,8 @@ impl Scene {
         self.gate.open(opening, self.now, &mut self.effects)
     }
 
-    fn resize(&mut self, capacity: u32) {
-        self.gate.resize(capacity, self.now, &mut self.effects).expect("not to zero");
+    fn resize(&mut self, slots: u32) {
+        self.gate.resize(slots, self.now, &mut self.effects).expect("not to zero");
     }
 
     /// Who was woken since this was last asked.
@@ -145,11 +145,11 @@ fn a_name_in_use_keeps_its_number_of_slots_and_an_idle_one_takes_another() {
     assert_eq!(scene.open(Some(3)), Err(OpenRefusal::SlotsMismatch { live: 2, asked: 3 }));
     assert_eq!(scene.open(Some(2)), Ok(Opened::Joined));
     assert_eq!(scene.open(None), Ok(Opened::Joined));
-    assert_eq!(scene.gate.capacity(), 2);
+    assert_eq!(scene.gate.slots(), 2);
 
     // The lease is over by then, but no call has expired it yet.
     assert_eq!(scene.at(5).open(Some(3)), Ok(Opened::Joined));
-    assert_eq!(scene.gate.capacity(), 3);
+    assert_eq!(scene.gate.slots(), 3);
     assert_eq!(scene.effects.lost[0].id, held);
     assert_eq!(scene.open(Some(0)), Err(OpenRefusal::ZeroSlots));
 }
@@ -175,7 +175,7 @@ fn a_closed_name_opens_again_as_a_new_gate_once_nothing_is_held() {
 #[test]
 fn a_new_name_needs_a_number_of_slots() {
     let begun =
-        |slots| Gate::<(), ()>::begin(1, Opening { slots, max_waiting: None }, 0).map(|gate| gate.capacity());
+        |slots| Gate::<(), ()>::begin(1, Opening { slots, max_waiting: None }, 0).map(|gate| gate.slots());
     assert_eq!(begun(None), Err(OpenRefusal::SlotsNotSet));
     assert_eq!(begun(Some(0)), Err(OpenRefusal::ZeroSlots));
     assert_eq!(begun(Some(3)), Ok(3));
@@ -201,7 +201,7 @@ fn a_gate_cannot_be_made_or_resized_to_zero_slots() {
     assert_eq!(Gate::<(), ()>::new(1, 0).err(), Some(ZeroSlots));
     let mut scene = Scene::with_slots(2);
     let refused = scene.gate.resize(0, scene.now, &mut scene.effects);
-    assert_eq!((refused, scene.gate.capacity()), (Err(ZeroSlots), 2));
+    assert_eq!((refused, scene.gate.slots()), (Err(ZeroSlots), 2));
 }
 
 #[test]
@@ -545,8 +545,8 @@ fn a_waiter_made_impossible_by_a_shrink_is_turned_away_and_the_line_moves_on() {
     scene.queue("light", one());
     let heavy_too = scene.queue("heavy too", weighing(3));
     scene.resize(2);
-    assert_eq!(scene.gate.claim(heavy), Claim::TooHeavy { weight: 4, capacity: 2 });
-    assert_eq!(scene.gate.claim(heavy_too), Claim::TooHeavy { weight: 3, capacity: 2 });
+    assert_eq!(scene.gate.claim(heavy), Claim::TooHeavy { weight: 4, slots: 2 });
+    assert_eq!(scene.gate.claim(heavy_too), Claim::TooHeavy { weight: 3, slots: 2 });
     assert_eq!(scene.woken(), ["heavy", "heavy too", "light"]);
     assert_eq!(scene.holders(), ["holder", "light"]);
     assert_eq!(scene.gate.stats(scene.now).totals.refused, 2);
@@ -559,7 +559,7 @@ fn a_waiter_turned_away_by_a_shrink_learns_of_that_capacity_though_the_gate_has_
     let heavy = scene.queue("heavy", weighing(4));
     scene.resize(2);
     scene.resize(8);
-    assert_eq!(scene.gate.claim(heavy), Claim::TooHeavy { weight: 4, capacity: 2 });
+    assert_eq!(scene.gate.claim(heavy), Claim::TooHeavy { weight: 4, slots: 2 });
     assert_eq!(scene.holders(), ["holder"]);
 }
 
@@ -802,7 +802,7 @@ fn what_is_reserved_beyond_the_capacity_is_debt() {
     let reserved: Vec<PermitId> =
         [5, 0, 1].map(|slot| scene.gate.reserve(slot, 1, "before", scene.now).expect("it is counted")).into();
     assert_eq!(reserved.iter().map(|id| id.slot()).collect::<Vec<_>>(), [5, 0, 1]);
-    assert_eq!((scene.gate.held(), scene.gate.capacity()), (3, 2));
+    assert_eq!((scene.gate.held(), scene.gate.slots()), (3, 2));
     let waiter = scene.queue("waiter", one());
     scene.release(reserved[1]).expect("it is held");
     assert_eq!(scene.gate.claim(waiter), Claim::Waiting, "two of two are still held");

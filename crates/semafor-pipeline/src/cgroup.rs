@@ -158,7 +158,7 @@ mod tests {
     const V2_MOUNT: &str = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
 
     #[test]
-    fn every_group_above_the_own_counts() {
+    fn limits_of_parent_groups_count() {
         let memory = seen(&[
             ("proc/self/cgroup", "0::/app.slice/job\n"),
             ("proc/self/mountinfo", V2_MOUNT),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_gives_back_by_itself_is_not_used() {
+    fn reclaimable_memory_does_not_count_as_used() {
         let memory = seen(&[
             ("proc/self/cgroup", "0::/\n"),
             ("proc/self/mountinfo", V2_MOUNT),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn version_1_is_read_where_it_is_mounted_and_as_far_as_it_is_visible() {
+    fn version_1_groups_are_read_below_their_mount_point() {
         let mount = "35 31 0:32 /docker/abc /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
         let memory = seen(&[
             ("proc/self/cgroup", "5:cpu,cpuacct:/docker/abc\n4:memory:/docker/abc/inner\n0::/\n"),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_is_not_below_the_mount_leaves_the_mount_itself() {
+    fn a_group_outside_the_mount_uses_the_top_of_the_mount() {
         let memory = seen(&[
             ("proc/self/cgroup", "0::/../../elsewhere\n"),
             ("proc/self/mountinfo", "30 23 0:26 /kube/pod /sys/fs/cgroup ro - cgroup2 cgroup2 rw\n"),

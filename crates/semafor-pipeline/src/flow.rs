@@ -64,7 +64,7 @@ enum Supply {
 
 /// What is to be done about an item that nobody has claimed.
 enum Call {
-    Nobody,
+    Nothing,
     Wake,
     Hire,
 }
@@ -84,7 +84,7 @@ impl<T> State<T> {
 
     fn call(&mut self) -> Call {
         if !self.may_claim() {
-            Call::Nobody
+            Call::Nothing
         } else if self.workers > self.busy() {
             Call::Wake
         } else {
@@ -161,7 +161,7 @@ impl<'p, T> Flow<'p, T> {
 
     fn pass_on(&self, call: Call, hire: Hire<'_>) {
         match call {
-            Call::Nobody => {}
+            Call::Nothing => {}
             Call::Wake => self.work.notify_one(),
             Call::Hire => {
                 self.meter.workers.count();
@@ -256,7 +256,7 @@ impl<'p, T> Flow<'p, T> {
                 return None;
             }
             if let Some(guard) = &self.settings.guard {
-                guard.look();
+                guard.refresh();
             }
             match self.try_claim(hire) {
                 Claiming::Claimed(claim) => return Some(claim),

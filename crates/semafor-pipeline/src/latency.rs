@@ -105,35 +105,38 @@ mod tests {
         widths
     }
 
-    /// A server with this many hands: more at once only wait for each other.
-    fn hands(hands: u32) -> impl Fn(u32) -> f64 {
-        move |width| 10.0 * f64::from(width).max(f64::from(hands)) / f64::from(hands)
+    /// The latency of a server with so many cores: further requests only wait.
+    fn cores(cores: u32) -> impl Fn(u32) -> f64 {
+        move |width| 10.0 * f64::from(width).max(f64::from(cores)) / f64::from(cores)
     }
 
     #[test]
-    fn it_doubles_up_to_the_limit_while_more_cost_nothing() {
+    fn it_doubles_up_to_the_limit_while_latency_stays_constant() {
         let (mut scale, mut clock) = (LatencyScale::new(100, 2.0), Duration::ZERO);
         assert_eq!(widths(&mut scale, &mut clock, 8, |_| 10.0), [2, 4, 8, 16, 32, 64, 100, 100]);
     }
 
     #[test]
-    fn it_settles_where_more_only_wait_for_each_other() {
+    fn it_settles_near_the_number_the_server_can_process_at_once() {
         let (mut scale, mut clock) = (LatencyScale::new(1000, 2.0), Duration::ZERO);
-        widths(&mut scale, &mut clock, 20, hands(16));
-        for width in widths(&mut scale, &mut clock, 100, hands(16)) {
-            assert!((16..=34).contains(&width), "all hands have work, and the line is short: {width}");
+        widths(&mut scale, &mut clock, 20, cores(16));
+        for width in widths(&mut scale, &mut clock, 100, cores(16)) {
+            assert!(
+                (16..=34).contains(&width),
+                "expected all cores busy and few requests waiting, width: {width}"
+            );
         }
     }
 
     #[test]
-    fn one_at_a_time_is_the_least() {
+    fn the_width_never_falls_below_one() {
         let (mut scale, mut clock) = (LatencyScale::new(8, 1.5), Duration::ZERO);
         widths(&mut scale, &mut clock, 3, |_| 1.0);
         assert_eq!(widths(&mut scale, &mut clock, 6, |_| 1000.0), [5, 3, 2, 1, 1, 1]);
     }
 
     #[test]
-    fn what_is_normal_is_learned_anew() {
+    fn the_floor_is_learned_again_when_everything_becomes_slower() {
         let (mut scale, mut clock) = (LatencyScale::new(64, 2.0), Duration::ZERO);
         widths(&mut scale, &mut clock, 10, |_| 1.0);
         assert_eq!(scale.width(), 64);
@@ -146,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_slow_item_decides_nothing() {
+    fn a_single_slow_item_does_not_change_the_width() {
         let (mut scale, ms) = (LatencyScale::new(8, 2.0), Duration::from_millis);
         for item in 0..800u64 {
             let took = if item % 50 == 49 { 8 } else { 2 };

@@ -85,60 +85,60 @@ impl MemoryGuard {
     /// The share of the limit from which on memory is [tight](Level::Tight), in place of 0.85.
     pub fn tight_at(mut self, share: f64) -> Self {
         self.tight = share;
-        self.anew()
+        self.with_own_readings()
     }
 
     /// The share of the limit from which on memory is [critical](Level::Critical), in place of 0.95.
     pub fn critical_at(mut self, share: f64) -> Self {
         self.critical = share;
-        self.anew()
+        self.with_own_readings()
     }
 
     /// Reads at most so often, in place of every 5 ms.
     pub fn sample_every(mut self, interval: Duration) -> Self {
         self.every = interval;
-        self.anew()
+        self.with_own_readings()
     }
 
     /// Reads from somewhere else.
     pub fn source(mut self, source: impl MemorySource + 'static) -> Self {
         self.source = Arc::new(source);
-        self.anew()
+        self.with_own_readings()
     }
 
     /// Goes by another clock.
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
         self.clock = Arc::new(clock);
-        self.anew()
+        self.with_own_readings()
     }
 
-    /// No clone made before a change sees what is read after it.
-    fn anew(mut self) -> Self {
+    /// Settings of a clone differ from now on, so it no longer shares its readings with earlier clones.
+    fn with_own_readings(mut self) -> Self {
         self.sampled = Arc::default();
         self
     }
 
     /// How much memory is left.
     pub fn level(&self) -> Level {
-        self.look();
+        self.refresh();
         self.last_level()
     }
 
     /// The share of the limit that is used: of its own or of the container's, whichever is higher. 0 without a limit.
     pub fn share(&self) -> f64 {
-        self.look();
+        self.refresh();
         self.last_share()
     }
 
     /// What the process has in memory, in bytes.
     pub fn now(&self) -> u64 {
-        self.look();
+        self.refresh();
         self.sampled.resident.load(Ordering::Relaxed)
     }
 
     /// The most that the process was seen to have in memory, in bytes.
     pub fn peak(&self) -> u64 {
-        self.look();
+        self.refresh();
         self.sampled.peak.load(Ordering::Relaxed)
     }
 
@@ -165,8 +165,8 @@ impl MemoryGuard {
         f64::from_bits(self.sampled.share.load(Ordering::Relaxed))
     }
 
-    /// Reads if it is time to.
-    pub(crate) fn look(&self) {
+    /// Reads memory if the interval is over.
+    pub(crate) fn refresh(&self) {
         let now = u64::try_from(self.clock.now().as_nanos()).unwrap_or(u64::MAX).saturating_add(1);
         let due = self.sampled.next.load(Ordering::Acquire);
         if now < due {

@@ -98,13 +98,13 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn this_process_is_in_memory() {
+    fn resident_memory_of_this_process_is_read() {
         let resident = SystemMemory::new().resident();
         assert!(resident > 100 * 1024, "{resident}");
     }
 
     #[test]
-    fn what_cannot_be_read_is_zero_and_no_limit() {
+    fn unreadable_files_give_zero_and_no_limit() {
         let empty = tempfile::tempdir().unwrap();
         let memory = SystemMemory::at(empty.path());
         assert_eq!((memory.resident(), memory.container()), (0, None));

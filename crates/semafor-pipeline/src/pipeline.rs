@@ -267,7 +267,7 @@ impl<T> Pipeline<T> {
 
     /// How many workers at most.
     async fn limit<E>(&self) -> Result<u32, Failure<E>> {
-        let slots = self.semaphore.capacity().await.map_err(|error| Failure::NoSlot(error.into()))?;
+        let slots = self.semaphore.slots().await.map_err(|error| Failure::NoSlot(error.into()))?;
         Ok(self.workers.map_or(slots, |most| most.min(slots)).max(1))
     }
 

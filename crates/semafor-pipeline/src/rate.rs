@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_pause_a_burst_passes_at_once_and_no_more() {
+    fn after_a_pause_only_a_burst_passes_at_once() {
         let mut turns = Turns::new(10, 3);
         turns.take(secs(1));
         let times: Vec<_> = (0..5).map(|_| turns.take(secs(60)).as_millis()).collect();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_given_back_is_the_next_one_unless_others_stand_behind_it() {
+    fn a_returned_turn_is_the_next_one_unless_later_turns_were_taken() {
         let mut turns = Turns::new(1, 1);
         let (_now, second, third) = (turns.take(secs(5)), turns.take(secs(5)), turns.take(secs(5)));
         turns.give_back(second);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_is_no_limit() {
+    fn zero_means_unlimited() {
         let mut turns = Turns::new(0, 1);
         assert!((0..1000).all(|_| turns.take(secs(3)) == secs(3)));
     }

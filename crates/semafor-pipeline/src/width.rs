@@ -64,14 +64,14 @@ mod tests {
     }
 
     #[test]
-    fn a_narrowing_is_told_once() {
+    fn a_narrowing_is_reported_once() {
         let mut width = Width::new(10, None);
-        let told = [-1.0, 0.1, 0.5, 0.1, -1.0, 0.1].map(|pressure| width.press(pressure));
-        assert_eq!(told, [false, true, false, false, false, true]);
+        let reported = [-1.0, 0.1, 0.5, 0.1, -1.0, 0.1].map(|pressure| width.press(pressure));
+        assert_eq!(reported, [false, true, false, false, false, true]);
     }
 
     #[test]
-    fn one_stays_one() {
+    fn a_limit_of_one_stays_one_when_memory_is_tight() {
         let mut width = Width::new(1, None);
         assert!(width.press(0.5) && width.is_tight());
         assert_eq!(width.get(), 1);

@@ -1,15 +1,15 @@
 //! Nobody asks for an item that there is no room for, and nobody starts a worker that there is no item for.
 
-mod held;
+mod support;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use held::until;
 use pollster::block_on;
 use semafor_pipeline::{Pipeline, produced};
 use semafor_testkit::stepwise::poll;
+use support::until;
 use tokio::sync::Semaphore as Gate;
 
 const LIMIT: u32 = 3;
@@ -47,7 +47,7 @@ fn the_producer_is_not_asked_while_the_queue_is_full() {
 }
 
 #[test]
-fn an_async_producer_is_not_asked_either() {
+fn an_async_producer_is_not_asked_while_the_queue_is_full() {
     let (gate, asked) = (Gate::new(0), AtomicUsize::new(0));
     let items = produced(async || {
         tokio::task::consume_budget().await;
@@ -66,7 +66,7 @@ fn an_async_producer_is_not_asked_either() {
 }
 
 #[test]
-fn nor_is_the_producer_of_threads() {
+fn the_producer_for_threads_is_not_asked_while_the_queue_is_full() {
     let (open, gate) = mpsc::channel::<()>();
     let (gate, asked) = (std::sync::Mutex::new(gate), AtomicUsize::new(0));
     let items = (0..100).inspect(|_| {
@@ -103,7 +103,7 @@ fn workers_are_started_on_demand() {
 }
 
 #[test]
-fn an_item_that_comes_when_the_last_is_done_finds_the_same_worker() {
+fn an_idle_worker_takes_the_next_item() {
     let is_busy = AtomicBool::new(false);
     let items = (0..50).inspect(|_| until(|| !is_busy.load(Ordering::SeqCst)));
     let pipeline = Pipeline::new(1000);

@@ -24,14 +24,14 @@ struct Plan {
 
 fn plans() -> impl Strategy<Value = Plan> {
     let flow = (1..9u32, 0..12usize, 0..120u64, prop_oneof![Just(0), 1..150u64]);
-    let trouble = (
+    let faults = (
         proptest::option::of(0..150u64),
         proptest::collection::vec(proptest::bool::weighted(0.1), 7),
         proptest::collection::vec(proptest::bool::weighted(0.02), 11),
     );
-    (flow, trouble, any::<[bool; 3]>(), 0..4u32).prop_map(
-        |(flow, trouble, [stops, is_ranked, by_latency], yields)| {
-            let ((limit, buffer, items, max_items), (cancel_at, fails, panics)) = (flow, trouble);
+    (flow, faults, any::<[bool; 3]>(), 0..4u32).prop_map(
+        |(flow, faults, [stops, is_ranked, by_latency], yields)| {
+            let ((limit, buffer, items, max_items), (cancel_at, fails, panics)) = (flow, faults);
             Plan {
                 limit,
                 buffer,
@@ -136,7 +136,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn with_tasks(plan in plans()) {
+    fn every_item_is_processed_once_in_tasks(plan in plans()) {
         std::panic::set_hook(Box::new(|_| {}));
         let (seen, mut done, mut failed) = (Seen::default(), Vec::new(), 0);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -153,7 +153,7 @@ proptest! {
     }
 
     #[test]
-    fn with_threads(plan in plans()) {
+    fn every_item_is_processed_once_on_threads(plan in plans()) {
         std::panic::set_hook(Box::new(|_| {}));
         let (seen, mut done, mut failed) = (Seen::default(), Vec::new(), 0);
         let work = |item| {

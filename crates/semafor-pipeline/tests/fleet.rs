@@ -48,7 +48,7 @@ async fn three_pipelines_share_the_slots_of_a_redis() {
 }
 
 #[tokio::test]
-async fn a_home_that_does_not_answer_stops_it_before_it_begins() {
+async fn an_unreachable_home_stops_the_pipeline_before_it_begins() {
     let server = RedisServer::start();
     let semaphore = fleet_wide(&server, 3).await;
     server.kill();

@@ -1,12 +1,12 @@
 //! The memory guard by itself.
 
-mod held;
+mod support;
 
 use std::time::Duration;
 
-use held::{Dial, watched};
 use proptest::prelude::*;
 use semafor_pipeline::{ContainerMemory, Level, MemoryGuard, MemorySource};
+use support::{Dial, watched};
 
 #[test]
 fn it_is_tight_at_85_percent_and_critical_at_95() {
@@ -39,7 +39,7 @@ fn the_thresholds_can_be_set() {
 }
 
 #[test]
-fn zero_is_no_limit_but_the_peak_is_seen() {
+fn zero_means_no_limit_but_the_peak_is_measured() {
     let (_, used) = watched();
     let source = used.clone();
     let guard = MemoryGuard::new(0).sample_every(Duration::ZERO).source(move || source.get());
@@ -49,7 +49,7 @@ fn zero_is_no_limit_but_the_peak_is_seen() {
 }
 
 #[test]
-fn it_reads_at_most_once_per_interval_however_often_it_is_asked() {
+fn memory_is_read_at_most_once_per_interval() {
     let (clock, reads) = (Dial::default(), Dial::default());
     let counted = reads.clone();
     let guard = MemoryGuard::new(1000).clock(clock.clone()).source(move || {
@@ -84,7 +84,7 @@ impl MemorySource for Contained {
 
 proptest! {
     #[test]
-    fn whichever_is_closer_to_its_limit_counts(
+    fn the_one_closer_to_its_limit_counts(
         resident in 0..2000u64,
         limit in 1..2000u64,
         used in 0..2000u64,
@@ -101,7 +101,7 @@ proptest! {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn the_memory_of_this_process_is_seen_to_grow() {
+fn growth_of_this_process_is_measured() {
     let guard = MemoryGuard::new(1 << 50).sample_every(Duration::ZERO);
     let before = guard.now();
     let block = vec![1u8; 64 << 20];

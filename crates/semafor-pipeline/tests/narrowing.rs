@@ -1,11 +1,11 @@
 //! Fewer slots while memory is tight, or while items take too long; all of them again after.
 
-mod held;
+mod support;
 
-use held::watched;
 use pollster::block_on;
 use semafor_pipeline::{Pipeline, StoppedBy};
 use semafor_testkit::stepwise::poll;
+use support::watched;
 use tokio::sync::Semaphore as Gate;
 
 #[test]
@@ -61,7 +61,7 @@ fn threads_narrow_too_and_all_items_are_done() {
 }
 
 #[test]
-fn by_latency_it_begins_with_one_and_uses_all_while_that_costs_nothing() {
+fn scaling_by_latency_begins_with_one_slot_and_uses_all_if_latency_allows() {
     let pipeline = Pipeline::new(16).scale_by_latency(1e9);
     let live = pipeline.live();
     let gate = Gate::new(0);
@@ -81,7 +81,7 @@ fn by_latency_it_begins_with_one_and_uses_all_while_that_costs_nothing() {
 }
 
 #[test]
-fn a_few_items_are_no_reason_to_stay_at_one_when_the_producer_has_ended() {
+fn scaling_by_latency_widens_after_the_producer_has_ended() {
     let outcome = Pipeline::new(4)
         .buffer(1000)
         .scale_by_latency(1e9)

@@ -15,7 +15,7 @@ fn first_in_first_out_by_default() {
 }
 
 #[test]
-fn deeper_first_among_those_in_the_queue() {
+fn highest_rank_in_the_queue_first() {
     let dirs = ["a", "a/b", "c", "a/b/c", "d/e", "a/b/d", "f"];
     let mut order = Vec::new();
     let depth = |dir: &&str| dir.matches('/').count() as i32;
@@ -41,7 +41,7 @@ fn the_queue_is_bounded_with_priorities_too() {
 }
 
 #[test]
-fn what_is_not_begun_is_told_in_the_order_it_would_have_been() {
+fn not_begun_items_are_in_the_order_in_which_they_would_have_begun() {
     let token = semafor_pipeline::CancellationToken::new();
     let pipeline = Pipeline::new(1).buffer(3).priority(|item: &u32| *item).cancelled_by(token.clone());
     let outcome = block_on(pipeline.run(0..30, async |item| {

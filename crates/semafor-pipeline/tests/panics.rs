@@ -1,7 +1,7 @@
 //! Panics in the user's code: a panic in the work fails its item, any other ends the run. Neither cuts off the work of
 //! other items.
 
-mod held;
+mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -9,19 +9,19 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-use held::until;
 use pollster::block_on;
 use semafor::{ManualClock, Registry, Semaphore, secs};
 use semafor_pipeline::{Failure, MemoryGuard, Pipeline};
 use semafor_testkit::stepwise::{now, poll};
+use support::until;
 use tokio::sync::Semaphore as Gate;
 
 fn slots(count: u32) -> Semaphore {
     Registry::new().named("panics").slots(count).build().unwrap()
 }
 
-/// What a panic said.
-fn said(panic: &(dyn std::any::Any + Send)) -> &str {
+/// The message of a panic.
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
     match panic.downcast_ref::<String>() {
         Some(text) => text,
         None => panic.downcast_ref::<&str>().copied().unwrap_or("something else"),
@@ -92,7 +92,7 @@ fn run_as_tasks(
     }
     others.add_permits(1000);
     let ended = catch_unwind(AssertUnwindSafe(|| block_on(&mut run)));
-    assert_eq!(said(&*ended.expect_err(panic)), panic);
+    assert_eq!(panic_message(&*ended.expect_err(panic)), panic);
     drop(run);
     assert_eq!(seen.cut_off.load(Ordering::SeqCst), 0, "{panic}: work was dropped midway");
     assert_eq!(live.metrics().slots_in_use, 0, "{panic}");
@@ -100,7 +100,7 @@ fn run_as_tasks(
 }
 
 #[test]
-fn a_panic_of_each_reaches_the_caller_when_all_tasks_have_finished() {
+fn panic_in_each_is_propagated_when_all_tasks_have_finished() {
     let (semaphore, mut calls) = (slots(3), 0);
     let each = |_: Result<u32, &Failure<String>>| {
         calls += 1;
@@ -113,7 +113,7 @@ fn a_panic_of_each_reaches_the_caller_when_all_tasks_have_finished() {
 }
 
 #[test]
-fn a_panic_of_the_producer_reaches_the_caller_when_all_tasks_have_finished() {
+fn panic_in_the_producer_is_propagated_when_all_tasks_have_finished() {
     let semaphore = slots(3);
     let items = (0..10).inspect(|item| assert!(*item < 5, "no more"));
     let (begun, mut finished) =
@@ -128,14 +128,14 @@ fn a_panic_of_the_producer_reaches_the_caller_when_all_tasks_have_finished() {
 }
 
 #[test]
-fn a_panic_of_the_rank_is_one_of_the_producer() {
+fn panic_in_the_rank_function_is_handled_like_one_in_the_producer() {
     let pipeline = Pipeline::new(3).buffer(0).priority(|item| if *item < 4 { 0 } else { panic!("unranked") });
     let (begun, _) = run_as_tasks(pipeline, 0..10, |_| {}, "unranked");
     assert_eq!(begun, [0, 1, 2, 3]);
 }
 
 #[test]
-fn a_panic_of_what_reads_memory_reaches_the_caller_when_all_tasks_have_finished() {
+fn panic_in_the_memory_source_is_propagated_when_all_tasks_have_finished() {
     let is_unreadable = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&is_unreadable);
     let guard = MemoryGuard::new(1000).sample_every(Duration::ZERO).source(move || {
@@ -150,7 +150,7 @@ fn a_panic_of_what_reads_memory_reaches_the_caller_when_all_tasks_have_finished(
 }
 
 #[test]
-fn a_panic_of_each_reaches_the_caller_when_all_threads_have_finished() {
+fn panic_in_each_is_propagated_when_all_threads_have_finished() {
     let (seen, calls, has_panicked) = (Seen::default(), AtomicU32::new(0), AtomicBool::new(false));
     let pipeline = Pipeline::new(3);
     let live = pipeline.live();
@@ -168,11 +168,7 @@ fn a_panic_of_each_reaches_the_caller_when_all_threads_have_finished() {
         panic!("no, thanks");
     };
     let ended = catch_unwind(AssertUnwindSafe(|| pipeline.run_blocking_each(0..100_000, work, each)));
-    assert_eq!(
-        said(&*ended.expect_err("it panics")),
-        "no, thanks",
-        "the panic itself, not that there was one"
-    );
+    assert_eq!(panic_message(&*ended.expect_err("it panics")), "no, thanks", "the panic has its own message");
     let (begun, finished) = (seen.begun.into_inner().unwrap(), seen.finished.into_inner().unwrap());
     assert_eq!((begun.len(), seen.cut_off.into_inner()), (finished.len(), 0));
     assert!(begun.len() < 10_000, "{} were begun", begun.len());
@@ -180,7 +176,7 @@ fn a_panic_of_each_reaches_the_caller_when_all_threads_have_finished() {
 }
 
 #[test]
-fn a_panic_of_the_producer_reaches_the_caller_as_it_is_with_threads() {
+fn panic_in_the_producer_for_threads_is_propagated_with_its_message() {
     let finished = AtomicU32::new(0);
     let ended = catch_unwind(AssertUnwindSafe(|| {
         let items = (0..10).inspect(|item| assert!(*item < 5, "no more"));
@@ -189,14 +185,14 @@ fn a_panic_of_the_producer_reaches_the_caller_as_it_is_with_threads() {
             Ok::<_, String>(item)
         })
     }));
-    assert_eq!(said(&*ended.expect_err("it panics")), "no more");
+    assert_eq!(panic_message(&*ended.expect_err("it panics")), "no more");
     assert_eq!(finished.into_inner(), 5);
 }
 
-/// Does not want to be dropped before its time.
-struct Touchy(bool);
+/// Panics when it is dropped, if true.
+struct PanicsOnDrop(bool);
 
-impl Drop for Touchy {
+impl Drop for PanicsOnDrop {
     fn drop(&mut self) {
         assert!(!self.0, "not now");
     }
@@ -210,14 +206,14 @@ fn leased(count: u32) -> (Semaphore, ManualClock) {
 }
 
 #[test]
-fn work_that_panics_when_it_is_dropped_with_its_slot_fails_only_its_item() {
+fn work_that_panics_on_drop_after_losing_its_slot_fails_only_its_item() {
     let (semaphore, clock) = leased(2);
     let work = async |item: u32| {
-        let mut touchy = Touchy(item < 2);
+        let mut panics_on_drop = PanicsOnDrop(item < 2);
         if item < 2 {
             std::future::pending::<()>().await;
         }
-        touchy.0 = false;
+        panics_on_drop.0 = false;
         Ok::<_, String>(item)
     };
     let mut run = Box::pin(Pipeline::with(semaphore.clone()).run(0..10, work));
@@ -230,13 +226,13 @@ fn work_that_panics_when_it_is_dropped_with_its_slot_fails_only_its_item() {
 }
 
 #[test]
-fn a_result_that_panics_when_it_is_dropped_with_its_slot_fails_only_its_item() {
+fn result_that_panics_on_drop_after_losing_its_slot_fails_only_its_item() {
     let (semaphore, clock) = leased(1);
     let outcome = Pipeline::with(semaphore).run_blocking(0..5, |item: u32| {
         if item == 1 {
             clock.advance(Duration::from_secs(1));
         }
-        Ok::<_, String>(Touchy(item == 1))
+        Ok::<_, String>(PanicsOnDrop(item == 1))
     });
     assert_eq!((outcome.metrics.done, outcome.metrics.failed), (4, 1));
     assert!(matches!(outcome.first_failure, Some(Failure::Lost(_))));

@@ -1,16 +1,16 @@
 //! The rate by itself.
 
-mod held;
+mod support;
 
 use std::sync::Mutex;
 use std::time::Duration;
 
-use held::Dial;
 use semafor_pipeline::{Clock, Delay, Rate, SystemClock};
 use semafor_testkit::stepwise::{now, pend};
+use support::Dial;
 
 #[test]
-fn a_hundred_at_ten_per_second_take_their_time() {
+fn a_hundred_turns_at_ten_per_second_take_ten_seconds() {
     let clock = Dial::default();
     let rate = Rate::per_second(10).clock(clock.clone());
     for _ in 0..100 {
@@ -34,7 +34,7 @@ fn a_clone_shares_the_turns() {
 }
 
 #[test]
-fn no_limit_never_waits() {
+fn an_unlimited_rate_never_waits() {
     let rate = Rate::per_second(0);
     for _ in 0..1000 {
         now(rate.ready());
@@ -43,9 +43,9 @@ fn no_limit_never_waits() {
 
 /// A clock that stands still, and remembers how long it was asked to wait.
 #[derive(Clone, Default)]
-struct Asked(std::sync::Arc<Mutex<Vec<u128>>>);
+struct RecordedDelays(std::sync::Arc<Mutex<Vec<u128>>>);
 
-impl Clock for Asked {
+impl Clock for RecordedDelays {
     fn now(&self) -> Duration {
         Duration::from_secs(1)
     }
@@ -57,8 +57,8 @@ impl Clock for Asked {
 }
 
 #[test]
-fn turns_are_in_the_order_in_which_they_were_asked_for() {
-    let clock = Asked::default();
+fn turns_are_given_in_the_order_of_the_calls() {
+    let clock = RecordedDelays::default();
     let rate = Rate::per_second(10).clock(clock.clone());
     now(rate.ready());
     let (_a, _b, _c) = (pend(rate.ready()), pend(rate.ready()), pend(rate.ready()));
@@ -66,8 +66,8 @@ fn turns_are_in_the_order_in_which_they_were_asked_for() {
 }
 
 #[test]
-fn whoever_stops_waiting_gives_the_turn_back_unless_others_stand_behind() {
-    let clock = Asked::default();
+fn a_dropped_wait_returns_its_turn_unless_later_turns_were_taken() {
+    let clock = RecordedDelays::default();
     let rate = Rate::per_second(10).clock(clock.clone());
     now(rate.ready());
     for _ in 0..3 {
@@ -81,7 +81,7 @@ fn whoever_stops_waiting_gives_the_turn_back_unless_others_stand_behind() {
 }
 
 #[test]
-fn the_clock_of_the_machine_waits_without_a_runtime() {
+fn the_system_clock_waits_without_a_runtime() {
     let (clock, span) = (SystemClock, Duration::from_millis(2));
     let before = clock.now();
     pollster::block_on(clock.delay(span));

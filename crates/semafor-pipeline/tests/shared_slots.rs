@@ -1,16 +1,16 @@
 //! The limit is a semaphore, and others may use it, too.
 
-mod held;
+mod support;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use held::until;
 use pollster::block_on;
 use semafor::{ManualClock, Registry, Semaphore, secs};
 use semafor_pipeline::{Failure, Pipeline};
 use semafor_testkit::stepwise::{now, poll};
+use support::until;
 
 fn slots(n: u32) -> Semaphore {
     Registry::new().named("shared").slots(n).build().unwrap()
@@ -59,7 +59,7 @@ fn two_pipelines_share_the_slots_of_one_semaphore() {
 }
 
 #[test]
-fn it_waits_for_slots_that_others_hold_and_the_items_stay_queued() {
+fn items_stay_queued_while_others_hold_the_slots() {
     let semaphore = slots(1);
     let held = semaphore.try_acquire().blocking().unwrap();
     let pipeline = Pipeline::with(semaphore.clone());
@@ -75,7 +75,7 @@ fn it_waits_for_slots_that_others_hold_and_the_items_stay_queued() {
 }
 
 #[test]
-fn it_can_be_told_to_use_fewer_workers_than_there_are_slots() {
+fn workers_can_be_fewer_than_slots() {
     let (semaphore, crowd) = (slots(1000), Crowd::default());
     let outcome = Pipeline::with(semaphore).workers(2).run_blocking(0..500, |item: u32| {
         crowd.pass();
@@ -93,7 +93,7 @@ fn leased() -> (Semaphore, ManualClock) {
 }
 
 #[test]
-fn a_task_that_loses_its_slot_is_dropped_and_failed() {
+fn a_task_that_loses_its_slot_is_dropped_and_its_item_fails() {
     let (semaphore, clock) = leased();
     let mut run = Box::pin(Pipeline::with(semaphore).run(0..3, async |item: u32| match item {
         1 => std::future::pending().await,
@@ -107,7 +107,7 @@ fn a_task_that_loses_its_slot_is_dropped_and_failed() {
 }
 
 #[test]
-fn a_thread_that_loses_its_slot_runs_to_its_end_and_is_failed() {
+fn a_thread_that_loses_its_slot_runs_to_its_end_and_its_item_fails() {
     let (semaphore, clock) = leased();
     let finished = AtomicU32::new(0);
     let outcome = Pipeline::with(semaphore).run_blocking(0..3, |item: u32| {
@@ -123,7 +123,7 @@ fn a_thread_that_loses_its_slot_runs_to_its_end_and_is_failed() {
 }
 
 #[test]
-fn an_evicted_item_is_failed_and_the_next_goes_on() {
+fn an_evicted_item_fails_and_the_next_one_begins() {
     let semaphore = slots(1);
     let mut run = Box::pin(Pipeline::with(semaphore.clone()).run(0..3, async |item: u32| match item {
         0 => std::future::pending().await,

@@ -1,14 +1,14 @@
 //! Every way to end: nothing new begins, what has begun is finished, what was queued is told.
 
-mod held;
+mod support;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use held::{Dial, until, watched};
 use pollster::block_on;
 use semafor_pipeline::{CancellationToken, Failure, OnError, Outcome, Pipeline, Rate, StoppedBy, produced};
 use semafor_testkit::stepwise::{now, poll};
+use support::{Dial, until, watched};
 use tokio::sync::Semaphore as Gate;
 
 fn counts<T, E>(outcome: &Outcome<T, E>) -> (u64, u64, u64) {
@@ -18,7 +18,7 @@ fn counts<T, E>(outcome: &Outcome<T, E>) -> (u64, u64, u64) {
 }
 
 #[test]
-fn no_more_items_is_completed() {
+fn a_run_without_more_items_is_completed() {
     let outcome = block_on(Pipeline::new(4).run(0..10, async |item: u32| Ok::<_, String>(item)));
     assert_eq!((outcome.stopped_by, counts(&outcome)), (StoppedBy::Completed, (10, 0, 0)));
     assert!(outcome.is_clean() && outcome.first_failure.is_none());
@@ -26,7 +26,7 @@ fn no_more_items_is_completed() {
 }
 
 #[test]
-fn a_cancelled_run_finishes_what_has_begun_and_tells_what_has_not() {
+fn a_cancelled_run_finishes_items_in_progress_and_returns_the_others() {
     let (gate, token, begun) = (Gate::new(0), CancellationToken::new(), AtomicU32::new(0));
     let pipeline = Pipeline::new(2).buffer(3).cancelled_by(token.clone());
     let mut run = Box::pin(pipeline.run(0..100, async |item: u32| {
@@ -49,7 +49,7 @@ fn a_cancelled_run_finishes_what_has_begun_and_tells_what_has_not() {
 }
 
 #[test]
-fn cancelled_before_it_begins_it_asks_for_nothing() {
+fn a_run_cancelled_before_it_begins_takes_no_items() {
     let token = CancellationToken::new();
     token.cancel();
     let items = std::iter::from_fn(|| -> Option<u32> { panic!("nobody wants an item") });
@@ -58,7 +58,7 @@ fn cancelled_before_it_begins_it_asks_for_nothing() {
 }
 
 #[test]
-fn cancelled_when_all_is_done_is_completed() {
+fn a_run_cancelled_after_its_last_item_is_completed() {
     let token = CancellationToken::new();
     let pipeline = Pipeline::new(1).cancelled_by(token.clone());
     let outcome = block_on(pipeline.run([1], async |item: u32| {
@@ -70,8 +70,8 @@ fn cancelled_when_all_is_done_is_completed() {
 }
 
 #[test]
-fn whatever_is_waited_for_cancelling_ends_the_wait() {
-    // For a slot that others hold.
+fn cancelling_ends_every_wait() {
+    // The wait for a slot that others hold.
     let semaphore = semafor::Registry::new().named("taken").slots(1).build().unwrap();
     let _held = semaphore.try_acquire().blocking().unwrap();
     let token = CancellationToken::new();
@@ -108,7 +108,7 @@ fn whatever_is_waited_for_cancelling_ends_the_wait() {
 }
 
 #[test]
-fn the_item_limit_bounds_what_is_taken() {
+fn the_item_limit_bounds_the_items_taken() {
     let mut taken = 0;
     let items = std::iter::repeat_with(|| taken += 1);
     let outcome = Pipeline::new(3).max_items(10).run_blocking(items, |()| Ok::<_, String>(()));
@@ -119,7 +119,7 @@ fn the_item_limit_bounds_what_is_taken() {
 }
 
 #[test]
-fn a_failing_item_does_not_stop_the_rest() {
+fn a_failed_item_does_not_stop_the_others() {
     let work = |item: u32| if item.is_multiple_of(3) { Err(item) } else { Ok(item) };
     let mut failed = Vec::new();
     let outcome = Pipeline::new(4).run_blocking_each(0..30, work, |result| {
@@ -135,7 +135,7 @@ fn a_failing_item_does_not_stop_the_rest() {
 }
 
 #[test]
-fn unless_asked_to() {
+fn a_failed_item_stops_the_run_with_on_error_stop() {
     let work = async |item: u32| if item == 4 { Err("four") } else { Ok(item) };
     let outcome = block_on(Pipeline::new(1).buffer(2).on_error(OnError::Stop).run(0..100, work));
     assert_eq!(outcome.stopped_by, StoppedBy::Error);
@@ -144,7 +144,7 @@ fn unless_asked_to() {
 }
 
 #[test]
-fn a_panic_is_a_failed_item() {
+fn panic_in_the_work_fails_its_item() {
     for stop in [OnError::Continue, OnError::Stop] {
         let work = async |item: u32| {
             tokio::task::consume_budget().await;
@@ -164,7 +164,7 @@ fn a_panic_is_a_failed_item() {
 }
 
 #[test]
-fn a_panic_of_the_producer_or_of_who_sees_results_reaches_the_caller_when_all_have_finished() {
+fn panic_in_the_producer_or_in_each_is_propagated_when_all_workers_have_finished() {
     let finished = AtomicU32::new(0);
     let work = |item: u32| {
         finished.fetch_add(1, Ordering::SeqCst);
@@ -184,7 +184,7 @@ fn a_panic_of_the_producer_or_of_who_sees_results_reaches_the_caller_when_all_ha
 }
 
 #[test]
-fn the_breaker_begins_nothing_more_and_finishes_what_has_begun() {
+fn the_breaker_begins_nothing_more_and_finishes_items_in_progress() {
     let (guard, used) = watched();
     let (gate, begun) = (Gate::new(0), AtomicU32::new(0));
     let mut run = Box::pin(Pipeline::new(3).buffer(0).memory(guard).run(0..100, async |item: u32| {
@@ -225,7 +225,7 @@ fn the_breaker_stops_threads_too() {
 }
 
 #[test]
-fn without_a_slot_to_be_had_it_stops() {
+fn a_closed_semaphore_stops_the_run() {
     let semaphore = semafor::Registry::new().named("closed").slots(2).build().unwrap();
     now(semaphore.close()).unwrap();
     let outcome = block_on(Pipeline::with(semaphore).run(0.., async |item: u64| Ok::<_, String>(item)));
@@ -251,7 +251,7 @@ fn items_begin_at_the_rate() {
 }
 
 #[test]
-fn dropping_a_run_gives_its_slots_back() {
+fn dropping_a_run_releases_its_slots() {
     let semaphore = semafor::Registry::new().named("dropped").slots(2).build().unwrap();
     let work = async |_: u32| std::future::pending::<Result<(), String>>().await;
     let mut run = Box::pin(Pipeline::with(semaphore.clone()).run(0..10, work));
@@ -262,7 +262,7 @@ fn dropping_a_run_gives_its_slots_back() {
 }
 
 #[test]
-fn after_a_long_wait_for_a_slot_it_looks_again_before_it_begins() {
+fn a_worker_checks_for_a_stop_again_after_waiting_for_a_slot() {
     for expected in [StoppedBy::Cancelled, StoppedBy::Breaker] {
         let semaphore = semafor::Registry::new().named("taken").slots(1).build().unwrap();
         let held = semaphore.try_acquire().blocking().unwrap();

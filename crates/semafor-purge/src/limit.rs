@@ -19,7 +19,7 @@ struct Places {
 
 /// The right to remove one directory.
 #[must_use = "dropped, it is given back"]
-pub(crate) struct Place<'a>(Option<&'a Limit>);
+pub(crate) struct Allowance<'a>(Option<&'a Limit>);
 
 impl Limit {
     pub(crate) fn new(most: Option<u64>) -> Self {
@@ -28,15 +28,15 @@ impl Limit {
     }
 
     /// A place, or none if the limit is reached.
-    pub(crate) fn take(&self) -> Option<Place<'_>> {
-        let Some(places) = &self.places else { return Some(Place(None)) };
+    pub(crate) fn take(&self) -> Option<Allowance<'_>> {
+        let Some(places) = &self.places else { return Some(Allowance(None)) };
         let mut places = places.lock();
         while places.left == 0 && places.under_way > 0 {
             self.settled.wait(&mut places);
         }
         places.left = places.left.checked_sub(1)?;
         places.under_way += 1;
-        Some(Place(Some(self)))
+        Some(Allowance(Some(self)))
     }
 
     fn settle(&self, given_back: u64) {
@@ -50,7 +50,7 @@ impl Limit {
     }
 }
 
-impl Place<'_> {
+impl Allowance<'_> {
     /// A directory was removed.
     pub(crate) fn used(mut self) {
         if let Some(limit) = self.0.take() {
@@ -59,7 +59,7 @@ impl Place<'_> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Allowance<'_> {
     fn drop(&mut self) {
         if let Some(limit) = self.0.take() {
             limit.settle(1);
@@ -85,7 +85,7 @@ mod tests {
         let limit = Limit::new(Some(1));
         let place = limit.take().expect("there is one");
         std::thread::scope(|scope| {
-            let other = scope.spawn(|| limit.take().map(Place::used).is_some());
+            let other = scope.spawn(|| limit.take().map(Allowance::used).is_some());
             drop(place);
             assert!(other.join().expect("it does not panic"), "the place that was given back");
         });

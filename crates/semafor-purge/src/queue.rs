@@ -129,10 +129,10 @@ impl<Job> Queue<Job> {
     }
 
     /// Waits until it is closed, for so long.
-    pub(crate) fn is_closed_within(&self, patience: Duration) -> bool {
+    pub(crate) fn is_closed_within(&self, timeout: Duration) -> bool {
         let mut state = self.state.lock();
         if !state.is_closed {
-            self.closed.wait_for(&mut state, patience);
+            self.closed.wait_for(&mut state, timeout);
         }
         state.is_closed
     }

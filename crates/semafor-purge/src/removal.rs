@@ -32,7 +32,7 @@ use crate::dry_run;
 use crate::error::{is_gone, is_no_directory};
 use crate::facts::Facts;
 use crate::licence::Refused;
-use crate::limit::Place;
+use crate::limit::Allowance;
 use crate::node::{Node, Unavailable};
 use crate::purger::Removed;
 use crate::run::Stop;
@@ -365,7 +365,7 @@ impl<'r> Worker<'r> {
     }
 
     /// A slot, and for a directory a place within the limit. `None` if it can't be had: then the run is stopped.
-    fn admission(&mut self, is_file: bool, has_waited: &mut bool) -> Option<Option<Place<'r>>> {
+    fn admission(&mut self, is_file: bool, has_waited: &mut bool) -> Option<Option<Allowance<'r>>> {
         let run = self.run;
         if !run.rules.is_dry_run {
             match self.licence.obtain(&run.cancelled) {

@@ -19,11 +19,11 @@ use semafor_testkit::trees::{age, count};
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// A tree to purge, and a place outside of it.
-struct Place {
+struct Tree {
     folder: tempfile::TempDir,
 }
 
-impl Place {
+impl Tree {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("root")).unwrap();
@@ -66,9 +66,9 @@ fn while_it_waits(purger: Purger<'static>, change: impl FnOnce()) -> Summary {
     let purger = purger.fleet_limit(semaphore.clone());
     thread::scope(|scope| {
         let purge = scope.spawn(|| purger.purge().unwrap());
-        let patience = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while block_on(semaphore.waiters()).unwrap().is_empty() {
-            assert!(Instant::now() < patience, "nothing waits for a slot");
+            assert!(Instant::now() < deadline, "nothing waits for a slot");
             thread::yield_now();
         }
         change();
@@ -93,7 +93,7 @@ fn swap_in(path: &Path, make: impl FnOnce(&Path)) {
 
 type Change = fn(&Path);
 /// Moves a directory, and says where the file is then.
-type Move = fn(&Place) -> PathBuf;
+type Move = fn(&Tree) -> PathBuf;
 
 #[test]
 fn a_file_that_is_changed_or_replaced_while_its_removal_waits_stays() {
@@ -126,7 +126,7 @@ fn a_file_that_is_changed_or_replaced_while_its_removal_waits_stays() {
         }),
     ];
     for (what, change) in changes {
-        let place = Place::new();
+        let place = Tree::new();
         let file = place.old_file("folder/file");
         let done = while_a_file_waits(place.old_files(), || change(&file));
         assert!(fs::symlink_metadata(&file).is_ok(), "{what}: it was removed; {done:?}");
@@ -137,7 +137,7 @@ fn a_file_that_is_changed_or_replaced_while_its_removal_waits_stays() {
 
 #[test]
 fn a_file_that_is_gone_when_its_turn_comes_is_no_change_and_no_error() {
-    let place = Place::new();
+    let place = Tree::new();
     let (file, kept) = (place.old_file("folder/file"), place.outside("kept"));
     let done = while_a_file_waits(place.old_files(), || fs::rename(&file, &kept).unwrap());
     assert_eq!((done.files_removed, done.files_changed, done.errors), (0, 0, 0));
@@ -190,7 +190,7 @@ fn files_in_a_directory_that_is_moved_while_their_removal_waits_stay() {
         }),
     ];
     for (what, change) in moves {
-        let place = Place::new();
+        let place = Tree::new();
         place.old_file("a/b/file");
         let mut now_at = PathBuf::new();
         let purger = place.old_files().exclude("*.keep").unwrap();
@@ -203,7 +203,7 @@ fn files_in_a_directory_that_is_moved_while_their_removal_waits_stay() {
 /// A root that is rotated away while files in it wait: the files directly in it, and the directory above the root.
 #[test]
 fn files_directly_in_a_root_that_is_moved_while_their_removal_waits_stay() {
-    let place = Place::new();
+    let place = Tree::new();
     place.old_file("file");
     let done = while_a_file_waits(place.old_files(), || {
         fs::rename(place.root(), place.outside("archive")).unwrap();
@@ -227,7 +227,7 @@ fn files_directly_in_a_root_that_is_moved_while_their_removal_waits_stay() {
 /// A symlink that the user typed is followed when the purge starts. What it points to later does not matter.
 #[test]
 fn a_root_that_is_reached_through_a_symlink_is_purged() {
-    let place = Place::new();
+    let place = Tree::new();
     let file = place.old_file("a/file");
     let (link, above) = (place.outside("link"), place.outside("above"));
     symlink(place.root(), &link).unwrap();
@@ -245,7 +245,7 @@ fn a_root_that_is_reached_through_a_symlink_is_purged() {
 /// Removing one name of a file changes the file. That alone must not keep its other names.
 #[test]
 fn all_names_of_an_old_file_go() {
-    let place = Place::new();
+    let place = Tree::new();
     let first = place.old_file("0");
     for number in 1..50 {
         fs::create_dir_all(place.root().join((number % 7).to_string() + "d")).unwrap();
@@ -263,7 +263,7 @@ fn all_names_of_an_old_file_go() {
 
     // Nor while it waits; but a new content does, and a new name.
     let linked = || {
-        let place = Place::new();
+        let place = Tree::new();
         let (file, other) = (place.old_file("folder/file"), place.outside("other"));
         fs::hard_link(&file, &other).unwrap();
         (place, file, other)
@@ -281,7 +281,7 @@ fn all_names_of_an_old_file_go() {
 
 #[test]
 fn files_that_are_rewritten_during_a_purge_with_a_rate_stay() {
-    let place = Place::new();
+    let place = Tree::new();
     let files: Vec<_> = (0..100).map(|number| place.old_file(&format!("logs/{number}"))).collect();
     let all = files.clone();
     let is_first = AtomicBool::new(true);
@@ -300,7 +300,7 @@ fn files_that_are_rewritten_during_a_purge_with_a_rate_stay() {
 
 #[test]
 fn a_slot_that_is_lost_while_the_rate_is_waited_for_is_taken_again() {
-    let place = Place::new();
+    let place = Tree::new();
     (0..3).for_each(|number| drop(place.old_file(&format!("logs/{number}"))));
     let semaphore = Registry::new().named("fleet").slots(1).build().unwrap();
     let (watched, held) = (semaphore.clone(), Arc::new(Mutex::new(Vec::new())));
@@ -339,7 +339,7 @@ fn an_old_directory_that_is_changed_or_replaced_while_its_removal_waits_stays() 
         }),
     ];
     for (what, change) in changes {
-        let place = Place::new();
+        let place = Tree::new();
         let folder = place.root().join("folder");
         fs::create_dir(&folder).unwrap();
         age(&folder, 2 * DAY);
@@ -354,7 +354,7 @@ fn an_old_directory_that_is_changed_or_replaced_while_its_removal_waits_stays() 
 
 #[test]
 fn an_old_directory_that_was_emptied_and_is_used_while_its_removal_waits_stays() {
-    let place = Place::new();
+    let place = Tree::new();
     let file = place.old_file("folder/file");
     let folder = file.parent().unwrap().to_owned();
     age(&folder, 2 * DAY);
@@ -403,7 +403,7 @@ fn empty_directories_in_a_directory_that_is_moved_while_their_removal_waits_stay
     ];
     for (what, change) in moves {
         for min_age in [Duration::ZERO, DAY] {
-            let place = Place::new();
+            let place = Tree::new();
             let mut folder = place.root().join("a/b/empty");
             fs::create_dir_all(&folder).unwrap();
             while folder != place.root() {
@@ -422,7 +422,7 @@ fn empty_directories_in_a_directory_that_is_moved_while_their_removal_waits_stay
 /// With a rate, every removal waits: nothing more goes from a tree that was moved away in the middle of it.
 #[test]
 fn a_tree_that_is_moved_out_during_a_purge_with_a_rate_keeps_its_empty_directories() {
-    let place = Place::new();
+    let place = Tree::new();
     for number in 0..40 {
         fs::create_dir_all(place.root().join(format!("a/{}/{number}", number % 4))).unwrap();
     }
@@ -452,7 +452,7 @@ fn a_root_whose_parent_is_moved_while_its_removal_waits_stays() {
 
 #[test]
 fn a_directory_that_only_the_purge_has_changed_goes() {
-    let place = Place::new();
+    let place = Tree::new();
     let file = place.old_file("folder/sub/file");
     for folder in [file.parent().unwrap(), &place.root().join("folder")] {
         age(folder, 2 * DAY);
@@ -463,7 +463,7 @@ fn a_directory_that_only_the_purge_has_changed_goes() {
 
 #[test]
 fn a_root_that_is_replaced_while_its_removal_waits_stays() {
-    let place = Place::new();
+    let place = Tree::new();
     let purger = Purger::new(place.root()).remove_root(true);
     let done = while_it_waits(purger, || {
         fs::rename(place.root(), place.outside("root")).unwrap();
@@ -602,7 +602,7 @@ proptest! {
         steps in steps(),
         min_age: bool,
     ) {
-        let place = Place::new();
+        let place = Tree::new();
         let mut files = Vec::new();
         for (number, folder) in folders.iter().enumerate() {
             let file = place.old_file(&format!("{}/{number}", FOLDERS[*folder]));

@@ -20,9 +20,9 @@ use crate::{attached, process};
 const SIGNALS: Duration = Duration::from_millis(50);
 
 /// Makes the answer, where there is an interpreter to make it in. Dropping it gives back what it has.
-pub(crate) type Answer = Box<dyn for<'py> FnOnce(Python<'py>) -> PyResult<Py<PyAny>> + Send>;
+pub(crate) type MakeResult = Box<dyn for<'py> FnOnce(Python<'py>) -> PyResult<Py<PyAny>> + Send>;
 
-type Asked = Pin<Box<dyn Future<Output = Answer> + Send>>;
+type Asked = Pin<Box<dyn Future<Output = MakeResult> + Send>>;
 
 /// An answer of the engine's that is to come. Await it once.
 #[pyclass(frozen, module = "semafor._native")]
@@ -41,7 +41,7 @@ pub(crate) struct Work {
 
 enum Progress {
     Asked(Asked),
-    Answered(Answer),
+    Answered(MakeResult),
     Over,
 }
 
@@ -49,7 +49,7 @@ impl Call {
     /// `ask` gets a token that is cancelled when the answer is not wanted any more, and is to come to an end then.
     pub(crate) fn new<F>(ask: impl FnOnce(CancellationToken) -> F) -> Self
     where
-        F: Future<Output = Answer> + Send + 'static,
+        F: Future<Output = MakeResult> + Send + 'static,
     {
         let leave = CancellationToken::new();
         let asked = Progress::Asked(Box::pin(ask(leave.clone())));
@@ -84,11 +84,11 @@ impl Call {
 /// What a call answers that has nothing to say: `None`.
 pub(crate) const DONE: Option<bool> = None;
 
-pub(crate) fn nothing() -> Answer {
+pub(crate) fn nothing() -> MakeResult {
     in_python(Ok(DONE))
 }
 
-pub(crate) fn in_python<T>(answer: PyResult<T>) -> Answer
+pub(crate) fn in_python<T>(answer: PyResult<T>) -> MakeResult
 where
     T: for<'py> IntoPyObject<'py> + Send + 'static,
 {

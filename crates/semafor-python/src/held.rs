@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::bell::Bell;
 use crate::call::Work;
 use crate::opened::Opened;
-use crate::process::Name;
+use crate::process::NameState;
 use crate::{attached, process};
 
 /// The table is looked through for what was lost when it has grown to twice what was left the last time, and to this.
@@ -61,9 +61,9 @@ impl Task {
 }
 
 /// One acquisition.
-pub(crate) struct Tenure {
+pub(crate) struct Acquisition {
     life: u32,
-    name: Arc<Name>,
+    name: Arc<NameState>,
     held: Mutex<Option<Held>>,
     /// Why it was lost, if it was when it was given back.
     lost: OnceLock<NotHeld>,
@@ -76,15 +76,15 @@ struct Held {
     task: Option<Task>,
 }
 
-impl Tenure {
+impl Acquisition {
     pub(crate) fn new(py: Python<'_>, of: &Opened, permit: Permit<'static>, task: Option<Task>) -> Arc<Self> {
         let watched = task.clone().filter(|_| of.cancel_task_after_ttl);
         let bell = watched.as_ref().and_then(|task| task.bell(py));
-        Arc::new_cyclic(|tenure| {
+        Arc::new_cyclic(|acquisition| {
             let canceller = watched.zip(bell).map(|(task, bell)| Canceller {
                 task,
                 of: of.semaphore().name().into(),
-                tenure: Weak::clone(tenure),
+                acquisition: Weak::clone(acquisition),
                 bell,
                 is_over: AtomicBool::new(false),
             });
@@ -136,7 +136,7 @@ impl Tenure {
     }
 }
 
-impl Drop for Tenure {
+impl Drop for Acquisition {
     fn drop(&mut self) {
         if !self.is_of_this_life() {
             std::mem::forget(self.held.get_mut().take());
@@ -172,7 +172,7 @@ impl Drop for Watch {
 struct Canceller {
     task: Task,
     of: Box<str>,
-    tenure: Weak<Tenure>,
+    acquisition: Weak<Acquisition>,
     bell: Arc<Bell>,
     /// The task has given the slot back: what it does now is none of ours, even if the letter is on its way.
     is_over: AtomicBool,
@@ -180,7 +180,7 @@ struct Canceller {
 
 impl Canceller {
     fn why(&self) -> String {
-        let why = self.tenure.upgrade().and_then(|tenure| tenure.why_lost());
+        let why = self.acquisition.upgrade().and_then(|acquisition| acquisition.why_lost());
         format!("semaphore {:?}: {}", self.of, why.unwrap_or(NotHeld::Unknown))
     }
 }
@@ -201,12 +201,12 @@ static TABLE: Mutex<Option<Table>> = Mutex::new(None);
 #[derive(Default)]
 struct Table {
     /// By the number of their name as well: two agents may issue the same id.
-    by_id: HashMap<(u32, PermitId), Arc<Tenure>>,
+    by_id: HashMap<(u32, PermitId), Arc<Acquisition>>,
     /// What each task acquired, the latest last.
     by_task: HashMap<usize, Vec<(u32, PermitId)>>,
     swept_at: usize,
     /// What has to be told to a home when the interpreter ends, besides what is held by id.
-    guards: Vec<Weak<Tenure>>,
+    guards: Vec<Weak<Acquisition>>,
     lines: Vec<Weak<Work>>,
 }
 
@@ -215,24 +215,24 @@ fn with_table<R>(work: impl FnOnce(&mut Table) -> R) -> R {
 }
 
 /// Keeps it until it is released by its id.
-pub(crate) fn keep(py: Python<'_>, id: PermitId, tenure: Arc<Tenure>) {
+pub(crate) fn keep(py: Python<'_>, id: PermitId, acquisition: Arc<Acquisition>) {
     let lost = with_table(|table| {
-        if let Some(task) = tenure.task_key() {
-            table.by_task.entry(task).or_default().push((tenure.name.number, id.clone()));
+        if let Some(task) = acquisition.task_key() {
+            table.by_task.entry(task).or_default().push((acquisition.name.number, id.clone()));
         }
-        table.by_id.insert((tenure.name.number, id), tenure);
+        table.by_id.insert((acquisition.name.number, id), acquisition);
         table.sweep()
     });
     attached::with(py, || drop(lost));
 }
 
 /// Takes it out of the table, if it is there.
-pub(crate) fn take(number: u32, id: &PermitId) -> Option<Arc<Tenure>> {
+pub(crate) fn take(number: u32, id: &PermitId) -> Option<Arc<Acquisition>> {
     with_table(|table| table.take(&(number, id.clone())))
 }
 
 /// Takes the latest out that the task acquired of this semaphore. It may be lost: the one before it is not meant.
-pub(crate) fn take_latest(task: &Task, number: u32) -> Option<Arc<Tenure>> {
+pub(crate) fn take_latest(task: &Task, number: u32) -> Option<Arc<Acquisition>> {
     with_table(|table| {
         let own = table.by_task.get(&task.key())?;
         let latest = own.iter().rev().find(|(of, _)| *of == number)?.clone();
@@ -241,8 +241,8 @@ pub(crate) fn take_latest(task: &Task, number: u32) -> Option<Arc<Tenure>> {
 }
 
 /// Remembers a guard of a home outside of this process, for the end.
-pub(crate) fn note_guard(tenure: &Arc<Tenure>) {
-    with_table(|table| note(&mut table.guards, tenure));
+pub(crate) fn note_guard(acquisition: &Arc<Acquisition>) {
+    with_table(|table| note(&mut table.guards, acquisition));
 }
 
 /// Remembers a place in such a line, for the end.
@@ -260,9 +260,9 @@ fn note<T>(all: &mut Vec<Weak<T>>, one: &Arc<T>) {
 }
 
 impl Table {
-    fn take(&mut self, key: &(u32, PermitId)) -> Option<Arc<Tenure>> {
-        let tenure = self.by_id.remove(key)?;
-        if let Some(task) = tenure.task_key()
+    fn take(&mut self, key: &(u32, PermitId)) -> Option<Arc<Acquisition>> {
+        let acquisition = self.by_id.remove(key)?;
+        if let Some(task) = acquisition.task_key()
             && let Some(own) = self.by_task.get_mut(&task)
         {
             if let Some(at) = own.iter().rposition(|known| known == key) {
@@ -272,15 +272,15 @@ impl Table {
                 self.by_task.remove(&task);
             }
         }
-        Some(tenure)
+        Some(acquisition)
     }
 
     /// Those who lost their slot need not come to give it back.
-    fn sweep(&mut self) -> Vec<Arc<Tenure>> {
+    fn sweep(&mut self) -> Vec<Arc<Acquisition>> {
         if self.by_id.len() < SMALLEST_SWEEP.max(2 * self.swept_at) {
             return Vec::new();
         }
-        let over = self.by_id.iter().filter(|(_, tenure)| tenure.is_over());
+        let over = self.by_id.iter().filter(|(_, acquisition)| acquisition.is_over());
         let over: Vec<_> = over.map(|(key, _)| key.clone()).collect();
         let over = over.iter().filter_map(|key| self.take(key)).collect();
         self.swept_at = self.by_id.len();
@@ -301,8 +301,8 @@ pub(crate) fn give_everything_back(py: Python<'_>) {
     lines.iter().for_each(|line| line.begin_to_leave(py));
     finish_all(py, lines.iter());
     let guards = table.guards.iter().filter_map(Weak::upgrade);
-    let tenures: Vec<_> = guards.chain(table.by_id.into_values()).collect();
-    let permits = tenures.iter().filter_map(|tenure| tenure.end());
+    let acquisitions: Vec<_> = guards.chain(table.by_id.into_values()).collect();
+    let permits = acquisitions.iter().filter_map(|acquisition| acquisition.end());
     let mut releases: Vec<_> = permits.map(|permit| Box::pin(permit.release())).collect();
     // All of them say it before the first is waited for.
     let mut context = Context::from_waker(Waker::noop());

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use semafor::{HolderInfo, Stats, StatsQuery, WaiterInfo};
 
 use crate::call::Call;
-use crate::{process, trouble};
+use crate::{errors, process};
 
 type Text = Option<String>;
 
@@ -66,18 +66,18 @@ pub(crate) fn stats(
         let stats = match url {
             None => process::registry().stats(&query),
             Some(url) => {
-                let home = process::home(&url, program.as_deref()).map_err(|error| trouble::home(&error))?;
-                home.stats(&query).await.map_err(|error| trouble::home(&error))?
+                let home = process::home(&url, program.as_deref()).map_err(|error| errors::home(&error))?;
+                home.stats(&query).await.map_err(|error| errors::home(&error))?
             }
         };
         // A query for all names leaves out those that can't be read; a query for certain names fails with the reason.
         if let Some(error) = stats.iter().find_map(|stats| stats.error.as_ref()).filter(|_| names.is_some()) {
-            return Err(trouble::home(error));
+            return Err(errors::home(error));
         }
         let is_shown = |stats: &&Stats| names.is_some() || stats.held > 0;
         let limit = if names.is_some() { usize::MAX } else { limit };
         let shown = stats.iter().filter(is_shown).take(limit);
-        Ok(shown.map(|stats| (stats.name.to_string(), stats.held, stats.capacity)).collect::<Vec<Usage>>())
+        Ok(shown.map(|stats| (stats.name.to_string(), stats.held, stats.slots)).collect::<Vec<Usage>>())
     })
 }
 

@@ -8,6 +8,7 @@ mod attached;
 mod bell;
 mod call;
 mod effects;
+mod errors;
 mod held;
 mod insight;
 mod opened;
@@ -16,7 +17,6 @@ mod process;
 mod purge;
 mod result;
 mod semaphore;
-mod trouble;
 mod wake;
 
 /// What the modules in `python/semafor` are made of.

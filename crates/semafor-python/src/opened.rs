@@ -6,8 +6,8 @@ use std::sync::Arc;
 use pyo3::PyResult;
 use semafor::{Acquire, BuildError, Builder, Semaphore, Span, secs};
 
-use crate::process::{self, Name};
-use crate::trouble;
+use crate::errors;
+use crate::process::{self, NameState};
 
 /// What a Python object says about its semaphore.
 pub(crate) struct Spec {
@@ -28,7 +28,7 @@ pub(crate) struct Spec {
 pub(crate) struct Opened {
     /// Until it is dropped.
     semaphore: Option<Semaphore>,
-    pub(crate) name: Arc<Name>,
+    pub(crate) name: Arc<NameState>,
     era: u32,
     life: u32,
     pub(crate) cancel_task_after_ttl: bool,
@@ -42,15 +42,14 @@ impl Spec {
             None => process::registry().named(&self.name),
             Some(url) => {
                 let home = process::home(url, self.program.as_deref());
-                home.map_err(|error| trouble::home(&error))?.named(&self.name)
+                home.map_err(|error| errors::home(&error))?.named(&self.name)
             }
         };
-        self.build(builder).map_err(|error| trouble::build(&error))
+        self.build(builder).map_err(|error| errors::build(&error))
     }
 
     fn build(&self, builder: Builder) -> Result<Opened, BuildError> {
-        let mut builder =
-            builder.slots(self.slots).ttl(span(self.ttl)).max_acquire_time(span(self.max_acquire_time));
+        let mut builder = builder.slots(self.slots).ttl(span(self.ttl)).timeout(span(self.max_acquire_time));
         if let Some(label) = &self.label {
             builder = builder.label(label.as_str());
         }

@@ -30,11 +30,11 @@ struct State {
     /// By URL. Kept until the end: a connection is not worth making anew for each semaphore.
     homes: HashMap<String, Home>,
     /// By home and name.
-    names: HashMap<(Option<String>, String), Arc<Name>>,
+    names: HashMap<(Option<String>, String), Arc<NameState>>,
 }
 
 /// What all handles to a semaphore share.
-pub(crate) struct Name {
+pub(crate) struct NameState {
     pub(crate) number: u32,
     /// How many slots it was last opened with.
     slots: AtomicU32,
@@ -42,7 +42,7 @@ pub(crate) struct Name {
     era: AtomicU32,
 }
 
-impl Name {
+impl NameState {
     pub(crate) fn era(&self) -> u32 {
         self.era.load(Ordering::Relaxed)
     }
@@ -78,7 +78,7 @@ pub(crate) fn registry() -> Registry {
     with_state(|state| state.registry.clone())
 }
 
-pub(crate) fn name(url: Option<&str>, name: &str) -> Arc<Name> {
+pub(crate) fn name(url: Option<&str>, name: &str) -> Arc<NameState> {
     let key = (url.map(str::to_owned), name.to_owned());
     with_state(|state| {
         if let Some(known) = state.names.get(&key) {
@@ -91,7 +91,7 @@ pub(crate) fn name(url: Option<&str>, name: &str) -> Arc<Name> {
         }
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = Arc::new(Name { number, slots: AtomicU32::new(0), era: AtomicU32::new(0) });
+        let name = Arc::new(NameState { number, slots: AtomicU32::new(0), era: AtomicU32::new(0) });
         state.names.insert(key, Arc::clone(&name));
         name
     })

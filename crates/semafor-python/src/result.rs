@@ -9,9 +9,9 @@ use semafor::{Permit, PermitId};
 use tokio_util::sync::CancellationToken;
 
 use crate::call::{Call, DONE};
-use crate::held::{self, Task, Tenure};
+use crate::held::{self, Acquisition, Task};
 use crate::opened::{Opened, span};
-use crate::{attached, trouble};
+use crate::{attached, errors};
 
 /// A slot, and how to name it.
 #[pyclass(frozen, module = "semafor", weakref)]
@@ -34,7 +34,7 @@ enum Id {
 /// Where it came from.
 struct Grant {
     of: Arc<Opened>,
-    tenure: Arc<Tenure>,
+    acquisition: Arc<Acquisition>,
 }
 
 impl AcquisitionResult {
@@ -49,11 +49,11 @@ impl AcquisitionResult {
         let id = permit.id();
         let (slot_number, fencing_token) = (permit.slot(), permit.fencing_token());
         let waited = permit.waited().as_secs_f64();
-        let tenure = Tenure::new(py, of, permit, task);
+        let acquisition = Acquisition::new(py, of, permit, task);
         if by_id {
-            held::keep(py, id.clone(), Arc::clone(&tenure));
+            held::keep(py, id.clone(), Arc::clone(&acquisition));
         } else if !of.is_in_memory {
-            held::note_guard(&tenure);
+            held::note_guard(&acquisition);
         }
         Self {
             id: Id::Permit(id),
@@ -61,7 +61,7 @@ impl AcquisitionResult {
             fencing_token,
             waited,
             text: PyOnceLock::new(),
-            grant: Some(Grant { of: Arc::clone(of), tenure }),
+            grant: Some(Grant { of: Arc::clone(of), acquisition }),
             lost: PyOnceLock::new(),
         }
     }
@@ -69,7 +69,7 @@ impl AcquisitionResult {
     /// What remains to be done to give it back.
     pub(crate) fn end(&self) -> Option<(Arc<Opened>, Permit<'static>)> {
         let grant = self.grant.as_ref()?;
-        Some((Arc::clone(&grant.of), grant.tenure.end()?))
+        Some((Arc::clone(&grant.of), grant.acquisition.end()?))
     }
 }
 
@@ -122,9 +122,10 @@ impl AcquisitionResult {
     #[getter]
     fn lost(&self, py: Python<'_>) -> PyResult<Py<Lost>> {
         let lost = self.lost.get_or_try_init(py, || {
-            let tenure = self.grant.as_ref().map(|grant| Arc::clone(&grant.tenure));
-            let signal = tenure.as_ref().map(|tenure| tenure.lost_signal()).unwrap_or_default();
-            Py::new(py, Lost { signal, tenure })
+            let acquisition = self.grant.as_ref().map(|grant| Arc::clone(&grant.acquisition));
+            let signal =
+                acquisition.as_ref().map(|acquisition| acquisition.lost_signal()).unwrap_or_default();
+            Py::new(py, Lost { signal, acquisition })
         });
         lost.map(|lost| lost.clone_ref(py))
     }
@@ -135,7 +136,7 @@ impl AcquisitionResult {
     #[pyo3(signature = (ttl))]
     fn renew<'py>(&self, py: Python<'py>, ttl: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
         let (Some(grant), Id::Permit(id)) = (&self.grant, &self.id) else {
-            return Err(trouble::not_held("it was not acquired, but made up"));
+            return Err(errors::not_held("it was not acquired, but made up"));
         };
         Call::question(renew(Arc::clone(&grant.of), id.clone(), ttl)).into_coroutine(py)
     }
@@ -173,17 +174,17 @@ impl Drop for AcquisitionResult {
 
 pub(crate) async fn renew(of: Arc<Opened>, id: PermitId, ttl: Option<f64>) -> PyResult<Option<bool>> {
     if !of.is_of_this_life() {
-        return Err(trouble::not_held("it is held by the process that this one was forked from"));
+        return Err(errors::not_held("it is held by the process that this one was forked from"));
     }
     let renewed = of.semaphore().renew(&id, span(ttl)).await;
-    renewed.map_err(|error| trouble::renew(&error)).map(|()| DONE)
+    renewed.map_err(|error| errors::renew(&error)).map(|()| DONE)
 }
 
 /// Set when a slot is lost: its time to live is up, it was evicted, or its home could not be told that its holder lives.
 #[pyclass(frozen, module = "semafor")]
 pub struct Lost {
     signal: CancellationToken,
-    tenure: Option<Arc<Tenure>>,
+    acquisition: Option<Arc<Acquisition>>,
 }
 
 #[pymethods]
@@ -196,7 +197,7 @@ impl Lost {
     /// Why, in words; `None` if it is not lost.
     #[getter]
     fn reason(&self) -> Option<String> {
-        let why = self.is_set().then_some(self.tenure.as_ref()?)?.why_lost();
+        let why = self.is_set().then_some(self.acquisition.as_ref()?)?.why_lost();
         why.map(|why| why.to_string())
     }
 

@@ -14,12 +14,12 @@ use pyo3::types::{PyBool, PyInt};
 use semafor::{AcquireError, Permit, PermitId, ReleaseError};
 use tokio_util::sync::CancellationToken;
 
-use crate::call::{Answer, Call, DONE, in_python, nothing};
+use crate::call::{Call, DONE, MakeResult, in_python, nothing};
 use crate::held::{self, Task};
 use crate::insight;
 use crate::opened::{Opened, Spec};
 use crate::result::{AcquisitionResult, renew};
-use crate::{attached, process, trouble};
+use crate::{attached, errors, process};
 
 /// A handle to a name, opened when it is first used, and anew in a forked child.
 #[pyclass(frozen, module = "semafor._native")]
@@ -75,7 +75,7 @@ impl Semaphore {
                 Ok(Some(AcquisitionResult::new(py, &opened, permit.into_owned(), task, by_id)))
             }
             Err(AcquireError::Busy) => Ok(None),
-            Err(error) => Err(trouble::acquire(&opened, &error)),
+            Err(error) => Err(errors::acquire(&opened, &error)),
         }
     }
 
@@ -94,7 +94,7 @@ impl Semaphore {
         let call = Call::new(|leave| async move {
             match stand_in_line(&opened, weight, &leave).await {
                 None => nothing(),
-                Some(Err(error)) => in_python(Err::<bool, _>(trouble::acquire(&opened, &error))),
+                Some(Err(error)) => in_python(Err::<bool, _>(errors::acquire(&opened, &error))),
                 Some(Ok(permit)) => Box::new(move |py: Python<'_>| {
                     let result = AcquisitionResult::new(py, &opened, permit, task, by_id);
                     Ok(Py::new(py, result)?.into_any())
@@ -113,8 +113,8 @@ impl Semaphore {
         let Some(text) = acquisition_id else { return self.release_latest(py) };
         // What is no id was never issued.
         let Ok(id) = text.parse::<PermitId>() else { return Ok(None) };
-        if let Some(tenure) = held::take(self.number(), &id) {
-            return Ok(tenure.end().and_then(|permit| self.give_back(py, permit)));
+        if let Some(acquisition) = held::take(self.number(), &id) {
+            return Ok(acquisition.end().and_then(|permit| self.give_back(py, permit)));
         }
         if self.spec.url.is_none() {
             let opened = self.opened()?;
@@ -140,7 +140,7 @@ impl Semaphore {
         let opened = self.opened()?;
         Ok(Call::question(async move {
             let resized = opened.semaphore().resize(slots).await;
-            resized.map_err(|error| trouble::resize(&error)).map(|()| DONE)
+            resized.map_err(|error| errors::resize(&error)).map(|()| DONE)
         }))
     }
 
@@ -149,21 +149,21 @@ impl Semaphore {
         let (id, opened) = (named(acquisition_id)?, self.opened()?);
         Ok(Call::question(async move {
             let evicted = opened.semaphore().evict(&id).await;
-            evicted.map_err(|error| trouble::release(&error)).map(|()| DONE)
+            evicted.map_err(|error| errors::release(&error)).map(|()| DONE)
         }))
     }
 
     fn locked(&self) -> PyResult<Call> {
         let opened = self.opened()?;
         Ok(Call::question(
-            async move { opened.semaphore().locked().await.map_err(|error| trouble::home(&error)) },
+            async move { opened.semaphore().locked().await.map_err(|error| errors::home(&error)) },
         ))
     }
 
     fn holders(&self) -> PyResult<Call> {
         let opened = self.opened()?;
         Ok(Call::question(async move {
-            let holders = opened.semaphore().holders().await.map_err(|error| trouble::home(&error))?;
+            let holders = opened.semaphore().holders().await.map_err(|error| errors::home(&error))?;
             Ok(holders.into_iter().map(insight::holder).collect::<Vec<_>>())
         }))
     }
@@ -171,7 +171,7 @@ impl Semaphore {
     fn waiters(&self) -> PyResult<Call> {
         let opened = self.opened()?;
         Ok(Call::question(async move {
-            let waiters = opened.semaphore().waiters().await.map_err(|error| trouble::home(&error))?;
+            let waiters = opened.semaphore().waiters().await.map_err(|error| errors::home(&error))?;
             Ok(waiters.into_iter().map(insight::waiter).collect::<Vec<_>>())
         }))
     }
@@ -207,14 +207,14 @@ impl Semaphore {
 
     fn release_latest(&self, py: Python<'_>) -> PyResult<Option<Call>> {
         let latest = Task::current(py).and_then(|task| held::take_latest(&task, self.number()));
-        let Some(tenure) = latest else {
+        let Some(acquisition) = latest else {
             let name = &self.spec.name;
-            return Err(trouble::not_held(&format!(
+            return Err(errors::not_held(&format!(
                 "this task holds nothing of {name:?} that it acquired with acquire(): \
                  pass the acquisition_id of what is to be released"
             )));
         };
-        Ok(tenure.end().and_then(|permit| self.give_back(py, permit)))
+        Ok(acquisition.end().and_then(|permit| self.give_back(py, permit)))
     }
 
     fn give_back(&self, py: Python<'_>, permit: Permit<'static>) -> Option<Call> {
@@ -235,7 +235,7 @@ impl Semaphore {
 }
 
 fn named(acquisition_id: &str) -> PyResult<PermitId> {
-    let not_one = |_| trouble::not_held(&format!("{acquisition_id:?} is no acquisition id"));
+    let not_one = |_| errors::not_held(&format!("{acquisition_id:?} is no acquisition id"));
     acquisition_id.parse().map_err(not_one)
 }
 
@@ -291,9 +291,9 @@ fn now<F: Future>(future: F) -> Option<F::Output> {
 }
 
 /// A second release, or one that comes too late, is none.
-fn released_in_python(released: Result<(), ReleaseError>) -> Answer {
+fn released_in_python(released: Result<(), ReleaseError>) -> MakeResult {
     in_python(match released {
-        Err(ReleaseError::Home(error)) => Err(trouble::home(&error)),
+        Err(ReleaseError::Home(error)) => Err(errors::home(&error)),
         _ => Ok(DONE),
     })
 }

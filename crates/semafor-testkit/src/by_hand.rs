@@ -160,8 +160,9 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "it should wait in line")]
-    fn who_gets_a_slot_is_not_in_line() {
-        let semaphore = Semaphore::memory("who_gets_a_slot_is_not_in_line").slots(1).build().unwrap();
+    fn an_acquire_that_is_granted_is_not_in_line() {
+        let semaphore =
+            Semaphore::memory("an_acquire_that_is_granted_is_not_in_line").slots(1).build().unwrap();
         let _ = run(in_line(&semaphore, semaphore.acquire()));
     }
 

@@ -246,7 +246,7 @@ pub enum Contradiction {
     /// More was held at once than there was.
     OverBound {
         /// What there was, at most, since the last of them asked.
-        capacity: u32,
+        slots: u32,
         /// What was held.
         held: Vec<Hold>,
     },
@@ -255,8 +255,8 @@ pub enum Contradiction {
     /// A slot number is not below the number of slots.
     SlotOutOfRange {
         /// How many slots there were, at most, since it asked.
-        capacity: u32,
-        /// Who got it.
+        slots: u32,
+        /// The contestant that got it.
         hold: Box<Hold>,
     },
     /// Two grants have the same id.
@@ -350,9 +350,9 @@ impl History {
     /// # Errors
     ///
     /// The first [`Contradiction`] found, with the events that contradict each other.
-    pub fn check(&self, capacity: u32) -> Result<(), Contradiction> {
+    pub fn check(&self, slots: u32) -> Result<(), Contradiction> {
         let holds = self.holds()?;
-        self.check_bound(&holds, capacity)?;
+        self.check_bound(&holds, slots)?;
         check_tokens(&holds)?;
         for hold in holds {
             match hold.granted {
@@ -423,8 +423,8 @@ impl History {
         Ok(holds)
     }
 
-    fn check_bound(&self, holds: &[Hold], capacity: u32) -> Result<(), Contradiction> {
-        let sizes = self.sizes(capacity);
+    fn check_bound(&self, holds: &[Hold], slots: u32) -> Result<(), Contradiction> {
+        let sizes = self.sizes(slots);
         let mut by_grant: Vec<_> =
             holds.iter().filter_map(|hold| Some((hold.granted.as_ref()?, hold))).collect();
         by_grant.sort_by_key(|((at, _), _)| *at);
@@ -434,9 +434,9 @@ impl History {
             live.retain(|(_, other)| counts_now(other));
             let capacity_since = |since| largest_within(&sizes, since, *at);
 
-            let capacity = capacity_since(hold.asked_at);
-            if grant.slot >= capacity {
-                return Err(Contradiction::SlotOutOfRange { capacity, hold: Box::new(hold.clone()) });
+            let slots = capacity_since(hold.asked_at);
+            if grant.slot >= slots {
+                return Err(Contradiction::SlotOutOfRange { slots, hold: Box::new(hold.clone()) });
             }
             if !counts_now(hold) {
                 continue;
@@ -447,10 +447,10 @@ impl History {
             live.push((grant, hold));
             // The last of them to be granted found all others there, and that was after each of them had asked.
             let all_asked_at = live.iter().map(|(_, hold)| hold.asked_at).max().unwrap_or(*at);
-            let capacity = capacity_since(all_asked_at);
-            if live.iter().map(|(grant, _)| u64::from(grant.weight)).sum::<u64>() > u64::from(capacity) {
+            let slots = capacity_since(all_asked_at);
+            if live.iter().map(|(grant, _)| u64::from(grant.weight)).sum::<u64>() > u64::from(slots) {
                 let held = live.iter().map(|(_, hold)| (*hold).clone()).collect();
-                return Err(Contradiction::OverBound { capacity, held });
+                return Err(Contradiction::OverBound { slots, held });
             }
         }
         Ok(())
@@ -467,12 +467,12 @@ impl History {
     }
 
     /// The number of slots from when on.
-    fn sizes(&self, capacity: u32) -> Vec<(u64, u32)> {
+    fn sizes(&self, slots: u32) -> Vec<(u64, u32)> {
         let resizes = self.events.iter().filter_map(|event| match event.what {
             What::Resized(slots) => Some((event.at, slots)),
             _ => None,
         });
-        std::iter::once((0, capacity)).chain(resizes).collect()
+        std::iter::once((0, slots)).chain(resizes).collect()
     }
 }
 
@@ -547,12 +547,12 @@ fn contrast(f: &mut fmt::Formatter<'_>, what: &str, [first, second]: &[Hold; 2])
 impl fmt::Display for Contradiction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::OverBound { capacity, held } => {
-                write!(f, "more was held at once than the {capacity} slots there were:")?;
+            Self::OverBound { slots, held } => {
+                write!(f, "more was held at once than the {slots} slots there were:")?;
                 held.iter().try_for_each(|hold| write!(f, "\n  {hold}"))
             }
-            Self::SlotOutOfRange { capacity, hold } => {
-                write!(f, "the slot number is not below the {capacity} slots there were:\n  {hold}")
+            Self::SlotOutOfRange { slots, hold } => {
+                write!(f, "the slot number is not below the {slots} slots there were:\n  {hold}")
             }
             Self::SlotShared(pair) => contrast(f, "two held the same slot at once", pair),
             Self::IdRepeated(pair) => contrast(f, "an id was used twice", pair),
@@ -598,8 +598,8 @@ mod tests {
         recorder.history()
     }
 
-    fn says(history: &History, capacity: u32) -> String {
-        history.check(capacity).expect_err("a contradiction").to_string()
+    fn says(history: &History, slots: u32) -> String {
+        history.check(slots).expect_err("a contradiction").to_string()
     }
 
     #[test]
@@ -642,7 +642,7 @@ mod tests {
         });
         assert_eq!(history.check(4), Ok(()));
         assert!(
-            matches!(history.check(3), Err(Contradiction::OverBound { capacity: 3, held }) if held.len() == 2)
+            matches!(history.check(3), Err(Contradiction::OverBound { slots: 3, held }) if held.len() == 2)
         );
         assert!(says(&history, 3).starts_with("more was held at once than the 3 slots there were:"));
     }
@@ -665,11 +665,11 @@ mod tests {
         };
         assert_eq!(resized(1, 2).check(1), Ok(()));
         let shrunk = resized(2, 1).check(1);
-        assert!(matches!(shrunk, Err(Contradiction::SlotOutOfRange { capacity: 1, .. })), "{shrunk:?}");
+        assert!(matches!(shrunk, Err(Contradiction::SlotOutOfRange { slots: 1, .. })), "{shrunk:?}");
     }
 
     #[test]
-    fn nobody_is_admitted_while_a_shrink_is_worked_off() {
+    fn no_grant_while_more_slots_are_held_than_after_a_shrink() {
         let recorder = Recorder::new();
         let [mut a, mut b, mut c] = [(); 3].map(|()| recorder.contestant());
         for (contestant, slot) in [(&mut a, 1), (&mut b, 2)] {
@@ -682,7 +682,7 @@ mod tests {
         c.got(Grant { weight: 2, ..grant(0, 3) });
         drop((a, b, c));
         let over = recorder.history().check(3);
-        assert!(matches!(over, Err(Contradiction::OverBound { capacity: 2, .. })), "{over:?}");
+        assert!(matches!(over, Err(Contradiction::OverBound { slots: 2, .. })), "{over:?}");
     }
 
     #[test]
@@ -705,7 +705,7 @@ mod tests {
             a.ends("id-1");
         });
         assert_eq!(history.check(3), Ok(()));
-        assert!(matches!(history.check(2), Err(Contradiction::SlotOutOfRange { capacity: 2, .. })));
+        assert!(matches!(history.check(2), Err(Contradiction::SlotOutOfRange { slots: 2, .. })));
     }
 
     #[test]
@@ -733,7 +733,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_grow_from_a_grant_to_whoever_asks_after_it() {
+    fn tokens_grow_from_a_grant_to_later_requests() {
         let history = one(|a| {
             for token in [2, 1] {
                 a.asks();
@@ -746,7 +746,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_of_those_who_asked_at_the_same_time_may_be_seen_in_any_order() {
+    fn tokens_of_concurrent_requests_may_come_in_any_order() {
         let history = two(|a, b| {
             a.got(grant(0, 2));
             b.got(grant(1, 1));
@@ -757,7 +757,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stood_in_line_is_not_overtaken() {
+    fn a_waiter_in_line_is_not_overtaken() {
         let overtaken_if = |stood_in_line: bool| {
             let recorder = Recorder::new();
             let (mut a, mut b) = (recorder.contestant(), recorder.contestant());

@@ -24,7 +24,7 @@ pub struct Spec {
     /// How long a slot may be held.
     pub ttl: Option<Duration>,
     /// How long to wait for one.
-    pub max_acquire_time: Option<Duration>,
+    pub timeout: Option<Duration>,
     /// How many may wait.
     pub max_waiting: Option<usize>,
     /// What holders and waiters are called.
@@ -45,7 +45,7 @@ impl Spec {
             name: name.to_owned(),
             slots: None,
             ttl: None,
-            max_acquire_time: None,
+            timeout: None,
             max_waiting: None,
             label: None,
             grace: None,
@@ -58,8 +58,8 @@ impl Spec {
     }
 
     /// With a limit on the wait.
-    pub fn max_acquire_time(self, patience: Duration) -> Self {
-        Self { max_acquire_time: Some(patience), ..self }
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout: Some(timeout), ..self }
     }
 
     /// With a bound of the line.
@@ -85,8 +85,8 @@ impl Spec {
         if let Some(ttl) = self.ttl {
             builder = builder.ttl(ttl);
         }
-        if let Some(patience) = self.max_acquire_time {
-            builder = builder.max_acquire_time(patience);
+        if let Some(timeout) = self.timeout {
+            builder = builder.timeout(timeout);
         }
         if let Some(limit) = self.max_waiting {
             builder = builder.max_waiting(limit);

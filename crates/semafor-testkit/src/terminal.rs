@@ -243,8 +243,8 @@ impl Display {
         (Screen(state.parser.screen().clone()), state.hung_up)
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>, patience: Duration) -> MutexGuard<'a, State> {
-        self.changed.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner).0
+    fn wait<'a>(&self, state: MutexGuard<'a, State>, timeout: Duration) -> MutexGuard<'a, State> {
+        self.changed.wait_timeout(state, timeout).unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Until the terminal is hung up, which reads as an error; or closed.

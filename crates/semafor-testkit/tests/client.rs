@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use semafor::__client::{
-    AcquireRequest, Ask, Call, Client, Failure, Grant, Hearing, Instant, Key, LeaseEnd, Liveness,
+    AcquireRequest, Call, Client, Command, Failure, Grant, Hearing, Instant, Key, LeaseEnd, Liveness,
     OperationError, Push, Reply, Retry, ServerClock, Settings, Target, TaskKey, Wait, unreachable,
 };
 use semafor::{AcquireError, Loss, NotHeld};
@@ -39,7 +39,7 @@ fn assert_nothing_left(world: &World) {
     assert_eq!((world.server.held(), world.server.waiting()), (0, 0));
 }
 
-fn asks(world: &World, process: usize) -> Vec<&Ask> {
+fn asks(world: &World, process: usize) -> Vec<&Command> {
     world.processes[process].requests.iter().map(|(call, _)| &call.ask).collect()
 }
 
@@ -352,10 +352,10 @@ fn a_waiter_that_times_out_leaves_the_line_and_says_how_it_stands() {
     world.advance(SECOND);
     assert!(world.poll(1, key).is_pending(), "the server has to hear of it first");
     world.settle();
-    let Poll::Ready(Err(AcquireError::TimedOut { held, capacity, waiting, .. })) = world.poll(1, key) else {
+    let Poll::Ready(Err(AcquireError::TimedOut { held, slots, waiting, .. })) = world.poll(1, key) else {
         panic!("it timed out");
     };
-    assert_eq!((held, capacity, waiting), (1, 1, 0));
+    assert_eq!((held, slots, waiting), (1, 1, 0));
     assert!(world.processes[1].client.is_empty());
 }
 
@@ -431,7 +431,7 @@ fn a_client_that_has_something_to_lose_connects_again_and_again() {
     let mut attempts = 0;
     for _ in 0..40 {
         world.advance(Duration::from_millis(100));
-        attempts += asks(&world, 0).iter().filter(|ask| matches!(ask, Ask::Connect)).count();
+        attempts += asks(&world, 0).iter().filter(|ask| matches!(ask, Command::Connect)).count();
         while world.lose_next(0) {}
     }
     assert!((4..=12).contains(&attempts), "with growing pauses: {attempts}");
@@ -560,7 +560,11 @@ fn a_close_that_is_heard_before_the_place_in_line_is_not_forgotten() {
     let closed = Push::WaiterGone { key, how: semafor::__client::Gone::Closed };
     world.with(1, |client, now| client.handle_push(closed, now));
     world.arrive(1);
-    assert!(asks(&world, 1).iter().any(|ask| matches!(ask, Ask::Confirm { .. })), "{:?}", asks(&world, 1));
+    assert!(
+        asks(&world, 1).iter().any(|ask| matches!(ask, Command::Confirm { .. })),
+        "{:?}",
+        asks(&world, 1)
+    );
 }
 
 /// It is no news to the process that has just released it, and nothing to be warned of.
@@ -604,7 +608,7 @@ fn a_release_fails_if_the_agent_does_not_answer() {
     let (mut client, key) = with_agent(now);
     let noop = || std::task::Waker::noop().clone();
     let release = client.release(key, now);
-    assert!(matches!(client.poll_transmit(now), Some(Call { ask: Ask::Release { .. }, .. })));
+    assert!(matches!(client.poll_transmit(now), Some(Call { ask: Command::Release { .. }, .. })));
     client.handle_timeout(now + 9 * SECOND);
     assert!(client.poll_operation(release, noop()).is_pending());
     let later = now + 10 * SECOND;
@@ -654,7 +658,7 @@ fn renewals_of_many_by_another_process_cost_one_question_each() {
         world.with(0, |client, now| client.handle_push(Push::Renewed { key, end: None }, now));
     }
     let asked = asks(&world, 0).into_iter().map(|ask| match ask {
-        Ask::Heartbeat { holders, .. } => holders.len(),
+        Command::Heartbeat { holders, .. } => holders.len(),
         _ => 0,
     });
     assert_eq!(asked.sum::<usize>(), 200);

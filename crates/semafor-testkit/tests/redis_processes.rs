@@ -18,8 +18,8 @@ const RETRIES: &str = "namespace=processes&socket_connect_timeout=2&retry_multip
     &retry_max_delay=0.2&number_of_attempts=40";
 /// A heartbeat that is over soon, for those who are to be missed.
 const BRIEF: &str = "hb=1";
-/// The number of whoever is not a contestant.
-const NOBODY: u64 = u64::MAX;
+/// The number for events without a contestant.
+const NO_CONTESTANT: u64 = u64::MAX;
 
 /// One semaphore, the processes that contend for it, and what was done to them.
 struct Contest {
@@ -353,7 +353,7 @@ fn many_processes_share_one_bound_and_one_line() {
 
 /// Who stood in line first is served first, whatever its process and its weight: here they come one after the other.
 #[test]
-fn who_comes_first_is_served_first() {
+fn processes_are_served_in_order_of_arrival() {
     let mut contest = Contest::new(3, 3);
     contest.gets(0, 0, "weight=3");
     let weights = [1, 3, 2, 1, 2, 3, 1, 1, 1];
@@ -458,7 +458,7 @@ fn a_holder_that_was_stopped_too_long_has_lost_its_slot() {
     let mut contest = Contest::new(1, 3);
     contest.gets(0, 0, BRIEF);
     contest.stands_in_line(1, 1, "");
-    contest.note(NOBODY, What::Disturbed);
+    contest.note(NO_CONTESTANT, What::Disturbed);
     contest.contenders[0].pause();
     contest.granted(1, 1);
     contest.stands_in_line(2, 2, "");
@@ -547,7 +547,7 @@ fn a_process_stopped_in_the_midst_of_it_goes_on() {
     let expected = contest.load(4, 60, "heaviest=2 hb=1 drops=0");
     for grants in [50, 150, 250] {
         contest.grants_reach(grants);
-        contest.note(NOBODY, What::Disturbed);
+        contest.note(NO_CONTESTANT, What::Disturbed);
         contest.contenders[0].pause();
         let pid = contest.contenders[0].pid();
         eventually("nothing is left of the stopped one", || {
@@ -669,7 +669,7 @@ fn a_flush_is_told_to_holders_and_survived_by_waiters() {
         contest.ask(by as usize % 3, by, "hb=180");
         contest.is_in_line(by, true);
     }
-    contest.note(NOBODY, What::Disturbed);
+    contest.note(NO_CONTESTANT, What::Disturbed);
     contest.server.command(&["FLUSHALL"]);
     for by in [0, 1] {
         assert_eq!(contest.lost(by as usize, by), "vanished");
@@ -690,7 +690,7 @@ fn a_flush_that_only_holders_see_leaves_nothing() {
     for by in [0, 1] {
         contest.gets(0, by, "");
     }
-    contest.note(NOBODY, What::Disturbed);
+    contest.note(NO_CONTESTANT, What::Disturbed);
     contest.server.command(&["FLUSHALL"]);
     for by in [0, 1] {
         assert_eq!(contest.lost(0, by), "vanished");
@@ -707,7 +707,7 @@ fn the_bound_holds_for_whatever_is_granted_after_a_flush() {
     let mut contest = Contest::new(2, 3);
     let expected = contest.load(4, 60, "heaviest=2 drops=0");
     let flushes = contest.while_loaded(40, |contest| {
-        contest.note(NOBODY, What::Disturbed);
+        contest.note(NO_CONTESTANT, What::Disturbed);
         contest.server.command(&["FLUSHALL"]);
     });
     contest.wait_for_load();
@@ -889,7 +889,7 @@ fn lost_heartbeats_are_made_up_for() {
 /// A waiter's connection is dead when its slot is granted: nobody tells it. It learns of it on its next connection, and
 /// long before the grace is over.
 #[test]
-fn a_grant_that_nobody_was_told_of_is_found() {
+fn a_grant_whose_message_was_lost_is_found() {
     for fault in [Fault::NoReply, Fault::NoRequest] {
         println!("{fault:?}");
         let (mut contest, proxy) = behind_proxy(1);
@@ -908,7 +908,7 @@ fn a_grant_that_nobody_was_told_of_is_found() {
 
 /// An acquire is given up while its request, or the answer to it, is lost. Nothing of it stays: no slot, no place.
 #[test]
-fn an_acquire_that_is_dropped_while_nobody_answers_leaves_nothing() {
+fn an_acquire_dropped_while_the_server_is_silent_leaves_nothing() {
     for fault in FAULTS {
         for is_free in [true, false] {
             println!("{fault:?}, free: {is_free}");

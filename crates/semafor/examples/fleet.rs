@@ -6,7 +6,7 @@ use semafor::{Home, secs};
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // At most 3 at once in the whole fleet. Start this on as many machines, and as often, as you like.
     let fleet = Home::connect("redis://127.0.0.1/?namespace=my-app").await?;
-    let sem = fleet.named("images").slots(3).ttl(secs(30)).max_acquire_time(secs(60)).open().await?;
+    let sem = fleet.named("images").slots(3).ttl(secs(30)).timeout(secs(60)).open().await?;
 
     let permit = sem.acquire().label("resize").await?;
     println!("slot {}, fencing token {}", permit.slot(), permit.fencing_token());

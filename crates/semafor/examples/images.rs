@@ -5,7 +5,7 @@ use semafor::{Semaphore, secs};
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // At most 3 at once, 30 s each, and nobody waits longer than 5 s.
-    let sem = Semaphore::memory("images").slots(3).ttl(secs(30)).max_acquire_time(secs(5)).build()?;
+    let sem = Semaphore::memory("images").slots(3).ttl(secs(30)).timeout(secs(5)).build()?;
 
     let mut tasks = Vec::new();
     for n in 1..=9 {

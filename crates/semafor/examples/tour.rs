@@ -32,8 +32,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("{:?} holds {}, {:?} left", holder.label, holder.id, holder.expires_in);
     }
     for busy in Registry::global().stats(&StatsQuery::default().limit(10)) {
-        let (held, capacity, percent) = (busy.held, busy.capacity, busy.percent());
-        println!("{}: {held}/{capacity} ({percent:.0} %), {} waiting", busy.name, busy.waiting);
+        let (held, slots, percent) = (busy.held, busy.slots, busy.percent());
+        println!("{}: {held}/{slots} ({percent:.0} %), {} waiting", busy.name, busy.waiting);
     }
     Ok(())
 }

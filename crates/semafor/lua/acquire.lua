@@ -11,7 +11,7 @@ local ends = record.is_ours and gate.has_slots(id, record) and gate.confirm(id, 
 if ends then
     gate.drop_notifications(id, record.weight)
     gate.save()
-    return { 'granted', gate.limit, gate.epoch, record.slot, record.token, tostring(record.waited), NOW_TEXT,
+    return { 'granted', gate.slots, gate.epoch, record.slot, record.token, tostring(record.waited), NOW_TEXT,
         gate.company(), ends }
 end
 gate.save()

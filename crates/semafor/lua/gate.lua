@@ -45,8 +45,8 @@ end
 -- Ends every script that may have changed something.
 function gate.save()
     local g = gate
-    if g.limit == 0 and g.closed == 0 then
-        return -- nobody has opened the name, or not since the server forgot it
+    if g.slots == 0 and g.closed == 0 then
+        return -- the name was never opened, or the server has forgotten it
     end
     --- pack long INFO ---
     call('SET', INFO, packed .. g.bits, 'KEEPTTL')
@@ -76,8 +76,9 @@ end
 function gate.keep(seconds)
     if gate.keep_until < NOW + seconds then
         gate.keep_until = NOW + seconds + STEP
-        call('SET', MAX, gate.limit, 'KEEPTTL')
-        call('HSET', RECORDS, '', '') -- so that it is never empty, and made anew without an expiry
+        call('SET', MAX, gate.slots, 'KEEPTTL')
+        -- Never empty: an empty hash would be deleted, and created again without an expiry.
+        call('HSET', RECORDS, '', '')
         gate.save()
         gate.keep_all(seconds + STEP)
     end
@@ -186,7 +187,7 @@ function gate.restore(id, record, ends)
     for _, member in ipairs(gate.members_of(id, record.weight)) do
         missing = missing + (call('ZSCORE', MAIN, member) and 0 or 1)
     end
-    if ends <= NOW or gate.limit - gate.held < missing then
+    if ends <= NOW or gate.slots - gate.held < missing then
         return false
     end
     local is_new = call('EXISTS', MAIN) == 0
@@ -319,7 +320,7 @@ end
 -- The lowest number that no holder of ours has. If all below the limit are taken, some belong to ids that are gone.
 function gate.occupy()
     local slot, bits = occupy(gate.bits)
-    if slot >= gate.limit then
+    if slot >= gate.slots then
         gate.rebuild(true)
         slot, bits = occupy(gate.bits)
     end
@@ -421,8 +422,8 @@ function gate.rebuild(is_slot_free)
     end
     gate.bits = table.concat(bytes)
     gate.held = call('ZCARD', MAIN) + gate.hidden
-    if gate.limit == 0 then
-        gate.limit = tonumber(call('GET', MAX) or 0)
+    if gate.slots == 0 then
+        gate.slots = tonumber(call('GET', MAX) or 0)
     end
     gate.due = 0
 
@@ -443,8 +444,8 @@ function gate.rebuild(is_slot_free)
         latest = math.max(latest, ends_at)
     end
     call('HSET', RECORDS, '', '')
-    if gate.limit > 0 then
-        call('SET', MAX, gate.limit, 'KEEPTTL')
+    if gate.slots > 0 then
+        call('SET', MAX, gate.slots, 'KEEPTTL')
     end
     gate.keep_until = math.max(gate.keep_until, latest)
     gate.keep_all(gate.keep_until - NOW)
@@ -669,7 +670,7 @@ end
 
 -- Grants to the head of the line for as long as it fits. A dead head is passed over.
 function gate.serve()
-    while gate.limit > gate.held and gate.closed == 0 do
+    while gate.slots > gate.held and gate.closed == 0 do
         local head = call('ZRANGE', WAITING, 0, 0)[1]
         if not head then
             gate.is_line_empty = true
@@ -695,7 +696,7 @@ function gate.serve()
             for part = 0, parts - 1 do
                 needs = needs + (call('ZSCORE', MAIN, gate.member_of(id, part)) and 0 or 1)
             end
-            if gate.limit - gate.held < needs then
+            if gate.slots - gate.held < needs then
                 return
             end
             gate.grant_to_waiter(id, record)
@@ -796,7 +797,7 @@ function gate.adopt(id, record)
     if record.slot ~= NOT_YET then
         return true
     end
-    if gate.limit - gate.held < record.weight - gate.parts_of(record.weight) then
+    if gate.slots - gate.held < record.weight - gate.parts_of(record.weight) then
         gate.back_in_line(id, record)
         return false
     end
@@ -884,16 +885,16 @@ end
 -- different number of slots means only that somebody resized it. Returns what is wrong, or nothing.
 function gate.enter(asked, opened, epoch, max_waiting)
     local is_idle = gate.held == 0 and gate.is_line_empty
-    if gate.limit == 0 then
-        local theirs = not is_idle and tonumber(call('GET', MAX) or nil)
-        if theirs and asked > 0 and theirs ~= asked and not opened then
-            return { 'mismatch', theirs }
+    if gate.slots == 0 then
+        local foreign_slots = not is_idle and tonumber(call('GET', MAX) or nil)
+        if foreign_slots and asked > 0 and foreign_slots ~= asked and not opened then
+            return { 'mismatch', foreign_slots }
         end
-        local limit = asked > 0 and asked or theirs
-        if not limit then
+        local slots = asked > 0 and asked or foreign_slots
+        if not slots then
             return { 'unset' }
         end
-        gate.limit = limit
+        gate.slots = slots
         gate.epoch = math.max(epoch, 0)
     elseif opened and epoch < gate.epoch then
         return { 'closed' }
@@ -905,21 +906,21 @@ function gate.enter(asked, opened, epoch, max_waiting)
         end
         gate.closed = 0
         gate.epoch = gate.epoch + 1
-        gate.limit = asked > 0 and asked or gate.limit
+        gate.slots = asked > 0 and asked or gate.slots
         gate.keep_until = 0
     elseif opened then
         gate.epoch = math.max(gate.epoch, epoch)
-    elseif asked > 0 and asked ~= gate.limit then
+    elseif asked > 0 and asked ~= gate.slots then
         if not is_idle then
-            return { 'mismatch', gate.limit }
+            return { 'mismatch', gate.slots }
         end
-        gate.limit = asked
+        gate.slots = asked
         gate.keep_until = 0
     elseif asked > 0 and gate.has_foreign_holders() == 1 then
-        -- What ours agreed on, theirs do not know.
-        local theirs = tonumber(call('GET', MAX) or nil)
-        if theirs and theirs ~= asked then
-            return { 'mismatch', theirs }
+        -- Our clients agreed on this number, but Python's clients may use another.
+        local foreign_slots = tonumber(call('GET', MAX) or nil)
+        if foreign_slots and foreign_slots ~= asked then
+            return { 'mismatch', foreign_slots }
         end
     end
     if not opened and max_waiting >= 0 then

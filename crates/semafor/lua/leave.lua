@@ -17,6 +17,6 @@ for i = 2, #ARGV, 2 do
     answer[#answer + 1] = outcome
     answer[#answer + 1] = ending
 end
-answer[1], answer[2], answer[3] = gate.held, gate.limit, gate.waiting()
+answer[1], answer[2], answer[3] = gate.held, gate.slots, gate.waiting()
 gate.save()
 return answer

@@ -11,4 +11,4 @@ if wrong then
 end
 gate.keep(SPARE)
 gate.save()
-return { 'open', gate.limit, gate.epoch }
+return { 'open', gate.slots, gate.epoch }

@@ -66,8 +66,8 @@ for place = 1, ids do
     local i = first_argument(place)
     local id, weight = ARGV[i], tonumber(ARGV[i + 1])
     local is_in_line = place > holders and call('ZSCORE', WAITING, gate.member_of(id, gate.parts_of(weight) - 1))
-    if place > holders and (gate.limit == 0 or call('HEXISTS', RECORDS, id) == 0) then
-        -- Also if only its record is gone, or the number of slots: it comes back to its place, or its slot, and brings both.
+    if place > holders and (gate.slots == 0 or call('HEXISTS', RECORDS, id) == 0) then
+        -- Also if only its record is lost, or the number of slots: the waiter calls queue.lua again and brings both.
         answer[place + 3] = { 'gone', gate.ending_of(id) }
     elseif is_in_line and gate.closed == 1 then
         -- The client that closed the name was gone before it had turned everybody away.

@@ -14,17 +14,17 @@ if #info >= BITS and ARGV[3] == '1' and ARGV[10] == '1' and ARGV[13] == '0' then
     --- unpack short INFO ---
     local held, ttl, heartbeat = call('ZCARD', MAIN) + hidden, tonumber(ARGV[4]), tonumber(ARGV[5])
     --- lease ---
-    local is_plain = held < limit and held == ours and NOW < due and closed == 0 and epoch == tonumber(ARGV[11])
+    local is_plain = held < slots and held == ours and NOW < due and closed == 0 and epoch == tonumber(ARGV[11])
         and NOW >= unwanted + LATE and NOW + math.max(ttl, heartbeat) < keep_until and (ttl == 0 or held == 0)
         -- No key was lost, and no script of Python's cut the expiry: gate.mend would have nothing to do.
         and call('HLEN', RECORDS) == call('ZCARD', OWN) + 1
         and (held == 0 or call('PTTL', MAIN) >= (keep_until - NOW) * 1000)
-    local slot, bits = limit, nil
+    local slot, bits = slots, nil
     if is_plain then
         slot, bits = occupy(string.sub(info, BITS))
     end
-    if slot < limit and call('ZCARD', WAITING) == 0 then
-        -- The time in microseconds, if it has moved on since the last.
+    if slot < slots and call('ZCARD', WAITING) == 0 then
+        -- The token is the time in microseconds, if that is larger than the last token.
         local token, token_text = SECONDS * 1000000 + MICROS, SECONDS .. MICROS
         local newest = math.max(fence, tonumber(ARGV[15]))
         if token <= newest then
@@ -46,7 +46,7 @@ if #info >= BITS and ARGV[3] == '1' and ARGV[10] == '1' and ARGV[13] == '0' then
         fence, ours, due, granted = token, ours + 1, math.min(due, NOW + lease), granted + 1
         --- pack short INFO ---
         call('SET', INFO, packed .. string.sub(info, REST, BITS - 1) .. bits, 'KEEPTTL')
-        return { 'granted', limit, epoch, slot, token, '0', NOW_TEXT, NOW < shared + KEPT and 2 or 0 }
+        return { 'granted', slots, epoch, slot, token, '0', NOW_TEXT, NOW < shared + KEPT and 2 or 0 }
     end
 end
 
@@ -71,13 +71,13 @@ local record = {
 
 local function granted(to, ends)
     gate.save()
-    return { 'granted', gate.limit, gate.epoch, to.slot, to.token, tostring(to.waited), NOW_TEXT, gate.company(), ends }
+    return { 'granted', gate.slots, gate.epoch, to.slot, to.token, tostring(to.waited), NOW_TEXT, gate.company(), ends }
 end
 
 local function queued(arrival)
     gate.save()
-    local place = string.format('%.17g', arrival) -- exactly: it may have to come back there
-    return { 'queued', gate.limit, gate.epoch, place, NOW_TEXT, gate.next_deadline(), gate.company() }
+    local place = string.format('%.17g', arrival) -- exact: the waiter may have to return to this place
+    return { 'queued', gate.slots, gate.epoch, place, NOW_TEXT, gate.next_deadline(), gate.company() }
 end
 
 local function refused(...)
@@ -92,7 +92,7 @@ gate.mend()
 if NOW >= gate.due or gate.held ~= gate.ours then
     gate.sweep()
 end
-if is_again and gate.limit == 0 then
+if is_again and gate.slots == 0 then
     -- The server has forgotten how many slots there are.
     local wrong = gate.enter(tonumber(ARGV[9]), is_open, epoch, tonumber(ARGV[12]))
     if wrong then
@@ -137,19 +137,19 @@ if gate.ending_of(id) == UNWANTED then
     -- It comes after its own end: it was held up on the way.
     return refused('closed')
 end
-if weight > gate.limit then
-    return refused('too_heavy', gate.limit)
+if weight > gate.slots then
+    return refused('too_heavy', gate.slots)
 end
 if weight > VISIBLE and (gate.has_foreign_clients() or gate.company() > 0) then
     -- Those that were here not long ago come back, and would count the slots that they do not see as free.
     return refused('unseen', VISIBLE)
 end
-if gate.is_line_empty and gate.limit - gate.held >= weight then
+if gate.is_line_empty and gate.slots - gate.held >= weight then
     gate.grant_at_once(id, record)
     return granted(record)
 end
 if ARGV[8] == 'try' then
-    return refused('busy', gate.limit, gate.epoch, gate.held, gate.waiting())
+    return refused('busy', gate.slots, gate.epoch, gate.held, gate.waiting())
 end
 
 local arrival = tonumber(ARGV[14])
@@ -176,8 +176,8 @@ gate.is_line_empty = false
 gate.due = math.min(gate.due, NOW + record.heartbeat)
 gate.queued = gate.queued + 1
 gate.keep(math.max(record.heartbeat, record.ttl))
-if is_back or gate.limit > gate.held then
-    -- It may be the first; or a client of another library is, and has not served itself yet.
+if is_back or gate.slots > gate.held then
+    -- It may be the first in line; or a client of Python is, and has not served itself yet.
     gate.serve()
     local known = gate.record_of(id)
     if known.slot ~= NOT_YET then

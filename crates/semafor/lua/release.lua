@@ -16,8 +16,8 @@ if ttl and call('ZSCORE', MAIN, id) then
     local head = call('ZRANGE', WAITING, 0, 0)[1]
     -- A script of Python's cut the expiry of MAIN, and maybe that of other keys: gate.mend sets all of them right.
     local is_cut = keep_until > NOW and call('PTTL', MAIN) < (keep_until - NOW) * 1000
-    local next_ttl, next_heartbeat, next_since, next_rest -- the rest is grace and who
-    if head and closed == 0 and ours >= limit and call('ZCARD', MAIN) + hidden == limit
+    local next_ttl, next_heartbeat, next_since, next_rest -- next_rest is grace and who
+    if head and closed == 0 and ours >= slots and call('ZCARD', MAIN) + hidden == slots
         and tonumber(call('ZSCORE', BEATS, head) or 0) > NOW then
         next_ttl, next_heartbeat, next_since, next_rest = string.match(call('HGET', RECORDS, head) or '', WAITER)
     end
@@ -62,7 +62,7 @@ if ttl and call('ZSCORE', MAIN, id) then
         hold_total, hold_max = hold_total + nanos, math.max(hold_max, nanos)
         --- pack short INFO ---
         call('SET', INFO, packed .. string.sub(info, REST, BITS - 1) .. bits, 'KEEPTTL')
-        return { 'ended', 0, 0, limit, 0 }
+        return { 'ended', 0, 0, slots, 0 }
     end
 end
 
@@ -77,4 +77,4 @@ if how == 'evicted' then
 end
 local outcome, ending = gate.finish(id, how, ARGV[4] == '1', ARGV[5] == '1')
 gate.save()
-return { outcome, ending, gate.held, gate.limit, how == 'timed_out' and gate.waiting() or 0 }
+return { outcome, ending, gate.held, gate.slots, how == 'timed_out' and gate.waiting() or 0 }

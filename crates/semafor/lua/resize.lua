@@ -3,8 +3,8 @@
 -- Returns the number of slots before, 0 if there was no such name.
 call('ZREM', MAIN, '') -- so that a server without memory lets the rest through: see ping.lua
 gate.mend()
-local slots, before = tonumber(ARGV[2]), gate.limit
-gate.limit = slots
+local slots, before = tonumber(ARGV[2]), gate.slots
+gate.slots = slots
 call('SET', MAX, slots, 'KEEPTTL')
 gate.keep_if_new(MAX, SPARE)
 if slots < before and gate.line_extra > 0 then

@@ -60,7 +60,7 @@ enum Progress {
 
 struct Overrides {
     ttl: Result<Option<Duration>, InvalidDuration>,
-    patience: Result<Option<Duration>, InvalidDuration>,
+    timeout: Result<Option<Duration>, InvalidDuration>,
     who: Option<Box<Who>>,
     /// What a home outside of this process was asked for. Here, and not in [`Progress`], so that progress in memory has
     /// nothing to drop.
@@ -137,9 +137,9 @@ impl<'a> Acquire<'a> {
     /// # });
     /// ```
     #[track_caller]
-    pub fn timeout(mut self, patience: impl Into<Span>) -> Self {
+    pub fn timeout(mut self, timeout: impl Into<Span>) -> Self {
         self.check_not_polled("timeout");
-        self.overrides().patience = patience.into().to_patience(MeantAs::Timeout);
+        self.overrides().timeout = timeout.into().to_timeout(MeantAs::Timeout);
         self
     }
 
@@ -275,7 +275,7 @@ impl<'a> Acquire<'a> {
         self.overrides.get_or_insert_with(|| {
             Box::new(Overrides {
                 ttl: Ok(defaults.ttl),
-                patience: Ok(defaults.max_acquire_time),
+                timeout: Ok(defaults.timeout),
                 who: defaults.who.clone(),
                 remote: None,
             })
@@ -290,10 +290,10 @@ impl<'a> Acquire<'a> {
         Ok(Request { weight: self.weight, ttl, ..Request::default() })
     }
 
-    fn patience(&self) -> Result<Option<Duration>, InvalidDuration> {
+    fn resolved_timeout(&self) -> Result<Option<Duration>, InvalidDuration> {
         match &self.overrides {
-            None => Ok(self.semaphore.defaults().max_acquire_time),
-            Some(overrides) => overrides.patience,
+            None => Ok(self.semaphore.defaults().timeout),
+            Some(overrides) => overrides.timeout,
         }
     }
 
@@ -335,7 +335,7 @@ impl<'a> Acquire<'a> {
     }
 
     fn take_in_detail(&self, handle: &Handle) -> Result<Option<Permit<'a>>, InvalidDuration> {
-        self.patience()?;
+        self.resolved_timeout()?;
         let taken = handle.take_if_free(&self.request()?, self.tag());
         Ok(taken.map(|id| Permit::new(self.semaphore, id, Duration::ZERO)))
     }
@@ -343,7 +343,7 @@ impl<'a> Acquire<'a> {
     /// Asks for a free slot and takes the answer for final.
     #[cold]
     fn try_once(&self, handle: &Handle) -> Result<Permit<'a>, AcquireError> {
-        self.patience()?;
+        self.resolved_timeout()?;
         let id = handle.try_acquire(&self.request()?, self.tag())?;
         Ok(Permit::new(self.semaphore, id, Duration::ZERO))
     }
@@ -383,11 +383,11 @@ impl<'a> Acquire<'a> {
 
     #[inline(never)]
     fn join_line(&mut self, handle: &Handle, cx: &Context<'_>) -> Poll<Result<Permit<'a>, AcquireError>> {
-        let patience = self.patience()?;
+        let timeout = self.resolved_timeout()?;
         if !self.waits {
             return Poll::Ready(self.try_once(handle));
         }
-        if patience == Some(Duration::ZERO) {
+        if timeout == Some(Duration::ZERO) {
             let answer = self.try_once(handle).map_err(|error| match error {
                 AcquireError::Busy => handle.impatient(),
                 error => error,
@@ -395,7 +395,7 @@ impl<'a> Acquire<'a> {
             return Poll::Ready(answer);
         }
         let waker = cx.waker().clone();
-        match handle.enqueue(self.request()?, patience, waker, self.tag())? {
+        match handle.enqueue(self.request()?, timeout, waker, self.tag())? {
             Enqueued::Granted(id) => Poll::Ready(Ok(Permit::new(self.semaphore, id, Duration::ZERO))),
             Enqueued::Waiting { ticket, since } => {
                 self.progress = Progress::InLine { ticket, since };
@@ -424,7 +424,7 @@ impl<'a> Acquire<'a> {
 
     fn remote_request(&self) -> Result<AcquireRequest, InvalidDuration> {
         let Request { weight, ttl, .. } = self.request()?;
-        let wait = match self.patience()? {
+        let wait = match self.resolved_timeout()? {
             _ if !self.waits => Wait::No,
             Some(limit) => Wait::For(limit),
             None => Wait::Unlimited,

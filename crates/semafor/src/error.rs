@@ -21,7 +21,6 @@ pub(crate) enum MeantAs {
     #[cfg(feature = "redis")]
     TtlOnRedis,
     Timeout,
-    MaxAcquireTime,
     HeartbeatMaxInterval,
 }
 
@@ -31,7 +30,7 @@ impl MeantAs {
             Self::Ttl | Self::HeartbeatMaxInterval => "longer than zero seconds",
             #[cfg(feature = "redis")]
             Self::TtlOnRedis => "longer than zero and at most 2147483637 seconds (68 years) on Redis",
-            Self::Timeout | Self::MaxAcquireTime => "zero seconds or longer",
+            Self::Timeout => "zero seconds or longer",
         }
     }
 }
@@ -43,7 +42,6 @@ impl fmt::Display for MeantAs {
             #[cfg(feature = "redis")]
             Self::TtlOnRedis => "ttl",
             Self::Timeout => "timeout",
-            Self::MaxAcquireTime => "max_acquire_time",
             Self::HeartbeatMaxInterval => "heartbeat_max_interval",
         })
     }
@@ -234,14 +232,14 @@ pub enum AcquireError {
     #[error("no slot is free right now")]
     Busy,
     /// No slot came free in time.
-    #[error("no slot {}: {held} of {capacity} slots held, {waiting} waiting", within(*waited))]
+    #[error("no slot {}: {held} of {slots} slots held, {waiting} waiting", within(*waited))]
     TimedOut {
         /// How long it waited.
         waited: Duration,
         /// How many slots were held when it gave up.
         held: u32,
         /// How many there are.
-        capacity: u32,
+        slots: u32,
         /// How many others were waiting.
         waiting: usize,
     },
@@ -252,12 +250,12 @@ pub enum AcquireError {
         limit: usize,
     },
     /// More slots were asked for than there are; also when the semaphore shrank meanwhile.
-    #[error("weight {weight} can never be acquired from {capacity} slots")]
+    #[error("weight {weight} can never be acquired from {slots} slots")]
     TooHeavy {
         /// What was asked for.
         weight: u32,
         /// What there is.
-        capacity: u32,
+        slots: u32,
     },
     /// A weight of zero was asked for.
     #[error("weight must be at least 1, got 0")]
@@ -335,7 +333,7 @@ impl From<Refusal> for AcquireError {
         match refusal {
             Refusal::LineFull { limit } => Self::LineFull { limit },
             Refusal::ZeroWeight => Self::ZeroWeight,
-            Refusal::TooHeavy { weight, capacity } => Self::TooHeavy { weight, capacity },
+            Refusal::TooHeavy { weight, slots } => Self::TooHeavy { weight, slots },
             Refusal::Closed => Self::Closed,
             Refusal::Busy => Self::Busy,
         }

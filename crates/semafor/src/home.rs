@@ -14,10 +14,10 @@ use crate::{Builder, Stats, StatsQuery};
 ///
 /// A clone is the same home. A process has one connection to it, whatever it holds and waits for.
 #[derive(Clone)]
-pub struct Home(Place);
+pub struct Home(Backend);
 
 #[derive(Clone)]
-enum Place {
+enum Backend {
     #[cfg(feature = "local")]
     Local(LocalHome),
     #[cfg(feature = "redis")]
@@ -53,7 +53,7 @@ impl Home {
             return Ok(Self::local(url.parse()?));
         }
         #[cfg(feature = "redis")]
-        return RedisHome::connect(url.parse()?).await.map(Place::Redis).map(Self);
+        return RedisHome::connect(url.parse()?).await.map(Backend::Redis).map(Self);
         #[cfg(not(feature = "redis"))]
         Err(HomeError::new(
             crate::HomeErrorKind::InvalidUrl,
@@ -80,7 +80,7 @@ impl Home {
     #[cfg(feature = "local")]
     #[cfg_attr(docsrs, doc(cfg(feature = "local")))]
     pub fn local(config: crate::local::Config) -> Self {
-        Self(Place::Local(LocalHome::new(config)))
+        Self(Backend::Local(LocalHome::new(config)))
     }
 
     /// A Redis, as `config` says.
@@ -103,7 +103,7 @@ impl Home {
     #[cfg(feature = "redis")]
     #[cfg_attr(docsrs, doc(cfg(feature = "redis")))]
     pub fn redis(config: Config) -> Result<Self, HomeError> {
-        RedisHome::new(config).map(Place::Redis).map(Self)
+        RedisHome::new(config).map(Backend::Redis).map(Self)
     }
 
     /// Opens the semaphore of that name, which all clients of this home share.
@@ -133,9 +133,9 @@ impl Home {
     pub async fn stats(&self, query: &StatsQuery) -> Result<Vec<Stats>, HomeError> {
         match &self.0 {
             #[cfg(feature = "local")]
-            Place::Local(home) => home.stats(query).await,
+            Backend::Local(home) => home.stats(query).await,
             #[cfg(feature = "redis")]
-            Place::Redis(home) => home.stats(query).await,
+            Backend::Redis(home) => home.stats(query).await,
         }
     }
 
@@ -144,9 +144,9 @@ impl Home {
     pub fn warnings(&self) -> Vec<String> {
         match &self.0 {
             #[cfg(feature = "local")]
-            Place::Local(_) => Vec::new(),
+            Backend::Local(_) => Vec::new(),
             #[cfg(feature = "redis")]
-            Place::Redis(home) => home.warnings(),
+            Backend::Redis(home) => home.warnings(),
         }
     }
 
@@ -157,9 +157,9 @@ impl Home {
     pub fn finish_background_work(&self) {
         match &self.0 {
             #[cfg(feature = "local")]
-            Place::Local(_) => {}
+            Backend::Local(_) => {}
             #[cfg(feature = "redis")]
-            Place::Redis(home) => home.finish_background_work(),
+            Backend::Redis(home) => home.finish_background_work(),
         }
     }
 
@@ -173,9 +173,9 @@ impl Home {
     ) -> Arc<dyn RemoteSemaphore> {
         match &self.0 {
             #[cfg(feature = "local")]
-            Place::Local(home) => Arc::new(home.semaphore(name, slots, max_waiting)),
+            Backend::Local(home) => Arc::new(home.semaphore(name, slots, max_waiting)),
             #[cfg(feature = "redis")]
-            Place::Redis(home) => Arc::new(home.semaphore(name, slots, max_waiting, heartbeat)),
+            Backend::Redis(home) => Arc::new(home.semaphore(name, slots, max_waiting, heartbeat)),
         }
     }
 }
@@ -185,9 +185,9 @@ impl fmt::Debug for Home {
         let mut home = f.debug_tuple("Home");
         match &self.0 {
             #[cfg(feature = "local")]
-            Place::Local(local) => home.field(local.config()),
+            Backend::Local(local) => home.field(local.config()),
             #[cfg(feature = "redis")]
-            Place::Redis(redis) => home.field(redis.config()),
+            Backend::Redis(redis) => home.field(redis.config()),
         };
         home.finish()
     }

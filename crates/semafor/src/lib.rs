@@ -36,8 +36,8 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod acquire;
+mod catch_panic;
 mod error;
-mod foreign;
 mod fork;
 #[cfg(any(feature = "local", feature = "redis"))]
 mod home;

@@ -5,7 +5,7 @@
 #[cfg(feature = "tracing")]
 macro_rules! event {
     ($level:ident, $gate:expr, $message:literal $(, $($field:tt)*)?) => {
-        crate::foreign::call(|| {
+        crate::catch_panic::call(|| {
             tracing::$level!(target: "semafor", name = $gate.name(), $($($field)*,)? $message);
         })
     };
@@ -87,7 +87,7 @@ pub(crate) fn closed(gate: &SharedGate) {
 #[cfg(any(feature = "local", feature = "redis"))]
 pub(crate) fn remote_loss(home: &str, id: &str, why: NotHeld) {
     #[cfg(feature = "tracing")]
-    crate::foreign::call(|| {
+    crate::catch_panic::call(|| {
         tracing::warn!(target: "semafor", home, id, reason = %why, "a holder lost its slot");
     });
     #[cfg(not(feature = "tracing"))]
@@ -98,7 +98,7 @@ pub(crate) fn remote_loss(home: &str, id: &str, why: NotHeld) {
 #[cfg(feature = "redis")]
 pub(crate) fn home_hears_little(home: &str, hears_own: bool) {
     #[cfg(feature = "tracing")]
-    crate::foreign::call(|| {
+    crate::catch_panic::call(|| {
         tracing::warn!(
             target: "semafor",
             home,
@@ -114,7 +114,7 @@ pub(crate) fn home_hears_little(home: &str, hears_own: bool) {
 #[cfg(feature = "redis")]
 pub(crate) fn home_may_forget(warning: &str) {
     #[cfg(feature = "tracing")]
-    crate::foreign::call(|| tracing::warn!(target: "semafor", "{warning}"));
+    crate::catch_panic::call(|| tracing::warn!(target: "semafor", "{warning}"));
     #[cfg(not(feature = "tracing"))]
     let _ = warning;
 }
@@ -124,7 +124,7 @@ pub(crate) fn publish_metrics(all: &[crate::Stats]) {
     use metrics::{counter, gauge};
     for stats in all {
         let name = stats.name.to_string();
-        gauge!("semafor_capacity", "name" => name.clone()).set(stats.capacity);
+        gauge!("semafor_capacity", "name" => name.clone()).set(stats.slots);
         gauge!("semafor_held", "name" => name.clone()).set(stats.held);
         gauge!("semafor_waiting", "name" => name.clone()).set(stats.waiting as f64);
         gauge!("semafor_longest_wait_seconds", "name" => name.clone()).set(stats.longest_wait);

@@ -17,19 +17,19 @@ pub const MAX_NAME_LEN: usize = 512;
 #[derive(Clone, Debug)]
 #[must_use = "call .build()"]
 pub struct Builder {
-    place: Place,
+    backend: Backend,
     name: String,
     slots: Option<u32>,
     max_waiting: Option<usize>,
     ttl: Span,
-    max_acquire_time: Span,
+    timeout: Span,
     heartbeat_max_interval: Span,
     defaults: Defaults,
 }
 
 /// Where it will be.
 #[derive(Clone, Debug)]
-enum Place {
+enum Backend {
     Memory(Registry),
     #[cfg(any(feature = "local", feature = "redis"))]
     Elsewhere(crate::Home),
@@ -42,31 +42,31 @@ const HEARTBEAT_MAX_INTERVAL: Duration = Duration::from_secs(180);
 #[derive(Clone, Debug)]
 pub(crate) struct Defaults {
     pub(crate) ttl: Option<Duration>,
-    pub(crate) max_acquire_time: Option<Duration>,
+    pub(crate) timeout: Option<Duration>,
     pub(crate) cancel_on_expiry: bool,
     pub(crate) who: Option<Box<Who>>,
 }
 
 impl Builder {
     pub(crate) fn in_memory(registry: Registry, name: String) -> Self {
-        Self::new(Place::Memory(registry), name)
+        Self::new(Backend::Memory(registry), name)
     }
 
     #[cfg(any(feature = "local", feature = "redis"))]
     pub(crate) fn elsewhere(home: crate::Home, name: String) -> Self {
-        Self::new(Place::Elsewhere(home), name)
+        Self::new(Backend::Elsewhere(home), name)
     }
 
-    fn new(place: Place, name: String) -> Self {
+    fn new(backend: Backend, name: String) -> Self {
         Self {
-            place,
+            backend,
             name,
             slots: None,
             max_waiting: None,
             ttl: Span::UNLIMITED,
-            max_acquire_time: Span::UNLIMITED,
+            timeout: Span::UNLIMITED,
             heartbeat_max_interval: Span::from(HEARTBEAT_MAX_INTERVAL),
-            defaults: Defaults { ttl: None, max_acquire_time: None, cancel_on_expiry: true, who: None },
+            defaults: Defaults { ttl: None, timeout: None, cancel_on_expiry: true, who: None },
         }
     }
 
@@ -118,8 +118,8 @@ impl Builder {
     /// assert!(sem.acquire().await.unwrap_err().is_timeout());
     /// # });
     /// ```
-    pub fn max_acquire_time(mut self, patience: impl Into<Span>) -> Self {
-        self.max_acquire_time = patience.into();
+    pub fn timeout(mut self, timeout: impl Into<Span>) -> Self {
+        self.timeout = timeout.into();
         self
     }
 
@@ -258,13 +258,13 @@ impl Builder {
     /// ```
     pub fn build(self) -> Result<Semaphore, BuildError> {
         let defaults = self.check()?;
-        match self.place {
-            Place::Memory(registry) => {
+        match self.backend {
+            Backend::Memory(registry) => {
                 let handle = registry.open(&self.name, self.slots, self.max_waiting)?;
                 Ok(Semaphore::memory_home(handle, defaults))
             }
             #[cfg(any(feature = "local", feature = "redis"))]
-            Place::Elsewhere(home) => {
+            Backend::Elsewhere(home) => {
                 let heartbeat = self.heartbeat_max_interval.to_heartbeat()?;
                 let remote = home.semaphore(&self.name, self.slots, self.max_waiting, heartbeat);
                 Ok(Semaphore::elsewhere(remote, defaults))
@@ -310,7 +310,7 @@ impl Builder {
         }
         let mut defaults = self.defaults.clone();
         defaults.ttl = self.ttl.to_ttl()?;
-        defaults.max_acquire_time = self.max_acquire_time.to_patience(MeantAs::MaxAcquireTime)?;
+        defaults.timeout = self.timeout.to_timeout(MeantAs::Timeout)?;
         self.heartbeat_max_interval.to_heartbeat()?;
         Ok(defaults)
     }

@@ -31,10 +31,10 @@ use crate::{LostSignal, Semaphore, Span};
 /// # });
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PermitId(Name);
+pub struct PermitId(IdKind);
 
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Name {
+enum IdKind {
     InMemory(semafor_core::PermitId),
     Remote(Arc<str>),
 }
@@ -46,8 +46,8 @@ impl PermitId {
     /// An id that is not one of memory's is one that memory never issued.
     pub(crate) fn in_memory(&self) -> semafor_core::PermitId {
         match &self.0 {
-            Name::InMemory(id) => *id,
-            Name::Remote(_) => NOTHING,
+            IdKind::InMemory(id) => *id,
+            IdKind::Remote(_) => NOTHING,
         }
     }
 
@@ -58,21 +58,21 @@ impl PermitId {
     pub(crate) fn remote(id: impl Into<Arc<str>>) -> Self {
         let id = id.into();
         // An agent's is one of its memory. It is the same id as the one that is read from its text.
-        Self(id.parse().map_or(Name::Remote(id), Name::InMemory))
+        Self(id.parse().map_or(IdKind::Remote(id), IdKind::InMemory))
     }
 }
 
 impl From<semafor_core::PermitId> for PermitId {
     fn from(id: semafor_core::PermitId) -> Self {
-        Self(Name::InMemory(id))
+        Self(IdKind::InMemory(id))
     }
 }
 
 impl fmt::Display for PermitId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Name::InMemory(id) => id.fmt(f),
-            Name::Remote(id) => f.write_str(id),
+            IdKind::InMemory(id) => id.fmt(f),
+            IdKind::Remote(id) => f.write_str(id),
         }
     }
 }
@@ -87,10 +87,10 @@ impl FromStr for PermitId {
     type Err = ParsePermitIdError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let in_memory = text.parse().map(|id| Self(Name::InMemory(id)));
+        let in_memory = text.parse().map(|id| Self(IdKind::InMemory(id)));
         let is_word = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
         match in_memory {
-            Err(_) if is_word && text.len() <= MAX_REMOTE_ID_LEN => Ok(Self(Name::Remote(text.into()))),
+            Err(_) if is_word && text.len() <= MAX_REMOTE_ID_LEN => Ok(Self(IdKind::Remote(text.into()))),
             parsed => parsed.map_err(ParsePermitIdError),
         }
     }
@@ -135,7 +135,7 @@ struct Elsewhere {
 }
 
 /// Where the slot is.
-enum Place<'a> {
+enum Backend<'a> {
     Memory(&'a Handle),
     Remote(&'a dyn RemoteLease),
     /// Between its release and its drop. No user sees it there.
@@ -159,13 +159,13 @@ impl<'a> Permit<'a> {
     }
 
     #[inline]
-    fn place(&self) -> Place<'_> {
+    fn backend(&self) -> Backend<'_> {
         match &self.owner {
-            Owner::Borrowed(semaphore) => semaphore.in_memory().map_or(Place::Nowhere, Place::Memory),
-            Owner::Owned(semaphore) => semaphore.in_memory().map_or(Place::Nowhere, Place::Memory),
+            Owner::Borrowed(semaphore) => semaphore.in_memory().map_or(Backend::Nowhere, Backend::Memory),
+            Owner::Owned(semaphore) => semaphore.in_memory().map_or(Backend::Nowhere, Backend::Memory),
             Owner::Elsewhere(elsewhere) => match &elsewhere.lease {
-                Some(lease) => Place::Remote(lease.as_ref()),
-                None => Place::Nowhere,
+                Some(lease) => Backend::Remote(lease.as_ref()),
+                None => Backend::Nowhere,
             },
         }
     }
@@ -191,8 +191,8 @@ impl<'a> Permit<'a> {
     /// # });
     /// ```
     pub fn id(&self) -> PermitId {
-        match self.place() {
-            Place::Remote(lease) => lease.id(),
+        match self.backend() {
+            Backend::Remote(lease) => lease.id(),
             _ => PermitId::from(self.id),
         }
     }
@@ -211,8 +211,8 @@ impl<'a> Permit<'a> {
     /// # });
     /// ```
     pub fn slot(&self) -> u32 {
-        match self.place() {
-            Place::Remote(lease) => lease.slot(),
+        match self.backend() {
+            Backend::Remote(lease) => lease.slot(),
             _ => self.id.slot(),
         }
     }
@@ -233,8 +233,8 @@ impl<'a> Permit<'a> {
     /// # });
     /// ```
     pub fn fencing_token(&self) -> u64 {
-        match self.place() {
-            Place::Remote(lease) => lease.fencing_token(),
+        match self.backend() {
+            Backend::Remote(lease) => lease.fencing_token(),
             _ => self.id.fencing_token(),
         }
     }
@@ -252,8 +252,8 @@ impl<'a> Permit<'a> {
     /// # });
     /// ```
     pub fn waited(&self) -> Duration {
-        match self.place() {
-            Place::Remote(lease) => lease.waited(),
+        match self.backend() {
+            Backend::Remote(lease) => lease.waited(),
             _ => Duration::from_nanos(self.waited_nanos),
         }
     }
@@ -273,10 +273,10 @@ impl<'a> Permit<'a> {
     /// # });
     /// ```
     pub fn expires_at(&self) -> Option<Instant> {
-        match self.place() {
-            Place::Memory(gate) => gate.expires_at(self.id),
-            Place::Remote(lease) => lease.expires_at(),
-            Place::Nowhere => None,
+        match self.backend() {
+            Backend::Memory(gate) => gate.expires_at(self.id),
+            Backend::Remote(lease) => lease.expires_at(),
+            Backend::Nowhere => None,
         }
     }
 
@@ -298,9 +298,9 @@ impl<'a> Permit<'a> {
     /// # });
     /// ```
     pub fn safe_until(&self) -> Option<Instant> {
-        match self.place() {
-            Place::Remote(lease) => lease.safe_until(),
-            Place::Memory(_) | Place::Nowhere => None,
+        match self.backend() {
+            Backend::Remote(lease) => lease.safe_until(),
+            Backend::Memory(_) | Backend::Nowhere => None,
         }
     }
 
@@ -327,18 +327,18 @@ impl<'a> Permit<'a> {
     /// The semaphore it is of, if that is in memory.
     #[cfg(feature = "local")]
     pub(crate) fn gate(&self) -> Option<&Handle> {
-        match self.place() {
-            Place::Memory(gate) => Some(gate),
-            Place::Remote(_) | Place::Nowhere => None,
+        match self.backend() {
+            Backend::Memory(gate) => Some(gate),
+            Backend::Remote(_) | Backend::Nowhere => None,
         }
     }
 
     /// True if it was told to let go of a slot that it still has.
     #[cfg(feature = "local")]
     pub(crate) fn is_leaving(&self) -> bool {
-        match self.place() {
-            Place::Memory(gate) => gate.is_leaving(self.id),
-            Place::Remote(_) | Place::Nowhere => false,
+        match self.backend() {
+            Backend::Memory(gate) => gate.is_leaving(self.id),
+            Backend::Remote(_) | Backend::Nowhere => false,
         }
     }
 
@@ -357,10 +357,10 @@ impl<'a> Permit<'a> {
     /// # });
     /// ```
     pub fn why_not_held(&self) -> Option<NotHeld> {
-        match self.place() {
-            Place::Memory(gate) => gate.why_not_held(self.id),
-            Place::Remote(lease) => lease.why_not_held(),
-            Place::Nowhere => Some(NotHeld::Released),
+        match self.backend() {
+            Backend::Memory(gate) => gate.why_not_held(self.id),
+            Backend::Remote(lease) => lease.why_not_held(),
+            Backend::Nowhere => Some(NotHeld::Released),
         }
     }
 
@@ -410,10 +410,10 @@ impl<'a> Permit<'a> {
 
     /// Cancelled when the slot is lost.
     fn loss_token(&self) -> CancellationToken {
-        match self.place() {
-            Place::Memory(gate) => gate.lost_signal(self.id),
-            Place::Remote(lease) => lease.lost_signal(),
-            Place::Nowhere => CancellationToken::new(),
+        match self.backend() {
+            Backend::Memory(gate) => gate.lost_signal(self.id),
+            Backend::Remote(lease) => lease.lost_signal(),
+            Backend::Nowhere => CancellationToken::new(),
         }
     }
 
@@ -436,10 +436,10 @@ impl<'a> Permit<'a> {
     /// ```
     pub async fn renew(&self, ttl: impl Into<Span>) -> Result<(), RenewError> {
         let ttl = ttl.into().to_ttl()?;
-        match self.place() {
-            Place::Memory(gate) => Ok(gate.renew(self.id, ttl)?),
-            Place::Remote(lease) => lease.renew(ttl).await,
-            Place::Nowhere => Err(NotHeld::Released.into()),
+        match self.backend() {
+            Backend::Memory(gate) => Ok(gate.renew(self.id, ttl)?),
+            Backend::Remote(lease) => lease.renew(ttl).await,
+            Backend::Nowhere => Err(NotHeld::Released.into()),
         }
     }
 
@@ -469,8 +469,8 @@ impl<'a> Permit<'a> {
             return lease.release().await;
         }
         let id = self.disarm();
-        match self.place() {
-            Place::Memory(gate) => Ok(gate.release(id)?),
+        match self.backend() {
+            Backend::Memory(gate) => Ok(gate.release(id)?),
             _ => Err(NotHeld::Released.into()),
         }
     }
@@ -494,7 +494,7 @@ impl<'a> Permit<'a> {
             return lease.detach();
         }
         let id = self.disarm();
-        if let Place::Memory(gate) = self.place() {
+        if let Backend::Memory(gate) = self.backend() {
             gate.detach(id);
         }
         PermitId::from(id)
@@ -579,7 +579,7 @@ impl Drop for Permit<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.id != NOTHING
-            && let Place::Memory(gate) = self.place()
+            && let Backend::Memory(gate) = self.backend()
         {
             // Lost or released by id meanwhile: then there is nothing to give back.
             let _ = gate.release(self.id);
@@ -589,10 +589,10 @@ impl Drop for Permit<'_> {
 
 impl fmt::Debug for Permit<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match self.place() {
-            Place::Memory(gate) => gate.name(),
-            Place::Remote(lease) => lease.name(),
-            Place::Nowhere => "",
+        let name = match self.backend() {
+            Backend::Memory(gate) => gate.name(),
+            Backend::Remote(lease) => lease.name(),
+            Backend::Nowhere => "",
         };
         f.debug_struct("Permit").field("name", &name).field("id", &self.id()).finish_non_exhaustive()
     }

@@ -34,13 +34,13 @@ use crate::{Acquire, HolderInfo, PermitId, Registry, Span, Stats, WaiterInfo};
 /// A semaphore in memory answers at once and never fails with a [`HomeError`].
 #[derive(Clone)]
 pub struct Semaphore {
-    place: Place,
+    backend: Backend,
     defaults: Defaults,
 }
 
 /// Where its slots and its line are.
 #[derive(Clone)]
-enum Place {
+enum Backend {
     Memory(Handle),
     #[cfg_attr(
         not(any(feature = "local", feature = "redis")),
@@ -68,26 +68,26 @@ impl Semaphore {
     }
 
     pub(crate) fn memory_home(handle: Handle, defaults: Defaults) -> Self {
-        Self { place: Place::Memory(handle), defaults }
+        Self { backend: Backend::Memory(handle), defaults }
     }
 
     #[cfg(any(feature = "local", feature = "redis"))]
     pub(crate) fn elsewhere(remote: Arc<dyn RemoteSemaphore>, defaults: Defaults) -> Self {
-        Self { place: Place::Remote(remote), defaults }
+        Self { backend: Backend::Remote(remote), defaults }
     }
 
     #[inline]
     pub(crate) fn in_memory(&self) -> Option<&Handle> {
-        match &self.place {
-            Place::Memory(handle) => Some(handle),
-            Place::Remote(_) => None,
+        match &self.backend {
+            Backend::Memory(handle) => Some(handle),
+            Backend::Remote(_) => None,
         }
     }
 
     pub(crate) fn remote(&self) -> Option<&Arc<dyn RemoteSemaphore>> {
-        match &self.place {
-            Place::Memory(_) => None,
-            Place::Remote(remote) => Some(remote),
+        match &self.backend {
+            Backend::Memory(_) => None,
+            Backend::Remote(remote) => Some(remote),
         }
     }
 
@@ -119,9 +119,9 @@ impl Semaphore {
     /// assert_eq!(sem.name(), "docs-name");
     /// ```
     pub fn name(&self) -> &str {
-        match &self.place {
-            Place::Memory(handle) => handle.name(),
-            Place::Remote(remote) => remote.name(),
+        match &self.backend {
+            Backend::Memory(handle) => handle.name(),
+            Backend::Remote(remote) => remote.name(),
         }
     }
 
@@ -244,9 +244,9 @@ impl Semaphore {
     /// # });
     /// ```
     pub async fn release(&self, id: &PermitId) -> Result<(), ReleaseError> {
-        match &self.place {
-            Place::Memory(handle) => Ok(handle.release_by_id(id.in_memory())?),
-            Place::Remote(remote) => remote.release(id).await,
+        match &self.backend {
+            Backend::Memory(handle) => Ok(handle.release_by_id(id.in_memory())?),
+            Backend::Remote(remote) => remote.release(id).await,
         }
     }
 
@@ -269,11 +269,11 @@ impl Semaphore {
     /// # });
     /// ```
     pub async fn release_latest(&self) -> Result<PermitId, ReleaseError> {
-        match &self.place {
-            Place::Memory(handle) => {
+        match &self.backend {
+            Backend::Memory(handle) => {
                 handle.release_latest().map(PermitId::from).ok_or(ReleaseError::NothingDetached)
             }
-            Place::Remote(remote) => remote.release_latest().await,
+            Backend::Remote(remote) => remote.release_latest().await,
         }
     }
 
@@ -297,9 +297,9 @@ impl Semaphore {
     /// ```
     pub async fn renew(&self, id: &PermitId, ttl: impl Into<Span>) -> Result<(), RenewError> {
         let ttl = ttl.into().to_ttl()?;
-        match &self.place {
-            Place::Memory(handle) => Ok(handle.renew(id.in_memory(), ttl)?),
-            Place::Remote(remote) => remote.renew(id, ttl).await,
+        match &self.backend {
+            Backend::Memory(handle) => Ok(handle.renew(id.in_memory(), ttl)?),
+            Backend::Remote(remote) => remote.renew(id, ttl).await,
         }
     }
 
@@ -325,9 +325,9 @@ impl Semaphore {
     /// # });
     /// ```
     pub async fn evict(&self, id: &PermitId) -> Result<(), ReleaseError> {
-        match &self.place {
-            Place::Memory(handle) => Ok(handle.evict(id.in_memory())?),
-            Place::Remote(remote) => remote.evict(id).await,
+        match &self.backend {
+            Backend::Memory(handle) => Ok(handle.evict(id.in_memory())?),
+            Backend::Remote(remote) => remote.evict(id).await,
         }
     }
 
@@ -349,9 +349,9 @@ impl Semaphore {
     /// # });
     /// ```
     pub async fn locked(&self) -> Result<bool, HomeError> {
-        match &self.place {
-            Place::Memory(handle) => Ok(!handle.would_admit(&Request::default())),
-            Place::Remote(remote) => remote.locked().await,
+        match &self.backend {
+            Backend::Memory(handle) => Ok(!handle.would_admit(&Request::default())),
+            Backend::Remote(remote) => remote.locked().await,
         }
     }
 
@@ -370,10 +370,10 @@ impl Semaphore {
     /// assert_eq!(sem.capacity().await, Ok(3));
     /// # });
     /// ```
-    pub async fn capacity(&self) -> Result<u32, HomeError> {
-        match &self.place {
-            Place::Memory(handle) => Ok(handle.capacity()),
-            Place::Remote(remote) => remote.stats().await.map(|stats| stats.capacity),
+    pub async fn slots(&self) -> Result<u32, HomeError> {
+        match &self.backend {
+            Backend::Memory(handle) => Ok(handle.slots()),
+            Backend::Remote(remote) => remote.stats().await.map(|stats| stats.slots),
         }
     }
 
@@ -398,10 +398,10 @@ impl Semaphore {
     /// # });
     /// ```
     pub async fn resize(&self, slots: u32) -> Result<(), ResizeError> {
-        match &self.place {
-            Place::Memory(handle) => Ok(handle.resize(slots)?),
-            Place::Remote(_) if slots == 0 => Err(ZeroSlots.into()),
-            Place::Remote(remote) => Ok(remote.resize(slots).await?),
+        match &self.backend {
+            Backend::Memory(handle) => Ok(handle.resize(slots)?),
+            Backend::Remote(_) if slots == 0 => Err(ZeroSlots.into()),
+            Backend::Remote(remote) => Ok(remote.resize(slots).await?),
         }
     }
 
@@ -426,12 +426,12 @@ impl Semaphore {
     /// # });
     /// ```
     pub async fn close(&self) -> Result<(), HomeError> {
-        match &self.place {
-            Place::Memory(handle) => {
+        match &self.backend {
+            Backend::Memory(handle) => {
                 handle.close();
                 Ok(())
             }
-            Place::Remote(remote) => remote.close().await,
+            Backend::Remote(remote) => remote.close().await,
         }
     }
 
@@ -452,9 +452,9 @@ impl Semaphore {
     /// # });
     /// ```
     pub async fn is_closed(&self) -> Result<bool, HomeError> {
-        match &self.place {
-            Place::Memory(handle) => Ok(handle.is_closed()),
-            Place::Remote(remote) => remote.is_closed().await,
+        match &self.backend {
+            Backend::Memory(handle) => Ok(handle.is_closed()),
+            Backend::Remote(remote) => remote.is_closed().await,
         }
     }
 
@@ -477,9 +477,9 @@ impl Semaphore {
     /// # });
     /// ```
     pub async fn stats(&self) -> Result<Stats, HomeError> {
-        match &self.place {
-            Place::Memory(handle) => Ok(handle.stats()),
-            Place::Remote(remote) => remote.stats().await,
+        match &self.backend {
+            Backend::Memory(handle) => Ok(handle.stats()),
+            Backend::Remote(remote) => remote.stats().await,
         }
     }
 
@@ -503,9 +503,9 @@ impl Semaphore {
     /// # });
     /// ```
     pub async fn holders(&self) -> Result<Vec<HolderInfo>, HomeError> {
-        match &self.place {
-            Place::Memory(handle) => Ok(handle.holders()),
-            Place::Remote(remote) => remote.holders().await,
+        match &self.backend {
+            Backend::Memory(handle) => Ok(handle.holders()),
+            Backend::Remote(remote) => remote.holders().await,
         }
     }
 
@@ -536,9 +536,9 @@ impl Semaphore {
     /// # });
     /// ```
     pub async fn waiters(&self) -> Result<Vec<WaiterInfo>, HomeError> {
-        match &self.place {
-            Place::Memory(handle) => Ok(handle.waiters()),
-            Place::Remote(remote) => remote.waiters().await,
+        match &self.backend {
+            Backend::Memory(handle) => Ok(handle.waiters()),
+            Backend::Remote(remote) => remote.waiters().await,
         }
     }
 }

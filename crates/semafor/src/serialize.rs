@@ -35,7 +35,7 @@ impl Serialize for Stats {
         Shape {
             name: &self.name,
             error: self.error.as_ref().map(ToString::to_string),
-            capacity: self.capacity,
+            capacity: self.slots,
             held: self.held,
             holders: self.holders,
             waiting: self.waiting,

@@ -44,7 +44,7 @@ impl Span {
 
     /// As a time to live: longer than zero, or none.
     pub(crate) fn to_ttl(self) -> Result<Option<Duration>, InvalidDuration> {
-        match self.to_patience(MeantAs::Ttl)? {
+        match self.to_timeout(MeantAs::Ttl)? {
             Some(Duration::ZERO) => Err(InvalidDuration { meant_as: MeantAs::Ttl, seconds: 0.0 }),
             ttl => Ok(ttl),
         }
@@ -52,7 +52,7 @@ impl Span {
 
     /// As an interval between signs of life: longer than zero. Without a limit, it is a very long time.
     pub(crate) fn to_heartbeat(self) -> Result<Duration, InvalidDuration> {
-        match self.to_patience(MeantAs::HeartbeatMaxInterval)? {
+        match self.to_timeout(MeantAs::HeartbeatMaxInterval)? {
             Some(Duration::ZERO) => {
                 Err(InvalidDuration { meant_as: MeantAs::HeartbeatMaxInterval, seconds: 0.0 })
             }
@@ -61,9 +61,9 @@ impl Span {
     }
 
     /// As a time to wait: zero is not to wait at all.
-    pub(crate) fn to_patience(self, meant_as: MeantAs) -> Result<Option<Duration>, InvalidDuration> {
+    pub(crate) fn to_timeout(self, meant_as: MeantAs) -> Result<Option<Duration>, InvalidDuration> {
         match self.0 {
-            Written::Duration(patience) => Ok(Some(patience)),
+            Written::Duration(timeout) => Ok(Some(timeout)),
             Written::Unlimited => Ok(None),
             Written::NotADuration(seconds) => Err(InvalidDuration { meant_as, seconds }),
         }
@@ -86,7 +86,7 @@ mod tests {
             let error = secs(seconds).to_ttl().unwrap_err().to_string();
             assert_eq!(error, format!("ttl must be longer than zero seconds, got {named}"));
         }
-        let error = secs(f64::NAN).to_patience(MeantAs::Timeout).unwrap_err().to_string();
+        let error = secs(f64::NAN).to_timeout(MeantAs::Timeout).unwrap_err().to_string();
         assert_eq!(error, "timeout must be zero seconds or longer, got NaN");
     }
 
@@ -94,6 +94,6 @@ mod tests {
     fn more_than_can_be_counted_is_unlimited() {
         assert_eq!(secs(f64::INFINITY), Span::UNLIMITED);
         assert_eq!(secs(1e300), Span::UNLIMITED);
-        assert_eq!(secs(0).to_patience(MeantAs::Timeout), Ok(Some(Duration::ZERO)));
+        assert_eq!(secs(0).to_timeout(MeantAs::Timeout), Ok(Some(Duration::ZERO)));
     }
 }

@@ -32,8 +32,8 @@ pub struct Stats {
     /// `None` as long as everything is in order.
     pub error: Option<HomeError>,
     /// How many slots there are.
-    pub capacity: u32,
-    /// How many slots are held; above `capacity` only after a shrink, until enough slots are released.
+    pub slots: u32,
+    /// How many slots are held; above `slots` only after a shrink, until enough slots are released.
     pub held: u32,
     /// How many permits hold them.
     pub holders: usize,
@@ -54,7 +54,7 @@ impl Stats {
         Self {
             name,
             error: None,
-            capacity: numbers.capacity,
+            slots: numbers.slots,
             held: numbers.held,
             holders: numbers.holders,
             waiting: numbers.waiting,
@@ -85,7 +85,7 @@ impl Stats {
     /// # });
     /// ```
     pub fn debt(&self) -> u32 {
-        self.held.saturating_sub(self.capacity)
+        self.held.saturating_sub(self.slots)
     }
 
     /// Utilisation in percent; above 100 only while there is [debt](Self::debt).
@@ -101,7 +101,7 @@ impl Stats {
     /// # });
     /// ```
     pub fn percent(&self) -> f64 {
-        f64::from(self.held) * 100.0 / f64::from(self.capacity)
+        f64::from(self.held) * 100.0 / f64::from(self.slots)
     }
 }
 

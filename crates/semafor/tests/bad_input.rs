@@ -42,7 +42,7 @@ fn zero_slots_are_refused_for_new_idle_and_live_names_and_by_resize() {
     let permit = sem.try_acquire().blocking().unwrap();
     refused(registry.named("zero").slots(0), message);
     assert_eq!(now(sem.resize(0)).unwrap_err().to_string(), message);
-    assert_eq!(now(sem.capacity()).unwrap(), 1);
+    assert_eq!(now(sem.slots()).unwrap(), 1);
     drop(permit);
 }
 
@@ -52,7 +52,7 @@ fn a_new_name_needs_its_number_of_slots_and_a_live_one_does_not() {
     let message = "semaphore \"new\" does not exist yet: say how many slots it has with .slots(n)";
     refused(registry.named("new"), message);
     let _sem = registry.named("new").slots(7).build().unwrap();
-    assert_eq!(now(registry.named("new").build().unwrap().capacity()).unwrap(), 7);
+    assert_eq!(now(registry.named("new").build().unwrap().slots()).unwrap(), 7);
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn durations_that_are_none_are_refused_by_build_acquire_and_renew() {
     refused(open().ttl(secs(0)), "ttl must be longer than zero seconds, got 0");
     refused(open().ttl(secs(-1.5)), "ttl must be longer than zero seconds, got -1.5");
     refused(open().ttl(secs(f64::NAN)), "ttl must be longer than zero seconds, got NaN");
-    refused(open().max_acquire_time(secs(-1)), "max_acquire_time must be zero seconds or longer, got -1");
+    refused(open().timeout(secs(-1)), "timeout must be zero seconds or longer, got -1");
     assert!(registry.is_empty());
 
     let sem = open().build().unwrap();
@@ -101,7 +101,7 @@ fn a_weight_that_a_shrink_made_impossible_is_turned_away_with_the_new_capacity()
     let heavy = pend(sem.acquire().weight(4));
     let light = pend(sem.acquire().weight(2));
     now(sem.resize(3)).unwrap();
-    assert_eq!(answer(heavy).unwrap_err(), AcquireError::TooHeavy { weight: 4, capacity: 3 });
+    assert_eq!(answer(heavy).unwrap_err(), AcquireError::TooHeavy { weight: 4, slots: 3 });
     drop(answer(light).unwrap());
     drop(held);
 }
@@ -117,7 +117,7 @@ fn releasing_twice_says_so_and_frees_nothing() {
 }
 
 #[test]
-fn a_stale_id_does_not_touch_the_one_who_has_the_slot_now() {
+fn a_stale_id_does_not_affect_the_new_holder() {
     let sem = one_slot();
     let stale = now(sem.acquire()).unwrap().detach();
     now(sem.release(&stale)).unwrap();

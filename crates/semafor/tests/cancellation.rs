@@ -157,7 +157,7 @@ fn a_waker_that_changes_between_polls_is_the_one_that_is_woken() {
 }
 
 #[test]
-fn a_waker_that_panics_harms_nobody_else() {
+fn a_waker_that_panics_does_not_affect_others() {
     struct Panics;
     impl std::task::Wake for Panics {
         fn wake(self: std::sync::Arc<Self>) {
@@ -206,8 +206,8 @@ fn whatever_a_waker_does_when_cloned_woken_or_dropped_happens_outside_the_lock()
         let sem = Registry::new().named("curious").slots(1).max_waiting(3).build().unwrap();
         let sem: &Semaphore = Box::leak(Box::new(sem));
         let waker = curious(sem);
-        let ask = |patience: f64| {
-            let mut acquire = Box::pin(sem.acquire().timeout(secs(patience)));
+        let ask = |timeout: f64| {
+            let mut acquire = Box::pin(sem.acquire().timeout(secs(timeout)));
             let _ = acquire.as_mut().poll(&mut Context::from_waker(&waker));
             acquire
         };

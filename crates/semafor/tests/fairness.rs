@@ -11,11 +11,11 @@ fn a_newcomer_right_after_a_release_queues_behind_the_line() {
     let (registry, _) = standing_still();
     let sem = registry.named("one").slots(1).build().unwrap();
     let order = RefCell::new(Vec::new());
-    let take = |who| {
+    let take = |name| {
         let (sem, order) = (&sem, &order);
         async move {
             let permit = sem.acquire().await.unwrap();
-            order.borrow_mut().push(who);
+            order.borrow_mut().push(name);
             permit
         }
     };
@@ -63,7 +63,7 @@ fn trying_does_not_overtake_the_line_even_when_a_slot_is_free() {
 }
 
 #[test]
-fn a_granted_future_that_nobody_polls_holds_its_slot_no_longer_than_its_ttl() {
+fn a_granted_future_that_is_not_polled_holds_its_slot_no_longer_than_its_ttl() {
     let (registry, clock) = standing_still();
     let sem: Semaphore = registry.named("one").slots(1).ttl(seconds(10)).build().unwrap();
     let held = now(sem.acquire()).unwrap();

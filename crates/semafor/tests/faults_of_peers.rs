@@ -31,7 +31,7 @@ fn two_hundred_thousand_new_names_do_not_look_at_each_other() {
 
 /// deadpool: two of two held, `resize(0)` and `resize(2)` let two more out.
 #[test]
-fn shrinking_and_growing_back_admits_nobody_new() {
+fn shrinking_and_growing_back_grants_nothing() {
     let (registry, _) = standing_still();
     let sem = registry.named("two").slots(2).build().unwrap();
     let held = [now(sem.acquire()).unwrap(), now(sem.acquire()).unwrap()];
@@ -52,7 +52,7 @@ fn a_request_for_more_than_there_is_fails_at_once_and_takes_nothing() {
     let (registry, _) = standing_still();
     let sem = registry.named("two").slots(2).build().unwrap();
     let error = now(sem.acquire().weight(5)).unwrap_err();
-    assert_eq!(error, AcquireError::TooHeavy { weight: 5, capacity: 2 });
+    assert_eq!(error, AcquireError::TooHeavy { weight: 5, slots: 2 });
     assert_eq!(error.to_string(), "weight 5 can never be acquired from 2 slots");
     let both = sem.acquire().weight(2).now().blocking().unwrap();
     let waiting = pend(sem.acquire());

@@ -12,7 +12,7 @@ use semafor_testkit::redis::eventually;
 use tempfile::TempDir;
 
 /// A place for agents, one after the other.
-struct Place {
+struct AgentFolder {
     _folder: TempDir,
     directory: PathBuf,
 }
@@ -22,7 +22,7 @@ struct Running {
     thread: JoinHandle<Result<(), HomeError>>,
 }
 
-impl Place {
+impl AgentFolder {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder can be made");
         Self { directory: folder.path().join("semafor"), _folder: folder }
@@ -63,7 +63,7 @@ impl Running {
 
 #[tokio::test]
 async fn holders_are_told_when_the_agent_dies() {
-    let place = Place::new();
+    let place = AgentFolder::new();
     let agent = place.agent();
     let sem = place.semaphore(1);
     let permit = sem.acquire().await.expect("a slot is free");
@@ -75,8 +75,8 @@ async fn holders_are_told_when_the_agent_dies() {
 }
 
 #[tokio::test]
-async fn who_waits_goes_on_waiting_with_the_next_agent() {
-    let place = Place::new();
+async fn waiters_keep_waiting_with_the_next_agent() {
+    let place = AgentFolder::new();
     let agent = place.agent();
     let (holder, waiter) = (place.semaphore(1), place.semaphore(1));
     let permit = holder.acquire().await.expect("a slot is free");
@@ -93,7 +93,7 @@ async fn who_waits_goes_on_waiting_with_the_next_agent() {
 
 #[tokio::test]
 async fn a_slot_stays_occupied_until_its_former_holder_lets_go() {
-    let place = Place::new();
+    let place = AgentFolder::new();
     let agent = place.agent();
     let (holder, other) = (place.semaphore(1), place.semaphore(1));
     let lost = holder.acquire().await.expect("a slot is free");
@@ -110,7 +110,7 @@ async fn a_slot_stays_occupied_until_its_former_holder_lets_go() {
 
 #[tokio::test]
 async fn fencing_tokens_grow_from_one_agent_to_the_next() {
-    let place = Place::new();
+    let place = AgentFolder::new();
     let sem = place.semaphore(1);
     let mut last = 0;
     for _ in 0..3 {
@@ -125,11 +125,11 @@ async fn fencing_tokens_grow_from_one_agent_to_the_next() {
 
 #[tokio::test]
 async fn without_an_agent_nothing_is_held_and_none_is_started_to_say_so() {
-    let place = Place::new();
+    let place = AgentFolder::new();
     let home = Home::local(place.config());
     assert_eq!(home.stats(&Default::default()).await, Ok(Vec::new()));
     let sem = place.semaphore(3);
-    assert_eq!(sem.stats().await.map(|stats| (stats.held, stats.capacity)), Ok((0, 3)));
+    assert_eq!(sem.stats().await.map(|stats| (stats.held, stats.slots)), Ok((0, 3)));
     assert_eq!(sem.holders().await, Ok(Vec::new()));
     assert_eq!(sem.locked().await, Ok(false));
     assert_eq!(local::status(&place.config()).await, Ok(None));
@@ -141,7 +141,7 @@ async fn without_an_agent_nothing_is_held_and_none_is_started_to_say_so() {
 
 #[tokio::test]
 async fn if_none_can_be_started_that_is_said_with_what_to_do() {
-    let place = Place::new();
+    let place = AgentFolder::new();
     let config = Config::default().directory(&place.directory).program("/nowhere/semafor");
     let sem = Home::local(config).named("it").slots(1).build().expect("no agent is asked");
     let error = sem.acquire().await.expect_err("there is no agent").to_string();
@@ -150,7 +150,7 @@ async fn if_none_can_be_started_that_is_said_with_what_to_do() {
 
 #[tokio::test]
 async fn there_is_one_agent_in_a_place() {
-    let place = Place::new();
+    let place = AgentFolder::new();
     let agent = place.agent();
     let error = Agent::bind(&place.directory).expect_err("there is one");
     assert!(matches!(error, local::BindError::AlreadyRunning { .. }), "{error}");
@@ -158,8 +158,8 @@ async fn there_is_one_agent_in_a_place() {
 }
 
 #[tokio::test]
-async fn an_agent_that_nobody_needs_ends_and_leaves_no_socket() {
-    let place = Place::new();
+async fn an_unused_agent_exits_and_leaves_no_socket() {
+    let place = AgentFolder::new();
     let agent = Agent::bind(&place.directory).expect("there is none").idle_timeout(Duration::from_millis(20));
     let present = place.presence();
     let thread = std::thread::spawn(move || agent.serve());
@@ -172,7 +172,7 @@ async fn an_agent_that_nobody_needs_ends_and_leaves_no_socket() {
 
 #[tokio::test]
 async fn an_agent_stays_while_something_is_held_by_id() {
-    let place = Place::new();
+    let place = AgentFolder::new();
     let agent = Agent::bind(&place.directory).expect("there is none").idle_timeout(Duration::from_millis(5));
     let present = place.presence();
     let thread = std::thread::spawn(move || agent.serve());
@@ -186,7 +186,7 @@ async fn an_agent_stays_while_something_is_held_by_id() {
 
 #[tokio::test]
 async fn a_handle_goes_on_with_the_number_of_slots_that_it_was_resized_to() {
-    let place = Place::new();
+    let place = AgentFolder::new();
     let agent = place.agent();
     let (early, late) = (place.semaphore(2), place.semaphore(3));
     let held = early.acquire().await.expect("a slot is free");
@@ -195,7 +195,7 @@ async fn a_handle_goes_on_with_the_number_of_slots_that_it_was_resized_to() {
     agent.die().await;
     let next = place.agent();
     let third = early.acquire().await.expect("it is the third of three");
-    assert_eq!(late.stats().await.map(|stats| (stats.held, stats.capacity)), Ok((3, 3)));
+    assert_eq!(late.stats().await.map(|stats| (stats.held, stats.slots)), Ok((3, 3)));
     assert_eq!(late.try_acquire().await.expect_err("all are held"), AcquireError::Busy);
     let newcomer = place.semaphore(2).try_acquire().await.expect_err("it has another number");
     assert!(matches!(newcomer, AcquireError::Open(_)), "{newcomer}");
@@ -205,7 +205,7 @@ async fn a_handle_goes_on_with_the_number_of_slots_that_it_was_resized_to() {
 
 #[tokio::test]
 async fn holders_that_were_not_told_how_many_slots_there_are_count_at_the_next_agent() {
-    let place = Place::new();
+    let place = AgentFolder::new();
     let agent = place.agent();
     let opener = place.semaphore(2);
     let first = opener.acquire().await.expect("a slot is free");
@@ -216,14 +216,14 @@ async fn holders_that_were_not_told_how_many_slots_there_are_count_at_the_next_a
     let next = place.agent();
     second.lost().await;
     let stats = opener.stats().await.expect("it answers");
-    assert_eq!((stats.held, stats.capacity), (1, 2));
+    assert_eq!((stats.held, stats.slots), (1, 2));
     drop(second);
     next.die().await;
 }
 
 #[tokio::test]
 async fn without_a_journal_former_holders_come_first_even_with_another_number_of_slots() {
-    let place = Place::new();
+    let place = AgentFolder::new();
     let agent = place.agent();
     let early = place.semaphore(1);
     let held = early.acquire().await.expect("a slot is free");
@@ -243,7 +243,7 @@ async fn without_a_journal_former_holders_come_first_even_with_another_number_of
 
 #[tokio::test]
 async fn without_a_journal_the_number_of_slots_is_the_one_at_the_grant() {
-    let place = Place::new();
+    let place = AgentFolder::new();
     let agent = place.agent();
     let sem = place.semaphore(2);
     sem.resize(4).await.expect("it can be resized");
@@ -255,7 +255,7 @@ async fn without_a_journal_the_number_of_slots_is_the_one_at_the_grant() {
     let other = Home::local(place.config()).named("it").build().expect("no agent is asked");
     // Answered when the holder has had time to come back.
     drop(other.acquire().await.expect("three are free"));
-    assert_eq!(other.stats().await.map(|stats| (stats.held, stats.capacity)), Ok((1, 4)));
+    assert_eq!(other.stats().await.map(|stats| (stats.held, stats.slots)), Ok((1, 4)));
     drop(held);
     next.die().await;
 }
@@ -263,7 +263,7 @@ async fn without_a_journal_the_number_of_slots_is_the_one_at_the_grant() {
 /// A process has one connection to its agent, however many homes it opens.
 #[tokio::test]
 async fn two_homes_of_one_place_share_a_connection() {
-    let place = Place::new();
+    let place = AgentFolder::new();
     let agent = place.agent();
     let (one, other) = (Home::local(place.config()), Home::local(place.config()));
     let held = one.named("a").slots(1).build().expect("it can be opened");

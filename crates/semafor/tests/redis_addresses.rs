@@ -147,7 +147,7 @@ async fn a_user_with_few_rights_has_all_that_is_needed() {
     passes_on(&one, &other).await;
     passes_on(&other, &one).await;
     in_time(one.resize(2)).await.unwrap();
-    assert_eq!(in_time(other.capacity()).await, Ok(2));
+    assert_eq!(in_time(other.slots()).await, Ok(2));
     assert_eq!(in_time(one.holders()).await, Ok(Vec::new()));
     in_time(one.close()).await.unwrap();
     let port = format!(":{}/", server.port());
@@ -178,23 +178,23 @@ async fn the_old_protocol_is_polled() {
 }
 
 #[tokio::test]
-async fn who_may_not_subscribe_is_polled() {
+async fn a_user_without_subscribe_is_served_by_polling() {
     goes_without(&["resetchannels"], "").await;
 }
 
 #[tokio::test]
-async fn who_may_not_track_is_polled() {
+async fn a_user_without_tracking_is_served_by_polling() {
     goes_without(&["-client|tracking"], "").await;
 }
 
 #[tokio::test]
-async fn who_may_do_neither_is_polled() {
+async fn a_user_without_both_is_served_by_polling() {
     goes_without(&["resetchannels", "-client|tracking", "-client|caching", "-subscribe", "-publish"], "")
         .await;
 }
 
 #[tokio::test]
-async fn who_may_not_even_ask_who_is_there_is_served() {
+async fn a_user_without_client_list_is_served() {
     goes_without(&["-client", "-hello", "-info", "-type", "-subscribe"], "").await;
 }
 

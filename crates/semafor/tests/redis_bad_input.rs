@@ -88,7 +88,7 @@ async fn tls_without_the_feature_is_said_to_need_it() {
 }
 
 #[tokio::test]
-async fn nobody_at_the_address_is_said_soon() {
+async fn an_address_without_a_server_fails_soon() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let error = refusal(&hasty(&format!("redis://u:hunter2@127.0.0.1:{free}"))).await;
     assert_says(&error, HomeErrorKind::Unreachable, "Is it running, and is this its address?");
@@ -118,7 +118,7 @@ async fn silence_at_the_address_is_waited_out_for_as_long_as_configured() {
 }
 
 #[tokio::test]
-async fn who_leaves_while_it_connects_has_nothing_to_wait_for() {
+async fn leaving_while_connecting_does_not_wait() {
     let (silent, url) = black_hole();
     let home = Home::redis(format!("{url}?socket_connect_timeout=600").parse().unwrap()).unwrap();
     let semaphore = home.named("early").slots(1).build().unwrap();
@@ -129,7 +129,7 @@ async fn who_leaves_while_it_connects_has_nothing_to_wait_for() {
 }
 
 #[tokio::test]
-async fn all_who_wait_for_a_connection_learn_of_its_failure_together() {
+async fn all_that_wait_for_a_connection_learn_of_its_failure_together() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.port());
     let options = "socket_connect_timeout=0.5&socket_timeout=0.5&number_of_attempts=1";
@@ -163,7 +163,7 @@ async fn until_idle(semaphore: &Semaphore) {
 }
 
 #[tokio::test]
-async fn whoever_speaks_another_language_is_said_to() {
+async fn a_server_with_another_protocol_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     thread::spawn(move || {
@@ -209,7 +209,7 @@ async fn a_master_that_becomes_a_replica_is_not_written_to() {
 // Users
 
 #[tokio::test]
-async fn who_is_not_let_in_is_told_why() {
+async fn a_refused_login_is_explained() {
     let server = RedisServer::with(&[("requirepass", "hunter2")]);
     server.command(&["ACL", "SETUSER", "off", "off", ">hunter22", "~*", "&*", "+@all"]);
     let at = |user: &str| format!("redis://{user}127.0.0.1:{}/", server.port());
@@ -228,7 +228,7 @@ async fn who_is_not_let_in_is_told_why() {
 }
 
 #[tokio::test]
-async fn who_may_not_do_enough_is_told_what_is_needed() {
+async fn missing_permissions_are_listed() {
     let server = RedisServer::start();
     for (name, rules) in [
         ("no-scripts", &["~*", "&*", "+@all", "-@scripting"][..]),
@@ -342,7 +342,7 @@ async fn no_password_is_shown_anywhere() {
 // A server that has gone
 
 #[tokio::test]
-async fn patience_bounds_all_attempts_together() {
+async fn the_timeout_bounds_all_attempts_together() {
     let server = RedisServer::start();
     let home = connected(&format!("{}?number_of_attempts=1000&socket_timeout=600", server.url())).await;
     let semaphore = in_time(home.named("patient").slots(1).open()).await.unwrap();
@@ -360,7 +360,7 @@ async fn patience_bounds_all_attempts_together() {
 }
 
 #[tokio::test]
-async fn attempts_and_timeouts_bound_who_has_all_the_time_of_the_world() {
+async fn attempts_and_timeouts_bound_an_acquire_without_timeout() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.port());
     let options = "socket_connect_timeout=0.2&socket_timeout=0.2&number_of_attempts=3\
@@ -748,9 +748,9 @@ async fn what_can_never_be_is_refused_at_once() {
     let error = in_time(semaphore.acquire().weight(0)).await.unwrap_err();
     assert_eq!(error, AcquireError::ZeroWeight);
     let error = in_time(semaphore.acquire().weight(3)).await.unwrap_err();
-    assert_eq!(error, AcquireError::TooHeavy { weight: 3, capacity: 2 });
+    assert_eq!(error, AcquireError::TooHeavy { weight: 3, slots: 2 });
     let error = in_time(semaphore.acquire().weight(u32::MAX)).await.unwrap_err();
-    assert_eq!(error, AcquireError::TooHeavy { weight: u32::MAX, capacity: 2 });
+    assert_eq!(error, AcquireError::TooHeavy { weight: u32::MAX, slots: 2 });
     for ttl in [0.0, -1.0] {
         let error = in_time(semaphore.acquire().ttl(secs(ttl))).await.unwrap_err();
         assert!(matches!(error, AcquireError::InvalidDuration(_)), "{error}");

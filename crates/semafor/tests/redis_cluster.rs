@@ -344,7 +344,7 @@ fn in_step(master: &RedisServer) {
 
 /// The replica has nothing of what its master knew: who held learns that it does not.
 #[tokio::test]
-async fn who_was_forgotten_learns_of_it() {
+async fn forgotten_holders_learn_of_it() {
     let cluster = Arc::new(RedisCluster::start());
     let home = connected(&url(&cluster)).await;
     let builder = home.named("forgotten").slots(1).heartbeat_max_interval(secs(60));

@@ -9,7 +9,7 @@ use semafor::{
     AcquireError, BuildError, Home, HomeErrorKind, Loss, NotHeld, Permit, ReleaseError, Semaphore, secs,
 };
 use semafor_testkit::by_hand::{in_line, until};
-use semafor_testkit::redis::{Keyspace, Monitor, Proxy, RedisCluster, RedisServer, Told, until_seen};
+use semafor_testkit::redis::{Keyspace, Monitor, Observed, Proxy, RedisCluster, RedisServer, until_seen};
 use tokio::task::JoinSet;
 
 const NAME: &str = "shared";
@@ -346,20 +346,15 @@ async fn fault_6_nobody_is_woken_by_what_makes_room() {
         waits.outcome().await.unwrap().release().await.unwrap();
     })
     .await;
-    without_heartbeat(
-        &home,
-        &server,
-        "an expiry wakes, also that of somebody who is not there any more",
-        async || {
-            let held = others.acquire().await.unwrap();
-            let (alive, ends) = ((keys.now() + 180.0).to_string(), (keys.now() + 0.5).to_string());
-            keys.ask::<()>(&["ZADD", &keys.key("main"), &alive, "4b0c0ffee"]);
-            keys.ask::<()>(&["ZADD", &keys.key("ttl"), &ends, "4b0c0ffee"]);
-            let waits = in_line(&semaphore, semaphore.acquire()).await;
-            waits.outcome().await.unwrap().release().await.unwrap();
-            held.release().await.unwrap();
-        },
-    )
+    without_heartbeat(&home, &server, "an expiry wakes, also that of a process that is gone", async || {
+        let held = others.acquire().await.unwrap();
+        let (alive, ends) = ((keys.now() + 180.0).to_string(), (keys.now() + 0.5).to_string());
+        keys.ask::<()>(&["ZADD", &keys.key("main"), &alive, "4b0c0ffee"]);
+        keys.ask::<()>(&["ZADD", &keys.key("ttl"), &ends, "4b0c0ffee"]);
+        let waits = in_line(&semaphore, semaphore.acquire()).await;
+        waits.outcome().await.unwrap().release().await.unwrap();
+        held.release().await.unwrap();
+    })
     .await;
 }
 
@@ -403,10 +398,10 @@ async fn fault_7_clocks_that_differ_evict_and_overtake() {
     let now = keys.now();
     let is_time = |word: &String| word.parse::<f64>().is_ok_and(|time| (time - now).abs() < 100_000.0);
     let places = |word: &String| word.parse().is_ok_and(|time: f64| time > now + 900.0);
-    for told in monitor.so_far(&server).iter().filter(|told| told.is_script()) {
-        let arguments = told.words.iter().skip(2);
+    for observed in monitor.so_far(&server).iter().filter(|observed| observed.is_script()) {
+        let arguments = observed.words.iter().skip(2);
         let times: Vec<_> = arguments.filter(|word| is_time(word) && !places(word)).collect();
-        assert_eq!(times, Vec::<&String>::new(), "{:?}", told.words);
+        assert_eq!(times, Vec::<&String>::new(), "{:?}", observed.words);
     }
 }
 
@@ -424,7 +419,7 @@ async fn fault_8_a_clock_that_stands_still_declares_dead() {
     // Our heartbeat, as it is sent, with a clock that stands still.
     let monitor = Monitor::of(&server);
     server.command(&["SCRIPT", "FLUSH"]);
-    let is_heartbeat = |told: &Told| told.is("EVAL", &id) && told.is("EVAL", &waiting);
+    let is_heartbeat = |observed: &Observed| observed.is("EVAL", &id) && observed.is("EVAL", &waiting);
     let mut heartbeat = monitor.until("a heartbeat", is_heartbeat).pop().expect("the last one is it").words;
     let now = keys.now();
     let code = heartbeat[1].replace("redis.call('TIME')", &format!("{{ '{now:.0}', '0' }}"));
@@ -474,7 +469,7 @@ async fn fault_9_the_caller_decides_for_others() {
     keys.ask::<()>(&["SET", &keys.key("max"), "3"]);
     let same = other.named(NAME).heartbeat_max_interval(secs(1)).build().unwrap();
     assert_eq!(same.try_acquire().await.map(|_| ()), Err(AcquireError::Busy));
-    assert_eq!((keys.members("main").len(), same.capacity().await), (1, Ok(1)));
+    assert_eq!((keys.members("main").len(), same.slots().await), (1, Ok(1)));
 
     // One with heartbeats of its own serves others by theirs.
     let lively = in_line(&same, same.acquire()).await;
@@ -573,9 +568,9 @@ async fn fault_11_numbers_reports_and_fractions_are_wrong() {
     let monitor = Monitor::of(&server);
     let other = id_of(&held[0]);
     for _ in 0..3 {
-        monitor.until("a heartbeat", |told| {
-            assert!(!told.words.contains(&id), "{told:?}");
-            told.is_script() && told.words.contains(&other)
+        monitor.until("a heartbeat", |observed| {
+            assert!(!observed.words.contains(&id), "{observed:?}");
+            observed.is_script() && observed.words.contains(&other)
         });
     }
 
@@ -664,7 +659,7 @@ fn tracked(keys: &Keyspace) -> u64 {
 
 /// The server tracks a waiter's list until it changes. The list of a waiter that leaves without a slot never changes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_leaves_the_line_is_not_tracked_any_more() {
+async fn a_waiter_that_left_the_line_is_not_tracked() {
     const WAITERS: usize = 200;
     let server = RedisServer::start();
     let keys = Keyspace::of(&server, NAME);
@@ -676,8 +671,8 @@ async fn who_leaves_the_line_is_not_tracked_any_more() {
         let semaphore = semaphore.clone();
         waiting.spawn(async move {
             let acquire = semaphore.acquire().weight(1 + (place % 2) as u32);
-            let patience = if place % 4 < 2 { secs(2) } else { semafor::Span::UNLIMITED };
-            acquire.timeout(patience).await.map(drop)
+            let timeout = if place % 4 < 2 { secs(2) } else { semafor::Span::UNLIMITED };
+            acquire.timeout(timeout).await.map(drop)
         });
     }
     until(&semaphore, |stats| stats.waiting == WAITERS).await;
@@ -703,8 +698,8 @@ async fn who_leaves_the_line_is_not_tracked_any_more() {
 
 /// A process that dies in line is taken out of it when it is found to be dead.
 #[tokio::test]
-async fn who_died_in_line_is_not_tracked_any_more() {
-    const TEST: &str = "who_died_in_line_is_not_tracked_any_more";
+async fn a_waiter_that_died_in_line_is_not_tracked() {
+    const TEST: &str = "a_waiter_that_died_in_line_is_not_tracked";
     if let Ok(url) = std::env::var(ROLE) {
         let home = connect(&url).await;
         let semaphore = open_lively(&home, 1);

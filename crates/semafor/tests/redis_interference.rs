@@ -68,7 +68,7 @@ async fn a_lost_info_key_is_rebuilt_from_the_records() {
     assert!(third.fencing_token() > second.fencing_token());
     assert_eq!(others.try_acquire().await.map(drop), Err(AcquireError::Busy));
     let stats = others.stats().await.unwrap();
-    assert_eq!((stats.capacity, stats.held, stats.holders), (3, 3, 3));
+    assert_eq!((stats.slots, stats.held, stats.holders), (3, 3, 3));
 
     // And again while one waits, with a weight.
     let heavy = in_line(&others, others.acquire().weight(2)).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redis_support::{ask, connected, in_time, until_waiting};
 use semafor::{AcquireError, Permit, Semaphore, secs};
-use semafor_testkit::redis::{Keyspace, Monitor, Proxy, RedisServer, Told, until_seen};
+use semafor_testkit::redis::{Keyspace, Monitor, Observed, Proxy, RedisServer, until_seen};
 use tokio::task::JoinSet;
 
 const NAME: &str = "crowd";
@@ -36,23 +36,23 @@ async fn cost(server: &RedisServer, work: impl Future<Output = ()>) -> u64 {
 }
 
 /// The commands of each script that is as wanted.
-fn scripts(told: &[Told], wanted: impl Fn(&Told) -> bool) -> Vec<Vec<Told>> {
+fn scripts(observed: &[Observed], wanted: impl Fn(&Observed) -> bool) -> Vec<Vec<Observed>> {
     let mut scripts = Vec::new();
     let mut is_wanted = false;
-    for told in told {
-        if told.by != "lua" {
-            is_wanted = told.is_script() && wanted(told);
+    for observed in observed {
+        if observed.by != "lua" {
+            is_wanted = observed.is_script() && wanted(observed);
             scripts.extend(is_wanted.then(Vec::new));
         } else if let Some(script) = scripts.last_mut().filter(|_| is_wanted) {
-            script.push(told.clone());
+            script.push(observed.clone());
         }
     }
     scripts
 }
 
 /// True if the answer to the command, or the work for it, grows with what is in the key.
-fn lists_everything(told: &Told) -> bool {
-    let words: Vec<_> = told.words.iter().map(|word| word.to_ascii_uppercase()).collect();
+fn lists_everything(observed: &Observed) -> bool {
+    let words: Vec<_> = observed.words.iter().map(|word| word.to_ascii_uppercase()).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         // The buckets of a histogram.
         ["HGETALL", key] if key.contains(":SEMAPHORE_TIMES:") => false,
@@ -78,8 +78,8 @@ async fn time_out_together(count: usize, is_watched: bool) -> usize {
     for _ in 0..count {
         let semaphore = semaphore.clone();
         waiting.spawn(async move {
-            let patience = deadline.saturating_duration_since(tokio::time::Instant::now());
-            semaphore.acquire().timeout(patience).await.map(drop)
+            let timeout = deadline.saturating_duration_since(tokio::time::Instant::now());
+            semaphore.acquire().timeout(timeout).await.map(drop)
         });
     }
     until_waiting(&semaphore, count).await;
@@ -90,7 +90,7 @@ async fn time_out_together(count: usize, is_watched: bool) -> usize {
     let mut kinds = BTreeMap::<String, usize>::new();
     while let Some(outcome) = in_time(waiting.join_next()).await {
         let kind = match outcome.unwrap() {
-            Err(AcquireError::TimedOut { held: 1, capacity: 1, .. }) => "timed out".to_owned(),
+            Err(AcquireError::TimedOut { held: 1, slots: 1, .. }) => "timed out".to_owned(),
             other => format!("{other:?}"),
         };
         *kinds.entry(kind).or_default() += 1;
@@ -117,9 +117,9 @@ async fn time_out_together(count: usize, is_watched: bool) -> usize {
         );
         return 0;
     };
-    let is_leave = |script: &Told| script.words.iter().any(|word| word == "timed_out");
+    let is_leave = |script: &Observed| script.words.iter().any(|word| word == "timed_out");
     let leaves = scripts(&monitor.so_far(&server), is_leave);
-    let listings: Vec<_> = leaves.iter().flatten().filter(|told| lists_everything(told)).collect();
+    let listings: Vec<_> = leaves.iter().flatten().filter(|observed| lists_everything(observed)).collect();
     assert!(listings.is_empty(), "{} listings, the first is {:?}", listings.len(), listings[0].words);
     assert!(
         leaves.len() <= count / 10 + 10,
@@ -181,12 +181,13 @@ async fn a_long_line_makes_neither_a_try_nor_a_look_dearer() {
         let monitor = Monitor::of(&server);
         try_once().await;
         look_once().await;
-        let told = monitor.so_far(&server);
-        let is_try = |told: &Told| told.words.iter().any(|word| word.contains("\"a try\""));
-        let visitor = told.iter().find(|told| is_try(told)).expect("it is told").by.clone();
-        let all = scripts(&told, |script| script.by == visitor);
+        let observed = monitor.so_far(&server);
+        let is_try = |observed: &Observed| observed.words.iter().any(|word| word.contains("\"a try\""));
+        let visitor =
+            observed.iter().find(|observed| is_try(observed)).expect("the monitor saw it").by.clone();
+        let all = scripts(&observed, |script| script.by == visitor);
         assert_eq!(all.len(), 2, "a try and a look are a script each");
-        let listings: Vec<_> = all.iter().flatten().filter(|told| lists_everything(told)).collect();
+        let listings: Vec<_> = all.iter().flatten().filter(|observed| lists_everything(observed)).collect();
         assert!(listings.is_empty(), "with {count} in line: {:?}", listings[0].words);
         work.push((all[0].len(), all[1].len()));
     }
@@ -225,8 +226,9 @@ async fn a_crowd_does_not_ask_again_before_it_was_answered() {
         })
         .await;
     }
-    let is_roll =
-        |told: &Told| told.words.iter().filter(|word| word.get(8..20) == Some(&process)).count() > 1;
+    let is_roll = |observed: &Observed| {
+        observed.words.iter().filter(|word| word.get(8..20) == Some(&process)).count() > 1
+    };
     let rolls = scripts(&monitor.so_far(&server), is_roll).len();
     proxy.forward();
     assert!(rolls <= 2, "{rolls} calls of the roll, and no answer to the first");
@@ -269,10 +271,11 @@ async fn leases_that_end_together_are_swept_together() {
     })
     .await;
     // A sweep has the keys and the namespace, and writes; a question does not write.
-    let told = monitor.so_far(&server);
-    let bare = scripts(&told, |script| script.words.len() == 14);
-    let sweeps =
-        bare.iter().filter(|script| script.iter().any(|told| told.words[0].eq_ignore_ascii_case("ZREM")));
+    let observed = monitor.so_far(&server);
+    let bare = scripts(&observed, |script| script.words.len() == 14);
+    let sweeps = bare
+        .iter()
+        .filter(|script| script.iter().any(|observed| observed.words[0].eq_ignore_ascii_case("ZREM")));
     let sweeps = sweeps.count();
     assert!(sweeps < HOLDERS as usize / 2, "{sweeps} sweeps for {HOLDERS} leases");
 }

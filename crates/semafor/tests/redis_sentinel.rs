@@ -35,7 +35,7 @@ fn in_step(master: &RedisServer) {
 }
 
 #[tokio::test]
-async fn the_master_is_found_whoever_is_asked() {
+async fn every_sentinel_leads_to_the_master() {
     let watched = RedisSentinel::start();
     let direct = connected(&watched.servers()[watched.master()].url()).await;
     let direct = in_time(direct.named("found").slots(1).open()).await.unwrap();
@@ -118,7 +118,7 @@ fn connections_of_ours(server: &RedisServer) -> usize {
 
 /// The replica had nothing of it: they learn of that, too.
 #[tokio::test]
-async fn who_was_forgotten_learns_of_it_and_who_waited_waits_on() {
+async fn forgotten_holders_learn_of_it_and_waiters_keep_waiting() {
     let watched = Arc::new(RedisSentinel::start());
     let home = connected(&url(&watched)).await;
     let builder = home.named("forgotten").slots(1).heartbeat_max_interval(secs(60));

@@ -18,7 +18,7 @@ fn safe_until(permit: &Permit<'_>) -> Instant {
 }
 
 #[tokio::test]
-async fn nobody_else_has_the_slot_while_it_is_safe() {
+async fn no_other_client_has_the_slot_before_safe_until() {
     let server = RedisServer::start();
     // Another configuration is another connection, as of another process.
     let (semaphore, others) =

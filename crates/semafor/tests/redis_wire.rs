@@ -12,7 +12,7 @@ use std::time::Duration;
 use semafor::{AcquireError, BuildError, Home, Loss, NotHeld, Permit, ReleaseError, Semaphore, StatsQuery};
 use semafor_testkit::by_hand::{in_line, until};
 use semafor_testkit::history::now as stamp;
-use semafor_testkit::redis::{Keyspace, Monitor, RedisServer, Told, until_seen};
+use semafor_testkit::redis::{Keyspace, Monitor, Observed, RedisServer, until_seen};
 
 use wire::{Cast, Contender, Peer};
 
@@ -117,17 +117,17 @@ async fn settle(semaphore: &Semaphore) {
 }
 
 /// The script that pushed to a waiter's list, or the push itself if it was in no script.
-fn who_served<'a>(told: &'a [Told], list: &str) -> &'a Told {
-    let push = told.iter().position(|told| told.is("RPUSH", list)).expect("it was served");
-    match &*told[push].by {
-        "lua" => told[..push].iter().rfind(|told| told.is_script()).expect("a script did it"),
-        _ => &told[push],
+fn server_of<'a>(observed: &'a [Observed], list: &str) -> &'a Observed {
+    let push = observed.iter().position(|observed| observed.is("RPUSH", list)).expect("it was served");
+    match &*observed[push].by {
+        "lua" => observed[..push].iter().rfind(|observed| observed.is_script()).expect("a script did it"),
+        _ => &observed[push],
     }
 }
 
 /// Ours take more keys than theirs.
-fn is_ours(told: &Told) -> bool {
-    told.is_script() && told.words[2].parse::<u32>().is_ok_and(|keys| keys > 5)
+fn is_ours(observed: &Observed) -> bool {
+    observed.is_script() && observed.words[2].parse::<u32>().is_ok_and(|keys| keys > 5)
 }
 
 /// When somebody had how much.
@@ -201,19 +201,19 @@ mod scenario {
             let released = monitor.so_far(&stage.server);
 
             let ttl = if has_ttl { format!(" ttl={}", wire::TTL) } else { String::new() };
-            let mut section = |script: &str, told: &[&Told]| {
+            let mut section = |script: &str, observed: &[&Observed]| {
                 recorded += &format!("[{script}{ttl}]\n");
-                for told in told {
-                    recorded += &(with_blanks(told, &id) + "\n");
+                for observed in observed {
+                    recorded += &(with_blanks(observed, &id) + "\n");
                 }
             };
-            let commands = |told| Vec::from_iter(commands(told));
+            let commands = |observed| Vec::from_iter(commands(observed));
             let acquired = commands(&acquired);
             let position = |command: &str| {
-                acquired.iter().position(|told| told.words[0] == command).expect("it does that")
+                acquired.iter().position(|observed| observed.words[0] == command).expect("it does that")
             };
             let (queued, served) = acquired.split_at(position("ZRANGEBYSCORE"));
-            let confirmed = served.iter().position(|told| told.words.contains(&"XX".to_owned()));
+            let confirmed = served.iter().position(|observed| observed.words.contains(&"XX".to_owned()));
             let (served, confirmed) = served.split_at(confirmed.expect("it confirms"));
             section("queue", queued);
             section("wake_up_nexts", served);
@@ -229,32 +229,32 @@ mod scenario {
 
     /// Those that read or write the semaphore's keys. Not how they are put together: scripts, transactions, waiting; and no
     /// heartbeats, which come whenever they come.
-    fn commands(told: &[Told]) -> impl Iterator<Item = &Told> {
+    fn commands(observed: &[Observed]) -> impl Iterator<Item = &Observed> {
         const AROUND: [&str; 6] = ["BLPOP", "WATCH", "UNWATCH", "ZCOUNT", "ZRANGE", "ECHO"];
         let mut is_heartbeat = false;
-        told.iter().filter(move |told| {
-            if told.by != "lua" {
-                let first_key = told.words.get(3).filter(|_| told.is_script());
-                is_heartbeat =
-                    first_key.is_some_and(|key| key.contains(":semaphore_waiting:")) && told.words[2] == "3";
+        observed.iter().filter(move |observed| {
+            if observed.by != "lua" {
+                let first_key = observed.words.get(3).filter(|_| observed.is_script());
+                is_heartbeat = first_key.is_some_and(|key| key.contains(":semaphore_waiting:"))
+                    && observed.words[2] == "3";
             }
-            let is_about_keys = told.words.get(1).is_some_and(|word| word.starts_with("adv-sem:"));
-            is_about_keys && !is_heartbeat && !told.is_script() && !AROUND.contains(&&*told.words[0])
+            let is_about_keys = observed.words.get(1).is_some_and(|word| word.starts_with("adv-sem:"));
+            is_about_keys && !is_heartbeat && !observed.is_script() && !AROUND.contains(&&*observed.words[0])
         })
     }
 
-    fn with_blanks(told: &Told, id: &str) -> String {
+    fn with_blanks(observed: &Observed, id: &str) -> String {
         const SPANS: [f64; 4] = [0.0, 3.0, 180.0, 2_147_483_637.0];
-        let blanked = told.words.iter().map(|word| {
+        let blanked = observed.words.iter().map(|word| {
             if let Ok(time) = word.parse::<f64>()
                 && word.contains('.')
             {
-                let distance = |span: &&f64| (time - told.at - **span).abs();
+                let distance = |span: &&f64| (time - observed.at - **span).abs();
                 let span = SPANS.iter().min_by(|a, b| distance(a).total_cmp(&distance(b))).unwrap();
                 assert!(distance(&span) < 1.5, "{word} is no time that is known");
                 return if *span == 0.0 { "<now>".into() } else { format!("<now+{span}>") };
             }
-            let word = if told.words[0] == "SET" && word == "1" { "<slots>" } else { word };
+            let word = if observed.words[0] == "SET" && word == "1" { "<slots>" } else { word };
             word.replace(id, "<id>").replace(NAME, "<name>")
         });
         Vec::from_iter(blanked).join(" ")
@@ -301,7 +301,7 @@ mod scenario {
         held.release().await.unwrap();
         let served = waits.outcome().await.unwrap();
         let list = keys.notification(&waiting);
-        monitor.until("ours is served with a push to its list", |told| told.is("RPUSH", &list));
+        monitor.until("ours is served with a push to its list", |observed| observed.is("RPUSH", &list));
         assert_eq!(id_of(&served), waiting);
         assert_eq!(keys.score("ttl", &id), None);
         assert!(keys.score("main", &waiting).is_some());
@@ -325,9 +325,12 @@ mod scenario {
         let monitor = Monitor::of(&stage.server);
         let mut shorter = stage.contender(3).with_ttl();
         shorter.acquires().await;
-        let told = monitor.so_far(&stage.server);
+        let observed = monitor.so_far(&stage.server);
         for kind in ["main", "ttl"] {
-            assert!(told.iter().any(|told| told.words[..] == ["EXPIRE", &keys.key(kind), "13"]), "{kind}");
+            assert!(
+                observed.iter().any(|observed| observed.words[..] == ["EXPIRE", &keys.key(kind), "13"]),
+                "{kind}"
+            );
         }
         let first = in_line(&semaphore, semaphore.acquire()).await;
         let _second = in_line(&semaphore, semaphore.acquire()).await;
@@ -349,7 +352,7 @@ mod scenario {
         held.renew(Duration::from_secs(50)).await.unwrap();
         monitor.so_far(&stage.server);
         let id = id_of(&other);
-        monitor.until("a heartbeat comes by", |told| is_ours(told) && told.words.contains(&id));
+        monitor.until("a heartbeat comes by", |observed| is_ours(observed) && observed.words.contains(&id));
         held.release().await.unwrap();
         for kind in KINDS.into_iter().filter(|kind| *kind != "ttl") {
             assert!(keys.expires_in(kind) > 2_147_400_000_000, "{kind}: {}", keys.expires_in(kind));
@@ -384,8 +387,8 @@ mod scenario {
         let monitor = Monitor::of(&stage.server);
         held.release().await.unwrap();
         assert_eq!(theirs.granted().await.id, id);
-        let told = monitor.so_far(&stage.server);
-        let by = who_served(&told, &stage.keys.notification(&id));
+        let observed = monitor.so_far(&stage.server);
+        let by = server_of(&observed, &stage.keys.notification(&id));
         assert!(is_ours(by), "not ours, but {by:?}");
         theirs.releases().await;
     }
@@ -459,8 +462,8 @@ mod scenario {
             let monitor = Monitor::of(&stage.server);
             theirs.releases_and_serves().await;
             let permit = waits.outcome().await.expect("it was served");
-            let told = monitor.so_far(&stage.server);
-            let by = who_served(&told, &stage.keys.notification(&id));
+            let observed = monitor.so_far(&stage.server);
+            let by = server_of(&observed, &stage.keys.notification(&id));
             assert!(!is_ours(by), "not theirs, but {by:?}");
 
             // It is a holder like any other of ours.
@@ -534,7 +537,7 @@ mod scenario {
 
         assert_eq!(stage.peer.stats(NAME).await, Some((2, 2)));
         let stats = semaphore.stats().await.unwrap();
-        assert_eq!((stats.capacity, stats.held, stats.holders, stats.waiting), (2, 2, 2, 2));
+        assert_eq!((stats.slots, stats.held, stats.holders, stats.waiting), (2, 2, 2, 2));
         let all = stage.home.stats(&StatsQuery::default()).await.unwrap();
         assert!(all.iter().any(|stats| &*stats.name == NAME && stats.held == 2));
         assert!(semaphore.locked().await.unwrap());
@@ -620,7 +623,7 @@ mod scenario {
         // Who does not say how many takes theirs.
         let same = stage.home.named(NAME).build().unwrap();
         let permit = same.acquire().await.unwrap();
-        assert_eq!(same.capacity().await.unwrap(), 3);
+        assert_eq!(same.slots().await.unwrap(), 3);
         permit.release().await.unwrap();
         theirs.releases().await;
 

@@ -31,7 +31,7 @@ fn an_idle_name_takes_over_a_new_number_of_slots_for_all_its_handles() {
     let old = registry.named("grows").slots(1).build().unwrap();
     drop(old.try_acquire().blocking().unwrap());
     let new = registry.named("grows").slots(2).build().unwrap();
-    assert_eq!(now(old.capacity()).unwrap(), 2);
+    assert_eq!(now(old.slots()).unwrap(), 2);
     let _both = (old.try_acquire().blocking().unwrap(), new.try_acquire().blocking().unwrap());
     assert!(old.try_acquire().blocking().is_err());
 }

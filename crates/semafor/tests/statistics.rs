@@ -16,7 +16,7 @@ fn a_snapshot_shows_slots_line_and_totals() {
     clock.advance(seconds(10));
 
     let stats = now(sem.stats()).unwrap();
-    assert_eq!((&*stats.name, stats.held, stats.capacity, stats.holders), ("busy", 3, 4, 2));
+    assert_eq!((&*stats.name, stats.held, stats.slots, stats.holders), ("busy", 3, 4, 2));
     assert_eq!((stats.waiting, stats.longest_wait, stats.percent()), (2, seconds(10), 75.0));
 
     drop(leaves);

@@ -111,7 +111,7 @@ fn everything_at_once_leaves_every_slot_accounted_for() {
     for stats in registry.stats(&Default::default()) {
         let sem = registry.named(&*stats.name).build();
         let Ok(sem) = sem else { continue };
-        let all = now(sem.capacity()).unwrap();
+        let all = now(sem.slots()).unwrap();
         let waited = sem.acquire().weight(all).timeout(secs(30)).blocking();
         drop(waited.expect("the last leases ran out and every slot came back"));
         let totals = now(sem.stats()).unwrap().totals;
@@ -121,9 +121,9 @@ fn everything_at_once_leaves_every_slot_accounted_for() {
     }
     drop(registry);
     let left = || live_bytes() - heap[0];
-    let patience = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(30);
     // The driver may be the last one to let go of it.
-    while left() > 64 * 1024 && Instant::now() < patience {
+    while left() > 64 * 1024 && Instant::now() < deadline {
         std::thread::yield_now();
     }
     assert!(left() < 64 * 1024, "{} bytes were left behind", left());

@@ -13,39 +13,38 @@ use super::At;
 use crate::duration;
 
 pub(super) const HELP: &str = "\
-What stays, whatever is said: DIR itself (but see --remove-root), everything that is not an empty \
-directory (but see --older-than), symlinks and what they point to, hidden files and the directories \
-they are in, mount points. A directory that is filled meanwhile stays, too: only the system's own \
-rmdir decides what is empty. An old file is looked at again right before it is removed, however long \
---rate or --fleet-limit made it wait: it stays if it was changed or replaced since it was found, or \
-if a directory it is in was moved, DIR included. A change in the moment between that look and the \
-removal is missed. It can be interrupted at any time, and started again, and there can be \
-several at once on one tree.
+Never removed: DIR itself (except with --remove-root), everything that is not an empty directory \
+(except old files with --older-than, hidden ones included), symlinks and their targets, mount points. \
+A directory with only hidden files is not empty. Directories are removed with rmdir: one that gets new \
+content during the purge stays. An old file is checked again right before its removal, even after a wait for --rate \
+or --fleet-limit: it stays if it was changed or replaced since it was found, or if DIR or another \
+directory above it was moved. A change between this check and the removal is missed. A purge can be \
+interrupted at any time and started again. Several purges can run on one tree at once.
 
 Examples:
-  semafor purge --dry-run --print /data       what would be removed? Nothing is
-  semafor purge --dry-run /data               how much would it be?
-  semafor purge /data                         remove what is empty, and what becomes empty by it
+  semafor purge --dry-run --print /data       list what would be removed
+  semafor purge --dry-run /data               count what would be removed
+  semafor purge /data                         remove empty directories, and those that become empty
   semafor purge --older-than 30d --min-age 1d --exclude '.snapshot' --exclude 'users/*' /data
-                                              what nobody has changed for 30 days, and what is empty then
+                                              files unchanged for 30 days, then empty directories
   semafor purge --fleet-limit purge --max-concurrency-deletion 64 --url redis://db/ /efs/logs
-                                              at most 64 removals at once, on all machines together
+                                              at most 64 removals at once on all machines together
 
-Progress goes to stderr: a line on a terminal, else a JSON object every 30 seconds and at the end.
+Progress goes to stderr: one line on a terminal, otherwise a JSON object every 30 seconds and at the end.
 The summary goes to stdout; with --json it is one object: event (\"summary\"), dry_run, \
 dirs_scanned, dirs_removed, files_scanned, files_removed, bytes_freed, dirs_changed and \
-files_changed (were to be removed, and stay because they changed first), errors, errors_by_kind, \
+files_changed (kept because they changed before their removal), errors, errors_by_kind, \
 peak_memory_bytes, backpressure_events, stopped_by (completed, limit, breaker, signal, fleet_limit), \
 elapsed_seconds.
 
 Exit codes:
-  0        all was looked at, and nothing went wrong
-  1        something could not be looked at or removed; the rest was
-  2        the command line makes no sense, or DIR is missing or the system's: nothing was done
+  0        completed without errors
+  1        some files or directories could not be read or removed, or --fleet-limit failed
+  2        nothing was done: invalid command line, or DIR is missing or a system directory
   3        stopped by --max-empty-dirs-to-delete, or because memory was almost used up
-  69       the semaphores of --url can't be reached: nothing was done
+  69       nothing was done: the semaphore of --fleet-limit at --url can't be reached
   74       the summary could not be written to stdout
-  130,143  interrupted (Ctrl-C), or asked to end, with a summary; what was under way is completed";
+  130,143  stopped by SIGINT (Ctrl-C) or SIGTERM; removals under way were completed, with a summary";
 
 #[derive(Args, Debug)]
 pub(crate) struct Purge {
@@ -209,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn days_need_not_be_whole() {
+    fn days_may_be_fractions() {
         assert_eq!(days("0.5"), Ok(Duration::from_secs(43_200)));
         assert_eq!(days("0"), Ok(Duration::ZERO));
         for text in ["", "-1", "NaN", "1d"] {

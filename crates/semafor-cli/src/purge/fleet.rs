@@ -39,8 +39,8 @@ pub(super) async fn open(args: &Purge, name: &str) -> Result<Semaphore, Failure>
     }
     opened.map_err(|error| match error {
         BuildError::SlotsMismatch { name, live, asked } => Code::PurgeUsage.because(format!(
-            "{name:?} is in use with {live} slots, not {asked}: say --max-concurrency-deletion {live}, leave it out, \
-             or change it for everybody with `semafor resize {name} {asked}`"
+            "{name:?} is in use with {live} slots, not {asked}: use --max-concurrency-deletion {live}, omit it, \
+             or change the number for all users with `semafor resize {name} {asked}`"
         )),
         error => error.into(),
     })

@@ -45,7 +45,7 @@ enum Manner {
 
 /// How far it has come, for who collects it.
 #[derive(Serialize)]
-struct Told {
+struct ProgressLine {
     event: &'static str,
     dirs_scanned: u64,
     dirs_removed: u64,
@@ -103,7 +103,9 @@ impl Voice {
                 let line = self.in_words(progress, rate);
                 self.line.lock().unwrap_or_else(PoisonError::into_inner).show(&line);
             }
-            Manner::Json => write_line(&serde_json::to_string(&Told::of(progress)).unwrap_or_default()),
+            Manner::Json => {
+                write_line(&serde_json::to_string(&ProgressLine::of(progress)).unwrap_or_default());
+            }
             Manner::Silent => {}
         }
     }
@@ -179,7 +181,7 @@ fn write_line(line: &str) {
     let _ = writeln!(stderr(), "{line}");
 }
 
-impl Told {
+impl ProgressLine {
     fn of(progress: &Progress) -> Self {
         let elapsed = progress.elapsed.as_secs_f64();
         let per_second = |count: u64| (count as f64 / elapsed.max(1e-3) * 10.0).round() / 10.0;

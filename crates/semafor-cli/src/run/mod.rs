@@ -15,8 +15,8 @@ mod guardian;
 mod processes;
 mod signals;
 mod system;
-mod tenure;
 mod terminal;
+mod time_left;
 mod waiting;
 
 use std::pin::pin;
@@ -32,8 +32,8 @@ use self::child::{Child, Fate, News, Standing};
 use self::family::Family;
 use self::guardian::Guardian;
 use self::signals::Signals;
-use self::tenure::{Loss, Tenure};
 use self::terminal::Terminal;
+use self::time_left::{Loss, TimeLeft};
 use crate::cli::{OnLost, Run};
 use crate::exit::{Code, Failure};
 use crate::output::say;
@@ -98,12 +98,12 @@ async fn run_under(
     let mut command = Command::new(program);
     command
         .args(&args.command[1..])
-        .env("SEMAFOR_NAME", &args.wanted.name)
+        .env("SEMAFOR_NAME", &args.options.name)
         .env("SEMAFOR_SLOT", permit.slot().to_string())
         .env("SEMAFOR_ID", permit.id().to_string())
         .env("SEMAFOR_FENCING_TOKEN", permit.fencing_token().to_string());
-    let tenure = Tenure::of(permit, args);
-    if let Some(loss) = tenure.has_ended().await {
+    let time_left = TimeLeft::of(permit, args);
+    if let Some(loss) = time_left.has_ended().await {
         say_lost(args, &loss, "the command was not started");
         return (Ok(Ending::Lost(loss)), None);
     }
@@ -115,19 +115,19 @@ async fn run_under(
         guardian.entrust(child.pid(), child.has_own_group());
     }
     let ending = match spawned {
-        Ok(mut child) => Ok(attend(&mut child, signals, &tenure, args).await),
+        Ok(mut child) => Ok(attend(&mut child, signals, &time_left, args).await),
         Err(error) => Err(command::complaint(program, &error)),
     };
     (ending, guardian)
 }
 
 /// Stays with the child until it has ended, of itself or because it had to.
-async fn attend(child: &mut Child, signals: &mut Signals, tenure: &Tenure<'_>, args: &Run) -> Ending {
-    match see_through(child, signals, tenure, args).await {
+async fn attend(child: &mut Child, signals: &mut Signals, time_left: &TimeLeft<'_>, args: &Run) -> Ending {
+    match see_through(child, signals, time_left, args).await {
         Ok(fate) => Ending::Of(fate, child.is_in_foreground()),
         Err(loss) => {
             say_lost(args, &loss, "ending the command");
-            if !end(child, signals, tenure.kill_at()).await {
+            if !end(child, signals, time_left.kill_at()).await {
                 say("not all of the command could be ended");
             }
             Ending::Lost(loss)
@@ -139,10 +139,10 @@ async fn attend(child: &mut Child, signals: &mut Signals, tenure: &Tenure<'_>, a
 async fn see_through(
     child: &mut Child,
     signals: &mut Signals,
-    tenure: &Tenure<'_>,
+    time_left: &TimeLeft<'_>,
     args: &Run,
 ) -> Result<Fate, Loss> {
-    let mut over = pin!(tenure.ended());
+    let mut over = pin!(time_left.ended());
     let mut is_over = false;
     loop {
         let goes_on = match child.news() {
@@ -171,7 +171,7 @@ async fn see_through(
         if goes_on {
             // Much time may have passed since it was stopped.
             if args.on_lost == OnLost::Kill
-                && let Some(loss) = tenure.has_ended().await
+                && let Some(loss) = time_left.has_ended().await
             {
                 return Err(loss);
             }
@@ -181,7 +181,7 @@ async fn see_through(
 }
 
 fn say_lost(args: &Run, loss: &Loss, what_now: &str) {
-    say(&format!("lost the slot of {:?}: {loss}; {what_now}", args.wanted.name));
+    say(&format!("lost the slot of {:?}: {loss}; {what_now}", args.options.name));
 }
 
 /// Asks all of the child's family to end, and kills who is left then. False if that was not enough.
@@ -220,5 +220,5 @@ async fn give_back(permit: Permit<'static>, args: &Run) {
         Ok(Err(error)) => error.to_string(),
         Err(_) => "its home does not answer".to_owned(),
     };
-    say(&format!("the slot of {:?} will be free later: {why}", args.wanted.name));
+    say(&format!("the slot of {:?} will be free later: {why}", args.options.name));
 }

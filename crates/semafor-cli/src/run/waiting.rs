@@ -13,7 +13,7 @@ use semafor::{AcquireError, HolderInfo, Home, HomeError, Permit, Semaphore};
 use tokio::select;
 use tokio::time::{sleep, timeout};
 
-use super::{command, tenure};
+use super::{command, time_left};
 use crate::cli::Run;
 use crate::duration;
 use crate::exit::{Code, Failure};
@@ -32,7 +32,7 @@ const NAMED: usize = 3;
 
 /// Waits for the slots that are asked for.
 pub(super) async fn for_slot(home: &Home, args: &Run) -> Result<Permit<'static>, Failure> {
-    slots::settle(args.wanted.slots, async |slots| {
+    slots::settle(args.options.slots, async |slots| {
         let semaphore = open(home, args, slots)?;
         match in_line(&semaphore, args).await {
             Err(error) if error.is_timeout() || error.is_busy() => {
@@ -45,21 +45,21 @@ pub(super) async fn for_slot(home: &Home, args: &Run) -> Result<Permit<'static>,
 }
 
 fn open(home: &Home, args: &Run, slots: Option<u32>) -> Result<Semaphore, Failure> {
-    let wanted = &args.wanted;
+    let options = &args.options;
     let mut builder =
-        home.named(&wanted.name).heartbeat_max_interval(args.heartbeat).command(command::shown(args));
-    builder = builder.grace(tenure::grace(args));
+        home.named(&options.name).heartbeat_max_interval(args.heartbeat).command(command::shown(args));
+    builder = builder.grace(time_left::grace(args));
     if let Some(slots) = slots {
         builder = builder.slots(slots);
     }
-    if let Some(lease) = tenure::lease(args) {
+    if let Some(lease) = time_left::lease(args) {
         builder = builder.ttl(lease);
     }
-    if let Some(label) = &wanted.label {
+    if let Some(label) = &options.label {
         builder = builder.label(label.as_str());
     }
-    if let Some(patience) = wanted.timeout {
-        builder = builder.max_acquire_time(patience);
+    if let Some(timeout) = options.timeout {
+        builder = builder.timeout(timeout);
     }
     Ok(builder.build()?)
 }
@@ -69,7 +69,7 @@ async fn in_line(semaphore: &Semaphore, args: &Run) -> Result<Permit<'static>, A
     let since = Instant::now();
     let permit = select! {
         biased;
-        outcome = semaphore.acquire().weight(args.wanted.weight) => outcome?,
+        outcome = semaphore.acquire().weight(args.options.weight) => outcome?,
         never = voice.comment_on(semaphore, since) => match never {},
     };
     if args.verbose {
@@ -82,9 +82,9 @@ async fn in_line(semaphore: &Semaphore, args: &Run) -> Result<Permit<'static>, A
 /// Gave up, and says on whom it waited.
 async fn too_late(semaphore: &Semaphore, args: &Run, error: AcquireError) -> Failure {
     let name = semaphore.name();
-    let within = match args.wanted.timeout {
+    let within = match args.options.timeout {
         Some(Duration::ZERO) | None => "free right now".to_owned(),
-        Some(patience) => format!("within {}", duration::show(patience)),
+        Some(timeout) => format!("within {}", duration::show(timeout)),
     };
     let message = match timeout(PATIENCE_AFTERWARDS, Scene::of(semaphore)).await {
         Ok(Ok(scene)) => format!("no slot of {name:?} {within}: {}; {} waiting", scene.held(), scene.waiting),
@@ -96,7 +96,7 @@ async fn too_late(semaphore: &Semaphore, args: &Run, error: AcquireError) -> Fai
 /// Who holds and who waits, at one look.
 struct Scene {
     held: u32,
-    capacity: u32,
+    slots: u32,
     holders: Vec<HolderInfo>,
     waiting: usize,
     /// Our own place in line.
@@ -112,11 +112,11 @@ impl Scene {
         let us =
             waiters.iter().find(|waiter| waiter.pid == Some(pid) && waiter.host.as_deref() == Some(&*host));
         let ahead = us.map(|us| us.ahead);
-        Ok(Self { held: stats.held, capacity: stats.capacity, waiting: waiters.len(), holders, ahead })
+        Ok(Self { held: stats.held, slots: stats.slots, waiting: waiters.len(), holders, ahead })
     }
 
     fn held(&self) -> String {
-        let mut text = format!("{} of {} held", self.held, self.capacity);
+        let mut text = format!("{} of {} held", self.held, self.slots);
         for (index, holder) in self.holders.iter().take(NAMED).enumerate() {
             text += if index == 0 { " by " } else { ", " };
             text += &introduce(holder);

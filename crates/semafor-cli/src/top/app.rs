@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::seen::{Grants, Look, Name, People};
+use super::seen::{Grants, Look, People, SemaphoreRow};
 use crate::plain::plain;
 
 /// After so long without an answer, it is said.
@@ -27,18 +27,18 @@ pub(super) struct App {
     pub(super) inside: Option<Inside>,
     /// False until the home has answered for the first time.
     pub(super) knows_names: bool,
-    names: Vec<Name>,
+    names: Vec<SemaphoreRow>,
     /// The name that stays chosen while the others move around it. None until somebody chooses.
     chosen: Option<Arc<str>>,
     grants: Grants,
     answered: Instant,
     asked: Option<Instant>,
-    trouble: Option<String>,
+    failure: Option<String>,
 }
 
 /// What a key asks for, beyond what it changes here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Wish {
+pub(super) enum Action {
     Nothing,
     /// Something else is to be looked at.
     Look,
@@ -78,7 +78,7 @@ pub(super) struct List {
 pub(super) struct Inside {
     pub(super) name: Arc<str>,
     /// `None` until the home has answered, or if nobody uses the name any more.
-    pub(super) numbers: Option<Name>,
+    pub(super) numbers: Option<SemaphoreRow>,
     pub(super) people: Option<People>,
     pub(super) chosen: Pane,
     pub(super) holders: List,
@@ -108,7 +108,7 @@ impl App {
             knows_names: false,
             answered: now,
             asked: None,
-            trouble: None,
+            failure: None,
         }
     }
 
@@ -121,7 +121,7 @@ impl App {
         self.grants.compare(&mut look, now);
         self.answered = now;
         self.asked = None;
-        self.trouble = None;
+        self.failure = None;
         match (&mut self.inside, look.people) {
             (Some(inside), Some(people)) => {
                 inside.numbers = look.names.pop();
@@ -141,14 +141,14 @@ impl App {
 
     pub(super) fn has_failed(&mut self, message: &str) {
         self.asked = None;
-        self.trouble = Some(plain(message).into_owned());
+        self.failure = Some(plain(message).into_owned());
     }
 
     /// For how long there has been no answer where one was due, and why, if that is known.
     pub(super) fn silence(&self, now: Instant) -> Option<(Duration, Option<&str>)> {
         let is_late = self.asked.is_some_and(|asked| now.saturating_duration_since(asked) >= PATIENCE);
         let since = now.saturating_duration_since(self.answered);
-        (is_late || self.trouble.is_some()).then_some((since, self.trouble.as_deref()))
+        (is_late || self.failure.is_some()).then_some((since, self.failure.as_deref()))
     }
 
     /// When the picture changes by itself.
@@ -160,14 +160,14 @@ impl App {
     }
 
     /// All names, whatever the filter says.
-    pub(super) fn all_names(&self) -> &[Name] {
+    pub(super) fn all_names(&self) -> &[SemaphoreRow] {
         &self.names
     }
 
     /// The names that pass the filter, sorted.
-    pub(super) fn shown_names(&self) -> Vec<&Name> {
+    pub(super) fn shown_names(&self) -> Vec<&SemaphoreRow> {
         let wanted = self.filter.text.to_lowercase();
-        let passes = |name: &&Name| wanted.is_empty() || name.name.to_lowercase().contains(&wanted);
+        let passes = |name: &&SemaphoreRow| wanted.is_empty() || name.name.to_lowercase().contains(&wanted);
         let mut names = Vec::from_iter(self.names.iter().filter(passes));
         names.sort_by(|a, b| self.sort.compare(a, b));
         names
@@ -182,44 +182,44 @@ impl App {
         self.list.keep_within(count);
     }
 
-    pub(super) fn press(&mut self, key: KeyEvent) -> Wish {
+    pub(super) fn press(&mut self, key: KeyEvent) -> Action {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             match key.code {
-                KeyCode::Char('c') => return Wish::Quit,
-                KeyCode::Char('z') => return Wish::Suspend,
+                KeyCode::Char('c') => return Action::Quit,
+                KeyCode::Char('z') => return Action::Suspend,
                 KeyCode::Char('u') if self.filter.is_typed => self.filter.text.clear(),
-                _ => return Wish::Nothing,
+                _ => return Action::Nothing,
             }
             self.follow();
-            return Wish::Nothing;
+            return Action::Nothing;
         }
         if self.shows_help {
             self.shows_help = false;
-            return Wish::Nothing;
+            return Action::Nothing;
         }
         if self.filter.is_typed {
             self.filter.press(key.code);
             self.follow();
-            return Wish::Nothing;
+            return Action::Nothing;
         }
         match key.code {
             KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.shows_help = true,
             KeyCode::Char('p' | ' ') => {
                 self.is_paused = !self.is_paused;
-                return if self.is_paused { Wish::Nothing } else { Wish::Look };
+                return if self.is_paused { Action::Nothing } else { Action::Look };
             }
             KeyCode::Char('+' | '=') => self.interval = longer(self.interval),
             KeyCode::Char('-' | '_') => self.interval = shorter(self.interval),
             _ if self.inside.is_some() => return self.press_inside(key.code),
             _ => return self.press_outside(key.code),
         }
-        Wish::Nothing
+        Action::Nothing
     }
 
-    fn press_outside(&mut self, key: KeyCode) -> Wish {
+    fn press_outside(&mut self, key: KeyCode) -> Action {
         match key {
-            KeyCode::Char('q') => return Wish::Quit,
-            KeyCode::Esc if self.filter.text.is_empty() => return Wish::Quit,
+            KeyCode::Char('q') => return Action::Quit,
+            KeyCode::Esc if self.filter.text.is_empty() => return Action::Quit,
             KeyCode::Esc => self.filter.text.clear(),
             KeyCode::Char('/') => self.filter.is_typed = true,
             KeyCode::Char('s') => self.sort.by = self.sort.by.next(),
@@ -232,16 +232,16 @@ impl App {
                     let chosen = names.get(list.chosen).map(|name| Arc::clone(&name.name));
                     (self.list, self.chosen) = (list, chosen);
                 }
-                return Wish::Nothing;
+                return Action::Nothing;
             }
         }
         self.follow();
-        Wish::Nothing
+        Action::Nothing
     }
 
-    fn look_inside(&mut self) -> Wish {
+    fn look_inside(&mut self) -> Action {
         let Some(name) = self.shown_names().get(self.list.chosen).copied().cloned() else {
-            return Wish::Nothing;
+            return Action::Nothing;
         };
         self.chosen = Some(Arc::clone(&name.name));
         self.inside = Some(Inside {
@@ -252,16 +252,16 @@ impl App {
             holders: List::default(),
             waiters: List::default(),
         });
-        Wish::Look
+        Action::Look
     }
 
-    fn press_inside(&mut self, key: KeyCode) -> Wish {
-        let Some(inside) = &mut self.inside else { return Wish::Nothing };
+    fn press_inside(&mut self, key: KeyCode) -> Action {
+        let Some(inside) = &mut self.inside else { return Action::Nothing };
         match key {
             KeyCode::Esc | KeyCode::Char('q') | KeyCode::Left | KeyCode::Backspace => {
                 self.inside = None;
                 self.follow();
-                return if self.is_paused { Wish::Nothing } else { Wish::Look };
+                return if self.is_paused { Action::Nothing } else { Action::Look };
             }
             KeyCode::Tab | KeyCode::BackTab => inside.chosen = inside.chosen.other(),
             key => {
@@ -275,7 +275,7 @@ impl App {
                 };
             }
         }
-        Wish::Nothing
+        Action::Nothing
     }
 }
 
@@ -345,7 +345,7 @@ impl Column {
 
 impl Sort {
     /// The most pressing first, names from A to Z; unless reversed.
-    fn compare(self, a: &Name, b: &Name) -> Ordering {
+    fn compare(self, a: &SemaphoreRow, b: &SemaphoreRow) -> Ordering {
         let percent = || b.percent().total_cmp(&a.percent());
         let waiting = || b.waiting.cmp(&a.waiting);
         let order = match self.by {

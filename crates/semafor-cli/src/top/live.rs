@@ -13,7 +13,7 @@ use semafor::Home;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep_until;
 
-use super::app::{App, Wish};
+use super::app::{Action, App};
 use super::seen::Look;
 use super::terminal::{Takeover, events};
 use super::view::{self, Paint};
@@ -53,10 +53,10 @@ async fn run(
         tokio::select! {
             event = keys.recv() => match event {
                 Some(Event::Key(key)) if key.kind != KeyEventKind::Release => match app.press(key) {
-                    Wish::Nothing => {}
-                    Wish::Look => looking = Looking::begin(&mut app, home),
-                    Wish::Suspend => terminal.suspend()?,
-                    Wish::Quit => return Ok(ExitCode::SUCCESS),
+                    Action::Nothing => {}
+                    Action::Look => looking = Looking::begin(&mut app, home),
+                    Action::Suspend => terminal.suspend()?,
+                    Action::Quit => return Ok(ExitCode::SUCCESS),
                 },
                 // Another size, which drawing takes into account.
                 Some(_) => {}
@@ -81,10 +81,10 @@ async fn run(
 /// One look at a time: the next begins when an interval has passed since this one began, and it was answered.
 struct Looking {
     began: Instant,
-    answer: Option<Answer>,
+    answer: Option<LookFuture>,
 }
 
-type Answer = Pin<Box<dyn Future<Output = Result<Look, Failure>>>>;
+type LookFuture = Pin<Box<dyn Future<Output = Result<Look, Failure>>>>;
 
 impl Looking {
     fn begin(app: &mut App, home: &Home) -> Self {

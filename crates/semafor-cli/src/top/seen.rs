@@ -12,18 +12,18 @@ use crate::plain::plain;
 #[derive(Default)]
 pub(super) struct Look {
     /// All names, or the one that was looked into.
-    pub(super) names: Vec<Name>,
+    pub(super) names: Vec<SemaphoreRow>,
     /// Who holds and waits, of the one that was looked into.
     pub(super) people: Option<People>,
 }
 
 /// The numbers of one semaphore.
 #[derive(Clone, Default)]
-pub(super) struct Name {
+pub(super) struct SemaphoreRow {
     /// As the home knows it. Not fit to be shown as it is.
     pub(super) name: Arc<str>,
     pub(super) held: u32,
-    pub(super) capacity: u32,
+    pub(super) slots: u32,
     pub(super) waiting: usize,
     pub(super) longest_wait: Duration,
     pub(super) waits: Option<Spread>,
@@ -66,18 +66,18 @@ pub(super) struct Person {
     pub(super) id: String,
 }
 
-impl Name {
+impl SemaphoreRow {
     pub(super) fn percent(&self) -> f64 {
-        if self.capacity == 0 { 0.0 } else { f64::from(self.held) * 100.0 / f64::from(self.capacity) }
+        if self.slots == 0 { 0.0 } else { f64::from(self.held) * 100.0 / f64::from(self.slots) }
     }
 }
 
-impl From<&Stats> for Name {
+impl From<&Stats> for SemaphoreRow {
     fn from(stats: &Stats) -> Self {
         Self {
             name: Arc::clone(&stats.name),
             held: stats.held,
-            capacity: stats.capacity,
+            slots: stats.slots,
             waiting: stats.waiting,
             longest_wait: stats.longest_wait,
             waits: Spread::of(&stats.waits),
@@ -161,7 +161,10 @@ mod tests {
     fn look(name: &str, granted: u64) -> Look {
         let mut totals = Totals::default();
         totals.granted = granted;
-        Look { names: vec![Name { name: name.into(), totals, ..Name::default() }], people: None }
+        Look {
+            names: vec![SemaphoreRow { name: name.into(), totals, ..SemaphoreRow::default() }],
+            people: None,
+        }
     }
 
     #[test]
@@ -182,6 +185,6 @@ mod tests {
 
     #[test]
     fn no_capacity_is_no_percentage() {
-        assert_eq!(Name::default().percent(), 0.0);
+        assert_eq!(SemaphoreRow::default().percent(), 0.0);
     }
 }

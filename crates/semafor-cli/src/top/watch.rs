@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use semafor::{Home, StatsQuery};
 
-use super::seen::{Look, Name, People, Person};
+use super::seen::{Look, People, Person, SemaphoreRow};
 use crate::exit::Failure;
 
 /// Looks at all names, or into one.
 pub(super) async fn look(home: Home, into: Option<Arc<str>>) -> Result<Look, Failure> {
     let Some(name) = into else {
         let stats = home.stats(&StatsQuery::default()).await?;
-        return Ok(Look { names: stats.iter().map(Name::from).collect(), people: None });
+        return Ok(Look { names: stats.iter().map(SemaphoreRow::from).collect(), people: None });
     };
     let semaphore = home.named(&*name).build()?;
     let one = StatsQuery::default().names([&*name]);
@@ -21,5 +21,5 @@ pub(super) async fn look(home: Home, into: Option<Arc<str>>) -> Result<Look, Fai
         holders: holders.iter().map(Person::from).collect(),
         waiters: waiters.iter().map(Person::from).collect(),
     };
-    Ok(Look { names: stats.iter().map(Name::from).collect(), people: Some(people) })
+    Ok(Look { names: stats.iter().map(SemaphoreRow::from).collect(), people: Some(people) })
 }

@@ -35,7 +35,7 @@ fn a_holders_command_is_ended_before_the_next_begins() {
 }
 
 #[test]
-fn those_who_wait_are_served_by_a_new_agent() {
+fn waiters_are_served_by_a_new_agent() {
     let env = env();
     let mut holder =
         env.start(["run", "--name", "it", "--slots", "2", "--weight", "2", "--", "sleep", "1000"]);
@@ -114,7 +114,7 @@ fn a_slot_number_is_not_given_to_another_while_its_command_runs_on() {
 }
 
 #[test]
-fn agents_that_die_again_and_again_let_nobody_run_beside_another() {
+fn agents_that_die_again_and_again_let_no_commands_overlap() {
     let env = env();
     let script = format!("{ALONE} echo began >> log; exec sleep 0.1");
     let start = || env.start(["run", "--name", "it", "--grace", "200ms", "--", "sh", "-c", &script]);

@@ -86,7 +86,7 @@ fn a_stopped_agent_leaves_no_socket_and_a_new_one_is_started() {
 }
 
 #[test]
-fn it_keeps_nothing_of_whoever_started_it() {
+fn it_inherits_nothing_from_its_starter() {
     let env = env();
     let secret = fs::File::create(env.path("secret")).expect("it can be made");
     let mut shell = env.program("sh");

@@ -74,7 +74,7 @@ fn an_overlong_message_is_hung_up_on_before_it_is_sent() {
 }
 
 #[test]
-fn a_message_that_never_ends_keeps_nobody_waiting() {
+fn an_endless_message_delays_no_client() {
     let env = env();
     let pid = agent(&env);
     let mut slow = Stranger::knock(&env);
@@ -86,7 +86,7 @@ fn a_message_that_never_ends_keeps_nobody_waiting() {
 }
 
 #[test]
-fn a_silent_connection_keeps_nobody_waiting() {
+fn a_silent_connection_delays_no_client() {
     let env = env();
     let pid = agent(&env);
     let silent: Vec<_> = (0..50).map(|_| Stranger::knock(&env)).collect();
@@ -96,7 +96,7 @@ fn a_silent_connection_keeps_nobody_waiting() {
 }
 
 #[test]
-fn who_does_not_listen_keeps_nobody_waiting() {
+fn a_client_that_does_not_read_delays_no_other() {
     let env = env();
     let pid = agent(&env);
     let mut deaf = Stranger::knock(&env);

@@ -38,7 +38,7 @@ fn most_at_once(env: &CommandEnv) -> i32 {
 }
 
 /// `slots` commands hold, `waiters` wait, and the agent is killed. No waiter begins until the holders have ended.
-fn nobody_overlaps(slots: usize, waiters: usize) {
+fn no_commands_overlap(slots: usize, waiters: usize) {
     let env = env();
     let gate = env.gate("gate");
     let slots_word = slots.to_string();
@@ -68,10 +68,10 @@ fn nobody_overlaps(slots: usize, waiters: usize) {
 
 /// `SEMAFOR_AGENT_KILLS=20` has twenty times as many agents killed, each with 20 slots and 250 waiters.
 #[test]
-fn many_waiters_let_nobody_in_beside_the_holders() {
-    let Ok(kills) = std::env::var("SEMAFOR_AGENT_KILLS") else { return nobody_overlaps(10, 60) };
+fn many_waiters_do_not_overlap_with_the_holders() {
+    let Ok(kills) = std::env::var("SEMAFOR_AGENT_KILLS") else { return no_commands_overlap(10, 60) };
     for kill in 1..=kills.parse::<u32>().expect("SEMAFOR_AGENT_KILLS is a number") {
-        nobody_overlaps(20, 250);
+        no_commands_overlap(20, 250);
         println!("{kill} of {kills} agents killed, with 20 slots and 250 waiters each");
     }
 }
@@ -312,7 +312,7 @@ fn a_timeout_is_not_longer_because_agents_died() {
 }
 
 #[test]
-fn a_torn_journal_is_complained_of_and_lets_nobody_in_beside_the_holders() {
+fn a_torn_journal_is_reported_and_grants_nothing_beside_the_holders() {
     let env = env();
     let gate = env.gate("gate");
     let run = ["run", "--name", "it", "--on-lost", "warn", "--", "sh", "-c", COUNTED];
@@ -455,7 +455,7 @@ fn an_id_that_was_printed_is_held_whenever_the_agent_died() {
 
 /// The lines of grants that have ended make room for those that are live.
 #[test]
-fn a_full_disk_lets_nobody_in_beside_the_holders_of_a_dead_agent() {
+fn a_full_disk_grants_nothing_beside_the_holders_of_a_dead_agent() {
     let env = env();
     let script = "
         mkdir -m 700 /run/user/0

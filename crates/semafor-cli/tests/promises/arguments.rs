@@ -84,7 +84,7 @@ pub(crate) fn a_run_in_a_run_does_not_wait_for_itself(env: &CommandEnv) {
     assert_eq!(env.output_of(command).text(), "default in\nouter\n");
 }
 
-pub(crate) fn whoever_reads_is_done_when_the_command_is(env: &CommandEnv) {
+pub(crate) fn readers_see_the_end_when_the_command_ends(env: &CommandEnv) {
     // The first to need it starts the agent, which must not keep the pipe open.
     let mut shell = env.program("sh");
     shell.args(["-c", "\"$0\" run -- echo hello 2>&1 | cat"]).arg(env.binary());

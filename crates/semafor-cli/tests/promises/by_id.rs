@@ -278,7 +278,7 @@ pub(crate) fn ids_that_hold_nothing_are_complained_of(env: &CommandEnv) {
     assert_eq!(env.run(["release", "other", &other]).text(), "");
 }
 
-pub(crate) fn names_that_nobody_uses_are_complained_of(env: &CommandEnv) {
+pub(crate) fn unused_names_are_reported(env: &CommandEnv) {
     let id = acquire(env, &[]);
     for words in [
         &["release", "unknown", &id][..],

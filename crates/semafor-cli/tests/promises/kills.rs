@@ -100,9 +100,9 @@ pub(crate) fn many_killed_clients_leave_nothing_behind(env: &CommandEnv) {
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let script = "exec 9>> busy-$SEMAFOR_SLOT; flock -n 9 || echo $SEMAFOR_SLOT >> overlaps; exec sleep $0";
     let start = |dice: &mut Dice| {
-        let patience = ["0", "0.02", "0.1", "1000"][dice.roll(4)];
+        let timeout = ["0", "0.02", "0.1", "1000"][dice.roll(4)];
         let words =
-            ["run", "--name", "it", "--slots", "4", "--heartbeat", "5s", "--", "sh", "-c", script, patience];
+            ["run", "--name", "it", "--slots", "4", "--heartbeat", "5s", "--", "sh", "-c", script, timeout];
         env.start(words)
     };
     let mut clients: Vec<Process> = (0..12).map(|_| start(&mut dice)).collect();

@@ -23,11 +23,11 @@ pub(crate) fn first_come_first_served(env: &CommandEnv) {
     assert_eq!(order, (1..=50).collect::<Vec<_>>());
 }
 
-pub(crate) fn who_gives_up_is_told_who_holds_the_slots(env: &CommandEnv) {
+pub(crate) fn a_timeout_names_the_holders(env: &CommandEnv) {
     let gate = env.gate("gate");
     let mut holder = hold(env, &["--label", "the nightly backup"]);
-    for patience in ["100ms", "0"] {
-        let output = env.run(["run", "--name", "it", "--timeout", patience, "--", "touch", "never"]);
+    for timeout in ["100ms", "0"] {
+        let output = env.run(["run", "--name", "it", "--timeout", timeout, "--", "touch", "never"]);
         let complaint = output.complaint(75);
         assert!(complaint.contains("the nightly backup"), "{complaint}");
         assert!(complaint.contains(&format!("pid {}", holder.pid())), "{complaint}");

@@ -40,7 +40,7 @@ macro_rules! promises {
                 other_open_files_are_passed_on
                 the_environment_is_the_commands_and_ours
                 a_run_in_a_run_does_not_wait_for_itself
-                whoever_reads_is_done_when_the_command_is
+                readers_see_the_end_when_the_command_ends
             }
             bound {
                 never_more_than_the_slots_run_at_once
@@ -67,7 +67,7 @@ macro_rules! promises {
                 a_signal_that_is_ignored_does_not_end_an_acquire
                 an_evicted_id_holds_nothing
                 ids_that_hold_nothing_are_complained_of
-                names_that_nobody_uses_are_complained_of
+                unused_names_are_reported
                 another_number_of_slots_is_refused_with_both_numbers
                 no_number_of_slots_is_the_one_in_use_or_one
                 the_json_of_acquire_is_as_documented
@@ -89,7 +89,7 @@ macro_rules! promises {
             }
             line {
                 first_come_first_served
-                who_gives_up_is_told_who_holds_the_slots
+                a_timeout_names_the_holders
                 nothing_is_said_on_a_pipe
                 a_signal_ends_the_waiting
             }
@@ -114,7 +114,7 @@ macro_rules! promises {
                 status_shows_only_the_names_that_were_asked_for
                 the_json_of_inspect_is_as_documented
                 what_is_printed_on_a_pipe_has_no_colours
-                whoever_stops_reading_is_no_failure
+                a_reader_that_stops_early_is_no_failure
                 a_resize_serves_the_line
                 nothing_in_use_is_an_empty_array
             }

@@ -132,7 +132,7 @@ pub(crate) fn what_is_printed_on_a_pipe_has_no_colours(env: &CommandEnv) {
     taken.give_back(env);
 }
 
-pub(crate) fn whoever_stops_reading_is_no_failure(env: &CommandEnv) {
+pub(crate) fn a_reader_that_stops_early_is_no_failure(env: &CommandEnv) {
     let taken = take(env, "it", "1", "1");
     for words in
         [&["status"][..], &["status", "--json"], &["inspect", "it"], &["man"], &["completions", "bash"]]

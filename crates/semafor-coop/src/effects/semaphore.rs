@@ -107,7 +107,7 @@ impl<'s> AcquireSemaphore<'s> {
 
     #[inline(always)]
     fn demand(self) -> Demand<'s> {
-        Demand { semaphore: self.0, weight: 1, patience: None }
+        Demand { semaphore: self.0, weight: 1, timeout: None }
     }
 }
 
@@ -116,7 +116,7 @@ impl<'s> AcquireSemaphore<'s> {
 pub struct Demand<'s> {
     semaphore: &'s Semaphore,
     weight: u32,
-    patience: Option<Span>,
+    timeout: Option<Span>,
 }
 
 impl<'s> Demand<'s> {
@@ -129,7 +129,7 @@ impl<'s> Demand<'s> {
 
     /// Gives up after so long, by the run's clock, with [`Error::TimedOut`].
     pub fn timeout(mut self, span: impl Into<Span>) -> Self {
-        self.patience = Some(span.into());
+        self.timeout = Some(span.into());
         self
     }
 
@@ -140,8 +140,8 @@ impl<'s> Demand<'s> {
 
     #[inline(always)]
     fn operation<G: Grant>(self, is_bound: bool) -> Acquire<'s, G> {
-        let Self { semaphore, weight, patience } = self;
-        Acquire { semaphore, weight, is_bound, patience, ticket: None, timer: None, answer: Answer::None }
+        let Self { semaphore, weight, timeout } = self;
+        Acquire { semaphore, weight, is_bound, timeout, ticket: None, timer: None, answer: Settlement::None }
     }
 
     fn permit(
@@ -235,14 +235,14 @@ struct Acquire<'s, G> {
     semaphore: &'s Semaphore,
     weight: u32,
     is_bound: bool,
-    patience: Option<Span>,
+    timeout: Option<Span>,
     ticket: Option<Ticket>,
     timer: Option<TimerKey>,
-    answer: Answer<G>,
+    answer: Settlement<G>,
 }
 
 /// What became of a place in line.
-enum Answer<G> {
+enum Settlement<G> {
     None,
     Granted(G),
     TimedOut,
@@ -263,17 +263,17 @@ impl<G: Grant> Acquire<'_, G> {
     /// Takes a permit or a place in line, or learns that it can have neither.
     fn queue(&mut self, state: &mut State, hold: Hold, at: &'static Location<'static>) -> Result<Begun<G>> {
         let cell = &self.semaphore.cell;
-        let patience = self.patience.map(Span::get).transpose()?;
-        if patience.is_some() {
+        let timeout = self.timeout.map(Span::get).transpose()?;
+        if timeout.is_some() {
             state.elapsed();
         }
         let now = state.now;
         let mut request = Request { weight: self.weight, ..Request::default() };
-        if let Some(patience) = patience {
-            request.deadline = now.after(patience);
+        if let Some(timeout) = timeout {
+            request.deadline = now.after(timeout);
         }
         let mut gate = cell.gate.borrow_mut();
-        if patience.is_some_and(|patience| patience.is_zero()) {
+        if timeout.is_some_and(|timeout| timeout.is_zero()) {
             let permit =
                 gate.try_acquire(&request, hold, now).map_err(|why| refusal(why, Error::TimedOut))?;
             drop(gate);
@@ -302,7 +302,7 @@ impl<G: Grant> Acquire<'_, G> {
 fn refusal(refusal: Refusal, if_busy: Error) -> Error {
     match refusal {
         Refusal::ZeroWeight => Error::ZeroWeight,
-        Refusal::TooHeavy { weight, capacity } => Error::TooHeavy { weight, permits: capacity },
+        Refusal::TooHeavy { weight, slots } => Error::TooHeavy { weight, permits: slots },
         Refusal::Busy | Refusal::LineFull { .. } | Refusal::Closed => if_busy,
     }
 }
@@ -313,7 +313,7 @@ impl<G: Grant> Operation for Acquire<'_, G> {
     #[inline(always)]
     fn attempt(&mut self, state: &mut State, at: &'static Location<'static>) -> Option<G> {
         let cell = &*self.semaphore.cell;
-        if cell.run != state.run || self.patience.is_some() {
+        if cell.run != state.run || self.timeout.is_some() {
             return None;
         }
         let (now, task) = (state.now, state.current);
@@ -346,23 +346,23 @@ impl<G: Grant> Operation for Acquire<'_, G> {
         }
         self.ticket = None;
         self.answer = match claim {
-            Claim::Granted { id, .. } => Answer::Granted(self.granted(state, id, at)),
-            Claim::TimedOut => Answer::TimedOut,
+            Claim::Granted { id, .. } => Settlement::Granted(self.granted(state, id, at)),
+            Claim::TimedOut => Settlement::TimedOut,
             // Somebody has released it for this task already, as may happen with signals.
-            Claim::Gone(_) => Answer::Granted(G::of(PermitId::NONE)),
+            Claim::Gone(_) => Settlement::Granted(G::of(PermitId::NONE)),
             // Another effect that the task awaits beside this one has heard of the cancellation first.
-            Claim::Unknown => Answer::None,
+            Claim::Unknown => Settlement::None,
             // No effect closes or resizes a semaphore.
-            Claim::Closed | Claim::TooHeavy { .. } | Claim::Waiting => Answer::None,
+            Claim::Closed | Claim::TooHeavy { .. } | Claim::Waiting => Settlement::None,
         };
         true
     }
 
     fn outcome(&mut self) -> Result<G> {
-        match std::mem::replace(&mut self.answer, Answer::None) {
-            Answer::Granted(grant) => Ok(grant),
-            Answer::TimedOut => Err(Error::TimedOut),
-            Answer::None => Err(Error::TaskCancelled),
+        match std::mem::replace(&mut self.answer, Settlement::None) {
+            Settlement::Granted(grant) => Ok(grant),
+            Settlement::TimedOut => Err(Error::TimedOut),
+            Settlement::None => Err(Error::TaskCancelled),
         }
     }
 

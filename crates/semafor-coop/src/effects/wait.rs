@@ -6,7 +6,7 @@ use crate::eventual::{Group, GroupKind, Settle, Settlement};
 use crate::performing::{Begun, Operation, Performing, Registered};
 use crate::state::State;
 use crate::tasks::WaitOn;
-use crate::waiters::{Place, Waiter};
+use crate::waiters::{EntryNumber, Waiter};
 use crate::{Awaitable, Ctx, Error, Eventual, Perform, Priority, Result};
 
 /// Waits for a task or promise, and gives its value, or fails with its error. Any number may wait, any number of times.
@@ -42,7 +42,7 @@ impl<A: Awaitable> Perform for Wait<A> {
         Performing::new(
             ctx,
             at,
-            Waiting { eventual: self.0.eventual(), priority: None, place: Place::default() },
+            Waiting { eventual: self.0.eventual(), priority: None, place: EntryNumber::default() },
         )
     }
 }
@@ -52,7 +52,7 @@ impl<A: Awaitable> Perform for WaitAt<A> {
 
     fn perform(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result<A::Value>> {
         let (eventual, priority) = (self.awaited.eventual(), Some(self.priority));
-        Performing::new(ctx, at, Waiting { eventual, priority, place: Place::default() })
+        Performing::new(ctx, at, Waiting { eventual, priority, place: EntryNumber::default() })
     }
 }
 
@@ -60,7 +60,7 @@ struct Waiting<T> {
     eventual: Eventual<T>,
     priority: Option<Priority>,
     /// Where it stands in line.
-    place: Place,
+    place: EntryNumber,
 }
 
 /// Notes that somebody waits for it.

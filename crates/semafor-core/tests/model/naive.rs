@@ -10,7 +10,7 @@ use semafor_core::{
 use crate::moves::{Answer, Call, Holding, Played, Scene, Standing};
 
 pub(crate) struct Naive {
-    capacity: u32,
+    slots: u32,
     closed: bool,
     max_waiting: usize,
     last_token: u64,
@@ -42,13 +42,13 @@ enum Word {
     Granted(PermitId, Duration),
     TimedOut,
     Closed,
-    TooHeavy { weight: u32, capacity: u32 },
+    TooHeavy { weight: u32, slots: u32 },
 }
 
 impl Naive {
-    pub(crate) fn new(capacity: u32) -> Self {
+    pub(crate) fn new(slots: u32) -> Self {
         Self {
-            capacity,
+            slots,
             closed: false,
             max_waiting: usize::MAX,
             last_token: 0,
@@ -74,9 +74,9 @@ impl Naive {
             tag: waiter.tag,
         };
         Scene {
-            capacity: self.capacity,
+            slots: self.slots,
             held: self.held(),
-            debt: self.held().saturating_sub(self.capacity),
+            debt: self.held().saturating_sub(self.slots),
             closed: self.closed,
             idle: self.holders.is_empty() && self.line.is_empty() && self.words.is_empty(),
             last_token: self.last_token,
@@ -117,12 +117,12 @@ impl Naive {
                 Answer::OldTag(self.held_by(id).map(|holder| std::mem::replace(&mut holder.tag, new)))
             }
             Call::Resize(0) => Answer::Resized(Err(ZeroSlots)),
-            Call::Resize(capacity) => {
-                self.capacity = capacity;
-                let too_heavy = |waiter: &Waiting| waiter.request.weight > capacity;
+            Call::Resize(slots) => {
+                self.slots = slots;
+                let too_heavy = |waiter: &Waiting| waiter.request.weight > slots;
                 while let Some(place) = self.line.iter().position(too_heavy) {
                     let weight = self.line[place].request.weight;
-                    self.turn_away(place, Word::TooHeavy { weight, capacity });
+                    self.turn_away(place, Word::TooHeavy { weight, slots });
                     self.totals.refused += 1;
                 }
                 self.serve_line(told);
@@ -169,12 +169,12 @@ impl Naive {
 
     fn next_deadline(&self) -> Timestamp {
         let leases = self.holders.iter().map(|holder| holder.expires);
-        let patience = self.line.iter().map(|waiter| waiter.request.deadline);
-        leases.chain(patience).min().unwrap_or(Timestamp::NEVER)
+        let timeouts = self.line.iter().map(|waiter| waiter.request.deadline);
+        leases.chain(timeouts).min().unwrap_or(Timestamp::NEVER)
     }
 
     fn fits(&self, weight: u32) -> bool {
-        self.held() + weight <= self.capacity
+        self.held() + weight <= self.slots
     }
 
     fn admits(&self, request: Request) -> Result<bool, Refusal> {
@@ -183,8 +183,8 @@ impl Naive {
             Err(Refusal::Closed)
         } else if weight == 0 {
             Err(Refusal::ZeroWeight)
-        } else if weight > self.capacity {
-            Err(Refusal::TooHeavy { weight, capacity: self.capacity })
+        } else if weight > self.slots {
+            Err(Refusal::TooHeavy { weight, slots: self.slots })
         } else {
             Ok(self.line.is_empty() && self.fits(weight))
         }
@@ -238,7 +238,7 @@ impl Naive {
             },
             Some(Word::TimedOut) => Claim::TimedOut,
             Some(Word::Closed) => Claim::Closed,
-            Some(Word::TooHeavy { weight, capacity }) => Claim::TooHeavy { weight, capacity },
+            Some(Word::TooHeavy { weight, slots }) => Claim::TooHeavy { weight, slots },
             None if self.line.iter().any(|waiter| waiter.ticket == ticket) => Claim::Waiting,
             None => Claim::Unknown,
         }
@@ -280,7 +280,7 @@ impl Naive {
 
     fn open(&mut self, opening: Opening, told: &Played) -> Result<Opened, OpenRefusal> {
         self.expire(told);
-        let asked = opening.slots.unwrap_or(self.capacity);
+        let asked = opening.slots.unwrap_or(self.slots);
         let limit = opening.max_waiting.unwrap_or(self.max_waiting);
         if asked == 0 {
             return Err(OpenRefusal::ZeroSlots);
@@ -292,10 +292,10 @@ impl Naive {
             let opening = Opening { slots: Some(asked), max_waiting: Some(limit) };
             return Ok(Opened::Succeeded { opening, last_token: self.last_token });
         }
-        if asked != self.capacity && !(self.holders.is_empty() && self.line.is_empty()) {
-            return Err(OpenRefusal::SlotsMismatch { live: self.capacity, asked });
+        if asked != self.slots && !(self.holders.is_empty() && self.line.is_empty()) {
+            return Err(OpenRefusal::SlotsMismatch { live: self.slots, asked });
         }
-        (self.capacity, self.max_waiting) = (asked, limit);
+        (self.slots, self.max_waiting) = (asked, limit);
         Ok(Opened::Joined)
     }
 
@@ -376,7 +376,7 @@ impl Naive {
 
     fn grant(&mut self, request: Request, tag: u32, told: &Played) -> PermitId {
         let slot = self.lowest_free();
-        assert!(slot < self.capacity, "slot {slot} of {}", self.capacity);
+        assert!(slot < self.slots, "slot {slot} of {}", self.slots);
         self.grant_at(slot, request, tag, told)
     }
 

@@ -72,7 +72,7 @@ pub(crate) struct Played {
 /// What a gate shows between two calls.
 #[derive(PartialEq, Debug)]
 pub(crate) struct Scene {
-    pub(crate) capacity: u32,
+    pub(crate) slots: u32,
     pub(crate) held: u32,
     pub(crate) debt: u32,
     pub(crate) closed: bool,
@@ -122,7 +122,7 @@ impl Scene {
             tag: *waiter.tag,
         });
         Self {
-            capacity: gate.capacity(),
+            slots: gate.slots(),
             held: gate.held(),
             debt: stats.debt(),
             closed: gate.is_closed(),
@@ -141,7 +141,7 @@ impl Scene {
 /// A gate of some capacity, and what to do with it.
 #[derive(Debug)]
 pub(crate) struct Game {
-    pub(crate) capacity: u32,
+    pub(crate) slots: u32,
     pub(crate) moves: Vec<Move>,
 }
 
@@ -154,9 +154,9 @@ pub(crate) struct Move {
 
 #[derive(Clone, Copy, Debug)]
 enum Action {
-    TryAcquire(Wish),
-    WouldAdmit(Wish),
-    Acquire(Wish),
+    TryAcquire(AcquireRequest),
+    WouldAdmit(AcquireRequest),
+    Acquire(AcquireRequest),
     Claim(WhichTicket),
     Cancel(WhichTicket),
     ReplacePayload(WhichTicket),
@@ -175,10 +175,10 @@ enum Action {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Wish {
+struct AcquireRequest {
     weight: u32,
     ttl: Option<Duration>,
-    patience_ticks: Option<i64>,
+    timeout_ticks: Option<i64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -209,9 +209,9 @@ pub(crate) struct Player {
 }
 
 impl Player {
-    pub(crate) fn new(capacity: u32) -> Self {
+    pub(crate) fn new(slots: u32) -> Self {
         Self {
-            gate: Gate::new(SERIAL, capacity).expect("at least one slot"),
+            gate: Gate::new(SERIAL, slots).expect("at least one slot"),
             now: START,
             open_tickets: Vec::new(),
             seen_tickets: Vec::new(),
@@ -248,11 +248,13 @@ impl Player {
 
     fn resolve(&mut self, action: Action) -> Option<Call> {
         Some(match action {
-            Action::TryAcquire(wish) => Call::TryAcquire { request: self.request(wish), tag: self.name() },
-            Action::WouldAdmit(wish) => Call::WouldAdmit { request: self.request(wish) },
-            Action::Acquire(wish) => {
+            Action::TryAcquire(request) => {
+                Call::TryAcquire { request: self.request(request), tag: self.name() }
+            }
+            Action::WouldAdmit(request) => Call::WouldAdmit { request: self.request(request) },
+            Action::Acquire(request) => {
                 let name = self.name();
-                Call::Acquire { request: self.request(wish), payload: name, tag: name }
+                Call::Acquire { request: self.request(request), payload: name, tag: name }
             }
             Action::Claim(which) => Call::Claim(self.ticket(which)?),
             Action::Cancel(which) => Call::Cancel(self.ticket(which)?),
@@ -264,7 +266,7 @@ impl Player {
             Action::ReplaceTag(which) => Call::ReplaceTag(self.id(which)?, self.name()),
             Action::Reserve { slot, weight } => Call::Reserve { slot, weight, tag: self.name() },
             Action::Open(opening) => Call::Open(opening),
-            Action::Resize(capacity) => Call::Resize(capacity),
+            Action::Resize(slots) => Call::Resize(slots),
             Action::Close => Call::Close,
             Action::SetMaxWaiting(limit) => Call::SetMaxWaiting(limit),
             Action::ContinueAfter { ahead: true, by } => Call::ContinueAfter(self.gate.last_token() + by),
@@ -275,9 +277,9 @@ impl Player {
         })
     }
 
-    fn request(&self, wish: Wish) -> Request {
-        let deadline = wish.patience_ticks.map_or(Timestamp::NEVER, |ticks| shifted(self.now, ticks));
-        Request { weight: wish.weight, ttl: wish.ttl, deadline }
+    fn request(&self, request: AcquireRequest) -> Request {
+        let deadline = request.timeout_ticks.map_or(Timestamp::NEVER, |ticks| shifted(self.now, ticks));
+        Request { weight: request.weight, ttl: request.ttl, deadline }
     }
 
     fn name(&mut self) -> u32 {
@@ -339,7 +341,7 @@ fn perform(gate: &mut Gate<u32, u32>, call: Call, now: Timestamp) -> (Answer, Ef
         Call::ReplaceTag(id, new) => Answer::OldTag(gate.tag_mut(id).map(|old| std::mem::replace(old, new))),
         Call::Reserve { slot, weight, tag } => Answer::Reserved(gate.reserve(slot, weight, tag, now)),
         Call::Open(opening) => Answer::Opened(gate.open(opening, now, &mut effects)),
-        Call::Resize(capacity) => Answer::Resized(gate.resize(capacity, now, &mut effects)),
+        Call::Resize(slots) => Answer::Resized(gate.resize(slots, now, &mut effects)),
         Call::Close => {
             gate.close(&mut effects);
             Answer::Nothing
@@ -401,7 +403,7 @@ pub(crate) fn game() -> impl Strategy<Value = Game> {
     let step = (ticks(), action()).prop_map(|(ticks, action)| Move { ticks, action });
     let opening = continue_after().prop_map(|action| Move { ticks: 0, action });
     let moves = (vec(opening, 0..=2), vec(step, 1..120)).prop_map(|(opening, rest)| [opening, rest].concat());
-    (1..=6u32, moves).prop_map(|(capacity, moves)| Game { capacity, moves })
+    (1..=6u32, moves).prop_map(|(slots, moves)| Game { slots, moves })
 }
 
 fn ticks() -> impl Strategy<Value = i64> {
@@ -410,9 +412,9 @@ fn ticks() -> impl Strategy<Value = i64> {
 
 fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
-        40 => wish().prop_map(Action::Acquire),
-        15 => wish().prop_map(Action::TryAcquire),
-        5 => wish().prop_map(Action::WouldAdmit),
+        40 => request().prop_map(Action::Acquire),
+        15 => request().prop_map(Action::TryAcquire),
+        5 => request().prop_map(Action::WouldAdmit),
         15 => ticket().prop_map(Action::Claim),
         12 => ticket().prop_map(Action::Cancel),
         4 => ticket().prop_map(Action::ReplacePayload),
@@ -444,10 +446,14 @@ fn continue_after() -> impl Strategy<Value = Action> {
     (any::<bool>(), 0..=3u64).prop_map(|(ahead, by)| Action::ContinueAfter { ahead, by })
 }
 
-fn wish() -> impl Strategy<Value = Wish> {
+fn request() -> impl Strategy<Value = AcquireRequest> {
     let weight = prop_oneof![3 => Just(1u32), 2 => 0..=5u32];
-    let patience = prop_oneof![1 => Just(None), 2 => (-1..=12i64).prop_map(Some)];
-    (weight, ttl(), patience).prop_map(|(weight, ttl, patience_ticks)| Wish { weight, ttl, patience_ticks })
+    let timeout = prop_oneof![1 => Just(None), 2 => (-1..=12i64).prop_map(Some)];
+    (weight, ttl(), timeout).prop_map(|(weight, ttl, timeout_ticks)| AcquireRequest {
+        weight,
+        ttl,
+        timeout_ticks,
+    })
 }
 
 fn ttl() -> impl Strategy<Value = Option<Duration>> {

@@ -11,7 +11,7 @@ use super::classes::{
     FailPromise, Gather, Log, Now, Race, ReleaseSemaphore, Shield, Spawn, TryAcquire, Wait, Waitable,
     WithHandler, WithSemaphore, Yield,
 };
-use super::handles::{Awaited, Place, PromiseHandle, Settled, Tables, foreign};
+use super::handles::{Awaited, PromiseHandle, Settled, TableEntry, Tables, of_another_run};
 use super::program::Launch;
 use super::raised::raised_by;
 use super::slot::{Caught, Outcome, Slot};
@@ -106,7 +106,7 @@ fn asked_seldom(yielded: &Bound<'_, PyAny>, tables: &Tables) -> PyResult<Asked> 
         let with = with.get();
         Request::Guard(semaphore(with.semaphore.as_ref()?, tables)?, with.program.as_ref()?.clone_ref(py))
     } else if let Ok(cancel) = yielded.cast_exact::<Cancel>() {
-        Request::Cancel(cancel.get().task.as_ref()?.get().within(tables).ok_or_else(foreign)?)
+        Request::Cancel(cancel.get().task.as_ref()?.get().within(tables).ok_or_else(of_another_run)?)
     } else if let Ok(complete) = yielded.cast_exact::<CompletePromise>() {
         let complete = complete.get();
         settle(py, complete.promise.as_ref()?, tables, Outcome::Value(complete.value.clone_ref(py)))?
@@ -144,8 +144,8 @@ fn entered(yielded: &Bound<'_, PyAny>) -> PyResult<Asked> {
 }
 
 #[inline]
-fn semaphore(place: &Place, tables: &Tables) -> PyResult<coop::Semaphore> {
-    place.semaphore(tables).ok_or_else(foreign)
+fn semaphore(place: &TableEntry, tables: &Tables) -> PyResult<coop::Semaphore> {
+    place.semaphore(tables).ok_or_else(of_another_run)
 }
 
 fn awaited(waitable: &Waitable, tables: &Tables) -> PyResult<Awaited> {
@@ -153,7 +153,7 @@ fn awaited(waitable: &Waitable, tables: &Tables) -> PyResult<Awaited> {
         Waitable::Task(task) => task.get().awaited(tables),
         Waitable::Future(future) => future.get().awaited(tables),
     };
-    awaited.ok_or_else(foreign)
+    awaited.ok_or_else(of_another_run)
 }
 
 fn all_awaited(waitables: &[Waitable], tables: &Tables) -> PyResult<Vec<Awaited>> {
@@ -175,6 +175,6 @@ fn settle(
     outcome: Outcome,
 ) -> PyResult<Request> {
     let handle = handle.get();
-    let promise = handle.within(tables).ok_or_else(foreign)?;
+    let promise = handle.within(tables).ok_or_else(of_another_run)?;
     Ok(Request::Settle { promise, slot: handle.future.bind(py).get().slot.clone(), outcome })
 }

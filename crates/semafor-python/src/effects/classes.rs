@@ -9,14 +9,14 @@ use semafor_coop as coop;
 
 use super::arguments::{Checked, Complaint, Permits, exactly, seconds, text, wrong};
 use super::handles::{
-    ExternalPromiseHandle, FutureHandle, Place, PromiseHandle, SemaphoreHandle, TaskHandle,
+    ExternalPromiseHandle, FutureHandle, PromiseHandle, SemaphoreHandle, TableEntry, TaskHandle,
 };
 use super::program::Launch;
 use super::raised::kind_of;
 
 type Visited = Result<(), PyTraverseError>;
 
-fn semaphore(object: &Bound<'_, PyAny>) -> Checked<Arc<Place>> {
+fn semaphore(object: &Bound<'_, PyAny>) -> Checked<Arc<TableEntry>> {
     let handle = object.cast_exact::<SemaphoreHandle>().map_err(|_| wrong(object, "a Semaphore"))?;
     Ok(handle.get().place.clone())
 }
@@ -50,7 +50,7 @@ impl CreateSemaphore {
 /// `weight`: so many at once. `timeout`: gives up after so many seconds, with a `TimeoutError`.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct AcquireSemaphore {
-    pub(crate) semaphore: Checked<Arc<Place>>,
+    pub(crate) semaphore: Checked<Arc<TableEntry>>,
     /// None if it is one permit, for however long it takes.
     pub(crate) demand: Option<Box<Demand>>,
 }
@@ -91,7 +91,7 @@ impl AcquireSemaphore {
 /// Gives back what this task acquired last of the semaphore, or else what another did. Never waits.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct ReleaseSemaphore {
-    pub(crate) semaphore: Checked<Arc<Place>>,
+    pub(crate) semaphore: Checked<Arc<TableEntry>>,
 }
 
 #[pymethods]
@@ -110,7 +110,7 @@ impl ReleaseSemaphore {
 /// Acquires a permit if there is one and nobody waits for it; tells whether it did.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct TryAcquire {
-    pub(crate) semaphore: Checked<Arc<Place>>,
+    pub(crate) semaphore: Checked<Arc<TableEntry>>,
 }
 
 #[pymethods]
@@ -124,7 +124,7 @@ impl TryAcquire {
 /// Runs a program with a permit, which is released when the program ends, in whatever way. Gives what the program returns.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct WithSemaphore {
-    pub(crate) semaphore: Checked<Arc<Place>>,
+    pub(crate) semaphore: Checked<Arc<TableEntry>>,
     pub(crate) program: Checked<Launch>,
 }
 

@@ -12,7 +12,7 @@ use pyo3::types::PyList;
 use semafor_coop::{self as coop, Ctx, Error};
 
 use super::asked::Request;
-use super::frames::{Answer, Frames, Scope, Step};
+use super::frames::{Frames, Resume, Scope, Step};
 use super::handles::{
     Awaited, ExternalPromiseHandle, PromiseHandle, SemaphoreHandle, Settled, Tables, TaskHandle,
 };
@@ -31,7 +31,7 @@ pub(crate) struct Run {
 }
 
 /// What a task is to do.
-pub(crate) struct Errand {
+pub(crate) struct TaskSpec {
     pub(crate) run: Rc<Run>,
     pub(crate) program: Launch,
     pub(crate) scope: Option<Rc<Scope>>,
@@ -39,15 +39,15 @@ pub(crate) struct Errand {
     pub(crate) slot: Arc<Slot>,
 }
 
-impl Errand {
+impl TaskSpec {
     /// That of the root program of a run.
     pub(crate) fn new(program: Launch) -> Self {
         Self { run: Rc::default(), program, scope: None, slot: Arc::default() }
     }
 }
 
-pub(crate) async fn drive(ctx: Ctx, errand: Errand) -> coop::Result<Settled> {
-    let Errand { run, program, scope, slot } = errand;
+pub(crate) async fn drive(ctx: Ctx, spec: TaskSpec) -> coop::Result<Settled> {
+    let TaskSpec { run, program, scope, slot } = spec;
     let number = ctx.task().number;
     let task = Driver { ctx, run, frames: Rc::default() };
     task.run.running.borrow_mut().insert(number, Rc::downgrade(&task.frames));
@@ -95,7 +95,7 @@ impl Driver {
         }
     }
 
-    async fn perform(&self, request: Request) -> Answer {
+    async fn perform(&self, request: Request) -> Resume {
         let ctx = &self.ctx;
         match request {
             Request::Acquire(semaphore) => self.done(ctx.acquire(&semaphore).await),
@@ -172,11 +172,11 @@ impl Driver {
         name: Option<String>,
         priority: coop::Priority,
         is_daemon: bool,
-    ) -> Answer {
+    ) -> Resume {
         let slot = Arc::<Slot>::default();
         let (run, scope) = (self.run.clone(), self.frames.scope());
-        let errand = Errand { run, program, scope, slot: slot.clone() };
-        let mut spawn = coop::Spawn::new(move |ctx| drive(ctx, errand)).priority(priority);
+        let spec = TaskSpec { run, program, scope, slot: slot.clone() };
+        let mut spawn = coop::Spawn::new(move |ctx| drive(ctx, spec)).priority(priority);
         if let Some(name) = name {
             spawn = spawn.name(&name);
         }
@@ -188,15 +188,15 @@ impl Driver {
     }
 
     /// For the report; and for Python's `logging`, where somebody may be listening.
-    async fn log(&self, text: String) -> Answer {
+    async fn log(&self, text: String) -> Resume {
         let told = Python::attach(|py| log::tell(py, &self.ctx, &text));
         match told {
             Ok(()) => self.done(self.ctx.log(text).await),
-            Err(error) => Answer::Raise(error),
+            Err(error) => Resume::Raise(error),
         }
     }
 
-    async fn settle(&self, promise: coop::Promise<Settled>, slot: Arc<Slot>, outcome: Outcome) -> Answer {
+    async fn settle(&self, promise: coop::Promise<Settled>, slot: Arc<Slot>, outcome: Outcome) -> Resume {
         let is_failure = matches!(outcome, Outcome::Failure(_));
         if !slot.fill(outcome) {
             return self.raise(&Error::AlreadyCompleted);
@@ -209,9 +209,9 @@ impl Driver {
     }
 
     #[inline]
-    fn done(&self, result: coop::Result) -> Answer {
+    fn done(&self, result: coop::Result) -> Resume {
         match result {
-            Ok(()) => Answer::Nothing,
+            Ok(()) => Resume::Nothing,
             Err(error) => self.raise(&error),
         }
     }
@@ -220,16 +220,16 @@ impl Driver {
         &self,
         result: coop::Result<T>,
         to_python: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>>,
-    ) -> Answer {
+    ) -> Resume {
         match result {
-            Ok(value) => Python::attach(|py| to_python(py, value)).map_or_else(Answer::Raise, Answer::Value),
+            Ok(value) => Python::attach(|py| to_python(py, value)).map_or_else(Resume::Raise, Resume::Value),
             Err(error) => self.raise(&error),
         }
     }
 
     #[cold]
-    fn raise(&self, error: &Error) -> Answer {
-        Python::attach(|py| Answer::Raise(self.exception(py, error)))
+    fn raise(&self, error: &Error) -> Resume {
+        Python::attach(|py| Resume::Raise(self.exception(py, error)))
     }
 
     fn exception(&self, py: Python<'_>, error: &Error) -> PyErr {
@@ -244,16 +244,16 @@ impl Driver {
 
     /// The exception of one of those that were waited for, if that is what the error is: the same one for everybody.
     #[cold]
-    fn raise_of(&self, awaited: &[Awaited], error: &Error) -> Answer {
+    fn raise_of(&self, awaited: &[Awaited], error: &Error) -> Resume {
         Python::attach(|py| {
             if !matches!(error, Error::TaskCancelled | Error::Deadlock(_)) {
-                return Answer::Raise(self.exception(py, error));
+                return Resume::Raise(self.exception(py, error));
             }
             for each in awaited {
                 if let Some(caught) = each.slot.failure(py)
                     && is_same(&error_of(py, &caught, &each.slot), error)
                 {
-                    return Answer::Raise(caught.again(py));
+                    return Resume::Raise(caught.again(py));
                 }
             }
             let exception = self.exception(py, error);
@@ -263,7 +263,7 @@ impl Driver {
                 let caught = Caught::new(py, exception.clone_ref(py));
                 cancelled.slot.fill(Outcome::Failure(caught));
             }
-            Answer::Raise(exception)
+            Resume::Raise(exception)
         })
     }
 }
@@ -282,16 +282,16 @@ fn object<T: pyo3::PyClass>(
     Ok(Py::new(py, value)?.into_any())
 }
 
-fn value(slot: &Slot) -> Answer {
-    Python::attach(|py| slot.value(py)).map_or(Answer::Nothing, Answer::Value)
+fn value(slot: &Slot) -> Resume {
+    Python::attach(|py| slot.value(py)).map_or(Resume::Nothing, Resume::Value)
 }
 
-fn values(slots: &[Settled]) -> Answer {
+fn values(slots: &[Settled]) -> Resume {
     Python::attach(|py| {
         let values = slots.iter().map(|slot| slot.value(py).unwrap_or_else(|| py.None()));
         match PyList::new(py, values.collect::<Vec<_>>()) {
-            Ok(list) => Answer::Value(list.into_any().unbind()),
-            Err(error) => Answer::Raise(error),
+            Ok(list) => Resume::Value(list.into_any().unbind()),
+            Err(error) => Resume::Raise(error),
         }
     })
 }

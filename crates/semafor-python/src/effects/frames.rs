@@ -16,7 +16,7 @@ use super::program::{Launch, Started, close, throw};
 use super::raised::kind_of;
 
 /// What a `yield` gives.
-pub(crate) enum Answer {
+pub(crate) enum Resume {
     Nothing,
     Value(Py<PyAny>),
     Raise(PyErr),
@@ -77,22 +77,22 @@ impl Frames {
         scope: Option<Rc<Scope>>,
         is_shielded: bool,
         permit: Option<Permit>,
-    ) -> Answer {
+    ) -> Resume {
         match launch.start(py) {
-            Err(error) => Answer::Raise(error),
-            Ok(Started::Over(value)) => Answer::Value(value),
+            Err(error) => Resume::Raise(error),
+            Ok(Started::Over(value)) => Resume::Value(value),
             Ok(Started::Generator(generator)) => {
                 self.shields.set(self.shields.get() + usize::from(is_shielded));
                 let frame = Frame { generator, scope, is_shielded, _permit: permit };
                 self.frames.borrow_mut().push(frame);
-                Answer::Nothing
+                Resume::Nothing
             }
         }
     }
 
     /// Goes on until the program on top wants something, or the last one has ended.
     #[inline]
-    pub(crate) fn resume(&self, py: Python<'_>, mut answer: Answer, tables: &Tables) -> Step {
+    pub(crate) fn resume(&self, py: Python<'_>, mut answer: Resume, tables: &Tables) -> Step {
         loop {
             // Nothing is borrowed while Python runs.
             let top = self.frames.borrow().last().map(|frame| frame.generator.clone_ref(py));
@@ -114,15 +114,15 @@ impl Frames {
                         self.enter(py, &launch, scope, is_shielded, None)
                     }
                     Ok(Asked::Handle) => self.handle(&yielded),
-                    Err(error) => Answer::Raise(error),
+                    Err(error) => Resume::Raise(error),
                 },
                 Ok(PySendResult::Return(value)) => {
                     self.leave();
-                    Answer::Value(value.unbind())
+                    Resume::Value(value.unbind())
                 }
                 Err(error) => {
                     self.leave();
-                    Answer::Raise(error)
+                    Resume::Raise(error)
                 }
             };
         }
@@ -137,17 +137,17 @@ impl Frames {
     }
 
     /// An effect of the program's own: its innermost handler runs, in the scope outside of it.
-    fn handle(&self, effect: &Bound<'_, PyAny>) -> Answer {
+    fn handle(&self, effect: &Bound<'_, PyAny>) -> Resume {
         let py = effect.py();
         let mut next = self.scope();
         while let Some(scope) = next {
             let class = scope.class.bind(py);
             if effect.get_type().is(class) || effect.is_instance(class).unwrap_or(false) {
                 return match scope.handler.bind(py).call1((effect,)) {
-                    Err(error) => Answer::Raise(error),
+                    Err(error) => Resume::Raise(error),
                     Ok(handled) => match Launch::of(&handled) {
                         Some(launch) => self.enter(py, &launch, scope.outer.clone(), false, None),
-                        None => Answer::Value(handled.unbind()),
+                        None => Resume::Value(handled.unbind()),
                     },
                 };
             }
@@ -155,7 +155,7 @@ impl Frames {
         }
         let message =
             format!("{} is neither an effect nor a program, and has no handler here", kind_of(effect));
-        Answer::Raise(PyTypeError::new_err(message))
+        Resume::Raise(PyTypeError::new_err(message))
     }
 
     /// Where in the program it waits: `file.py:12 in worker`.
@@ -177,12 +177,12 @@ impl Frames {
 }
 
 #[inline]
-fn send<'py>(generator: &Bound<'py, PyIterator>, answer: Answer) -> PyResult<PySendResult<'py>> {
+fn send<'py>(generator: &Bound<'py, PyIterator>, answer: Resume) -> PyResult<PySendResult<'py>> {
     let py = generator.py();
     match answer {
-        Answer::Nothing => generator.send(py.None().bind(py)),
-        Answer::Value(value) => generator.send(value.bind(py)),
-        Answer::Raise(error) => match throw(generator, error) {
+        Resume::Nothing => generator.send(py.None().bind(py)),
+        Resume::Value(value) => generator.send(value.bind(py)),
+        Resume::Raise(error) => match throw(generator, error) {
             Ok(yielded) => Ok(PySendResult::Next(yielded)),
             Err(stop) if stop.is_instance_of::<PyStopIteration>(py) => {
                 Ok(PySendResult::Return(stop.value(py).getattr(intern!(py, "value"))?))
@@ -192,7 +192,7 @@ fn send<'py>(generator: &Bound<'py, PyIterator>, answer: Answer) -> PyResult<PyS
     }
 }
 
-impl Answer {
+impl Resume {
     fn into_result(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match self {
             Self::Nothing => Ok(py.None()),

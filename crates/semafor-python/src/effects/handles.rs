@@ -112,13 +112,13 @@ pub(crate) struct Returned {
 }
 
 /// A place in a table of a run.
-pub(crate) struct Place {
+pub(crate) struct TableEntry {
     run: Arc<Returned>,
     kind: Kind,
     place: u32,
 }
 
-impl Place {
+impl TableEntry {
     #[inline]
     fn within(&self, tables: &Tables) -> Option<u32> {
         Arc::ptr_eq(&self.run, &tables.returned).then_some(self.place)
@@ -131,7 +131,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TableEntry {
     fn drop(&mut self) {
         self.run.places.lock().push((self.kind, self.place));
         self.run.has_any.store(true, Ordering::Relaxed);
@@ -141,7 +141,7 @@ impl Drop for Place {
 /// A semaphore of one run: an opaque handle, which `CreateSemaphore` gives. Its state goes with the last reference.
 #[pyclass(frozen, module = "semafor.effects", name = "Semaphore", weakref)]
 pub struct SemaphoreHandle {
-    pub(crate) place: Arc<Place>,
+    pub(crate) place: Arc<TableEntry>,
     id: u64,
     // Made again and again, and always the same.
     pub(crate) acquire: PyOnceLock<Py<AcquireSemaphore>>,
@@ -152,7 +152,7 @@ impl SemaphoreHandle {
     pub(crate) fn new(tables: &Tables, semaphore: coop::Semaphore) -> Self {
         let id = semaphore.id();
         let place = tables.semaphores.insert(semaphore);
-        let place = Place { run: tables.returned.clone(), kind: Kind::Semaphore, place };
+        let place = TableEntry { run: tables.returned.clone(), kind: Kind::Semaphore, place };
         Self { place: Arc::new(place), id, acquire: PyOnceLock::new(), release: PyOnceLock::new() }
     }
 }
@@ -179,7 +179,7 @@ impl SemaphoreHandle {
 /// A task that was spawned. Dropping it changes nothing: the task runs on.
 #[pyclass(frozen, generic, module = "semafor.effects", name = "Task", weakref)]
 pub struct TaskHandle {
-    place: Place,
+    place: TableEntry,
     id: u64,
     pub(crate) slot: Arc<Slot>,
 }
@@ -188,7 +188,7 @@ impl TaskHandle {
     pub(crate) fn new(tables: &Tables, task: coop::Task<Settled>, slot: Arc<Slot>) -> Self {
         let id = task.id();
         let place = tables.tasks.insert(task);
-        Self { place: Place { run: tables.returned.clone(), kind: Kind::Task, place }, id, slot }
+        Self { place: TableEntry { run: tables.returned.clone(), kind: Kind::Task, place }, id, slot }
     }
 
     pub(crate) fn within(&self, tables: &Tables) -> Option<coop::Task<Settled>> {
@@ -224,14 +224,14 @@ impl TaskHandle {
 /// What a promise will be: wait for it.
 #[pyclass(frozen, generic, module = "semafor.effects", name = "Future", weakref)]
 pub struct FutureHandle {
-    place: Place,
+    place: TableEntry,
     pub(crate) slot: Arc<Slot>,
 }
 
 impl FutureHandle {
     pub(crate) fn new(tables: &Tables, future: coop::Eventual<Settled>) -> Self {
         let place = tables.futures.insert(future);
-        let place = Place { run: tables.returned.clone(), kind: Kind::Future, place };
+        let place = TableEntry { run: tables.returned.clone(), kind: Kind::Future, place };
         Self { place, slot: Arc::default() }
     }
 
@@ -255,7 +255,7 @@ impl FutureHandle {
 /// The side of a promise that completes it, within its run.
 #[pyclass(frozen, generic, module = "semafor.effects", name = "Promise", weakref)]
 pub struct PromiseHandle {
-    place: Place,
+    place: TableEntry,
     id: u64,
     /// Wait for this.
     #[pyo3(get)]
@@ -266,7 +266,7 @@ impl PromiseHandle {
     pub(crate) fn new(py: Python<'_>, tables: &Tables, promise: coop::Promise<Settled>) -> PyResult<Self> {
         let (id, future) = (promise.id(), Py::new(py, FutureHandle::new(tables, promise.future()))?);
         let place = tables.promises.insert(promise);
-        let place = Place { run: tables.returned.clone(), kind: Kind::Promise, place };
+        let place = TableEntry { run: tables.returned.clone(), kind: Kind::Promise, place };
         Ok(Self { place, id, future })
     }
 
@@ -339,6 +339,6 @@ pub(crate) struct Awaited {
 }
 
 /// A handle of another run is an error, never something else of this one.
-pub(crate) fn foreign() -> PyErr {
+pub(crate) fn of_another_run() -> PyErr {
     PyRuntimeError::new_err(coop::Error::ForeignHandle.to_string())
 }

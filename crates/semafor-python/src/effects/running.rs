@@ -8,7 +8,7 @@ use semafor_coop::{
     Clock, Ctx, Deadlocks, Error, Explorer, Lull, Report, Result, Runtime, Schedule, Search, Trace,
 };
 
-use super::driver::{Errand, drive};
+use super::driver::{TaskSpec, drive};
 use super::program::Launch;
 use super::raised::{Raised, exception_of};
 use super::slot::Caught;
@@ -16,7 +16,7 @@ use super::slot::Caught;
 /// How often a run that waits looks whether Ctrl-C was pressed.
 const SIGNALS: Duration = Duration::from_millis(50);
 
-type Told<'py> = (
+type ReportFields<'py> = (
     f64,
     String,
     Vec<(f64, String, String)>,
@@ -26,7 +26,7 @@ type Told<'py> = (
 );
 
 /// The value or the exception, and what there is to report.
-type Ended<'py> = (Option<Py<PyAny>>, Option<Bound<'py, PyAny>>, Told<'py>);
+type Ended<'py> = (Option<Py<PyAny>>, Option<Bound<'py, PyAny>>, ReportFields<'py>);
 
 #[pyfunction]
 #[pyo3(signature = (program, *, clock, deadlocks, max_steps, seed, replay))]
@@ -52,13 +52,13 @@ pub(crate) fn run<'py>(
         Ok(value) => (value, None),
         Err(error) => (None, Some(object(py, error))),
     };
-    Ok((value, error, told(py, &report)))
+    Ok((value, error, report_fields(py, &report)))
 }
 
 fn run_once(py: Python<'_>, runtime: &Runtime, program: Launch) -> (PyResult<Option<Py<PyAny>>>, Report) {
-    let errand = Errand::new(program);
-    let slot = errand.slot.clone();
-    let outcome = runtime.run(move |ctx| drive(ctx, errand));
+    let spec = TaskSpec::new(program);
+    let slot = spec.slot.clone();
+    let outcome = runtime.run(move |ctx| drive(ctx, spec));
     let result = match (outcome.result, slot.failure(py)) {
         (Ok(_), _) => Ok(slot.value(py)),
         // The run did not end by it if it was stopped.
@@ -102,7 +102,7 @@ pub(crate) fn explore<'py>(
     let again = launch.clone_ref(py);
     let exploration = explorer.run(async move |ctx: Ctx| {
         let launch = Python::attach(|py| launch.clone_ref(py));
-        drive(ctx, Errand::new(launch)).await
+        drive(ctx, TaskSpec::new(launch)).await
     });
     let Some(failure) = exploration.failure else {
         return Ok((exploration.schedules, exploration.is_complete, None));
@@ -160,7 +160,7 @@ fn object(py: Python<'_>, error: PyErr) -> Bound<'_, PyAny> {
     error.into_value(py).into_bound(py).into_any()
 }
 
-fn told<'py>(py: Python<'py>, report: &Report) -> Told<'py> {
+fn report_fields<'py>(py: Python<'py>, report: &Report) -> ReportFields<'py> {
     let Report { elapsed, log, unreleased, unobserved, abandoned, trace, .. } = report;
     (
         elapsed.as_secs_f64(),

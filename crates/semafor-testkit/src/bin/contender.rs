@@ -87,7 +87,7 @@ struct Options {
     heartbeat: Option<f64>,
     timeout: Option<f64>,
     hold: u64,
-    patience: Option<u64>,
+    drop_after: Option<u64>,
     drops: u64,
 }
 
@@ -100,7 +100,7 @@ impl Options {
             heartbeat: None,
             timeout: None,
             hold: 2,
-            patience: None,
+            drop_after: None,
             drops: 1,
         };
         for word in words {
@@ -111,7 +111,7 @@ impl Options {
                 ("hb", value) => options.heartbeat = Some(number(value)),
                 ("timeout", value) => options.timeout = Some(number(value)),
                 ("hold", value) => options.hold = number(value),
-                ("patience", value) => options.patience = Some(number(value)),
+                ("drop_after", value) => options.drop_after = Some(number(value)),
                 ("drops", value) => options.drops = number(value),
                 (other, _) => panic!("there is no option {other}"),
             }
@@ -130,7 +130,7 @@ impl Stage {
             builder = builder.heartbeat_max_interval(secs(heartbeat));
         }
         if let Some(timeout) = options.timeout {
-            builder = builder.max_acquire_time(secs(timeout));
+            builder = builder.timeout(secs(timeout));
         }
         builder.build().expect("it makes sense")
     }
@@ -307,12 +307,14 @@ async fn contend_often(by: u64, semaphore: Semaphore, rounds: u32, options: Opti
         let weight = options.heaviest.map_or(options.weight, |heaviest| 1 + roll(heaviest.into()) as u32);
         let asking = Asking::new(by);
         let acquire = semaphore.acquire().weight(weight).label(label(by, round));
-        let answer = match options.patience {
+        let answer = match options.drop_after {
             None => acquire.await,
-            Some(patience) => match timeout(Duration::from_micros(roll(patience * 1000)), acquire).await {
-                Ok(answer) => answer,
-                Err(_) => continue,
-            },
+            Some(drop_after) => {
+                match timeout(Duration::from_micros(roll(drop_after * 1000)), acquire).await {
+                    Ok(answer) => answer,
+                    Err(_) => continue,
+                }
+            }
         };
         let Some(mut holding) = asking.answered(answer, weight) else { continue };
         let Some(permit) = &holding.permit else { continue };

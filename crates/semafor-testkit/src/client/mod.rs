@@ -20,7 +20,7 @@ pub use server::Server;
 pub const HEARTBEAT: Duration = Duration::from_secs(10);
 
 /// An answer of the server, still without the time at which it is received.
-pub type Answer = Box<dyn FnOnce(ServerClock) -> Reply>;
+pub type MakeReply = Box<dyn FnOnce(ServerClock) -> Reply>;
 
 /// Some processes and their server.
 pub struct World {
@@ -41,7 +41,7 @@ pub struct Process {
     /// Calls that the server has not got yet, with when they were sent.
     pub requests: VecDeque<(Call, Instant)>,
     /// Calls whose answer has not come back yet, with the server's time.
-    pub replies: VecDeque<(Call, Instant, f64, Answer)>,
+    pub replies: VecDeque<(Call, Instant, f64, MakeReply)>,
     /// What the server tells, and the process has not heard yet: with the server's time.
     pub pushes: VecDeque<(f64, Push)>,
     /// Losses that holders were told of.

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use semafor::__client::{
-    Ask, Call, Ended, Gone, Grant, HolderState, How, Key, LeaseEnd, Neighbours, Next, Push, Reply,
+    Call, Command, Ended, Gone, Grant, HolderState, How, Key, LeaseEnd, Neighbours, Next, Push, Reply,
     ServerClock, WaiterState,
 };
 use semafor::{AcquireError, Loss, NotHeld};
 
-use super::{Answer, HEARTBEAT};
+use super::{HEARTBEAT, MakeReply};
 
 /// One semaphore. Times are seconds on its own clock.
 pub struct Server {
@@ -93,9 +93,9 @@ impl Server {
         std::mem::take(&mut self.pushes)
     }
 
-    pub(super) fn answer(&mut self, process: usize, call: &Call, now: f64) -> Answer {
+    pub(super) fn answer(&mut self, process: usize, call: &Call, now: f64) -> MakeReply {
         match &call.ask {
-            Ask::Heartbeat { holders, waiters, .. } => {
+            Command::Heartbeat { holders, waiters, .. } => {
                 // Late, but alive: a heartbeat counts before the dead are swept.
                 for key in holders.iter().map(|it| it.key).chain(waiters.iter().map(|it| it.key)) {
                     self.touch((process, key), now);
@@ -115,14 +115,14 @@ impl Server {
         }
     }
 
-    fn answer_to(&mut self, process: usize, call: &Call, ask: &Ask, now: f64) -> Answer {
+    fn answer_to(&mut self, process: usize, call: &Call, ask: &Command, now: f64) -> MakeReply {
         match ask {
-            Ask::Acquire { request, place, .. } => {
+            Command::Acquire { request, place, .. } => {
                 let id = (process, Key(call.number));
                 let is_try = request.wait.is_try();
                 self.acquire(id, request.ttl, is_try, *place, call.again, now)
             }
-            Ask::Confirm { key } => {
+            Command::Confirm { key } => {
                 let id = (process, *key);
                 self.touch(id, now);
                 if let Some(holder) = self.holder(id) {
@@ -131,20 +131,20 @@ impl Server {
                 let waits = self.line.iter().any(|waiting| waiting.id == id);
                 Box::new(move |_| if waits { Reply::Waiting } else { Reply::Gone(Gone::Forgotten) })
             }
-            Ask::Listen { waiters } => {
+            Command::Listen { waiters } => {
                 let is_granted = |key: &Key| self.holder((process, *key)).is_some();
                 let granted = waiters.iter().map(|(key, _)| *key).filter(is_granted).collect();
                 Box::new(move |_| Reply::Listening { granted })
             }
-            Ask::Release { key } => {
+            Command::Release { key } => {
                 let outcome = self.end((process, *key), call.again, now);
                 self.ended(vec![outcome])
             }
-            Ask::End { those } => {
+            Command::End { those } => {
                 let outcomes = those.iter().map(|(key, _)| self.end((process, *key), true, now)).collect();
                 self.ended(outcomes)
             }
-            Ask::EndById { id, how } => {
+            Command::EndById { id, how } => {
                 let found =
                     self.holders.iter().find(|holder| id_of(holder.id) == *id).map(|holder| holder.id);
                 let outcome = found.map_or(Err(NotHeld::Unknown), |id| self.end(id, call.again, now));
@@ -155,7 +155,7 @@ impl Server {
                 }
                 self.ended(vec![outcome])
             }
-            Ask::Renew { id, ttl } => {
+            Command::Renew { id, ttl } => {
                 let holder = self.holders.iter_mut().find(|holder| id_of(holder.id) == *id);
                 let Some(holder) = holder else { return Box::new(|_| Reply::NotHeld(NotHeld::Unknown)) };
                 holder.ends = ttl.map(|ttl| now + ttl.as_secs_f64());
@@ -163,11 +163,11 @@ impl Server {
                 let ends = holder.ends;
                 Box::new(move |clock| Reply::Renewed { clock, ends })
             }
-            Ask::Sweep => {
+            Command::Sweep => {
                 let next = self.next();
                 Box::new(move |clock| Reply::Swept(next(clock)))
             }
-            Ask::Watch => Box::new(|_| Reply::Watched { is_watched: false, next: None }),
+            Command::Watch => Box::new(|_| Reply::Watched { is_watched: false, next: None }),
             _ => Box::new(|_| Reply::Done),
         }
     }
@@ -180,7 +180,7 @@ impl Server {
         place: f64,
         again: bool,
         now: f64,
-    ) -> Answer {
+    ) -> MakeReply {
         if again {
             self.touch(id, now);
         }
@@ -210,7 +210,7 @@ impl Server {
         self.queued(place)
     }
 
-    fn queued(&self, place: f64) -> Answer {
+    fn queued(&self, place: f64) -> MakeReply {
         let next = self.next();
         Box::new(move |clock| Reply::Queued { place, next: next(clock) })
     }
@@ -250,7 +250,7 @@ impl Server {
         if found || may_be_unknown { Ok(()) } else { Err(NotHeld::Unknown) }
     }
 
-    fn ended(&self, outcomes: Vec<Result<(), NotHeld>>) -> Answer {
+    fn ended(&self, outcomes: Vec<Result<(), NotHeld>>) -> MakeReply {
         let (held, slots, waiting) = self.numbers();
         let ended = outcomes.into_iter().map(|outcome| Ended { outcome, held, slots, waiting }).collect();
         Box::new(move |_| Reply::Ended(ended))
@@ -308,7 +308,7 @@ impl Server {
     }
 }
 
-fn granted(holder: &Holder, ends: LeaseEnd) -> Answer {
+fn granted(holder: &Holder, ends: LeaseEnd) -> MakeReply {
     let holder = holder.clone();
     Box::new(move |clock| Reply::Granted(grant_of(&holder, ends, clock)))
 }

@@ -40,7 +40,7 @@ pub async fn never_more_than_the_slots_are_held_while_they_are_resized(home: &im
             break;
         }
         let slots = 2 + round * 3 % 7;
-        let grows = slots > sem.capacity().await.expect("the home answers");
+        let grows = slots > sem.slots().await.expect("the home answers");
         if grows {
             resizer.resizes(slots);
         }

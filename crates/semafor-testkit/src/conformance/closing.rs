@@ -55,6 +55,6 @@ pub async fn a_closed_name_opens_anew_once_all_slots_are_back(home: &impl Home) 
 
     held.release().await.expect("it is held");
     let new = semaphore(home, 3).await;
-    assert_eq!((new.is_closed().await, new.capacity().await), (Ok(false), Ok(3)));
+    assert_eq!((new.is_closed().await, new.slots().await), (Ok(false), Ok(3)));
     drop(new.acquire().await.expect("a slot is free"));
 }

@@ -5,10 +5,10 @@ use crate::by_hand::{in_line, stats, until};
 use crate::{Home, Spec};
 
 /// Slots held, permits that hold them, and the line.
-pub async fn stats_count_what_is_held_and_who_waits(home: &impl Home) {
+pub async fn stats_count_holders_and_waiters(home: &impl Home) {
     let sem = semaphore(home, 4).await;
     let idle = stats(&sem).await;
-    assert_eq!((idle.capacity, idle.held, idle.holders, idle.waiting), (4, 0, 0, 0));
+    assert_eq!((idle.slots, idle.held, idle.holders, idle.waiting), (4, 0, 0, 0));
 
     let heavy = sem.acquire().weight(2).await.expect("two slots are free");
     let _light = sem.acquire().await.expect("a slot is free");
@@ -17,7 +17,7 @@ pub async fn stats_count_what_is_held_and_who_waits(home: &impl Home) {
     home.pass(SHORT).await;
     let busy = stats(&sem).await;
     assert_eq!(&*busy.name, "it");
-    assert_eq!((busy.capacity, busy.held, busy.holders, busy.waiting), (4, 3, 2, 2));
+    assert_eq!((busy.slots, busy.held, busy.holders, busy.waiting), (4, 3, 2, 2));
     assert_eq!((busy.percent(), busy.debt()), (75.0, 0));
     assert!(busy.longest_wait >= SHORT, "{:?}", busy.longest_wait);
 
@@ -27,7 +27,7 @@ pub async fn stats_count_what_is_held_and_who_waits(home: &impl Home) {
 }
 
 /// By slot number, with the id by which each can be released.
-pub async fn holders_say_who_holds_what(home: &impl Home) {
+pub async fn holders_are_listed_with_their_details(home: &impl Home) {
     let sem = open(home, Spec::new("it", 4).label("by default")).await;
     assert!(sem.holders().await.expect("the home answers").is_empty());
     let plain = sem.acquire().await.expect("a slot is free");
@@ -48,7 +48,7 @@ pub async fn holders_say_who_holds_what(home: &impl Home) {
 }
 
 /// First to last, with their labels.
-pub async fn waiters_say_who_waits_in_which_order(home: &impl Home) {
+pub async fn waiters_are_listed_in_order(home: &impl Home) {
     let sem = semaphore(home, 2).await;
     let _held = sem.acquire().weight(2).await.expect("two slots are free");
     assert!(sem.waiters().await.expect("the home answers").is_empty());

@@ -23,8 +23,8 @@ pub async fn an_expired_slot_goes_to_the_next_in_line(home: &impl Home) {
     assert!(!permit.is_lost());
 }
 
-/// Nobody needs to have waited for it.
-pub async fn an_expired_slot_is_free_when_nobody_waits(home: &impl Home) {
+/// No waiter is needed for that.
+pub async fn an_expired_slot_is_free_without_waiters(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let id = sem.acquire().ttl(SHORT).await.expect("a slot is free").detach();
     home.pass(SHORT).await;
@@ -33,8 +33,8 @@ pub async fn an_expired_slot_is_free_when_nobody_waits(home: &impl Home) {
     assert!(sem.release(&id).await.expect_err("too late").is_expired());
 }
 
-/// The error says that the time was up; whoever has the slot now keeps it.
-pub async fn a_late_release_is_told_so_and_harms_nobody(home: &impl Home) {
+/// The error says that the lease had expired; the new holder keeps the slot.
+pub async fn a_late_release_fails_without_effect(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let late = sem.acquire().ttl(SHORT).await.expect("a slot is free");
     let id = late.id();
@@ -50,7 +50,7 @@ pub async fn a_late_release_is_told_so_and_harms_nobody(home: &impl Home) {
 }
 
 /// The guard of a lost slot gives nothing back.
-pub async fn a_late_drop_harms_nobody(home: &impl Home) {
+pub async fn a_late_drop_has_no_effect(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let late = sem.acquire().ttl(SHORT).await.expect("a slot is free");
     let next = in_line(&sem, sem.acquire()).await;

@@ -59,8 +59,8 @@ pub async fn a_try_does_not_overtake_the_line(home: &impl Home) {
     let held = sem.acquire().await.expect("a slot is free");
     let mut head = in_line(&sem, sem.acquire().weight(2)).await;
     assert_eq!(sem.try_acquire().await.expect_err("the line is first"), AcquireError::Busy);
-    let no_patience = sem.acquire().timeout(std::time::Duration::ZERO).await;
-    assert!(no_patience.expect_err("the line is first").is_timeout());
+    let no_wait = sem.acquire().timeout(std::time::Duration::ZERO).await;
+    assert!(no_wait.expect_err("the line is first").is_timeout());
     assert!(head.waits());
     held.release().await.expect("it is held");
     drop(head.outcome().await.expect("both slots are free"));

@@ -12,11 +12,11 @@ pub mod insight;
 pub mod leases;
 pub mod line;
 pub mod names;
-pub mod patience;
 pub mod release;
 pub mod resize;
 pub mod run;
 pub mod slots;
+pub mod timeouts;
 pub mod weights;
 
 use std::time::Duration;
@@ -70,19 +70,19 @@ macro_rules! conformance {
                 a_weight_above_the_slots_fails_at_once
                 a_weight_of_zero_fails_at_once
             }
-            patience {
-                who_waits_too_long_leaves_the_line
-                the_semaphores_own_patience_is_the_default
-                no_patience_is_not_to_wait
+            timeouts {
+                a_waiter_that_times_out_leaves_the_line
+                the_semaphores_own_timeout_is_the_default
+                a_timeout_of_zero_does_not_wait
                 a_head_that_gives_up_lets_those_behind_it_pass
-                who_was_served_in_time_is_not_timed_out
+                a_waiter_that_was_served_does_not_time_out
             }
             leases {
                 an_evicted_holder_whose_grace_is_over_counts_as_evicted
                 an_expired_slot_goes_to_the_next_in_line
-                an_expired_slot_is_free_when_nobody_waits
-                a_late_release_is_told_so_and_harms_nobody
-                a_late_drop_harms_nobody
+                an_expired_slot_is_free_without_waiters
+                a_late_release_fails_without_effect
+                a_late_drop_has_no_effect
                 the_semaphores_own_ttl_is_the_default
                 a_lease_starts_with_the_grant
                 renewing_keeps_the_slot
@@ -122,8 +122,8 @@ macro_rules! conformance {
             }
             resize {
                 growing_serves_the_line
-                shrinking_takes_nothing_and_admits_nobody_until_worked_off
-                shrinking_turns_away_who_became_too_heavy
+                after_a_shrink_holders_stay_and_grants_wait
+                shrinking_refuses_waiters_that_became_too_heavy
                 a_resize_is_seen_by_all_handles
                 resizing_to_zero_is_refused
             }
@@ -143,9 +143,9 @@ macro_rules! conformance {
                 ids_are_not_used_again
             }
             insight {
-                stats_count_what_is_held_and_who_waits
-                holders_say_who_holds_what
-                waiters_say_who_waits_in_which_order
+                stats_count_holders_and_waiters
+                holders_are_listed_with_their_details
+                waiters_are_listed_in_order
                 it_is_locked_while_an_acquire_would_wait
                 a_permit_says_how_long_it_waited
             }
@@ -194,7 +194,7 @@ mod tests {
             include_str!("leases.rs"),
             include_str!("line.rs"),
             include_str!("names.rs"),
-            include_str!("patience.rs"),
+            include_str!("timeouts.rs"),
             include_str!("release.rs"),
             include_str!("resize.rs"),
             include_str!("run.rs"),

@@ -37,7 +37,7 @@ pub async fn another_number_of_slots_for_a_live_name_is_an_error_with_both_numbe
     );
     let said = error.to_string();
     assert!(said.contains("\"it\"") && said.contains('3') && said.contains("57"), "{said}");
-    assert_eq!(sem.capacity().await, Ok(3));
+    assert_eq!(sem.slots().await, Ok(3));
 }
 
 /// While nothing is held and nobody waits, the last who opens a name says how many slots it has.
@@ -45,7 +45,7 @@ pub async fn an_idle_name_takes_a_new_number_of_slots(home: &impl Home) {
     let before = semaphore(home, 3).await;
     before.acquire().await.expect("a slot is free").release().await.expect("it is held");
     let after = semaphore(home, 1).await;
-    assert_eq!((before.capacity().await, after.capacity().await), (Ok(1), Ok(1)));
+    assert_eq!((before.slots().await, after.slots().await), (Ok(1), Ok(1)));
     let _held = before.acquire().await.expect("a slot is free");
     assert!(after.try_acquire().await.is_err());
 }
@@ -56,7 +56,7 @@ pub async fn zero_slots_are_refused(home: &impl Home) {
     assert!(matches!(error, BuildError::ZeroSlots(_)), "{error:?}");
     let sem = semaphore(home, 2).await;
     assert!(home.open(Spec::new("it", 0)).await.is_err(), "not for a known name either");
-    assert_eq!(sem.capacity().await, Ok(2));
+    assert_eq!(sem.slots().await, Ok(2));
 }
 
 /// The number of slots need not be known to use a name that exists.
@@ -64,7 +64,7 @@ pub async fn a_name_in_use_is_opened_without_a_number_of_slots(home: &impl Home)
     let known = semaphore(home, 3).await;
     let _held = known.acquire().await.expect("a slot is free");
     let other = open(home, Spec::without_slots("it")).await;
-    assert_eq!(other.capacity().await, Ok(3));
+    assert_eq!(other.slots().await, Ok(3));
     let _two =
         [other.acquire().await.expect("a slot is free"), other.acquire().await.expect("a slot is free")];
     assert!(known.try_acquire().await.is_err(), "all three are held");
@@ -75,7 +75,7 @@ pub async fn a_new_name_without_a_number_of_slots_is_refused(home: &impl Home) {
     let error = home.open(Spec::without_slots("it")).await.expect_err("it does not exist");
     assert!(matches!(&error, BuildError::SlotsNotSet { name } if name == "it"), "{error:?}");
     let sem = semaphore(home, 2).await;
-    assert_eq!(sem.capacity().await, Ok(2), "the refused attempt changed nothing");
+    assert_eq!(sem.slots().await, Ok(2), "the refused attempt changed nothing");
 }
 
 /// A waiter is enough: it counts on the number of slots as a holder does.
@@ -88,7 +88,7 @@ pub async fn a_name_with_a_line_keeps_its_number_of_slots(home: &impl Home) {
     held.release().await.expect("it is held");
     waiting.outcome().await.expect("it is served").release().await.expect("it is held");
     let after = semaphore(home, 2).await;
-    assert_eq!(after.capacity().await, Ok(2), "idle again, it takes the new number");
+    assert_eq!(after.slots().await, Ok(2), "idle again, it takes the new number");
 }
 
 /// Closing ends the use of a name, not what is known about it.
@@ -97,5 +97,5 @@ pub async fn a_closed_name_that_is_opened_without_a_number_keeps_its_number(home
     drop(old.acquire().await.expect("a slot is free"));
     old.close().await.expect("the home answers");
     let new = open(home, Spec::without_slots("it")).await;
-    assert_eq!((new.is_closed().await, new.capacity().await), (Ok(false), Ok(3)));
+    assert_eq!((new.is_closed().await, new.slots().await), (Ok(false), Ok(3)));
 }

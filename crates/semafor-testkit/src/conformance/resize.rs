@@ -24,7 +24,7 @@ pub async fn growing_serves_the_line(home: &impl Home) {
 }
 
 /// Slots above the new number vanish as they are released.
-pub async fn shrinking_takes_nothing_and_admits_nobody_until_worked_off(home: &impl Home) {
+pub async fn after_a_shrink_holders_stay_and_grants_wait(home: &impl Home) {
     let sem = semaphore(home, 3).await;
     let [a, b, c] = [
         sem.acquire().await.expect("a slot is free"),
@@ -35,7 +35,7 @@ pub async fn shrinking_takes_nothing_and_admits_nobody_until_worked_off(home: &i
     sem.resize(1).await.expect("not to zero");
     assert!(!a.is_lost() && !b.is_lost() && !c.is_lost());
     let shrunk = stats(&sem).await;
-    assert_eq!((shrunk.capacity, shrunk.held, shrunk.debt()), (1, 3, 2));
+    assert_eq!((shrunk.slots, shrunk.held, shrunk.debt()), (1, 3, 2));
 
     for (permit, held_after) in [(a, 2), (b, 1)] {
         permit.release().await.expect("it is held");
@@ -49,14 +49,14 @@ pub async fn shrinking_takes_nothing_and_admits_nobody_until_worked_off(home: &i
 }
 
 /// No wait could satisfy it any more, and it must not hold up those behind it.
-pub async fn shrinking_turns_away_who_became_too_heavy(home: &impl Home) {
+pub async fn shrinking_refuses_waiters_that_became_too_heavy(home: &impl Home) {
     let sem = semaphore(home, 3).await;
     let held = sem.acquire().await.expect("a slot is free");
     let heavy = in_line(&sem, sem.acquire().weight(3)).await;
     let light = in_line(&sem, sem.acquire()).await;
     sem.resize(2).await.expect("not to zero");
     let refused = heavy.outcome().await.expect_err("two are fewer than three");
-    assert_eq!(refused, AcquireError::TooHeavy { weight: 3, capacity: 2 });
+    assert_eq!(refused, AcquireError::TooHeavy { weight: 3, slots: 2 });
     drop(light.outcome().await.expect("one of two slots is free"));
     held.release().await.expect("it is held");
 }
@@ -65,7 +65,7 @@ pub async fn shrinking_turns_away_who_became_too_heavy(home: &impl Home) {
 pub async fn a_resize_is_seen_by_all_handles(home: &impl Home) {
     let (here, there) = (semaphore(home, 1).await, semaphore(home, 1).await);
     here.resize(2).await.expect("not to zero");
-    assert_eq!(there.capacity().await, Ok(2));
+    assert_eq!(there.slots().await, Ok(2));
     let _held = [there.acquire().await.expect("free"), here.acquire().await.expect("free")];
     semaphore(home, 2).await;
 }
@@ -74,6 +74,6 @@ pub async fn a_resize_is_seen_by_all_handles(home: &impl Home) {
 pub async fn resizing_to_zero_is_refused(home: &impl Home) {
     let sem = semaphore(home, 2).await;
     assert_eq!(sem.resize(0).await, Err(ResizeError::ZeroSlots(ZeroSlots)));
-    assert_eq!(sem.capacity().await, Ok(2));
+    assert_eq!(sem.slots().await, Ok(2));
     drop(sem.try_acquire().await.expect("nothing has changed"));
 }

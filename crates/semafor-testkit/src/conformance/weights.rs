@@ -42,7 +42,7 @@ pub async fn a_heavy_head_holds_up_those_behind_it(home: &impl Home) {
 pub async fn a_weight_above_the_slots_fails_at_once(home: &impl Home) {
     let sem = semaphore(home, 2).await;
     let _held = sem.acquire().await.expect("a slot is free");
-    let impossible = AcquireError::TooHeavy { weight: 3, capacity: 2 };
+    let impossible = AcquireError::TooHeavy { weight: 3, slots: 2 };
     assert_eq!(sem.acquire().weight(3).await.expect_err("there are two"), impossible);
     assert_eq!(sem.acquire().weight(3).now().await.expect_err("there are two"), impossible);
     nothing_was_taken(&sem).await;

@@ -17,12 +17,12 @@ use crate::spawner::spawn;
 pub struct Contender {
     child: Child,
     orders: Option<ChildStdin>,
-    said: Arc<Mutex<Said>>,
+    received: Arc<Mutex<Received>>,
     listener: Option<JoinHandle<()>>,
 }
 
 #[derive(Default)]
-struct Said {
+struct Received {
     events: Vec<Event>,
     words: Vec<String>,
 }
@@ -37,19 +37,19 @@ impl Contender {
         let mut command = Command::new(program);
         command.arg(url).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = spawn(command).unwrap_or_else(|error| panic!("{program} can't be started: {error}"));
-        let said = Arc::<Mutex<Said>>::default();
+        let received = Arc::<Mutex<Received>>::default();
         let output = child.stdout.take().expect("it was asked for");
         let listener = std::thread::spawn({
-            let said = Arc::clone(&said);
-            move || listen(BufReader::new(output), &said)
+            let received = Arc::clone(&received);
+            move || listen(BufReader::new(output), &received)
         });
-        let contender = Self { orders: child.stdin.take(), child, said, listener: Some(listener) };
+        let contender = Self { orders: child.stdin.take(), child, received, listener: Some(listener) };
         contender.has_said("ready");
         contender
     }
 
-    fn said(&self) -> MutexGuard<'_, Said> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    fn received(&self) -> MutexGuard<'_, Received> {
+        self.received.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives an order.
@@ -64,7 +64,7 @@ impl Contender {
 
     /// What its contestants have seen so far.
     pub fn events(&self) -> Vec<Event> {
-        self.said().events.clone()
+        self.received().events.clone()
     }
 
     /// Returns as soon as it has said this, that is no event.
@@ -74,8 +74,8 @@ impl Contender {
     /// If it never does.
     #[track_caller]
     pub fn has_said(&self, line: &str) {
-        eventually(&format!("somebody says {line:?}"), || {
-            self.said().words.iter().any(|word| word == line).then_some(())
+        eventually(&format!("a contender prints {line:?}"), || {
+            self.received().words.iter().any(|word| word == line).then_some(())
         });
     }
 
@@ -86,7 +86,7 @@ impl Contender {
     /// If it never does.
     #[track_caller]
     pub fn shows<T>(&self, what: &str, mut look: impl FnMut(&Event) -> Option<T>) -> T {
-        eventually(what, || self.said().events.iter().find_map(&mut look))
+        eventually(what, || self.received().events.iter().find_map(&mut look))
     }
 
     /// Its process id.
@@ -138,7 +138,7 @@ impl Drop for Contender {
     fn drop(&mut self) {
         self.kill();
         // For the reader of a test that has failed.
-        self.said()
+        self.received()
             .words
             .iter()
             .filter(|word| word.starts_with("trouble"))
@@ -146,14 +146,14 @@ impl Drop for Contender {
     }
 }
 
-fn listen(mut output: impl BufRead, said: &Mutex<Said>) {
+fn listen(mut output: impl BufRead, received: &Mutex<Received>) {
     let mut line = String::new();
     // Who is killed while it speaks does not finish its line.
     while matches!(output.read_line(&mut line), Ok(length) if length > 0) && line.ends_with('\n') {
-        let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut received = received.lock().unwrap_or_else(PoisonError::into_inner);
         match line.trim_end().parse::<Event>() {
-            Ok(event) => said.events.push(event),
-            Err(_) => said.words.push(line.trim_end().to_owned()),
+            Ok(event) => received.events.push(event),
+            Err(_) => received.words.push(line.trim_end().to_owned()),
         }
         line.clear();
     }

@@ -21,7 +21,7 @@ pub use cluster::RedisCluster;
 pub use contender::Contender;
 pub use eventually::{eventually, until_seen};
 pub use keyspace::Keyspace;
-pub use monitor::{Monitor, Told};
+pub use monitor::{Monitor, Observed};
 pub use proxy::Proxy;
 pub use sentinel::RedisSentinel;
 pub use server::RedisServer;

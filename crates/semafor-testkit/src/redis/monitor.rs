@@ -14,13 +14,13 @@ const NEVER: Duration = Duration::from_secs(30);
 /// Listens to a server from when it was made: the `MONITOR` command.
 pub struct Monitor {
     stream: TcpStream,
-    heard: Receiver<Told>,
+    heard: Receiver<Observed>,
     listener: Option<JoinHandle<()>>,
 }
 
 /// One command.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Told {
+pub struct Observed {
     /// When, by the server's clock, in seconds.
     pub at: f64,
     /// Whose: `127.0.0.1:1234`, or `lua` if it is a part of the script before it.
@@ -45,8 +45,8 @@ impl Monitor {
         let (tell, heard) = channel();
         let listen = move || {
             for line in lines.lines().map_while(Result::ok) {
-                let Some(told) = Told::read(&line) else { continue };
-                if tell.send(told).is_err() {
+                let Some(observed) = Observed::read(&line) else { continue };
+                if tell.send(observed).is_err() {
                     return;
                 }
             }
@@ -55,13 +55,13 @@ impl Monitor {
     }
 
     /// What was heard since the last call, up to the moment of this one.
-    pub fn so_far(&self, server: &RedisServer) -> Vec<Told> {
+    pub fn so_far(&self, server: &RedisServer) -> Vec<Observed> {
         // What comes before this was told before now.
         let mark = format!("mark-{:?}", Instant::now());
         server.command(&["ECHO", &mark]);
-        let mut told = self.until("the mark is heard", |told| told.words.get(1) == Some(&mark));
-        told.pop();
-        told
+        let mut observed = self.until("the mark is heard", |observed| observed.words.get(1) == Some(&mark));
+        observed.pop();
+        observed
     }
 
     /// What is heard up to the first command that is as wanted, that one included.
@@ -70,13 +70,13 @@ impl Monitor {
     ///
     /// If there never is any.
     #[track_caller]
-    pub fn until(&self, what: &str, mut wanted: impl FnMut(&Told) -> bool) -> Vec<Told> {
+    pub fn until(&self, what: &str, mut wanted: impl FnMut(&Observed) -> bool) -> Vec<Observed> {
         let (deadline, mut all) = (Instant::now() + NEVER, Vec::new());
         loop {
             match self.heard.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(told) => {
-                    let is_last = wanted(&told);
-                    all.push(told);
+                Ok(observed) => {
+                    let is_last = wanted(&observed);
+                    all.push(observed);
                     if is_last {
                         return all;
                     }
@@ -97,7 +97,7 @@ impl Drop for Monitor {
     }
 }
 
-impl Told {
+impl Observed {
     /// `+1700000000.000001 [0 127.0.0.1:1234] "GET" "key"`.
     fn read(line: &str) -> Option<Self> {
         let (at, rest) = line.strip_prefix('+')?.split_once(" [")?;
@@ -156,11 +156,14 @@ mod tests {
         let monitor = Monitor::of(&server);
         server.command(&["SET", "a \"b\" \\ \n ä", "1"]);
         server.command(&["EVAL", "return redis.call('GET', KEYS[1])", "1", "key"]);
-        let told = monitor.so_far(&server);
-        let of = |command: &str, word: &str| told.iter().find(|told| told.is(command, word));
-        assert!(of("SET", "a \"b\" \\ \n ä").is_some_and(|told| told.at > 0.0 && told.by.contains(':')));
-        assert!(of("EVAL", "key").is_some_and(Told::is_script));
+        let observed = monitor.so_far(&server);
+        let of = |command: &str, word: &str| observed.iter().find(|observed| observed.is(command, word));
+        assert!(
+            of("SET", "a \"b\" \\ \n ä")
+                .is_some_and(|observed| observed.at > 0.0 && observed.by.contains(':'))
+        );
+        assert!(of("EVAL", "key").is_some_and(Observed::is_script));
         assert_eq!(of("GET", "key").expect("the script does it").by, "lua");
-        assert_eq!(monitor.so_far(&server).iter().filter(|told| told.is_script()).count(), 0);
+        assert_eq!(monitor.so_far(&server).iter().filter(|observed| observed.is_script()).count(), 0);
     }
 }

@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_refused_does_not_disturb_who_is_in() {
+    fn refused_connections_do_not_disturb_accepted_ones() {
         let server = RedisServer::start();
         let proxy = Proxy::to(server.port());
         let mut inside = Speaker::to(&proxy);

@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_trusted_by_who_trusts_its_authority() {
+    fn clients_that_trust_its_authority_trust_the_server() {
         let (server, other) = (RedisServer::with_tls(), RedisServer::with_tls());
         let ping = |ca: &Path| {
             let mut cli = Command::new("redis-cli");

@@ -74,7 +74,7 @@ impl Config {
 
     pub(super) fn warn(&self, message: &str) {
         if let Some(OnWarning(tell)) = &self.on_warning {
-            crate::foreign::call(|| tell(message));
+            crate::catch_panic::call(|| tell(message));
         }
     }
 
@@ -145,7 +145,7 @@ pub(super) fn lock_in(directory: &Path) -> PathBuf {
 pub(super) fn check(directory: &Path) -> Result<bool, HomeError> {
     let found = match fs::symlink_metadata(directory) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-        found => found.map_err(|error| trouble("look at", directory, error))?,
+        found => found.map_err(|error| io_failure("look at", directory, error))?,
     };
     let shown = directory.display();
     let refusal = if !found.is_dir() {
@@ -174,13 +174,13 @@ pub(super) fn make(directory: &Path) -> Result<(), HomeError> {
         return Ok(());
     }
     match DirBuilder::new().mode(0o700).create(directory) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(trouble("make", directory, error)),
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(io_failure("make", directory, error)),
         // Whoever was quicker.
         _ => check(directory).map(drop),
     }
 }
 
-pub(super) fn trouble(what: &str, path: &Path, error: io::Error) -> HomeError {
+pub(super) fn io_failure(what: &str, path: &Path, error: io::Error) -> HomeError {
     let message = format!(
         "can't {what} {}: {error}. Set XDG_RUNTIME_DIR to a folder of yours that can be written to, \
          or name one with --url local:/some/folder",

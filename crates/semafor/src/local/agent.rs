@@ -74,7 +74,7 @@ pub struct Agent {
     _lock: File,
     idle: Duration,
     warnings: Vec<String>,
-    house: House,
+    shared: Shared,
 }
 
 impl std::fmt::Debug for Agent {
@@ -99,7 +99,7 @@ pub enum BindError {
 }
 
 /// What all connections share.
-struct House {
+struct Shared {
     registry: Registry,
     host: Arc<str>,
     since: Instant,
@@ -156,7 +156,7 @@ impl Agent {
                 ));
             }
         }
-        let house = House {
+        let shared = Shared {
             registry,
             host: gethostname::gethostname().to_string_lossy().into(),
             since: now,
@@ -169,10 +169,10 @@ impl Agent {
             client_left: Notify::new(),
             stop: Notify::new(),
         };
-        house.take_over(found);
-        house.journal.begin();
+        shared.take_over(found);
+        shared.journal.begin();
         let listener = listen(&directory, &socket)?;
-        Ok(Self { directory, listener, _lock: lock, idle: IDLE, warnings, house })
+        Ok(Self { directory, listener, _lock: lock, idle: IDLE, warnings, shared })
     }
 
     /// What the user should know about what was found in the folder.
@@ -194,31 +194,31 @@ impl Agent {
     pub fn serve(self) -> Result<(), HomeError> {
         raise_file_limit();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| address::trouble("serve in", &self.directory, error))?;
+        let runtime = runtime.map_err(|error| address::io_failure("serve in", &self.directory, error))?;
         runtime.block_on(self.receive())
     }
 
     async fn receive(self) -> Result<(), HomeError> {
         let listener =
             self.listener.set_nonblocking(true).and_then(|()| UnixListener::from_std(self.listener));
-        let listener = listener.map_err(|error| address::trouble("serve in", &self.directory, error))?;
-        let house = Arc::new(self.house);
-        let watched = Arc::clone(&house);
+        let listener = listener.map_err(|error| address::io_failure("serve in", &self.directory, error))?;
+        let shared = Arc::new(self.shared);
+        let watched = Arc::clone(&shared);
         tokio::spawn(async move { watched.absent.watch(watched.lifelines.as_ref()).await });
-        by_id::watch_all(&house);
+        by_id::watch_all(&shared);
         let mut idle_since = Instant::now();
         loop {
-            let is_alone = house.clients.load(Ordering::Relaxed) == 0;
+            let is_alone = shared.clients.load(Ordering::Relaxed) == 0;
             tokio::select! {
                 accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) => session::begin(&house, stream),
+                    Ok((stream, _)) => session::begin(&shared, stream),
                     // Out of file descriptors, most likely: those who knock wait until others have left.
                     Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
                 },
-                () = house.client_left.notified() => idle_since = Instant::now(),
-                () = house.stop.notified() => break,
+                () = shared.client_left.notified() => idle_since = Instant::now(),
+                () = shared.stop.notified() => break,
                 () = tokio::time::sleep_until((idle_since + self.idle).into()), if is_alone => {
-                    if house.held_and_waiting() == (0, 0) {
+                    if shared.held_and_waiting() == (0, 0) {
                         break;
                     }
                     idle_since = Instant::now();
@@ -226,24 +226,24 @@ impl Agent {
             }
         }
         // What is left behind tells the next agent that somebody lost a slot.
-        if house.held_and_waiting() == (0, 0) {
-            house.journal.finish();
+        if shared.held_and_waiting() == (0, 0) {
+            shared.journal.finish();
             let _ = fs::remove_file(address::socket_in(&self.directory));
         } else {
-            house.journal.seal();
+            shared.journal.seal();
         }
         Ok(())
     }
 }
 
 /// What is dropped with it has not ended for its holders.
-impl Drop for House {
+impl Drop for Shared {
     fn drop(&mut self) {
         self.journal.seal();
     }
 }
 
-impl House {
+impl Shared {
     /// Keeps everything occupied that a former agent had granted to clients that are still alive.
     fn take_over(&self, found: Found) {
         let has_same_lifelines = found.lifelines.is_some()
@@ -318,13 +318,13 @@ impl House {
 fn lock(directory: &Path) -> Result<File, BindError> {
     let path = address::lock_in(directory);
     let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
-    let file = file.map_err(|error| address::trouble("write", &path, error))?;
+    let file = file.map_err(|error| address::io_failure("write", &path, error))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(rustix::io::Errno::WOULDBLOCK) => {
             Err(BindError::AlreadyRunning { directory: directory.to_owned() })
         }
-        Err(error) => Err(address::trouble("lock", &path, error.into()).into()),
+        Err(error) => Err(address::io_failure("lock", &path, error.into()).into()),
     }
 }
 
@@ -333,7 +333,7 @@ fn listen(directory: &Path, socket: &Path) -> Result<StdListener, HomeError> {
     let fresh = directory.join("agent.sock.new");
     match fs::remove_file(&fresh) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
-            return Err(address::trouble("remove", &fresh, error));
+            return Err(address::io_failure("remove", &fresh, error));
         }
         _ => {}
     }
@@ -349,7 +349,7 @@ fn listen(directory: &Path, socket: &Path) -> Result<StdListener, HomeError> {
         rustix::fs::rename(&fresh, socket)?;
         Ok(listener)
     };
-    let listener = listening().map_err(|error| address::trouble("listen on", socket, error.into()))?;
+    let listener = listening().map_err(|error| address::io_failure("listen on", socket, error.into()))?;
     Ok(listener.into())
 }
 

@@ -20,11 +20,11 @@ use tokio::sync::oneshot;
 
 use super::address::{self, Config};
 use super::lifeline::Lifeline;
-use super::protocol::{self, Ask as Said, MAX_MESSAGE, PROTOCOL, Say, frame, take_first};
+use super::protocol::{self, MAX_MESSAGE, PROTOCOL, Request, Response, frame, take_first};
 use super::socket::{self, Socket};
 use super::{engine, fork, launch};
 use crate::error::{HomeError, HomeErrorKind};
-use crate::remote::call::{Ask, Call, Push, Reply};
+use crate::remote::call::{Call, Command, Push, Reply};
 use crate::remote::client::{Client, Event, Hearing, Liveness, Need, Retry, Settings};
 use crate::remote::clock::Instant;
 use crate::remote::per_process::PerProcess;
@@ -86,8 +86,8 @@ struct Question {
     frame: Vec<u8>,
     need: Need,
     deadline: Instant,
-    pages: Vec<Say>,
-    asker: oneshot::Sender<Result<Vec<Say>, HomeError>>,
+    pages: Vec<Response>,
+    asker: oneshot::Sender<Result<Vec<Response>, HomeError>>,
 }
 
 type Drivers = Mutex<Vec<(Config, Weak<Anchor>)>>;
@@ -144,9 +144,9 @@ impl Anchor {
     /// one, the connection is closed.
     pub(super) fn ask(
         &self,
-        ask: Said,
+        ask: Request,
         need: Need,
-    ) -> impl Future<Output = Result<Vec<Say>, HomeError>> + Send + use<'_> {
+    ) -> impl Future<Output = Result<Vec<Response>, HomeError>> + Send + use<'_> {
         let (asker, answer) = oneshot::channel();
         self.0.put_question(ask, need, asker);
         async move { answer.await.unwrap_or_else(|_| Err(no_answer("the agent"))) }
@@ -187,9 +187,9 @@ impl LocalDriver {
 
     fn put_question(
         self: &Arc<Self>,
-        ask: Said,
+        ask: Request,
         need: Need,
-        asker: oneshot::Sender<Result<Vec<Say>, HomeError>>,
+        asker: oneshot::Sender<Result<Vec<Response>, HomeError>>,
     ) {
         let is_thread_needed = {
             let mut state = self.state.lock();
@@ -210,7 +210,7 @@ impl LocalDriver {
     }
 
     /// Says something that is not answered. If there is no agent, nobody needs to hear it.
-    pub(super) fn say(&self, ask: Said) {
+    pub(super) fn say(&self, ask: Request) {
         if let Phase::Connected(socket) = &mut self.state.lock().phase {
             socket.send(&frame(&protocol::Call { n: 0, ask }));
         }
@@ -375,7 +375,7 @@ impl LocalDriver {
             }
             let lifeline = state.lifeline.as_ref().map(Lifeline::byte);
             let version = env!("CARGO_PKG_VERSION").to_owned();
-            let hello = Said::Hello { protocol: PROTOCOL, version, lifeline };
+            let hello = Request::Hello { protocol: PROTOCOL, version, lifeline };
             socket.send(&frame(&protocol::Call { n: 0, ask: hello }));
             state.phase = Phase::Connected(socket);
             state.client.connected(Hearing::default(), now);
@@ -451,8 +451,10 @@ impl LocalDriver {
         let now = Instant::now();
         let mut state = self.state.lock();
         match say {
-            Say::Welcome { protocol, version, pid } => return state.note_welcome(protocol, version, pid),
-            Say::Lost { why, is_kept } => {
+            Response::Welcome { protocol, version, pid } => {
+                return state.note_welcome(protocol, version, pid);
+            }
+            Response::Lost { why, is_kept } => {
                 let push = Push::Lost { key: engine::key(n), why: why.into(), is_kept };
                 state.client.handle_push(push, now);
             }
@@ -466,7 +468,7 @@ impl LocalDriver {
                     let agent = state.agent_name();
                     drop(state);
                     let answer = match say {
-                        Say::Misunderstood(_) => Err(too_old(&agent)),
+                        Response::Misunderstood(_) => Err(too_old(&agent)),
                         say => Ok(question.pages.into_iter().chain([say]).collect()),
                     };
                     let _ = question.asker.send(answer);
@@ -558,7 +560,7 @@ impl State {
                 for (n, ask) in engine::encode(&call) {
                     socket.send(&frame(&protocol::Call { n, ask }));
                 }
-                if let Ask::End { those } = &call.ask {
+                if let Command::End { those } = &call.ask {
                     // The agent does not answer the request of one that leaves.
                     those.iter().for_each(|(key, _)| drop(self.calls.remove(&key.0)));
                 }
@@ -648,7 +650,7 @@ fn not_understood(error: io::Error) -> HomeError {
     HomeError::caused_by(error, HomeErrorKind::Other, message)
 }
 
-pub(super) fn unexpected(say: &Say) -> HomeError {
+pub(super) fn unexpected(say: &Response) -> HomeError {
     HomeError::new(HomeErrorKind::Other, format!("the agent says {say:?}, which is no answer to this"))
 }
 

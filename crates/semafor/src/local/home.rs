@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::address::Config;
 use super::driver::{Anchor, unexpected};
 use super::engine;
-use super::protocol::{Ask, Say};
+use super::protocol::{Request, Response};
 use crate::error::{BuildError, HomeError, InvalidDuration};
-use crate::remote::Answer;
+use crate::remote::BoxFuture;
 use crate::remote::client::{Client, Need};
 use crate::remote::clock::Instant;
 use crate::remote::driver::{Driver, Kept, RemoteHome};
@@ -41,9 +41,9 @@ impl LocalHome {
 
     pub(crate) async fn stats(&self, query: &StatsQuery) -> Result<Vec<Stats>, HomeError> {
         let mut stats = Vec::new();
-        for page in self.0.ask(Ask::Survey { names: query.names.clone() }, Need::Successor).await? {
+        for page in self.0.ask(Request::Survey { names: query.names.clone() }, Need::Successor).await? {
             match page {
-                Say::Stats(page) => stats.extend(page.into_iter().map(Stats::from)),
+                Response::Stats(page) => stats.extend(page.into_iter().map(Stats::from)),
                 other => return Err(unexpected(&other)),
             }
         }
@@ -52,29 +52,29 @@ impl LocalHome {
 }
 
 /// The answer, where there is one.
-fn only(mut pages: Vec<Say>) -> Option<Say> {
+fn only(mut pages: Vec<Response>) -> Option<Response> {
     pages.pop()
 }
 
-fn failure(say: Say) -> HomeError {
+fn failure(say: Response) -> HomeError {
     match say {
-        Say::No(complaint) => complaint.into_home_error(),
+        Response::No(complaint) => complaint.into_home_error(),
         other => unexpected(&other),
     }
 }
 
 impl Anchor {
-    async fn ask_truth(&self, ask: Ask) -> Result<bool, HomeError> {
+    async fn ask_truth(&self, ask: Request) -> Result<bool, HomeError> {
         match only(self.ask(ask, Need::Successor).await?) {
             None => Ok(false),
-            Some(Say::Truth(truth)) => Ok(truth),
+            Some(Response::Truth(truth)) => Ok(truth),
             Some(other) => Err(failure(other)),
         }
     }
 
-    async fn ask_to(&self, ask: Ask) -> Result<(), HomeError> {
+    async fn ask_to(&self, ask: Request) -> Result<(), HomeError> {
         match only(self.ask(ask, Need::Server).await?) {
-            Some(Say::Done) | None => Ok(()),
+            Some(Response::Done) | None => Ok(()),
             Some(other) => Err(failure(other)),
         }
     }
@@ -100,47 +100,47 @@ impl Driver for Anchor {
 }
 
 impl RemoteHome for Anchor {
-    fn open<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<(), BuildError>> {
+    fn open<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<(), BuildError>> {
         Box::pin(async move {
-            match only(self.ask(Ask::Open(engine::target(target)), Need::Server).await?) {
-                Some(Say::Done) => {
+            match only(self.ask(Request::Open(engine::target(target)), Need::Server).await?) {
+                Some(Response::Done) => {
                     target.note_agreed();
                     Ok(())
                 }
-                Some(Say::No(complaint)) => Err(complaint.into_build_error(&target.name)),
+                Some(Response::No(complaint)) => Err(complaint.into_build_error(&target.name)),
                 Some(other) => Err(unexpected(&other).into()),
                 None => Err(BuildError::SlotsNotSet { name: target.name.to_string() }),
             }
         })
     }
 
-    fn locked<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<bool, HomeError>> {
-        Box::pin(self.ask_truth(Ask::Locked(engine::target(target))))
+    fn locked<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<bool, HomeError>> {
+        Box::pin(self.ask_truth(Request::Locked(engine::target(target))))
     }
 
-    fn resize<'a>(&'a self, target: &'a Arc<Target>, slots: u32) -> Answer<'a, Result<(), HomeError>> {
-        Box::pin(self.ask_to(Ask::Resize { of: engine::target(target), slots }))
+    fn resize<'a>(&'a self, target: &'a Arc<Target>, slots: u32) -> BoxFuture<'a, Result<(), HomeError>> {
+        Box::pin(self.ask_to(Request::Resize { of: engine::target(target), slots }))
     }
 
-    fn close<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<(), HomeError>> {
-        Box::pin(self.ask_to(Ask::Close(engine::target(target))))
+    fn close<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<(), HomeError>> {
+        Box::pin(self.ask_to(Request::Close(engine::target(target))))
     }
 
-    fn is_closed<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<bool, HomeError>> {
-        Box::pin(self.ask_truth(Ask::IsClosed(engine::target(target))))
+    fn is_closed<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<bool, HomeError>> {
+        Box::pin(self.ask_truth(Request::IsClosed(engine::target(target))))
     }
 
-    fn stats<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<Stats, HomeError>> {
+    fn stats<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<Stats, HomeError>> {
         Box::pin(async move {
-            let stats = match only(self.ask(Ask::Stats(engine::target(target)), Need::Successor).await?) {
-                Some(Say::Stats(mut stats)) => stats.pop(),
+            let stats = match only(self.ask(Request::Stats(engine::target(target)), Need::Successor).await?) {
+                Some(Response::Stats(mut stats)) => stats.pop(),
                 None => None,
                 Some(other) => return Err(failure(other)),
             };
             Ok(stats.map_or_else(
                 || {
                     let mut nothing = semafor_core::Stats::default();
-                    nothing.capacity = target.asked_slots.unwrap_or_default();
+                    nothing.slots = target.asked_slots.unwrap_or_default();
                     Stats::new(Arc::clone(&target.name), nothing)
                 },
                 Stats::from,
@@ -148,12 +148,12 @@ impl RemoteHome for Anchor {
         })
     }
 
-    fn holders<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<Vec<HolderInfo>, HomeError>> {
+    fn holders<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<Vec<HolderInfo>, HomeError>> {
         Box::pin(async move {
             let mut holders = Vec::new();
-            for page in self.ask(Ask::Holders(engine::target(target)), Need::Successor).await? {
+            for page in self.ask(Request::Holders(engine::target(target)), Need::Successor).await? {
                 match page {
-                    Say::Holders(page) => holders.extend(page.into_iter().map(HolderInfo::from)),
+                    Response::Holders(page) => holders.extend(page.into_iter().map(HolderInfo::from)),
                     other => return Err(failure(other)),
                 }
             }
@@ -161,12 +161,12 @@ impl RemoteHome for Anchor {
         })
     }
 
-    fn waiters<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<Vec<WaiterInfo>, HomeError>> {
+    fn waiters<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<Vec<WaiterInfo>, HomeError>> {
         Box::pin(async move {
             let mut waiters = Vec::new();
-            for page in self.ask(Ask::Waiters(engine::target(target)), Need::Successor).await? {
+            for page in self.ask(Request::Waiters(engine::target(target)), Need::Successor).await? {
                 match page {
-                    Say::Waiters(page) => waiters.extend(page.into_iter().map(WaiterInfo::from)),
+                    Response::Waiters(page) => waiters.extend(page.into_iter().map(WaiterInfo::from)),
                     other => return Err(failure(other)),
                 }
             }
@@ -175,6 +175,6 @@ impl RemoteHome for Anchor {
     }
 
     fn forget(&self, target: &Target) {
-        self.driver().say(Ask::Forget { handle: target.number });
+        self.driver().say(Request::Forget { handle: target.number });
     }
 }

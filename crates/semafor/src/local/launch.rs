@@ -41,7 +41,7 @@ pub(super) fn start(
             );
             return Err(HomeError::caused_by(error, HomeErrorKind::Unreachable, message));
         }
-        Err(error) => return Err(address::trouble("start the agent for", directory, error)),
+        Err(error) => return Err(address::io_failure("start the agent for", directory, error)),
     };
     drop(turn);
     let said = String::from_utf8_lossy(&output.stderr);

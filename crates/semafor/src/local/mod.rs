@@ -56,7 +56,7 @@ pub(crate) use home::LocalHome;
 use crate::error::HomeError;
 use crate::remote::client::Need;
 use driver::Anchor;
-use protocol::{Ask, Say};
+use protocol::{Request, Response};
 
 /// How an agent is, as [`status`] tells.
 #[derive(Clone, PartialEq, Debug)]
@@ -104,9 +104,9 @@ pub enum Stopped {
 /// [`HomeError`] if there is one that does not answer.
 pub async fn status(config: &Config) -> Result<Option<Status>, HomeError> {
     let anchor = Anchor::new(config.clone());
-    let said = anchor.ask(Ask::Status, Need::Nothing).await?.pop();
+    let said = anchor.ask(Request::Status, Need::Nothing).await?.pop();
     match (said, anchor.driver().agent()) {
-        (Some(Say::Status(condition)), Some(agent)) => Ok(Some(Status {
+        (Some(Response::Status(condition)), Some(agent)) => Ok(Some(Status {
             pid: agent.pid,
             version: agent.version,
             directory: agent.directory,
@@ -116,7 +116,7 @@ pub async fn status(config: &Config) -> Result<Option<Status>, HomeError> {
             held: condition.held,
             waiting: condition.waiting,
         })),
-        (Some(Say::Status(_)) | None, _) => Ok(None),
+        (Some(Response::Status(_)) | None, _) => Ok(None),
         (Some(other), _) => Err(driver::unexpected(&other)),
     }
 }
@@ -127,9 +127,9 @@ pub async fn status(config: &Config) -> Result<Option<Status>, HomeError> {
 ///
 /// [`HomeError`] if there is one that does not answer.
 pub async fn stop(config: &Config, force: bool) -> Result<Stopped, HomeError> {
-    match Anchor::new(config.clone()).ask(Ask::Stop { force }, Need::Nothing).await?.pop() {
-        Some(Say::Done) => Ok(Stopped::Yes),
-        Some(Say::InUse { held, waiting }) => Ok(Stopped::InUse { held, waiting }),
+    match Anchor::new(config.clone()).ask(Request::Stop { force }, Need::Nothing).await?.pop() {
+        Some(Response::Done) => Ok(Stopped::Yes),
+        Some(Response::InUse { held, waiting }) => Ok(Stopped::InUse { held, waiting }),
         None => Ok(Stopped::NotRunning),
         Some(other) => Err(driver::unexpected(&other)),
     }

@@ -29,12 +29,12 @@ const MAX_WORDS: usize = 1024;
 #[derive(Serialize, Deserialize, Debug)]
 pub(super) struct Call {
     pub(super) n: u64,
-    pub(super) ask: Ask,
+    pub(super) ask: Request,
 }
 
 #[derive(Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Ask {
+pub(super) enum Request {
     /// Comes first.
     Hello {
         protocol: u32,
@@ -46,7 +46,8 @@ pub(super) enum Ask {
     Open(Target),
     Acquire {
         of: Target,
-        wish: Wanted,
+        #[serde(rename = "wish")]
+        request: AcquireRequest,
     },
     /// Stands in for slots that were granted on a former connection, perhaps by a former agent, until they are let go. They
     /// count whether they fit or not. Not answered with anything of use.
@@ -60,7 +61,7 @@ pub(super) enum Ask {
         id: Option<Arc<str>>,
         /// How many slots there were when it was granted.
         #[serde(default)]
-        capacity: Option<u32>,
+        slots: Option<u32>,
     },
     /// Everything that is held has been said. So many of the calls that follow were said on a former connection. Not
     /// answered.
@@ -128,11 +129,11 @@ pub(super) struct Target {
 }
 
 #[derive(Clone, Serialize, Deserialize, Debug)]
-pub(super) struct Wanted {
+pub(super) struct AcquireRequest {
     pub(super) weight: u32,
     pub(super) ttl: Option<Duration>,
     /// `None` for as long as it takes.
-    pub(super) patience: Option<Duration>,
+    pub(super) timeout: Option<Duration>,
     /// False for somebody who does not stand in line, and is told so.
     pub(super) waits: bool,
     pub(super) label: Option<Arc<str>>,
@@ -149,12 +150,12 @@ pub(super) struct Reply {
     /// The rest of the list is still to come.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) more: bool,
-    pub(super) say: Say,
+    pub(super) say: Response,
 }
 
 #[derive(Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Say {
+pub(super) enum Response {
     Welcome {
         protocol: u32,
         version: String,
@@ -168,7 +169,7 @@ pub(super) enum Say {
         waited: Duration,
         /// How many slots there are.
         #[serde(default)]
-        capacity: Option<u32>,
+        slots: Option<u32>,
     },
     /// A lease is over, and its holder did not do it. If it is kept, its slot waits for the holder to let go.
     Lost {
@@ -245,9 +246,9 @@ pub(super) enum Complaint {
     Closing { held: u32 },
     ZeroSlots,
     Busy,
-    TimedOut { waited: Duration, held: u32, capacity: u32, waiting: usize },
+    TimedOut { waited: Duration, held: u32, slots: u32, waiting: usize },
     LineFull { limit: usize },
-    TooHeavy { weight: u32, capacity: u32 },
+    TooHeavy { weight: u32, slots: u32 },
     ZeroWeight,
     Closed,
     LostBefore(Ending),
@@ -271,11 +272,11 @@ impl From<AcquireError> for Complaint {
     fn from(error: AcquireError) -> Self {
         match error {
             AcquireError::Busy => Self::Busy,
-            AcquireError::TimedOut { waited, held, capacity, waiting } => {
-                Self::TimedOut { waited, held, capacity, waiting }
+            AcquireError::TimedOut { waited, held, slots, waiting } => {
+                Self::TimedOut { waited, held, slots, waiting }
             }
             AcquireError::LineFull { limit } => Self::LineFull { limit },
-            AcquireError::TooHeavy { weight, capacity } => Self::TooHeavy { weight, capacity },
+            AcquireError::TooHeavy { weight, slots } => Self::TooHeavy { weight, slots },
             AcquireError::ZeroWeight => Self::ZeroWeight,
             AcquireError::Closed => Self::Closed,
             AcquireError::Lost(why) => Self::LostBefore(why.into()),
@@ -299,11 +300,11 @@ impl Complaint {
     pub(super) fn into_acquire_error(self, name: &str) -> AcquireError {
         match self {
             Self::Busy => AcquireError::Busy,
-            Self::TimedOut { waited, held, capacity, waiting } => {
-                AcquireError::TimedOut { waited, held, capacity, waiting }
+            Self::TimedOut { waited, held, slots, waiting } => {
+                AcquireError::TimedOut { waited, held, slots, waiting }
             }
             Self::LineFull { limit } => AcquireError::LineFull { limit },
-            Self::TooHeavy { weight, capacity } => AcquireError::TooHeavy { weight, capacity },
+            Self::TooHeavy { weight, slots } => AcquireError::TooHeavy { weight, slots },
             Self::ZeroWeight => AcquireError::ZeroWeight,
             Self::Closed => AcquireError::Closed,
             Self::LostBefore(why) => AcquireError::Lost(why.into()),
@@ -324,7 +325,7 @@ impl Complaint {
 #[derive(Serialize, Deserialize, Debug)]
 pub(super) struct Numbers {
     name: Arc<str>,
-    capacity: u32,
+    slots: u32,
     held: u32,
     holders: usize,
     waiting: usize,
@@ -365,7 +366,7 @@ impl From<Stats> for Numbers {
     fn from(stats: Stats) -> Self {
         let totals = stats.totals;
         Self {
-            capacity: stats.capacity,
+            slots: stats.slots,
             held: stats.held,
             holders: stats.holders,
             waiting: stats.waiting,
@@ -399,7 +400,7 @@ impl From<Numbers> for Stats {
         totals.cancelled = numbers.cancelled;
         totals.refused = numbers.refused;
         let mut stats = semafor_core::Stats::default();
-        stats.capacity = numbers.capacity;
+        stats.slots = numbers.slots;
         stats.held = numbers.held;
         stats.holders = numbers.holders;
         stats.waiting = numbers.waiting;
@@ -517,7 +518,8 @@ mod tests {
 
     #[test]
     fn messages_come_out_as_they_went_in_however_they_are_cut() {
-        let said: Vec<u8> = (1..4).flat_map(|n| frame(&Call { n, ask: Ask::Cancel { call: n } })).collect();
+        let said: Vec<u8> =
+            (1..4).flat_map(|n| frame(&Call { n, ask: Request::Cancel { call: n } })).collect();
         let (mut buffer, mut heard) = (Vec::new(), Vec::new());
         for byte in said {
             buffer.push(byte);
@@ -538,7 +540,7 @@ mod tests {
     fn unknown_fields_are_ignored() {
         let said = br#"{"n":1,"ask":{"hello":{"protocol":9,"version":"9.9.9","mood":"good"}},"more":0}"#;
         let call: Call = serde_json::from_slice(said).expect("it is understood");
-        assert!(matches!(call.ask, Ask::Hello { protocol: 9, .. }));
+        assert!(matches!(call.ask, Request::Hello { protocol: 9, .. }));
     }
 
     #[test]
@@ -560,7 +562,7 @@ mod tests {
             pid: Some(u32::MAX),
             waited_for: Duration::MAX,
         };
-        let page = Say::Waiters(std::iter::repeat_with(longest).take(PAGE).collect());
+        let page = Response::Waiters(std::iter::repeat_with(longest).take(PAGE).collect());
         let framed = frame(&Reply { n: u64::MAX, more: true, say: page });
         assert!(framed.len() <= MAX_MESSAGE, "{}", framed.len());
     }

@@ -78,7 +78,7 @@ pub(super) fn connect(directory: &Path) -> Result<Option<UnixStream>, HomeError>
     match UnixStream::connect(&socket) {
         Ok(stream) => check_peer(&stream, directory).map(|()| Some(stream)),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => Ok(None),
-        Err(error) => Err(address::trouble("connect to", &socket, error)),
+        Err(error) => Err(address::io_failure("connect to", &socket, error)),
     }
 }
 

@@ -45,7 +45,7 @@ fn assert_all_free(sem: &Semaphore) {
     let totals = &stats.totals;
     let ended = totals.released + totals.expired + totals.evicted + totals.handed_on;
     assert_eq!(totals.granted, ended);
-    let all = block_on(sem.capacity()).unwrap();
+    let all = block_on(sem.slots()).unwrap();
     drop(sem.acquire().weight(all).now().blocking().unwrap());
 }
 

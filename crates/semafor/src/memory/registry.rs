@@ -114,7 +114,7 @@ impl StatsQuery {
     /// Sorts by utilisation and keeps as many as wanted.
     pub(crate) fn pick(&self, mut stats: Vec<Stats>) -> Vec<Stats> {
         // A name whose slots are not known has no utilisation.
-        let percent = |stats: &Stats| if stats.capacity == 0 { 0.0 } else { stats.percent() };
+        let percent = |stats: &Stats| if stats.slots == 0 { 0.0 } else { stats.percent() };
         stats.sort_by(|a, b| percent(b).total_cmp(&percent(a)).then_with(|| a.name.cmp(&b.name)));
         stats.truncate(self.limit.unwrap_or(usize::MAX));
         stats

@@ -22,7 +22,7 @@ use crate::error::AcquireError;
 use crate::stats::{HolderInfo, Stats, WaiterInfo};
 use crate::sync::{Mutex, MutexGuard};
 use crate::task::TaskKey;
-use crate::{foreign, observe};
+use crate::{catch_panic, observe};
 
 // In this order, so that finding a name among many and opening it touches as few cache lines as can be.
 #[repr(C)]
@@ -154,12 +154,12 @@ impl SharedGate {
     pub(crate) fn enqueue(
         &self,
         mut request: Request,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
         waker: Waker,
         tag: Tag,
     ) -> Result<Enqueued, AcquireError> {
         let now = self.clock.now();
-        request.deadline = patience.map_or(Timestamp::NEVER, |patience| now.after(patience));
+        request.deadline = timeout.map_or(Timestamp::NEVER, |timeout| now.after(timeout));
         let mut state = self.state.lock();
         let (gate, effects) = state.parts();
         let acquired = gate.acquire(&request, waker, tag, now, effects);
@@ -203,7 +203,7 @@ impl SharedGate {
                 let waited = self.clock.now().since(since);
                 Err(timed_out(&state, waited))
             }
-            Claim::TooHeavy { weight, capacity } => Err(AcquireError::TooHeavy { weight, capacity }),
+            Claim::TooHeavy { weight, slots } => Err(AcquireError::TooHeavy { weight, slots }),
             // A future is polled with its own ticket until that is used up, so it is neither waiting nor unknown here.
             Claim::Closed | Claim::Waiting | Claim::Unknown => Err(AcquireError::Closed),
         };
@@ -245,7 +245,7 @@ impl SharedGate {
         let now = self.clock.rough();
         let state = self.state.lock();
         let tag = self.end(state, id, now)?;
-        foreign::call(|| tag.signal_loss());
+        catch_panic::call(|| tag.signal_loss());
         Ok(())
     }
 
@@ -262,7 +262,7 @@ impl SharedGate {
             return None;
         };
         let tag = self.end(state, id, now).ok()?;
-        foreign::call(|| tag.signal_loss());
+        catch_panic::call(|| tag.signal_loss());
         Some(id)
     }
 
@@ -303,7 +303,7 @@ impl SharedGate {
         };
         self.finish(state);
         if let Some(lost) = notice {
-            foreign::call(|| lost.cancel());
+            catch_panic::call(|| lost.cancel());
         }
         evicted.map(drop)
     }
@@ -361,7 +361,7 @@ impl SharedGate {
 
     pub(crate) fn resize(&self, slots: u32) -> Result<(), ZeroSlots> {
         let mut state = self.state.lock();
-        let before = state.gate.capacity();
+        let before = state.gate.slots();
         let (gate, effects) = state.parts();
         let resized = gate.resize(slots, self.clock.now(), effects);
         self.finish(state);
@@ -383,8 +383,8 @@ impl SharedGate {
         self.state.lock().gate.is_closed()
     }
 
-    pub(crate) fn capacity(&self) -> u32 {
-        self.state.lock().gate.capacity()
+    pub(crate) fn slots(&self) -> u32 {
+        self.state.lock().gate.slots()
     }
 
     pub(crate) fn stats(&self) -> Stats {
@@ -496,7 +496,7 @@ impl SharedGate {
             let (waker, unused) = (state.effects.wake.pop(), state.effects.unused.take());
             drop(state);
             waker.into_iter().for_each(wake);
-            unused.into_iter().for_each(|waker| foreign::call(|| drop(waker)));
+            unused.into_iter().for_each(|waker| catch_panic::call(|| drop(waker)));
             return;
         }
         let effects = state.take_effects();
@@ -516,24 +516,24 @@ impl SharedGate {
     pub(super) fn carry_out(&self, effects: Fx) {
         effects.lost.iter().for_each(|lost| self.tell_of_loss(lost));
         effects.wake.into_iter().for_each(wake);
-        foreign::call(|| drop(effects.unused));
+        catch_panic::call(|| drop(effects.unused));
     }
 
     pub(super) fn tell_of_loss(&self, lost: &Lost<Tag>) {
         observe::lost(self, lost.id, lost.loss);
-        foreign::call(|| lost.tag.signal_loss());
+        catch_panic::call(|| lost.tag.signal_loss());
     }
 }
 
 pub(super) fn wake(waker: Waker) {
-    foreign::call(|| waker.wake());
+    catch_panic::call(|| waker.wake());
 }
 
 fn timed_out(state: &State, waited: Duration) -> AcquireError {
     AcquireError::TimedOut {
         waited,
         held: state.gate.held(),
-        capacity: state.gate.capacity(),
+        slots: state.gate.slots(),
         waiting: state.gate.waiting(),
     }
 }

@@ -24,12 +24,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::alarm::Alarm;
 use super::config::Config;
+use super::diagnostics;
 use super::engine::Engine;
 use super::keys;
 use super::link::{Event as LinkEvent, Link};
-use super::trouble;
 use crate::error::{HomeError, HomeErrorKind};
-use crate::remote::call::{Ask, Call, Failure, Key, Reply};
+use crate::remote::call::{Call, Command, Failure, Key, Reply};
 use crate::remote::client::{Client, Event, Liveness, Settings};
 use crate::remote::clock::Instant;
 use crate::remote::per_process::PerProcess;
@@ -151,7 +151,7 @@ impl RedisDriver {
             liveness: Liveness::Heartbeats,
             retry: config.retry(),
             answer_time: config.socket_timeout,
-            silent: trouble::silent(&config),
+            silent: diagnostics::silent(&config),
         });
         let driver = Arc::new_cyclic(|driver: &Weak<Self>| Self {
             link: {
@@ -227,10 +227,13 @@ impl RedisDriver {
     }
 
     /// What users wait for is sent from where they are, if that can be done there: no other thread has to be woken.
-    fn place_for(&self, ask: &Ask) -> Handle {
+    fn place_for(&self, ask: &Command) -> Handle {
         let is_awaited = matches!(
             ask,
-            Ask::Acquire { .. } | Ask::Confirm { .. } | Ask::Listen { .. } | Ask::Release { .. }
+            Command::Acquire { .. }
+                | Command::Confirm { .. }
+                | Command::Listen { .. }
+                | Command::Release { .. }
         );
         match Handle::try_current() {
             Ok(here) if is_awaited && is_workplace(&here) && self.link.is_hosted() => here,
@@ -241,9 +244,9 @@ impl RedisDriver {
     async fn perform(&self, call: &Call) -> Result<Reply, Failure> {
         let unsent = |error: HomeError| Failure { is_passing: true, was_sent: false, error };
         match &call.ask {
-            Ask::Connect => self.link.line().await.map(|_| Reply::Done).map_err(unsent),
-            Ask::Listen { waiters } => self.listen(&call.target, waiters).await.map_err(unsent),
-            Ask::Watch => {
+            Command::Connect => self.link.line().await.map(|_| Reply::Done).map_err(unsent),
+            Command::Listen { waiters } => self.listen(&call.target, waiters).await.map_err(unsent),
+            Command::Watch => {
                 let holders = [call.target.keys[0].clone()];
                 let is_watched = self.link.track(&holders).await.is_ok();
                 let next = match self.run(call).await {
@@ -252,7 +255,7 @@ impl RedisDriver {
                 };
                 Ok(Reply::Watched { is_watched, next })
             }
-            Ask::Heartbeat { .. } => self.beat(call).await,
+            Command::Heartbeat { .. } => self.beat(call).await,
             _ => self.run(call).await,
         }
     }
@@ -375,7 +378,7 @@ impl RedisDriver {
         if is_in_task && Handle::try_current().is_ok_and(|here| is_workplace(&here)) {
             // This may be the very thread that has to do it: it leaves its work to another. In a `LocalSet` that is not
             // allowed, and not needed.
-            crate::foreign::call(|| tokio::task::block_in_place(wait));
+            crate::catch_panic::call(|| tokio::task::block_in_place(wait));
         }
         if !has_waited.get() {
             wait();

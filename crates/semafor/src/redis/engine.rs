@@ -15,10 +15,10 @@ use super::link::Answered;
 use super::script::lua::{self, Script};
 use super::script::reply::{Words, read_ending, seconds, span, text, unexpected};
 use super::script::schema::{self, ending, word};
-use super::{inspect, trouble};
+use super::{diagnostics, inspect};
 use crate::error::{AcquireError, BuildError, HomeError};
 use crate::remote::call::{
-    Ask, Call, Ended, Gone, Grant, HolderState, How, Key, LeaseEnd, Neighbours, Next, Push, Reply,
+    Call, Command, Ended, Gone, Grant, HolderState, How, Key, LeaseEnd, Neighbours, Next, Push, Reply,
     WaiterState,
 };
 use crate::remote::client::safe_for;
@@ -66,18 +66,18 @@ impl Engine {
     // Calls
 
     /// The script that carries a call out; `None` for those that take more than a script.
-    pub(super) fn script(ask: &Ask) -> Option<&'static Script> {
+    pub(super) fn script(ask: &Command) -> Option<&'static Script> {
         Some(match ask {
-            Ask::Acquire { .. } => &lua::QUEUE,
-            Ask::Confirm { .. } => &lua::ACQUIRE,
-            Ask::Release { .. } | Ask::EndById { .. } => &lua::RELEASE,
-            Ask::End { .. } => &lua::LEAVE,
-            Ask::Renew { .. } => &lua::RENEW,
-            Ask::Heartbeat { .. } => &lua::PING,
-            Ask::Sweep | Ask::Watch => &lua::WAKE_UP_NEXTS,
-            Ask::Listen { .. } | Ask::Connect => return None,
+            Command::Acquire { .. } => &lua::QUEUE,
+            Command::Confirm { .. } => &lua::ACQUIRE,
+            Command::Release { .. } | Command::EndById { .. } => &lua::RELEASE,
+            Command::End { .. } => &lua::LEAVE,
+            Command::Renew { .. } => &lua::RENEW,
+            Command::Heartbeat { .. } => &lua::PING,
+            Command::Sweep | Command::Watch => &lua::WAKE_UP_NEXTS,
+            Command::Listen { .. } | Command::Connect => return None,
             // There is nothing to say: heartbeats and ids tell the server everything.
-            Ask::Detach { .. } | Ask::Occupy { .. } | Ask::Back { .. } => return None,
+            Command::Detach { .. } | Command::Occupy { .. } | Command::Back { .. } => return None,
         })
     }
 
@@ -85,7 +85,7 @@ impl Engine {
     pub(super) fn encode(&self, call: &Call, command: &mut Cmd) {
         let target = &*call.target;
         match &call.ask {
-            Ask::Acquire { request, place, .. } => {
+            Command::Acquire { request, place, .. } => {
                 command
                     .arg(&*self.id(target, Key(call.number)))
                     .arg(request.weight)
@@ -102,32 +102,32 @@ impl Engine {
                     .arg(*place)
                     .arg(self.newest_token());
             }
-            Ask::Confirm { key } => {
+            Command::Confirm { key } => {
                 command.arg(&*self.id(target, *key)).arg(self.newest_token());
             }
-            Ask::Release { key } => {
+            Command::Release { key } => {
                 command
                     .arg(&*self.id(target, *key))
                     .arg(how_word(How::Released))
                     .arg(0)
                     .arg(u8::from(call.again));
             }
-            Ask::EndById { id, how } => {
+            Command::EndById { id, how } => {
                 let is_others = !self.ids.is_own(id);
                 command.arg(&**id).arg(how_word(*how)).arg(u8::from(is_others)).arg(u8::from(call.again));
             }
-            Ask::End { those } => {
+            Command::End { those } => {
                 for (key, how) in those {
                     command.arg(&*self.id(target, *key)).arg(how_word(*how));
                 }
             }
-            Ask::Renew { id, ttl } => {
+            Command::Renew { id, ttl } => {
                 // An id of this process has its heartbeats.
                 let heartbeat = if self.ids.is_own(id) { Duration::ZERO } else { target.heartbeat };
                 let vouched = schema::lease(*ttl, heartbeat);
                 command.arg(&**id).arg(seconds(ttl.unwrap_or_default())).arg(seconds(vouched));
             }
-            Ask::Heartbeat { holders, waiters, .. } => {
+            Command::Heartbeat { holders, waiters, .. } => {
                 command.arg(holders.len()).arg(self.newest_token());
                 for holder in holders {
                     command.arg(&*self.id(target, holder.key)).arg(holder.weight);
@@ -138,8 +138,8 @@ impl Engine {
                     command.arg(seconds(waiter.heartbeat));
                 }
             }
-            Ask::Sweep | Ask::Watch | Ask::Listen { .. } | Ask::Connect => {}
-            Ask::Detach { .. } | Ask::Occupy { .. } | Ask::Back { .. } => {}
+            Command::Sweep | Command::Watch | Command::Listen { .. } | Command::Connect => {}
+            Command::Detach { .. } | Command::Occupy { .. } | Command::Back { .. } => {}
         }
     }
 
@@ -149,10 +149,10 @@ impl Engine {
         let target = &*call.target;
         let mut words = Words::of(answered.value.clone())?;
         match &call.ask {
-            Ask::Acquire { request, .. } => {
+            Command::Acquire { request, .. } => {
                 self.read_acquire(target, Key(call.number), request.weight, &mut words, answered)
             }
-            Ask::Confirm { key } => match words.text()?.as_str() {
+            Command::Confirm { key } => match words.text()?.as_str() {
                 word::GRANTED => {
                     note_open(target, &mut words)?;
                     self.read_grant(target, *key, &mut words, answered).map(Reply::Granted)
@@ -163,12 +163,12 @@ impl Engine {
                 }
                 _ => Ok(Reply::Gone(gone(words.number()?))),
             },
-            Ask::Release { key } => {
+            Command::Release { key } => {
                 let id = self.id(target, *key);
                 read_release(target, &id, How::Released, call.again, &mut words)
             }
-            Ask::EndById { id, how } => read_release(target, id, *how, call.again, &mut words),
-            Ask::End { those } => {
+            Command::EndById { id, how } => read_release(target, id, *how, call.again, &mut words),
+            Command::End { those } => {
                 let (held, slots, waiting) = (words.number()?, words.number()?, words.number()?);
                 let read = |(key, _): &(Key, How)| {
                     let outcome =
@@ -177,22 +177,22 @@ impl Engine {
                 };
                 those.iter().map(read).collect::<Result<_, HomeError>>().map(Reply::Ended)
             }
-            Ask::Renew { id, ttl } => {
+            Command::Renew { id, ttl } => {
                 if words.text()? != word::RENEWED {
                     return Ok(Reply::NotHeld(why_not_held(target, id, words.number()?)));
                 }
                 let clock = self.read_clock(&mut words, answered)?;
                 Ok(Reply::Renewed { clock, ends: ttl.map(|ttl| clock.now() + ttl.as_secs_f64()) })
             }
-            Ask::Heartbeat { holders, .. } => {
+            Command::Heartbeat { holders, .. } => {
                 let next = self.read_next(&mut words, answered)?;
                 let mut states = words.rest();
                 let of_holders = states.by_ref().take(holders.len()).map(read_holder).collect();
                 Ok(Reply::Heartbeat { next, holders: of_holders, waiters: states.map(read_waiter).collect() })
             }
-            Ask::Sweep | Ask::Watch => self.read_next(&mut words, answered).map(Reply::Swept),
-            Ask::Listen { .. } | Ask::Connect => Ok(Reply::Done),
-            Ask::Detach { .. } | Ask::Occupy { .. } | Ask::Back { .. } => Ok(Reply::Done),
+            Command::Sweep | Command::Watch => self.read_next(&mut words, answered).map(Reply::Swept),
+            Command::Listen { .. } | Command::Connect => Ok(Reply::Done),
+            Command::Detach { .. } | Command::Occupy { .. } | Command::Back { .. } => Ok(Reply::Done),
         }
     }
 
@@ -219,9 +219,9 @@ impl Engine {
                 Reply::Busy { held: words.number()?, waiting: words.number()?, slots: target.slots() }
             }
             word::FULL => Reply::Refused(AcquireError::LineFull { limit: words.number()? }),
-            word::TOO_HEAVY => Reply::Refused(AcquireError::TooHeavy { weight, capacity: words.number()? }),
+            word::TOO_HEAVY => Reply::Refused(AcquireError::TooHeavy { weight, slots: words.number()? }),
             word::UNSEEN => {
-                let error = trouble::too_heavy_to_be_seen(weight, words.number()?, &target.name);
+                let error = diagnostics::too_heavy_to_be_seen(weight, words.number()?, &target.name);
                 Reply::Refused(error.into())
             }
             word::CLOSED => Reply::Refused(AcquireError::Closed),

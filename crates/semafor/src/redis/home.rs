@@ -13,7 +13,7 @@ use super::script::lua::{self, Script};
 use super::script::reply::Words;
 use super::script::schema::word;
 use crate::error::{BuildError, HomeError, InvalidDuration, MeantAs};
-use crate::remote::Answer;
+use crate::remote::BoxFuture;
 use crate::remote::client::Client;
 use crate::remote::clock::Instant;
 use crate::remote::driver::{Driver, Kept, RemoteHome};
@@ -122,15 +122,15 @@ impl Driver for Anchor {
 }
 
 impl RemoteHome for Anchor {
-    fn open<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<(), BuildError>> {
+    fn open<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<(), BuildError>> {
         Box::pin(self.agree(target))
     }
 
-    fn locked<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<bool, HomeError>> {
+    fn locked<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<bool, HomeError>> {
         Box::pin(async move { Ok(self.card(target).await?.is_locked()) })
     }
 
-    fn resize<'a>(&'a self, target: &'a Arc<Target>, slots: u32) -> Answer<'a, Result<(), HomeError>> {
+    fn resize<'a>(&'a self, target: &'a Arc<Target>, slots: u32) -> BoxFuture<'a, Result<(), HomeError>> {
         Box::pin(async move {
             let resized = self.run(&lua::RESIZE, target, move |command| {
                 command.arg(slots);
@@ -141,7 +141,7 @@ impl RemoteHome for Anchor {
         })
     }
 
-    fn close<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<(), HomeError>> {
+    fn close<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<(), HomeError>> {
         Box::pin(async move {
             // A long line is turned away in several steps.
             let mut place: i64 = 0;
@@ -157,7 +157,7 @@ impl RemoteHome for Anchor {
         })
     }
 
-    fn is_closed<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<bool, HomeError>> {
+    fn is_closed<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<bool, HomeError>> {
         Box::pin(async move {
             let card = self.card(target).await?;
             let epoch = target.epoch();
@@ -165,13 +165,13 @@ impl RemoteHome for Anchor {
         })
     }
 
-    fn stats<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<Stats, HomeError>> {
+    fn stats<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<Stats, HomeError>> {
         Box::pin(
             async move { Ok(self.card(target).await?.into_stats(Arc::clone(&target.name), target.slots())) },
         )
     }
 
-    fn holders<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<Vec<HolderInfo>, HomeError>> {
+    fn holders<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<Vec<HolderInfo>, HomeError>> {
         let target = Arc::clone(target);
         Box::pin(
             self.driver()
@@ -179,7 +179,7 @@ impl RemoteHome for Anchor {
         )
     }
 
-    fn waiters<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<Vec<WaiterInfo>, HomeError>> {
+    fn waiters<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<Vec<WaiterInfo>, HomeError>> {
         let target = Arc::clone(target);
         Box::pin(
             self.driver()

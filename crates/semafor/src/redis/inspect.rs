@@ -67,7 +67,7 @@ impl Card {
     }
 
     pub(super) fn slots(&self) -> u32 {
-        match u32::try_from(self.field(Info::Limit)).unwrap_or(u32::MAX) {
+        match u32::try_from(self.field(Info::Slots)).unwrap_or(u32::MAX) {
             0 => self.python_max,
             slots => slots,
         }
@@ -111,7 +111,7 @@ impl Card {
         totals.cancelled = self.field(Info::Cancelled);
         totals.refused = self.field(Info::Refused);
         let mut numbers = semafor_core::Stats::default();
-        numbers.capacity = if self.slots() == 0 { slots } else { self.slots() };
+        numbers.slots = if self.slots() == 0 { slots } else { self.slots() };
         numbers.held = self.held;
         numbers.holders = self.holders;
         numbers.waiting = self.waiting;

@@ -24,13 +24,13 @@ use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
 use super::config::{Address, Config, Protocol};
-use super::keys;
-use super::script::lua::Script;
-use super::trouble::{
+use super::diagnostics::{
     Introduction, breaks_connection, denied, explain, explain_greeting, forgetful, is_passing, is_refusal,
     is_unknown_script, silent_for, wrong_type,
 };
-use super::{master, needs};
+use super::keys;
+use super::script::lua::Script;
+use super::{discovery, needs};
 use crate::error::{HomeError, HomeErrorKind};
 use crate::remote::call::Failure;
 use crate::remote::client::Hearing;
@@ -282,7 +282,7 @@ impl Link {
     /// Sends a command to where `ASK` points: the part of the cluster that it is about is on its way there, and what the
     /// command needs has arrived.
     async fn send_on(&self, line: &Line, ask: &RedisError, command: &Cmd) -> Result<Value, RedisError> {
-        let Some(info) = master::destination(ask, &line.info) else { return Err(ask.clone()) };
+        let Some(info) = discovery::destination(ask, &line.info) else { return Err(ask.clone()) };
         let known = self
             .destination
             .lock()
@@ -308,7 +308,7 @@ impl Link {
     }
 
     async fn dial_destination(&self, info: &ConnectionInfo) -> Result<MultiplexedConnection, RedisError> {
-        let client = self.client(&master::plain(info))?;
+        let client = self.client(&discovery::plain(info))?;
         let options = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         // It outlives the runtime of who happens to ask.
         let dialled = self
@@ -321,8 +321,8 @@ impl Link {
     }
 
     fn no_answer(&self) -> RedisError {
-        let patience = self.config.socket_timeout;
-        std::io::Error::new(std::io::ErrorKind::TimedOut, format!("no answer within {patience:?}")).into()
+        let wait = self.config.socket_timeout;
+        std::io::Error::new(std::io::ErrorKind::TimedOut, format!("no answer within {wait:?}")).into()
     }
 
     async fn in_time<T>(
@@ -403,8 +403,8 @@ impl Link {
         let host = self.host.lock().clone();
         if let Some(host) = host {
             let this = Arc::clone(self);
-            let patience = self.config.socket_connect_timeout + Duration::from_millis(500);
-            match timeout(patience, host.spawn(async move { this.dial().await })).await {
+            let wait = self.config.socket_connect_timeout + Duration::from_millis(500);
+            match timeout(wait, host.spawn(async move { this.dial().await })).await {
                 Ok(Ok(line)) => return line,
                 // It is gone, is busy otherwise, or lacks what is needed.
                 Ok(Err(_)) | Err(_) => *self.host.lock() = None,
@@ -416,10 +416,10 @@ impl Link {
     }
 
     async fn dial(&self) -> Result<Line, HomeError> {
-        let patience = self.config.socket_connect_timeout;
-        match timeout(patience, self.dial_in_peace()).await {
+        let wait = self.config.socket_connect_timeout;
+        match timeout(wait, self.dial_in_peace()).await {
             Ok(line) => line,
-            Err(_) => Err(silent_for(patience, &self.config)),
+            Err(_) => Err(silent_for(wait, &self.config)),
         }
     }
 
@@ -431,10 +431,10 @@ impl Link {
                 let known = self.nodes.lock().clone();
                 let nodes: Vec<_> = seeds.iter().filter(|seed| !has(&known, seed)).chain(&known).collect();
                 let key = keys::any(&self.config.namespace);
-                master::of_cluster(&nodes, &key, |info| self.client(info)).await.map_err(explained)?
+                discovery::of_cluster(&nodes, &key, |info| self.client(info)).await.map_err(explained)?
             }
             Address::Sentinel { sentinels, master, then } => {
-                let found = master::of_sentinels(sentinels, master, then, |info| self.client(info)).await;
+                let found = discovery::of_sentinels(sentinels, master, then, |info| self.client(info)).await;
                 found.map_err(explained)?
             }
         };
@@ -472,7 +472,7 @@ impl Link {
             && let (Some(seed), Ok(slots)) =
                 (seeds.first(), self.send(&line, cmd("CLUSTER").arg("SLOTS")).await)
         {
-            *self.nodes.lock() = master::nodes(&slots, seed);
+            *self.nodes.lock() = discovery::nodes(&slots, seed);
         }
         Ok(line)
     }

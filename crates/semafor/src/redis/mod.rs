@@ -56,6 +56,8 @@
 
 mod alarm;
 mod config;
+mod diagnostics;
+mod discovery;
 mod driver;
 mod engine;
 mod home;
@@ -63,12 +65,10 @@ mod ids;
 mod inspect;
 mod keys;
 mod link;
-mod master;
 mod needs;
 mod script;
 #[cfg(feature = "redis-tls")]
 mod tls;
-mod trouble;
 
 pub use config::{Config, Protocol};
 pub(crate) use home::RedisHome;

@@ -22,13 +22,13 @@ pub struct Call {
     /// Unique among the calls of this client, but for repetitions.
     pub number: u64,
     pub target: Arc<Target>,
-    pub ask: Ask,
+    pub ask: Command,
     /// An earlier attempt may have been carried out.
     pub again: bool,
 }
 
 #[derive(Clone, Debug)]
-pub enum Ask {
+pub enum Command {
     /// Takes slots, or a place in line. The key is the call's number.
     Acquire {
         request: Arc<AcquireRequest>,

@@ -167,8 +167,8 @@ pub(crate) mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn the_clock_goes_on_while_the_machine_is_suspended() {
-        let uptime = std::fs::read_to_string("/proc/uptime").expect("Linux has it");
+    fn clock_goes_on_while_the_machine_is_suspended() {
+        let uptime = std::fs::read_to_string("/proc/uptime").expect("/proc/uptime exists on Linux");
         let uptime: f64 = uptime.split(' ').next().unwrap().parse().expect("seconds since the start");
         assert!(
             (since_boot().as_secs_f64() - uptime).abs() < 30.0,
@@ -178,7 +178,7 @@ pub(crate) mod tests {
 
     /// Or a holder would believe in its slot for as much longer as the server's clock was set forward.
     #[test]
-    fn a_message_from_the_future_says_nothing_about_time() {
+    fn message_from_the_future_is_ignored_for_time() {
         let now = Instant::now();
         let known = ServerClock::new(1_000.0, now, now);
         assert!(known.at_message(1_060.0, now).is_none(), "the clock was set forward by a minute");
@@ -191,7 +191,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn points_in_time_are_the_same_by_other_clocks() {
+    async fn points_in_time_convert_to_other_clocks() {
         let _turn = ONE_AT_A_TIME.lock().await;
         let span = Duration::from_secs(100);
         let (now, here) = (std::time::Instant::now(), Instant::now());

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use super::Answer;
+use super::BoxFuture;
 pub(crate) use super::client::Kept;
 use super::client::{Client, Event, OperationError};
 use super::clock::Instant;
@@ -27,14 +27,14 @@ pub(crate) trait Driver: Send + Sync + 'static {
 
 /// What users can ask about a name, and do to it as a whole.
 pub(crate) trait RemoteHome: Driver {
-    fn open<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<(), BuildError>>;
-    fn locked<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<bool, HomeError>>;
-    fn resize<'a>(&'a self, target: &'a Arc<Target>, slots: u32) -> Answer<'a, Result<(), HomeError>>;
-    fn close<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<(), HomeError>>;
-    fn is_closed<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<bool, HomeError>>;
-    fn stats<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<Stats, HomeError>>;
-    fn holders<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<Vec<HolderInfo>, HomeError>>;
-    fn waiters<'a>(&'a self, target: &'a Arc<Target>) -> Answer<'a, Result<Vec<WaiterInfo>, HomeError>>;
+    fn open<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<(), BuildError>>;
+    fn locked<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<bool, HomeError>>;
+    fn resize<'a>(&'a self, target: &'a Arc<Target>, slots: u32) -> BoxFuture<'a, Result<(), HomeError>>;
+    fn close<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<(), HomeError>>;
+    fn is_closed<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<bool, HomeError>>;
+    fn stats<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<Stats, HomeError>>;
+    fn holders<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<Vec<HolderInfo>, HomeError>>;
+    fn waiters<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<Vec<WaiterInfo>, HomeError>>;
 
     /// No handle needs the target any more.
     fn forget(&self, target: &Target);
@@ -66,13 +66,13 @@ impl Event {
     /// Runs what users wrote: without a lock.
     pub(crate) fn carry_out(self, home: &str) {
         match self {
-            Self::Wake(waker) => crate::foreign::call(|| waker.wake()),
-            Self::Replaced(waker) => crate::foreign::call(|| drop(waker)),
+            Self::Wake(waker) => crate::catch_panic::call(|| waker.wake()),
+            Self::Replaced(waker) => crate::catch_panic::call(|| drop(waker)),
             Self::Lost { signal, id, why } => {
-                crate::foreign::call(|| signal.cancel());
+                crate::catch_panic::call(|| signal.cancel());
                 crate::observe::remote_loss(home, &id, why);
             }
-            Self::Ended(signal) => crate::foreign::call(|| signal.cancel()),
+            Self::Ended(signal) => crate::catch_panic::call(|| signal.cancel()),
             Self::Drop(kept) => drop(kept),
         }
     }

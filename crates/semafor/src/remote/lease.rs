@@ -8,7 +8,7 @@ use super::call::Key;
 use super::client::Acquired;
 use super::driver::{Pending, RemoteHome};
 use super::target::Target;
-use super::{Answer, RemoteLease};
+use super::{BoxFuture, RemoteLease};
 use crate::PermitId;
 use crate::error::{ReleaseError, RenewError};
 use crate::task::TaskKey;
@@ -66,7 +66,7 @@ impl RemoteLease for Lease {
         self.acquired.lost.clone()
     }
 
-    fn renew(&self, ttl: Option<Duration>) -> Answer<'_, Result<(), RenewError>> {
+    fn renew(&self, ttl: Option<Duration>) -> BoxFuture<'_, Result<(), RenewError>> {
         Box::pin(async move {
             if let Some(why) = self.why_not_held() {
                 return Err(why.into());
@@ -78,7 +78,7 @@ impl RemoteLease for Lease {
         })
     }
 
-    fn release(mut self: Box<Self>) -> Answer<'static, Result<(), ReleaseError>> {
+    fn release(mut self: Box<Self>) -> BoxFuture<'static, Result<(), ReleaseError>> {
         self.is_over = true;
         // Said now: it counts even if nobody waits for the answer.
         let number = self.home.with(|client, now| client.release(self.key, now));

@@ -33,7 +33,7 @@ use crate::error::{AcquireError, BuildError, HomeError, ReleaseError, RenewError
 use crate::stats::Who;
 use crate::{HolderInfo, PermitId, Stats, WaiterInfo};
 
-pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Everything that an acquire asks for.
 #[derive(Clone, Debug)]
@@ -80,32 +80,32 @@ impl Wait {
 pub(crate) trait RemoteSemaphore: Send + Sync {
     fn name(&self) -> &str;
 
-    /// Agrees with the home on what the name is.
-    fn open(&self) -> Answer<'_, Result<(), BuildError>>;
+    /// Opens the name at the home, and checks that its number of slots fits.
+    fn open(&self) -> BoxFuture<'_, Result<(), BuildError>>;
 
     /// Asks for slots. Dropping the answer gives the place in line back, and the slots that came meanwhile.
     fn acquire(&self, request: AcquireRequest) -> Pin<Box<dyn RemoteAcquire>>;
 
-    fn release(&self, id: &PermitId) -> Answer<'_, Result<(), ReleaseError>>;
-    fn release_latest(&self) -> Answer<'_, Result<PermitId, ReleaseError>>;
-    fn renew(&self, id: &PermitId, ttl: Option<Duration>) -> Answer<'_, Result<(), RenewError>>;
-    fn evict(&self, id: &PermitId) -> Answer<'_, Result<(), ReleaseError>>;
+    fn release(&self, id: &PermitId) -> BoxFuture<'_, Result<(), ReleaseError>>;
+    fn release_latest(&self) -> BoxFuture<'_, Result<PermitId, ReleaseError>>;
+    fn renew(&self, id: &PermitId, ttl: Option<Duration>) -> BoxFuture<'_, Result<(), RenewError>>;
+    fn evict(&self, id: &PermitId) -> BoxFuture<'_, Result<(), ReleaseError>>;
 
-    fn locked(&self) -> Answer<'_, Result<bool, HomeError>>;
-    fn resize(&self, slots: u32) -> Answer<'_, Result<(), HomeError>>;
-    fn close(&self) -> Answer<'_, Result<(), HomeError>>;
-    fn is_closed(&self) -> Answer<'_, Result<bool, HomeError>>;
-    fn stats(&self) -> Answer<'_, Result<Stats, HomeError>>;
-    fn holders(&self) -> Answer<'_, Result<Vec<HolderInfo>, HomeError>>;
-    fn waiters(&self) -> Answer<'_, Result<Vec<WaiterInfo>, HomeError>>;
+    fn locked(&self) -> BoxFuture<'_, Result<bool, HomeError>>;
+    fn resize(&self, slots: u32) -> BoxFuture<'_, Result<(), HomeError>>;
+    fn close(&self) -> BoxFuture<'_, Result<(), HomeError>>;
+    fn is_closed(&self) -> BoxFuture<'_, Result<bool, HomeError>>;
+    fn stats(&self) -> BoxFuture<'_, Result<Stats, HomeError>>;
+    fn holders(&self) -> BoxFuture<'_, Result<Vec<HolderInfo>, HomeError>>;
+    fn waiters(&self) -> BoxFuture<'_, Result<Vec<WaiterInfo>, HomeError>>;
 }
 
 /// An acquire that is on its way.
 pub(crate) trait RemoteAcquire:
     Future<Output = Result<Box<dyn RemoteLease>, AcquireError>> + Send + Sync
 {
-    /// Gives up, and waits until the home has heard of it.
-    fn leave(self: Pin<Box<Self>>) -> Answer<'static, ()>;
+    /// Gives up, and waits until the home has confirmed it.
+    fn leave(self: Pin<Box<Self>>) -> BoxFuture<'static, ()>;
 }
 
 /// Slots held elsewhere. Dropping it gives them back, in the background.
@@ -125,9 +125,9 @@ pub(crate) trait RemoteLease: Send + Sync {
     fn why_not_held(&self) -> Option<NotHeld>;
     fn lost_signal(&self) -> CancellationToken;
 
-    fn renew(&self, ttl: Option<Duration>) -> Answer<'_, Result<(), RenewError>>;
+    fn renew(&self, ttl: Option<Duration>) -> BoxFuture<'_, Result<(), RenewError>>;
 
-    /// Goes on in the background if the answer is dropped.
-    fn release(self: Box<Self>) -> Answer<'static, Result<(), ReleaseError>>;
+    /// Goes on in the background if the future is dropped.
+    fn release(self: Box<Self>) -> BoxFuture<'static, Result<(), ReleaseError>>;
     fn detach(self: Box<Self>) -> PermitId;
 }

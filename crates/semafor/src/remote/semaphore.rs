@@ -7,7 +7,7 @@ use super::call::{How, Key};
 use super::driver::{Pending, RemoteHome};
 use super::lease::Lease;
 use super::target::Target;
-use super::{AcquireRequest, Answer, RemoteAcquire, RemoteLease, RemoteSemaphore};
+use super::{AcquireRequest, BoxFuture, RemoteAcquire, RemoteLease, RemoteSemaphore};
 use crate::error::{AcquireError, BuildError, HomeError, ReleaseError, RenewError};
 use crate::task::TaskKey;
 use crate::{HolderInfo, PermitId, Stats, WaiterInfo};
@@ -23,7 +23,7 @@ impl NamedSemaphore {
         Self { home, target: Arc::new(target) }
     }
 
-    fn end_by_id(&self, id: &PermitId, how: How) -> Answer<'_, Result<(), ReleaseError>> {
+    fn end_by_id(&self, id: &PermitId, how: How) -> BoxFuture<'_, Result<(), ReleaseError>> {
         let id = id.to_string();
         Box::pin(async move {
             let number = self.home.with(|client, now| client.end_by_id(&self.target, &id, how, now));
@@ -43,7 +43,7 @@ impl RemoteSemaphore for NamedSemaphore {
         &self.target.name
     }
 
-    fn open(&self) -> Answer<'_, Result<(), BuildError>> {
+    fn open(&self) -> BoxFuture<'_, Result<(), BuildError>> {
         self.home.open(&self.target)
     }
 
@@ -63,11 +63,11 @@ impl RemoteSemaphore for NamedSemaphore {
         Box::pin(AcquireByKey { home, target, progress })
     }
 
-    fn release(&self, id: &PermitId) -> Answer<'_, Result<(), ReleaseError>> {
+    fn release(&self, id: &PermitId) -> BoxFuture<'_, Result<(), ReleaseError>> {
         self.end_by_id(id, How::Released)
     }
 
-    fn release_latest(&self) -> Answer<'_, Result<PermitId, ReleaseError>> {
+    fn release_latest(&self) -> BoxFuture<'_, Result<PermitId, ReleaseError>> {
         let task = TaskKey::current();
         Box::pin(async move {
             let latest = || self.home.see(|client, now| client.latest_detached(task, &self.target.name, now));
@@ -85,7 +85,7 @@ impl RemoteSemaphore for NamedSemaphore {
         })
     }
 
-    fn renew(&self, id: &PermitId, ttl: Option<Duration>) -> Answer<'_, Result<(), RenewError>> {
+    fn renew(&self, id: &PermitId, ttl: Option<Duration>) -> BoxFuture<'_, Result<(), RenewError>> {
         let id = id.to_string();
         Box::pin(async move {
             self.home.check_ttl(ttl)?;
@@ -94,35 +94,35 @@ impl RemoteSemaphore for NamedSemaphore {
         })
     }
 
-    fn evict(&self, id: &PermitId) -> Answer<'_, Result<(), ReleaseError>> {
+    fn evict(&self, id: &PermitId) -> BoxFuture<'_, Result<(), ReleaseError>> {
         self.end_by_id(id, How::Evicted)
     }
 
-    fn locked(&self) -> Answer<'_, Result<bool, HomeError>> {
+    fn locked(&self) -> BoxFuture<'_, Result<bool, HomeError>> {
         self.home.locked(&self.target)
     }
 
-    fn resize(&self, slots: u32) -> Answer<'_, Result<(), HomeError>> {
+    fn resize(&self, slots: u32) -> BoxFuture<'_, Result<(), HomeError>> {
         self.home.resize(&self.target, slots)
     }
 
-    fn close(&self) -> Answer<'_, Result<(), HomeError>> {
+    fn close(&self) -> BoxFuture<'_, Result<(), HomeError>> {
         self.home.close(&self.target)
     }
 
-    fn is_closed(&self) -> Answer<'_, Result<bool, HomeError>> {
+    fn is_closed(&self) -> BoxFuture<'_, Result<bool, HomeError>> {
         self.home.is_closed(&self.target)
     }
 
-    fn stats(&self) -> Answer<'_, Result<Stats, HomeError>> {
+    fn stats(&self) -> BoxFuture<'_, Result<Stats, HomeError>> {
         self.home.stats(&self.target)
     }
 
-    fn holders(&self) -> Answer<'_, Result<Vec<HolderInfo>, HomeError>> {
+    fn holders(&self) -> BoxFuture<'_, Result<Vec<HolderInfo>, HomeError>> {
         self.home.holders(&self.target)
     }
 
-    fn waiters(&self) -> Answer<'_, Result<Vec<WaiterInfo>, HomeError>> {
+    fn waiters(&self) -> BoxFuture<'_, Result<Vec<WaiterInfo>, HomeError>> {
         self.home.waiters(&self.target)
     }
 }
@@ -166,7 +166,7 @@ impl Future for AcquireByKey {
 }
 
 impl RemoteAcquire for AcquireByKey {
-    fn leave(mut self: Pin<Box<Self>>) -> Answer<'static, ()> {
+    fn leave(mut self: Pin<Box<Self>>) -> BoxFuture<'static, ()> {
         let AcquireProgress::Asked(key) = std::mem::replace(&mut self.progress, AcquireProgress::Done) else {
             return Box::pin(std::future::ready(()));
         };

@@ -1,12 +1,12 @@
 use super::*;
 use crate::top::seen::Person;
 
-fn name(name: &str, held: u32, capacity: u32, waiting: usize, longest: u64) -> Name {
+fn name(name: &str, held: u32, slots: u32, waiting: usize, longest: u64) -> SemaphoreRow {
     let longest_wait = Duration::from_secs(longest);
-    Name { name: name.into(), held, capacity, waiting, longest_wait, ..Name::default() }
+    SemaphoreRow { name: name.into(), held, slots, waiting, longest_wait, ..SemaphoreRow::default() }
 }
 
-fn all(names: Vec<Name>) -> Look {
+fn all(names: Vec<SemaphoreRow>) -> Look {
     Look { names, people: None }
 }
 
@@ -18,11 +18,11 @@ fn app() -> App {
     app
 }
 
-fn press(app: &mut App, keys: &[KeyCode]) -> Wish {
+fn press(app: &mut App, keys: &[KeyCode]) -> Action {
     keys.iter().map(|key| app.press(KeyEvent::from(*key))).last().expect("a key was pressed")
 }
 
-fn type_in(app: &mut App, text: &str) -> Wish {
+fn type_in(app: &mut App, text: &str) -> Action {
     press(app, &Vec::from_iter(text.chars().map(KeyCode::Char)))
 }
 
@@ -60,7 +60,7 @@ fn the_cursor_stays_on_the_name_that_was_chosen() {
     app.has_seen(all(vec![name("e", 1, 1, 0, 0)]), Instant::now());
     assert_eq!(chosen(&app), "e", "its neighbour, if it is gone");
     app.has_seen(all(Vec::new()), Instant::now());
-    assert_eq!(press(&mut app, &[KeyCode::Down, KeyCode::Enter]), Wish::Nothing);
+    assert_eq!(press(&mut app, &[KeyCode::Down, KeyCode::Enter]), Action::Nothing);
 }
 
 #[test]
@@ -104,22 +104,22 @@ fn a_filter_is_applied_while_it_is_typed() {
     let mut app = app();
     type_in(&mut app, "/B");
     assert_eq!((shown(&app).as_str(), app.filter.is_typed), ("b", true));
-    assert_eq!(type_in(&mut app, "q"), Wish::Nothing, "it is text now");
+    assert_eq!(type_in(&mut app, "q"), Action::Nothing, "it is text now");
     assert_eq!(shown(&app), "");
     press(&mut app, &[KeyCode::Backspace, KeyCode::Enter]);
     assert_eq!((shown(&app).as_str(), app.filter.is_typed), ("b", false));
-    assert_eq!(press(&mut app, &[KeyCode::Esc]), Wish::Nothing, "back to all names");
+    assert_eq!(press(&mut app, &[KeyCode::Esc]), Action::Nothing, "back to all names");
     assert_eq!(shown(&app), "bac");
     type_in(&mut app, "/b");
     press(&mut app, &[KeyCode::Esc]);
     assert_eq!((shown(&app).as_str(), app.filter.is_typed), ("bac", false));
-    assert_eq!(press(&mut app, &[KeyCode::Esc]), Wish::Quit);
+    assert_eq!(press(&mut app, &[KeyCode::Esc]), Action::Quit);
 }
 
 #[test]
 fn one_is_looked_into_and_left_again() {
     let mut app = app();
-    assert_eq!(press(&mut app, &[KeyCode::Enter]), Wish::Look);
+    assert_eq!(press(&mut app, &[KeyCode::Enter]), Action::Look);
     assert_eq!(app.inside.as_ref().map(|inside| &*inside.name), Some("b"));
 
     app.has_seen(all(vec![name("z", 1, 1, 0, 0)]), Instant::now());
@@ -131,18 +131,18 @@ fn one_is_looked_into_and_left_again() {
     let inside = app.inside.as_ref().expect("it is shown");
     assert_eq!((inside.holders.chosen, inside.waiters.chosen, inside.chosen), (3, 1, Pane::Waiters));
 
-    assert_eq!(press(&mut app, &[KeyCode::Char('q')]), Wish::Look);
+    assert_eq!(press(&mut app, &[KeyCode::Char('q')]), Action::Look);
     assert!(app.inside.is_none());
-    assert_eq!(press(&mut app, &[KeyCode::Char('q')]), Wish::Quit);
+    assert_eq!(press(&mut app, &[KeyCode::Char('q')]), Action::Quit);
 }
 
 #[test]
 fn while_paused_nothing_is_asked_that_nobody_asked_for() {
     let mut app = app();
-    assert_eq!(type_in(&mut app, "p"), Wish::Nothing);
-    assert_eq!(press(&mut app, &[KeyCode::Enter]), Wish::Look, "there is nothing to show yet");
-    assert_eq!(press(&mut app, &[KeyCode::Esc]), Wish::Nothing);
-    assert_eq!(type_in(&mut app, "p"), Wish::Look);
+    assert_eq!(type_in(&mut app, "p"), Action::Nothing);
+    assert_eq!(press(&mut app, &[KeyCode::Enter]), Action::Look, "there is nothing to show yet");
+    assert_eq!(press(&mut app, &[KeyCode::Esc]), Action::Nothing);
+    assert_eq!(type_in(&mut app, "p"), Action::Look);
 }
 
 #[test]
@@ -150,11 +150,11 @@ fn help_is_closed_by_any_key_and_control_keys_always_work() {
     let mut app = app();
     type_in(&mut app, "?");
     assert!(app.shows_help);
-    assert_eq!(type_in(&mut app, "q"), Wish::Nothing);
+    assert_eq!(type_in(&mut app, "q"), Action::Nothing);
     assert!(!app.shows_help);
     type_in(&mut app, "/");
-    for (key, wish) in [('c', Wish::Quit), ('z', Wish::Suspend), ('x', Wish::Nothing)] {
-        assert_eq!(app.press(KeyEvent::new(KeyCode::Char(key), KeyModifiers::CONTROL)), wish);
+    for (key, action) in [('c', Action::Quit), ('z', Action::Suspend), ('x', Action::Nothing)] {
+        assert_eq!(app.press(KeyEvent::new(KeyCode::Char(key), KeyModifiers::CONTROL)), action);
     }
 }
 

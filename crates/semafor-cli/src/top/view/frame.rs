@@ -7,7 +7,7 @@ use ratatui::layout::{Constraint, Layout, Rect, Size};
 use ratatui::text::{Line, Span};
 
 use super::super::app::App;
-use super::super::seen::Name;
+use super::super::seen::SemaphoreRow;
 use super::columns::inset;
 use super::footer::footer;
 use super::paint::{BOLD, Paint, percent};
@@ -78,13 +78,13 @@ fn totals(app: &App, paint: Paint, width: u16) -> Line<'static> {
     let is_roomy = width >= ROOMY.width;
     let all = app.all_names();
     let shown = app.shown_names();
-    let add = |sum: Name, one: &&Name| Name {
+    let add = |sum: SemaphoreRow, one: &&SemaphoreRow| SemaphoreRow {
         held: sum.held.saturating_add(one.held),
-        capacity: sum.capacity.saturating_add(one.capacity),
+        slots: sum.slots.saturating_add(one.slots),
         waiting: sum.waiting + one.waiting,
         ..sum
     };
-    let sum = shown.iter().fold(Name::default(), add);
+    let sum = shown.iter().fold(SemaphoreRow::default(), add);
     let mut line = Line::default();
     let names = if all.len() == 1 { "name" } else { "names" };
     if app.filter.text.is_empty() {
@@ -97,7 +97,7 @@ fn totals(app: &App, paint: Paint, width: u16) -> Line<'static> {
     }
     let gap = if is_roomy { "   " } else { "  " };
     line.push_span(Span::raw(format!("{gap}held ")));
-    line.push_span(Span::styled(format!("{}/{}", sum.held, sum.capacity), BOLD));
+    line.push_span(Span::styled(format!("{}/{}", sum.held, sum.slots), BOLD));
     if is_roomy {
         line.push_span(Span::styled(format!(" {}", percent(&sum)), paint.faint()));
     }

@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span, Text};
 use unicode_width::UnicodeWidthStr;
 
 use super::super::app::{Inside, List, Pane};
-use super::super::seen::{Name, People, Person, Spread};
+use super::super::seen::{People, Person, SemaphoreRow, Spread};
 use super::columns::{Column, Fit};
 use super::frame::ROOMY;
 use super::paint::{BOLD, NOTHING, Paint, percent, rate, time};
@@ -30,10 +30,7 @@ pub(super) fn summary(one: &Inside, paint: Paint, width: u16) -> Text<'static> {
         line.push_span(Span::raw("  "));
     }
     let load = paint.load(numbers);
-    line.push_span(Span::styled(
-        format!("{}/{}  {}", numbers.held, numbers.capacity, percent(numbers)),
-        load,
-    ));
+    line.push_span(Span::styled(format!("{}/{}  {}", numbers.held, numbers.slots, percent(numbers)), load));
     line.push_span(Span::raw(match numbers.waiting {
         0 => "  nobody waits".to_owned(),
         waiting if is_roomy => format!("  {waiting} waiting, the first for {}", time(numbers.longest_wait)),
@@ -42,7 +39,7 @@ pub(super) fn summary(one: &Inside, paint: Paint, width: u16) -> Text<'static> {
     Text::from(vec![line, Line::styled(history(numbers), paint.faint())])
 }
 
-fn history(numbers: &Name) -> String {
+fn history(numbers: &SemaphoreRow) -> String {
     let totals = &numbers.totals;
     let mut words = vec![match numbers.grants_per_second {
         Some(per_second) => format!("granted {} ({}/s)", totals.granted, rate(per_second)),

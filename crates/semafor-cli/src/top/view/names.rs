@@ -7,14 +7,14 @@ use ratatui::text::Line;
 use unicode_width::UnicodeWidthStr;
 
 use super::super::app::{App, Column as SortColumn};
-use super::super::seen::Name;
+use super::super::seen::SemaphoreRow;
 use super::columns::{Column, Fit};
 use super::paint::{BOLD, NOTHING, Paint, percent, rate, time};
 use crate::plain::{fit, plain};
 
 /// A name, and how to paint it.
 struct Entry {
-    name: Name,
+    name: SemaphoreRow,
     paint: Paint,
     is_chosen: bool,
 }
@@ -44,8 +44,9 @@ fn nothing(app: &App) -> String {
     }
 }
 
-fn columns(names: &[Name], app: &App, paint: Paint) -> Vec<Column<Entry>> {
-    let widest = |text: fn(&Name) -> String| names.iter().map(|name| text(name).width()).max().unwrap_or(0);
+fn columns(names: &[SemaphoreRow], app: &App, paint: Paint) -> Vec<Column<Entry>> {
+    let widest =
+        |text: fn(&SemaphoreRow) -> String| names.iter().map(|name| text(name).width()).max().unwrap_or(0);
     let name_width = widest(|name| plain(&name.name).into_owned());
     let title = |plain, falling, rising, by| {
         if app.sort.by != by {
@@ -113,8 +114,8 @@ fn number(
     Column { title, title_style, width, least: width, rank, is_right: true, cell }
 }
 
-fn held(name: &Name) -> String {
-    if name.is_broken { "broken".to_owned() } else { format!("{}/{}", name.held, name.capacity) }
+fn held(name: &SemaphoreRow) -> String {
+    if name.is_broken { "broken".to_owned() } else { format!("{}/{}", name.held, name.slots) }
 }
 
 fn or_nothing(entry: &Entry, text: Option<String>) -> Line<'static> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
-use super::super::seen::Name;
+use super::super::seen::SemaphoreRow;
 use crate::duration;
 
 /// What may be used to tell things apart. The sixteen colours that every terminal has, in the shades its user likes.
@@ -47,7 +47,7 @@ impl Paint {
     }
 
     /// Green while there is room, yellow when that is nearly used up, red where somebody waits for it.
-    pub(super) fn load(self, name: &Name) -> Style {
+    pub(super) fn load(self, name: &SemaphoreRow) -> Style {
         self.colour(match name.percent() {
             _ if name.waiting > 0 => Color::Red,
             80.0.. => Color::Yellow,
@@ -56,7 +56,7 @@ impl Paint {
     }
 
     /// How full it is, at a glance.
-    pub(super) fn bar(self, name: &Name, width: usize) -> Line<'static> {
+    pub(super) fn bar(self, name: &SemaphoreRow, width: usize) -> Line<'static> {
         let share = (name.percent() / 100.0).clamp(0.0, 1.0);
         let mut filled = (share * width as f64).round() as usize;
         // Something is not nothing, and not quite all is not all.
@@ -78,7 +78,7 @@ pub(super) const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 /// What stands where there is nothing to say.
 pub(super) const NOTHING: &str = "–";
 
-pub(super) fn percent(name: &Name) -> String {
+pub(super) fn percent(name: &SemaphoreRow) -> String {
     format!("{:.0}%", name.percent())
 }
 
@@ -107,8 +107,9 @@ mod tests {
 
     #[test]
     fn bars_are_as_full_as_the_semaphore() {
-        let bar =
-            |held, capacity| Paint::None.bar(&Name { held, capacity, ..Name::default() }, 4).to_string();
+        let bar = |held, slots| {
+            Paint::None.bar(&SemaphoreRow { held, slots, ..SemaphoreRow::default() }, 4).to_string()
+        };
         assert_eq!(bar(0, 10), "····");
         assert_eq!(bar(1, 100), "■···", "something is not nothing");
         assert_eq!(bar(5, 10), "■■··");
@@ -116,7 +117,7 @@ mod tests {
         assert_eq!(bar(10, 10), "■■■■");
         assert_eq!(bar(13, 10), "■■■■", "after a shrink");
         assert_eq!(bar(0, 0), "····");
-        let none = Paint::Colours.bar(&Name { held: 1, capacity: 2, ..Name::default() }, 0);
+        let none = Paint::Colours.bar(&SemaphoreRow { held: 1, slots: 2, ..SemaphoreRow::default() }, 0);
         assert_eq!(none.width(), 0);
     }
 

@@ -8,7 +8,7 @@ use ratatui::style::Color;
 use semafor::Totals;
 
 use super::super::app::App;
-use super::super::seen::{Look, Name, People, Person, Spread};
+use super::super::seen::{Look, People, Person, SemaphoreRow, Spread};
 use super::{Paint, draw};
 
 fn granted(count: u64) -> Totals {
@@ -23,25 +23,25 @@ fn app() -> App {
     let mut app = App::new("redis://db:6379/0".to_owned(), Duration::from_secs(1), None, now);
     let waits = Some(Spread { half: Duration::from_millis(42), most: Duration::from_secs(75) });
     let names = vec![
-        Name {
+        SemaphoreRow {
             name: "encode".into(),
             held: 4,
-            capacity: 4,
+            slots: 4,
             waiting: 7,
             longest_wait: Duration::from_secs(184),
             waits,
             totals: granted(12),
-            ..Name::default()
+            ..SemaphoreRow::default()
         },
-        Name { name: "upload".into(), held: 3, capacity: 12, ..Name::default() },
-        Name {
+        SemaphoreRow { name: "upload".into(), held: 3, slots: 12, ..SemaphoreRow::default() },
+        SemaphoreRow {
             name: "a-name-that-is-longer-than-any-column".into(),
             held: 0,
-            capacity: 1000,
-            ..Name::default()
+            slots: 1000,
+            ..SemaphoreRow::default()
         },
     ];
-    let first = names.iter().map(|name| Name { totals: granted(0), ..name.clone() }).collect();
+    let first = names.iter().map(|name| SemaphoreRow { totals: granted(0), ..name.clone() }).collect();
     app.has_seen(Look { names: first, people: None }, before);
     app.has_seen(Look { names, people: None }, now);
     app
@@ -61,7 +61,13 @@ fn look_inside(app: &mut App) {
         id: "0123456789abcdef0123456789abcdef".to_owned(),
     };
     let people = People { holders: (0..4).map(person).collect(), waiters: (1..=70).map(person).collect() };
-    let names = vec![Name { name: "encode".into(), held: 4, capacity: 4, waiting: 70, ..Name::default() }];
+    let names = vec![SemaphoreRow {
+        name: "encode".into(),
+        held: 4,
+        slots: 4,
+        waiting: 70,
+        ..SemaphoreRow::default()
+    }];
     app.has_seen(Look { names, people: Some(people) }, Instant::now());
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::House;
+use super::Shared;
 use super::journal::{Entry, Term};
 use crate::{Permit, PermitId};
 
@@ -101,24 +101,24 @@ impl ById {
 }
 
 /// Has all slots that a former agent had granted taken out when they are lost.
-pub(super) fn watch_all(house: &Arc<House>) {
-    house.by_id.ids().into_iter().for_each(|id| watch(house, id));
+pub(super) fn watch_all(shared: &Arc<Shared>) {
+    shared.by_id.ids().into_iter().for_each(|id| watch(shared, id));
 }
 
 /// Has it taken out when it is lost.
-pub(super) fn watch(house: &Arc<House>, id: PermitId) {
-    let Some(lost) = house.by_id.0.lock().held.get(&id).map(|held| held.permit.lost_signal()) else {
+pub(super) fn watch(shared: &Arc<Shared>, id: PermitId) {
+    let Some(lost) = shared.by_id.0.lock().held.get(&id).map(|held| held.permit.lost_signal()) else {
         return;
     };
-    let house = Arc::downgrade(house);
+    let shared = Arc::downgrade(shared);
     tokio::spawn(async move {
         lost.lost().await;
         // An evicted holder keeps its slot until its grace is over.
-        while house.upgrade().is_some_and(|house| house.by_id.is_leaving(&id)) {
+        while shared.upgrade().is_some_and(|shared| shared.by_id.is_leaving(&id)) {
             tokio::time::sleep(GRACE_PAUSE).await;
         }
-        if let Some(house) = house.upgrade() {
-            house.by_id.end_if_over(&id);
+        if let Some(shared) = shared.upgrade() {
+            shared.by_id.end_if_over(&id);
         }
     });
 }

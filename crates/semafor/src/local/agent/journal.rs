@@ -442,7 +442,7 @@ impl Inner {
         self.resized = known.iter().map(|stats| Arc::clone(&stats.name)).collect();
         let before = text.len();
         for stats in known {
-            text.extend(line(&Record::Resized { name: Arc::clone(&stats.name), slots: stats.capacity }));
+            text.extend(line(&Record::Resized { name: Arc::clone(&stats.name), slots: stats.slots }));
         }
         self.resized_bytes = text.len() - before;
         text

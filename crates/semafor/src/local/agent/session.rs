@@ -19,11 +19,12 @@ use tokio::task::AbortHandle;
 
 use super::absent::Kept;
 use super::journal::{Client, Entry, Grant};
-use super::{House, by_id};
+use super::{Shared, by_id};
 use crate::error::{AcquireError, BuildError, ReleaseError, RenewError, ResizeError};
 use crate::local::lifeline::ProcessKey;
 use crate::local::protocol::{
-    Ask, Call, Complaint, Condition, PAGE, PROTOCOL, Reply, Say, Target, Wanted, frame, length,
+    AcquireRequest, Call, Complaint, Condition, PAGE, PROTOCOL, Reply, Request, Response, Target, frame,
+    length,
 };
 use crate::stats::Who;
 use crate::{Permit, PermitId, Semaphore, Span, StatsQuery};
@@ -35,7 +36,7 @@ type Outcome = Result<Permit<'static>, AcquireError>;
 type Acquiring = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
 struct Session {
-    house: Arc<House>,
+    shared: Arc<Shared>,
     /// What the kernel says about it.
     pid: Option<u32>,
     /// How a later agent would find out whether it is alive; once that is needed.
@@ -43,21 +44,21 @@ struct Session {
     /// So many calls from now on were said on a former connection, and count as they did there.
     repeated: usize,
     handles: HashMap<u64, Semaphore>,
-    desk: Arc<Mutex<Desk>>,
+    state: Arc<Mutex<ClientState>>,
     out: mpsc::Sender<Vec<u8>>,
 }
 
 /// What a client waits for and holds, by the number of its call.
 #[derive(Default)]
-struct Desk {
+struct ClientState {
     in_line: HashMap<u64, (Arc<InLine>, AbortHandle)>,
-    leases: HashMap<u64, Lease>,
+    leases: HashMap<u64, HeldGrant>,
 }
 
 /// Somebody who waits. Taken out, it has left the line.
 struct InLine(Mutex<Option<Acquiring>>);
 
-struct Lease {
+struct HeldGrant {
     permit: Permit<'static>,
     /// It was acquired with one.
     has_ttl: bool,
@@ -68,7 +69,7 @@ struct Lease {
     entry: Entry,
 }
 
-impl Lease {
+impl HeldGrant {
     /// True if it ends by itself: a renewal may have changed that.
     fn is_limited(&self) -> bool {
         if self.permit.is_lost() { self.has_ttl } else { self.permit.expires_at().is_some() }
@@ -88,7 +89,7 @@ impl Drop for Watch {
 }
 
 /// Counts a client in, for as long as its task lives.
-struct Present(Arc<House>);
+struct Present(Arc<Shared>);
 
 impl Drop for Present {
     fn drop(&mut self) {
@@ -98,23 +99,23 @@ impl Drop for Present {
 }
 
 /// Takes care of a connection. Nobody but the user is let in.
-pub(super) fn begin(house: &Arc<House>, stream: UnixStream) {
+pub(super) fn begin(shared: &Arc<Shared>, stream: UnixStream) {
     let Ok(peer) = stream.peer_cred() else { return };
     if peer.uid() != geteuid().as_raw() {
         return;
     }
-    house.clients.fetch_add(1, Ordering::Relaxed);
-    let present = Present(Arc::clone(house));
+    shared.clients.fetch_add(1, Ordering::Relaxed);
+    let present = Present(Arc::clone(shared));
     let (reader, writer) = stream.into_split();
     let (out, unsent) = mpsc::channel(UNREAD);
     let session = Session {
-        house: Arc::clone(house),
+        shared: Arc::clone(shared),
         // Zero, if it is in a namespace that we do not see.
         pid: peer.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0),
         client: None,
         repeated: 0,
         handles: HashMap::new(),
-        desk: Arc::default(),
+        state: Arc::default(),
         out,
     };
     tokio::spawn(async move {
@@ -148,31 +149,31 @@ impl Session {
                 Err(error) => {
                     let n = serde_json::from_slice::<serde_json::Value>(&message)?;
                     let n = n.get("n").and_then(serde_json::Value::as_u64).unwrap_or_default();
-                    self.say(n, Say::Misunderstood(error.to_string())).await;
+                    self.say(n, Response::Misunderstood(error.to_string())).await;
                 }
             }
         }
     }
 
-    async fn say(&self, n: u64, say: Say) {
+    async fn say(&self, n: u64, say: Response) {
         say_to(&self.out, n, say).await;
     }
 
     /// Gives everything back. What a copy of the process still holds, because it has the same lifeline, stays with that.
     fn leave(&self) {
         let (in_line, leases) = {
-            let mut desk = self.desk.lock();
-            (std::mem::take(&mut desk.in_line), std::mem::take(&mut desk.leases))
+            let mut state = self.state.lock();
+            (std::mem::take(&mut state.in_line), std::mem::take(&mut state.leases))
         };
         for (in_line, task) in in_line.values() {
             in_line.leave(task);
         }
-        let Some(client) = self.client.filter(|client| self.house.is_held(*client)) else { return };
+        let Some(client) = self.client.filter(|client| self.shared.is_held(*client)) else { return };
         for (_, lease) in leases {
-            let Lease { permit, has_ttl, id, entry, watch } = lease;
+            let HeldGrant { permit, has_ttl, id, entry, watch } = lease;
             drop(watch);
             if let Some(name) = permit.gate().map(|gate| gate.shared_name()) {
-                self.house.absent.keep(name, id, Kept { permit, entry, client, has_ttl });
+                self.shared.absent.keep(name, id, Kept { permit, entry, client, has_ttl });
             }
         }
     }
@@ -181,51 +182,51 @@ impl Session {
         *self.client.get_or_insert_with(|| Client { lifeline: None, process: self.pid.map(ProcessKey::of) })
     }
 
-    fn greet(&mut self, lifeline: Option<u32>) -> Say {
+    fn greet(&mut self, lifeline: Option<u32>) -> Response {
         // One of another file says nothing here.
         let process = self.pid.map(ProcessKey::known_otherwise);
         let client = Client { lifeline, process };
-        self.client = Some(client).filter(|client| self.house.is_held(*client));
-        Say::Welcome {
+        self.client = Some(client).filter(|client| self.shared.is_held(*client));
+        Response::Welcome {
             protocol: PROTOCOL,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
         }
     }
 
-    async fn obey(&mut self, n: u64, ask: Ask) {
+    async fn obey(&mut self, n: u64, ask: Request) {
         let is_repeated = self.repeated > 0;
         self.repeated = self.repeated.saturating_sub(1);
         let say = match ask {
-            Ask::Hello { lifeline, .. } => self.greet(lifeline),
-            Ask::Back { calls } => {
+            Request::Hello { lifeline, .. } => self.greet(lifeline),
+            Request::Back { calls } => {
                 self.repeated = calls;
                 if let Some(lifeline) = self.client().lifeline {
-                    self.house.absent.end_rest(lifeline);
+                    self.shared.absent.end_rest(lifeline);
                 }
                 return;
             }
-            Ask::Acquire { of, wish } => return self.acquire(n, &of, wish, is_repeated).await,
-            Ask::Occupy { of, weight, slot, id, capacity } => {
-                return self.occupy(n, of, weight, slot, id, capacity).await;
+            Request::Acquire { of, request } => return self.acquire(n, &of, request, is_repeated).await,
+            Request::Occupy { of, weight, slot, id, slots } => {
+                return self.occupy(n, of, weight, slot, id, slots).await;
             }
-            Ask::Cancel { call } => return self.cancel(call),
-            Ask::Release { lease } => self.release(lease).await,
-            Ask::Detach { lease } => return self.detach(lease),
-            Ask::Forget { handle } => {
+            Request::Cancel { call } => return self.cancel(call),
+            Request::Release { lease } => self.release(lease).await,
+            Request::Detach { lease } => return self.detach(lease),
+            Request::Forget { handle } => {
                 self.handles.remove(&handle);
                 return;
             }
-            Ask::Survey { names } => return self.survey(n, names).await,
-            Ask::Status => self.status(),
-            Ask::Stop { force } => self.stop(n, force).await,
-            Ask::Open(of) => {
-                self.house.until_open().await;
-                self.open(&of).map_or_else(|error| Say::No(error.into()), |_| Say::Done)
+            Request::Survey { names } => return self.survey(n, names).await,
+            Request::Status => self.status(),
+            Request::Stop { force } => self.stop(n, force).await,
+            Request::Open(of) => {
+                self.shared.until_open().await;
+                self.open(&of).map_or_else(|error| Response::No(error.into()), |_| Response::Done)
             }
-            Ask::Resize { of, slots } => self.resize(of, slots).await,
-            Ask::Holders(of) => return self.holders(n, &of).await,
-            Ask::Waiters(of) => return self.waiters(n, &of).await,
+            Request::Resize { of, slots } => self.resize(of, slots).await,
+            Request::Holders(of) => return self.holders(n, &of).await,
+            Request::Waiters(of) => return self.waiters(n, &of).await,
             ask => self.answer(ask).await,
         };
         self.say(n, say).await;
@@ -236,7 +237,7 @@ impl Session {
         if let Some(semaphore) = self.handles.get(&of.handle) {
             return Ok(semaphore.clone());
         }
-        let mut builder = self.house.registry.named(&*of.name);
+        let mut builder = self.shared.registry.named(&*of.name);
         if let Some(slots) = of.slots {
             builder = builder.slots(slots);
         }
@@ -254,7 +255,7 @@ impl Session {
             return Some(semaphore.clone());
         }
         // As it is there, whatever the client thinks it should be.
-        self.house.registry.named(&*of.name).build().ok()
+        self.shared.registry.named(&*of.name).build().ok()
     }
 
     /// The semaphore behind a handle that was open on a former connection, with the number of slots that it has by now.
@@ -265,57 +266,57 @@ impl Session {
         }
     }
 
-    async fn acquire(&mut self, n: u64, of: &Target, mut wish: Wanted, is_repeated: bool) {
+    async fn acquire(&mut self, n: u64, of: &Target, mut request: AcquireRequest, is_repeated: bool) {
         let asked = Instant::now();
-        self.house.until_open().await;
-        wish.patience = wish.patience.map(|patience| patience.saturating_sub(asked.elapsed()));
+        self.shared.until_open().await;
+        request.timeout = request.timeout.map(|timeout| timeout.saturating_sub(asked.elapsed()));
         let opened = if is_repeated || of.is_agreed { self.reopen(of) } else { self.open(of) };
         let semaphore = match opened {
             Ok(semaphore) => semaphore,
-            Err(error) => return self.say(n, Say::No(error.into())).await,
+            Err(error) => return self.say(n, Response::No(error.into())).await,
         };
-        let host = Some(Arc::clone(&self.house.host));
-        let Wanted { label, command, grace, .. } = &wish;
+        let host = Some(Arc::clone(&self.shared.host));
+        let AcquireRequest { label, command, grace, .. } = &request;
         let who = Who { label: label.clone(), command: command.clone(), host, pid: self.pid, grace: *grace };
         let mut acquiring: Acquiring = Box::pin(async move {
-            let mut acquire = semaphore.acquire().weight(wish.weight).on_behalf_of(who);
-            if let Some(ttl) = wish.ttl {
+            let mut acquire = semaphore.acquire().weight(request.weight).on_behalf_of(who);
+            if let Some(ttl) = request.ttl {
                 acquire = acquire.ttl(ttl);
             }
-            if let Some(patience) = wish.patience {
-                acquire = acquire.timeout(patience);
+            if let Some(timeout) = request.timeout {
+                acquire = acquire.timeout(timeout);
             }
-            if !wish.waits {
+            if !request.waits {
                 acquire = acquire.now();
             }
             acquire.await.map(Permit::into_owned)
         });
         // The first look takes its place in line: here, where calls come in order.
-        let (has_ttl, weight) = (wish.ttl.is_some(), wish.weight);
-        let seat = Seat { client: self.client(), weight, has_ttl };
+        let (has_ttl, weight) = (request.ttl.is_some(), request.weight);
+        let acquirer = Acquirer { client: self.client(), weight, has_ttl };
         let first_look = acquiring.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         match first_look {
             Poll::Ready(outcome) => {
-                let outcome = outcome.map(|permit| seat.take(&self.house, permit));
-                sit(&self.desk, &self.out, n, outcome).await;
+                let outcome = outcome.map(|permit| acquirer.register_grant(&self.shared, permit));
+                report_outcome(&self.state, &self.out, n, outcome).await;
             }
-            Poll::Pending => self.wait(n, acquiring, seat),
+            Poll::Pending => self.wait(n, acquiring, acquirer),
         }
     }
 
-    fn wait(&self, n: u64, acquiring: Acquiring, seat: Seat) {
+    fn wait(&self, n: u64, acquiring: Acquiring, acquirer: Acquirer) {
         let in_line = Arc::new(InLine(Mutex::new(Some(acquiring))));
-        let (desk, out, waiting) = (Arc::downgrade(&self.desk), self.out.clone(), Arc::clone(&in_line));
-        let house = Arc::downgrade(&self.house);
+        let (state, out, waiting) = (Arc::downgrade(&self.state), self.out.clone(), Arc::clone(&in_line));
+        let shared = Arc::downgrade(&self.shared);
         let task = tokio::spawn(async move {
             let Some(outcome) = std::future::poll_fn(|cx| waiting.poll(cx)).await else { return };
-            let (Some(desk), Some(house)) = (desk.upgrade(), house.upgrade()) else { return };
-            desk.lock().in_line.remove(&n);
-            let outcome = outcome.map(|permit| seat.take(&house, permit));
-            drop(house);
-            sit(&desk, &out, n, outcome).await;
+            let (Some(state), Some(shared)) = (state.upgrade(), shared.upgrade()) else { return };
+            state.lock().in_line.remove(&n);
+            let outcome = outcome.map(|permit| acquirer.register_grant(&shared, permit));
+            drop(shared);
+            report_outcome(&state, &out, n, outcome).await;
         });
-        self.desk.lock().in_line.insert(n, (in_line, task.abort_handle()));
+        self.state.lock().in_line.insert(n, (in_line, task.abort_handle()));
     }
 
     async fn occupy(
@@ -325,33 +326,33 @@ impl Session {
         weight: u32,
         slot: Option<u32>,
         id: Option<Arc<str>>,
-        capacity: Option<u32>,
+        slots: Option<u32>,
     ) {
         let (client, slot) = (self.client(), slot.unwrap_or(0));
-        let kept = id.as_ref().and_then(|id| self.house.absent.take(client, &of.name, id));
+        let kept = id.as_ref().and_then(|id| self.shared.absent.take(client, &of.name, id));
         let lease = match (kept, id) {
             (Some(Kept { permit, entry, has_ttl, .. }), Some(id)) => {
-                Lease { permit, has_ttl, watch: Watch::default(), id, entry }
+                HeldGrant { permit, has_ttl, watch: Watch::default(), id, entry }
             }
             (_, id) => {
                 // This agent does not know the grant, but the client holds it. If this agent does not know the name
                 // either, the client's number of slots counts.
                 let least = slot.saturating_add(1).max(weight).max(1);
                 // The number at the grant is newer than the one at the opening.
-                let slots = capacity.or(of.slots).or(Some(least));
+                let slots = slots.or(of.slots).or(Some(least));
                 let Ok(semaphore) = self.reopen(&Target { slots, ..of }) else { return };
-                let who = self.house.former_holder(self.pid);
+                let who = self.shared.former_holder(self.pid);
                 let Some(permit) = semaphore.reserve(slot, weight, &who) else { return };
-                Seat { client, weight, has_ttl: false }.take_as(&self.house, permit, id)
+                Acquirer { client, weight, has_ttl: false }.register_grant_as(&self.shared, permit, id)
             }
         };
-        sit(&self.desk, &self.out, n, Ok(lease)).await;
+        report_outcome(&self.state, &self.out, n, Ok(lease)).await;
     }
 
     fn cancel(&self, call: u64) {
         let (waiting, lease) = {
-            let mut desk = self.desk.lock();
-            (desk.in_line.remove(&call), desk.leases.remove(&call))
+            let mut state = self.state.lock();
+            (state.in_line.remove(&call), state.leases.remove(&call))
         };
         if let Some((in_line, task)) = waiting {
             in_line.leave(&task);
@@ -359,29 +360,29 @@ impl Session {
         drop(lease);
     }
 
-    async fn release(&self, lease: u64) -> Say {
-        let lease = self.desk.lock().leases.remove(&lease);
+    async fn release(&self, lease: u64) -> Response {
+        let lease = self.state.lock().leases.remove(&lease);
         match lease {
-            None => Say::No(Complaint::NotHeld(NotHeld::Released.into())),
+            None => Response::No(Complaint::NotHeld(NotHeld::Released.into())),
             Some(lease) => said(lease.permit.release().await),
         }
     }
 
     fn detach(&self, lease: u64) {
-        let mut desk = self.desk.lock();
-        if !desk.leases.get(&lease).is_some_and(Lease::is_limited) {
+        let mut state = self.state.lock();
+        if !state.leases.get(&lease).is_some_and(HeldGrant::is_limited) {
             return;
         }
-        let lease = desk.leases.remove(&lease);
-        drop(desk);
-        let Some(Lease { permit, id, entry, watch, .. }) = lease else { return };
+        let lease = state.leases.remove(&lease);
+        drop(state);
+        let Some(HeldGrant { permit, id, entry, watch, .. }) = lease else { return };
         drop(watch);
-        if let Some(id) = self.house.by_id.keep(permit, id, entry) {
-            by_id::watch(&self.house, id);
+        if let Some(id) = self.shared.by_id.keep(permit, id, entry) {
+            by_id::watch(&self.shared, id);
         }
     }
 
-    async fn resize(&mut self, of: Target, slots: u32) -> Say {
+    async fn resize(&mut self, of: Target, slots: u32) -> Response {
         // Who resizes a name that is not in use, opens it like that.
         let of = Target { slots: of.slots.or(Some(slots)), ..of };
         let semaphore = match self.look_up(&of) {
@@ -389,70 +390,72 @@ impl Session {
             None => self.open(&of),
         };
         match semaphore {
-            Err(error) => Say::No(error.into()),
+            Err(error) => Response::No(error.into()),
             Ok(semaphore) => match semaphore.resize(slots).await {
                 Ok(()) => {
-                    self.house.journal.resized(&of.name, slots);
-                    Say::Done
+                    self.shared.journal.resized(&of.name, slots);
+                    Response::Done
                 }
-                Err(ResizeError::ZeroSlots(_)) => Say::No(Complaint::ZeroSlots),
-                Err(error) => Say::No(Complaint::Other(error.to_string())),
+                Err(ResizeError::ZeroSlots(_)) => Response::No(Complaint::ZeroSlots),
+                Err(error) => Response::No(Complaint::Other(error.to_string())),
             },
         }
     }
 
     /// What does not need the name to be open.
-    async fn answer(&mut self, ask: Ask) -> Say {
+    async fn answer(&mut self, ask: Request) -> Response {
         let of = match &ask {
-            Ask::ReleaseId { of, .. } | Ask::Renew { of, .. } | Ask::Evict { of, .. } => of,
-            Ask::Locked(of) | Ask::Close(of) | Ask::IsClosed(of) | Ask::Stats(of) => of,
-            _ => return Say::Misunderstood(format!("{ask:?}")),
+            Request::ReleaseId { of, .. } | Request::Renew { of, .. } | Request::Evict { of, .. } => of,
+            Request::Locked(of) | Request::Close(of) | Request::IsClosed(of) | Request::Stats(of) => of,
+            _ => return Response::Misunderstood(format!("{ask:?}")),
         };
         let semaphore = match self.look_up(of) {
             Some(semaphore) => semaphore,
-            None if matches!(ask, Ask::Stats(_)) => return Say::Stats(Vec::new()),
-            None if matches!(ask, Ask::Locked(_) | Ask::IsClosed(_)) => return Say::Truth(false),
-            None if matches!(ask, Ask::Close(_)) => match self.open(of) {
+            None if matches!(ask, Request::Stats(_)) => return Response::Stats(Vec::new()),
+            None if matches!(ask, Request::Locked(_) | Request::IsClosed(_)) => {
+                return Response::Truth(false);
+            }
+            None if matches!(ask, Request::Close(_)) => match self.open(of) {
                 Ok(semaphore) => semaphore,
-                Err(error) => return Say::No(error.into()),
+                Err(error) => return Response::No(error.into()),
             },
-            None => return Say::No(Complaint::NotHeld(NotHeld::Unknown.into())),
+            None => return Response::No(Complaint::NotHeld(NotHeld::Unknown.into())),
         };
-        let by_id = &self.house.by_id;
+        let by_id = &self.shared.by_id;
         // One that a former agent has given is known here by another.
         let present = |of: &Target, id: &str| {
             let id = named(id);
             by_id.present(&of.name, &id).unwrap_or(id)
         };
         match ask {
-            Ask::ReleaseId { of, id } => {
+            Request::ReleaseId { of, id } => {
                 let id = present(&of, &id);
                 let released = semaphore.release(&id).await;
                 // Before that is told: the next agent must not hold it.
                 by_id.end_if_over(&id);
                 said(released)
             }
-            Ask::Evict { of, id } => {
+            Request::Evict { of, id } => {
                 let id = present(&of, &id);
                 let evicted = semaphore.evict(&id).await;
                 by_id.end_if_over(&id);
                 said(evicted)
             }
-            Ask::Renew { of, id, ttl } => {
+            Request::Renew { of, id, ttl } => {
                 let (id, ttl) = (present(&of, &id), ttl.map_or(Span::UNLIMITED, Span::from));
                 match semaphore.renew(&id, ttl).await {
                     Ok(()) => {
                         by_id.renewed(&id);
-                        Say::Done
+                        Response::Done
                     }
-                    Err(RenewError::NotHeld(why)) => Say::No(Complaint::NotHeld(why.into())),
-                    Err(error) => Say::No(Complaint::Other(error.to_string())),
+                    Err(RenewError::NotHeld(why)) => Response::No(Complaint::NotHeld(why.into())),
+                    Err(error) => Response::No(Complaint::Other(error.to_string())),
                 }
             }
-            Ask::Close(_) => semaphore.close().await.map_or_else(failed, |()| Say::Done),
-            Ask::Locked(_) => semaphore.locked().await.map_or_else(failed, Say::Truth),
-            Ask::IsClosed(_) => semaphore.is_closed().await.map_or_else(failed, Say::Truth),
-            _ => semaphore.stats().await.map_or_else(failed, |stats| Say::Stats(vec![stats.into()])),
+            Request::Close(_) => semaphore.close().await.map_or_else(failed, |()| Response::Done),
+            Request::Locked(_) => semaphore.locked().await.map_or_else(failed, Response::Truth),
+            Request::IsClosed(_) => semaphore.is_closed().await.map_or_else(failed, Response::Truth),
+            _ => semaphore.stats().await.map_or_else(failed, |stats| Response::Stats(vec![stats.into()])),
         }
     }
 
@@ -461,7 +464,7 @@ impl Session {
             Some(semaphore) => semaphore.holders().await.unwrap_or_default(),
             None => Vec::new(),
         };
-        self.say_pages(n, list, Say::Holders).await;
+        self.say_pages(n, list, Response::Holders).await;
     }
 
     async fn waiters(&mut self, n: u64, of: &Target) {
@@ -469,16 +472,16 @@ impl Session {
             Some(semaphore) => semaphore.waiters().await.unwrap_or_default(),
             None => Vec::new(),
         };
-        self.say_pages(n, list, Say::Waiters).await;
+        self.say_pages(n, list, Response::Waiters).await;
     }
 
     async fn survey(&self, n: u64, names: Option<Vec<String>>) {
         let query = names.into_iter().fold(StatsQuery::default(), StatsQuery::names);
-        let list = self.house.registry.stats(&query);
-        self.say_pages(n, list, Say::Stats).await;
+        let list = self.shared.registry.stats(&query);
+        self.say_pages(n, list, Response::Stats).await;
     }
 
-    async fn say_pages<A, B: From<A>>(&self, n: u64, list: Vec<A>, say: fn(Vec<B>) -> Say) {
+    async fn say_pages<A, B: From<A>>(&self, n: u64, list: Vec<A>, say: fn(Vec<B>) -> Response) {
         let mut list = list.into_iter().map(B::from);
         loop {
             let page: Vec<B> = list.by_ref().take(PAGE).collect();
@@ -489,34 +492,34 @@ impl Session {
         }
     }
 
-    fn status(&self) -> Say {
-        let (held, waiting) = self.house.held_and_waiting();
-        Say::Status(Condition {
-            uptime: self.house.since.elapsed(),
-            clients: self.house.clients.load(Ordering::Relaxed),
-            names: self.house.registry.len(),
+    fn status(&self) -> Response {
+        let (held, waiting) = self.shared.held_and_waiting();
+        Response::Status(Condition {
+            uptime: self.shared.since.elapsed(),
+            clients: self.shared.clients.load(Ordering::Relaxed),
+            names: self.shared.registry.len(),
             held,
             waiting,
         })
     }
 
-    async fn stop(&self, n: u64, force: bool) -> Say {
-        let (held, waiting) = self.house.held_and_waiting();
+    async fn stop(&self, n: u64, force: bool) -> Response {
+        let (held, waiting) = self.shared.held_and_waiting();
         if !force && (held, waiting) != (0, 0) {
-            return Say::InUse { held, waiting };
+            return Response::InUse { held, waiting };
         }
-        self.say(n, Say::Done).await;
+        self.say(n, Response::Done).await;
         // The answer goes out before the end.
         while self.out.capacity() < UNREAD {
             tokio::task::yield_now().await;
         }
-        self.house.stop.notify_one();
-        Say::Done
+        self.shared.stop.notify_one();
+        Response::Done
     }
 }
 
 /// The client is gone, and nobody else would tell those that wait for it.
-impl Drop for Desk {
+impl Drop for ClientState {
     fn drop(&mut self) {
         for (in_line, task) in self.in_line.values() {
             in_line.leave(task);
@@ -545,24 +548,24 @@ impl InLine {
 
 /// What has to be known of an acquire when it is granted.
 #[derive(Clone, Copy)]
-struct Seat {
+struct Acquirer {
     client: Client,
     weight: u32,
     has_ttl: bool,
 }
 
-impl Seat {
+impl Acquirer {
     /// Notes a grant down in the journal, before anybody is told of it.
-    fn take(self, house: &House, permit: Permit<'static>) -> Lease {
-        self.take_as(house, permit, None)
+    fn register_grant(self, shared: &Shared, permit: Permit<'static>) -> HeldGrant {
+        self.register_grant_as(shared, permit, None)
     }
 
     /// The same, of what the client knows by another id.
-    fn take_as(self, house: &House, permit: Permit<'static>, id: Option<Arc<str>>) -> Lease {
+    fn register_grant_as(self, shared: &Shared, permit: Permit<'static>, id: Option<Arc<str>>) -> HeldGrant {
         let id = id.unwrap_or_else(|| permit.id().to_string().into());
         let (name, slots) =
-            permit.gate().map_or_else(|| ("".into(), 1), |gate| (gate.shared_name(), gate.capacity()));
-        let entry = house.journal.grant(Grant {
+            permit.gate().map_or_else(|| ("".into(), 1), |gate| (gate.shared_name(), gate.slots()));
+        let entry = shared.journal.grant(Grant {
             name,
             slots,
             id: Arc::clone(&id),
@@ -572,58 +575,58 @@ impl Seat {
             client: self.client,
             by_id: None,
         });
-        Lease { permit, has_ttl: self.has_ttl, watch: Watch::default(), id, entry }
+        HeldGrant { permit, has_ttl: self.has_ttl, watch: Watch::default(), id, entry }
     }
 }
 
 /// Says what came of an acquire. From then on, the client hears when it is lost.
-async fn sit(
-    desk: &Arc<Mutex<Desk>>,
+async fn report_outcome(
+    state: &Arc<Mutex<ClientState>>,
     out: &mpsc::Sender<Vec<u8>>,
     n: u64,
-    outcome: Result<Lease, AcquireError>,
+    outcome: Result<HeldGrant, AcquireError>,
 ) {
     let lease = match outcome {
         Ok(lease) => lease,
-        Err(error) => return say_to(out, n, Say::No(error.into())).await,
+        Err(error) => return say_to(out, n, Response::No(error.into())).await,
     };
     let permit = &lease.permit;
     let lost = permit.lost_signal();
-    let granted = Say::Granted {
+    let granted = Response::Granted {
         id: permit.id().to_string(),
         slot: permit.slot(),
         token: permit.fencing_token(),
         waited: permit.waited(),
-        capacity: permit.gate().map(|gate| gate.capacity()),
+        slots: permit.gate().map(|gate| gate.slots()),
     };
-    desk.lock().leases.insert(n, lease);
+    state.lock().leases.insert(n, lease);
     say_to(out, n, granted).await;
 
     // Not before it has been told that it holds anything.
-    let (watched, out) = (Arc::downgrade(desk), out.clone());
+    let (watched, out) = (Arc::downgrade(state), out.clone());
     let task = tokio::spawn(async move {
         lost.lost().await;
-        let Some(desk) = watched.upgrade() else { return };
+        let Some(state) = watched.upgrade() else { return };
         let told = {
-            let desk = desk.lock();
-            desk.leases.get(&n).map(|lease| (lease.permit.why_not_held(), lease.permit.is_leaving()))
+            let state = state.lock();
+            state.leases.get(&n).map(|lease| (lease.permit.why_not_held(), lease.permit.is_leaving()))
         };
         let Some((why, is_kept)) = told else { return };
         // What is over is dropped here; this task goes with it, but not before its next wait.
-        let lease = if is_kept { None } else { desk.lock().leases.remove(&n) };
-        drop(desk);
+        let lease = if is_kept { None } else { state.lock().leases.remove(&n) };
+        drop(state);
         let why = why.unwrap_or(NotHeld::Unknown).into();
-        say_to(&out, n, Say::Lost { why, is_kept }).await;
+        say_to(&out, n, Response::Lost { why, is_kept }).await;
         drop(lease);
     });
-    let mut desk = desk.lock();
-    match desk.leases.get_mut(&n) {
+    let mut state = state.lock();
+    match state.leases.get_mut(&n) {
         Some(lease) => lease.watch = Watch(Some(task.abort_handle())),
         None => task.abort(),
     }
 }
 
-async fn say_to(out: &mpsc::Sender<Vec<u8>>, n: u64, say: Say) {
+async fn say_to(out: &mpsc::Sender<Vec<u8>>, n: u64, say: Response) {
     // Who does not listen any more, need not be told.
     let _ = out.send(frame(&Reply { n, more: false, say })).await;
 }
@@ -633,14 +636,14 @@ fn named(id: &str) -> PermitId {
     id.parse().unwrap_or_else(|_| PermitId::remote(""))
 }
 
-fn said(outcome: Result<(), ReleaseError>) -> Say {
+fn said(outcome: Result<(), ReleaseError>) -> Response {
     match outcome {
-        Ok(()) => Say::Done,
-        Err(ReleaseError::NotHeld(why)) => Say::No(Complaint::NotHeld(why.into())),
-        Err(error) => Say::No(Complaint::Other(error.to_string())),
+        Ok(()) => Response::Done,
+        Err(ReleaseError::NotHeld(why)) => Response::No(Complaint::NotHeld(why.into())),
+        Err(error) => Response::No(Complaint::Other(error.to_string())),
     }
 }
 
-fn failed(error: impl ToString) -> Say {
-    Say::No(Complaint::Other(error.to_string()))
+fn failed(error: impl ToString) -> Response {
+    Response::No(Complaint::Other(error.to_string()))
 }

@@ -27,7 +27,7 @@ fields! {
     /// The numbers of a name, packed as doubles in INFO. The slot numbers in use follow them, as bits.
     Info {
         /// Number of slots; 0 if the name is new.
-        Limit = "limit",
+        Slots = "slots",
         /// 1 if the name is closed.
         Closed = "closed",
         /// How often the name was opened again after it was closed.

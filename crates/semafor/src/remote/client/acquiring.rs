@@ -11,7 +11,7 @@ use super::lease_time::LeaseTime;
 use super::leaving::SILENCE;
 use super::{Acquired, Client, Event, Liveness};
 use crate::error::{AcquireError, HomeError};
-use crate::remote::call::{Ask, Call, Failure, Gone, Grant, How, Key, LeaseEnd, Reply};
+use crate::remote::call::{Call, Command, Failure, Gone, Grant, How, Key, LeaseEnd, Reply};
 use crate::remote::clock::Instant;
 use crate::remote::target::Target;
 use crate::remote::{AcquireRequest, Wait};
@@ -94,7 +94,7 @@ impl Client {
     pub(super) fn ask(&mut self, key: Key) {
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return };
         acquisition.retry_at = None;
-        let ask = Ask::Acquire { request: Arc::clone(&acquisition.request), place: 0.0, wait_left: None };
+        let ask = Command::Acquire { request: Arc::clone(&acquisition.request), place: 0.0, wait_left: None };
         let target = Arc::clone(&acquisition.target);
         self.outbox.push_back(Call { number: key.0, target, ask, again: false });
     }
@@ -119,7 +119,7 @@ impl Client {
         *confirm = Confirm::Asked;
         acquisition.retry_at = None;
         let target = Arc::clone(&acquisition.target);
-        self.send(target, Ask::Confirm { key });
+        self.send(target, Command::Confirm { key });
     }
 
     pub(super) fn insert(&mut self, key: Key, acquisition: Acquisition) {
@@ -178,7 +178,7 @@ impl Client {
                 self.set_state(key, State::Waiting(Confirm::Idle));
                 self.reschedule(key);
                 self.need_heartbeats(target.heartbeat, true, now);
-                self.send(Arc::clone(&target), Ask::Listen { waiters: vec![(key, weight)] });
+                self.send(Arc::clone(&target), Command::Listen { waiters: vec![(key, weight)] });
                 self.note_next(&target, &next);
                 if has_news {
                     self.confirm(key);
@@ -188,7 +188,7 @@ impl Client {
                 let waited = now.saturating_duration_since(acquisition.started);
                 let error = match acquisition.request.wait {
                     Wait::No => AcquireError::Busy,
-                    _ => AcquireError::TimedOut { waited, held, capacity: slots, waiting },
+                    _ => AcquireError::TimedOut { waited, held, slots, waiting },
                 };
                 self.refuse(key, error);
             }

@@ -10,7 +10,7 @@ use super::acquisition::{Acquisition, State};
 use super::operation::{Operation, OperationError, Progress, What};
 use super::{BATCH, Client, Due, Hearing, Liveness, Need};
 use crate::error::HomeError;
-use crate::remote::call::{Ask, Call, Key};
+use crate::remote::call::{Call, Command, Key};
 use crate::remote::clock::Instant;
 use crate::remote::target::Target;
 
@@ -48,7 +48,7 @@ impl Client {
         }
         for (target, waiters) in waiters.into_values() {
             for some in waiters.chunks(BATCH) {
-                self.send(Arc::clone(&target), Ask::Listen { waiters: some.to_vec() });
+                self.send(Arc::clone(&target), Command::Listen { waiters: some.to_vec() });
             }
         }
         let names: Vec<_> = self.names.keys().cloned().collect();
@@ -75,7 +75,7 @@ impl Client {
             .filter_map(|(key, acquisition)| {
                 let held = acquisition.held().filter(|held| held.is_at_server)?;
                 let (id, weight) = (Arc::clone(&held.id), acquisition.request.weight);
-                let ask = Ask::Occupy { key: *key, id, weight, slot: held.slot, slots: held.slots };
+                let ask = Command::Occupy { key: *key, id, weight, slot: held.slot, slots: held.slots };
                 Some((*key, Arc::clone(&acquisition.target), ask))
             })
             .collect();
@@ -88,7 +88,7 @@ impl Client {
         let calls = repeated.len();
         if std::mem::replace(&mut self.was_connected, true) {
             let target = Arc::new(Target::new("", None, None, Duration::ZERO, []));
-            self.send(target, Ask::Back { calls });
+            self.send(target, Command::Back { calls });
         }
         self.outbox.extend(repeated.into_iter().chain(later));
     }
@@ -127,11 +127,14 @@ impl Client {
 
     pub(super) fn take_back(&mut self, call: Call, now: Instant) {
         match &call.ask {
-            Ask::End { .. } => {
-                let Ask::End { those } = call.ask else { return };
+            Command::End { .. } => {
+                let Command::End { those } = call.ask else { return };
                 self.end_answered(&call.target.name, &those, &[], now);
             }
-            Ask::Acquire { .. } | Ask::Release { .. } | Ask::EndById { .. } | Ask::Renew { .. } => {
+            Command::Acquire { .. }
+            | Command::Release { .. }
+            | Command::EndById { .. }
+            | Command::Renew { .. } => {
                 self.unanswered.insert(call.number, call);
             }
             _ => {}
@@ -144,7 +147,7 @@ impl Client {
         }
         let any = self.acquisitions.values().next().map(|acquisition| Arc::clone(&acquisition.target));
         match any {
-            Some(target) => self.send(target, Ask::Connect),
+            Some(target) => self.send(target, Command::Connect),
             None => self.is_connecting = false,
         }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::acquisition::State;
 use super::lease_time::Source;
 use super::{BATCH, Client, Due, Hearing, Liveness};
-use crate::remote::call::{Ask, Call, HolderState, Key, LiveHolder, LiveWaiter, RollPart, WaiterState};
+use crate::remote::call::{Call, Command, HolderState, Key, LiveHolder, LiveWaiter, RollPart, WaiterState};
 use crate::remote::clock::{Instant, ServerClock};
 use crate::remote::target::Target;
 
@@ -133,12 +133,12 @@ impl Client {
                 }
                 let part = if first.is_empty() { RollPart::Holders } else { RollPart::FirstWaiters };
                 roll.first += usize::from(!first.is_empty());
-                let ask = Ask::Heartbeat { holders: some.to_vec(), waiters: first.to_vec(), part };
+                let ask = Command::Heartbeat { holders: some.to_vec(), waiters: first.to_vec(), part };
                 self.send(Arc::clone(&target), ask);
             }
             for some in waiters {
                 let ask =
-                    Ask::Heartbeat { holders: Vec::new(), waiters: some.to_vec(), part: RollPart::Crowd };
+                    Command::Heartbeat { holders: Vec::new(), waiters: some.to_vec(), part: RollPart::Crowd };
                 let number = self.next_number();
                 roll.crowd.push_back(Call { number, target: Arc::clone(&target), ask, again: false });
             }
@@ -192,7 +192,7 @@ impl Client {
                 })
             });
             let holders = holders.collect();
-            let ask = Ask::Heartbeat { holders, waiters: Vec::new(), part: RollPart::Holders };
+            let ask = Command::Heartbeat { holders, waiters: Vec::new(), part: RollPart::Holders };
             self.send(Arc::clone(&target), ask);
         }
     }

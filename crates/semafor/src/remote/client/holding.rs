@@ -9,7 +9,7 @@ use super::acquisition::{Detached, Held, Kept, Leaving, State};
 use super::lease_time::Source;
 use super::operation::{OperationError, What};
 use super::{Client, Event, Liveness};
-use crate::remote::call::{Ask, Gone, How, Key, Neighbours};
+use crate::remote::call::{Command, Gone, How, Key, Neighbours};
 use crate::remote::clock::{Instant, ServerClock};
 use crate::task::TaskKey;
 
@@ -106,7 +106,7 @@ impl Client {
             self.forget_expired_ids(now);
         }
         if is_connection && self.is_connected {
-            self.send(target, Ask::Detach { key });
+            self.send(target, Command::Detach { key });
         }
     }
 

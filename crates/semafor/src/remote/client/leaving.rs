@@ -7,7 +7,7 @@ use super::acquisition::{Acquisition, Leaving, State};
 use super::name::Leaver;
 use super::{BATCH, Client, Liveness};
 use crate::error::AcquireError;
-use crate::remote::call::{Ask, Ended, Failure, How, Key};
+use crate::remote::call::{Command, Ended, Failure, How, Key};
 use crate::remote::clock::Instant;
 
 /// How long the server may say nothing at all to a waiter that wants to leave the line.
@@ -51,7 +51,7 @@ impl Client {
         let count = known.leavers.len().min(BATCH);
         let those = known.leavers.drain(..count).map(|leaver| (leaver.key, leaver.how)).collect();
         let target = Arc::clone(&known.target);
-        self.send(target, Ask::End { those });
+        self.send(target, Command::End { those });
     }
 
     pub(super) fn end_answered(
@@ -123,7 +123,7 @@ impl Client {
         if is_awaited && !has_failure {
             let error = match ended {
                 Some(Ended { held, slots, waiting, .. }) => {
-                    AcquireError::TimedOut { waited, held: *held, capacity: *slots, waiting: *waiting }
+                    AcquireError::TimedOut { waited, held: *held, slots: *slots, waiting: *waiting }
                 }
                 None => self.settings.silent.clone().into(),
             };

@@ -49,7 +49,7 @@ pub use holding::safe_for;
 pub use operation::OperationError;
 
 use super::Wait;
-use super::call::{Ask, Call, Failure, Key, Push, Reply};
+use super::call::{Call, Command, Failure, Key, Push, Reply};
 use super::clock::Instant;
 use super::target::Target;
 use crate::error::HomeError;
@@ -240,7 +240,7 @@ impl Client {
     /// Brings a call up to date. False if it is not wanted any more.
     fn prepare(&mut self, call: &mut Call, now: Instant) -> bool {
         match &mut call.ask {
-            Ask::Acquire { place, wait_left, request } => {
+            Command::Acquire { place, wait_left, request } => {
                 let Some(acquisition) = self.acquisitions.get_mut(&Key(call.number)) else { return false };
                 if !matches!(acquisition.state, State::Asking) {
                     return false;
@@ -256,8 +256,8 @@ impl Client {
                 };
                 true
             }
-            Ask::Confirm { key } => self.is_in_line(*key),
-            Ask::Renew { ttl, .. } => {
+            Command::Confirm { key } => self.is_in_line(*key),
+            Command::Renew { ttl, .. } => {
                 let Some(operation) = self.operations.get(&call.number) else { return true };
                 call.again = operation.again;
                 // Before the server can carry it out.
@@ -267,7 +267,7 @@ impl Client {
                 }
                 true
             }
-            Ask::Release { .. } | Ask::EndById { .. } => {
+            Command::Release { .. } | Command::EndById { .. } => {
                 call.again = self.operations.get(&call.number).is_some_and(|operation| operation.again);
                 true
             }
@@ -296,26 +296,26 @@ impl Client {
         self.heard_at = Some(now);
         let Call { number, target, ask, .. } = call;
         match ask {
-            Ask::Acquire { request, .. } => {
+            Command::Acquire { request, .. } => {
                 if matches!(reply, Reply::Granted(_) | Reply::Queued { .. }) {
                     self.give_back_orphan(Key(number), &target, request, now);
                 }
                 self.acquire_answered(Key(number), reply, now);
             }
-            Ask::Confirm { key } => self.confirm_answered(key, reply, now),
-            Ask::Listen { .. } => {
+            Command::Confirm { key } => self.confirm_answered(key, reply, now),
+            Command::Listen { .. } => {
                 if let Reply::Listening { granted } = reply {
                     granted.into_iter().for_each(|key| self.confirm(key));
                 }
             }
-            Ask::Release { .. } | Ask::EndById { .. } | Ask::Renew { .. } => {
+            Command::Release { .. } | Command::EndById { .. } | Command::Renew { .. } => {
                 self.operation_answered(number, reply, now);
             }
-            Ask::End { those } => {
+            Command::End { those } => {
                 let ended = if let Reply::Ended(ended) = reply { ended } else { Vec::new() };
                 self.end_answered(&target.name, &those, &ended, now);
             }
-            Ask::Heartbeat { holders, waiters, part } => {
+            Command::Heartbeat { holders, waiters, part } => {
                 if let Reply::Heartbeat { next, holders: of_holders, waiters: of_waiters } = reply {
                     self.note_next(&target, &next);
                     self.heartbeat_answered(
@@ -327,17 +327,17 @@ impl Client {
                 }
                 self.roll_goes_on(part, now);
             }
-            Ask::Sweep => {
+            Command::Sweep => {
                 let next = if let Reply::Swept(next) = reply { Some(next) } else { None };
                 self.swept(&target, next.as_ref(), now);
             }
-            Ask::Watch => {
+            Command::Watch => {
                 if let Reply::Watched { is_watched, next } = reply {
                     self.watched(&target, is_watched, next.as_ref());
                 }
             }
-            Ask::Connect => self.is_connecting = false,
-            Ask::Detach { .. } | Ask::Occupy { .. } | Ask::Back { .. } => {}
+            Command::Connect => self.is_connecting = false,
+            Command::Detach { .. } | Command::Occupy { .. } | Command::Back { .. } => {}
         }
     }
 
@@ -345,28 +345,28 @@ impl Client {
     pub fn handle_failure(&mut self, call: Call, failure: &Failure, now: Instant) {
         let Call { number, target, ask, .. } = call;
         match ask {
-            Ask::Acquire { request, .. } => {
+            Command::Acquire { request, .. } => {
                 if failure.was_sent {
                     self.give_back_orphan(Key(number), &target, request, now);
                 }
                 self.acquire_failed(Key(number), failure, now);
             }
-            Ask::Confirm { key } => self.confirm_failed(key, failure, now),
-            Ask::Release { .. } | Ask::EndById { .. } | Ask::Renew { .. } => {
+            Command::Confirm { key } => self.confirm_failed(key, failure, now),
+            Command::Release { .. } | Command::EndById { .. } | Command::Renew { .. } => {
                 self.operation_failed(number, failure, now);
             }
-            Ask::End { those } => self.end_failed(&target.name, those, failure, now),
-            // Holders give up in time by themselves; a new connection begins with a heartbeat.
-            Ask::Heartbeat { part, .. } => self.roll_goes_on(part, now),
-            Ask::Sweep => self.swept(&target, None, now),
-            Ask::Watch => self.watched(&target, false, None),
-            Ask::Connect => {
+            Command::End { those } => self.end_failed(&target.name, those, failure, now),
+            // Holders give up in time by themselves; a new connection starts with a heartbeat.
+            Command::Heartbeat { part, .. } => self.roll_goes_on(part, now),
+            Command::Sweep => self.swept(&target, None, now),
+            Command::Watch => self.watched(&target, false, None),
+            Command::Connect => {
                 self.is_connecting = false;
                 self.connect_later(now);
             }
-            // A new connection begins with this, too.
-            Ask::Listen { .. } => {}
-            Ask::Detach { .. } | Ask::Occupy { .. } | Ask::Back { .. } => {}
+            // A new connection starts with this call, too.
+            Command::Listen { .. } => {}
+            Command::Detach { .. } | Command::Occupy { .. } | Command::Back { .. } => {}
         }
     }
 
@@ -482,7 +482,7 @@ impl Client {
         self.acquisitions.get(&key).is_some_and(|acquisition| acquisition.is_in_line())
     }
 
-    pub(super) fn send(&mut self, target: Arc<Target>, ask: Ask) {
+    pub(super) fn send(&mut self, target: Arc<Target>, ask: Command) {
         let number = self.next_number();
         self.outbox.push_back(Call { number, target, ask, again: false });
     }

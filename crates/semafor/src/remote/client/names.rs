@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::name::Name;
 use super::{Client, Due};
-use crate::remote::call::{Ask, Neighbours, Next};
+use crate::remote::call::{Command, Neighbours, Next};
 use crate::remote::clock::Instant;
 use crate::remote::target::Target;
 
@@ -39,7 +39,7 @@ impl Client {
         let Some(known) = self.names.get_mut(name) else { return };
         if known.waiting > 0 && !std::mem::replace(&mut known.is_watched, true) {
             let target = Arc::clone(&known.target);
-            self.send(target, Ask::Watch);
+            self.send(target, Command::Watch);
         }
     }
 
@@ -76,7 +76,7 @@ impl Client {
         let target = Arc::clone(&known.target);
         if known.next_sweep.is_some_and(|at| at <= now) {
             known.next_sweep = None;
-            self.send(target, Ask::Sweep);
+            self.send(target, Command::Sweep);
         }
         let Some(known) = self.names.get_mut(name) else { return };
         if known.leave_again_at.is_some_and(|at| at <= now) {
@@ -108,7 +108,7 @@ impl Client {
         let is_new = known.expiring_until.replace(now + EXPIRING).is_none();
         let target = Arc::clone(&known.target);
         if is_new {
-            self.send(target, Ask::Sweep);
+            self.send(target, Command::Sweep);
         }
     }
 }

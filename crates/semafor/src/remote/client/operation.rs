@@ -5,7 +5,7 @@ use std::time::Duration;
 use semafor_core::NotHeld;
 
 use crate::error::{HomeError, ReleaseError, RenewError};
-use crate::remote::call::{Ask, How, Key};
+use crate::remote::call::{Command, How, Key};
 use crate::remote::target::Target;
 
 /// Something that a user asks of a grant, and waits for.
@@ -47,11 +47,11 @@ pub(super) enum What {
 }
 
 impl What {
-    pub(super) fn ask(&self) -> Ask {
+    pub(super) fn ask(&self) -> Command {
         match self {
-            Self::Release { key, .. } => Ask::Release { key: *key },
-            Self::EndById { id, how, .. } => Ask::EndById { id: Arc::clone(id), how: *how },
-            Self::Renew { id, ttl, .. } => Ask::Renew { id: Arc::clone(id), ttl: *ttl },
+            Self::Release { key, .. } => Command::Release { key: *key },
+            Self::EndById { id, how, .. } => Command::EndById { id: Arc::clone(id), how: *how },
+            Self::Renew { id, ttl, .. } => Command::Renew { id: Arc::clone(id), ttl: *ttl },
         }
     }
 }

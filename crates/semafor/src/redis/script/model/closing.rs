@@ -3,7 +3,7 @@
 use semafor_testkit::redis::RedisServer;
 
 use super::clock::{FOREVER, seconds};
-use super::request::{ONE_SLOT, Queue, Wish};
+use super::request::{AcquireRequest, ONE_SLOT, Queue};
 use super::scripts::{Operation, Scripts, id_of, texts};
 use crate::redis::script::schema::ending::CLOSED;
 
@@ -15,8 +15,8 @@ fn a_long_line_is_turned_away_in_steps() {
     scripts.clear();
     scripts.run(Operation::Open, &texts([&1, &-1]));
     let ask = |number: usize, weight: u32| {
-        let wish = Wish { weight, ..ONE_SLOT };
-        Queue { slots: 100, ..Queue::new(number, wish) }.arguments()
+        let request = AcquireRequest { weight, ..ONE_SLOT };
+        Queue { slots: 100, ..Queue::new(number, request) }.arguments()
     };
     scripts.run(Operation::Resize, &texts([&100]));
     scripts.run(Operation::Queue, &ask(0, 100));

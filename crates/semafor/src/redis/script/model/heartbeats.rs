@@ -10,7 +10,7 @@ use redis::Value;
 
 use super::clock::{GRACE, TICKS_PER_SECOND, seconds};
 use super::play::{play, with_moves};
-use super::request::{How, Queue, Wish};
+use super::request::{AcquireRequest, How, Queue};
 use super::scripts::{Operation, Scripts, Seen, dues, id_of, number_of, plain, texts, weights};
 use crate::redis::script::reply::text;
 use crate::redis::script::schema::ending::{EVICTED, EXPIRED, RELEASED, VANISHED};
@@ -28,11 +28,11 @@ impl SlotNumbers {
         number: usize,
         slot: &str,
         token: &str,
-        limit: u32,
+        slots: u32,
     ) -> Result<(u32, u64), TestCaseError> {
         let (slot, token): (u32, u64) = (slot.parse().expect("a slot"), token.parse().expect("a token"));
         let is_free = |slot: &u32| !self.taken.values().any(|taken| taken == slot);
-        prop_assert_eq!(Some(slot), (0..limit).find(is_free), "the lowest free slot");
+        prop_assert_eq!(Some(slot), (0..slots).find(is_free), "the lowest free slot");
         prop_assert!(token > self.last_token, "token {} after {}", token, self.last_token);
         self.last_token = token;
         self.taken.insert(number, slot);
@@ -52,8 +52,8 @@ struct Step {
 
 #[derive(Clone, Debug)]
 enum Action {
-    Ask {
-        wish: Wish,
+    Command {
+        request: AcquireRequest,
         heartbeat: u64,
     },
     Ping(Vec<Index>),
@@ -79,8 +79,8 @@ fn game() -> impl Strategy<Value = (u32, Vec<Step>)> {
     let heartbeat = prop_oneof![2 => 1..=5 * TICKS_PER_SECOND, 1 => GRACE - 64..=GRACE + 64];
     let grace = prop_oneof![1 => Just(None), 1 => (1..=20 * TICKS_PER_SECOND).prop_map(Some)];
     let ask = (1..=3u32, ttl.clone(), heartbeat, grace).prop_map(|(weight, ttl, heartbeat, grace)| {
-        let wish = Wish { weight, ttl, grace };
-        Action::Ask { wish, heartbeat }
+        let request = AcquireRequest { weight, ttl, grace };
+        Action::Command { request, heartbeat }
     });
     let vouched = prop_oneof![1 => Just(0), 1 => 1..=20 * TICKS_PER_SECOND];
     let renew = (any::<Index>(), ttl, vouched).prop_map(|(which, ttl, vouched)| Action::Renew {
@@ -114,7 +114,7 @@ enum State {
 
 #[derive(Clone, Debug)]
 struct Acquisition {
-    wish: Wish,
+    request: AcquireRequest,
     heartbeat: u64,
     /// It was evicted, and has its grace.
     is_leaving: bool,
@@ -127,7 +127,7 @@ struct Acquisition {
 
 impl Acquisition {
     fn lease(&self) -> u64 {
-        self.wish.ttl.map_or(self.heartbeat, |ttl| ttl.min(self.heartbeat))
+        self.request.ttl.map_or(self.heartbeat, |ttl| ttl.min(self.heartbeat))
     }
 
     fn is_live(&self) -> bool {
@@ -138,7 +138,7 @@ impl Acquisition {
 /// Who should hold and wait, by what was asked and published. Which waiter gets a slot is left to the scripts.
 struct Expected<'a> {
     scripts: &'a mut Scripts,
-    limit: u32,
+    slots: u32,
     held: u32,
     numbers: SlotNumbers,
     acquisitions: Vec<Acquisition>,
@@ -206,9 +206,9 @@ impl Expected<'_> {
                         ahead == number || matches!(state, State::Waits { dead_at } if dead_at <= now)
                     });
                     prop_assert!(are_dead, "{} has overtaken", number);
-                    self.numbers.grant(number, &words[2], &words[3], self.limit)?;
+                    self.numbers.grant(number, &words[2], &words[3], self.slots)?;
                     let lease = acquisition.lease().min(GRACE);
-                    let ends_at = acquisition.wish.ttl.map(|ttl| now + ttl);
+                    let ends_at = acquisition.request.ttl.map(|ttl| now + ttl);
                     self.acquisitions[number].state = State::Holds { dead_at: now + lease, ends_at };
                     self.acquisitions[number].is_instant = self.acquisitions[number].arrived == now;
                 }
@@ -253,7 +253,7 @@ impl Expected<'_> {
         prop_assert_eq!(dues(&seen.main), main.clone(), "who holds, until when");
         prop_assert_eq!(&seen.leases, &leases, "leases");
         prop_assert_eq!(dues(&seen.beats), beats.clone(), "who waits, until when");
-        let weigh = |number: &usize| (*number, self.acquisitions[*number].wish.weight);
+        let weigh = |number: &usize| (*number, self.acquisitions[*number].request.weight);
         prop_assert_eq!(seen.holders(), main.keys().map(weigh).collect(), "weights held");
         prop_assert_eq!(weights(&seen.line), self.line.iter().map(weigh).collect::<Vec<_>>(), "the line");
         prop_assert_eq!(seen.beats.len(), seen.line.len(), "weights waited for");
@@ -269,12 +269,12 @@ impl Expected<'_> {
         });
         prop_assert_eq!(&seen.own, &ends.collect(), "own");
 
-        let held = main.keys().map(|number| self.acquisitions[*number].wish.weight).sum();
-        prop_assert!(held <= self.limit.max(self.held), "{} of {}, after {}", held, self.limit, self.held);
+        let held = main.keys().map(|number| self.acquisitions[*number].request.weight).sum();
+        prop_assert!(held <= self.slots.max(self.held), "{} of {}, after {}", held, self.slots, self.held);
         self.held = held;
         if let Some(first) = self.line.first() {
-            let weight = self.acquisitions[*first].wish.weight;
-            prop_assert!(held + weight > self.limit, "{} could have a slot", first);
+            let weight = self.acquisitions[*first].request.weight;
+            prop_assert!(held + weight > self.slots, "{} could have a slot", first);
         }
         let over =
             |number: &usize| !self.acquisitions[*number].is_live() && !self.acquisitions[*number].is_instant;
@@ -285,21 +285,21 @@ impl Expected<'_> {
 
     fn ask(&mut self, number: usize) -> TestCaseResult {
         let now = self.scripts.now;
-        let Acquisition { wish, heartbeat, place, .. } = self.acquisitions[number].clone();
+        let Acquisition { request, heartbeat, place, .. } = self.acquisitions[number].clone();
         let again = !place.is_empty();
-        let arguments = Queue { heartbeat, again, place: &place, ..Queue::new(number, wish) }.arguments();
+        let arguments = Queue { heartbeat, again, place: &place, ..Queue::new(number, request) }.arguments();
         let seen = self.scripts.run(Operation::Queue, &arguments);
         let words = seen.words();
         match &*words[0] {
             "granted" => {
-                let ends_at = wish.ttl.map(|ttl| now + ttl);
+                let ends_at = request.ttl.map(|ttl| now + ttl);
                 if !seen.told.is_empty() {
                     // Back in line, and out of it at once.
                     self.take_place(number, now + heartbeat);
                     self.note(&seen)?;
                 } else {
                     prop_assert!(self.line.is_empty(), "{} did not wait", number);
-                    self.numbers.grant(number, &words[3], &words[4], self.limit)?;
+                    self.numbers.grant(number, &words[3], &words[4], self.slots)?;
                     let dead_at = now + self.acquisitions[number].lease();
                     self.acquisitions[number].state = State::Holds { dead_at, ends_at };
                 }
@@ -332,7 +332,7 @@ impl Expected<'_> {
             let acquisition = &self.acquisitions[*number];
             arguments.extend(texts([
                 &id_of(*number),
-                &acquisition.wish.weight,
+                &acquisition.request.weight,
                 &seconds(acquisition.heartbeat),
             ]));
             if is_holder(number) {
@@ -411,7 +411,7 @@ impl Expected<'_> {
         let expected = match acquisition.state {
             State::Holds { .. } if acquisition.is_leaving => texts([&"gone", &EVICTED]),
             State::Holds { .. } => {
-                acquisition.wish.ttl = ttl;
+                acquisition.request.ttl = ttl;
                 let dead_at = now + acquisition.lease().max(vouched);
                 acquisition.state = State::Holds { dead_at, ends_at: ttl.map(|ttl| now + ttl) };
                 if vouched > 0 {
@@ -439,7 +439,7 @@ impl Expected<'_> {
         let told = seen.told.remove(0);
         prop_assert_eq!(&told, &texts([&"lost", &id_of(number), &EVICTED]));
         let acquisition = &mut self.acquisitions[number];
-        match (acquisition.wish.grace, &mut acquisition.state) {
+        match (acquisition.request.grace, &mut acquisition.state) {
             (Some(grace), State::Holds { dead_at, ends_at }) if !acquisition.is_leaving => {
                 let end = (now + grace).min(ends_at.unwrap_or(u64::MAX));
                 (*dead_at, *ends_at) = (end, Some(end));
@@ -461,9 +461,9 @@ impl Expected<'_> {
         let live = self.live();
         let pick = |index: &Index| (!live.is_empty()).then(|| *index.get(&live));
         match &step.action {
-            Action::Ask { wish, heartbeat } => {
+            Action::Command { request, heartbeat } => {
                 self.acquisitions.push(Acquisition {
-                    wish: *wish,
+                    request: *request,
                     heartbeat: *heartbeat,
                     is_leaving: false,
                     state: State::Over { is_dead_waiter: false },
@@ -505,9 +505,9 @@ impl Expected<'_> {
                     self.ask(*index.get(&dead))?;
                 }
             }
-            Action::Resize(limit) => {
-                self.limit = *limit;
-                let seen = self.scripts.run(Operation::Resize, &texts([limit]));
+            Action::Resize(slots) => {
+                self.slots = *slots;
+                let seen = self.scripts.run(Operation::Resize, &texts([slots]));
                 self.note(&seen)?;
                 self.check(&seen)?;
             }
@@ -519,23 +519,23 @@ impl Expected<'_> {
 
 #[test]
 fn who_gives_no_sign_of_life_is_gone_on_time_and_leaves_nothing() {
-    play(100, game(), |scripts, (limit, steps)| {
-        scripts.run(Operation::Open, &texts([&limit, &-1]));
+    play(100, game(), |scripts, (slots, steps)| {
+        scripts.run(Operation::Open, &texts([&slots, &-1]));
         let mut expected = Expected {
             scripts,
-            limit,
+            slots,
             held: 0,
             numbers: SlotNumbers::default(),
             acquisitions: Vec::new(),
             line: Vec::new(),
         };
         for (n, step) in steps.iter().enumerate() {
-            expected.make(step).map_err(|error| with_moves(limit, &steps[..=n], error))?;
+            expected.make(step).map_err(|error| with_moves(slots, &steps[..=n], error))?;
         }
         // No more heartbeats.
         while let Some(due) = expected.next_deadline() {
             let rest = due.saturating_sub(expected.scripts.now);
-            expected.pass(rest).map_err(|error| with_moves(limit, &steps, error))?;
+            expected.pass(rest).map_err(|error| with_moves(slots, &steps, error))?;
         }
         prop_assert_eq!(expected.held, 0);
         Ok(())

@@ -8,13 +8,13 @@ use redis::Value;
 
 use super::clock::{FOREVER, TICKS_PER_SECOND, seconds};
 use super::play::{play, with_moves};
-use super::request::{Queue, Wish};
+use super::request::{AcquireRequest, Queue};
 use super::scripts::{Operation, Scripts, id_of, number_of, texts};
 use crate::redis::script::reply::text;
 
 #[derive(Clone, Debug)]
 enum Event {
-    Ask {
+    Command {
         weight: u32,
         ttl: Option<u64>,
     },
@@ -34,7 +34,7 @@ fn events() -> impl Strategy<Value = (u32, Vec<Event>)> {
     let weight = prop_oneof![6 => Just(1), 2 => 2..=3u32, 1 => Just(70)];
     let ttl = prop_oneof![2 => Just(None), 1 => Just(Some(600 * TICKS_PER_SECOND))];
     let event = prop_oneof![
-        8 => (weight, ttl).prop_map(|(weight, ttl)| Event::Ask { weight, ttl }),
+        8 => (weight, ttl).prop_map(|(weight, ttl)| Event::Command { weight, ttl }),
         4 => any::<Index>().prop_map(Event::Release),
         2 => any::<Index>().prop_map(Event::Cancel),
         3 => Just(Event::Ping),
@@ -57,8 +57,8 @@ enum Belief {
 /// One client process with some acquisitions, as it sees them.
 struct Process<'a> {
     scripts: &'a mut Scripts,
-    limit: u32,
-    acquisitions: Vec<(Wish, Belief, String)>,
+    slots: u32,
+    acquisitions: Vec<(AcquireRequest, Belief, String)>,
     /// Slot and token of each, if it was granted them.
     got: Vec<(String, String)>,
 }
@@ -77,10 +77,10 @@ impl Process<'_> {
         let held: u32 =
             self.in_state(Belief::Holds).into_iter().map(|number| self.acquisitions[number].0.weight).sum();
         prop_assert!(
-            held <= self.limit,
+            held <= self.slots,
             "{} of {} held after {:?}: {:?}",
             held,
-            self.limit,
+            self.slots,
             operation,
             seen.words()
         );
@@ -97,7 +97,7 @@ impl Process<'_> {
         let (slot, token) = (&got[0], &got[1]);
         let mut others = self.in_state(Belief::Holds).into_iter().filter(|other| *other != number);
         prop_assert!(others.all(|other| self.got[other].0 != *slot), "two have slot {}", slot);
-        prop_assert!(slot.parse::<u32>().is_ok_and(|slot| slot < self.limit), "slot {}", slot);
+        prop_assert!(slot.parse::<u32>().is_ok_and(|slot| slot < self.slots), "slot {}", slot);
         self.acquisitions[number].1 = Belief::Holds;
         self.got[number] = (slot.clone(), token.clone());
         Ok(())
@@ -114,9 +114,9 @@ impl Process<'_> {
     }
 
     fn ask(&mut self, number: usize) -> TestCaseResult {
-        let (wish, _, place) = self.acquisitions[number].clone();
-        let (slots, again) = (self.limit, !place.is_empty());
-        let arguments = Queue { slots, again, place: &place, ..Queue::new(number, wish) }.arguments();
+        let (request, _, place) = self.acquisitions[number].clone();
+        let (slots, again) = (self.slots, !place.is_empty());
+        let arguments = Queue { slots, again, place: &place, ..Queue::new(number, request) }.arguments();
         // Before the bound is looked at: the answer counts with what the script told the others.
         let before = self.acquisitions[number].1;
         self.acquisitions[number].1 = Belief::Over;
@@ -125,7 +125,7 @@ impl Process<'_> {
         match &*words[0] {
             "granted" => self.hold(number, &words[3..5])?,
             "queued" => {
-                prop_assert_eq!(&words[1], &self.limit.to_string(), "slots");
+                prop_assert_eq!(&words[1], &self.slots.to_string(), "slots");
                 self.acquisitions[number].1 = Belief::Waits;
                 self.acquisitions[number].2.clone_from(&words[3]);
             }
@@ -137,7 +137,7 @@ impl Process<'_> {
     fn bound_holds(&self) -> TestCaseResult {
         let held: u32 =
             self.in_state(Belief::Holds).into_iter().map(|number| self.acquisitions[number].0.weight).sum();
-        prop_assert!(held <= self.limit, "{} of {} held", held, self.limit);
+        prop_assert!(held <= self.slots, "{} of {} held", held, self.slots);
         Ok(())
     }
 
@@ -195,9 +195,9 @@ impl Process<'_> {
 
     fn make(&mut self, event: &Event) -> TestCaseResult {
         match event {
-            Event::Ask { weight, ttl } => {
-                let wish = Wish { weight: *weight, ttl: *ttl, grace: None };
-                self.acquisitions.push((wish, Belief::Over, String::new()));
+            Event::Command { weight, ttl } => {
+                let request = AcquireRequest { weight: *weight, ttl: *ttl, grace: None };
+                self.acquisitions.push((request, Belief::Over, String::new()));
                 self.got.push(Default::default());
                 self.ask(self.acquisitions.len() - 1)?;
             }
@@ -264,12 +264,12 @@ impl Process<'_> {
 
 #[test]
 fn whatever_key_is_lost_the_bound_holds_and_nothing_is_left() {
-    play(150, events(), |scripts, (limit, events)| {
-        scripts.run(Operation::Open, &texts([&limit, &-1]));
-        let mut process = Process { scripts, limit, acquisitions: Vec::new(), got: Vec::new() };
+    play(150, events(), |scripts, (slots, events)| {
+        scripts.run(Operation::Open, &texts([&slots, &-1]));
+        let mut process = Process { scripts, slots, acquisitions: Vec::new(), got: Vec::new() };
         for (n, event) in events.iter().enumerate() {
-            process.make(event).map_err(|error| with_moves(limit, &events[..=n], error))?;
+            process.make(event).map_err(|error| with_moves(slots, &events[..=n], error))?;
         }
-        process.end().map_err(|error| with_moves(limit, &events, error))
+        process.end().map_err(|error| with_moves(slots, &events, error))
     });
 }

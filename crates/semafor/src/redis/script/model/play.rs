@@ -9,9 +9,9 @@ use semafor_testkit::redis::RedisServer;
 use super::scripts::Scripts;
 
 /// Adds the moves up to the error to its message.
-pub(super) fn with_moves<M: Debug>(capacity: u32, moves: &[M], error: TestCaseError) -> TestCaseError {
+pub(super) fn with_moves<M: Debug>(slots: u32, moves: &[M], error: TestCaseError) -> TestCaseError {
     let moves: String = moves.iter().map(|step| format!("\n  {step:?}")).collect();
-    TestCaseError::fail(format!("{error}\nwith {capacity} slots, after{moves}"))
+    TestCaseError::fail(format!("{error}\nwith {slots} slots, after{moves}"))
 }
 
 /// Plays `cases` random games on one server.

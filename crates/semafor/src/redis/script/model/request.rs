@@ -4,14 +4,14 @@ use super::clock::{FOREVER, seconds};
 use super::scripts::{id_of, texts};
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wish {
+pub(super) struct AcquireRequest {
     pub(super) weight: u32,
     pub(super) ttl: Option<u64>,
     /// How long it keeps its slot when it is evicted.
     pub(super) grace: Option<u64>,
 }
 
-pub(super) const ONE_SLOT: Wish = Wish { weight: 1, ttl: None, grace: None };
+pub(super) const ONE_SLOT: AcquireRequest = AcquireRequest { weight: 1, ttl: None, grace: None };
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum How {
@@ -35,7 +35,7 @@ impl How {
 /// A call of `queue.lua`.
 pub(super) struct Queue<'a> {
     pub(super) number: usize,
-    pub(super) wish: Wish,
+    pub(super) request: AcquireRequest,
     pub(super) heartbeat: u64,
     pub(super) is_try: bool,
     pub(super) slots: u32,
@@ -49,10 +49,10 @@ pub(super) struct Queue<'a> {
 
 impl Queue<'_> {
     /// The first request of an id: it waits if there is no free slot, and its heartbeat never comes due.
-    pub(super) fn new(number: usize, wish: Wish) -> Self {
+    pub(super) fn new(number: usize, request: AcquireRequest) -> Self {
         Self {
             number,
-            wish,
+            request,
             heartbeat: FOREVER,
             is_try: false,
             slots: 1,
@@ -64,7 +64,7 @@ impl Queue<'_> {
     }
 
     pub(super) fn arguments(&self) -> Vec<String> {
-        let Wish { weight, ttl, grace } = self.wish;
+        let AcquireRequest { weight, ttl, grace } = self.request;
         texts([
             &id_of(self.number),
             &weight,

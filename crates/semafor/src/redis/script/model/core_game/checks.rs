@@ -23,8 +23,8 @@ impl Comparison<'_> {
             match &*words[0] {
                 "lost" => lost.push((number, words[2].parse().expect("a code"))),
                 "too_heavy" => {
-                    let (weight, limit) = (self.clients[number].wish.weight, self.gate.capacity());
-                    prop_assert_eq!(&words[2..], texts([&weight, &limit]));
+                    let (weight, slots) = (self.clients[number].request.weight, self.gate.slots());
+                    prop_assert_eq!(&words[2..], texts([&weight, &slots]));
                     settled.push((number, "turned away"));
                 }
                 "closed" => settled.push((number, "turned away")),
@@ -81,8 +81,8 @@ impl Comparison<'_> {
         let due = self.gate.holders().filter(|holder| holder.expires <= self.now());
         let (due, weight) = due.fold((0, 0), |(count, weight), holder| (count + 1, weight + holder.weight));
         prop_assert_eq!(
-            (stats.capacity, stats.held, stats.holders, stats.waiting),
-            (core.capacity, core.held - weight, core.holders - due, core.waiting),
+            (stats.slots, stats.held, stats.holders, stats.waiting),
+            (core.slots, core.held - weight, core.holders - due, core.waiting),
             "capacity, held, holders, waiting"
         );
         let longest_waits = [stats.longest_wait, core.longest_wait];

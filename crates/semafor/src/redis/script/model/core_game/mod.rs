@@ -15,13 +15,13 @@ use semafor_core::{
 use self::moves::{Action, Step, Which, game};
 use super::clock::{FOREVER, GRACE, NANOS_PER_TICK, START, seconds, span, ticks, time};
 use super::play::{play, with_moves};
-use super::request::{How, ONE_SLOT, Queue, Wish};
+use super::request::{AcquireRequest, How, ONE_SLOT, Queue};
 use super::scripts::{Operation, Scripts, Seen, id_of, number_of, texts};
 use crate::redis::script::schema::ending::{CLOSED, EVICTED, EXPIRED, RELEASED, TOO_HEAVY, UNWANTED};
 
 /// A request, as its client sees it.
 struct Client {
-    wish: Wish,
+    request: AcquireRequest,
     is_try: bool,
     /// How long it may hold from its grant or its last renewal.
     ttl: Option<u64>,
@@ -86,11 +86,11 @@ impl Comparison<'_> {
         self.gate.holders().any(|holder| *holder.tag == number && holder.is_leaving)
     }
 
-    fn new_client(&mut self, wish: Wish, is_try: bool) -> usize {
+    fn new_client(&mut self, request: AcquireRequest, is_try: bool) -> usize {
         self.clients.push(Client {
-            wish,
+            request,
             is_try,
-            ttl: wish.ttl,
+            ttl: request.ttl,
             state: State::NotYet,
             is_unwanted: false,
             arrived: self.scripts.now,
@@ -140,8 +140,8 @@ impl Comparison<'_> {
     /// What a script says of a grant.
     fn granted(&self, number: usize) -> Option<Reply> {
         let (slot, token, waited) = self.clients[number].got?;
-        let (limit, now) = (self.gate.capacity(), seconds(self.scripts.now));
-        Some(texts([&"granted", &limit, &0, &slot, &token, &seconds(waited), &now, &0]))
+        let (slots, now) = (self.gate.slots(), seconds(self.scripts.now));
+        Some(texts([&"granted", &slots, &0, &slot, &token, &seconds(waited), &now, &0]))
     }
 
     /// What a script says of a grant that it does not make just now: also when the lease ends.
@@ -175,9 +175,9 @@ impl Comparison<'_> {
             let number = number_of(&words[1]);
             if words[0] == "granted" {
                 self.note_grant(number, &words[2], &words[3])?;
-                let Client { arrived, wish, .. } = self.clients[number];
+                let Client { arrived, request, .. } = self.clients[number];
                 let now = self.scripts.now;
-                let until = now + wish.ttl.map_or(GRACE, |ttl| ttl.min(GRACE));
+                let until = now + request.ttl.map_or(GRACE, |ttl| ttl.min(GRACE));
                 prop_assert_eq!(&words[4..], [now - arrived, now, until].map(seconds), "{:?}", words);
             }
         }
@@ -198,16 +198,17 @@ impl Comparison<'_> {
     }
 
     fn ask(&mut self, number: usize, again: bool) -> Result<Seen, TestCaseError> {
-        let Client { wish, is_try, .. } = self.clients[number];
-        let arguments = Queue { is_try, again, ..Queue::new(number, wish) }.arguments();
+        let Client { request, is_try, .. } = self.clients[number];
+        let arguments = Queue { is_try, again, ..Queue::new(number, request) }.arguments();
         self.run(Operation::Queue, &arguments)
     }
 
     /// The core's answer, in the scripts' words as far as they are the same.
     fn core_acquire(&mut self, number: usize) -> Option<Reply> {
-        let Client { wish, is_try, .. } = self.clients[number];
+        let Client { request, is_try, .. } = self.clients[number];
         let now = self.now();
-        let request = Request { weight: wish.weight, ttl: wish.ttl.map(span), deadline: Timestamp::NEVER };
+        let request =
+            Request { weight: request.weight, ttl: request.ttl.map(span), deadline: Timestamp::NEVER };
         let acquired = if is_try {
             self.expire();
             self.gate.try_acquire(&request, number, now).map(Acquired::Granted)
@@ -215,16 +216,16 @@ impl Comparison<'_> {
             self.gate.acquire(&request, number, number, now, &mut self.effects)
         };
         self.effects.unused = None;
-        let (limit, held, waiting) = (self.gate.capacity(), self.gate.held(), self.gate.waiting());
+        let (slots, held, waiting) = (self.gate.slots(), self.gate.held(), self.gate.waiting());
         self.clients[number].state = match acquired {
             Ok(Acquired::Granted(id)) => State::Has(id),
             Ok(Acquired::Queued(ticket)) => State::Waits(ticket),
             Err(_) => State::Over(RELEASED),
         };
         Some(match acquired.err()? {
-            Refusal::Busy => texts([&"busy", &limit, &0, &held, &waiting]),
+            Refusal::Busy => texts([&"busy", &slots, &0, &held, &waiting]),
             Refusal::LineFull { limit } => texts([&"full", &limit]),
-            Refusal::TooHeavy { capacity, .. } => texts([&"too_heavy", &capacity]),
+            Refusal::TooHeavy { slots, .. } => texts([&"too_heavy", &slots]),
             Refusal::Closed => texts([&"closed"]),
             refusal => panic!("{refusal:?}"),
         })
@@ -235,8 +236,8 @@ impl Comparison<'_> {
         // Every waiter that is granted a slot claims it before the reservation ends.
         self.scripts.now = (self.scripts.now + step.ticks).min(START + GRACE - 1);
         match &step.action {
-            Action::Ask { wish, is_try } => {
-                let number = self.new_client(*wish, *is_try);
+            Action::Command { request, is_try } => {
+                let number = self.new_client(*request, *is_try);
                 let refusal = self.core_acquire(number);
                 let seen = self.ask(number, false)?;
                 self.check_asked(number, refusal, &seen)?;
@@ -269,8 +270,8 @@ impl Comparison<'_> {
                 }
                 self.check(&seen)?;
             }
-            Action::CancelEarly(wish) => {
-                let number = self.new_client(*wish, false);
+            Action::CancelEarly(request) => {
+                let number = self.new_client(*request, false);
                 self.end(number, How::Cancelled, false, step.again)?;
             }
             Action::ArriveLate(index) => {
@@ -349,7 +350,7 @@ impl Comparison<'_> {
             }
             Action::Resize(slots) => {
                 for _ in 0..=u8::from(step.again) {
-                    let (before, now) = (self.gate.capacity(), self.now());
+                    let (before, now) = (self.gate.slots(), self.now());
                     self.gate.resize(*slots, now, &mut self.effects).expect("at least one slot");
                     let seen = self.run(Operation::Resize, &texts([slots]))?;
                     prop_assert_eq!(seen.words(), texts([&before]), "slots before");
@@ -360,7 +361,7 @@ impl Comparison<'_> {
                 let now = self.now();
                 let opened = self.gate.open(*opening, now, &mut self.effects);
                 let expected = match opened {
-                    Ok(Opened::Joined) => texts([&"open", &self.gate.capacity(), &0]),
+                    Ok(Opened::Joined) => texts([&"open", &self.gate.slots(), &0]),
                     Ok(Opened::Succeeded { opening, .. }) => {
                         texts([&"open", &opening.slots.expect("it says how many"), &1])
                     }
@@ -416,9 +417,9 @@ impl Comparison<'_> {
                 prop_assert_eq!(Some(words), self.granted(number));
             }
             State::Waits(_) => {
-                let (limit, now) = (self.gate.capacity().to_string(), seconds(self.scripts.now));
+                let (slots, now) = (self.gate.slots().to_string(), seconds(self.scripts.now));
                 prop_assert_eq!(words.len(), 7, "{:?}", words);
-                prop_assert_eq!(&words[..3], ["queued", &limit, "0"]);
+                prop_assert_eq!(&words[..3], ["queued", &slots, "0"]);
                 prop_assert_eq!((&words[4], &*words[6]), (&now, "0"), "now, foreign holders");
                 self.next_deadline_is(&words[5])?;
                 self.clients[number].place.clone_from(&words[3]);
@@ -478,12 +479,12 @@ impl Comparison<'_> {
                 true => "gone",
             };
             let code = if outcome == "gone" { self.ending(number) } else { RELEASED };
-            let (held, limit) = (self.gate.held(), self.gate.capacity());
+            let (held, slots) = (self.gate.held(), self.gate.slots());
             let waiting = self.gate.waiting();
             if is_unwanted {
                 // Those who give up leave together; here each is alone.
                 let seen = self.run(Operation::Leave, &texts([&id_of(number), &how.word()]))?;
-                let expected = texts([&held, &limit, &waiting, &outcome, &code]);
+                let expected = texts([&held, &slots, &waiting, &outcome, &code]);
                 prop_assert_eq!(seen.words(), expected, "held, slots, waiting, outcome, ending");
                 self.clients[number].is_unwanted |= outcome == "gone";
                 self.check(&seen)?;
@@ -498,7 +499,7 @@ impl Comparison<'_> {
     }
 
     fn core_evict(&mut self, number: usize, id: PermitId) -> Result<(), NotHeld> {
-        let grace = span(self.clients[number].wish.grace.unwrap_or(0));
+        let grace = span(self.clients[number].request.grace.unwrap_or(0));
         let now = self.now();
         if let Evicted::Leaving { .. } = self.gate.evict(id, grace, now, &mut self.effects)? {
             self.told_by_scripts.push((number, EVICTED));
@@ -511,7 +512,7 @@ impl Comparison<'_> {
         let (holders, waiters): (Vec<_>, Vec<_>) = numbers.iter().copied().partition(knows);
         let mut arguments = texts([&holders.len(), &0]);
         for number in holders.iter().chain(&waiters) {
-            let weight = self.clients[*number].wish.weight;
+            let weight = self.clients[*number].request.weight;
             arguments.extend(texts([&id_of(*number), &weight, &seconds(FOREVER)]));
             if knows(number) {
                 let (slot, token, _) = self.clients[*number].got.expect("it was told of its grant");
@@ -557,11 +558,11 @@ fn code(why: NotHeld) -> i64 {
 #[test]
 fn the_scripts_answer_tell_and_count_as_the_core_does() {
     play(150, game(), |scripts, game| {
-        let seen = scripts.run(Operation::Open, &texts([&game.capacity, &-1]));
-        prop_assert_eq!(seen.words(), texts([&"open", &game.capacity, &0]));
+        let seen = scripts.run(Operation::Open, &texts([&game.slots, &-1]));
+        prop_assert_eq!(seen.words(), texts([&"open", &game.slots, &0]));
         let mut comparison = Comparison {
             scripts,
-            gate: Gate::new(1, game.capacity).expect("at least one slot"),
+            gate: Gate::new(1, game.slots).expect("at least one slot"),
             effects: Effects::default(),
             clients: Vec::new(),
             last_token: 0,
@@ -573,7 +574,7 @@ fn the_scripts_answer_tell_and_count_as_the_core_does() {
             match comparison.make(step) {
                 Ok(true) => {}
                 Ok(false) => break,
-                Err(error) => return Err(with_moves(game.capacity, &game.steps[..=n], error)),
+                Err(error) => return Err(with_moves(game.slots, &game.steps[..=n], error)),
             }
         }
         Ok(())

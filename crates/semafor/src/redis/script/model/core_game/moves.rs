@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use semafor_core::Opening;
 
-use crate::redis::script::model::request::{How, Wish};
+use crate::redis::script::model::request::{AcquireRequest, How};
 
 #[derive(Clone, Debug)]
 pub(super) struct Step {
@@ -17,14 +17,14 @@ pub(super) struct Step {
 
 #[derive(Clone, Debug)]
 pub(super) enum Action {
-    Ask {
-        wish: Wish,
+    Command {
+        request: AcquireRequest,
         is_try: bool,
     },
     /// Asks once more, long after the answer was lost.
     AskAgain(Which),
     /// Cancels what has not arrived yet.
-    CancelEarly(Wish),
+    CancelEarly(AcquireRequest),
     /// And then it arrives.
     ArriveLate(Index),
     End {
@@ -49,7 +49,7 @@ pub(super) enum Which {
 
 #[derive(Clone, Debug)]
 pub(super) struct Game {
-    pub(super) capacity: u32,
+    pub(super) slots: u32,
     pub(super) steps: Vec<Step>,
 }
 
@@ -59,19 +59,19 @@ pub(super) fn game() -> impl Strategy<Value = Game> {
     let step = step.prop_map(|(ticks, action, again)| Step { ticks, action, again });
     // Of heavy weights, not every part is a member.
     let scale = prop_oneof![2 => Just(1), 1 => Just(40)];
-    (1..=6u32, scale, vec(step, 1..80)).prop_map(|(capacity, scale, steps)| {
+    (1..=6u32, scale, vec(step, 1..80)).prop_map(|(slots, scale, steps)| {
         let steps =
             steps.into_iter().map(|step| Step { action: step.action.scaled(scale), ..step }).collect();
-        Game { capacity: capacity * scale, steps }
+        Game { slots: slots * scale, steps }
     })
 }
 
 impl Action {
     fn scaled(self, scale: u32) -> Self {
-        let heavier = |wish: Wish| Wish { weight: wish.weight * scale, ..wish };
+        let heavier = |request: AcquireRequest| AcquireRequest { weight: request.weight * scale, ..request };
         match self {
-            Self::Ask { wish, is_try } => Self::Ask { wish: heavier(wish), is_try },
-            Self::CancelEarly(wish) => Self::CancelEarly(heavier(wish)),
+            Self::Command { request, is_try } => Self::Command { request: heavier(request), is_try },
+            Self::CancelEarly(request) => Self::CancelEarly(heavier(request)),
             Self::Resize(slots) => Self::Resize(slots * scale),
             Self::Open(opening) => {
                 Self::Open(Opening { slots: opening.slots.map(|slots| slots * scale), ..opening })
@@ -83,9 +83,9 @@ impl Action {
 
 fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
-        45 => (wish(), prop::bool::weighted(0.2)).prop_map(|(wish, is_try)| Action::Ask { wish, is_try }),
+        45 => (request(), prop::bool::weighted(0.2)).prop_map(|(request, is_try)| Action::Command { request, is_try }),
         5 => which().prop_map(Action::AskAgain),
-        2 => wish().prop_map(Action::CancelEarly),
+        2 => request().prop_map(Action::CancelEarly),
         3 => any::<Index>().prop_map(Action::ArriveLate),
         40 => (which(), how(), any::<bool>())
             .prop_map(|(which, how, by_another)| Action::End { which, how, by_another }),
@@ -105,12 +105,12 @@ fn opening() -> impl Strategy<Value = Opening> {
     (slots, bound).prop_map(|(slots, max_waiting)| Opening { slots, max_waiting })
 }
 
-fn wish() -> impl Strategy<Value = Wish> {
+fn request() -> impl Strategy<Value = AcquireRequest> {
     let weight = prop_oneof![3 => Just(1), 2 => 1..=5u32];
     // None, one that ends during the game, and one that may outlast it.
     let grace =
         prop_oneof![4 => Just(None), 4 => (1..=6u64).prop_map(Some), 2 => (30..=700u64).prop_map(Some)];
-    (weight, ttl(), grace).prop_map(|(weight, ttl, grace)| Wish { weight, ttl, grace })
+    (weight, ttl(), grace).prop_map(|(weight, ttl, grace)| AcquireRequest { weight, ttl, grace })
 }
 
 fn ttl() -> impl Strategy<Value = Option<u64>> {

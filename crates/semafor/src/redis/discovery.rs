@@ -9,7 +9,7 @@ use redis::{
 };
 use tokio::task::JoinSet;
 
-use super::trouble::{Introduction, is_refusal};
+use super::diagnostics::{Introduction, is_refusal};
 
 /// What somebody said who was asked for the master.
 enum Word {
@@ -97,7 +97,7 @@ async fn decide(
     mut look: impl FnMut(&mut Answers, &ConnectionInfo) -> Result<(), RedisError>,
 ) -> Result<ConnectionInfo, RedisError> {
     let mut named = Vec::new();
-    let mut trouble: Option<RedisError> = None;
+    let mut failure: Option<RedisError> = None;
     while let Some(answer) = answers.join_next().await {
         let error = match answer {
             Ok(Ok(Word::ItIsMe(info))) => return Ok(*info),
@@ -113,11 +113,11 @@ async fn decide(
             Err(_) => continue,
         };
         // That somebody is down is to be expected. What somebody says who is not, is what is wrong.
-        if trouble.as_ref().is_none_or(RedisError::is_io_error) {
-            trouble = Some(error);
+        if failure.as_ref().is_none_or(RedisError::is_io_error) {
+            failure = Some(error);
         }
     }
-    Err(trouble.unwrap_or_else(nobody))
+    Err(failure.unwrap_or_else(nobody))
 }
 
 /// All nodes that `CLUSTER SLOTS` lists.

@@ -40,7 +40,7 @@ pub(super) fn grace(args: &Run) -> Duration {
     }
 }
 
-pub(super) struct Tenure<'a> {
+pub(super) struct TimeLeft<'a> {
     permit: &'a Permit<'static>,
     on_lost: OnLost,
     grace: Duration,
@@ -60,7 +60,7 @@ pub(super) enum Loss {
     /// The same for a slot that was renewed.
     RenewalOver,
     Silence,
-    Told(NotHeld),
+    Reported(NotHeld),
 }
 
 impl fmt::Display for Loss {
@@ -71,16 +71,16 @@ impl fmt::Display for Loss {
             }
             Self::RenewalOver => f.write_str("the time for which it was renewed is over"),
             Self::Silence => f.write_str("nothing was heard of the home of the semaphores for too long"),
-            Self::Told(NotHeld::Lost(loss)) => write!(f, "{loss}"),
-            Self::Told(NotHeld::Released) => f.write_str("somebody released it"),
-            Self::Told(NotHeld::Unknown) => {
+            Self::Reported(NotHeld::Lost(loss)) => write!(f, "{loss}"),
+            Self::Reported(NotHeld::Released) => f.write_str("somebody released it"),
+            Self::Reported(NotHeld::Unknown) => {
                 f.write_str("the home of the semaphores does not know of it any more")
             }
         }
     }
 }
 
-impl<'a> Tenure<'a> {
+impl<'a> TimeLeft<'a> {
     /// Begins now.
     pub(super) fn of(permit: &'a Permit<'static>, args: &Run) -> Self {
         let silence = lease(args).map_or(args.heartbeat, |lease| lease.min(args.heartbeat));
@@ -112,7 +112,7 @@ impl<'a> Tenure<'a> {
         let is_past = |moment: Option<Instant>| moment.is_some_and(|moment| moment <= Instant::now());
         if is_past(self.ends_at()) {
             Some(if self.is_renewed() { Loss::RenewalOver } else { Loss::Overtime(self.ttl) })
-        } else if is_past(self.patience_ends_at()) {
+        } else if is_past(self.timeout_ends_at()) {
             Some(Loss::Silence)
         } else {
             None
@@ -125,7 +125,7 @@ impl<'a> Tenure<'a> {
             if let Some(loss) = self.over() {
                 return loss;
             }
-            let look_again = [self.ends_at(), self.patience_ends_at()].into_iter().flatten().min();
+            let look_again = [self.ends_at(), self.timeout_ends_at()].into_iter().flatten().min();
             let later = async {
                 match look_again {
                     Some(then) => sleep_until(then.min(Instant::now() + LOOK).into()).await,
@@ -133,7 +133,7 @@ impl<'a> Tenure<'a> {
                 }
             };
             select! {
-                why = self.permit.lost() => return Loss::Told(why),
+                why = self.permit.lost() => return Loss::Reported(why),
                 () = later => {}
             }
         }
@@ -156,7 +156,7 @@ impl<'a> Tenure<'a> {
     }
 
     /// When to act unless the home is heard of.
-    fn patience_ends_at(&self) -> Option<Instant> {
+    fn timeout_ends_at(&self) -> Option<Instant> {
         match self.on_lost {
             OnLost::Kill => self.permit.safe_until()?.checked_sub(self.reserve),
             OnLost::Warn => None,

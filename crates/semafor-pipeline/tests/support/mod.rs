@@ -1,4 +1,4 @@
-//! Time and memory that a test holds in its hand, and patience.
+//! A clock and a memory source that a test sets, and a wait with a deadline.
 #![allow(dead_code, reason = "not every test needs all of it")]
 
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use semafor_pipeline::{Clock, Delay, MemoryGuard};
 
-/// A number that can be set from outside. As a clock it shows milliseconds, and whoever waits moves it.
+/// A number that a test sets. As a clock it shows milliseconds, and each delay moves it forward at once.
 #[derive(Clone, Default)]
 pub(crate) struct Dial(Arc<AtomicU64>);
 
@@ -34,7 +34,7 @@ impl Clock for Dial {
     }
 }
 
-/// A guard of 1000 bytes that always looks, and how much is used.
+/// A guard with a limit of 1000 bytes that reads on every call, and the number it reads.
 pub(crate) fn watched() -> (MemoryGuard, Dial) {
     let used = Dial::default();
     let source = used.clone();
@@ -42,12 +42,12 @@ pub(crate) fn watched() -> (MemoryGuard, Dial) {
     (guard, used)
 }
 
-/// Waits until it is so.
+/// Waits until the condition is true; panics after a minute.
 #[track_caller]
-pub(crate) fn until(is_so: impl Fn() -> bool) {
-    let patience = Instant::now() + Duration::from_secs(60);
-    while !is_so() {
-        assert!(Instant::now() < patience, "it never came to be");
+pub(crate) fn until(is_true: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_true() {
+        assert!(Instant::now() < deadline, "the condition was not true within 60 s");
         std::thread::yield_now();
     }
 }

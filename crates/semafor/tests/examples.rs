@@ -35,13 +35,13 @@ async fn instances_of_one_name_share_its_slots() -> Outcome {
     let _one = sem1.acquire().await?;
     let _two = sem2.acquire().await?;
     let stats = sem1.stats().await?;
-    assert_eq!(stats.capacity - stats.held, 1);
+    assert_eq!(stats.slots - stats.held, 1);
     Ok(())
 }
 
 #[tokio::test]
 async fn acquire_timeout() -> Outcome {
-    let sem = Semaphore::memory("limited-resource").slots(1).max_acquire_time(secs(0.03)).build()?;
+    let sem = Semaphore::memory("limited-resource").slots(1).timeout(secs(0.03)).build()?;
     let _permit = sem.acquire().await?;
     assert!(sem.acquire().await.unwrap_err().is_timeout());
     Ok(())
@@ -54,7 +54,7 @@ async fn monitoring_acquisition_statistics() -> Outcome {
     let lines: Vec<_> = Registry::global()
         .stats(&StatsQuery::default().names(["monitored"]))
         .iter()
-        .map(|stat| format!("{}: {}/{} ({:.1}%)", stat.name, stat.held, stat.capacity, stat.percent()))
+        .map(|stat| format!("{}: {}/{} ({:.1}%)", stat.name, stat.held, stat.slots, stat.percent()))
         .collect();
     assert_eq!(lines, ["monitored: 1/4 (25.0%)"]);
     Ok(())

@@ -198,10 +198,10 @@ pub(super) fn silent(config: &Config) -> HomeError {
     HomeError::new(HomeErrorKind::Unreachable, message)
 }
 
-pub(super) fn silent_for(patience: Duration, config: &Config) -> HomeError {
+pub(super) fn silent_for(timeout: Duration, config: &Config) -> HomeError {
     let tls = if config.is_tls() { ", and does it speak TLS there" } else { "" };
     let message =
-        format!("no connection to {} within {patience:?}: is this its address{tls}?", config.shown());
+        format!("no connection to {} within {timeout:?}: is this its address{tls}?", config.shown());
     HomeError::new(HomeErrorKind::Unreachable, message)
 }
 

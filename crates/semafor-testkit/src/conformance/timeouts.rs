@@ -1,4 +1,4 @@
-//! How long somebody waits.
+//! How long a waiter waits.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::by_hand::{in_line, stats};
 use crate::{Home, Spec};
 
 /// It gets an error that says what was the matter, and those behind it move up.
-pub async fn who_waits_too_long_leaves_the_line(home: &impl Home) {
+pub async fn a_waiter_that_times_out_leaves_the_line(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let held = sem.acquire().await.expect("a slot is free");
     let impatient = in_line(&sem, sem.acquire().timeout(SHORT)).await;
@@ -18,7 +18,7 @@ pub async fn who_waits_too_long_leaves_the_line(home: &impl Home) {
 
     let error = impatient.outcome().await.expect_err("no slot came free");
     assert!(error.is_timeout(), "{error:?}");
-    let AcquireError::TimedOut { waited, held: 1, capacity: 1, waiting: 1, .. } = error else {
+    let AcquireError::TimedOut { waited, held: 1, slots: 1, waiting: 1, .. } = error else {
         panic!("{error:?}");
     };
     assert!(waited >= SHORT, "{waited:?}");
@@ -30,8 +30,8 @@ pub async fn who_waits_too_long_leaves_the_line(home: &impl Home) {
 }
 
 /// What the semaphore was opened with holds for an acquire that says nothing else.
-pub async fn the_semaphores_own_patience_is_the_default(home: &impl Home) {
-    let sem = open(home, Spec::new("it", 1).max_acquire_time(SHORT)).await;
+pub async fn the_semaphores_own_timeout_is_the_default(home: &impl Home) {
+    let sem = open(home, Spec::new("it", 1).timeout(SHORT)).await;
     let _held = sem.acquire().await.expect("a slot is free");
     let by_default = in_line(&sem, sem.acquire()).await;
     let mut says_otherwise = in_line(&sem, sem.acquire().timeout(LONG)).await;
@@ -42,11 +42,11 @@ pub async fn the_semaphores_own_patience_is_the_default(home: &impl Home) {
 }
 
 /// A timeout of zero takes a free slot or fails; it does not get in line.
-pub async fn no_patience_is_not_to_wait(home: &impl Home) {
+pub async fn a_timeout_of_zero_does_not_wait(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let held = sem.acquire().timeout(Duration::ZERO).await.expect("a slot is free");
     let error = sem.acquire().timeout(Duration::ZERO).await.expect_err("it is held");
-    assert!(matches!(error, AcquireError::TimedOut { held: 1, capacity: 1, waiting: 0, .. }), "{error:?}");
+    assert!(matches!(error, AcquireError::TimedOut { held: 1, slots: 1, waiting: 0, .. }), "{error:?}");
     assert_eq!(stats(&sem).await.waiting, 0);
     held.release().await.expect("it is held");
     drop(sem.acquire().timeout(Duration::ZERO).await.expect("a slot is free again"));
@@ -64,7 +64,7 @@ pub async fn a_head_that_gives_up_lets_those_behind_it_pass(home: &impl Home) {
 }
 
 /// Once served, there is nothing left to time out.
-pub async fn who_was_served_in_time_is_not_timed_out(home: &impl Home) {
+pub async fn a_waiter_that_was_served_does_not_time_out(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let held = sem.acquire().await.expect("a slot is free");
     let waiting = in_line(&sem, sem.acquire().timeout(SHORT)).await;
