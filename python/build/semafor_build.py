@@ -36,7 +36,7 @@ def build_editable(directory: str, config: Any = None, metadata: str | None = No
 
 
 def build_sdist(directory: str, config: Any = None) -> str:
-    raise RuntimeError("there is no source distribution: install from a clone, `pip install .`")
+    raise RuntimeError("semafor has no source distribution: run `pip install .` in a clone instead")
 
 
 def prepare_metadata_for_build_wheel(directory: str, config: Any = None) -> str:
@@ -49,7 +49,7 @@ prepare_metadata_for_build_editable = prepare_metadata_for_build_wheel
 
 @contextmanager
 def command() -> Iterator[None]:
-    """Where maturin looks for what to install beside the package, there is the command."""
+    """Puts the command into the folder whose contents maturin installs with the package."""
     with empty_data():
         shutil.copy2(built(), DATA / "scripts")
         yield

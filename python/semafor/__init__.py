@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name):
-        """Modules that not everybody needs are imported when they are asked for."""
+        """Imports `effects` and `purge` on first use: most programs need neither."""
         if name not in ("effects", "purge"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return import_module(f".{name}", __name__)

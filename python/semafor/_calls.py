@@ -1,4 +1,4 @@
-"""How a call of the engine is awaited: see `Call` in `_native.pyi`."""
+"""Awaits calls to the Rust engine: see `Call` in `_native.pyi`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from ._native import Call
 
 T = TypeVar("T")
 
-# How long a cancelled task waits for Redis to hear of it. What is not given back by then is given back later.
+# How many seconds a cancelled task waits until Redis confirms that it has left. If Redis does not reply in time, the
+# release happens later, in the background.
 LONGEST_LEAVE = 10.0
 
 
 async def settle(call: Call[T]) -> T:
-    """The answer. Whoever is cancelled meanwhile has given everything back when the exception comes out of here."""
+    """Awaits the call and returns its result.
+
+    A task that is cancelled meanwhile has left the line, or released its slot, when this raises `CancelledError`.
+    """
     loop = asyncio.get_running_loop()
     waiting = _waiting(loop) if call.is_sure else set()
     cancelled: asyncio.CancelledError | None = None
@@ -38,7 +42,7 @@ async def settle(call: Call[T]) -> T:
                 deadline = loop.time() + LONGEST_LEAVE
             call.leave()
         except BaseException:
-            # The coroutine is closed, and may not wait any more.
+            # The coroutine is being closed: it must not await anything.
             call.abandon()
             raise
         finally:
@@ -52,7 +56,10 @@ async def settle(call: Call[T]) -> T:
 
 
 def _waiting(loop: asyncio.AbstractEventLoop) -> set[asyncio.Future[Any]]:
-    """What tasks of the loop wait for. The engine keeps none of them alive; so the loop does, as it keeps those who sleep."""
+    """Returns the futures that tasks of the loop await.
+
+    The engine has only weak references to them, so the loop keeps them alive, as it does for tasks in `asyncio.sleep`.
+    """
     kept = getattr(loop, "__dict__", None)
     return set() if kept is None else kept.setdefault("_semafor_waiting", set())
 

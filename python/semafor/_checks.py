@@ -1,4 +1,4 @@
-"""What arguments may be. Who gives a wrong one is told so at once: which one it is, what would be right, and what was given."""
+"""Checks of arguments. An error names the argument, the values it accepts and the value it got."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Collection
 from typing import Any
 
-# Complains if what is given for a field is wrong.
+# Raises TypeError or ValueError if the value is not valid for the field.
 Check = Callable[[str, Any], None]
 
 
@@ -45,7 +45,7 @@ def whole(least: int, *, below: int = 2**32, or_none: bool = False) -> Check:
 
 
 def seconds(*, may_be_zero: bool = False, may_be_infinite: bool = False, or_none: bool = False) -> Check:
-    """Infinite: where the engine has a meaning for it, which is that there is no limit."""
+    """`may_be_infinite`: for fields where the engine takes infinity as "no limit"."""
     wanted = "a number of seconds " + ("of at least 0" if may_be_zero else "greater than 0")
     wanted += "" if may_be_infinite else " and less than infinity"
     wanted += ", or None" if or_none else ""
@@ -55,7 +55,7 @@ def seconds(*, may_be_zero: bool = False, may_be_infinite: bool = False, or_none
             return
         if given is None and or_none:
             return
-        # What text and lengths of time of Python's do not have.
+        # str and timedelta have neither method.
         is_number = hasattr(type(given), "__float__") or hasattr(type(given), "__index__")
         if not is_number or isinstance(given, bool):
             raise TypeError(f"{field} must be {wanted}, got {given!r}")
@@ -90,10 +90,10 @@ def path(*, or_none: bool = False) -> Check:
 
 
 def patterns(field: str, given: Any) -> None:
-    """One, or several."""
+    """One pattern or a collection of patterns."""
     if isinstance(given, str):
         return
-    # What can be gone through only once would be of use to the first who does.
+    # An iterator would be empty at the second purge.
     if not isinstance(given, Collection) or not all(map(is_path, given)):
         raise TypeError(f"{field} must be a pattern, or a list of patterns, each of them a str, got {given!r}")
 
@@ -104,11 +104,11 @@ def is_path(given: Any) -> bool:
 
 def function(field: str, given: Any) -> None:
     if given is not None and not callable(given):
-        raise TypeError(f"{field} must be something that can be called, or None, got {given!r}")
+        raise TypeError(f"{field} must be a callable, or None, got {given!r}")
 
 
 def instance(kind: type[Any], *, or_none: bool = False) -> Check:
-    """What is given instead is not shown: there may be a password in it."""
+    """The error shows only the type of the value: the value itself may contain a password."""
     wanted = f"a {kind.__name__}" + (", or None" if or_none else "")
 
     def check(field: str, given: Any) -> None:
@@ -119,7 +119,7 @@ def instance(kind: type[Any], *, or_none: bool = False) -> Check:
 
 
 def names(given: Any) -> list[str] | None:
-    """What statistics are asked about, as a list."""
+    """Returns the `names` argument of the statistics as a list."""
     if given is None:
         return None
     is_several = not isinstance(given, (str, bytes)) and hasattr(given, "__iter__")

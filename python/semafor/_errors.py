@@ -1,4 +1,4 @@
-"""What can go wrong that Python has no name for."""
+"""Exceptions that Python does not have."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ if sys.version_info >= (3, 11):
 else:
 
     class AcquireTimeoutError(TimeoutError, asyncio.TimeoutError):
-        """Up to Python 3.10 there are two of them. Whoever expects one gets it."""
+        """No slot within `max_acquire_time`.
+
+        Python 3.10 has two timeout errors; this is caught as either.
+        """
 
 
 class NotHeldError(Exception):
-    """It can't be renewed or released, because it is not held."""
+    """The slot can't be renewed, evicted or released, because it is not held."""
 
 
 class TaskCancelledError(Exception):
-    """Somebody cancelled this task. Clean up and return; what is yielded meanwhile works as always."""
+    """This task was cancelled. Clean up and return; effects still work while you do."""
 
 
 class SchedulerDeadlockError(RuntimeError):
@@ -34,7 +37,7 @@ class SchedulerDeadlockError(RuntimeError):
         self.is_cycle = is_cycle
         self.links = [DeadlockLink(*link) for link in links]
         if not is_cycle:
-            headline = "what is waited for can't happen any more"
+            headline = "a task waits for something that can't happen any more"
         elif len(links) == 1:
             headline = "a task waits for itself"
         else:
@@ -54,7 +57,7 @@ class NotDeterministicError(RuntimeError):
 
 @dataclass(frozen=True)
 class DeadlockLink:
-    """Who waits, for what, and where in the program, if that is known."""
+    """A waiting task, what it waits for, and where in the program it waits, if that is known."""
 
     task: str
     waits_for: str

@@ -1,4 +1,4 @@
-"""The engine, in Rust: `crates/semafor-python`."""
+"""The engine, written in Rust: `crates/semafor-python`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Usage = tuple[str, int, int]
 
 @final
 class Call(Generic[T]):
-    """Something that was asked of the engine. Await it once."""
+    """A call to the engine. Await it once."""
 
     def __await__(self) -> Generator[Any, None, T]: ...
     @property
@@ -32,33 +32,36 @@ class Call(Generic[T]):
 
 @final
 class Lost:
-    """Set when the slot is lost: its time to live is up, it was evicted, or its home could not be told that its holder lives."""
+    """Set when the slot is lost: its lease expired, it was evicted, or the home was unreachable for too long."""
 
     def is_set(self) -> bool:
-        """True once the slot is lost. Giving it back is not losing it."""
+        """Returns True once the slot is lost. A released slot is not lost."""
     def wait(self) -> Coroutine[Any, Any, bool]:
-        """`await result.lost.wait()`: waits until the slot is lost, and gives True. It never is if it is given back before."""
+        """`await result.lost.wait()`: waits until the slot is lost, then returns True. Never ends if it is released."""
     @property
     def reason(self) -> str | None:
-        """Why, in words; `None` if it is not lost."""
+        """Why the slot was lost, as text; `None` while it is not lost."""
 
 @final
 class AcquisitionResult:
-    """A slot, and how to name it."""
+    """A slot that was granted, and its id."""
 
     def __new__(cls, acquisition_id: str, slot_number: int) -> AcquisitionResult: ...
     @property
     def acquisition_id(self) -> str:
-        """Names this acquisition, for `release` and `renew`."""
+        """Names the grant, for `release`, `renew` and `evict`."""
     @property
     def slot_number(self) -> int:
-        """Which slot it is, from 0. No other holder has the same, so it can stand for a port, a device or a worker."""
+        """From 0; no two holders have the same one, so it can stand for a port, a device or a worker."""
     @property
     def fencing_token(self) -> int:
-        """Grows with every grant of the name: a resource that refuses lower ones than it has seen is safe from late holders."""
+        """Grows with every grant of the name.
+
+        A resource that refuses lower tokens than it has seen is safe from holders that lost their slot.
+        """
     @property
     def waited(self) -> float:
-        """How long it stood in line, in seconds."""
+        """Seconds in the line."""
     @property
     def lost(self) -> Lost:
         """Set when the slot is lost: `result.lost.is_set()`, or `await result.lost.wait()`."""

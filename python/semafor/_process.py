@@ -1,4 +1,4 @@
-"""What has to happen when the interpreter ends, and when it forks."""
+"""Hooks for the exit of the interpreter and for forks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _knows_multiprocessing = False
 
 
 def _before_fork() -> None:
-    """Children of multiprocessing end without what is registered with atexit; they have their own."""
+    """Registers the exit hook with multiprocessing, too: its children do not run atexit functions."""
     global _knows_multiprocessing
     util = sys.modules.get("multiprocessing.util")
     if util is not None and not _knows_multiprocessing:

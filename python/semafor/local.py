@@ -37,7 +37,7 @@ class LocalSemaphore(Semaphore):
     >>> import asyncio
     >>> async def main():
     ...     sem = LocalSemaphore(name="doc-build", value=2, label="docs")
-    ...     async with sem.cm():  # in `semafor run --name doc-build` there is one slot left
+    ...     async with sem.cm():  # `semafor run --name doc-build` finds one slot left
     ...         print([(holder.label, holder.slot_number) for holder in await sem.holders()])
     >>> asyncio.run(main())
     [('docs', 0)]
@@ -68,11 +68,11 @@ def _address(directory: str | os.PathLike[str] | None) -> str:
 
 @functools.cache
 def _command() -> str | None:
-    """The command that came with this package. None: the one in PATH."""
+    """Returns the command that was installed with this package. None: use the one in PATH."""
     beside = Path(sysconfig.get_path("scripts"), "semafor")
     if beside.is_file():
         return str(beside)
-    # Installed elsewhere than where this Python has its scripts.
+    # The package was installed into another place than this Python's scripts directory.
     from importlib import metadata
 
     try:

@@ -11,17 +11,17 @@ from typing import Any, ClassVar
 
 from ._native import AcquisitionResult, Call, Semaphore
 
-NOT_ENTERED = "it was left without having been entered"
-TWICE = "it is entered already: call {} again for each `with`, do not share what it returned"
-REUSED = "it was left already: call {} again for each `with`"
+NOT_ENTERED = "this context manager was exited without having been entered"
+TWICE = "this context manager is already entered: call {} for each `with`, do not share its result"
+REUSED = "this context manager was already used: call {} for each `with`"
 
 
 class Once:
-    """A `with` statement that holds a slot, and can be used once."""
+    """A context manager that holds a slot and can be used once."""
 
     __slots__ = ("_native", "_weight", "_result", "_is_entered", "_is_over")
 
-    # What has to be called for each.
+    # The method that makes one, for error messages.
     called: ClassVar[str]
 
     def __init__(self, native: Semaphore, weight: int):
@@ -37,7 +37,7 @@ class Once:
         self._is_entered = True
 
     def _end(self) -> Call[None] | None:
-        """Gives the slot back; what comes of it, unless that is done already."""
+        """Releases the slot. Returns the call to wait for, or None if the slot is already released."""
         result = self._result
         if result is None:
             raise RuntimeError(REUSED.format(self.called) if self._is_over else NOT_ENTERED)
@@ -97,7 +97,7 @@ class SyncManager(Once, AbstractContextManager[AcquisitionResult]):
             try:
                 released.wait(is_main_thread())
             except Exception:
-                # As below.
+                # As in `given_back`: do not replace the block's own exception.
                 if kind is None:
                     raise
 
@@ -107,7 +107,7 @@ async def given_back(released: Call[None], kind: type[BaseException] | None) -> 
 
     If Redis is unreachable as well, the block's own exception is raised: the slot is released when the heartbeats stop.
     """
-    # A coroutine that is closed may not wait: its slot is given back in the background.
+    # A coroutine that is being closed must not await: its slot is released in the background.
     if kind is GeneratorExit:
         return
     try:
@@ -132,7 +132,7 @@ class Entered:
 
     def __init__(self) -> None:
         self._by_task: dict[weakref.ref[asyncio.Task[Any]], list[AcquisitionResult]] = {}
-        # How many blocks are still to be left whose slots are gone already.
+        # The number of blocks that are not exited yet although their slots are already released.
         self._given_up = 0
 
     def push(self, result: AcquisitionResult) -> None:
@@ -172,5 +172,5 @@ class Entered:
 def current_task() -> asyncio.Task[Any]:
     task = asyncio.current_task()
     if task is None:
-        raise RuntimeError("there is no task: `async with` needs one, `with sem.sync()` does not")
+        raise RuntimeError("`async with sem` needs a running task: without one, use `with sem.sync()`")
     return task

@@ -35,7 +35,7 @@ class MemorySemaphore(Semaphore):
     ...     try:
     ...         await hurried.acquire()
     ...     except TimeoutError:
-    ...         print("not now")
+    ...         print("all slots are held")
     ...     await sem.release()
     >>> asyncio.run(main())
     0 False

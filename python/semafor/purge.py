@@ -1,4 +1,4 @@
-"""Removes empty directories, and old files if asked to. Linux only."""
+"""Removes empty directories and, on request, old files. Linux only."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Purger:
         super().__setattr__(field, value)
 
     async def purge(self) -> PurgeSummary:
-        """Purges, and says what it has done."""
+        """Runs the purge and returns its summary."""
         progress = None
         if self.on_progress is not None:
             progress = (asyncio.get_running_loop(), self.on_progress, self.progress_interval)

@@ -65,11 +65,11 @@ class RedisConfig:
         options = {
             "namespace": self.namespace,
             "max_connections": self.max_connections,
-            # 30 and 30.0 are the same, and have the same connection.
+            # 30 and 30.0 must give the same URL: configurations with the same URL share a connection.
             "socket_timeout": float(self.socket_timeout),
             "socket_connect_timeout": float(self.socket_connect_timeout),
             "number_of_attempts": self.number_of_attempts,
-            # Pauses can be short here, but not nothing.
+            # The engine accepts no pauses of 0.
             "retry_multiplier": max(float(self.retry_multiplier), 0.001),
             "retry_min_delay": max(float(self.retry_min_delay), 0.001),
             "retry_max_delay": max(float(self.retry_max_delay), 0.001),
@@ -104,7 +104,7 @@ class RedisSemaphore(Semaphore):
     >>> async def main():
     ...     config = RedisConfig(url=os.environ["REDIS_URL"])
     ...     sem = RedisSemaphore(name="doc-api", value=3, ttl=60, config=config)
-    ...     async with sem.cm() as result:  # of three in all programs that use this Redis
+    ...     async with sem.cm() as result:  # three at once, on all machines together
     ...         print(result.slot_number, await RedisSemaphore.get_acquired_stats(names=["doc-api"], config=config))
     >>> asyncio.run(main())
     0 {'doc-api': SemaphoreStats(acquired_slots=1, max_slots=3)}
@@ -128,7 +128,9 @@ class RedisSemaphore(Semaphore):
     def __post_init__(self) -> None:
         if self.ping_interval is not None and self.ping_interval >= self.heartbeat_max_interval:
             longest = self.heartbeat_max_interval
-            raise ValueError(f"ping_interval must be lower than heartbeat_max_interval, {longest}, got {self.ping_interval}")
+            raise ValueError(
+                f"ping_interval must be lower than heartbeat_max_interval, {longest}, got {self.ping_interval}"
+            )
         if self.ttl is not None and self.ttl < self.heartbeat_max_interval:
             self.heartbeat_max_interval = self.ttl
 

@@ -1,4 +1,4 @@
-"""What all semaphores have in common."""
+"""The base class of all semaphores."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ class Semaphore(ABC):
             check(field, value)
         super().__setattr__(field, value)
         if not field.startswith("_"):
-            # It was opened with another value.
+            # The open handle has the old value: open it again at the next use.
             super().__setattr__("_opened", None)
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy, perhaps in another process, holds nothing."""
+        """Copies and unpickled objects are handles of the same semaphore; they hold nothing."""
         return {**self.__dict__, "_opened": None, "_entered": Entered()}
 
     def _open(self) -> _native.Semaphore:
-        """Opens it as its fields say, and keeps it as `_opened`."""
+        """Opens the semaphore with the current arguments and keeps the handle in `_opened`."""
         self._opened = _native.Semaphore(
             name=self.name,
             slots=self.value,
@@ -73,7 +73,7 @@ class Semaphore(ABC):
 
     @abstractmethod
     def _home(self) -> dict[str, Any]:
-        """Where it is, for the engine."""
+        """Returns the arguments that tell the engine the home of the semaphore."""
 
     async def acquire(self, *, weight: int = 1) -> AcquisitionResult:
         """Waits in line for a slot and holds it until `release(result.acquisition_id)`; `weight=2` acquires two.
@@ -96,15 +96,15 @@ class Semaphore(ABC):
             await released
 
     def cm(self, *, weight: int = 1) -> AbstractAsyncContextManager[AcquisitionResult]:
-        """`async with sem.cm() as result`: holds a slot meanwhile."""
+        """`async with sem.cm() as result`: holds a slot in the block; `cm(weight=2)` holds two."""
         return Manager(self._opened or self._open(), weight)
 
     def sync(self, *, weight: int = 1) -> AbstractContextManager[AcquisitionResult]:
-        """`with sem.sync() as result`: the same for threads without an event loop."""
+        """`with sem.sync() as result`: the same on threads without an event loop."""
         return SyncManager(self._opened or self._open(), weight)
 
     async def __aenter__(self) -> AcquisitionResult:
-        """`async with sem as result`: holds a slot meanwhile. May be nested, and used by any number of tasks at once."""
+        """`async with sem as result`: holds a slot in the block. May be nested, and used by many tasks at once."""
         native = self._opened or self._open()
         result = native.take(1, False) or await native.acquire(1, False)
         self._entered.push(result)
@@ -121,7 +121,7 @@ class Semaphore(ABC):
             await given_back(released, kind)
 
     async def locked(self) -> bool:
-        """True if an `acquire` would have to wait right now."""
+        """Returns True if an acquire would have to wait."""
         return await (self._opened or self._open()).locked()
 
     async def renew(self, acquisition_id: str, ttl: float | None) -> None:
@@ -134,7 +134,7 @@ class Semaphore(ABC):
         await (self._opened or self._open()).renew(acquisition_id, ttl)
 
     async def resize(self, value: int) -> None:
-        """Changes the number of slots, for everybody who uses the name. Nobody loses one by it."""
+        """Changes the number of slots, for all handles. Holders keep their slots."""
         self._allowed["value"]("value", value)
         await (self._opened or self._open()).resize(value)
         self.value = value
@@ -148,11 +148,11 @@ class Semaphore(ABC):
         await (self._opened or self._open()).evict(acquisition_id)
 
     async def holders(self) -> list[Holder]:
-        """Who holds the slots, by slot number."""
+        """Returns the holders, by slot number."""
         return [Holder(*holder) for holder in await (self._opened or self._open()).holders()]
 
     async def waiters(self) -> list[Waiter]:
-        """Who waits for them, first to last."""
+        """Returns the waiters, in order."""
         return [Waiter(*waiter) for waiter in await (self._opened or self._open()).waiters()]
 
     @classmethod
@@ -160,7 +160,10 @@ class Semaphore(ABC):
     async def get_acquired_stats(
         cls, *, names: list[str] | None = None, limit: int = 100
     ) -> dict[str, SemaphoreStats]:
-        """How many slots are held, the busiest semaphore first; those of which none is held only by name."""
+        """Returns the slots held and the slots in total, by name, the fullest semaphore first.
+
+        Without `names`, at most `limit` semaphores of which a slot is held; with `names`, all of these that exist.
+        """
 
     @classmethod
     async def get_acquisition_statistics(cls, **query: Any) -> dict[str, SemaphoreStats]:

@@ -1,4 +1,4 @@
-"""Who holds what."""
+"""Holders, waiters and statistics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SemaphoreStats:
 async def acquired(
     names: list[str] | None, limit: int, *, url: str | None = None, program: str | None = None
 ) -> dict[str, SemaphoreStats]:
-    """What `get_acquired_stats` gives, of the home at that URL, or of this process."""
+    """Returns the result of `get_acquired_stats` for the home at that URL; without a URL, for this process."""
     _checks.limit("limit", limit)
     usage = await _native.stats(url, program, _checks.names(names), limit)
     return {name: SemaphoreStats(held, slots) for name, held, slots in usage}
@@ -34,28 +34,29 @@ async def acquired(
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a slot."""
+    """A holder of a slot."""
 
     acquisition_id: str
-    # None for a client of another library, which has none.
+    # None if a client of another library holds the slot.
     slot_number: int | None
     fencing_token: int | None
     weight: int
     label: str | None
     command: str | None
-    # Where it runs, unless it is this very process.
+    # Where the holder runs; None in memory.
     host: str | None
     pid: int | None
     # In seconds.
     held_for: float
-    # None without a time to live.
+    # In seconds; None without a lease.
     expires_in: float | None
 
 
 @dataclass(frozen=True)
 class Waiter:
-    """Who waits for a slot."""
+    """A waiter for a slot."""
 
+    # How many waiters are served before it.
     ahead: int
     weight: int
     label: str | None

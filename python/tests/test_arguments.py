@@ -79,7 +79,7 @@ WRONG_TYPE: list[tuple[Any, str, Any, str]] = [
     (Purger, "remove_root", None, "True or False, got None"),
     (Purger, "rate", 0.5, "an int of at least 0, got 0.5"),
     (Purger, "force", "yes", "True or False, got 'yes'"),
-    (Purger, "on_progress", "print", "something that can be called, or None, got 'print'"),
+    (Purger, "on_progress", "print", "a callable, or None, got 'print'"),
 ]
 
 WRONG_VALUE: list[tuple[Any, str, Any, str]] = [

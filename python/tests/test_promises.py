@@ -196,14 +196,14 @@ def test_a_context_manager_says_how_it_was_misused(run: Any, new: New) -> None:
     async def program() -> None:
         sem = new(value=2)
         manager = sem.cm()
-        with pytest.raises(RuntimeError, match="left without having been entered"):
+        with pytest.raises(RuntimeError, match="exited without having been entered"):
             await manager.__aexit__(None, None, None)
         async with manager:
-            with pytest.raises(RuntimeError, match="entered already"):
+            with pytest.raises(RuntimeError, match="already entered"):
                 await manager.__aenter__()
-        with pytest.raises(RuntimeError, match="left already"):
+        with pytest.raises(RuntimeError, match="already used"):
             await manager.__aenter__()
-        with pytest.raises(RuntimeError, match="left already"):
+        with pytest.raises(RuntimeError, match="already used"):
             await manager.__aexit__(None, None, None)
         with pytest.raises(RuntimeError, match="block the event loop"):
             sem.sync().__enter__()
@@ -211,7 +211,7 @@ def test_a_context_manager_says_how_it_was_misused(run: Any, new: New) -> None:
         async with sem.cm(weight=2):
             line = asyncio.create_task(shared.__aenter__())
             await waiting(sem, 1)
-            with pytest.raises(RuntimeError, match="entered already"):
+            with pytest.raises(RuntimeError, match="already entered"):
                 await shared.__aenter__()
         await line
         await shared.__aexit__(None, None, None)

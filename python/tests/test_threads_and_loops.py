@@ -150,15 +150,15 @@ def test_a_loop_may_move_to_another_thread(new: New) -> None:
 def test_sync_times_out_and_says_how_it_was_misused(new: New) -> None:
     sem = new(max_acquire_time=0.05)
     manager = sem.sync()
-    with pytest.raises(RuntimeError, match="left without having been entered"):
+    with pytest.raises(RuntimeError, match="exited without having been entered"):
         manager.__exit__(None, None, None)
     with manager as result:
         assert result.slot_number == 0
         with pytest.raises(TimeoutError):
             sem.sync().__enter__()
-        with pytest.raises(RuntimeError, match="entered already"):
+        with pytest.raises(RuntimeError, match="already entered"):
             manager.__enter__()
-    with pytest.raises(RuntimeError, match="left already"):
+    with pytest.raises(RuntimeError, match="already used"):
         manager.__enter__()
     with sem.sync(weight=1):
         pass

@@ -1,4 +1,4 @@
-//! The stress test, for as long as one has patience.
+//! The stress test, for any length of time.
 
 use std::time::Duration;
 

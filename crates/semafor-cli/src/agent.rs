@@ -1,4 +1,4 @@
-//! `agent`: the process that keeps the semaphores of this user on this machine.
+//! `agent`: the process that keeps this user's semaphores on this machine.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::exit::{Code, Failure};
 use crate::output::{print, print_json, say};
 use crate::plain::plain;
 
-/// What the agent says when it can be reached.
+/// The line that the agent prints when clients can connect.
 const READY: &str = "ready";
 
 pub(crate) async fn agent(command: cli::Agent) -> Result<ExitCode, Failure> {
@@ -31,7 +31,7 @@ async fn status(at: &At, json: bool) -> Result<ExitCode, Failure> {
         if json {
             print_json(&json!({ "running": false }))?;
         } else {
-            print("no agent is running; one is started when it is needed\n")?;
+            print("no agent is running; the next command that needs one starts it\n")?;
         }
         return Ok(ExitCode::SUCCESS);
     };
@@ -78,7 +78,7 @@ async fn stop(at: &At, force: bool) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Whoever looks for it after this does not find it, unless it is that slow.
+/// Waits until the process has ended, for 2 seconds at most, so that later commands do not find the old agent.
 async fn wait_for_end(pid: u32) {
     let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { return };
     for _ in 0..2000 {
@@ -89,11 +89,11 @@ async fn wait_for_end(pid: u32) {
     }
 }
 
-/// Even if whoever inherited it has not asked for its exit code yet.
+/// True also for a zombie, whose parent has not read its exit code yet.
 #[cfg(target_os = "linux")]
 fn has_ended(pid: rustix::process::Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-    // Its name is in parentheses.
+    // The process name is in parentheses and comes before the state.
     stat.map_or(true, |stat| stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with(['Z', 'X'])))
 }
 
@@ -102,7 +102,7 @@ fn has_ended(pid: rustix::process::Pid) -> bool {
     rustix::process::test_kill_process(pid).is_err()
 }
 
-/// Starts one that belongs to nobody: this process is its parent, and ends when it can be reached.
+/// Starts an agent in the background. This process is its parent, and exits once clients can connect to the agent.
 fn start(directory: &Path) -> Result<ExitCode, Failure> {
     let this = std::env::current_exe().map_err(|error| cannot("find this program", &error))?;
     let mut command = Command::new(this);
@@ -137,7 +137,8 @@ pub(crate) fn serve(directory: &Path) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whoever waits for it to be there, need not wait any longer; and nobody should wait for it to end.
+/// Tells the starting process that clients can connect. Then closes stdout and stderr, so that no reader of them waits
+/// for the agent to end.
 fn say_ready() {
     let mut out = std::io::stdout();
     let _ = writeln!(out, "{READY}").and_then(|()| out.flush());
@@ -154,7 +155,7 @@ fn detach_from_caller() {
     unsafe {
         libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0);
     }
-    // Fails for a group leader, which is one already.
+    // Fails for the leader of a process group. Then the session stays.
     let _ = rustix::process::setsid();
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
 }

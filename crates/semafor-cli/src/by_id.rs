@@ -15,10 +15,10 @@ use crate::exit::{Code, Failure};
 use crate::output::json;
 use crate::{inherited, slots, stop_signals};
 
-/// How long the home has to take back what is given back.
+/// How long to wait for the home when releasing or leaving the line.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What `acquire --json` prints. Fields are only ever added.
+/// The output of `acquire --json`. Fields may be added, never removed.
 #[derive(Serialize)]
 struct Acquired<'a> {
     name: &'a str,
@@ -29,7 +29,7 @@ struct Acquired<'a> {
     ttl_seconds: f64,
 }
 
-/// What ends an `acquire` before its id is printed.
+/// Why an `acquire` ends before its id is printed.
 enum EarlyEnd {
     Signal(u8),
     Gone(Gone),
@@ -57,7 +57,7 @@ fn undelivered(why: &str, outcome: &str) -> Failure {
     Code::Undelivered.because(format!("can't deliver the id, {why}: {outcome}"))
 }
 
-/// Prints the id of a slot. Until it is printed, everything is given back if it can't be, or if a signal comes.
+/// Acquires a slot and prints its id. Releases the slot if the id can't be printed or a signal arrives first.
 pub(crate) async fn acquire(args: cli::Acquire) -> Result<ExitCode, Failure> {
     if inherited::was_stdout_closed() {
         return Err(undelivered("stdout is closed", "nothing was acquired"));
@@ -78,7 +78,7 @@ pub(crate) async fn acquire(args: cli::Acquire) -> Result<ExitCode, Failure> {
         ttl_seconds: args.ttl.as_secs_f64(),
     };
     let text = if args.json { json(&acquired)? } else { format!("{}\n", acquired.id) };
-    // A full pipe may take its time.
+    // If stdout is a full pipe, wait until it has room.
     let end = tokio::select! {
         biased;
         end = early_end => Some(end),
@@ -87,13 +87,13 @@ pub(crate) async fn acquire(args: cli::Acquire) -> Result<ExitCode, Failure> {
     if let Some(end) = end {
         return end.exit(give_back(permit.release()).await);
     }
-    // Before it is written: from then on another may rely on it, even if this process is killed.
+    // Detach before writing: once the id is written, its reader may rely on the slot even if this process is killed.
     let id = permit.detach();
     if !args.at.is_shared() {
-        // An agent may die before it has heard of that. Its answer tells that it has.
+        // The agent may die before it receives the detach. Its answer to this renewal confirms that it has.
         match semaphore.renew(&id, args.ttl).await {
             Ok(()) => {}
-            // Its time to live is that short.
+            // The --ttl was very short.
             Err(RenewError::NotHeld(why)) if why.is_expired() => {}
             Err(RenewError::NotHeld(why)) => {
                 return Err(Code::Lost.because(format!("the slot was lost before its id was printed: {why}")));
@@ -111,15 +111,15 @@ pub(crate) async fn acquire(args: cli::Acquire) -> Result<ExitCode, Failure> {
     Err(undelivered(&why, give_back(semaphore.release(&id)).await))
 }
 
-/// Says what became of the slot.
+/// Releases the slot, and returns the outcome for the error message.
 async fn give_back(release: impl Future<Output = Result<(), ReleaseError>>) -> &'static str {
     match timeout(PATIENCE, release).await {
-        Ok(Ok(()) | Err(ReleaseError::NotHeld(_))) => "the slot was given back",
-        _ => "the slot could not be given back, and is held until its --ttl is over",
+        Ok(Ok(()) | Err(ReleaseError::NotHeld(_))) => "the slot was released",
+        _ => "the slot could not be released, and stays held until its --ttl is over",
     }
 }
 
-/// Waits in line, unless it ends early: then it has left the line.
+/// Waits in line for a slot. On an early end, leaves the line.
 async fn wait_for(
     home: &Home,
     options: &AcquireOptions,
@@ -146,7 +146,7 @@ async fn wait_for(
             outcome = &mut acquire => Ok(outcome?.into_owned()),
         };
         if outcome.is_err() {
-            // A home that does not answer notices by itself.
+            // If the home does not answer, it removes this waiter later by itself.
             let _ = timeout(PATIENCE, acquire.leave()).await;
         }
         Ok(outcome.map(|permit| (semaphore.clone(), permit)))
@@ -181,7 +181,7 @@ pub(crate) async fn evict(args: cli::Evict) -> Result<ExitCode, Failure> {
     }
 }
 
-/// `NAME ID`, or `--name NAME ID`.
+/// The semaphore and the id, from `NAME ID` or `--name NAME ID`.
 fn named(held: &cli::Held) -> Result<(String, PermitId), Failure> {
     match (&held.words[..], &held.name) {
         ([name, id], _) => Ok((name.clone(), parse(id)?)),
@@ -195,11 +195,11 @@ fn named(held: &cli::Held) -> Result<(String, PermitId), Failure> {
 fn parse(id: &str) -> Result<PermitId, Failure> {
     id.parse().map_err(|_| {
         Code::Usage.because(format!(
-            "{id:?} is no id: `semafor acquire` prints one, and `semafor inspect NAME` shows those of all holders"
+            "{id:?} is not an id: `semafor acquire` prints one, and `semafor inspect NAME` shows the ids of all holders"
         ))
     })
 }
 
 fn nothing(id: &PermitId, name: &str, why: &semafor::NotHeld) -> Failure {
-    Code::Nothing.because(format!("{id} holds nothing of {name:?}: {why}"))
+    Code::Nothing.because(format!("{id} holds no slot of {name:?}: {why}"))
 }

@@ -1,4 +1,4 @@
-//! The command line: what can be said, and what it is called. Nothing is done here.
+//! The command line: its options and help texts. Parsing only, no behaviour.
 
 #[cfg(target_os = "linux")]
 mod purge;
@@ -16,9 +16,9 @@ use crate::slots::Slots;
 #[cfg(target_os = "linux")]
 pub(crate) use purge::Purge;
 
-/// Limit how many processes do a thing at once: on this machine with no server, across a fleet with a URL.
+/// Limit how many processes do a thing at once: on this machine without a server, across a fleet with a URL.
 ///
-/// First come, first served. A slot comes back when its holder ends, however it ends.
+/// First come, first served. When a holder ends, its slot is released, even if it was killed.
 #[derive(Parser, Debug)]
 #[command(name = "semafor", version, after_help = exit::HELP, max_term_width = 100)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
@@ -29,43 +29,43 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    /// Wait for a slot, run a command in it, and exit as the command did
+    /// Wait for a slot, run a command, release the slot, and exit with the command's exit code
     #[command(after_help = RUN_HELP)]
     Run(Run),
-    /// Take a slot and print its id: it is held until released, or for as long as --ttl says
+    /// Take a slot and print its id. The slot is held until `release`, or until its --ttl is over
     #[command(after_help = ACQUIRE_HELP)]
     Acquire(Acquire),
-    /// Give back what `acquire` took
+    /// Release a slot that `acquire` took
     #[command(override_usage = "semafor release [OPTIONS] NAME ID")]
     Release(Held),
-    /// Hold on to what `acquire` took, for another --ttl from now
+    /// Keep a slot that `acquire` took for another --ttl, counted from now
     #[command(override_usage = "semafor renew [OPTIONS] --ttl TIME NAME ID")]
     Renew(Renew),
-    /// How many slots are held, and how many wait
+    /// Show how many slots are held, and how many waiters are in line
     Status(Status),
-    /// Who holds the slots of a semaphore, and who waits for them
+    /// Show the holders and waiters of a semaphore
     Inspect(Inspect),
-    /// Change how many slots a semaphore has, for everybody
+    /// Change the number of slots of a semaphore, for all its users
     Resize(Resize),
-    /// Take a slot away from whoever holds it
+    /// Take a slot away from its holder
     Evict(Evict),
-    /// Watch it all, live, in the terminal
+    /// Watch all semaphores live in the terminal
     Top(Top),
-    /// Remove empty directories below a directory, and old files if asked to. Try --dry-run first
+    /// Remove empty directories below a directory, and optionally old files. Try --dry-run first
     #[cfg(target_os = "linux")]
     #[command(after_help = purge::HELP)]
     Purge(Box<Purge>),
-    /// The process that keeps the semaphores of this user on this machine
+    /// Show or stop the agent: the process that keeps this user's semaphores on this machine
     #[command(subcommand)]
     Agent(Agent),
-    /// Print completions for a shell
+    /// Print shell completions
     Completions {
-        /// Which shell
+        /// The shell to print completions for
         shell: clap_complete::Shell,
     },
-    /// Print the man page, or write all of them into a folder
+    /// Print the man page, or write all man pages to a directory
     Man {
-        /// Where to write semafor.1, semafor-run.1 and so on
+        /// The directory for semafor.1, semafor-run.1 and so on. It must exist
         directory: Option<PathBuf>,
     },
 }
@@ -98,11 +98,11 @@ that ends later without reading the id, or a file that is never read: then the s
 Example:
   id=$(semafor acquire --name deploy --ttl 10m) && ./deploy.sh; semafor release deploy \"$id\"";
 
-/// Where the semaphores are.
+/// The home of the semaphores.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct At {
-    /// Where the semaphores are: `local:` for this user's on this machine, or the URL of a Redis
-    // Its value may hold a password.
+    /// Where the semaphores live: `local:` (this user's, on this machine) or the URL of a Redis server
+    // The value may contain a password.
     #[arg(long, env = "SEMAFOR_URL", default_value = "local:", hide_env_values = true, value_name = "URL")]
     pub(crate) url: String,
 }
@@ -115,48 +115,48 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) options: AcquireOptions,
 
-    /// How long the command may run. Then its slot is lost
+    /// How long the command may run before it loses its slot [default: no limit]
     #[arg(long, value_name = "TIME", value_parser = duration::longer_than_zero)]
     pub(crate) ttl: Option<Duration>,
 
-    /// What to do with the command when its slot is lost: end it, before another can start; or just say so
+    /// What to do with the command when its slot is lost
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnLost::Kill)]
     pub(crate) on_lost: OnLost,
 
-    /// How long the command has between being asked to end (SIGTERM) and being killed
+    /// How long the command has to end after SIGTERM before it is killed (SIGKILL)
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration::any)]
     pub(crate) grace: Duration,
 
-    /// With a Redis: how long this process may give no sign of life before it is taken for dead
+    /// With Redis: release the slot if this process sends no heartbeat for this long
     #[arg(long, value_name = "TIME", default_value = "180s", value_parser = duration::longer_than_zero)]
     pub(crate) heartbeat: Duration,
 
-    /// With a Redis: show the whole command line to all who can read there. Only the program's name is shown otherwise
+    /// With Redis: show the whole command line to all users of that Redis, not only the program's name
     #[arg(long)]
     pub(crate) show_command: bool,
 
-    /// Say nothing but errors
+    /// Print errors only
     #[arg(long, short, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
 
-    /// Say what is waited for, and when it came, even where there is no terminal
+    /// Print when waiting starts and when the slot is granted, even without a terminal
     #[arg(long, short)]
     pub(crate) verbose: bool,
 
-    /// What to run, and its arguments
+    /// The command to run, and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum OnLost {
-    /// End the command and all it started
+    /// End the command and all processes it started, before the slot is granted to another waiter
     Kill,
-    /// Say so on stderr, and let it run
+    /// Print a warning to stderr and let the command run
     Warn,
 }
 
-/// Which slots, of which semaphore, and how long to wait for them.
+/// Options of `run` and `acquire`: which semaphore, how many slots, and how long to wait.
 #[derive(Args, Debug)]
 pub(crate) struct AcquireOptions {
     /// The semaphore. Commands with the same name share its slots
@@ -164,19 +164,20 @@ pub(crate) struct AcquireOptions {
     #[arg(long, short, default_value = "default", value_name = "NAME")]
     pub(crate) name: String,
 
-    /// How many may hold a slot at once: a number, or 100%, +2, -1 of this machine's cores. As it is if in use, else 1
+    /// Number of slots: a number, or relative to this machine's cores: 100%, +2, -1 [default: the current number if
+    /// the semaphore exists, otherwise 1]
     #[arg(long, short = 'j', value_name = "N", allow_hyphen_values = true)]
     pub(crate) slots: Option<Slots>,
 
-    /// How many slots to take, all or none
+    /// How many slots to take. Takes all of them at once, or none
     #[arg(long, short, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) weight: u32,
 
-    /// How long to wait in line, e.g. 30s, 5m, or seconds. 0 is not to wait. For as long as it takes by default
+    /// How long to wait in line: 30s, 5m, or a number of seconds; 0 does not wait [default: wait as long as it takes]
     #[arg(long, short, value_name = "TIME", value_parser = duration::any)]
     pub(crate) timeout: Option<Duration>,
 
-    /// What others see this as, in `inspect` and `top`
+    /// A text that `inspect` and `top` show for this holder or waiter
     #[arg(long, short, value_name = "TEXT")]
     pub(crate) label: Option<String>,
 }
@@ -189,26 +190,26 @@ pub(crate) struct Acquire {
     #[command(flatten)]
     pub(crate) options: AcquireOptions,
 
-    /// How long to hold it, unless released or renewed
+    /// How long to hold the slot, unless it is released or renewed
     #[arg(long, value_name = "TIME", value_parser = duration::longer_than_zero)]
     pub(crate) ttl: Duration,
 
-    /// Print an object: name, id, slot, fencing_token, waited_seconds, ttl_seconds
+    /// Print a JSON object: name, id, slot, fencing_token, waited_seconds, ttl_seconds
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// What `acquire` took.
+/// A slot that `acquire` took.
 #[derive(Args, Debug)]
 pub(crate) struct Held {
     #[command(flatten)]
     pub(crate) at: At,
 
-    /// Which semaphore; can also be said as the first word
+    /// The semaphore, if NAME is not given
     #[arg(long, short, env = "SEMAFOR_NAME", value_name = "NAME")]
     pub(crate) name: Option<String>,
 
-    /// Its name, unless said with --name, and the id that `acquire` printed
+    /// The name of the semaphore (optional with --name) and the id that `acquire` printed
     #[arg(required = true, num_args = 1..=2, value_names = ["NAME", "ID"])]
     pub(crate) words: Vec<String>,
 }
@@ -218,7 +219,7 @@ pub(crate) struct Renew {
     #[command(flatten)]
     pub(crate) held: Held,
 
-    /// How long to hold it from now on
+    /// How long to hold the slot, counted from now
     #[arg(long, value_name = "TIME", value_parser = duration::longer_than_zero)]
     pub(crate) ttl: Duration,
 }
@@ -228,15 +229,15 @@ pub(crate) struct Status {
     #[command(flatten)]
     pub(crate) at: At,
 
-    /// Only these; all by default
+    /// Show only these semaphores [default: all]
     #[arg(value_name = "NAME")]
     pub(crate) names: Vec<String>,
 
-    /// At most so many, the fullest first
+    /// Show at most N semaphores, the fullest first
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<usize>,
 
-    /// Print an array of objects: name, held, capacity, percent, waiting, longest_wait_seconds, holders, granted, …
+    /// Print a JSON array of objects: name, held, capacity, percent, waiting, longest_wait_seconds, holders, granted, …
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -246,10 +247,10 @@ pub(crate) struct Inspect {
     #[command(flatten)]
     pub(crate) at: At,
 
-    /// Which semaphore
+    /// The name of the semaphore
     pub(crate) name: String,
 
-    /// Print an object: name, held, capacity, holders, waiters
+    /// Print a JSON object: name, held, capacity, percent, waiting, holders, waiters
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -259,10 +260,10 @@ pub(crate) struct Resize {
     #[command(flatten)]
     pub(crate) at: At,
 
-    /// Which semaphore
+    /// The name of the semaphore
     pub(crate) name: String,
 
-    /// How many slots it shall have: a number, or 100%, +2, -1 of this machine's cores
+    /// The new number of slots: a number, or relative to this machine's cores: 100%, +2, -1
     #[arg(allow_hyphen_values = true, value_name = "N")]
     pub(crate) slots: Slots,
 }
@@ -272,10 +273,10 @@ pub(crate) struct Evict {
     #[command(flatten)]
     pub(crate) at: At,
 
-    /// Which semaphore
+    /// The name of the semaphore
     pub(crate) name: String,
 
-    /// The holder's id, as `inspect` shows it
+    /// The id of the holder, as shown by `inspect`
     pub(crate) id: String,
 }
 
@@ -284,43 +285,43 @@ pub(crate) struct Top {
     #[command(flatten)]
     pub(crate) at: At,
 
-    /// How often to look
+    /// Time between two refreshes
     #[arg(long, short = 'd', value_name = "TIME", default_value = "1s", value_parser = duration::longer_than_zero)]
     pub(crate) interval: Duration,
 
-    /// Show only names with this in them
+    /// Show only semaphores with this text in their name
     #[arg(long, short, value_name = "TEXT")]
     pub(crate) filter: Option<String>,
 }
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Agent {
-    /// Whether it runs, since when, and for whom
+    /// Show whether the agent runs, for how long, and how many clients it has
     Status {
         #[command(flatten)]
         at: At,
-        /// Print an object: running, pid, version, uptime_seconds, clients, names, directory
+        /// Print a JSON object: running, pid, version, uptime_seconds, clients, names, held, waiting, directory
         #[arg(long)]
         json: bool,
     },
-    /// End it. Refuses while slots are held or waited for, unless forced
+    /// Stop the agent. Refused while there are holders or waiters, except with --force
     Stop {
         #[command(flatten)]
         at: At,
-        /// Even so: holders lose their slots, who waits goes on with a new agent
+        /// Stop it even so: holders lose their slots, waiters go on with a new agent
         #[arg(long, short)]
         force: bool,
     },
-    /// Start it in the background, unless there is one. It is started by itself where it is needed
+    /// Start the agent in the background unless it runs. Other commands start it when they need it
     #[command(hide = true)]
     Start {
-        /// Where its socket is
+        /// The directory of its socket
         directory: PathBuf,
     },
-    /// Be the agent, in the foreground
+    /// Run the agent in the foreground
     #[command(hide = true)]
     Serve {
-        /// Where its socket is
+        /// The directory of its socket
         directory: PathBuf,
     },
 }

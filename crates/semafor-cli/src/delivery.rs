@@ -1,16 +1,15 @@
-//! How an id reaches its reader, and how `acquire` notices that it can't.
+//! Delivers the id of `acquire` to its reader, and detects when it can't.
 //!
-//! If the id of a slot is lost, the slot stays held for its whole time to live. So `acquire` gives up as soon as it
+//! If the id of a slot is lost, the slot stays held for its whole lease. So `acquire` gives up as soon as it
 //! sees that it can't deliver the id:
 //!
 //! - the reader has closed the pipe or socket that is our stdout, or the terminal is gone;
-//! - the parent has ended, if we are a foreground command of it: in its process group, and ignoring none of the signals that
-//!   `nohup`, and `&` in a script, have a command ignore. A command in the background is meant to outlive its parent;
+//! - the parent has ended, if we are a foreground command of it: in its process group, and ignoring none of the signals
+//!   that `nohup`, or `&` in a script, make a command ignore. A background command is meant to outlive its parent;
 //! - writing fails;
-//! - the reader has closed the pipe within a moment after the id was written, and the id is still in it (Linux only).
+//! - the reader closes the pipe within 0.1 s after the id was written, and the id is still in the pipe (Linux only).
 //!
-//! It can't notice that a reader ends later without having read the id, or after it has read it, and it does not know what
-//! is read from a file.
+//! It can't notice a reader that ends later, with or without having read the id, or a file that is never read.
 
 use std::future::pending;
 #[cfg(target_os = "linux")]
@@ -31,14 +30,14 @@ use tokio::time::sleep;
 
 use crate::{groups, inherited};
 
-/// How often to look for the parent where the system does not tell of its end.
+/// How often to check the parent where the system can't report its end.
 const BETWEEN_LOOKS: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
-/// How long a reader may take before there is room for the rest of an id.
+/// How long to wait for room in stdout in the middle of an id.
 const LONGEST_STALL: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
-/// How often to look whether a full pipe has room again.
+/// How often to check whether a full pipe has room again: from the first pause, doubling up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
-/// How long a reader has to read from a pipe before it is left alone. Most read at once.
+/// How long to wait for a reader to read the id from a pipe. Most read it at once.
 const MOMENT: Duration = Duration::from_millis(100);
 
 /// Why the id can't be delivered: its reader or our parent is gone.
@@ -57,14 +56,14 @@ impl Gone {
     }
 }
 
-/// The process that the id is for, as far as it is known.
+/// The reader of the id: of stdout, and the parent process if it is watched.
 #[derive(Clone, Copy)]
 pub(crate) struct Recipient {
     parent: Option<Pid>,
 }
 
 impl Recipient {
-    /// To be called before this process listens to signals.
+    /// Call before this process installs signal handlers: they hide which signals were ignored.
     pub(crate) fn of_this_process() -> Self {
         Self { parent: parent_to_watch() }
     }
@@ -77,7 +76,7 @@ impl Recipient {
                 let _ = tell.send(gone);
             }
         };
-        // Without a thread, the look before the id is written is all there is.
+        // Without a thread, only the check right before writing the id remains.
         let _ = thread::Builder::new().name("recipient".to_owned()).spawn(watch);
         match gone.await {
             Ok(gone) => gone,
@@ -96,7 +95,7 @@ impl Recipient {
     }
 }
 
-/// The parent, if we are a foreground command of it.
+/// The parent process, if this is a foreground command of it.
 fn parent_to_watch() -> Option<Pid> {
     let parent = getppid()?;
     let is_in_background = [Signal::INT, Signal::QUIT, Signal::HUP].into_iter().any(inherited::is_ignored);
@@ -115,7 +114,7 @@ fn look(parent: Option<Pid>) -> Result<PollFlags, Gone> {
         Ok(_) if is_cut_off(&files[0]) => Err(Gone::Reader),
         Ok(_) => Ok(files[0].revents()),
         Err(Errno::INTR) => Ok(PollFlags::empty()),
-        // Then it is the writing that tells.
+        // Then the write reports the error.
         Err(_) => Ok(PollFlags::OUT),
     }
 }
@@ -124,7 +123,7 @@ fn is_cut_off(stdout: &PollFd<'_>) -> bool {
     stdout.revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
-/// `None` if that can't be found out.
+/// Blocks until the reader or the parent is gone. `None` if that can't be detected.
 fn wait_until_gone(parent: Option<Pid>) -> Option<Gone> {
     let end = parent.and_then(end_of);
     let timeout = (parent.is_some() && end.is_none()).then_some(&BETWEEN_LOOKS);
@@ -146,7 +145,7 @@ fn wait_until_gone(parent: Option<Pid>) -> Option<Gone> {
     }
 }
 
-/// What can be read from once the process has ended, where the system has such a thing.
+/// A descriptor that becomes readable when the process ends, on systems that have one.
 fn end_of(process: Pid) -> Option<OwnedFd> {
     #[cfg(target_os = "linux")]
     return rustix::process::pidfd_open(process, rustix::process::PidfdFlags::empty()).ok();
@@ -154,15 +153,14 @@ fn end_of(process: Pid) -> Option<OwnedFd> {
     None
 }
 
-/// Writes it all. Not through the standard library, which takes a stdout that can't be written to for one that swallows
-/// everything.
+/// Writes all of the text. Does not use the standard library's stdout, which ignores writes to a closed descriptor.
 pub(crate) fn write(text: &str) -> io::Result<()> {
     let mut left = text.as_bytes();
     while !left.is_empty() {
         match rustix::io::write(stdout(), left) {
             Ok(written) => left = &left[written..],
             Err(Errno::INTR) => {}
-            // Another process has made stdout non-blocking.
+            // Another process has set stdout to non-blocking.
             Err(Errno::AGAIN) => {
                 let stdout = stdout();
                 match poll(&mut [PollFd::new(&stdout, PollFlags::OUT)], Some(&LONGEST_STALL)) {
@@ -177,14 +175,15 @@ pub(crate) fn write(text: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits until what was just written to a pipe has been read, for a moment. True if it never will be: its reader is gone.
+/// Waits briefly until the text just written to a pipe has been read. True if it never will be, because the reader is
+/// gone.
 ///
 /// True only if that is certain: a reader that has the id relies on the slot.
 pub(crate) async fn is_left_unread(stdout: impl AsFd, text: &str) -> bool {
     let stdout = stdout.as_fd();
     let is_pipe = fstat(stdout).is_ok_and(|file| FileType::from_raw_mode(file.st_mode) == FileType::Fifo);
     let (since, mut pause) = (Instant::now(), FIRST_PAUSE);
-    // With less than that in the pipe, some of it was read.
+    // If the pipe holds less than the text, part of it was read.
     while is_pipe && ioctl_fionread(stdout).is_ok_and(|unread| unread >= text.len() as u64) {
         let mut files = [PollFd::from_borrowed_fd(stdout, PollFlags::empty())];
         if poll(&mut files, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok() && is_cut_off(&files[0]) {
@@ -199,8 +198,8 @@ pub(crate) async fn is_left_unread(stdout: impl AsFd, text: &str) -> bool {
     false
 }
 
-/// Whether the text is in a pipe that has no reader. Looks without taking anything out: there may be the ids of others in it,
-/// who will look as well. `None` if it can't be told.
+/// Whether the text is in a pipe that has no reader. Removes nothing from the pipe: it may contain ids of other processes,
+/// which check it as well. `None` if this can't be determined.
 #[cfg(target_os = "linux")]
 fn is_in_pipe(pipe: BorrowedFd<'_>, text: &[u8]) -> Option<bool> {
     use rustix::fs::{Mode, OFlags, open};
@@ -233,16 +232,16 @@ mod tests {
 
     use super::*;
 
-    /// A pipe to which all that was written.
+    /// A pipe with these texts in it.
     fn pipe_with(texts: &[&str]) -> (PipeReader, PipeWriter) {
-        let (reader, mut writer) = pipe().expect("a pipe can be made");
-        texts.iter().for_each(|text| writer.write_all(text.as_bytes()).expect("there is room"));
+        let (reader, mut writer) = pipe().expect("create a pipe");
+        texts.iter().for_each(|text| writer.write_all(text.as_bytes()).expect("write to the pipe"));
         (reader, writer)
     }
 
     fn is_left(writer: &PipeWriter) -> bool {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.expect("there is a runtime").block_on(is_left_unread(writer, "mine\n"))
+        runtime.expect("create a runtime").block_on(is_left_unread(writer, "mine\n"))
     }
 
     #[test]
@@ -251,7 +250,7 @@ mod tests {
             let (reader, writer) = pipe_with(texts);
             drop(reader);
             assert!(is_left(&writer), "{texts:?}");
-            assert!(is_left(&writer), "looking does not change it");
+            assert!(is_left(&writer), "the check does not change the pipe");
         }
     }
 
@@ -266,7 +265,7 @@ mod tests {
     #[test]
     fn partly_read_text_counts_as_read() {
         let (mut reader, writer) = pipe_with(&["mine\n"]);
-        reader.read_exact(&mut [0; 2]).expect("it is there");
+        reader.read_exact(&mut [0; 2]).expect("read from the pipe");
         drop(reader);
         assert!(!is_left(&writer));
     }

@@ -1,35 +1,35 @@
-//! Lengths of time, as people write and read them.
+//! Parses and prints durations.
 
 use std::time::Duration;
 
-/// `30s`, `1h30m`, `250ms`, or seconds.
+/// Parses `30s`, `1h30m`, `250ms`, or a number of seconds.
 pub(crate) fn any(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let read = match text.parse::<f64>() {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
         Err(_) => humantime::parse_duration(text).ok(),
     };
-    read.ok_or_else(|| "expected a length of time such as 30s, 5m, 1h30m, 250ms, or seconds".to_owned())
+    read.ok_or_else(|| "expected a duration such as 30s, 5m, 1h30m, 250ms, or a number of seconds".to_owned())
 }
 
 pub(crate) fn longer_than_zero(text: &str) -> Result<Duration, String> {
     match any(text)? {
-        Duration::ZERO => Err("it has to be longer than zero".to_owned()),
+        Duration::ZERO => Err("must be longer than zero".to_owned()),
         duration => Ok(duration),
     }
 }
 
-/// Of what is removed for its age: whoever says 30 may mean days.
+/// Parses the minimum age of files to remove. Needs a unit: a plain 30 could mean days.
 pub(crate) fn age(text: &str) -> Result<Duration, String> {
     match longer_than_zero(text)? {
         _ if text.trim().parse::<f64>().is_ok() => {
-            Err(format!("{0} of what? Say {0}d for days, or {0}h, {0}m, {0}s", text.trim()))
+            Err(format!("needs a unit: {0}d for days, or {0}h, {0}m, {0}s", text.trim()))
         }
         age => Ok(age),
     }
 }
 
-/// To be read at a glance: `0.4s`, `12s`, `3m05s`, `2h10m`, `4d02h`.
+/// Prints a duration in short form: `0.4s`, `12s`, `3m05s`, `2h10m`, `4d02h`.
 pub(crate) fn show(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {

@@ -1,22 +1,22 @@
-//! Every way this command can end.
+//! The exit codes.
 //!
-//! Numbers from sysexits.h where it has one for the case, so that mailers and supervisors know what to retry.
+//! Numbers come from sysexits.h where it has a matching one, so that mailers and supervisors know what to retry.
 
 use std::process::ExitCode;
 
-/// A one-line complaint that says what to do, and how to exit with it.
+/// A one-line error message that says what to do, with its exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: Code,
     pub(crate) message: String,
 }
 
-/// What the exit code tells the caller.
+/// The meaning of each exit code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Code {
-    /// Nothing was done, because it could not be: an id that holds nothing, a name that nobody uses.
+    /// Nothing was done: the id holds no slot, or the name is not in use.
     Nothing = 1,
-    /// The same as 64, for `purge`: it has the codes that other cleaners have.
+    /// The same as 64, for `purge`, which uses the exit codes of other cleanup tools.
     PurgeUsage = 2,
     /// EX_USAGE.
     Usage = 64,
@@ -26,7 +26,7 @@ pub(crate) enum Code {
     Undelivered = 74,
     /// EX_TEMPFAIL.
     TimedOut = 75,
-    /// EX_PROTOCOL, the nearest there is.
+    /// EX_PROTOCOL, the closest match.
     Lost = 76,
     CannotRun = 126,
     NotFound = 127,

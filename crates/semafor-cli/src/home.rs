@@ -1,4 +1,4 @@
-//! What can go wrong with semaphores, as exit codes.
+//! Connects to the home, and maps errors of the library to exit codes.
 
 use semafor::{
     AcquireError, BuildError, Home, HomeError, ReleaseError, RenewError, ResizeError, Semaphore, StatsQuery,
@@ -10,12 +10,12 @@ use crate::exit::{Code, Failure};
 use crate::output::say;
 
 impl At {
-    /// False if only this user can read what is there.
+    /// False if only this user can read the home.
     pub(crate) fn is_shared(&self) -> bool {
         !local::Config::is_meant_by(&self.url)
     }
 
-    /// Connects to where the semaphores are.
+    /// Connects to the home.
     pub(crate) async fn connect(&self) -> Result<Home, Failure> {
         if !self.is_shared() {
             return Ok(Home::local(self.agent()?));
@@ -27,7 +27,7 @@ impl At {
         Ok(home)
     }
 
-    /// The agent that is meant. If there is none, this very program can be it.
+    /// The configuration of the local agent. This program is started as the agent if none runs.
     pub(crate) fn agent(&self) -> Result<local::Config, Failure> {
         let config = self.url.parse::<local::Config>()?.on_warning(say);
         Ok(match std::env::current_exe() {
@@ -37,13 +37,13 @@ impl At {
     }
 }
 
-/// The semaphore of that name, if anybody uses it.
+/// The semaphore with this name; an error if the name is not in use.
 pub(crate) async fn in_use(home: &Home, name: &str) -> Result<(Semaphore, semafor::Stats), Failure> {
     match home.stats(&StatsQuery::default().names([name])).await?.pop() {
         Some(semafor::Stats { error: Some(error), .. }) => Err(error.into()),
         Some(stats) => Ok((home.named(name).build()?, stats)),
         None => Err(Code::Nothing
-            .because(format!("nobody uses a semaphore named {name:?}; `semafor status` lists those in use"))),
+            .because(format!("no semaphore named {name:?} is in use; `semafor status` lists those in use"))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What this process was started with, as far as Rust's runtime or we change it afterwards.
+//! State inherited from the parent process that Rust's runtime or this program changes later.
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -6,22 +6,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::Signal;
 
-/// Rust ignores SIGPIPE before `main` begins. Under systemd, say, it was ignored before that.
+/// Read before `main`, because Rust then ignores SIGPIPE. A parent such as systemd may have ignored it already.
 static PIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
 
-/// Rust opens /dev/null in place of a stdout that is closed.
+/// Read before `main`, because Rust then opens /dev/null in place of a closed stdout.
 static STDOUT_WAS_CLOSED: AtomicBool = AtomicBool::new(false);
 
 #[cfg(target_os = "linux")]
 #[used]
-// SAFETY: what stands in this section is called once, before `main`, with arguments that C lets a function leave unread.
+// SAFETY: functions in this section are called once, before `main`, with arguments that a C function may ignore.
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = look;
 
 #[cfg(target_os = "linux")]
 extern "C" fn look() {
     PIPE_WAS_IGNORED.store(is_ignored(Signal::PIPE), Ordering::Relaxed);
-    // SAFETY: it only asks, and a number that is no open file is what it asks about.
+    // SAFETY: only queries the descriptor; a closed descriptor is allowed.
     let is_closed = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) } == -1;
     STDOUT_WAS_CLOSED.store(is_closed, Ordering::Relaxed);
 }
@@ -36,10 +36,10 @@ pub(crate) fn was_stdout_closed() -> bool {
     STDOUT_WAS_CLOSED.load(Ordering::Relaxed)
 }
 
-/// True if the signal is ignored, and was when this process started unless we have changed that.
+/// True if the signal is ignored now. Unless this process has changed it, it was ignored at the start, too.
 pub(crate) fn is_ignored(signal: Signal) -> bool {
     let mut now = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: without a new action this only writes the present one, to where there is room for it. Zeroes are a valid one.
+    // SAFETY: without a new action this only writes the current one to `now`. Zeroes are a valid action.
     let now = unsafe {
         libc::sigaction(signal.as_raw(), ptr::null(), now.as_mut_ptr());
         now.assume_init()

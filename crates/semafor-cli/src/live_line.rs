@@ -1,4 +1,4 @@
-//! One line on the terminal that is written over and over again, and gone in the end.
+//! A status line on the terminal that is overwritten on each update and removed at the end.
 
 use std::io::{Write, stderr};
 
@@ -7,7 +7,7 @@ use rustix::termios::{tcgetpgrp, tcgetwinsize};
 use crate::groups::own_group;
 use crate::plain::{fit, plain};
 
-/// On stderr. Wiped out when it is dropped.
+/// A status line on stderr. Removed on drop.
 #[derive(Default)]
 pub(crate) struct LiveLine {
     is_shown: bool,
@@ -17,7 +17,7 @@ impl LiveLine {
     pub(crate) fn show(&mut self, line: &str) {
         let width = tcgetwinsize(stderr()).map_or(0, |size| usize::from(size.ws_col));
         let width = if width == 0 { 80 } else { width };
-        // A Ctrl-C is shown behind it, and must not begin another line: that could not be wiped out.
+        // Leave room for the terminal's `^C`: if it wrapped to a second line, that line could not be removed.
         self.is_shown |= write_over(&fit(&plain(line), width.saturating_sub(3)));
     }
 
@@ -34,7 +34,7 @@ impl Drop for LiveLine {
     }
 }
 
-/// In place of what stands there. Not from the background: there, the terminal is another's.
+/// Overwrites the line. Does nothing in the background, where another process group uses the terminal.
 fn write_over(line: &str) -> bool {
     let is_ours = tcgetpgrp(stderr()).is_ok_and(|foreground| Some(foreground) == own_group());
     is_ours && write!(stderr(), "\r{line}\x1b[K").is_ok()

@@ -1,4 +1,4 @@
-//! `status` and `inspect`: how things stand.
+//! `status` and `inspect`: show the state of semaphores.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::home::in_use;
 use crate::output::{Align, Table, print, print_json, say};
 use crate::plain::plain;
 
-/// One semaphore, as `status --json` shows it. Fields are only ever added.
+/// One semaphore in the output of `status --json`. Fields may be added, never removed.
 #[derive(Serialize)]
 struct Standing<'a> {
     name: &'a str,
@@ -34,12 +34,12 @@ struct Standing<'a> {
     refused: u64,
     waited_seconds: Times,
     held_seconds: Times,
-    /// Why there are no numbers, if there are none.
+    /// Why the home can't tell the numbers, if it can't.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
 
-/// What there was so far, of those that are over.
+/// Statistics of completed waits or holds.
 #[derive(Serialize)]
 struct Times {
     count: u64,
@@ -86,7 +86,7 @@ impl<'a> From<&'a Stats> for Standing<'a> {
     }
 }
 
-/// One semaphore and those at it, as `inspect --json` shows them. Fields are only ever added.
+/// The output of `inspect --json`. Fields may be added, never removed.
 #[derive(Serialize)]
 struct Close<'a> {
     name: &'a str,
@@ -115,7 +115,7 @@ struct Holder<'a> {
 
 #[derive(Serialize)]
 struct Waiter<'a> {
-    /// From 1: the next to be served.
+    /// The place in line. 1 is the next to get a slot.
     position: usize,
     weight: u32,
     host: Option<&'a str>,
@@ -176,7 +176,7 @@ pub(crate) async fn status(args: cli::Status) -> Result<ExitCode, Failure> {
     for name in
         args.names.iter().filter(|name| args.limit.is_none() && all.iter().all(|s| *s.name != ***name))
     {
-        say(&format!("nobody uses a semaphore named {name:?}"));
+        say(&format!("no semaphore named {name:?} is in use"));
     }
     if all.is_empty() {
         if args.names.is_empty() {
@@ -316,7 +316,7 @@ fn unless(is_moot: bool, time: Duration) -> String {
     if is_moot { "-".to_owned() } else { show(time) }
 }
 
-/// A name that only waiters are known of has no slots yet.
+/// 0 for a name without slots: the home may know only its waiters yet.
 fn percent(stats: &Stats) -> f64 {
     if stats.slots == 0 { 0.0 } else { stats.percent() }
 }

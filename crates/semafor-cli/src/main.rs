@@ -36,7 +36,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return answer(&error),
     };
-    // Before anything is open in this process.
+    // Before this process opens any file: the agent closes all inherited descriptors.
     if let Command::Agent(cli::Agent::Serve { directory }) = &cli.command {
         return agent::serve(directory).unwrap_or_else(|failure| complain(&failure));
     }
@@ -52,16 +52,16 @@ fn main() -> ExitCode {
     }
 }
 
-/// One for all threads: there are two, with little to do, and a process that starts quickly is worth more here.
+/// Uses one malloc arena for all threads: there are only two, with little to do, and the process starts faster.
 fn use_one_heap() {
-    // SAFETY: it sets a number in the allocator, before there is another thread.
+    // SAFETY: sets a number in the allocator, before there is another thread.
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1);
     }
 }
 
-/// Help goes to stdout; what is wrong with the command line is said in one line.
+/// Prints help to stdout, and an error in the command line as one line to stderr.
 fn answer(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let _ = error.print();

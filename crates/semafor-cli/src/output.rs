@@ -1,4 +1,4 @@
-//! What is printed for people and scripts to read.
+//! Prints to stdout and stderr.
 
 use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Write as _};
@@ -9,7 +9,7 @@ use unicode_width::UnicodeWidthStr;
 use crate::exit::{Code, Failure};
 use crate::plain::plain;
 
-/// Prints to stdout, with colours only on a terminal. Whoever stops reading early is no failure.
+/// Prints to stdout, with colours only on a terminal. A reader that closes the pipe early is not an error.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = anstream::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -24,21 +24,21 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     print(&json(value)?)
 }
 
-/// As JSON, with a line break at its end.
+/// Formats as JSON, with a line break at the end.
 pub(crate) fn json(value: &impl serde::Serialize) -> Result<String, Failure> {
     let mut text = serde_json::to_string_pretty(value)
         .map_err(io::Error::from)
-        .map_err(|error| Code::Unreachable.because(format!("can't be written as JSON: {error}")))?;
+        .map_err(|error| Code::Unreachable.because(format!("can't format the output as JSON: {error}")))?;
     text.push('\n');
     Ok(text)
 }
 
-/// Says something on stderr. If nobody wants to hear it, all goes on the same.
+/// Prints a message to stderr. Errors are ignored: stderr may be closed.
 pub(crate) fn say(text: &str) {
     let _ = writeln!(io::stderr(), "semafor: {}", plain(text));
 }
 
-/// Rows in columns as wide as they need to be.
+/// A table with columns as wide as their content.
 pub(crate) struct Table {
     columns: Vec<(&'static str, Align)>,
     rows: Vec<Vec<(String, Style)>>,
@@ -59,7 +59,7 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// With each line indented by so many spaces.
+    /// Formats the table, each line indented by `indent` spaces.
     pub(crate) fn show(&self, indent: usize) -> String {
         let header: Vec<_> =
             self.columns.iter().map(|(name, _)| ((*name).to_owned(), Style::new().dimmed())).collect();

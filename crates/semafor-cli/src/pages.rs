@@ -1,4 +1,4 @@
-//! `completions` and `man`: what is made from the command line's own description.
+//! `completions` and `man`: generated from the definition of the command line.
 
 use std::path::Path;
 use std::process::ExitCode;

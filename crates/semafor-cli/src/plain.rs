@@ -1,13 +1,13 @@
-//! Text that others wrote, made fit for the screen.
+//! Makes text from other users safe to print on a terminal.
 //!
-//! Names, labels and commands come from whoever shares the home. None of them may move the cursor, change colours, or
-//! turn the direction of what stands beside it.
+//! Names, labels and commands come from all users of the home. They must not move the cursor, change colours, or change
+//! the direction of the text next to them.
 
 use std::borrow::Cow;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Without control characters, and without invisible ones that terminals do not agree about.
+/// Removes control characters, and invisible characters that terminals treat differently.
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     if text.chars().all(is_harmless) {
         return text.into();
@@ -15,7 +15,7 @@ pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     let replaced = text.chars().filter_map(|character| match character {
         '\n' | '\t' => Some(' '),
         character if is_harmless(character) => Some(character),
-        // Not U+FFFD: some terminals show nothing for it, and all that follows moves.
+        // Not U+FFFD: some terminals show nothing for it, and the columns after it would shift.
         character if character.is_control() => Some('?'),
         _ => None,
     });
@@ -30,7 +30,7 @@ fn is_harmless(character: char) -> bool {
             | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Made to fit into so many columns, with an ellipsis where it is cut.
+/// Cuts the text to `width` columns, with an ellipsis at the cut.
 pub(crate) fn fit(text: &str, width: usize) -> Cow<'_, str> {
     if text.width() <= width {
         return text.into();
@@ -56,8 +56,8 @@ mod tests {
         assert_eq!(plain("a\u{1b}[2Jb\u{7}c"), "a?[2Jb?c");
         assert_eq!(plain("a\u{9b}31mb"), "a?31mb", "the one-byte form of an escape sequence");
         assert_eq!(plain("sh -c 'one\n\ttwo'"), "sh -c 'one  two'");
-        assert_eq!(plain("safe\u{202e}live"), "safelive", "nothing runs backwards");
-        assert_eq!(plain("a\u{200b}b\u{feff}"), "ab", "nothing invisible tells two names apart");
+        assert_eq!(plain("safe\u{202e}live"), "safelive", "no right-to-left override");
+        assert_eq!(plain("a\u{200b}b\u{feff}"), "ab", "two names never differ only in invisible characters");
     }
 
     #[test]
@@ -65,7 +65,7 @@ mod tests {
         assert_eq!(fit("images", 6), "images");
         assert_eq!(fit("images", 5), "imag…");
         assert_eq!(fit("画像処理", 5), "画像…", "a wide character takes two columns");
-        assert_eq!(fit("画像処理", 4), "画…", "and is not halved");
+        assert_eq!(fit("画像処理", 4), "画…", "a wide character is not cut in half");
         assert_eq!(fit("images", 1), "…");
         assert_eq!(fit("images", 0), "");
     }

@@ -4,7 +4,7 @@ use semafor::{AcquireError, BuildError};
 
 use crate::exit::Failure;
 
-/// How many slots there shall be: so many, or as this machine has cores.
+/// A number of slots: absolute, or relative to the cores of this machine.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Slots {
     Exactly(u32),
@@ -13,7 +13,7 @@ pub(crate) enum Slots {
 }
 
 impl Slots {
-    /// At least one.
+    /// The number of slots for so many cores: at least one.
     pub(crate) fn resolve(self, cores: u32) -> u32 {
         let slots = match self {
             Self::Exactly(slots) => return slots,
@@ -23,13 +23,14 @@ impl Slots {
         u32::try_from(slots.clamp(1, i64::from(u32::MAX))).unwrap_or(u32::MAX)
     }
 
+    /// The number of slots on this machine.
     pub(crate) fn here(self) -> u32 {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         self.resolve(u32::try_from(cores).unwrap_or(u32::MAX))
     }
 }
 
-/// Why an attempt with so many slots did not succeed.
+/// Why an attempt to acquire failed.
 pub(crate) enum Refused {
     Acquire(AcquireError),
     Failure(Failure),
@@ -47,8 +48,8 @@ impl From<Failure> for Refused {
     }
 }
 
-/// Acquires with the number of slots that was said. Who says none takes the name as it is in use, or is the first to use
-/// it, with one.
+/// Acquires with the given number of slots. Without one, keeps the current number if the semaphore exists, otherwise
+/// creates it with one slot.
 pub(crate) async fn settle<T>(
     said: Option<Slots>,
     mut acquire: impl AsyncFnMut(Option<u32>) -> Result<T, Refused>,
@@ -63,7 +64,7 @@ pub(crate) async fn settle<T>(
         match &error {
             AcquireError::Open(why) if said.is_none() => match **why {
                 BuildError::SlotsNotSet { .. } => slots = Some(1),
-                // Somebody else was quicker, with another number.
+                // Another process has created it meanwhile, with another number.
                 BuildError::SlotsMismatch { .. } => slots = None,
                 _ => return Err(error.into()),
             },

@@ -1,4 +1,4 @@
-//! Being asked to stop, where there is nothing to stop but this.
+//! Signals that stop this process, for commands without a child process.
 //!
 //! A signal that was ignored when this process started stays ignored (`nohup`, `&` in a script).
 
@@ -9,7 +9,7 @@ use tokio::signal::unix::{self, SignalKind};
 
 use crate::inherited;
 
-/// Waits for a signal that means to end this process, and gives its number.
+/// Waits for SIGINT, SIGTERM or SIGHUP, and returns its number.
 pub(crate) async fn next() -> u8 {
     let wait = |signal: Signal| async move {
         if inherited::is_ignored(signal) {
@@ -20,7 +20,7 @@ pub(crate) async fn next() -> u8 {
                 stream.recv().await;
                 u8::try_from(signal.as_raw()).unwrap_or_default()
             }
-            // Then it ends this process in the system's own way.
+            // Then the signal keeps its default action, and ends this process.
             Err(_) => pending().await,
         }
     };

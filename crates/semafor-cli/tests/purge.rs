@@ -179,7 +179,7 @@ fn usage_exits_with_2() {
         (&["purge", "file"], "file"),
         (&["purge", "--older-than", "soon", "."], "soon"),
         (&["purge", "--older-than", "0", "."], "longer than zero"),
-        (&["purge", "--older-than", "30", "."], "30 of what? Say 30d"),
+        (&["purge", "--older-than", "30", "."], "needs a unit: 30d"),
         (&["purge", "--exclude", "[a", "."], "[a"),
         (&["purge", "--keep-dirs", "."], "--older-than"),
         (&["purge", "--fleet-limit", "x", "--url", "nonsense:", "."], "no address"),
@@ -304,7 +304,7 @@ fn what_is_forbidden_is_an_error_and_the_rest_is_done() {
 #[test]
 fn what_others_own_in_a_sticky_directory_stays() {
     if !rustix::process::geteuid().is_root() {
-        return; // There is nobody else to own something.
+        return; // Only root can give files to another user.
     }
     let env = env();
     let folder = folder_of_another_user();

@@ -33,13 +33,13 @@ fn hold(env: &CommandEnv) -> (Process, Gate) {
     (holder, gate)
 }
 
-/// The shell is in the foreground again, and somebody else was before.
+/// The shell is in the foreground again, after another process was.
 #[track_caller]
 fn until_back(terminal: &Terminal) {
     terminal.wait_until("the shell is back", |_| terminal.foreground() == Some(terminal.pid()));
 }
 
-/// It is in the foreground, and goes on: whoever is stopped does not hear Ctrl-Z.
+/// It is in the foreground, and runs: a stopped process does not get Ctrl-Z.
 #[track_caller]
 fn until_in_foreground(terminal: &Terminal, group: u32) {
     terminal.wait_until("it is in the foreground", |_| {

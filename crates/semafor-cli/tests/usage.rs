@@ -50,7 +50,7 @@ fn a_command_line_that_makes_no_sense_is_refused_with_64() {
             (&["acquire", "--ttl", "0"], "'0'"),
             (&["release"], "ID"),
             (&["release", "x", "y", "z"], "z"),
-            (&["release", "just-an-id"], "Say its name"),
+            (&["release", "just-an-id"], "the name of the semaphore is missing"),
             (&["renew", "x", "y"], "--ttl"),
             (&["resize", "x"], "N"),
             (&["resize", "x", "0"], "'0'"),

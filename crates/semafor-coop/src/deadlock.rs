@@ -373,7 +373,7 @@ impl State {
     }
 
     /// True of who waits for what is free, but stands behind others who wait for more, and all of whom will go on: when their
-    /// patience ends, for one.
+    /// timeout ends, for one.
     fn will_reach_free(&self, waiting: TaskKey, gate: &Gate<TaskKey, Hold>, alive: &Alive) -> bool {
         let free = gate.slots() - gate.held();
         if free == 0 {

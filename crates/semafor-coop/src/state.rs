@@ -531,7 +531,7 @@ impl State {
         }
     }
 
-    /// Only if a heavy one left the head of the line, or several ran out of patience.
+    /// Only if a heavy one left the head of the line, or several timed out.
     #[cold]
     fn wake_several(&mut self) {
         for task in std::mem::take(&mut self.effects.wake) {

@@ -14,7 +14,7 @@ use crate::tasks::TaskKey;
 
 pub(crate) enum Timer {
     Wake(TaskKey),
-    /// The patience of a waiter ends.
+    /// The timeout of a waiter ends.
     Expire(Rc<SemaphoreCell>),
 }
 

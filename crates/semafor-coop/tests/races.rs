@@ -23,7 +23,7 @@ enum Move {
     Release,
     /// Cancels the one who waits.
     Cancel,
-    /// The patience of the one who waits ends. Twice: of two who wait.
+    /// The timeout of the one who waits ends. Twice: of two who wait.
     Timeout,
     /// A task ends with a permit in its hands.
     TaskEnd,

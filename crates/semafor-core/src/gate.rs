@@ -1,7 +1,7 @@
 //! Who gets the slot. The one file that decides it.
 //!
-//! 1. **Bound.** A grant needs `held + weight <= capacity` ([`Gate::fits`]), and nothing else raises `held`.
-//!    A shrink lowers `capacity` under what is held; the difference is the debt. `held` then only falls, because
+//! 1. **Bound.** A grant needs `held + weight <= slots` ([`Gate::fits`]), and nothing else raises `held`.
+//!    A shrink lowers `slots` under what is held; the difference is the debt. `held` then only falls, because
 //!    nothing fits until the debt is gone. What an earlier gate of the name had granted is held already when this one
 //!    hears of it: [`Gate::reserve`] counts it even if that makes a debt.
 //! 2. **FIFO, no barging.** A newcomer is admitted only past an empty line ([`Gate::admit`]). The line is served
@@ -54,7 +54,7 @@ pub struct Gate<W, T> {
     tokens: u64,
     /// Tokens up to this one were issued by an earlier gate of the same name.
     token_floor: u64,
-    /// The earliest of `leases` and `patience`.
+    /// The earliest of `leases` and `timeouts`.
     next_deadline: Timestamp,
     grants: Slots<T>,
     line: Line<W, T>,
@@ -305,7 +305,7 @@ impl<W, T: Default> Gate<W, T> {
     }
 
     /// Counts slots as held that an earlier gate of the same name had granted and that are still in use, whether they fit
-    /// or not: what exceeds the capacity is debt, as after a shrink. The slot number is `slot` if that is free, and else the
+    /// or not: what exceeds the slots is debt, as after a shrink. The slot number is `slot` if that is free, and else the
     /// lowest free one.
     ///
     /// `None` if there is nothing to count: a weight of zero, or more than can be counted.
@@ -483,7 +483,7 @@ impl<W, T: Default> Gate<W, T> {
         self.refresh_deadline();
     }
 
-    /// Ends what is due: leases of holders, patience of waiters, in the order of their deadlines.
+    /// Ends what is due: leases of holders, timeouts of waiters, in the order of their deadlines.
     ///
     /// A caller that comes late does not change who wins: a slot that was due before a waiter's deadline is granted to
     /// that waiter, although both are past by now. The new lease starts at `now`, when the grant really happens.
@@ -521,7 +521,7 @@ impl<W, T: Default> Gate<W, T> {
 
     /// Changes the number of slots.
     ///
-    /// Nobody loses a slot to a shrink: what is held above the new capacity is debt, and nothing is granted until it
+    /// Nobody loses a slot to a shrink: what is held above the new slots is debt, and nothing is granted until it
     /// is worked off. Waiters that ask for more than there now is are turned away.
     ///
     /// # Errors

@@ -30,7 +30,7 @@ impl PermitId {
         Self { token, place: (gate as u64) << 32 | slot as u64 }
     }
 
-    /// The slot number: 0-based, unique among live holders, below the capacity at the time of the grant.
+    /// The slot number: 0-based, unique among live holders, below the slots at the time of the grant.
     #[inline]
     pub const fn slot(self) -> u32 {
         self.place as u32

@@ -41,7 +41,7 @@ pub(crate) struct Queued<W, T> {
     pub(crate) payload: W,
     pub(crate) tag: T,
     pub(crate) weight: u32,
-    /// Whether its patience has an end.
+    /// Whether it has a timeout.
     pub(crate) has_deadline: bool,
 }
 

@@ -1,9 +1,9 @@
 //! Who holds what.
 //!
 //! Invariant 8 lives here: slot numbers are 0-based, unique among live holders, and each grant gets the lowest one that is
-//! free. So they are below the capacity at the time of the grant, and can index a fixed set of things (ports, GPUs,
-//! directories). All numbers below `fresh` are either live or in `free`. A shrink lowers `fresh` to the new capacity and
-//! removes the free numbers from there on; live ones above it are stepped over should the capacity grow again.
+//! free. So they are below the slots at the time of the grant, and can index a fixed set of things (ports, GPUs,
+//! directories). All numbers below `fresh` are either live or in `free`. A shrink lowers `fresh` to the new slots and
+//! removes the free numbers from there on; live ones above it are stepped over should the slots grow again.
 
 use crate::free_numbers::FreeNumbers;
 use crate::{PermitId, Timestamp};
@@ -83,7 +83,7 @@ impl<T: Default> Slots<T> {
     }
 
     /// Takes `wanted` if it is free, to be [occupied](Self::occupy); else the lowest free number, even if that is not below
-    /// any capacity.
+    /// any slots.
     pub(crate) fn take(&mut self, wanted: u32) -> u32 {
         if self.is_live(wanted) {
             return self.take_lowest();

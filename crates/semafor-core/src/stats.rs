@@ -21,7 +21,7 @@ pub struct Totals {
     pub evicted: u64,
     /// Grants to a waiter that had left before it looked; the slot went to the next in line.
     pub handed_on: u64,
-    /// Waiters whose patience ran out.
+    /// Waiters that timed out.
     pub timed_out: u64,
     /// Waiters that left the line.
     pub cancelled: u64,
@@ -52,7 +52,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Weight held beyond the capacity, after a shrink. It only ever falls until the next shrink.
+    /// Weight held beyond the slots, after a shrink. It only ever falls until the next shrink.
     pub fn debt(&self) -> u32 {
         self.held.saturating_sub(self.slots)
     }

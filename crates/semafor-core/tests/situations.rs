@@ -846,7 +846,7 @@ fn a_reserved_number_above_the_capacity_is_not_granted_later() {
     assert_eq!(slots, [0, 1]);
 }
 
-/// The fresh numbers end before a number that is reserved: the next one has to be found beyond the capacity.
+/// The fresh numbers end before a number that is reserved: the next one has to be found beyond the slots.
 #[test]
 fn a_number_beyond_a_reserved_one_is_not_granted_once_the_debt_is_gone() {
     let mut scene = Scene::with_slots(2);

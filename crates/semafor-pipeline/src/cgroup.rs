@@ -1,17 +1,17 @@
 //! The control groups of this process that limit memory.
 //!
-//! `/proc/self/cgroup` names the group, `/proc/self/mountinfo` says where groups are to be found and which part of the
-//! hierarchy is visible there (in a container, often only its own). Every group above it may have a limit, too.
+//! `/proc/self/cgroup` names the group; `/proc/self/mountinfo` says where groups are mounted and which part of the
+//! hierarchy is visible there (in a container, often only its own). Every parent group may have a limit, too.
 //!
-//! What the kernel takes back by itself when a group reaches its limit does not count as used: file pages that nobody
-//! used lately, and the slabs of names and inodes, which a walk through a file system fills by the gigabyte.
+//! Memory that the kernel reclaims when a group reaches its limit does not count as used: inactive file pages, and the
+//! slabs of names and inodes, which a walk through a file system fills by the gigabyte.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::memory_source::ContainerMemory;
 
-/// Above this, a limit of version 1 means that there is none.
+/// In version 1, a limit from here on means no limit.
 const V1_UNLIMITED: u64 = 1 << 62;
 
 #[derive(Clone, Debug)]
@@ -27,7 +27,8 @@ enum Version {
 }
 
 impl Cgroup {
-    /// The group of this process and all above it, as far as they can be read. Limits may be set later.
+    /// The group of this process and its parents, as far as they can be read. Groups without a limit are included,
+    /// because a limit may be set later.
     pub(crate) fn with_limits(root: &Path) -> Vec<Self> {
         let read = |file| fs::read_to_string(root.join("proc/self").join(file)).unwrap_or_default();
         let (own, mounts) = (read("cgroup"), read("mountinfo"));
@@ -35,7 +36,7 @@ impl Cgroup {
         for mount in mounts.lines().filter_map(Mount::parse) {
             let Some(path) = own.lines().find_map(|line| group_path(line, mount.version)) else { continue };
             let top = root.join(mount.point.trim_start_matches('/'));
-            // Not below what is mounted: then all that is visible is the top.
+            // A group that is not below the mount: only the top of the mount is visible.
             let below = Path::new(path).strip_prefix(mount.root).unwrap_or(Path::new(""));
             let dirs = below.ancestors().map(|part| top.join(part));
             let dirs = dirs.filter(|dir| dir.join(mount.version.used_file()).exists());
@@ -44,14 +45,14 @@ impl Cgroup {
         groups
     }
 
-    /// What it has in use, if it has a limit.
+    /// The memory it uses, if it has a limit.
     pub(crate) fn memory(&self) -> Option<ContainerMemory> {
         let limit = self.number(self.version.limit_file())?;
         if limit == 0 || (self.version == Version::One && limit >= V1_UNLIMITED) {
             return None;
         }
         let mut used = self.number(self.version.used_file())?;
-        // Far from the limit, the details do not matter, and the kernel takes its time to add them up.
+        // Far from the limit the details do not matter, and reading `memory.stat` is slow.
         if used > limit / 2 {
             used = used.saturating_sub(self.reclaimable());
         }
@@ -70,14 +71,14 @@ impl Cgroup {
         };
         match self.version {
             Version::Two => value("inactive_file") + value("slab_reclaimable"),
-            // There is no finer number for slabs.
+            // Version 1 has no separate number for slabs that can be reclaimed.
             Version::One => {
                 value("total_inactive_file") + self.number("memory.kmem.usage_in_bytes").unwrap_or(0)
             }
         }
     }
 
-    /// `None` for `max`, which is no limit.
+    /// `None` for `max`, which means no limit.
     fn number(&self, file: &str) -> Option<u64> {
         fs::read_to_string(self.dir.join(file)).ok()?.trim_end().parse().ok()
     }
@@ -138,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    /// A root of a file system with these files in it.
+    /// A root directory with these files in it.
     fn root(files: &[(&str, &str)]) -> TempDir {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {

@@ -6,23 +6,23 @@ use std::time::{Duration, Instant};
 
 use semafor::{Registry, Semaphore};
 
-/// What time it is, and how to wait until it is later.
+/// Tells the time and waits.
 ///
-/// A test brings one that moves when it is told to; everybody else has [`SystemClock`].
+/// Tests can pass a clock that they move themselves. The default is [`SystemClock`].
 pub trait Clock: Send + Sync {
-    /// The time since some fixed moment. Never goes back.
+    /// The time since a fixed moment. Never goes back.
     fn now(&self) -> Duration;
 
-    /// Waits so long. Dropping it is how not to.
+    /// Waits so long. Dropping the future ends the wait.
     fn delay(&self, span: Duration) -> Delay;
 }
 
-/// What [`Clock::delay`] waits with.
+/// The future of [`Clock::delay`].
 pub type Delay = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The clock of the machine.
 ///
-/// Its delays need no runtime: they work in any executor and on plain threads.
+/// Its delays need no runtime: they work under any executor and on plain threads.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct SystemClock;
 
@@ -33,12 +33,12 @@ impl Clock for SystemClock {
     }
 
     fn delay(&self, span: Duration) -> Delay {
-        /// No one ever gets its slot: who waits for it is told when the time is over, by the thread that watches the
-        /// deadlines of its registry.
+        /// A semaphore whose only slot is never released. A delay waits for it with a timeout, and the deadline thread
+        /// of the registry ends the wait.
         static NEVER_FREE: LazyLock<Semaphore> = LazyLock::new(|| {
             let timer = Registry::new().named("timer").slots(1).build();
             let timer = timer.expect("the name and the number of slots are valid");
-            timer.try_acquire().blocking().expect("nobody else knows of it").detach();
+            timer.try_acquire().blocking().expect("the semaphore is new, so its slot is free").detach();
             timer
         });
         Box::pin(async move {

@@ -1,14 +1,15 @@
-//! What the producer and the workers of one run share: who may begin what, and when.
+//! The state that the producer and the workers of one run share. It decides when a worker may begin an item.
 //!
-//! - **Bound**: the producer is asked for an item only when the queue has room for it; so there are at most limit + buffer
-//!   items in the queue, and at most `limit` with the workers.
-//! - **Claim, then slot, then item**: a worker claims one of the items that wait, waits for its turn and its slot, and only
-//!   then takes the item that is first by now. What waits for a slot is in the queue, and is not begun.
-//! - **On demand**: whoever leaves an item unclaimed behind wakes an idle worker or hires a new one. Nobody else does, and
-//!   nobody has to: every claim passes the call on.
-//! - **Stopping** is one token, a child of the user's: nothing begins after it, and nobody who waits overlooks it.
-//! - **Exactly once**: an item is popped by the worker that begins it, or else is still in the queue at the end.
-//! - Code of the user's (items, ranks, work) never runs under the lock.
+//! - **Bound**: the producer is asked for an item only when the queue has room for it. So there are at most limit +
+//!   buffer items in the queue, and at most `limit` with the workers.
+//! - **Claim, then slot, then item**: a worker claims one of the waiting items, waits for its turn and its slot, and
+//!   only then takes the item that is first by now. An item that waits for a slot is still in the queue, and is not
+//!   begun.
+//! - **On demand**: a push or a claim that leaves an unclaimed item behind wakes an idle worker or starts a new one.
+//!   That worker's claim does the same for the next item, so nothing else needs to wake workers.
+//! - **Stopping** is one token, a child of the user's: nothing begins after it is cancelled, and every wait ends.
+//! - **Exactly once**: an item is popped by the worker that begins it, or is still in the queue at the end.
+//! - User code (items, ranks, work) never runs under the lock.
 
 use std::time::{Duration, Instant};
 
@@ -43,7 +44,7 @@ pub(crate) struct Flow<'p, T> {
 
 struct State<T> {
     queue: Queue<T>,
-    /// Items in the queue that somebody waits for a slot for.
+    /// Items in the queue for which a worker waits for a slot.
     claimed: usize,
     in_use: u32,
     workers: u32,
@@ -62,7 +63,7 @@ enum Supply {
     CutOff,
 }
 
-/// What is to be done about an item that nobody has claimed.
+/// How to get a worker for an unclaimed item.
 enum Call {
     Nothing,
     Wake,
@@ -125,7 +126,7 @@ impl<'p, T> Flow<'p, T> {
         }
     }
 
-    /// Puts items into the queue as long as there are some.
+    /// Puts items into the queue until the producer has no more.
     pub(crate) async fn feed(&self, mut items: impl Feed<Item = T>, hire: Hire<'_>) {
         let mut supply = EndOfSupply { flow: self, why: Supply::CutOff };
         let mut taken = 0;
@@ -170,7 +171,7 @@ impl<'p, T> Flow<'p, T> {
         }
     }
 
-    /// Waits for room in the queue. False if no more items are wanted.
+    /// Waits for room in the queue. False if the pipeline takes no more items.
     async fn has_room(&self) -> bool {
         let mut is_first_look = true;
         loop {
@@ -210,7 +211,7 @@ impl<'p, T> Flow<'p, T> {
         is_critical
     }
 
-    /// Adapts the width to the memory there was at the last look.
+    /// Adapts the width to the last reading of memory.
     fn adapt(&self, state: &mut State<T>) {
         if let Some(guard) = &self.settings.guard {
             if state.width.press(guard.last_pressure()) {
@@ -220,7 +221,7 @@ impl<'p, T> Flow<'p, T> {
         }
     }
 
-    /// Waits for an item, its turn and its slot, and begins. `None` if there is nothing more to begin.
+    /// Waits for an item, its turn and its slot, and begins it. `None` if there is nothing more to begin.
     pub(crate) async fn begin(&self, hire: Hire<'_>) -> Result<Option<(Permit<'p>, T)>, AcquireError> {
         let Some(claim) = self.claim(hire).await else { return Ok(None) };
         if let Some(rate) = &self.settings.rate
@@ -231,7 +232,7 @@ impl<'p, T> Flow<'p, T> {
         let Some(permit) = self.stop.run_until_cancelled(self.slot()).await.transpose()? else {
             return Ok(None);
         };
-        // It may have been a long wait.
+        // The wait for the slot may have been long: check again.
         if self.stop.is_cancelled() || self.breaks() {
             return Ok(None);
         }
@@ -241,14 +242,14 @@ impl<'p, T> Flow<'p, T> {
     async fn slot(&self) -> Result<Permit<'p>, AcquireError> {
         loop {
             match self.semaphore.acquire().await {
-                // Its time to live was over before we looked.
+                // The lease expired before we saw the grant: try again.
                 Err(AcquireError::Lost(_)) => {}
                 answer => return answer,
             }
         }
     }
 
-    /// Waits for an item that nobody else has claimed. `None` if there will be none.
+    /// Waits for an unclaimed item, and claims it. `None` if there will be none.
     async fn claim(&self, hire: Hire<'_>) -> Option<Claim<'_, 'p, T>> {
         loop {
             let called = self.work.notified();
@@ -289,13 +290,13 @@ impl<'p, T> Flow<'p, T> {
             return Claiming::Wait;
         }
         drop(state);
-        // Those whom the width kept from claiming have nothing to wait for any more.
+        // Workers that the width kept from claiming have nothing left to wait for.
         self.work.notify_waiters();
         Claiming::Over
     }
 
-    /// An item is done with, and its slot was given back. Whoever calls this looks for the next one, and so passes on what
-    /// has become possible.
+    /// Records that an item is finished and its slot released. Wakes no other worker: the caller claims the next item
+    /// itself, and that claim wakes others if they are needed.
     pub(crate) fn settle(&self, is_done: bool, took: Duration) {
         self.meter.took(took);
         match is_done {
@@ -310,7 +311,7 @@ impl<'p, T> Flow<'p, T> {
         self.meter.width.set(u64::from(state.width.get()));
     }
 
-    /// Begins nothing more. The first reason counts; none of ours does if the user's token was first.
+    /// Begins nothing more. The first reason counts; if the user's token was cancelled first, `why` is ignored.
     pub(crate) fn stop(&self, why: StoppedBy) {
         let mut state = self.state.lock();
         if !self.stop.is_cancelled() {
@@ -324,17 +325,17 @@ impl<'p, T> Flow<'p, T> {
         self.state.lock().workers -= 1;
     }
 
-    /// There was no thread for a worker: then it goes on with those there are.
+    /// Called when the thread of a worker could not be started. The other workers continue without it.
     ///
     /// # Panics
     ///
-    /// If there are none.
+    /// If there are no other workers.
     pub(crate) fn not_hired(&self, error: &std::io::Error) {
         self.worker_left();
-        assert!(self.state.lock().workers > 0, "not even one thread can be started: {error}");
+        assert!(self.state.lock().workers > 0, "cannot start a single worker thread: {error}");
     }
 
-    /// When everybody has left: why it ended, and what was not begun.
+    /// Called when all workers have ended: why the pipeline ended, and the items that were not begun.
     pub(crate) fn end(self) -> (StoppedBy, Vec<T>) {
         let state = self.state.into_inner();
         let (mut queue, supply) = (state.queue, state.supply);
@@ -343,7 +344,7 @@ impl<'p, T> Flow<'p, T> {
         self.meter.not_begun.set(left.len() as u64);
         let stopped_by = match (state.stopped_by, supply) {
             (Some(reason), _) => reason,
-            // Cancelled when everything was done already is not cancelled.
+            // A cancel that comes after the last item has no effect.
             (None, Supply::Exhausted) if left.is_empty() => StoppedBy::Completed,
             (None, Supply::LimitReached) if left.is_empty() => StoppedBy::ItemLimit,
             (None, _) => StoppedBy::Cancelled,
@@ -352,7 +353,7 @@ impl<'p, T> Flow<'p, T> {
     }
 }
 
-/// Whatever ends the supply of items, a panic included: the workers get to know.
+/// Tells the workers that no more items will come, even if the producer panicked.
 struct EndOfSupply<'a, 'p, T> {
     flow: &'a Flow<'p, T>,
     why: Supply,
@@ -365,7 +366,7 @@ impl<T> Drop for EndOfSupply<'_, '_, T> {
     }
 }
 
-/// What became of the attempt to claim an item.
+/// The result of an attempt to claim an item.
 enum Claiming<'a, 'p, T> {
     Claimed(Claim<'a, 'p, T>),
     Wait,
@@ -373,14 +374,14 @@ enum Claiming<'a, 'p, T> {
     Critical,
 }
 
-/// The right to an item, to be [redeemed](Self::redeem) with a slot in hand.
+/// The right to an item, to be [redeemed](Self::redeem) once the worker has a slot.
 struct Claim<'a, 'p, T> {
     flow: &'a Flow<'p, T>,
     is_open: bool,
 }
 
 impl<T> Claim<'_, '_, T> {
-    /// The item that is first now.
+    /// Takes the item that is first now.
     fn redeem(mut self) -> Option<T> {
         self.is_open = false;
         let mut state = self.flow.state.lock();

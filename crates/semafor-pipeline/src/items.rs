@@ -1,8 +1,8 @@
-//! Where items come from: anything that can be iterated, or an async function that gives the next one.
+//! Where items come from: anything that can be iterated, or an async function that returns the next item.
 
-/// A source of items: every `IntoIterator`, and what [`produced`] makes of an async function.
+/// A source of items: every `IntoIterator`, or an async function wrapped by [`produced`].
 pub trait Items: Sized {
-    /// One of them.
+    /// The type of an item.
     type Item;
 
     #[doc(hidden)]
@@ -40,9 +40,9 @@ impl<I: Iterator> Feed for Iterated<I> {
     }
 }
 
-/// Items that an async function gives, one by one, until it gives `None`: from a channel, a stream, a socket.
+/// Items from a channel, a stream or a socket: an async function that returns the next item, or `None` at the end.
 ///
-/// It is asked for the next item when there is room for it. When the pipeline is stopped, it is dropped where it awaits.
+/// It is called when the queue has room for an item. When the pipeline is stopped, the call is dropped where it awaits.
 ///
 /// ```
 /// use semafor_pipeline::{Pipeline, produced};
@@ -60,9 +60,9 @@ pub fn produced<T, F: AsyncFnMut() -> Option<T>>(next: F) -> Produced<F> {
     Produced(next)
 }
 
-/// What [`produced`] makes.
+/// The items of [`produced`].
 #[derive(Clone, Debug)]
-#[must_use = "hand it to a pipeline"]
+#[must_use = "pass it to a pipeline"]
 pub struct Produced<F>(F);
 
 impl<T, F: AsyncFnMut() -> Option<T>> Items for Produced<F> {

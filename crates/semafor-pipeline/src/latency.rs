@@ -1,22 +1,22 @@
-//! How many at once, by how long items take: more while it costs nothing, fewer once it does.
+//! Scales the number of slots by latency: more while items do not take longer, fewer once they do.
 //!
-//! Additive increase, multiplicative decrease, as in TCP. Latency is compared with its own floor, which is learned while
-//! few run at once and is learned anew from time to time, because what is normal changes. No clock: time is an argument.
+//! Additive increase, multiplicative decrease, as in TCP. Latency is compared with the lowest latency of the last one
+//! or two windows, because the normal latency changes over time. There is no clock: the time is an argument.
 
 use std::time::Duration;
 
-/// A round is at least so many items, so that one of them decides nothing.
+/// A round has at least so many items, so that a single slow item does not change the width.
 const MIN_ROUND: u32 = 8;
-/// The floor is the lowest of the last one to two of these.
+/// The floor is the lowest latency of this window and the one before.
 const WINDOW: Duration = Duration::from_secs(30);
-/// What is left after a round that took too long, in percent.
+/// After a round that took too long, the width is reduced to so many percent.
 const DECREASE: u64 = 70;
 
 pub(crate) struct LatencyScale {
     limit: u32,
     tolerance: f64,
     width: u32,
-    /// Until the first time that it is too much, it doubles.
+    /// The width doubles until the first round that took too long.
     is_starting: bool,
     floor: Floor,
     round: Round,
@@ -28,7 +28,7 @@ struct Round {
     total: Duration,
 }
 
-/// The lowest mean of a round, of this window and of the last.
+/// The lowest mean latency of a round, in this window and in the one before.
 struct Floor {
     this: Duration,
     last: Duration,
@@ -47,12 +47,12 @@ impl LatencyScale {
         }
     }
 
-    /// How many at once.
+    /// How many slots to use.
     pub(crate) fn width(&self) -> u32 {
         self.width
     }
 
-    /// An item took so long.
+    /// Records how long an item took.
     pub(crate) fn observe(&mut self, took: Duration, now: Duration) {
         self.round.items += 1;
         self.round.total = self.round.total.saturating_add(took);
@@ -86,7 +86,7 @@ impl Floor {
 mod tests {
     use super::*;
 
-    /// Runs items that take what `takes` says for the number that run at once; tells the widths of the rounds.
+    /// Runs items that take `takes(width)` milliseconds, and returns the width after each round.
     fn widths(
         scale: &mut LatencyScale,
         clock: &mut Duration,
@@ -140,7 +140,7 @@ mod tests {
         let (mut scale, mut clock) = (LatencyScale::new(64, 2.0), Duration::ZERO);
         widths(&mut scale, &mut clock, 10, |_| 1.0);
         assert_eq!(scale.width(), 64);
-        // Everything is slower for good. Two windows later that is the floor.
+        // Everything becomes slower and stays so. Two windows later that is the floor.
         while clock < WINDOW * 3 {
             widths(&mut scale, &mut clock, 1, |_| 50.0);
         }

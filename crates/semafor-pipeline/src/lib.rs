@@ -1,10 +1,13 @@
-//! Work through any number of items in bounded memory.
+//! Works through any number of items in bounded memory. A producer gives items, a bounded queue holds a few of them,
+//! workers process them while holding a slot of a semaphore, and a closure sees each result.
 //!
 //! ```text
 //! producer ──▶ bounded queue ──▶ workers, each holding a slot ──▶ results
 //!    ▲        (limit + buffer)          (limit)                (as they come)
-//!    └── is asked for an item when there is room for it
+//!    └── is asked for an item when the queue has room for it
 //! ```
+//!
+//! Near a memory limit the pipeline uses fewer slots, and it stops cleanly before the limit is reached.
 //!
 //! ```
 //! use semafor_pipeline::{CancellationToken, MemoryGuard, Pipeline, Rate, StoppedBy};
@@ -28,58 +31,59 @@
 //! # });
 //! ```
 //!
-//! - [`Pipeline`] is the builder. [`run`](Pipeline::run) works in tasks, [`run_blocking`](Pipeline::run_blocking) on threads;
-//!   [`run_each`](Pipeline::run_each) and [`run_blocking_each`](Pipeline::run_blocking_each) show every result to a
-//!   closure, which may add them up.
-//! - [`Outcome`] says why it ended, what failed first, and what was not begun; [`Live`] shows the [`Metrics`] on the way.
-//! - [`MemoryGuard`] and [`Rate`] are of use by themselves, too.
+//! - [`Pipeline`] is the builder. [`run`](Pipeline::run) works in tasks, [`run_blocking`](Pipeline::run_blocking) on
+//!   threads. With [`run_each`](Pipeline::run_each) and [`run_blocking_each`](Pipeline::run_blocking_each), a closure
+//!   sees each result.
+//! - [`Outcome`] says why it ended, the first failure, and the items that were not begun. [`Live`] reads the
+//!   [`Metrics`] while it runs.
+//! - [`MemoryGuard`] and [`Rate`] work without a pipeline, too.
 //!
-//! # What bounds memory
+//! # Memory
 //!
-//! At most `limit` items are worked on and at most `limit + buffer` wait, however many there are: memory is
-//! `limit × memory of a worker + (limit + buffer) × size of an item`. A worker is started when there is an item for it and
-//! nobody to take it. There is no queue of results: whoever is slow to look at them holds up the workers, and they hold up
-//! the producer.
+//! At most `limit` items are in progress and at most `limit + buffer` wait, so memory is
+//! `limit × memory of a worker + (limit + buffer) × size of an item`, whatever the number of items. A worker is started
+//! when an item waits and no idle worker can take it. There is no queue of results: a slow result closure holds up the
+//! workers, and they hold up the producer.
 //!
-//! # The limit is a semaphore
+//! # Slots
 //!
-//! Every item holds a slot of a [`semafor::Semaphore`] while it is worked on: of its own ([`Pipeline::new`]), or of any
-//! other ([`Pipeline::with`]), whose slots it then shares with whoever uses them: other pipelines, other programs of the
-//! machine, a fleet. What happens when
+//! Every item in progress holds a slot of a [`semafor::Semaphore`]: of the pipeline's own ([`Pipeline::new`]), or of
+//! one that is shared ([`Pipeline::with`]) with other pipelines, other programs of the machine, or a fleet.
 //!
-//! - a slot is **lost** on the way (time to live, eviction, a home out of touch): a task is dropped where it awaits, a thread
-//!   runs to its end; either way the item is a failed one, [`Failure::Lost`], and the others go on;
-//! - **no slot is to be had** (closed, its home does not answer, `max_acquire_time` is over): the pipeline stops with
-//!   [`Failure::NoSlot`], and what waits is not begun.
+//! - If a slot is **lost** during the work (lease expired, evicted, or the home was unreachable for too long), a task
+//!   is dropped where it awaits; a thread runs to its end. Either way the item fails with [`Failure::Lost`], and the
+//!   others continue.
+//! - If **no slot can be acquired** (the semaphore is closed, its home is unreachable, or its timeout is over), the
+//!   pipeline stops with [`Failure::NoSlot`], and waiting items are not begun.
 //!
-//! # Where each promise of the seed is kept
+//! # What it promises, where it is built, which test holds it
 //!
-//! The seed is `seeds/semaphore-batching.md`. What is about directories is the business of `semafor-purge`, and marked so.
+//! Tests are in `tests`, or unit tests in the module named.
 //!
-//! | the seed | built in | tested in |
+//! | promise | built in | tested in |
 //! |---|---|---|
-//! | Semaphore limits concurrent operations | `workers`: a permit per item | `exactly_once`, `shared_slots`, `fleet` |
-//! | Tasks created on demand, not all upfront | `flow`: wake or hire | `backpressure`: `workers_are_started_on_demand` |
-//! | Memory bounded by the limit, not by batch size or total | `flow`: bound | `flat_memory`: ten million items |
-//! | Queue of `limit + 100` | [`Pipeline::buffer`], 100 by default | `backpressure`, `exactly_once` |
-//! | Workers: one per slot, each waits for its slot | `workers`, `flow`: claim, then slot, then item | `shared_slots` |
-//! | Producer blocks if the queue is full | `flow`: `has_room` | `backpressure`, three producers |
-//! | Results | a closure in place of the seed's unbounded queue | `exactly_once`, `stopping` |
-//! | Memory formula, ~0.1 MB per worker | above; [`Metrics::memory_per_worker`] | `flat_memory` |
-//! | First pass and cascading deletion | `semafor-purge` | `semafor-purge` |
-//! | Circuit breaker at 95 % | [`MemoryGuard::critical_at`], [`StoppedBy::Breaker`] | `memory`, `stopping` |
-//! | Back-pressure at 85 %: fewer slots, no buffer; workers go on | [`MemoryGuard::tight_at`], `width` | `memory`, `narrowing` |
-//! | Limit of the number of items (`max_empty_dirs_to_delete`) | [`Pipeline::max_items`]; its flag: `semafor-purge` | `stopping` |
-//! | Rate limit, per second | [`Rate`], [`Pipeline::rate`] | `rate`, `stopping` |
-//! | `max_concurrency_deletion`, `memory_limit_mb` | [`Pipeline::new`], [`MemoryGuard::new`]; their flags: `semafor-purge` | as above |
-//! | Uses all slots, no idle workers | `flow`: every claim passes the call on | `backpressure`: `all_slots_are_used…` |
-//! | Memory stays constant, whatever the number | `flow` | `flat_memory` |
-//! | At most `limit` operations at once | the semaphore | `exactly_once`, `shared_slots` |
-//! | Handles slow operations gracefully | a slow item holds one slot and nothing else | `backpressure`, `stopping` |
-//! | Future 1: worker scaling by memory pressure | `width`; by latency, too: [`Pipeline::scale_by_latency`], `latency` | `narrowing`, unit tests |
-//! | Future 2: priority queue, deeper first | [`Pipeline::priority`], `queue` | `order` |
-//! | Future 3: batches of related items | an item may be a batch; one remover per parent: `semafor-purge` | `backpressure`: `an_item_may_be_a_batch…` |
-//! | Future 4: metrics | [`Metrics`]: depth, [utilisation](Metrics::utilisation), memory per worker | `backpressure`, `narrowing`, `stopping` |
+//! | The semaphore limits operations at once | `workers`: a permit per item | `exactly_once`, `shared_slots`, `fleet` |
+//! | Workers are started on demand | `flow`: wake or start a worker | `backpressure`: `workers_are_started_on_demand` |
+//! | Memory does not grow with the number of items | `flow` | `flat_memory`: ten million items in a release build |
+//! | The queue holds `limit + 100` | [`Pipeline::buffer`] | `backpressure`, `exactly_once` |
+//! | One worker per slot, each waits for its slot | `workers`, `flow`: claim, then slot, then item | `shared_slots` |
+//! | The producer waits if the queue is full | `flow`: `has_room` | `backpressure`: three kinds of producers |
+//! | Every result is seen | `workers`: a closure, no unbounded queue | `exactly_once`, `stopping` |
+//! | The queue costs little more than its items | `queue` | `flat_memory`: 100 items of 1 kB, below 512 KiB in all |
+//! | Stops at 95 % of the memory limit | [`MemoryGuard::critical_at`], [`StoppedBy::Breaker`] | `memory`, `stopping` |
+//! | Fewer slots and no buffer at 85 % | [`MemoryGuard::tight_at`], `width` | `memory`, `narrowing` |
+//! | Limit of the number of items | [`Pipeline::max_items`] | `stopping` |
+//! | Items per second | [`Rate`], [`Pipeline::rate`] | `rate`, `stopping` |
+//! | All slots are used while there is work | `flow`: every claim wakes the next worker | `backpressure`: `all_slots…` |
+//! | A slow item occupies one slot and nothing else | `flow` | `backpressure`, `stopping` |
+//! | Number of slots by memory and by latency | `width`, `latency` | `narrowing`, unit tests |
+//! | Highest rank first | [`Pipeline::priority`], `queue` | `order` |
+//! | An item may be a batch | any type is an item | `backpressure`: `an_item_may_be_a_batch_of_related_ones` |
+//! | A panic fails its item, or reaches the caller | `workers` | `panics`, `stopping` |
+//! | Metrics: queue depth, slots in use, width | [`Metrics`] | `backpressure`, `narrowing`, `stopping` |
+//!
+//! [`Metrics::utilisation`] and [`Metrics::memory_per_worker`] are computed from these numbers and have no test of
+//! their own.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -106,5 +110,5 @@ pub use metrics::{Live, Memory, Metrics};
 pub use outcome::{Failure, OnError, Outcome, StoppedBy};
 pub use pipeline::Pipeline;
 pub use rate::Rate;
-/// That of [`tokio_util`], whose 0.7 is a part of the interface of this crate. See [`Pipeline::cancelled_by`].
+/// The token of [`tokio_util`] 0.7, which is a part of this crate's public interface. See [`Pipeline::cancelled_by`].
 pub use tokio_util::sync::CancellationToken;

@@ -1,7 +1,7 @@
-//! Is there memory left? Cheap enough to ask before every item.
+//! Watches how much memory is used. Cheap enough to ask before each item.
 //!
-//! It reads at most once per interval, whoever asks how often: one of those who ask reads, the others have its last
-//! answer and never wait for it.
+//! Memory is read at most once per interval, however many threads ask: one of them reads, the others use the last
+//! reading without waiting.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ const TIGHT: f64 = 0.85;
 const CRITICAL: f64 = 0.95;
 const SAMPLE_EVERY: Duration = Duration::from_millis(5);
 
-/// Watches how much memory is used. Clones are the same guard.
+/// Watches the resident memory of the process and compares it with a limit. Clones are the same guard.
 ///
-/// What counts is whichever is closer to its limit: the process to the limit given here, or its container (control
-/// groups, version 2 or 1) to its own.
+/// If the process runs in a container with a memory limit (control groups, version 2 or 1), the guard watches that as
+/// well; the one closer to its limit counts.
 ///
 /// ```
 /// use semafor_pipeline::{Level, MemoryGuard};
@@ -31,7 +31,7 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(5);
 ///     Level::Tight => { /* with fewer at once */ }
 ///     Level::Critical => { /* begin nothing more */ }
 /// }
-/// println!("{} bytes at most", guard.peak());
+/// println!("the most so far: {} bytes", guard.peak());
 /// ```
 #[derive(Clone)]
 pub struct MemoryGuard {
@@ -49,27 +49,27 @@ pub struct MemoryGuard {
 pub enum Level {
     /// Enough.
     Fine,
-    /// Less than it should be: at 85 % of the limit, unless set otherwise. Do fewer things at once.
+    /// Little: from 85 % of the limit, unless set otherwise. Do fewer things at once.
     Tight,
-    /// Almost none: at 95 % of the limit, unless set otherwise. Begin nothing more.
+    /// Almost none: from 95 % of the limit, unless set otherwise. Begin nothing more.
     Critical,
 }
 
-/// What the last reading said. Each number is right by itself; together they may be of two readings.
+/// The last reading. Each number is consistent by itself; two of them may be of different readings.
 #[derive(Default)]
 struct Sampled {
-    /// Held by the one who reads, so that no reading is overwritten by an older one.
+    /// Held while reading, so that an older reading never overwrites a newer one.
     reading: Mutex<()>,
     /// The earliest time of the next reading in nanoseconds, plus one; 0 before the first.
     next: AtomicU64,
     resident: AtomicU64,
     peak: AtomicU64,
-    /// Used of the limit, as the bits of an `f64`.
+    /// The share of the limit that is used, as the bits of an `f64`.
     share: AtomicU64,
 }
 
 impl MemoryGuard {
-    /// Guards this limit, in bytes; 0 is no limit: it then only watches.
+    /// Watches this limit, in bytes; 0: no limit, only [`now`](Self::now) and [`peak`](Self::peak) are measured.
     pub fn new(limit: u64) -> Self {
         Self {
             limit,
@@ -82,31 +82,31 @@ impl MemoryGuard {
         }
     }
 
-    /// The share of the limit from which on memory is [tight](Level::Tight), in place of 0.85.
+    /// The share of the limit from which memory is [tight](Level::Tight); 0.85 by default.
     pub fn tight_at(mut self, share: f64) -> Self {
         self.tight = share;
         self.with_own_readings()
     }
 
-    /// The share of the limit from which on memory is [critical](Level::Critical), in place of 0.95.
+    /// The share of the limit from which memory is [critical](Level::Critical); 0.95 by default.
     pub fn critical_at(mut self, share: f64) -> Self {
         self.critical = share;
         self.with_own_readings()
     }
 
-    /// Reads at most so often, in place of every 5 ms.
+    /// The shortest interval between two readings; 5 ms by default.
     pub fn sample_every(mut self, interval: Duration) -> Self {
         self.every = interval;
         self.with_own_readings()
     }
 
-    /// Reads from somewhere else.
+    /// Reads from this source instead of [`SystemMemory`].
     pub fn source(mut self, source: impl MemorySource + 'static) -> Self {
         self.source = Arc::new(source);
         self.with_own_readings()
     }
 
-    /// Goes by another clock.
+    /// Uses this clock instead of [`SystemClock`].
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
         self.clock = Arc::new(clock);
         self.with_own_readings()
@@ -124,30 +124,30 @@ impl MemoryGuard {
         self.last_level()
     }
 
-    /// The share of the limit that is used: of its own or of the container's, whichever is higher. 0 without a limit.
+    /// The share of the limit that is used, by the process or by the container, whichever is higher. 0 without a limit.
     pub fn share(&self) -> f64 {
         self.refresh();
         self.last_share()
     }
 
-    /// What the process has in memory, in bytes.
+    /// The resident memory of the process, in bytes.
     pub fn now(&self) -> u64 {
         self.refresh();
         self.sampled.resident.load(Ordering::Relaxed)
     }
 
-    /// The most that the process was seen to have in memory, in bytes.
+    /// The highest resident memory read so far, in bytes.
     pub fn peak(&self) -> u64 {
         self.refresh();
         self.sampled.peak.load(Ordering::Relaxed)
     }
 
-    /// The limit it was given, in bytes.
+    /// The limit, in bytes.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// The level at the last [look](Self::look).
+    /// The level at the last [reading](Self::refresh).
     pub(crate) fn last_level(&self) -> Level {
         match self.last_share() {
             share if share >= self.critical => Level::Critical,
@@ -156,7 +156,7 @@ impl MemoryGuard {
         }
     }
 
-    /// How far from tight (0) to critical (1) it was at the last [look](Self::look): below 0 while it is fine.
+    /// Memory at the last [reading](Self::refresh), from tight (0) to critical (1); below 0 while it is fine.
     pub(crate) fn last_pressure(&self) -> f64 {
         (self.last_share() - self.tight) / (self.critical - self.tight).max(f64::EPSILON)
     }
@@ -172,7 +172,7 @@ impl MemoryGuard {
         if now < due {
             return;
         }
-        // Before the first reading there is no last answer: then everybody waits for it.
+        // Before the first reading there is no last one to use, so all callers wait for it.
         let reading = match due {
             0 => Some(self.sampled.reading.lock()),
             _ => self.sampled.reading.try_lock(),

@@ -1,4 +1,4 @@
-//! How much memory there is and how much of it is used: the process, and the container it lives in.
+//! How much memory the process and its container use, and how much the container may use.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,12 +7,12 @@ use crate::cgroup::Cgroup;
 
 /// Where a [`MemoryGuard`](crate::MemoryGuard) reads how much memory is used.
 ///
-/// Any `Fn() -> u64` is one, for a test or for a program that counts for itself.
+/// Any `Fn() -> u64` is a source: for tests, or for a program with its own allocator statistics.
 pub trait MemorySource: Send + Sync {
-    /// What the process has in memory, in bytes. 0 if nobody can tell.
+    /// The resident memory of the process, in bytes. 0 if unknown.
     fn resident(&self) -> u64;
 
-    /// What the container has in use, and how much it may. `None` if nothing limits it.
+    /// How much memory the container uses and may use. `None` without a limit.
     fn container(&self) -> Option<ContainerMemory> {
         None
     }
@@ -27,9 +27,9 @@ impl<F: Fn() -> u64 + Send + Sync> MemorySource for F {
 /// The memory of a container. There may be other processes in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ContainerMemory {
-    /// In use, without what the kernel gives back when it is short of memory.
+    /// Bytes in use, without memory that the kernel reclaims when it is short of it.
     pub used: u64,
-    /// At more than this, processes are killed.
+    /// Above this, in bytes, the kernel kills processes.
     pub limit: u64,
 }
 
@@ -39,10 +39,10 @@ impl ContainerMemory {
     }
 }
 
-/// What Linux says: `/proc/self/statm`, and the control groups of this process, version 2 and 1.
+/// Reads `/proc/self/statm` and the control groups of this process, version 2 and 1.
 ///
-/// Of several groups with a limit, one inside the other, the one that is closest to its limit counts. On other systems it
-/// reads 0: nothing is guarded there.
+/// Of several nested groups with a limit, the one closest to its limit counts. Outside Linux it reads 0, so the guard
+/// stops nothing.
 #[derive(Clone, Debug)]
 pub struct SystemMemory {
     statm: PathBuf,
@@ -51,12 +51,12 @@ pub struct SystemMemory {
 }
 
 impl SystemMemory {
-    /// As this process sees it.
+    /// The memory of this process.
     pub fn new() -> Self {
         Self::at(Path::new("/"))
     }
 
-    /// With another root of the file system, which has a `proc` in it. For tests.
+    /// Reads below another root directory, which contains `proc`. For tests.
     pub fn at(root: &Path) -> Self {
         Self {
             statm: root.join("proc/self/statm"),

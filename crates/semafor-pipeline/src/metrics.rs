@@ -1,4 +1,4 @@
-//! What a pipeline looks like from outside, while it runs and afterwards.
+//! The metrics of a pipeline, while it runs and afterwards.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -9,33 +9,34 @@ use semafor::Histogram;
 
 use crate::memory_guard::MemoryGuard;
 
-/// Numbers of one pipeline.
+/// The metrics of one pipeline.
 ///
-/// Read while it runs, they may be of slightly different moments: an item can be out of the queue and not yet in a slot.
+/// While the pipeline runs, the numbers may be of slightly different moments: an item may have left the queue and not
+/// yet be counted in a slot.
 #[derive(Clone, Default, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Metrics {
     /// Items that wait in the queue.
     pub queue_depth: u64,
-    /// The most that ever waited there.
+    /// The most items that ever waited there.
     pub max_queue_depth: u64,
-    /// Slots in use: items that are being worked on.
+    /// Slots in use: items in progress.
     pub slots_in_use: u64,
-    /// The most that ever were.
+    /// The most slots that ever were in use.
     pub max_slots_in_use: u64,
-    /// How many slots it lets itself use, by memory and latency.
+    /// The number of slots the pipeline currently lets itself use, by memory and latency.
     pub width: u64,
-    /// Workers that were started. None is started before there is an item for it.
+    /// Workers that were started. A worker is started when an item waits and no idle worker can take it.
     pub workers: u64,
     /// Items that succeeded.
     pub done: u64,
     /// Items that failed, panicked, or lost their slot.
     pub failed: u64,
-    /// Items that were taken from the producer and not begun. Known at the end.
+    /// Items that were taken from the producer and not begun. 0 until the end.
     pub not_begun: u64,
     /// How often the producer had to wait for room in the queue.
     pub backpressure_events: u64,
-    /// How often memory became tight, and the pipeline narrowed.
+    /// How often memory became tight.
     pub narrowings: u64,
     /// How long items took, from the slot to the result.
     pub latency: Histogram,
@@ -47,7 +48,7 @@ pub struct Metrics {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Memory {
-    /// When the first item was taken.
+    /// At the start of the run.
     pub at_start: u64,
     /// Now, or at the end.
     pub now: u64,
@@ -56,7 +57,8 @@ pub struct Memory {
 }
 
 impl Metrics {
-    /// The share of the slots it lets itself use that are in use: 0 to 1.
+    /// Slots in use by [`width`](Self::width). Above 1 while items that began with a larger width are still in
+    /// progress.
     pub fn utilisation(&self) -> f64 {
         match self.width {
             0 => 0.0,
@@ -64,25 +66,25 @@ impl Metrics {
         }
     }
 
-    /// By how much the process grew at most since the start, per worker. The seed's formula has 0.1 MB here.
+    /// The growth of the process from the start to its peak, in bytes, per worker. `None` without a guard or a worker.
     pub fn memory_per_worker(&self) -> Option<u64> {
         let memory = self.memory?;
         memory.peak.saturating_sub(memory.at_start).checked_div(self.workers)
     }
 }
 
-/// Reads the [`Metrics`] of a pipeline from anywhere, while it runs.
+/// Reads the [`Metrics`] of a pipeline from another thread or task, while it runs.
 #[derive(Clone, Debug)]
 pub struct Live(pub(crate) Arc<Meter>);
 
 impl Live {
-    /// How it stands.
+    /// The metrics now.
     pub fn metrics(&self) -> Metrics {
         self.0.read()
     }
 }
 
-/// Counters are written by those who hold the lock of the flow, or add up; so relaxed is enough.
+/// Relaxed atomics are enough: gauges are set under the lock of the flow, counters only add up.
 #[derive(Default, Debug)]
 pub(crate) struct Meter {
     pub(crate) queue_depth: Gauge,
@@ -134,7 +136,7 @@ impl Meter {
     }
 }
 
-/// A number, and the highest it ever was.
+/// A number, and its highest value so far.
 #[derive(Default, Debug)]
 pub(crate) struct Gauge {
     now: AtomicU64,

@@ -4,71 +4,72 @@ use semafor::{AcquireError, NotHeld};
 
 use crate::metrics::Metrics;
 
-/// What became of all items.
+/// Why a pipeline ended, the first failure, the items that were not begun, and the metrics.
 #[derive(Debug)]
 #[non_exhaustive]
 #[must_use = "it says whether all items were done"]
 pub struct Outcome<T, E> {
     /// Why it ended.
     pub stopped_by: StoppedBy,
-    /// The first failure of all. The others were told to those who wanted to see each result.
+    /// The first failure. The closure of [`run_each`](crate::Pipeline::run_each) sees all of them.
     pub first_failure: Option<Failure<E>>,
-    /// What was in the queue and was not begun, in the order in which it would have been. At most as many as the queue
-    /// holds; empty if all went well.
+    /// Items that were taken from the producer and not begun, in the order in which they would have been begun. At most
+    /// as many as the queue holds; empty if the pipeline was not stopped early.
     pub not_begun: Vec<T>,
-    /// What it looked like at the end.
+    /// The metrics at the end.
     pub metrics: Metrics,
 }
 
 impl<T, E> Outcome<T, E> {
-    /// True if there was an end of the items, and every one of them succeeded.
+    /// True if the producer came to its end and every item succeeded.
     pub fn is_clean(&self) -> bool {
         self.stopped_by == StoppedBy::Completed && self.metrics.failed == 0
     }
 }
 
-/// Why a pipeline ended. What had begun was finished in any case.
+/// Why a pipeline ended. Items that had begun are always finished first.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum StoppedBy {
-    /// There were no more items.
+    /// The producer has no more items.
     Completed,
-    /// As many items were taken as [`max_items`](crate::Pipeline::max_items) allows. Nobody asked whether there were more.
+    /// [`max_items`](crate::Pipeline::max_items) were taken; the producer was not asked whether there are more.
     ItemLimit,
     /// The circuit breaker: memory was [critical](crate::Level::Critical).
     Breaker,
-    /// The token it was given was cancelled.
+    /// The token of [`cancelled_by`](crate::Pipeline::cancelled_by) was cancelled.
     Cancelled,
-    /// An item failed and [`OnError::Stop`] was asked for, or no slot was to be had ([`Failure::NoSlot`]).
+    /// An item failed and [`OnError::Stop`] is set, or no slot could be acquired ([`Failure::NoSlot`]).
     Error,
 }
 
 /// What to do when an item fails.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub enum OnError {
-    /// Count it, and go on with the others.
+    /// Count it, and continue with the others.
     #[default]
     Continue,
-    /// Begin nothing more, and finish what has begun.
+    /// Begin nothing more, and finish the items in progress.
     Stop,
 }
 
-/// Why there is no result.
+/// Why an item failed, or why the pipeline could not go on.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure<E> {
-    /// The work said so.
+    /// The work returned this error.
     #[error("{0}")]
     Failed(E),
-    /// The work panicked, with this message.
+    /// The work panicked with this message; only this item fails.
     #[error("panicked: {0}")]
     Panicked(String),
-    /// The slot was lost while the item was worked on. A task was dropped where it awaited; a thread ran to its end, and what
-    /// it returned is not counted on.
+    /// The slot was lost during the work: lease expired, evicted, or the home was unreachable for too long. A task is
+    /// dropped where it awaits; a thread runs to its end, and its result is discarded. Either way this item fails, and
+    /// the others continue.
     #[error("lost its slot: {0}")]
     Lost(NotHeld),
-    /// No slot is to be had: the semaphore is closed, its home is out of reach, or the time it allows for waiting is over. This
-    /// is about the pipeline, not about an item; it stops.
+    /// No slot could be acquired: the semaphore is closed, its home is unreachable, or its timeout is over. The
+    /// pipeline stops; waiting items are not begun.
     #[error("no slot: {0}")]
     NoSlot(AcquireError),
 }

@@ -12,7 +12,6 @@ use crate::outcome::{Failure, OnError, Outcome, StoppedBy};
 use crate::rate::Rate;
 use crate::workers::{Crew, InTask, OnThread};
 
-/// As in the seed: a queue of limit + 100.
 const BUFFER: usize = 100;
 
 /// Works through items with a limited number of workers, in bounded memory.
@@ -65,20 +64,22 @@ pub(crate) struct Settings<T> {
 type Rank<T> = Box<dyn Fn(&T) -> i64 + Send + Sync>;
 
 impl<T> Pipeline<T> {
-    /// With so many slots of its own: at most so many items are worked on at once.
+    /// A pipeline with a semaphore of its own: at most `limit` items are in progress at once.
     ///
     /// # Panics
     ///
-    /// If `limit` is zero: then nothing could ever begin.
+    /// If `limit` is 0: no item could ever begin.
     pub fn new(limit: u32) -> Self {
         let semaphore = Registry::new().named("pipeline").slots(limit).build();
         Self::with(semaphore.expect("a pipeline needs at least one slot"))
     }
 
-    /// With the slots of a semaphore, of whatever home: shared with other pipelines, other programs, a fleet.
+    /// A pipeline that uses the slots of this semaphore, from any home. Other pipelines, other programs of the machine
+    /// or a fleet may use its slots, too.
     ///
-    /// There are at most as many workers as it has slots when the pipeline starts; see [`workers`](Self::workers). An item
-    /// whose slot is lost (time to live, eviction, a home out of touch) is a [failed](Failure::Lost) one.
+    /// There are at most as many workers as the semaphore has slots when the pipeline starts; see
+    /// [`workers`](Self::workers). An item whose slot is lost during the work (lease expired, evicted, or home
+    /// unreachable for too long) [fails](Failure::Lost).
     pub fn with(semaphore: Semaphore) -> Self {
         Self {
             semaphore,
@@ -97,55 +98,58 @@ impl<T> Pipeline<T> {
         }
     }
 
-    /// At most so many workers, however many slots the semaphore has; 0 is no such bound. For a limit that is shared: of a
-    /// fleet's thousand slots, this machine shall use eight at most.
+    /// At most so many workers, for a shared semaphore; 0: no such bound. Example: a fleet has 1,000 slots, and this
+    /// machine uses at most eight of them.
     pub fn workers(mut self, most: u32) -> Self {
         self.workers = Some(most).filter(|most| *most > 0);
         self
     }
 
-    /// How many items wait in the queue beyond one per worker; 100 by default. The producer waits when it is full.
+    /// How many items wait in the queue beyond one per worker; 100 by default. The producer waits while the queue is
+    /// full.
     pub fn buffer(mut self, items: usize) -> Self {
         self.settings.buffer = items;
         self
     }
 
-    /// Takes so many items at most, and then ends with [`StoppedBy::ItemLimit`]; 0 is no limit.
+    /// Takes so many items, then ends with [`StoppedBy::ItemLimit`]; 0 (the default): unlimited.
     pub fn max_items(mut self, items: u64) -> Self {
         self.settings.max_items = items;
         self
     }
 
-    /// Begins items at this rate at most. The rate may be shared with others. Nobody holds a slot while waiting for it.
+    /// Begins at most so many items per second. A worker that waits for its turn holds no slot. Clones of a [`Rate`]
+    /// share the turns: one rate for several pipelines.
     pub fn rate(mut self, rate: Rate) -> Self {
         self.settings.rate = Some(rate);
         self
     }
 
-    /// Narrows while memory is tight, down to one slot and a queue without a buffer, and widens again; ends with
-    /// [`StoppedBy::Breaker`] when memory is critical.
+    /// Uses fewer slots (down to one) and no buffer while memory is tight; ends with [`StoppedBy::Breaker`] when memory
+    /// is critical.
     pub fn memory(mut self, guard: MemoryGuard) -> Self {
-        // Whoever has `live` already sees it, too. The first guard is the one that is shown.
+        // Handles returned by `live` earlier see the guard, too. If there are several guards, metrics are of the first.
         let _ = self.meter.guard.set(guard.clone());
         self.settings.guard = Some(guard);
         self
     }
 
-    /// Finds out by itself how many at once are worth it: begins with one, uses more slots while items take no longer than
-    /// `tolerance` times as long as when there were few, and fewer when they do. 2.0 is a good tolerance.
+    /// Finds the number of slots by itself: starts with one and uses more while items take at most `tolerance` times as
+    /// long as with few, and fewer when they take longer. 2.0 is a good value.
     pub fn scale_by_latency(mut self, tolerance: f64) -> Self {
         self.settings.latency_tolerance = Some(tolerance);
         self
     }
 
-    /// Begins with the highest rank of those in the queue, in place of first in, first out. Deeper first:
+    /// Begins with the highest rank in the queue, instead of first in, first out. Example, deeper directories first:
     /// `.priority(|dir| dir.depth)`.
     pub fn priority<K: Into<i64>>(mut self, rank: impl Fn(&T) -> K + Send + Sync + 'static) -> Self {
         self.settings.rank = Some(Box::new(move |item| rank(item).into()));
         self
     }
 
-    /// Ends with [`StoppedBy::Cancelled`] when this token is cancelled: begins nothing more, finishes what has begun.
+    /// Ends with [`StoppedBy::Cancelled`] when this token is cancelled: begins nothing more, finishes the items in
+    /// progress.
     ///
     /// For Ctrl-C, cancel it from a signal handler.
     pub fn cancelled_by(mut self, token: CancellationToken) -> Self {
@@ -153,13 +157,13 @@ impl<T> Pipeline<T> {
         self
     }
 
-    /// What to do when an item fails, panics or loses its slot; goes on by default.
+    /// What to do when an item fails, panics or loses its slot; by default the others continue.
     pub fn on_error(mut self, policy: OnError) -> Self {
         self.settings.on_error = policy;
         self
     }
 
-    /// To look at it from elsewhere while it runs.
+    /// A handle that reads the metrics from another thread or task while the pipeline runs.
     ///
     /// ```
     /// # use semafor_pipeline::Pipeline;
@@ -175,20 +179,20 @@ impl<T> Pipeline<T> {
         Live(Arc::clone(&self.meter))
     }
 
-    /// Runs `work` for every item, in this task: side by side, not in parallel. Results are dropped; see
+    /// Runs `work` for every item in the calling task: concurrently, not in parallel. Results are dropped; see
     /// [`run_each`](Self::run_each).
     ///
-    /// Work that needs the other cores can go there by itself (`tokio::spawn`) and be awaited, or use
+    /// Work that needs the other cores can `tokio::spawn` and await the task, or use
     /// [`run_blocking`](Self::run_blocking).
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the work in progress where it awaits, and gives all slots back. To end it gently, use
-    /// [`cancelled_by`](Self::cancelled_by).
+    /// Dropping the future drops the work where it awaits and releases all slots. To finish the items in progress
+    /// first, use [`cancelled_by`](Self::cancelled_by).
     ///
     /// # Panics
     ///
-    /// If the producer panics; what it gave before is done first. A panic of the work is a failed item.
+    /// If the producer panics; items that it gave before are processed first. If the work panics, only its item fails.
     pub async fn run<R, E>(
         self,
         items: impl Items<Item = T>,
@@ -197,12 +201,13 @@ impl<T> Pipeline<T> {
         self.run_each(items, work, |_| {}).await
     }
 
-    /// As [`run`](Self::run), and `each` sees every result as it comes, one at a time, in no particular order. There is no
-    /// queue of results: whoever is slow to look at them holds up the workers.
+    /// Like [`run`](Self::run), but `each` sees every result as it comes, one at a time, in no particular order. There
+    /// is no queue of results: a slow `each` holds up the workers.
     ///
     /// # Panics
     ///
-    /// As [`run`](Self::run), and if `each` does. Then it is not called again: the results of what has begun are dropped.
+    /// Like [`run`](Self::run), and if `each` panics. It is then not called again: the items in progress are finished
+    /// and their results dropped.
     pub async fn run_each<R, E>(
         self,
         items: impl Items<Item = T>,
@@ -220,12 +225,12 @@ impl<T> Pipeline<T> {
         self.outcome(flow.end(), first_failure)
     }
 
-    /// Runs `work` for every item on threads, which are started as they are needed. The producer runs on this thread. Results
-    /// are dropped; see [`run_blocking_each`](Self::run_blocking_each).
+    /// Runs `work` for every item on threads, started when needed. The producer runs on the calling thread. Results are
+    /// dropped; see [`run_blocking_each`](Self::run_blocking_each).
     ///
     /// # Panics
     ///
-    /// If not even one thread can be started, or the producer panics; what it gave before is done first.
+    /// If not even one thread can be started, or if the producer panics; items that it gave before are processed first.
     pub fn run_blocking<R, E>(
         self,
         items: impl IntoIterator<Item = T>,
@@ -238,12 +243,13 @@ impl<T> Pipeline<T> {
         self.run_blocking_each(items, work, |_| {})
     }
 
-    /// As [`run_blocking`](Self::run_blocking), and `each` sees every result as it comes, one at a time, in no particular order, on
-    /// the thread that worked for it.
+    /// Like [`run_blocking`](Self::run_blocking), but `each` sees every result as it comes, one at a time, in no
+    /// particular order, on the worker's thread.
     ///
     /// # Panics
     ///
-    /// As `run_blocking`, and if `each` does. Then it is not called again: the results of what has begun are dropped.
+    /// Like `run_blocking`, and if `each` panics. It is then not called again: the items in progress are finished and
+    /// their results dropped.
     pub fn run_blocking_each<R, E>(
         self,
         items: impl IntoIterator<Item = T>,
@@ -265,7 +271,7 @@ impl<T> Pipeline<T> {
         self.outcome(flow.end(), first_failure)
     }
 
-    /// How many workers at most.
+    /// The highest number of workers.
     async fn limit<E>(&self) -> Result<u32, Failure<E>> {
         let slots = self.semaphore.slots().await.map_err(|error| Failure::NoSlot(error.into()))?;
         Ok(self.workers.map_or(slots, |most| most.min(slots)).max(1))

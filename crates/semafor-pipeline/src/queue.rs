@@ -1,9 +1,9 @@
-//! What waits to be begun: first in, first out, or the highest rank first.
+//! The queue of items that wait to begin: first in, first out, or the highest rank first.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
 
-/// Its bound is upheld by [`Flow`](crate::flow::Flow), which does not ask for an item it has no room for.
+/// [`Flow`](crate::flow::Flow) keeps it bounded: it asks the producer for an item only when there is room for it.
 pub(crate) enum Queue<T> {
     Fifo(VecDeque<T>),
     Ranked { heap: BinaryHeap<Ranked<T>>, pushed: u64 },
@@ -25,7 +25,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// The rank is known before, because it is found by code of the user's, which shall not run under a lock.
+    /// The rank is a parameter because user code computes it, which must not run under a lock.
     pub(crate) fn push(&mut self, item: T, rank: i64) {
         match self {
             Self::Fifo(items) => items.push_back(item),
@@ -44,7 +44,7 @@ impl<T> Queue<T> {
     }
 }
 
-/// Equal ranks are first in, first out.
+/// Items of equal rank are first in, first out.
 pub(crate) struct Ranked<T> {
     place: (i64, Reverse<u64>),
     item: T,

@@ -1,8 +1,8 @@
-//! So many per second, first come, first served.
+//! A limit per second, first come, first served.
 //!
-//! Turns are handed out on a time line: each one is an interval after the one before, or now if that has passed by more
-//! than the burst allows to catch up. Whoever asks gets the next turn at once and waits for its time; so nobody
-//! overtakes, and no lock is held while anybody waits.
+//! Each turn has a time: one interval after the turn before, but not further in the past than the burst allows to catch
+//! up. A caller takes the next turn at once and then waits until its time. So callers cannot overtake each other, and
+//! no lock is held during the wait.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use parking_lot::Mutex;
 
 use crate::clock::{Clock, SystemClock};
 
-/// Lets so many pass per second. Clones share the turns.
+/// Lets so many callers pass per second. Clones share the turns: one rate for several pipelines.
 ///
-/// A token bucket: who was slow may catch up, by the [burst](Self::burst).
+/// It is a token bucket: after a pause, it lets a [burst](Self::burst) pass.
 ///
 /// ```
 /// use semafor_pipeline::Rate;
@@ -31,35 +31,35 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// At most `n` per second; 0 is no limit. They may be a hundredth of a second ahead of themselves, and never less
-    /// than one.
+    /// At most `n` per second; 0: unlimited. The burst is a hundredth of a second's worth, at least one.
     pub fn per_second(n: u32) -> Self {
         let turns = Turns::new(n, (n / 100).max(1));
         Self { turns: Arc::new(Mutex::new(turns)), clock: Arc::new(SystemClock) }
     }
 
-    /// How many may pass at once after a pause.
+    /// How many may pass at once after a pause; at least one.
     pub fn burst(self, burst: u32) -> Self {
         let turns = Turns::new(self.turns.lock().per_second, burst.max(1));
         Self { turns: Arc::new(Mutex::new(turns)), ..self }
     }
 
-    /// Goes by another clock.
+    /// Uses this clock instead of [`SystemClock`].
     pub fn clock(self, clock: impl Clock + 'static) -> Self {
         let Turns { per_second, burst, .. } = *self.turns.lock();
         Self { turns: Arc::new(Mutex::new(Turns::new(per_second, burst))), clock: Arc::new(clock) }
     }
 
-    /// Waits for its turn on this thread.
+    /// Waits for a turn, blocking this thread.
     pub fn wait(&self) {
         pollster::block_on(self.ready());
     }
 
-    /// Waits for its turn. Needs no particular runtime.
+    /// Waits for a turn. Works under any executor.
     ///
     /// # Cancel safety
     ///
-    /// Dropped while it waits, it gives its turn back if nobody has asked after it. Otherwise that turn passes unused.
+    /// Dropping the future while it waits returns the turn, unless a later caller already has the next one. Then the
+    /// turn passes unused.
     ///
     /// ```
     /// # use semafor_pipeline::Rate;
@@ -89,7 +89,7 @@ impl fmt::Debug for Rate {
     }
 }
 
-/// A turn whose time has not come.
+/// A turn whose time has not come yet.
 struct Turn<'a> {
     rate: &'a Rate,
     at: Duration,
@@ -104,12 +104,12 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// The time line of turns.
+/// Hands out the times of the turns.
 #[derive(Debug)]
 struct Turns {
     per_second: u32,
     burst: u32,
-    /// When the next turn is due. In the past, if nobody asked for long; then up to a burst is caught up with.
+    /// When the next turn is due. In the past after a pause; then up to a burst may catch up.
     next: Option<Duration>,
 }
 
@@ -129,13 +129,13 @@ impl Turns {
     fn take(&mut self, now: Duration) -> Duration {
         let catch_up = self.interval() * (self.burst - 1);
         let earliest = now.saturating_sub(catch_up);
-        // Before the clock reads a whole burst, there is no past to catch up with: the first turn is now.
+        // A clock that has just started is smaller than the time of a burst: then there is less to catch up.
         let due = self.next.map_or(earliest, |next| next.max(earliest));
         self.next = Some(due + self.interval());
         due.max(now)
     }
 
-    /// Nobody used the turn at `at`.
+    /// Returns the turn at `at`, which was not used.
     fn give_back(&mut self, at: Duration) {
         if self.next == Some(at + self.interval()) {
             self.next = Some(at);
@@ -173,7 +173,7 @@ mod tests {
         let mut turns = Turns::new(1, 1);
         let (_now, second, third) = (turns.take(secs(5)), turns.take(secs(5)), turns.take(secs(5)));
         turns.give_back(second);
-        assert_eq!(turns.take(secs(5)), secs(8), "the third has its time already");
+        assert_eq!(turns.take(secs(5)), secs(8), "the third turn keeps its time");
         turns.give_back(secs(8));
         assert_eq!(turns.take(secs(5)), secs(8));
         assert_eq!(third, secs(7));

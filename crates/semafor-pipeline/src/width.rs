@@ -1,7 +1,7 @@
-//! How many slots a pipeline lets itself use: never more than it has workers for, never less than one.
+//! How many slots a pipeline lets itself use: at most one per worker, at least one.
 //!
-//! Memory: from tight to critical, fewer and fewer, in proportion; the moment it is fine again, all of them. So it
-//! depends on what is used now and on nothing else, and no one has to count steps or wait for their time.
+//! From tight to critical memory, the number falls in proportion. Once memory is fine again, all slots are used. The
+//! number depends only on the current memory, so there are no steps to count and no delays.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ impl Width {
         self.is_tight
     }
 
-    /// Memory is so far from tight (0) to critical (1). True if it is tight and was not before.
+    /// Sets the pressure of memory, from tight (0) to critical (1). True if memory has just become tight.
     pub(crate) fn press(&mut self, pressure: f64) -> bool {
         let was_tight = std::mem::replace(&mut self.is_tight, pressure >= 0.0);
         self.by_memory = if self.is_tight {
@@ -41,7 +41,7 @@ impl Width {
         self.is_tight && !was_tight
     }
 
-    /// An item took so long.
+    /// Records how long an item took.
     pub(crate) fn observe(&mut self, took: Duration, now: Duration) {
         if let Some(by_latency) = &mut self.by_latency {
             by_latency.observe(took, now);
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn the_narrower_of_memory_and_latency_counts() {
         let mut width = Width::new(16, Some(2.0));
-        assert_eq!(width.get(), 1, "latency begins with one");
+        assert_eq!(width.get(), 1, "scaling by latency begins with one");
         let tick = Duration::from_millis(1);
         (0..100).for_each(|n| width.observe(tick, tick * n));
         assert_eq!(width.get(), 16);

@@ -1,10 +1,12 @@
-//! Workers: each takes a slot for an item, works on it, gives the slot back, hands the result over, and takes the next.
+//! Workers: each acquires a slot for an item, works on it, releases the slot, hands the result over, and takes the next
+//! item.
 //!
-//! One loop for both kinds. Tasks are polled side by side within the task that runs the pipeline, so work may borrow and
-//! needs not be `Send`; threads are scoped, so it may borrow there, too. A panic of the work is a failed item, also if it
-//! comes from dropping work whose slot was lost. A panic of anything else of the user's ends the run: it is caught where it
-//! happens, the others finish what they had begun, and then it goes on to the caller. Nothing more is begun, but for what a
-//! producer gave before it panicked.
+//! Tasks and threads run the same loop. Tasks are polled by the task that runs the pipeline, so work may borrow and
+//! need not be `Send`. Threads are scoped, so their work may borrow, too.
+//!
+//! A panic in the work fails the item, even if it comes from dropping work whose slot was lost. A panic in any other
+//! user code ends the run: it is caught, the other workers finish their items, and then it is propagated to the caller.
+//! Nothing more is begun, except items that the producer gave before it panicked.
 
 use std::any::Any;
 use std::future::poll_fn;
@@ -24,7 +26,7 @@ use crate::flow::{Flow, Hire};
 use crate::items::Feed;
 use crate::outcome::{Failure, OnError, StoppedBy};
 
-/// How an item is worked on under a permit, which is given back before the result is.
+/// How an item is worked on while holding a permit. The permit is released before the result is returned.
 pub(crate) trait Work<T> {
     type Done;
     type Error;
@@ -32,7 +34,7 @@ pub(crate) trait Work<T> {
     async fn attempt(&self, permit: Permit<'_>, item: T) -> Result<Self::Done, Failure<Self::Error>>;
 }
 
-/// In a task. Dropped where it awaits when the slot is lost.
+/// Work in a task. It is dropped where it awaits when the slot is lost.
 pub(crate) struct InTask<W>(pub(crate) W);
 
 impl<T, R, E, W: AsyncFn(T) -> Result<R, E>> Work<T> for InTask<W> {
@@ -42,7 +44,7 @@ impl<T, R, E, W: AsyncFn(T) -> Result<R, E>> Work<T> for InTask<W> {
     async fn attempt(&self, permit: Permit<'_>, item: T) -> Result<R, Failure<E>> {
         let work = pin!(Some(async { (self.0)(item).await }));
         let mut caught = Caught(work);
-        // Work that does not wait need not be told that it lost its slot, and saves the price of being told.
+        // Work that finishes at the first poll need not watch for the loss of its slot, which would cost time.
         if let Poll::Ready(result) = poll_fn(|cx| Poll::Ready(caught.poll_unpin(cx))).await {
             return result;
         }
@@ -54,7 +56,7 @@ impl<T, R, E, W: AsyncFn(T) -> Result<R, E>> Work<T> for InTask<W> {
     }
 }
 
-/// Work of which no panic comes out, neither when it is polled nor when it is dropped.
+/// Catches panics of the work, when it is polled and when it is dropped.
 struct Caught<'w, F>(Pin<&'w mut Option<F>>);
 
 impl<R, E, F: Future<Output = Result<R, E>>> Future for Caught<'_, F> {
@@ -71,12 +73,13 @@ impl<R, E, F: Future<Output = Result<R, E>>> Future for Caught<'_, F> {
 
 impl<F> Drop for Caught<'_, F> {
     fn drop(&mut self) {
-        // There is a result already, or its slot is lost and the item failed, or all of the run is dropped.
+        // The panic may be ignored: the item has a result already, or failed because its slot is lost, or the whole run
+        // is dropped.
         let _ = catch_unwind(AssertUnwindSafe(|| self.0.set(None)));
     }
 }
 
-/// On a thread. Nothing stops it, but what it returns without its slot is not counted on.
+/// Work on a thread. It cannot be stopped; if its slot is lost, its result is discarded.
 pub(crate) struct OnThread<W>(pub(crate) W);
 
 impl<T, R, E, W: Fn(T) -> Result<R, E>> Work<T> for OnThread<W> {
@@ -110,7 +113,7 @@ pub(crate) struct Crew<'f, 'p, T, W: Work<T>, S> {
     work: W,
     sink: Mutex<Sink<S>>,
     first_failure: Mutex<Option<Failure<W::Error>>>,
-    /// The first of the user's code, but for the work. It is the caller's when all have finished.
+    /// The first panic in user code other than the work. Propagated to the caller when all workers have finished.
     panic: Mutex<Option<Panic>>,
 }
 
@@ -118,7 +121,7 @@ type Panic = Box<dyn Any + Send>;
 
 struct Sink<S> {
     each: S,
-    /// Then it is not called again.
+    /// After a panic, `each` is not called again.
     has_panicked: bool,
 }
 
@@ -136,7 +139,7 @@ where
         self.first_failure.into_inner()
     }
 
-    /// What a worker does until there is nothing more to begin.
+    /// The loop of a worker, until there is nothing more to begin.
     async fn work_off(&self, hire: Hire<'_>) {
         let _leaving = Leaving(self.flow);
         loop {
@@ -163,7 +166,7 @@ where
         }
     }
 
-    /// Does it, and keeps a panic for the caller.
+    /// Runs the future, and keeps a panic for the caller.
     async fn guard(&self, work: impl Future<Output = ()>) {
         let mut work = pin!(work);
         poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
@@ -180,7 +183,7 @@ where
         self.panic.lock().get_or_insert(panic);
     }
 
-    /// When all have finished.
+    /// Propagates a panic that was kept. Called when all workers have finished.
     fn pass_on_panic(&self) {
         let panic = self.panic.lock().take();
         if let Some(panic) = panic {
@@ -189,7 +192,7 @@ where
     }
 
     fn hand_over(&self, result: Result<W::Done, Failure<W::Error>>) {
-        // A lock of its own: results are handed over one at a time, and nobody else waits for that.
+        // The sink has a lock of its own: only workers with a result wait for a slow `each`.
         let mut sink = self.sink.lock();
         if sink.has_panicked {
             return;
@@ -209,7 +212,7 @@ where
         self.first_failure.lock().get_or_insert(failure);
     }
 
-    /// Runs them as tasks, side by side.
+    /// Runs the workers concurrently in this task.
     pub(crate) async fn as_tasks(&self, items: impl Feed<Item = T>) {
         let hired = AtomicU32::new(0);
         let hire = || {
@@ -237,7 +240,7 @@ where
         self.pass_on_panic();
     }
 
-    /// Runs them on threads of their own; the producer runs on this one.
+    /// Runs the workers on threads of their own, and the producer on this one.
     pub(crate) fn on_threads(&self, items: impl Feed<Item = T>)
     where
         Self: Sync,
@@ -260,7 +263,7 @@ where
     }
 }
 
-/// Whatever ends a worker, a panic included: the others get to know.
+/// Records that a worker ended, even by a panic.
 struct Leaving<'f, 'p, T>(&'f Flow<'p, T>);
 
 impl<T> Drop for Leaving<'_, '_, T> {

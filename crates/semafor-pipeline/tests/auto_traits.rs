@@ -1,4 +1,4 @@
-//! What can be sent to other threads and shared between them.
+//! Which types can be sent to other threads and shared between them.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Nobody asks for an item that there is no room for, and nobody starts a worker that there is no item for.
+//! The producer is asked for an item only when there is room for it, and a worker is started only when there is an item
+//! for it.
 
 mod support;
 
@@ -14,7 +15,7 @@ use tokio::sync::Semaphore as Gate;
 
 const LIMIT: u32 = 3;
 const BUFFER: usize = 5;
-/// In the queue, and with the workers.
+/// Items in the queue and with the workers.
 const BOUND: usize = 3 + 5 + 3;
 
 #[test]
@@ -33,7 +34,7 @@ fn the_producer_is_not_asked_while_the_queue_is_full() {
         for _ in 0..10 {
             assert!(poll(&mut run).is_pending());
         }
-        assert_eq!(asked.load(Ordering::SeqCst), BOUND + done, "one more for each that is done");
+        assert_eq!(asked.load(Ordering::SeqCst), BOUND + done, "one more for each finished item");
         let metrics = live.metrics();
         assert_eq!((metrics.queue_depth, metrics.slots_in_use), (3 + 5, 3));
         assert_eq!(metrics.done, done as u64);

@@ -1,4 +1,5 @@
-//! Whatever happens, every item that was taken is done, failed or not begun, once; and never more at once than allowed.
+//! Every item that was taken is done, failed or not begun, exactly once, and at most `limit` are in progress at once.
+//! With random limits, failures, panics and cancellations.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -49,7 +50,7 @@ fn plans() -> impl Strategy<Value = Plan> {
     )
 }
 
-/// What was seen of a run.
+/// What a run did.
 #[derive(Default)]
 struct Seen {
     taken: AtomicU64,
@@ -119,7 +120,7 @@ impl Plan {
             StoppedBy::ItemLimit => assert_eq!((taken, metrics.not_begun), (self.max_items, 0)),
             StoppedBy::Cancelled => assert!(seen.cancelled.is_cancelled()),
             StoppedBy::Error => assert!(self.stops && failed > 0 && outcome.first_failure.is_some()),
-            other => panic!("nobody asked for {other:?}"),
+            other => panic!("the plan has no reason to stop by {other:?}"),
         }
     }
 }

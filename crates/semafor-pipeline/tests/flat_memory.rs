@@ -1,4 +1,4 @@
-//! Ten million items need no more memory than ten thousand. Counted at the allocator.
+//! Ten million items need no more memory than ten thousand. Measured at the allocator.
 
 use std::sync::atomic::{AtomicIsize, Ordering};
 
@@ -11,7 +11,7 @@ static HEAP: Counting = Counting;
 
 const MANY: u64 = if cfg!(debug_assertions) { 300_000 } else { 10_000_000 };
 
-/// The most that is in use while it runs, above what was before.
+/// The most memory in use during the run, minus the memory in use before it.
 fn peak(run: impl Fn(&(dyn Fn(u64) -> Result<u64, String> + Sync)) -> Outcome<u64, String>) -> isize {
     let (before, most) = (live_bytes(), AtomicIsize::new(0));
     let outcome = run(&|item| {
@@ -24,7 +24,7 @@ fn peak(run: impl Fn(&(dyn Fn(u64) -> Result<u64, String> + Sync)) -> Outcome<u6
     most.into_inner()
 }
 
-/// One test, because the count is of the whole process.
+/// One test, because the allocator counts for the whole process.
 #[test]
 fn memory_is_bounded_by_the_limit_and_not_by_the_number_of_items() {
     for (few, many) in
@@ -50,7 +50,7 @@ fn ranked(items: u64) -> isize {
     peak(|work| block_on(Pipeline::new(8).priority(rank).run(0..items, async |item| work(item))))
 }
 
-/// The seed's formula: limit × memory per worker + queue × item.
+/// Memory is limit × memory of a worker + queue × size of an item: here 100 items of 1,000 bytes and ten workers.
 fn the_queue_costs_what_its_items_cost() {
     let big = |n: u64| vec![n as u8; 1000];
     let before = live_bytes();

@@ -1,4 +1,4 @@
-//! Pipelines on several machines, together at most so many at once.
+//! Pipelines of several clients share the slots of a semaphore on Redis.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -6,7 +6,7 @@ use semafor::{Home, Semaphore};
 use semafor_pipeline::{Failure, Pipeline, StoppedBy};
 use semafor_testkit::redis::RedisServer;
 
-/// Opened anew, as another process would.
+/// Opens a new connection, as another process would.
 async fn fleet_wide(server: &RedisServer, slots: u32) -> Semaphore {
     let home = Home::connect(&server.url()).await.unwrap();
     home.named("deletions").slots(slots).build().unwrap()

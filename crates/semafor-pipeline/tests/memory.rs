@@ -1,4 +1,4 @@
-//! The memory guard by itself.
+//! The memory guard without a pipeline.
 
 mod support;
 
@@ -95,7 +95,7 @@ proptest! {
         let of_own = resident as f64 / limit as f64;
         let of_container = used as f64 / container as f64;
         prop_assert_eq!(guard.share(), of_own.max(of_container));
-        prop_assert_eq!(guard.peak(), resident, "of the process, whatever else the container holds");
+        prop_assert_eq!(guard.peak(), resident, "the peak is of the process, not of the container");
     }
 }
 

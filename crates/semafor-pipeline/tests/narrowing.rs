@@ -1,4 +1,4 @@
-//! Fewer slots while memory is tight, or while items take too long; all of them again after.
+//! A pipeline uses fewer slots while memory is tight or items take too long, and all of them again afterwards.
 
 mod support;
 
@@ -20,7 +20,7 @@ fn it_narrows_while_memory_is_tight_down_to_one_and_widens_again() {
     }));
     let mut in_use_at = |bytes| {
         used.set(bytes);
-        // More than enough for all that are too many to finish, and for new ones to begin.
+        // Enough turns for surplus items to finish and for new ones to begin.
         for turn in 0..120 {
             gate.add_permits(usize::from(turn % 3 == 0));
             assert!(poll(&mut run).is_pending());
@@ -29,15 +29,19 @@ fn it_narrows_while_memory_is_tight_down_to_one_and_widens_again() {
         (metrics.slots_in_use, metrics.width, metrics.queue_depth)
     };
     assert_eq!(in_use_at(0), (8, 8, 12));
-    assert_eq!(in_use_at(900), (4, 4, 4), "halfway, half of the slots, and no buffer");
-    assert_eq!(in_use_at(949), (1, 1, 1), "one goes on");
+    assert_eq!(in_use_at(900), (4, 4, 4), "halfway to critical: half of the slots, and no buffer");
+    assert_eq!(in_use_at(949), (1, 1, 1), "one slot stays in use");
     assert_eq!(in_use_at(850), (7, 7, 7));
     assert_eq!(in_use_at(849), (8, 8, 12));
     assert_eq!(in_use_at(925), (2, 2, 2));
     assert_eq!(live.metrics().narrowings, 2);
     gate.add_permits(10_000);
     let outcome = block_on(run);
-    assert_eq!((outcome.stopped_by, outcome.metrics.done), (StoppedBy::Completed, 1000), "it never stops");
+    assert_eq!(
+        (outcome.stopped_by, outcome.metrics.done),
+        (StoppedBy::Completed, 1000),
+        "tight memory does not stop it"
+    );
     assert_eq!(outcome.metrics.memory.unwrap().peak, 949);
 }
 

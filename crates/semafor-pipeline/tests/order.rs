@@ -1,4 +1,4 @@
-//! What is begun first.
+//! The order in which items begin.
 
 use std::sync::Mutex;
 
@@ -37,7 +37,7 @@ fn the_queue_is_bounded_with_priorities_too() {
             Ok::<_, String>(())
         }));
     assert_eq!(outcome.metrics.max_queue_depth, 10);
-    assert_eq!(order.lock().unwrap()[..10], [9, 8, 7, 6, 5, 4, 3, 2, 1, 0], "the best of ten at a time");
+    assert_eq!(order.lock().unwrap()[..10], [9, 8, 7, 6, 5, 4, 3, 2, 1, 0], "the highest of ten at a time");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Panics in the user's code: a panic in the work fails its item, any other ends the run. Neither cuts off the work of
+//! Panics in user code: a panic in the work fails its item, any other ends the run. Neither interrupts the work on
 //! other items.
 
 mod support;
@@ -28,7 +28,7 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
     }
 }
 
-/// What became of each item.
+/// Which items began, finished, or were dropped midway.
 #[derive(Default)]
 struct Seen {
     begun: Mutex<Vec<u32>>,
@@ -36,7 +36,7 @@ struct Seen {
     cut_off: AtomicU32,
 }
 
-/// Work that is under way.
+/// Work in progress.
 struct UnderWay<'s>(&'s Seen, bool);
 
 impl Seen {
@@ -61,8 +61,8 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// Runs a pipeline of three as tasks. When three items have begun, item 0 is let go, and with it the panic comes, if it has
-/// not come before. It must not come out before the others, too, are let go and have finished.
+/// Runs a pipeline of three as tasks. When three items have begun, item 0 may finish, which causes the panic if there
+/// was none before. The panic must not reach the caller before the other items may finish, too, and have finished.
 fn run_as_tasks(
     pipeline: Pipeline<u32>,
     items: impl Iterator<Item = u32>,
@@ -83,7 +83,7 @@ fn run_as_tasks(
         let cut_off = seen.cut_off.load(Ordering::SeqCst);
         assert!(
             matches!(polled, Ok(Poll::Pending)),
-            "{panic}: it ended, with the work on {cut_off} dropped midway"
+            "{panic}: the run ended too early, {cut_off} items were dropped midway"
         );
         if step == 4 {
             assert!(seen.begun.lock().unwrap().starts_with(&[0, 1, 2]));
@@ -108,7 +108,7 @@ fn panic_in_each_is_propagated_when_all_tasks_have_finished() {
     };
     let (begun, finished) = run_as_tasks(Pipeline::with(semaphore.clone()), 0..100, each, "no, thanks");
     assert_eq!((begun, finished), (vec![0, 1, 2], vec![0, 1, 2]), "nothing new was begun");
-    assert_eq!(calls, 1, "what has panicked is not called again");
+    assert_eq!(calls, 1, "after its panic the closure is not called again");
     assert_eq!(now(semaphore.stats()).unwrap().held, 0);
 }
 
@@ -122,7 +122,7 @@ fn panic_in_the_producer_is_propagated_when_all_tasks_have_finished() {
     assert_eq!(
         (begun, finished),
         (vec![0, 1, 2, 3, 4], vec![0, 1, 2, 3, 4]),
-        "what was queued was still done"
+        "items in the queue were processed"
     );
     assert_eq!(now(semaphore.stats()).unwrap().held, 0);
 }
@@ -198,7 +198,7 @@ impl Drop for PanicsOnDrop {
     }
 }
 
-/// A semaphore whose slots live for a second of a clock that is moved by hand.
+/// A semaphore with a lease of one second, by a clock that the test moves.
 fn leased(count: u32) -> (Semaphore, ManualClock) {
     let clock = ManualClock::new();
     let registry = Registry::builder().clock(&clock).build();

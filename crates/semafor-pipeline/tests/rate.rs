@@ -1,4 +1,4 @@
-//! The rate by itself.
+//! The rate limit without a pipeline.
 
 mod support;
 
@@ -41,7 +41,7 @@ fn an_unlimited_rate_never_waits() {
     }
 }
 
-/// A clock that stands still, and remembers how long it was asked to wait.
+/// A clock that stands still and records the delays it is asked for.
 #[derive(Clone, Default)]
 struct RecordedDelays(std::sync::Arc<Mutex<Vec<u128>>>);
 
@@ -73,7 +73,7 @@ fn a_dropped_wait_returns_its_turn_unless_later_turns_were_taken() {
     for _ in 0..3 {
         drop(pend(rate.ready()));
     }
-    assert_eq!(*clock.0.lock().unwrap(), [100, 100, 100], "nobody was held up by those who left");
+    assert_eq!(*clock.0.lock().unwrap(), [100, 100, 100], "dropped waits delay no one");
     let (first, _second) = (pend(rate.ready()), pend(rate.ready()));
     drop(first);
     let _third = pend(rate.ready());

@@ -1,4 +1,4 @@
-//! The limit is a semaphore, and others may use it, too.
+//! A pipeline shares the slots of its semaphore with others.
 
 mod support;
 
@@ -16,7 +16,7 @@ fn slots(n: u32) -> Semaphore {
     Registry::new().named("shared").slots(n).build().unwrap()
 }
 
-/// How many there are at once, and the most there were.
+/// How many are at work now, and the most there were.
 #[derive(Default)]
 struct Crowd {
     now: AtomicU32,
@@ -85,7 +85,7 @@ fn workers_can_be_fewer_than_slots() {
     assert!(crowd.most.into_inner() <= 2);
 }
 
-/// A semaphore whose slots live for a second of a clock that is moved by hand.
+/// A semaphore with a lease of one second, by a clock that the test moves.
 fn leased() -> (Semaphore, ManualClock) {
     let clock = ManualClock::new();
     let registry = Registry::builder().clock(&clock).build();

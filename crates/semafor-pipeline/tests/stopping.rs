@@ -1,4 +1,4 @@
-//! Every way to end: nothing new begins, what has begun is finished, what was queued is told.
+//! Every way a pipeline ends: nothing new begins, items in progress are finished, queued items are returned.
 
 mod support;
 
@@ -39,7 +39,7 @@ fn a_cancelled_run_finishes_items_in_progress_and_returns_the_others() {
     }
     token.cancel();
     for _ in 0..5 {
-        assert!(poll(&mut run).is_pending(), "two are in flight");
+        assert!(poll(&mut run).is_pending(), "two items are in progress");
     }
     gate.add_permits(100);
     let outcome = block_on(run);
@@ -52,7 +52,7 @@ fn a_cancelled_run_finishes_items_in_progress_and_returns_the_others() {
 fn a_run_cancelled_before_it_begins_takes_no_items() {
     let token = CancellationToken::new();
     token.cancel();
-    let items = std::iter::from_fn(|| -> Option<u32> { panic!("nobody wants an item") });
+    let items = std::iter::from_fn(|| -> Option<u32> { panic!("the producer must not be asked") });
     let outcome = Pipeline::new(2).cancelled_by(token).run_blocking(items, Ok::<_, String>);
     assert_eq!((outcome.stopped_by, counts(&outcome)), (StoppedBy::Cancelled, (0, 0, 0)));
 }
@@ -85,7 +85,7 @@ fn cancelling_ends_every_wait() {
     });
     assert_eq!((outcome.stopped_by, outcome.metrics.done), (StoppedBy::Cancelled, 0));
 
-    // For its turn.
+    // The wait for a turn of the rate.
     let token = CancellationToken::new();
     let rate = Rate::per_second(1);
     rate.wait();
@@ -97,7 +97,7 @@ fn cancelling_ends_every_wait() {
     token.cancel();
     assert_eq!(block_on(run).not_begun, [0, 1, 2]);
 
-    // For an item.
+    // The wait for an item.
     let token = CancellationToken::new();
     let hungry = Pipeline::new(1).cancelled_by(token.clone());
     let items = produced(async || std::future::pending::<Option<u32>>().await);
@@ -115,7 +115,7 @@ fn the_item_limit_bounds_the_items_taken() {
     assert_eq!((outcome.stopped_by, counts(&outcome)), (StoppedBy::ItemLimit, (10, 0, 0)));
     assert_eq!(taken, 10);
     let outcome = Pipeline::new(3).max_items(0).run_blocking(0..10, |item: u32| Ok::<_, String>(item));
-    assert_eq!(outcome.stopped_by, StoppedBy::Completed, "0 is no limit");
+    assert_eq!(outcome.stopped_by, StoppedBy::Completed, "0 means unlimited");
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_failed_item_stops_the_run_with_on_error_stop() {
     let outcome = block_on(Pipeline::new(1).buffer(2).on_error(OnError::Stop).run(0..100, work));
     assert_eq!(outcome.stopped_by, StoppedBy::Error);
     assert_eq!(outcome.first_failure, Some(Failure::Failed("four")));
-    assert_eq!((counts(&outcome), outcome.not_begun), ((4, 1, 1), vec![5]), "the next one was not begun");
+    assert_eq!((counts(&outcome), outcome.not_begun), ((4, 1, 1), vec![5]), "the next item was not begun");
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn panic_in_the_producer_or_in_each_is_propagated_when_all_workers_have_finished
         Pipeline::new(2).run_blocking(items, work)
     }));
     assert!(caught.is_err());
-    assert_eq!(finished.load(Ordering::SeqCst), 5, "what was queued was still done");
+    assert_eq!(finished.load(Ordering::SeqCst), 5, "items in the queue were processed");
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         Pipeline::new(2).run_blocking_each(0..1_000_000, work, |_| panic!("no, thanks"))
     }));
@@ -204,7 +204,7 @@ fn the_breaker_begins_nothing_more_and_finishes_items_in_progress() {
     used.set(10);
     gate.add_permits(100);
     let outcome = block_on(run);
-    assert_eq!(outcome.stopped_by, StoppedBy::Breaker, "it does not change its mind");
+    assert_eq!(outcome.stopped_by, StoppedBy::Breaker, "it stays stopped when memory is fine again");
     assert_eq!(counts(&outcome), (3, 0, 3));
     let memory = outcome.metrics.memory.unwrap();
     assert_eq!((memory.at_start, memory.now, memory.peak), (0, 10, 950));

@@ -65,7 +65,7 @@
 //!
 //! | the seed | built in | tested in |
 //! |---|---|---|
-//! | Semaphore limits concurrent deletions | `licence`: [`Purger::max_concurrency_deletion`], [`Purger::fleet_limit`] | `company`: `no_more_are_at_it_than_the_fleet_has_slots` |
+//! | Semaphore limits concurrent deletions | `licence`: [`Purger::max_concurrency_deletion`], [`Purger::fleet_limit`] | `interference`: `no_more_are_at_it_than_the_fleet_has_slots` |
 //! | Queue of limit + small buffer, producer held up | `queue`; who finds it full does the work itself | `queue`, `memory` |
 //! | Memory: (threads + queue) × depth, not the tree | `node`, `walk` | `memory`: 10,000 and 1,000,000 directories, in a child process |
 //! | First pass, then cascading deletion | `node`, `removal`: one pass | `trees`, `faults`: 7, `random_trees` |

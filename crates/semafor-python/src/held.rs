@@ -1,7 +1,7 @@
 //! What this process holds.
 //!
-//! A [`Tenure`] is one acquisition, until it ends. Who acquired by [`acquire`](crate::semaphore::Semaphore::acquire) has only
-//! an id to give it back by, so the tenure is kept in the table here. A context manager has the tenure itself, and gives it back
+//! A [`Acquisition`] is one acquisition, until it ends. Who acquired by [`acquire`](crate::semaphore::Semaphore::acquire) has only
+//! an id to give it back by, so the acquisition is kept in the table here. A context manager has the acquisition itself, and gives it back
 //! by letting go of it, if need be when the garbage collector comes.
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,7 @@
 //! Futures polled by hand.
 //!
 //! A future here is polled when the test says so, and after that only when its waker was called: a home that forgets to
-//! wake somebody fails, although another look would have found the slot.
+//! wake a waiter fails, although another look would have found the slot.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -66,12 +66,12 @@ impl<F: Future> ByHand<F> {
                     }
                 }
             });
-            settled.await.unwrap_or_else(|_| panic!("{caller}: it waits on, and nobody wakes it"))
+            settled.await.unwrap_or_else(|_| panic!("{caller}: it still waits and was not woken"))
         }
     }
 }
 
-/// Puts `acquire` in line of `semaphore`, behind all who stand there.
+/// Puts `acquire` at the end of the line of `semaphore`.
 ///
 /// # Panics
 ///
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "nobody wakes it")]
+    #[should_panic(expected = "was not woken")]
     fn what_is_ready_but_was_not_woken_has_no_outcome() {
         let mut asked = 0;
         let mut ready_when_asked_again = ByHand::new(poll_fn(move |_| {

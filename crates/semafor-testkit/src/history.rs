@@ -7,7 +7,7 @@
 //!
 //! Processes of one machine have no such sequence, but a clock: their [`Event`]s are stamped with [`now`], written down as
 //! text, and put into one [`History`]. What happened to them from outside, such as the end of what a killed process held,
-//! is added by who did it.
+//! is added by the process that did it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::time::{ClockId, clock_gettime};
 use semafor::Permit;
 
-/// The time on the clock that all processes of a machine share, and that nobody sets: nanoseconds since some time ago.
+/// The time on the clock that all processes of a machine share and that cannot be set: nanoseconds since some time ago.
 pub fn now() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
@@ -35,7 +35,7 @@ struct Notes {
     handed_in: Mutex<Vec<Event>>,
 }
 
-/// One who asks for slots, for one at a time, and writes down what comes of it. Hands its notes in when it is dropped.
+/// Acquires slots, one at a time, and records the outcomes. Adds its records to the history when dropped.
 pub struct Contestant {
     notes: Arc<Notes>,
     number: u64,
@@ -337,14 +337,14 @@ impl History {
         self.events.iter().filter(|event| matches!(event.what, What::Granted(_))).count()
     }
 
-    /// Checks that one semaphore of `capacity` slots can have done this:
+    /// Checks that one semaphore of `slots` slots can have done this:
     ///
     /// - **bound**: no more held than there are slots, whatever they were resized to meanwhile, up to where a
     ///   [disturbance](What::Disturbed) excuses it;
     /// - **slots**: numbers below the number of slots, no two live holders with the same;
     /// - **ids** never repeated;
-    /// - **fencing tokens** never repeated, and growing from one grant to whoever asked after it;
-    /// - **order**: who stood in line is served before whoever asked later;
+    /// - **fencing tokens** never repeated, and growing from each grant to every request made after it;
+    /// - **order**: a waiter in line is served before every later request;
     /// - **nothing left**: every request is answered, every grant ends, and ends once.
     ///
     /// # Errors
@@ -774,7 +774,7 @@ mod tests {
             recorder.history().check(1)
         };
         assert!(matches!(overtaken_if(true), Err(Contradiction::Overtaken(..))));
-        assert_eq!(overtaken_if(false), Ok(()), "nobody knows who came first");
+        assert_eq!(overtaken_if(false), Ok(()), "their order of arrival is unknown");
     }
 
     #[test]

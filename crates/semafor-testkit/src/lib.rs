@@ -2,7 +2,7 @@
 //!
 //! - [`mod@conformance`]: the promises. A home says how it is [opened](Home), [`conformance!`] makes a test of each.
 //! - [`history`]: records what contestants saw, and checks that one semaphore can have shown it to them.
-//! - [`by_hand`]: futures polled by hand, to establish that somebody waits without waiting for it.
+//! - [`by_hand`]: futures polled by hand, to establish that a waiter is in line without waiting for it.
 //! - [`heap`]: how much memory is in use.
 //! - [`stepwise`]: the same without a runtime, for homes whose time can stand still.
 //! - [`mod@redis`]: Redis servers to test against, and what can go wrong with them.

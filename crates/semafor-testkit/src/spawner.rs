@@ -24,7 +24,7 @@ pub(crate) fn spawn(mut command: Command) -> io::Result<Child> {
         let (orders, received) = channel::<Order>();
         let serve = move || {
             for Order { mut command, reply } in received {
-                // Whoever ordered it waits for it.
+                // The caller waits for the answer.
                 let _ = reply.send(command.spawn());
             }
         };

@@ -33,7 +33,7 @@ const ANOTHER_LOOK: Duration = Duration::from_millis(20);
 
 /// A pseudo-terminal with a program in it.
 ///
-/// Dropped, the program is killed, and whoever it left in its session.
+/// Drop kills the program and all processes left in its session.
 pub struct Terminal {
     child: Child,
     line: Option<Line>,
@@ -56,7 +56,7 @@ struct Display {
 #[derive(Default)]
 struct State {
     parser: vt100::Parser,
-    /// Nobody has the terminal open any more.
+    /// No process has the terminal open any more.
     hung_up: bool,
 }
 
@@ -103,9 +103,9 @@ impl Terminal {
     ///
     /// # Panics
     ///
-    /// If nobody has the terminal open any more.
+    /// If no process has the terminal open any more.
     pub fn type_in(&self, keys: impl AsRef<[u8]>) {
-        self.keyboard().write_all(keys.as_ref()).expect("somebody has the terminal open");
+        self.keyboard().write_all(keys.as_ref()).expect("a process has the terminal open");
     }
 
     /// What is to be seen now.
@@ -161,7 +161,7 @@ impl Terminal {
     ///
     /// # Panics
     ///
-    /// If nobody can tell.
+    /// If the terminal cannot be asked.
     pub fn is_cooked(&self) -> bool {
         let modes = tcgetattr(self.keyboard()).expect("it is a terminal").local_modes;
         modes.contains(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG)
@@ -192,7 +192,7 @@ impl Terminal {
         }
     }
 
-    /// Closes the terminal under whoever runs in it, as one closes a window, and says how the process ended for that.
+    /// Closes the terminal, as one closes a window, and returns how its process ended.
     ///
     /// # Panics
     ///
@@ -217,7 +217,7 @@ impl Drop for Terminal {
     }
 }
 
-/// Who is in the session of that leader. A shell that is killed tells none of its jobs in the background.
+/// The processes in the session of that leader. A shell that is killed does not signal its background jobs.
 fn members(leader: Pid) -> impl Iterator<Item = Pid> {
     let processes = read_dir("/proc").into_iter().flatten().flatten();
     let ids = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
@@ -229,7 +229,7 @@ fn session(process: Pid) -> Option<Pid> {
     let stat = read_to_string(format!("/proc/{process}/stat")).ok()?;
     // Its name, in parentheses, may have anything in it. State, parent, group and session follow.
     let (_, numbers) = stat.rsplit_once(')')?;
-    // Who is gone while one looks at it has the session -1.
+    // A process that ends meanwhile has the session -1.
     Pid::from_raw(numbers.split_whitespace().nth(3)?.parse().ok().filter(|number| *number > 0)?)
 }
 
@@ -269,7 +269,7 @@ fn is_next(written: &File, closed: &PipeReader) -> bool {
         match poll(&mut both, None) {
             Ok(_) => return both[1].revents().is_empty(),
             Err(Errno::INTR) => {}
-            Err(error) => panic!("nobody can tell: {error}"),
+            Err(error) => panic!("the terminal cannot be asked: {error}"),
         }
     }
 }

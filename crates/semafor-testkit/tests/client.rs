@@ -616,7 +616,7 @@ fn a_release_fails_if_the_agent_does_not_answer() {
     client.handle_timeout(later);
     let outcome = client.poll_operation(release, noop());
     assert_eq!(outcome, Poll::Ready(Err(OperationError::Home(unreachable("the agent is silent")))));
-    // Nobody answers this.
+    // This gets no answer.
     while let Some(call) = client.poll_transmit(later) {
         client.handle_reply(call, Reply::Done, later);
     }

@@ -59,7 +59,7 @@ enum Move {
         by: usize,
         which: usize,
     },
-    /// A process ends a holder by its id, whoever holds it.
+    /// A process ends a holder of any process by its id.
     EndById {
         by: usize,
         whose: usize,
@@ -286,7 +286,7 @@ proptest! {
             let believers = game.believers();
             prop_assert!(believers <= SLOTS as usize, "{} after {:?}", believers, next);
         }
-        // The network recovers: whoever waits is served as others let go.
+        // The network recovers: waiters are served as holders release.
         for by in 0..PROCESSES {
             game.world.connect(by);
         }

@@ -2,7 +2,7 @@
 //! the connections between them.
 //!
 //! Each test says what must hold, and checks it from the history that all processes wrote by one clock, and from what is
-//! left in Redis in the end. Nobody waits for time to pass: what must come is waited for, and what must not come before
+//! left in Redis in the end. No test sleeps: what must come is waited for, and what must not come before
 //! some deadline of the server is checked against that deadline.
 
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ const NAME: &str = "jobs";
 /// Quick to try again, and patient.
 const RETRIES: &str = "namespace=processes&socket_connect_timeout=2&retry_multiplier=0.05&retry_min_delay=0.05\
     &retry_max_delay=0.2&number_of_attempts=40";
-/// A heartbeat that is over soon, for those who are to be missed.
+/// A short heartbeat, for processes whose death is to be noticed.
 const BRIEF: &str = "hb=1";
 /// The number for events without a contestant.
 const NO_CONTESTANT: u64 = u64::MAX;
@@ -219,7 +219,7 @@ impl Contest {
     /// Kills all connections, and says how many.
     fn kill_connections(&self) -> u64 {
         let mut connection = self.server.connection();
-        // Who listens to a channel is of another type.
+        // A connection that subscribed to a channel has another type.
         let mut kill = |kind: &str| -> u64 {
             let mut kill = redis::cmd("CLIENT");
             kill.arg("KILL").arg("TYPE").arg(kind).arg("SKIPME").arg("yes");
@@ -233,7 +233,7 @@ impl Contest {
         seen.chain(self.notes.iter().cloned()).collect()
     }
 
-    /// Returns when no key holds anything of anybody any more.
+    /// Returns when no key holds anything of any process.
     #[track_caller]
     fn nothing_is_left(&self) {
         let mut last = Vec::new();
@@ -249,7 +249,7 @@ impl Contest {
         });
     }
 
-    /// What keys there are that hold something of somebody, or that nobody will ever remove.
+    /// The keys that hold something of a process, or that will never be removed.
     fn left(&self) -> Vec<String> {
         let mut connection = self.server.connection();
         let keys: Vec<String> =
@@ -323,7 +323,7 @@ fn hold_of(holds: &[Hold], by: u64) -> &Hold {
 }
 
 /// Four processes, six tasks in each, weights from 1 to 3: never more than 3 slots are held at once, each slot number by
-/// one at a time; whoever is seen ahead of another in the server's line gets its slot first; all are served; nothing is
+/// one at a time; waiters get their slots in the order of the server's line; all are served; nothing is
 /// left.
 #[test]
 fn many_processes_share_one_bound_and_one_line() {
@@ -351,7 +351,7 @@ fn many_processes_share_one_bound_and_one_line() {
     }
 }
 
-/// Who stood in line first is served first, whatever its process and its weight: here they come one after the other.
+/// Waiters are served in their order of arrival, for any process and weight. Here they arrive one after the other.
 #[test]
 fn processes_are_served_in_order_of_arrival() {
     let mut contest = Contest::new(3, 3);
@@ -565,7 +565,7 @@ fn a_process_stopped_in_the_midst_of_it_goes_on() {
     assert_eq!(holds.iter().filter(|hold| hold.granted().is_some()).count() as u64, expected);
 }
 
-/// All connections are killed again and again: nobody loses a slot, nobody gets one too many, all are served.
+/// All connections are killed again and again: no holder loses its slot, no more slots are held than there are, all are served.
 #[test]
 fn killed_connections_are_not_noticed_by_holders_and_waiters() {
     let mut contest = Contest::new(2, 3);
@@ -579,8 +579,8 @@ fn killed_connections_are_not_noticed_by_holders_and_waiters() {
     assert_eq!(losses(&holds), []);
 }
 
-/// Redis is killed with -9 and comes up again with what it had written down, which is all that it had answered. Nobody
-/// loses a slot, nobody gets one too many, all are served.
+/// Redis is killed with -9 and comes up again with what it had written down, which is all that it had answered. No holder
+/// loses its slot, no more slots are held than there are, all are served.
 #[test]
 fn a_restart_of_a_durable_server_is_survived() {
     let server = RedisServer::with(&[("appendonly", "yes"), ("appendfsync", "always")]);
@@ -683,7 +683,7 @@ fn a_flush_is_told_to_holders_and_survived_by_waiters() {
     assert_eq!(losses(&holds), [(0, "vanished"), (1, "vanished")]);
 }
 
-/// The same where nobody waits: when the holders have gone, the server knows nothing of them, and keeps nothing for ever.
+/// The same without waiters: when the holders have gone, the server knows nothing of them, and keeps nothing for ever.
 #[test]
 fn a_flush_that_only_holders_see_leaves_nothing() {
     let mut contest = Contest::new(2, 1);
@@ -700,7 +700,7 @@ fn a_flush_that_only_holders_see_leaves_nothing() {
     contest.ends_well();
 }
 
-/// The same again and again under load. Who was granted its slot before a flush may have lost it since, and learns of it
+/// The same again and again under load. A holder from before a flush may have lost its slot since, and learns of it
 /// by `lost()`, or when it releases. For all others the bound holds as ever, and all are served.
 #[test]
 fn the_bound_holds_for_whatever_is_granted_after_a_flush() {
@@ -721,7 +721,7 @@ fn the_bound_holds_for_whatever_is_granted_after_a_flush() {
     );
 }
 
-/// The server forgets its scripts again and again. Nobody notices.
+/// The server forgets its scripts again and again, without any effect on clients.
 #[test]
 fn flushed_scripts_are_not_noticed() {
     let mut contest = Contest::new(2, 3);
@@ -886,7 +886,7 @@ fn lost_heartbeats_are_made_up_for() {
     }
 }
 
-/// A waiter's connection is dead when its slot is granted: nobody tells it. It learns of it on its next connection, and
+/// A waiter's connection is dead when its slot is granted: so it is not told. It learns of it on its next connection, and
 /// long before the grace is over.
 #[test]
 fn a_grant_whose_message_was_lost_is_found() {
@@ -938,7 +938,7 @@ fn an_acquire_dropped_while_the_server_is_silent_leaves_nothing() {
 #[test]
 fn acquires_dropped_at_random_moments_leave_nothing() {
     let mut contest = Contest::new(2, 3);
-    contest.load(4, 100, "heaviest=2 patience=50 hb=180");
+    contest.load(4, 100, "heaviest=2 drop_after=50 hb=180");
     contest.wait_for_load();
     let holds = contest.ends_well();
     assert_eq!(losses(&holds), []);
@@ -950,7 +950,7 @@ fn acquires_dropped_at_random_moments_leave_nothing() {
 #[test]
 fn acquires_dropped_while_connections_are_killed_leave_nothing() {
     let mut contest = Contest::new(2, 3);
-    contest.load(4, 100, "heaviest=2 patience=50 hb=180");
+    contest.load(4, 100, "heaviest=2 drop_after=50 hb=180");
     contest.while_loaded(10, |contest| _ = contest.kill_connections());
     contest.wait_for_load();
     assert_eq!(losses(&contest.ends_well()), []);

@@ -1,9 +1,9 @@
--- Confirms a grant: asked by a waiter that was notified by somebody else's script, or mistrusts an old notice.
+-- Confirms a grant. Called for a waiter that was notified by another client's script, or that mistrusts an old notice.
 -- ARGV: namespace, id, largest fencing token that the process has seen
 -- Returns {'granted', slots, epoch, slot, token, waited, now, company, end of lease}, {'waiting', now},
 --      or {'gone', how it ended}.
 local id, floor = ARGV[2], tonumber(ARGV[3])
-call('ZREM', MAIN, '') -- so that a server without memory lets the rest through: see ping.lua
+call('ZREM', MAIN, '') -- so that a server out of memory accepts the other writes: see ping.lua
 gate.mend()
 gate.sweep()
 local record = gate.record_of(id)

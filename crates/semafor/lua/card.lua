@@ -1,6 +1,7 @@
 -- The state of the name. Changes nothing: overdue holders count as ended, and the scripts that sweep remove them.
 -- ARGV: namespace
--- Returns {now, slots according to Python, {field, value, …}, {bucket, count, …}, held, holders, waiting, first arrival}
+-- Returns {now, slots as Python's scripts know them, {field, value, …}, {bucket, count, …}, held, holders, waiting,
+--          first arrival}
 local totals = {}
 for field, value in pairs(gate) do
     if type(value) == 'number' then
@@ -10,7 +11,7 @@ for field, value in pairs(gate) do
 end
 
 -- Overdue holders count as ended. There are few at any time, because other scripts sweep.
--- The slots of our holders count even if they were lost with MAIN, to which a script of Python's gave an expiry.
+-- Slots of our holders count even if they were lost with MAIN, to which a script of Python's gave an expiry.
 local lacks = math.max(gate.ours - gate.held, 0)
 local held, holders = gate.held + lacks, call('ZCARD', MAIN) - gate.held_extra + lacks
 local over = {}
@@ -34,7 +35,7 @@ for _, key in ipairs({ MAIN, TTL, OWN }) do
     end
 end
 
--- Only the first in line may have been served a part of its weight, by Python's scripts. That is not to hold it yet.
+-- Python's scripts may have granted the first waiter a part of its weight. A waiter with a part is not a holder yet.
 local first = call('ZRANGE', WAITING, 0, 0)[1]
 local half_served = first and gate.id_of(first)
 if half_served and gate.line_extra > 0 and not over[half_served] then

@@ -1,12 +1,12 @@
--- The whole gate. See prelude.lua.
+-- All functions of the gate. See prelude.lua.
 
-local STEP = 60 -- expiries are extended in steps of this
+local STEP = 60 -- seconds; expiries are extended in steps of this
 local REMEMBERED = 1024 -- endings
-local NOT_YET = -1 -- the slot of somebody who waits
-local UNKNOWN = -2 -- the slot of a holder whose record was lost
+local NOT_YET = -1 -- the slot number of a waiter
+local UNKNOWN = -2 -- the slot number of a holder whose record was lost
 local LEAVING = -1 -- the grace of a holder that was evicted and keeps its slot until its lease ends
 --- visible ---
-local AT_ONCE = 1000 -- ends in one sweep
+local AT_ONCE = 1000 -- entries that one sweep ends at most
 --- endings ---
 --- record pattern ---
 
@@ -19,7 +19,7 @@ do
         bits = string.sub(info, BITS),
         held = call('ZCARD', MAIN) + hidden,
         is_line_empty = call('ZCARD', WAITING) == 0,
-        -- Room for the functions below: a table that grows is copied again and again.
+        -- Reserves room for the functions below: a table that grows is copied again and again.
         save = 0, check_types = 0, extend = 0, keep_all = 0, keep = 0, keep_new = 0, keep_if_new = 0, id_of = 0, member_of = 0, put = 0,
         take = 0, parts_of = 0, members_of = 0, has_all = 0, has_slots = 0, record_of = 0, write_record = 0, lease_of = 0,
         note_time = 0, tell = 0, notification_of = 0, remember = 0, ending_of = 0, ids_in_line = 0, waiting = 0, occupy = 0,
@@ -31,7 +31,7 @@ do
     }
 end
 
--- If a key is something else than it should be, it shows before anything is written.
+-- Fails if a key has the wrong type, before anything is written.
 function gate.check_types()
     call('ZCARD', TTL)
     call('ZCARD', BEATS)
@@ -42,7 +42,7 @@ function gate.check_types()
     call('GET', MAX)
 end
 
--- Ends every script that may have changed something.
+-- Called at the end of every script that may have changed something.
 function gate.save()
     local g = gate
     if g.slots == 0 and g.closed == 0 then
@@ -55,8 +55,8 @@ function gate.save()
     end
 end
 
--- Keys live as long as what is in them. An expiry is only ever extended: another caller may need it longer. A key without
--- any was made by us just now.
+-- Keys live as long as their content. An expiry is only ever extended: another caller may need the key for longer. A
+-- key without an expiry was created by us just now.
 function gate.extend(key, seconds)
     local ms = math.ceil(seconds * 1000)
     local left = call('PTTL', key)
@@ -72,7 +72,7 @@ function gate.keep_all(seconds)
     end
 end
 
--- For somebody who needs the keys for so long. Mostly they are kept that long already.
+-- Keeps the keys for at least that many seconds. Usually their expiry is late enough already.
 function gate.keep(seconds)
     if gate.keep_until < NOW + seconds then
         gate.keep_until = NOW + seconds + STEP
@@ -84,12 +84,12 @@ function gate.keep(seconds)
     end
 end
 
--- A key that was empty and is not any more has no expiry.
+-- Sets the expiry of a key that was empty: it was created just now and has none.
 function gate.keep_new(key, seconds)
     call('PEXPIRE', key, math.ceil((math.max(seconds, gate.keep_until - NOW) + SPARE) * 1000))
 end
 
--- The same if it is not known whether it was empty.
+-- The same for a key that may have been empty.
 function gate.keep_if_new(key, seconds)
     if call('PTTL', key) == -1 then
         gate.keep_new(key, seconds)
@@ -130,7 +130,7 @@ function gate.put(key, id, weight, score)
     return call('ZADD', key, unpack(scored))
 end
 
--- Moves what is there, and adds nothing.
+-- Moves the members that exist, and adds none.
 function gate.touch(key, id, weight, score)
     for part = 0, gate.parts_of(weight) - 1 do
         call('ZADD', key, 'XX', score, gate.member_of(id, part))
@@ -153,7 +153,7 @@ function gate.has_all(key, id, weight)
     return true
 end
 
--- A slot of ours lasts until then, for the others as well as for us.
+-- Holds the slots of one of our holders until `dead_at`, for Python's scripts and for ours.
 function gate.hold_until(id, record, dead_at)
     local ends = record.ttl > 0 and tonumber(call('ZSCORE', TTL, id) or math.huge) or math.huge
     gate.held = gate.held + gate.put(MAIN, id, record.weight, dead_at)
@@ -166,7 +166,8 @@ function gate.own(id, record, ends)
     end
 end
 
--- Sets the end of a lease. The key lives as long as all others do, so that a shorter expiry is a sign of Python's scripts.
+-- Sets the end of a lease. TTL lives as long as the other keys, so a shorter expiry shows that Python's scripts were
+-- here.
 function gate.set_lease(id, seconds)
     call('ZADD', TTL, NOW + seconds, id)
     gate.keep_if_new(TTL, seconds)
@@ -193,7 +194,7 @@ function gate.restore(id, record, ends)
     local is_new = call('EXISTS', MAIN) == 0
     gate.held = gate.held + gate.put(MAIN, id, record.weight, ends)
     if record.ttl > 0 and not call('ZSCORE', TTL, id) then
-        -- At least that; if it was renewed, `since` is older than that.
+        -- The earliest end possible: after a renewal, `since + ttl` is too early.
         call('ZADD', TTL, math.max(record.since + record.ttl, ends), id)
         gate.keep_new(TTL, ends - NOW)
     end
@@ -203,7 +204,7 @@ function gate.restore(id, record, ends)
     return true
 end
 
--- Somebody without a record is no client of ours: one slot, no more said.
+-- An id without a record belongs to another library: it has a weight of one, and nothing else is known.
 function gate.record_of(id)
     local wish, weight, ttl, heartbeat, since, slot, token, waited, grace, who =
         string.match(call('HGET', RECORDS, id) or '', RECORD)
@@ -232,7 +233,7 @@ function gate.write_record(id, known)
     call('HSET', RECORDS, id, record)
 end
 
--- How long a holder stays on without a sign of life.
+-- How long a holder keeps its slots without a heartbeat.
 function gate.lease_of(record)
     local ttl, heartbeat = record.ttl, record.heartbeat
     --- lease ---
@@ -247,7 +248,8 @@ function gate.note_time(kind, seconds)
     gate[max] = math.max(gate[max], nanos)
 end
 
--- Ids of ours name their process; it listens on this channel. Whoever may not publish does without: heartbeats tell, too.
+-- Our ids contain the id of their process, which listens on this channel. Without permission to publish, clients
+-- learn the news from their heartbeats.
 function gate.tell(id, ...)
     redis.pcall('PUBLISH', NAMESPACE .. ':semafor:' .. string.sub(id, 9, 20), table.concat({ ... }, ' '))
 end
@@ -263,8 +265,9 @@ function gate.drop_notifications(id, weight)
     end
 end
 
--- The client of a waiter has the server watch the lists of its first and its last part. The server stops to watch a list
--- when it changes, and only then: not when DEL finds nothing, and not when the client is gone.
+-- The client of a waiter has the server track the lists of the waiter's first and last part. The server stops
+-- tracking a list only when it changes: not when DEL finds nothing, and not when the client is gone. So this changes
+-- the list.
 function gate.end_tracking(id, weight)
     local last = gate.parts_of(weight) - 1
     for part = 0, last, math.max(last, 1) do
@@ -282,7 +285,8 @@ function gate.remember(id, how)
     call('PEXPIRE', ENDINGS, KEPT * 1000)
 end
 
--- How an id ended that holds nothing: RELEASED if it ended itself, or was never there; FORGOTTEN if nobody knows any more.
+-- How an id ended that holds nothing: RELEASED if it ended itself or never existed; FORGOTTEN if that is not known
+-- any more.
 function gate.ending_of(id)
     local score = call('ZSCORE', ENDINGS, id)
     if score then
@@ -291,7 +295,8 @@ function gate.ending_of(id)
     return gate.forgot == 1 and FORGOTTEN or RELEASED
 end
 
--- Who stands in line: a weight has several members there, side by side, and is one. Python's scripts may have taken the first.
+-- The ids in line. A weight has several members there, side by side, and is listed once. Python's scripts may have
+-- taken its first members.
 function gate.ids_in_line()
     local ids = {}
     for _, member in ipairs(call('ZRANGE', WAITING, 0, -1)) do
@@ -303,7 +308,8 @@ function gate.ids_in_line()
     return ids
 end
 
--- How many wait, without looking at each. Only the first may have been served a part of its weight, by Python's scripts.
+-- The number of waiters, without reading each. Only the first may have been granted a part of its weight, by Python's
+-- scripts.
 function gate.waiting()
     local members = call('ZCARD', WAITING)
     if gate.line_extra == 0 or members == 0 then
@@ -317,7 +323,8 @@ function gate.waiting()
     return math.max(members + served - gate.line_extra, 1)
 end
 
--- The lowest number that no holder of ours has. If all below the limit are taken, some belong to ids that are gone.
+-- Takes the lowest number that none of our holders has. If all numbers below `slots` are taken, some belong to ids
+-- that are gone.
 function gate.occupy()
     local slot, bits = occupy(gate.bits)
     if slot >= gate.slots then
@@ -328,15 +335,15 @@ function gate.occupy()
     return slot
 end
 
--- A holder of ours has lost its record. What it holds can be seen, but not which number it has. `hidden` slots are held by
--- weights that have no record.
+-- Makes a new record for a holder of ours that lost its own. MAIN shows what it holds, but not its slot number.
+-- `hidden` slots are held by weights that have no record.
 function gate.replace_record(id, ends, hidden)
     local weight = 1
     while weight < VISIBLE and call('ZSCORE', MAIN, gate.member_of(id, weight)) do
         weight = weight + 1
     end
     if weight < VISIBLE and call('ZSCORE', WAITING, gate.member_of(id, weight)) then
-        return -- a waiter to which Python's scripts have granted a part of its weight: it comes back with a record of its own
+        return -- a waiter that Python's scripts granted a part of its weight: it calls again, with a new record
     end
     local ttl = math.max(tonumber(call('ZSCORE', TTL, id) or NOW) - NOW, 0)
     local record = {
@@ -351,7 +358,7 @@ function gate.replace_record(id, ends, hidden)
     gate.write_record(id, record)
 end
 
--- The holder itself knows what its lost record said. Its number is not given away any more.
+-- Fills a replaced record with what the holder itself knows. Its slot number is then taken.
 function gate.complete_record(id, record, heartbeat, slot, token)
     record.heartbeat = math.max(record.heartbeat, heartbeat)
     record.wish = record.weight .. ' ' .. record.ttl .. ' ' .. record.heartbeat
@@ -361,9 +368,9 @@ function gate.complete_record(id, record, heartbeat, slot, token)
     gate.write_record(id, record)
 end
 
--- Counts anew what ours hold and wait for, from what only ours touch. Looks at each of them, so it is for when something was
--- lost or removed behind our back, and never for what happens often. Slot numbers without a record stay taken, because their
--- holders may have lost no more than that, unless there is no other number left.
+-- Counts again what our clients hold and wait for, from the keys that only we write. It reads every record, so it
+-- runs only after keys were lost or changed by others, never in normal operation. Slot numbers without a record stay
+-- taken, because their holders may have lost only the record, unless no other number is left.
 function gate.rebuild(is_slot_free)
     local hidden = gate.hidden
     for _, id in ipairs(hidden > 0 and call('HKEYS', RECORDS) or {}) do
@@ -427,7 +434,7 @@ function gate.rebuild(is_slot_free)
     end
     gate.due = 0
 
-    -- Waiters without a record come back with a new one: see ping.lua.
+    -- Waiters without a record call again, with a new record: see ping.lua.
     for id in pairs(ends) do
         if not known[id] then
             call('ZREM', OWN, id)
@@ -451,7 +458,8 @@ function gate.rebuild(is_slot_free)
     gate.keep_all(gate.keep_until - NOW)
 end
 
--- Ours hold more than MAIN has. Their time is up, and Python's scripts were quicker; or it was lost.
+-- Called if our holders hold more than MAIN has. Either they expired, and Python's scripts removed them first; or
+-- MAIN was lost.
 function gate.reconcile()
     gate.sweep_own()
     if gate.held < gate.ours then
@@ -459,8 +467,8 @@ function gate.reconcile()
     end
 end
 
--- Begins every script that changes something: sets right what was lost, or what Python's scripts did to it, so that what
--- ours hold is counted before anybody is admitted.
+-- Called at the start of every script that changes something. Repairs what was lost, or what Python's scripts
+-- changed, so that all slots of our holders are counted before a slot is granted.
 function gate.mend()
     local records, own = call('HLEN', RECORDS), call('ZCARD', OWN)
     if info == '' and (records > 1 or own > 0) or info ~= '' and records ~= own + 1 then
@@ -474,13 +482,14 @@ function gate.mend()
     end
 end
 
--- Python's scripts set the expiry of the shared keys as suits their caller, each of them some of the keys.
+-- Python's scripts set expiries of the shared keys to their caller's needs, each script on some of the keys.
 function gate.is_cut(key)
     local left = call('PTTL', key)
     return left >= 0 and left < (gate.keep_until - NOW) * 1000
 end
 
--- What only ids of ours have: token, time to live, statistics. Their slots are in MAIN, and they have their number, already.
+-- Sets what only our ids have: token, lease, statistics. Their slots are in MAIN and they have their slot number
+-- already.
 function gate.equip(id, record)
     record.token = math.max(gate.fence + 1, SECONDS * 1000000 + MICROS)
     record.since = NOW
@@ -498,8 +507,8 @@ function gate.equip(id, record)
     gate.due = math.min(gate.due, NOW + gate.lease_of(record))
 end
 
--- An evicted holder keeps its slot until its grace or its lease is over, whichever is first. False if it has no grace, or
--- was evicted before.
+-- An evicted holder keeps its slot until its grace or its lease ends, whichever is first. Returns false if it has no
+-- grace, or was evicted before.
 function gate.ask_to_leave(id, record)
     if record.grace <= 0 then
         return false
@@ -510,11 +519,11 @@ function gate.ask_to_leave(id, record)
     record.wish = record.weight .. ' ' .. grace .. ' ' .. record.heartbeat
     record.grace = LEAVING
     gate.set_lease(id, grace)
-    -- It gives no sign of life any more.
+    -- It sends no more heartbeats.
     gate.hold_until(id, record, NOW + grace)
     gate.write_record(id, record)
     gate.due = math.min(gate.due, NOW + grace)
-    -- Nor does any heartbeat extend the keys.
+    -- So no heartbeat extends the keys either.
     gate.keep(grace)
     gate.keep_all(grace)
     return true
@@ -524,8 +533,9 @@ function gate.is_leaving(record)
     return record.grace == LEAVING
 end
 
--- A sign of life of a holder. How long it counts is in the record: what its client knew when it sent the request may be out
--- of date. It does not shorten what another process has vouched for (renew.lua), and the grace of an evicted holder is fixed.
+-- A heartbeat of a holder. The record says how long it counts: what the client knew when it sent the request may be
+-- out of date. It does not shorten what another process has vouched for (renew.lua). The grace of an evicted holder
+-- is fixed.
 function gate.stay(id, record)
     if not gate.is_leaving(record) then
         -- A score far in the future is from a clock that has been set back since.
@@ -534,8 +544,8 @@ function gate.stay(id, record)
     end
 end
 
--- Tells a client again what it holds. `floor` is the largest fencing token that its process has seen: if the server has
--- forgotten that one, the holder gets a token above it. Returns the end of the lease, '' without a lease, or nil if the
+-- Tells a client again what it holds. `floor` is the largest fencing token that its process has seen: if the server
+-- has forgotten it, the holder gets a larger token. Returns the end of the lease, '' without a lease, or nil if the
 -- client is back in line.
 function gate.confirm(id, record, floor)
     if not gate.adopt(id, record) then
@@ -554,7 +564,7 @@ function gate.confirm(id, record, floor)
     return call('ZSCORE', TTL, id) or ''
 end
 
--- To somebody who asks right now, and gets the answer right now.
+-- Grants to the client that runs this script, which gets the grant as its reply.
 function gate.grant_at_once(id, record)
     local is_new = call('EXISTS', MAIN) == 0
     record.slot = gate.occupy()
@@ -600,7 +610,8 @@ function gate.end_grant(id, record, how, loss)
     end
 end
 
--- If clients hold slots whose releases tell nobody, the first in line watches them. It is told so whenever it may be another.
+-- Python's releases do not wake our waiters, so the first in line watches MAIN. It is told so whenever the first in
+-- line may have changed.
 function gate.alert()
     local head = gate.has_foreign_holders() == 1 and call('ZRANGE', WAITING, 0, 0)[1]
     if head and call('HEXISTS', RECORDS, gate.id_of(head)) == 1 then
@@ -608,7 +619,7 @@ function gate.alert()
     end
 end
 
--- Takes somebody out of the line without a grant; what Python's scripts granted of a weight goes, too.
+-- Removes a waiter from the line without a grant, together with the part of its weight that Python's scripts granted.
 function gate.leave_line(id, record)
     gate.take(WAITING, id, record.weight)
     gate.take(BEATS, id, record.weight)
@@ -623,7 +634,7 @@ function gate.leave_line(id, record)
     gate.alert()
 end
 
--- Its name was closed.
+-- Refuses a waiter because its name was closed.
 function gate.turn_away(id, record)
     gate.leave_line(id, record)
     gate.remember(id, CLOSED)
@@ -631,7 +642,7 @@ function gate.turn_away(id, record)
     gate.refused = gate.refused + 1
 end
 
--- Python's scripts took away what it had, or where it stood, and told nobody. Returns how that was, if it had something.
+-- Ends an id whose slots or place in line Python's scripts removed without a message. Returns how a holder ended.
 function gate.write_off(id, record)
     if record.slot ~= NOT_YET then
         gate.end_grant(id, record, 'expired')
@@ -641,7 +652,8 @@ function gate.write_off(id, record)
     end
 end
 
--- To somebody in line. Reserved for a grace only: it may be dead. Its next heartbeat makes it last.
+-- Grants to a waiter. The slot is reserved for a grace only, because the waiter may be dead. Its next heartbeat
+-- extends that.
 function gate.grant_to_waiter(id, record)
     local lease = math.min(record.is_ours and gate.lease_of(record) or GRACE, GRACE)
     local is_new = call('EXISTS', MAIN) == 0
@@ -679,10 +691,11 @@ function gate.serve()
         local id = gate.id_of(head)
         local record = gate.record_of(id)
         if not record.is_ours then
-            id = head -- also if it looks like a part of a weight: no record says of which
+            id = head -- also if it looks like a part of a weight: without a record, its id is unknown
         end
         if record.slot ~= NOT_YET then
-            -- A part of a weight whose id holds its slots already. Every round removes its head, or this would go on for ever.
+            -- A part of a weight whose id holds its slots already. Every round must remove its head, or the loop
+            -- would never end.
             call('ZREM', WAITING, head)
             call('ZREM', BEATS, head)
         elseif tonumber(call('ZSCORE', BEATS, head) or 0) <= NOW then
@@ -692,7 +705,7 @@ function gate.serve()
         else
             local parts = gate.parts_of(record.weight)
             local needs = record.weight - parts
-            -- Python's scripts may have granted a part of it. What they granted may be lost, so it counts only if it is there.
+            -- Python's scripts may have granted a part of it. That part may be lost, so it counts only if it is there.
             for part = 0, parts - 1 do
                 needs = needs + (call('ZSCORE', MAIN, gate.member_of(id, part)) and 0 or 1)
             end
@@ -700,12 +713,12 @@ function gate.serve()
                 return
             end
             gate.grant_to_waiter(id, record)
-            call('ZREM', WAITING, head) -- it is gone already, unless the record says less than the line
+            call('ZREM', WAITING, head) -- already removed, unless the record has a smaller weight than the line
         end
     end
 end
 
--- Ends leases in the order of their ends. Those that end at the same time end together, before the line is served.
+-- Ends leases in the order of their ends. Leases that end at the same time end together, before the line is served.
 function gate.sweep_leases()
     local overdue = call('ZRANGEBYSCORE', TTL, '-inf', NOW, 'WITHSCORES', 'LIMIT', 0, AT_ONCE)
     for i = 1, #overdue, 2 do
@@ -718,7 +731,7 @@ function gate.sweep_leases()
     end
 end
 
--- Holders and waiters that gave no sign of life for too long.
+-- Ends holders and waiters whose heartbeats stopped.
 function gate.sweep_dead()
     for _, member in ipairs(call('ZRANGEBYSCORE', MAIN, '-inf', NOW, 'LIMIT', 0, AT_ONCE)) do
         -- The parts of a weight go together.
@@ -736,7 +749,7 @@ function gate.sweep_dead()
     end
     if gate.is_line_empty then
         if call('ZCARD', BEATS) > 0 then
-            call('DEL', BEATS) -- whoever is in it does not wait any more
+            call('DEL', BEATS) -- its members do not wait any more
         end
         return
     end
@@ -750,7 +763,7 @@ function gate.sweep_dead()
     end
 end
 
--- What Python's scripts removed, or what went with a key of theirs, and is due.
+-- Ends our ids that are due and whose members Python's scripts removed, or that were lost with a shared key.
 function gate.sweep_own()
     for _, id in ipairs(call('ZRANGEBYSCORE', OWN, '-inf', NOW, 'LIMIT', 0, AT_ONCE)) do
         local record = gate.record_of(id)
@@ -776,7 +789,7 @@ function gate.earliest_end()
     return earliest
 end
 
--- Ends what is due, and serves the line.
+-- Ends everything that is due, and serves the line.
 function gate.sweep()
     gate.sweep_leases()
     gate.sweep_dead()
@@ -791,7 +804,7 @@ function gate.sweep()
     gate.due = math.min(gate.earliest_end(), NOW + KEPT)
 end
 
--- Makes a waiter of ours a holder, once Python's scripts have granted all they see of its weight. False if there is no
+-- Makes a waiter of ours a holder, once Python's scripts have granted all the parts they see. False if there is no
 -- room for the part that they do not see: then the waiter is back in line, at its old place.
 function gate.adopt(id, record)
     if record.slot ~= NOT_YET then
@@ -824,31 +837,31 @@ function gate.back_in_line(id, record)
     gate.is_line_empty = false
 end
 
--- When a sweep will find something to do, as text; empty if never.
+-- The time at which a sweep will have something to do, as text; empty if never.
 function gate.next_deadline()
     local earliest = gate.earliest_end()
     return earliest < math.huge and string.format('%.6f', earliest) or ''
 end
 
--- 1 if clients hold slots whose releases tell nobody: then MAIN has to be watched.
+-- 1 if clients of the Python library hold slots: their releases do not wake our waiters, so MAIN has to be watched.
 function gate.has_foreign_holders()
     return gate.held > gate.ours and 1 or 0
 end
 
--- True if clients of the Python library hold or wait.
+-- True if clients of the Python library hold slots or wait.
 function gate.has_foreign_clients()
     local holders = gate.ours - gate.held_extra - gate.hidden
     return gate.held > gate.ours or gate.waiting() > call('ZCARD', OWN) - holders
 end
 
--- 1 if clients of the Python library hold slots, 2 if they do not but were noticed not long ago, else 0. Where they come by,
--- the expiry of MAIN may be cut short at any time.
+-- 1 if clients of the Python library hold slots, 2 if they do not but were seen within the last hour, else 0. While
+-- they are around, the expiry of MAIN may be cut short at any time.
 function gate.company()
     return gate.held > gate.ours and 1 or NOW < gate.shared + KEPT and 2 or 0
 end
 
--- Gives back whatever an id has, a slot or a place in line, and serves those who wait. Returns the outcome, and how it ended
--- if there was nothing. See release.lua.
+-- Gives back what an id has, a slot or a place in line, and serves the line. Returns the outcome, and how the id
+-- ended if it had nothing. See release.lua.
 function gate.finish(id, how, by_another, again)
     local record = gate.record_of(id)
     local is_unwanted = how == 'cancelled' or how == 'timed_out'
@@ -881,8 +894,9 @@ function gate.finish(id, how, by_another, again)
     return outcome, ending
 end
 
--- Opens the name on behalf of a handle. `asked` slots, 0 if it does not say; `opened` if it did this before, and then a
--- different number of slots means only that somebody resized it. Returns what is wrong, or nothing.
+-- Opens the name on behalf of a handle. `asked` is its number of slots, 0 if it gives none. `opened` means that it
+-- opened the name before: then a different number only means that the semaphore was resized. Returns the refusal, or
+-- nil.
 function gate.enter(asked, opened, epoch, max_waiting)
     local is_idle = gate.held == 0 and gate.is_line_empty
     if gate.slots == 0 then

@@ -5,13 +5,13 @@
 -- because heartbeats move their scores; ZSCAN finds a holder that stays at least once; the client drops duplicates.
 --
 -- ARGV: namespace, 'holders', cursor of ZSCAN
---    or namespace, 'those', member, member, …: holders that did not fit into an earlier answer
+--    or namespace, 'those', member, member, …: holders that did not fit into an earlier reply
 --    or namespace, 'waiters', arrival and member of the last one listed, arrival of the last one to list (all '' at first)
 -- Returns {now, head of the line, next cursor ('0' after the last page), arrival of the last one to list,
 --          {member, dead at, end of lease or arrival, record, …}, {members that did not fit}}
 local PAGE = 500 -- members
-local BYTES = 256 * 1024 -- of records in one answer, and the one that exceeds it
-local LONGEST = 64 * 1024 -- of one record; who it is can't be read from one that is cut
+local BYTES = 256 * 1024 -- of records in one reply, plus the record that exceeds it
+local LONGEST = 64 * 1024 -- of one record; a longer one is cut, and then its holder's details can't be read
 
 local kind, cursor, last = ARGV[2], '0', ''
 local rows, rest, bytes = {}, {}, 0
@@ -23,7 +23,7 @@ local function list(member, dead_at, time, record)
     rows[n + 1], rows[n + 2], rows[n + 3], rows[n + 4] = member, dead_at or '', time or '', record
 end
 
--- The rank of the first that stands behind `member`, which came at `arrival` and may be gone.
+-- The rank of the first waiter behind `member`, which came at `arrival` and may be gone.
 local function rank_behind(arrival, member)
     local low = call('ZCOUNT', WAITING, '-inf', '(' .. arrival)
     local high = low + call('ZCOUNT', WAITING, arrival, arrival)
@@ -56,7 +56,7 @@ if kind == 'waiters' then
             cursor = '1'
             break
         end
-        -- The members of a weight stand together: one record is enough for them.
+        -- The members of a weight stand together: one record is enough for all of them.
         local id = string.match(member, '^[^#]+') or member
         list(member, call('ZSCORE', BEATS, member), arrival, id ~= before and call('HGET', RECORDS, id))
         before = id

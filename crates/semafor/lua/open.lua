@@ -1,5 +1,5 @@
 -- Opens a name without asking for a slot.
--- ARGV: namespace, slots (0: whatever there are), bound of the line (-1: as it is)
+-- ARGV: namespace, slots (0: the current number), bound of the line (-1: unchanged)
 -- Returns {'open', slots, epoch}, or {'mismatch', slots}, {'unset'}, {'closing', held}.
 gate.check_types()
 gate.mend()

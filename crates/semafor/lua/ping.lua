@@ -1,9 +1,10 @@
--- A sign of life for all that one process holds and waits for under a name.
+-- A heartbeat for everything that one process holds and waits for under a name.
 -- ARGV: namespace, number of holders, largest fencing token that the process has seen,
 --       then for each holder id, weight, heartbeat, slot, token; then for each waiter id, weight, heartbeat
--- Returns {now, next deadline, company (see gate.company), state, state, …}. Per holder the end of its lease ('' if it has none, 1 if that
--- is not known here); per waiter 1 (it waits), or {'granted', slot, token, waited}; or {'gone', how it ended}, also for a holder
--- that was asked to leave and has not left yet.
+-- Returns {now, next deadline, company (see gate.company), state, state, …}. The state of a holder is the end of its
+-- lease ('' without a lease, 1 if the end is not known here). The state of a waiter is 1 while it waits, or
+-- {'granted', slot, token, waited}. Either may be {'gone', how it ended}, also for a holder that was asked to leave
+-- and has not left yet.
 local holders = tonumber(ARGV[2])
 local answer = { NOW_TEXT, '', 0 }
 local records = {}
@@ -15,15 +16,15 @@ local function first_argument(place)
     return place <= holders and place * 5 - 1 or holders * 2 + place * 3 + 1
 end
 
--- A server without memory refuses the first write of a script if it may need some. This needs none, and those after it are
--- let through: nobody is taken for dead for want of memory.
+-- A server that is out of memory refuses a script whose first write may need memory. ZREM needs none, and once it has
+-- run the server accepts the other writes. So lack of memory never makes a live client look dead.
 call('ZREM', MAIN, '')
 gate.fence = math.max(gate.fence, tonumber(ARGV[3]))
 if call('HLEN', RECORDS) ~= call('ZCARD', OWN) + 1 then
     gate.mend()
 end
 gate.sweep_leases()
--- Late, but alive, and nobody has its slot yet: a heartbeat counts before the dead are swept.
+-- Heartbeats count before the dead are swept: a late client is alive, and its slot was not granted to another one yet.
 for place = 1, ids do
     local i = first_argument(place)
     local id, weight, heartbeat = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
@@ -35,7 +36,7 @@ for place = 1, ids do
     if place <= holders or call('ZSCORE', MAIN, id) then
         record = gate.record_of(id)
         if record.slot == NOT_YET then
-            -- Python's scripts have served a part of its weight; or its record is lost.
+            -- Python's scripts have granted a part of its weight; or its record is lost.
             gate.touch(MAIN, id, weight, NOW + heartbeat)
         elseif gate.has_all(MAIN, id, weight) then
             if record.slot == UNKNOWN and place <= holders then
@@ -70,7 +71,7 @@ for place = 1, ids do
         -- Also if only its record is lost, or the number of slots: the waiter calls queue.lua again and brings both.
         answer[place + 3] = { 'gone', gate.ending_of(id) }
     elseif is_in_line and gate.closed == 1 then
-        -- The client that closed the name was gone before it had turned everybody away.
+        -- The client that closed the name died before it had turned away all waiters.
         gate.turn_away(id, gate.record_of(id))
         answer[place + 3] = { 'gone', CLOSED }
     elseif place <= holders and gate.has_all(MAIN, id, weight) then

@@ -1,22 +1,23 @@
--- Takes slots, or a place in line. One trip when slots are free.
--- ARGV: namespace, id, weight, ttl (0: none), heartbeat, grace (how long it keeps its slot when it is evicted; 0: not at all),
---       who, 'wait' or 'try', slots, opened (0 or 1), epoch, bound of the line (-1: as it is),
---       again (1 if the answer to the same call may have been lost), arrival (0: now; else the score of a place that the server has lost),
---       largest fencing token that the process has seen: the server may have forgotten it
+-- Takes slots, or a place in line. One round trip when slots are free. ARGV: namespace, id, weight, ttl (0: none),
+-- heartbeat, grace (how long it keeps its slot after an eviction; 0: not at all),
+--       who (details about the process), 'wait' or 'try', slots, opened (0 or 1), epoch, bound of the line (-1:
+--       unchanged), again (1 if the reply to the same call may have been lost), arrival (0: now; else the score of a
+--       place in line that the server has lost), largest fencing token that the process has seen: the server may have
+--       forgotten it
 -- Returns {'granted', slots, epoch, slot, token, waited, now, company (see gate.company),
 --               end of lease (if it was granted before)}
 --      or {'queued', slots, epoch, arrival, now, next deadline, company}
---      or {'busy', slots, epoch, held, waiting}, {'full', limit}, {'too_heavy', slots}, {'unseen', bound of weights}, {'closed'},
---      and what open.lua returns.
+--      or {'busy', slots, epoch, held, waiting}, {'full', bound}, {'too_heavy', slots}, {'unseen', largest weight},
+--      {'closed'}, or a refusal of open.lua.
 
--- The short way: a slot is free, nobody waits for it, nothing is due, and nothing else is in question.
+-- The fast path: one slot is asked for and free, the line is empty, nothing is due, and nothing needs repair.
 if #info >= BITS and ARGV[3] == '1' and ARGV[10] == '1' and ARGV[13] == '0' then
     --- unpack short INFO ---
     local held, ttl, heartbeat = call('ZCARD', MAIN) + hidden, tonumber(ARGV[4]), tonumber(ARGV[5])
     --- lease ---
     local is_plain = held < slots and held == ours and NOW < due and closed == 0 and epoch == tonumber(ARGV[11])
         and NOW >= unwanted + LATE and NOW + math.max(ttl, heartbeat) < keep_until and (ttl == 0 or held == 0)
-        -- No key was lost, and no script of Python's cut the expiry: gate.mend would have nothing to do.
+        -- No key was lost, and no script of Python's cut an expiry: gate.mend would have nothing to do.
         and call('HLEN', RECORDS) == call('ZCARD', OWN) + 1
         and (held == 0 or call('PTTL', MAIN) >= (keep_until - NOW) * 1000)
     local slot, bits = slots, nil
@@ -101,10 +102,10 @@ if is_again and gate.slots == 0 then
     end
 end
 if is_again then
-    -- Never twice: not two slots, not a slot and a place.
+    -- A repeated call never gets two slots, nor a slot and a place in line.
     local known = gate.record_of(id)
     if not known.is_ours and (call('ZSCORE', MAIN, id) or call('ZSCORE', WAITING, gate.member_of(id, gate.parts_of(weight) - 1))) then
-        -- Its record was lost. What was in it is in this call.
+        -- Its record was lost. This call has everything that was in it.
         known = record
         known.since = tonumber(ARGV[14]) > 0 and math.min(tonumber(ARGV[14]), NOW) or NOW
         gate.write_record(id, known)
@@ -134,14 +135,14 @@ if wrong then
 end
 
 if gate.ending_of(id) == UNWANTED then
-    -- It comes after its own end: it was held up on the way.
+    -- The request was delayed and arrives after its own cancellation.
     return refused('closed')
 end
 if weight > gate.slots then
     return refused('too_heavy', gate.slots)
 end
 if weight > VISIBLE and (gate.has_foreign_clients() or gate.company() > 0) then
-    -- Those that were here not long ago come back, and would count the slots that they do not see as free.
+    -- Python's clients that were here recently may come back, and would count the slots that they do not see as free.
     return refused('unseen', VISIBLE)
 end
 if gate.is_line_empty and gate.slots - gate.held >= weight then
@@ -159,7 +160,7 @@ if not is_back then
     if bound >= 0 and gate.waiting() >= bound then
         return refused('full', bound)
     end
-    -- Behind everybody, also behind those whose clocks are fast.
+    -- Behind all waiters, also behind those whose clocks are fast.
     local last = call('ZRANGE', WAITING, -1, -1, 'WITHSCORES')[2]
     arrival = last and math.max(NOW, tonumber(last) + 0.000001) or NOW
 end

@@ -1,11 +1,13 @@
--- Gives back whatever an id has, a slot or a place in line, and serves those who wait. One trip.
--- ARGV: namespace, id, how: 'released', 'evicted' (by another client: a holder with a grace is told to leave, and keeps its
---       slot until the grace is over, unless it was told before), 'cancelled' or 'timed_out' (no longer wanted),
---       1 if the process that holds it is another one, and has to be told, 1 if this may have been asked before
--- Returns {'ended' | 'left' | 'gone', how it ended, held, slots, waiting}; the numbers are right if it timed out.
+-- Gives back what an id has, a slot or a place in line, and serves the line. One round trip.
+-- ARGV: namespace, id,
+--       how: 'released', 'cancelled' or 'timed_out' (not wanted any more), or 'evicted' (by another client: a holder
+--       with a grace is told to leave, and keeps its slot until the grace is over; if it was told before, it loses
+--       the slot now), 1 if another process holds it and has to be told, 1 if this call may be a repetition
+-- Returns {'ended' | 'left' | 'gone', how it ended, held, slots, waiting}; the numbers are exact only after
+-- 'timed_out'.
 
--- The short ways: the holder of one slot gives it back; and nobody waits, or somebody who wants one slot, too, and all are
--- clients of ours.
+-- The fast paths: the holder of one slot releases it, and either the line is empty, or the first waiter wants one
+-- slot and all holders are our clients.
 local id, how = ARGV[2], ARGV[3]
 local known = how == 'released' and ARGV[4] == '0' and #info >= BITS and call('HGET', RECORDS, id)
 --- short record patterns ---
@@ -14,7 +16,7 @@ if ttl and call('ZSCORE', MAIN, id) then
     --- unpack short INFO ---
     local bits = string.sub(info, BITS)
     local head = call('ZRANGE', WAITING, 0, 0)[1]
-    -- A script of Python's cut the expiry of MAIN, and maybe that of other keys: gate.mend sets all of them right.
+    -- If a script of Python's cut the expiry of MAIN, it may have cut others, too: gate.mend repairs all of them.
     local is_cut = keep_until > NOW and call('PTTL', MAIN) < (keep_until - NOW) * 1000
     local next_ttl, next_heartbeat, next_since, next_rest -- next_rest is grace and who
     if head and closed == 0 and ours >= slots and call('ZCARD', MAIN) + hidden == slots
@@ -26,14 +28,14 @@ if ttl and call('ZSCORE', MAIN, id) then
         local namespace = NAMESPACE .. ':acquisition_notification:'
         bits = vacate(bits, tonumber(slot))
         if head then
-            -- From the line: see gate.grant_to_waiter.
+            -- Grants to the first in line: see gate.grant_to_waiter.
             local wait = NOW - next_since
             local wait_nanos = math.max(math.floor(wait * 1000000000), 0)
             local lease = math.min(tonumber(next_heartbeat), GRACE)
             fence = math.max(fence + 1, SECONDS * 1000000 + MICROS)
             slot, bits = occupy(bits)
             local token = string.format('%.0f', fence)
-            -- First what needs no memory: a server that has none lets the rest through.
+            -- First the writes that need no memory: then a server that is out of memory accepts the others.
             call('ZREM', WAITING, head)
             call('ZREM', BEATS, head)
             call('ZADD', MAIN, NOW + lease, head)
@@ -69,11 +71,11 @@ end
 --- gate ---
 
 if call('HEXISTS', RECORDS, id) == 1 then
-    call('ZREM', MAIN, '') -- so that a server without memory lets the rest through: see ping.lua
+    call('ZREM', MAIN, '') -- so that a server out of memory accepts the other writes: see ping.lua
 end
 gate.mend()
 if how == 'evicted' then
-    gate.sweep() -- a lease that is over is not evicted any more
+    gate.sweep() -- a lease that has ended can't be evicted any more
 end
 local outcome, ending = gate.finish(id, how, ARGV[4] == '1', ARGV[5] == '1')
 gate.save()

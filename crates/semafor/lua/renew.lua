@@ -1,9 +1,9 @@
--- Lets a holder keep its slot for so long from now.
--- ARGV: namespace, id, ttl (0: for as long as it takes), for how long another process vouches for it: it may have none of
---       its own that gives signs of life (0: its own process asks)
+-- Renews a lease: the holder keeps its slot for `ttl` from now.
+-- ARGV: namespace, id, ttl (0: no end), for how long another process vouches for the holder (0: its own process asks):
+--       a detached holder may have no process that sends heartbeats
 -- Returns {'renewed', now} or {'gone', how it ended}
 local id, ttl, vouched = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-call('ZREM', MAIN, '') -- so that a server without memory lets the rest through: see ping.lua
+call('ZREM', MAIN, '') -- so that a server out of memory accepts the other writes: see ping.lua
 gate.mend()
 gate.sweep()
 local record = gate.record_of(id)

@@ -1,7 +1,7 @@
--- Changes the number of slots. Nobody loses one; who waits for more than there are is turned away.
+-- Changes the number of slots. Holders keep theirs; waiters that want more than the new number are turned away.
 -- ARGV: namespace, slots
--- Returns the number of slots before, 0 if there was no such name.
-call('ZREM', MAIN, '') -- so that a server without memory lets the rest through: see ping.lua
+-- Returns the number of slots before, 0 if the name did not exist.
+call('ZREM', MAIN, '') -- so that a server out of memory accepts the other writes: see ping.lua
 gate.mend()
 local slots, before = tonumber(ARGV[2]), gate.slots
 gate.slots = slots

@@ -1,7 +1,7 @@
--- Ends what is due and serves the line. Run by somebody when the next deadline is reached.
+-- Ends everything that is due and serves the line. A client runs it when the next deadline is reached.
 -- ARGV: namespace
 -- Returns {now, next deadline, company (see gate.company)}
-call('ZREM', MAIN, '') -- so that a server without memory lets the rest through: see ping.lua
+call('ZREM', MAIN, '') -- so that a server out of memory accepts the other writes: see ping.lua
 gate.mend()
 gate.sweep()
 gate.save()

@@ -119,7 +119,7 @@ impl<'a> Acquire<'a> {
         self
     }
 
-    /// How long to wait, in place of the semaphore's `max_acquire_time`. Counted from the first poll.
+    /// How long to wait, in place of the semaphore's `timeout`. Counted from the first poll.
     ///
     /// # Panics
     ///

@@ -125,7 +125,7 @@ impl Home {
     /// use semafor::StatsQuery;
     /// # async fn example(home: semafor::Home) -> Result<(), semafor::HomeError> {
     /// for stats in home.stats(&StatsQuery::default().limit(10)).await? {
-    ///     println!("{}: {} of {} slots held", stats.name, stats.held, stats.capacity);
+    ///     println!("{}: {} of {} slots held", stats.name, stats.held, stats.slots);
     /// }
     /// # Ok(())
     /// # }

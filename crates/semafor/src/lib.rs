@@ -4,7 +4,7 @@
 //! use semafor::{Semaphore, secs};
 //!
 //! # pollster::block_on(async {
-//! let sem = Semaphore::memory("images").slots(10).ttl(secs(30)).max_acquire_time(secs(5)).build()?;
+//! let sem = Semaphore::memory("images").slots(10).ttl(secs(30)).timeout(secs(5)).build()?;
 //!
 //! let permit = sem.acquire().await?; // waits in line, five seconds at most
 //! println!("slot {} after {:?}", permit.slot(), permit.waited());

@@ -81,7 +81,7 @@ impl Builder {
     /// use semafor::Semaphore;
     /// let first = Semaphore::memory("docs-slots").slots(2).build().unwrap();
     /// let same = Semaphore::memory("docs-slots").build().unwrap();
-    /// assert_eq!(same.capacity().await, Ok(2));
+    /// assert_eq!(same.slots().await, Ok(2));
     /// # });
     /// ```
     pub fn slots(mut self, slots: u32) -> Self {
@@ -113,7 +113,7 @@ impl Builder {
     /// ```
     /// # pollster::block_on(async {
     /// use semafor::{Semaphore, secs};
-    /// let sem = Semaphore::memory("docs-patience").slots(1).max_acquire_time(secs(0.01)).build().unwrap();
+    /// let sem = Semaphore::memory("docs-timeout").slots(1).timeout(secs(0.01)).build().unwrap();
     /// let held = sem.acquire().await.unwrap();
     /// assert!(sem.acquire().await.unwrap_err().is_timeout());
     /// # });

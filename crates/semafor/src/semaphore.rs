@@ -18,7 +18,7 @@ use crate::{Acquire, HolderInfo, PermitId, Registry, Span, Stats, WaiterInfo};
 /// # pollster::block_on(async {
 /// use semafor::{Semaphore, secs};
 ///
-/// let sem = Semaphore::memory("docs-images").slots(2).ttl(secs(30)).max_acquire_time(secs(5)).build().unwrap();
+/// let sem = Semaphore::memory("docs-images").slots(2).ttl(secs(30)).timeout(secs(5)).build().unwrap();
 ///
 /// let first = sem.acquire().await.unwrap();
 /// let second = sem.acquire().await.unwrap();
@@ -367,7 +367,7 @@ impl Semaphore {
     /// # pollster::block_on(async {
     /// use semafor::Semaphore;
     /// let sem = Semaphore::memory("docs-capacity").slots(3).build().unwrap();
-    /// assert_eq!(sem.capacity().await, Ok(3));
+    /// assert_eq!(sem.slots().await, Ok(3));
     /// # });
     /// ```
     pub async fn slots(&self) -> Result<u32, HomeError> {
@@ -472,8 +472,8 @@ impl Semaphore {
     /// let sem = Semaphore::memory("docs-sem-stats").slots(4).build().unwrap();
     /// let permit = sem.acquire().await.unwrap();
     /// let stats = sem.stats().await.unwrap();
-    /// println!("{} of {} slots held, {} waiting", stats.held, stats.capacity, stats.waiting);
-    /// # assert_eq!((stats.held, stats.capacity, stats.waiting), (1, 4, 0));
+    /// println!("{} of {} slots held, {} waiting", stats.held, stats.slots, stats.waiting);
+    /// # assert_eq!((stats.held, stats.slots, stats.waiting), (1, 4, 0));
     /// # });
     /// ```
     pub async fn stats(&self) -> Result<Stats, HomeError> {

@@ -19,7 +19,7 @@ use crate::error::HomeError;
 /// let sem = Semaphore::memory("docs-stats").slots(4).build().unwrap();
 /// let _permit = sem.acquire().await.unwrap();
 /// let stats = sem.stats().await.unwrap();
-/// assert_eq!((stats.held, stats.capacity, stats.percent()), (1, 4, 25.0));
+/// assert_eq!((stats.held, stats.slots, stats.percent()), (1, 4, 25.0));
 /// assert_eq!(stats.totals.granted, 1);
 /// # });
 /// ```
@@ -71,7 +71,7 @@ impl Stats {
         Self { error: Some(error), ..Self::new(name, semafor_core::Stats::default()) }
     }
 
-    /// How many slots are held beyond the capacity, after a shrink. It only falls until the next shrink.
+    /// How many slots are held beyond the slots, after a shrink. It only falls until the next shrink.
     ///
     /// # Examples
     ///

@@ -1,6 +1,6 @@
-//! What is due counts as over, although nobody has come round to ending it yet.
+//! An expired lease counts as ended even before the driver thread has ended it.
 //!
-//! Two semaphores whose leases end at the same moment: whoever is told of the first end finds the other one overdue.
+//! Two semaphores whose leases end at the same moment: the listener of the first end finds the other one overdue.
 
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};

@@ -128,7 +128,7 @@ async fn what_is_wrong_with_tls_is_said() {
 
 // How much is needed
 
-/// As the message says that refuses those who may less.
+/// The permissions that the error message for a weaker user lists.
 const ENOUGH: &[&str] =
     &["resetkeys", "~adv-sem:*", "resetchannels", "&adv-sem:*", "+@all", "-@admin", "-@dangerous"];
 

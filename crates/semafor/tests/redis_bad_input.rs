@@ -48,7 +48,7 @@ fn assert_silent_about_passwords(error: &HomeError) {
     }
 }
 
-/// Nobody held or waited, and the semaphore works.
+/// There were no holders and waiters, and the semaphore works.
 async fn is_as_new(semaphore: &Semaphore) {
     let permit = in_time(semaphore.acquire()).await.expect("a free slot");
     assert_eq!(permit.slot(), 0);
@@ -153,7 +153,7 @@ async fn all_that_wait_for_a_connection_learn_of_its_failure_together() {
     is_as_new(&semaphore).await;
 }
 
-/// Returns when nothing is held, and nobody waits.
+/// Returns when there are no holders and waiters.
 async fn until_idle(semaphore: &Semaphore) {
     eventually("nothing is left", || async {
         let stats = semaphore.stats().await.ok()?;
@@ -224,7 +224,7 @@ async fn a_refused_login_is_explained() {
             assert_says(&error, HomeErrorKind::AccessDenied, remedy);
         }
     }
-    eventually("nobody is connected", || async { (connections(&server) == 0).then_some(()) }).await;
+    eventually("no client is connected", || async { (connections(&server) == 0).then_some(()) }).await;
 }
 
 #[tokio::test]
@@ -450,7 +450,7 @@ fn left_of(server: &RedisServer, name: &str) -> Vec<String> {
     everything(server).into_iter().filter(|key| key.ends_with(&format!(":{name}"))).collect()
 }
 
-/// Somebody's key gets in the way of a semaphore in use, and is gone again.
+/// A key of another application takes the place of a semaphore in use, and is removed again.
 #[tokio::test]
 async fn a_key_that_gets_in_the_way_does_no_lasting_harm() {
     let server = RedisServer::start();
@@ -545,7 +545,7 @@ async fn a_server_without_memory_takes_slots_back_but_gives_none() {
     for permit in held {
         in_time(permit.release()).await.expect("a held slot can be given back");
     }
-    // Whoever waited since before has what was given back.
+    // The waiters from before have got the released slots.
     let id = in_time(waiting).await.unwrap().expect("it stood in line");
     assert_eq!(in_time(semaphore.stats()).await.unwrap().held, 1);
     in_time(semaphore.release(&id)).await.expect("it is held");
@@ -639,7 +639,7 @@ async fn a_server_that_may_delete_what_is_in_use_is_warned_of() {
     let place = format!("127.0.0.1:{}/ has the maxmemory-policy", server.port());
     for policy in ["volatile-lru", "allkeys-lfu"] {
         server.command(&["CONFIG", "SET", "maxmemory-policy", policy]);
-        // Others see it when they connect, and so do those who connect anew.
+        // Other clients see it when they connect, and so does this one when it connects again.
         let other = connected(&format!("{}?{HASTY}&max_connections=7", server.url())).await;
         let [warning] = &other.warnings()[..] else { panic!("{:?}", other.warnings()) };
         assert!(
@@ -790,7 +790,7 @@ async fn ids_that_were_never_issued_hold_nothing() {
     is_as_new(&semaphore).await;
 }
 
-/// All that has a meaning to somebody on the way: Redis' patterns and tags, Lua's formats and patterns, JSON, lines.
+/// Characters with a meaning on the way: Redis' patterns and tags, Lua's formats and patterns, JSON, lines.
 const ODD: [&str; 12] = [
     "with spaces  and\ttabs",
     "naïve 日本語 🦀",

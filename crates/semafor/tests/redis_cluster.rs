@@ -1,6 +1,6 @@
 //! Semaphores on a Redis Cluster.
 //!
-//! What is promised when a master fails: whoever holds or waits learns what became of it, nobody hangs, and all goes on at
+//! What is promised when a master fails: holders and waiters learn what happened, no call hangs, and work goes on at
 //! the replica that takes over, with what it had. Replication does not wait: the last writes before the failure may be
 //! lost, and with them grants whose holders were told of them. They learn of it with the next heartbeat. So for that long,
 //! more may hold than there are slots; the fencing token tells them apart.
@@ -137,7 +137,7 @@ async fn any_node_knows_the_way() {
     let cluster = &*unbroken();
     let master = cluster.master_of("{app}:any");
     for (place, node) in cluster.nodes().iter().enumerate() {
-        // Silent nodes, and nodes that are gone, hold nobody up.
+        // Silent nodes, and nodes that are gone, delay no client.
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let silent_port = silent.local_addr().unwrap().port();
         let seeds = format!("127.0.0.1:{silent_port},127.0.0.1:1,127.0.0.1:{}", node.port());
@@ -185,7 +185,7 @@ async fn what_a_cluster_needs_is_said() {
         assert_eq!(error.kind(), kind, "{url}: {error}");
         assert!(error.to_string().contains(remedy), "{url}: {error}");
     }
-    // A single server is a cluster of one, as far as anybody can tell.
+    // A single server looks like a cluster of one.
     let alone = RedisServer::start();
     let home = connected(&format!("redis+cluster://127.0.0.1:{}/?namespace={{app}}", alone.port())).await;
     in_time(home.named("alone").slots(1).open()).await.unwrap();
@@ -301,7 +301,7 @@ async fn a_failover_under_load_is_survived() {
     passes_on(&there, &here).await;
 }
 
-/// What the replica had, it knows: holders stay holders, and who waits stays in line.
+/// The replica had all data: holders keep their slots and waiters their places.
 #[tokio::test]
 async fn what_the_replica_had_stays_as_it_was() {
     let cluster = RedisCluster::start();
@@ -342,7 +342,7 @@ fn in_step(master: &RedisServer) {
     assert_eq!(replicas, 1);
 }
 
-/// The replica has nothing of what its master knew: who held learns that it does not.
+/// The replica had no data: holders learn that they lost their slots.
 #[tokio::test]
 async fn forgotten_holders_learn_of_it() {
     let cluster = Arc::new(RedisCluster::start());
@@ -360,7 +360,7 @@ async fn forgotten_holders_learn_of_it() {
 
     let why = in_time(held.lost()).await;
     assert!(held.is_lost(), "{why:?}");
-    let next = eventually("somebody is in charge again", || async { semaphore.acquire().await.ok() }).await;
+    let next = eventually("a master is elected", || async { semaphore.acquire().await.ok() }).await;
     assert!(next.fencing_token() > token, "tokens grow, whatever was forgotten");
 }
 
@@ -368,7 +368,7 @@ fn is_replica_of(node: &RedisServer, master: &RedisServer) -> bool {
     redis_support::ask(node, &["INFO", "replication"]).contains(&format!("master_port:{}\r", master.port()))
 }
 
-/// Slots can move without anybody failing.
+/// Slots can move without a failure.
 #[tokio::test]
 async fn a_planned_change_of_masters_is_followed() {
     let cluster = RedisCluster::start();
@@ -452,7 +452,7 @@ async fn a_master_that_falls_silent_is_given_up_in_time() {
     let master = cluster.master_of("{app}:any");
     cluster.nodes()[master].pause();
     // The others notice, and put the replica in its place.
-    let permit = eventually("somebody is in charge again", || async { semaphore.acquire().await.ok() }).await;
+    let permit = eventually("a master is elected", || async { semaphore.acquire().await.ok() }).await;
     in_time(permit.release()).await.unwrap();
     cluster.nodes()[master].resume();
 }

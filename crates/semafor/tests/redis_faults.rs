@@ -71,7 +71,7 @@ fn in_another_process(test: &str, server: &RedisServer) -> Child {
 /// Set in that other process: the server's URL.
 const ROLE: &str = "SEMAFOR_TEST_OTHER_PROCESS";
 
-/// What that other process does: it waits in line, for as long as it lives and somebody wants it to.
+/// The other process: it waits in line until it is killed or told to stop.
 async fn wait_in_line(url: &str) {
     let home = connect(url).await;
     let semaphore = open(&home, 1);
@@ -81,7 +81,7 @@ async fn wait_in_line(url: &str) {
     let _ = parent_is_gone.await;
 }
 
-/// A waiter whose entry disappears polls for ever a list that nobody will push to.
+/// A waiter whose entry disappears polls for ever a list that is never pushed to.
 #[tokio::test]
 async fn fault_1_a_waiter_that_is_forgotten_hangs() {
     let server = RedisServer::start();
@@ -94,7 +94,7 @@ async fn fault_1_a_waiter_that_is_forgotten_hangs() {
     let line = keys.members("waiting");
     let places: Vec<_> = line.iter().map(|id| keys.score("waiting", id)).collect();
 
-    // As when the keys expire. They stand where they stood: somebody who came meanwhile is behind them.
+    // As when the keys expire. They keep their places: a waiter that came meanwhile is behind them.
     keys.ask::<()>(&["DEL", &keys.key("waiting"), &keys.key("waiting_heartbeat")]);
     stranger_in_line(&keys, "4b0c0ffee", keys.now());
     until_seen("they are back in line", || (keys.members("waiting").len() == 3).then_some(())).await;
@@ -104,7 +104,7 @@ async fn fault_1_a_waiter_that_is_forgotten_hangs() {
     let first = first.outcome().await.expect("it is its turn");
     assert_eq!(id_of(&first), line[0]);
 
-    // As when a server comes back without its memory. Who held has lost it, and knows.
+    // As when a server comes back without its memory. The holder has lost its slot, and knows it.
     server.kill();
     server.start_again();
     let second = second.outcome().await.expect("it is its turn");
@@ -207,7 +207,7 @@ async fn fault_3_a_shorter_expiry_admits_too_many() {
     for kind in KINDS {
         keys.ask::<()>(&["EXPIRE", &keys.key(kind), "11"]);
     }
-    until_seen("all of it outlives who has it", || {
+    until_seen("all of it outlives its owner", || {
         let needed = |kind| if kind == "ttl" { 290_000 } else { 180_000 };
         KINDS.iter().all(|kind| keys.expires_in(kind) > needed(*kind)).then_some(())
     })
@@ -245,14 +245,14 @@ async fn fault_4_many_waiters_keep_heartbeats_from_being_sent() {
     }
     assert!(!held.is_lost());
     let stats = semaphore.stats().await.unwrap();
-    assert_eq!((stats.waiting, stats.totals.cancelled), (WAITERS, 0), "nobody was taken for dead");
+    assert_eq!((stats.waiting, stats.totals.cancelled), (WAITERS, 0), "no process was taken for dead");
     let clients: String = keys.ask(&["CLIENT", "LIST", "TYPE", "NORMAL"]);
     let pubsub: String = keys.ask(&["CLIENT", "LIST", "TYPE", "PUBSUB"]);
     let not_mine = |line: &&str| !line.contains("cmd=client");
     let connections = clients.lines().chain(pubsub.lines()).filter(|line| !line.is_empty()).filter(not_mine);
     assert_eq!(connections.count(), 1, "{clients}{pubsub}");
 
-    // All of them get their turn: nobody was forgotten.
+    // All of them get their turn: none was forgotten.
     held.release().await.unwrap();
     while let Some(done) = waiting.join_next().await {
         done.expect("no panic").expect("its turn comes");
@@ -309,7 +309,7 @@ async fn fault_5_a_dead_waiter_gets_a_slot_for_long() {
     }
 }
 
-/// Who waits is woken up by the clock only, once a second: not by a release, not by who gives up, not by an expiry.
+/// There, waiters wake once a second only: not by a release, not by a waiter that gives up, not by an expiry.
 #[tokio::test]
 async fn fault_6_nobody_is_woken_by_what_makes_room() {
     let server = RedisServer::start();
@@ -330,7 +330,7 @@ async fn fault_6_nobody_is_woken_by_what_makes_room() {
         waits.outcome().await.unwrap().release().await.unwrap();
     })
     .await;
-    without_heartbeat(&home, &server, "who gives up wakes who stands behind it", async || {
+    without_heartbeat(&home, &server, "a waiter that gives up wakes the one behind it", async || {
         let held = others.acquire().await.unwrap();
         let heavy = in_line(&others, others.acquire().weight(2)).await;
         let waits = in_line(&semaphore, semaphore.acquire()).await;
@@ -358,7 +358,7 @@ async fn fault_6_nobody_is_woken_by_what_makes_room() {
     .await;
 }
 
-/// Its clients' clocks decide who is dead and who came first.
+/// There, the clients' clocks decide which process is dead and which came first.
 #[tokio::test]
 async fn fault_7_clocks_that_differ_evict_and_overtake() {
     let server = RedisServer::start();
@@ -371,7 +371,7 @@ async fn fault_7_clocks_that_differ_evict_and_overtake() {
     let until_then = keys.score("main", &id_of(&held)).unwrap();
     assert!((before + 180.0..=keys.now() + 180.0).contains(&until_then), "it is the server's clock");
 
-    // Somebody whose clock is fast stands in line. Ours stand behind it, in the order in which they came.
+    // A client with a fast clock stands in line. Ours stand behind it, in the order in which they came.
     stranger_in_line(&keys, "4b0c0ffee", keys.now() + 1000.0);
     let first = in_line(&semaphore, semaphore.acquire()).await;
     let second = in_line(&semaphore, semaphore.acquire()).await;
@@ -405,7 +405,7 @@ async fn fault_7_clocks_that_differ_evict_and_overtake() {
     }
 }
 
-/// `ZADD XX CH` counts nothing if the score is as it was. It takes that for the end of whoever has it.
+/// `ZADD XX CH` counts nothing if the score is as it was. It takes that for the end of the holder.
 #[tokio::test]
 async fn fault_8_a_clock_that_stands_still_declares_dead() {
     let server = RedisServer::start();
@@ -450,7 +450,7 @@ async fn fault_8_a_clock_that_stands_still_declares_dead() {
     assert_eq!(id_of(&waits.outcome().await.unwrap()), waiting);
 }
 
-/// Whoever runs a script applies its own number of slots and its own times to everybody.
+/// There, each client that runs a script applies its own number of slots and its own times to all.
 #[tokio::test]
 async fn fault_9_the_caller_decides_for_others() {
     let server = RedisServer::start();
@@ -460,7 +460,7 @@ async fn fault_9_the_caller_decides_for_others() {
     let held = semaphore.acquire().await.unwrap();
     let waits = in_line(&semaphore, semaphore.acquire().ttl(secs(50))).await;
 
-    // One who believes in three slots is told, and admits nobody: neither itself nor others.
+    // A client that assumes three slots gets an error, and admits neither itself nor others.
     let mismatch = BuildError::SlotsMismatch { name: NAME.into(), live: 1, asked: 3 };
     assert_eq!(other.named(NAME).slots(3).open().await.map(|_| ()), Err(mismatch.clone()));
     let refused = open(&other, 3).acquire().await.map(|_| ());
@@ -489,7 +489,7 @@ async fn fault_9_the_caller_decides_for_others() {
     assert_eq!(keys.score("ttl", &id_of(&lively)), None);
 }
 
-/// What the dead had stays in `semaphore_ttl`, and the lists of those who gave up stay for minutes.
+/// There, entries of dead holders stay in `semaphore_ttl`, and the lists of waiters that gave up stay for minutes.
 #[tokio::test]
 async fn fault_10_things_are_left_behind() {
     let server = RedisServer::start();
@@ -521,7 +521,7 @@ async fn fault_10_things_are_left_behind() {
     drop(served);
     last.outcome().await.unwrap().release().await.unwrap();
     kept.release().await.unwrap();
-    // Who comes too late, or to the wrong place, leaves nothing either.
+    // A client that comes too late, or to the wrong server, leaves nothing either.
     let unknown = home.named("unknown").slots(1).build().unwrap();
     let permit = unknown.acquire().await.unwrap();
     let id = permit.id();
@@ -590,7 +590,7 @@ async fn fault_11_numbers_reports_and_fractions_are_wrong() {
     }
     next.release().await.unwrap();
 
-    // A release that can't be carried out is reported as that. It is carried out when it can be, and so are those that nobody
+    // A release that can't be carried out is reported as that. It is carried out when it can be, and so are those that no caller
     // waits for.
     let impatient = format!("{}?socket_timeout=0.2&number_of_attempts=1", proxy.url());
     let impatient = open(&Home::connect(&impatient).await.unwrap(), 3);
@@ -731,7 +731,7 @@ async fn waiters_without_a_record_get_it_back() {
     let line = keys.members("waiting");
 
     keys.ask::<()>(&["DEL", &keys.key("records")]);
-    until_seen("it is known again who they are", || {
+    until_seen("their identities are known again", || {
         let known: usize =
             line.iter().map(|id| keys.ask::<usize>(&["HEXISTS", &keys.key("records"), id])).sum();
         (known == 2).then_some(())
@@ -786,9 +786,9 @@ async fn a_holder_whose_keys_were_evicted_is_told_when_another_gets_its_slot() {
     let (home, other) = (connect(&server.url()).await, connect_again(&server.url()).await);
     let keys = Keyspace::of(&server, NAME);
     let (semaphore, others) = (open(&home, 1), open(&other, 1));
-    without_heartbeat(&home, &server, "who gets it tells who had it", async || {
+    without_heartbeat(&home, &server, "the new holder tells the former one", async || {
         let held = semaphore.acquire().await.unwrap();
-        // Who holds is in two keys. Without either, nothing says that it lives.
+        // Holders are in two keys. Without both, nothing says that the holder lives.
         keys.ask::<()>(&["DEL", &keys.key("main"), &keys.key("own")]);
         let next = others.acquire().await.unwrap();
         let lost = tokio::time::timeout(Duration::from_secs(60), held.lost()).await;

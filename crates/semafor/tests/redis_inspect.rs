@@ -178,7 +178,7 @@ async fn a_key_of_a_wrong_type_breaks_one_name_only() {
     let mut found: Vec<_> =
         all.iter().map(|stats| (&*stats.name, stats.held, stats.error.is_some())).collect();
     found.sort_unstable();
-    // Without records, who holds is known all the same.
+    // Holders are known even without their records.
     let expected = [("before", 1, false), ("between", 1, false), ("broken", 0, true), ("later", 0, true)];
     assert_eq!(found, expected);
     for stats in all.iter().filter(|stats| stats.error.is_some()) {

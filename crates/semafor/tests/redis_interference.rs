@@ -179,7 +179,7 @@ async fn a_waiter_watches_a_python_holder_that_took_the_slot_of_a_dead_one_of_ou
     in_time(waits.outcome()).await.expect("it is free").release().await.unwrap();
 }
 
-/// A client of the Python library may make the key that says who holds expire 10 seconds after the last heartbeat. A holder that
+/// A client of the Python library may make the key of the holders expire 10 seconds after the last heartbeat. A holder that
 /// is cut off has to know.
 #[tokio::test]
 async fn a_slot_is_safe_for_no_longer_than_a_python_client_leaves_it() {

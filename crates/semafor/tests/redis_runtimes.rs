@@ -37,7 +37,7 @@ fn a_holder_keeps_its_slot_while_its_runtime_is_blocked() {
     let (unblock, blocked) = mpsc::channel::<()>();
     runtime.spawn(async move { blocked.recv().unwrap() });
     let granted = keys.score("main", &id).expect("it is held");
-    // Three intervals later it is still alive, and nobody has taken it for dead in between.
+    // Three intervals later it is still alive, and was never taken for dead in between.
     let elsewhere = Builder::new_current_thread().enable_all().build().unwrap();
     elsewhere.block_on(until_seen("heartbeats go on", || {
         keys.score("main", &id).filter(|score| *score > granted + 3.0)
@@ -84,7 +84,7 @@ fn the_last_handle_can_be_dropped_in_a_local_set() {
     assert_eq!(left.unwrap(), Vec::<String>::new(), "it left the line before the last handle was gone");
 }
 
-/// Stands in line and leaves it together with the last handle. Returns who is left there.
+/// Stands in line and leaves it together with the last handle. Returns the waiters left there.
 async fn leave_the_line(url: String, keys: Keyspace) -> Vec<String> {
     let home = connected(&url).await;
     let sem = home.named("it").slots(1).build().unwrap();

@@ -1,4 +1,4 @@
-//! Semaphores on whoever is master, as sentinels see it.
+//! Semaphores on the master that the sentinels report.
 //!
 //! The same is promised as on a cluster, see `redis_cluster.rs`.
 

@@ -14,7 +14,7 @@ async fn open_lively(server: &RedisServer, extra: &str) -> Semaphore {
 }
 
 fn safe_until(permit: &Permit<'_>) -> Instant {
-    permit.safe_until().expect("nobody else has it")
+    permit.safe_until().expect("it is still held")
 }
 
 #[tokio::test]

@@ -84,9 +84,9 @@ impl Stage {
         .await
     }
 
-    /// Who stands last in line.
+    /// The last waiter in line.
     fn last_in_line(&self) -> String {
-        self.keys.members("waiting").pop().expect("somebody is in line")
+        self.keys.members("waiting").pop().expect("a waiter is in line")
     }
 
     /// Plays until it was played once without a heartbeat of ours in between: whatever happened then was not due to one.
@@ -108,7 +108,7 @@ impl Stage {
     }
 }
 
-/// Goes to the server and back so often that whoever has just got in line has done, meanwhile, all there is to do on the same
+/// Goes to the server and back so often that a waiter that has just joined the line has done all its work on the same
 /// connection: what it needs to be told comes after that.
 async fn settle(semaphore: &Semaphore) {
     for _ in 0..10 {
@@ -130,7 +130,7 @@ fn is_ours(observed: &Observed) -> bool {
     observed.is_script() && observed.words[2].parse::<u32>().is_ok_and(|keys| keys > 5)
 }
 
-/// When somebody had how much.
+/// Which peer held how much, and when.
 #[derive(Clone, Copy)]
 struct Held {
     since: u64,
@@ -446,7 +446,7 @@ mod scenario {
         assert!(stage.keys.now() >= ends, "and not before");
         assert_eq!(stage.keys.members("main"), [id_of(&permit)]);
         assert_eq!(stage.keys.members("ttl"), [""; 0]);
-        // It comes too late, and takes nothing from anybody.
+        // It comes too late, and takes nothing from other holders.
         theirs.releases().await;
         assert_eq!(semaphore.stats().await.unwrap().held, 1);
         assert!(!permit.is_lost());
@@ -511,7 +511,7 @@ mod scenario {
         let fourth = in_line(&semaphore, semaphore.acquire()).await;
         let line = stage.keys.members("waiting");
 
-        let holds = |id: &str| assert_eq!(stage.keys.members("main"), [id], "in turn, and nobody else");
+        let holds = |id: &str| assert_eq!(stage.keys.members("main"), [id], "in turn, and no other");
         held.release().await.unwrap();
         assert_eq!(first.granted().await.id, line[0]);
         holds(&line[0]);
@@ -570,7 +570,7 @@ mod scenario {
         let heavy = heavy.outcome().await.expect("it gets both in the end");
         let parts = stage.keys.members("main");
         assert!(parts.len() == 2 && parts.iter().all(|part| part.starts_with(&id)), "{parts:?}");
-        assert_eq!(stage.keys.members("waiting"), [&*behind], "nobody overtakes it");
+        assert_eq!(stage.keys.members("waiting"), [&*behind], "no waiter overtakes it");
         let holders = semaphore.holders().await.unwrap();
         assert_eq!((holders.len(), holders[0].weight), (1, 2));
         assert_eq!(stage.peer.stats(NAME).await, Some((2, 2)));
@@ -620,7 +620,7 @@ mod scenario {
         let late = stage.semaphore(2);
         let refused = late.acquire().await.map(|_| ());
         assert_eq!(refused, Err(AcquireError::Open(Box::new(mismatch.clone()))));
-        // Who does not say how many takes theirs.
+        // A client that gives no number takes theirs.
         let same = stage.home.named(NAME).build().unwrap();
         let permit = same.acquire().await.unwrap();
         assert_eq!(same.slots().await.unwrap(), 3);
@@ -651,7 +651,7 @@ mod scenario {
         assert_eq!(stage.keys.members("ttl"), [""; 0]);
         let twice = semaphore.evict(&holder.id).await;
         assert!(matches!(twice, Err(ReleaseError::NotHeld(_))), "{twice:?}");
-        // It does not know, and takes nothing from anybody when it ends.
+        // It does not know, and takes nothing from others when it ends.
         theirs.releases().await;
         assert_eq!(stage.keys.members("main"), [id_of(&permit)]);
     }

@@ -43,7 +43,7 @@ fn an_unused_name_is_dropped_after_its_time_and_not_before() {
     clock.advance(seconds(59));
     assert_eq!((registry.cleanup(), registry.len()), (0, 1));
     clock.advance(seconds(1));
-    assert_eq!(registry.len(), 0, "by itself, nobody had to ask");
+    assert_eq!(registry.len(), 0, "by itself, without a call");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Who holds what, who waits, and what has happened so far.
+//! Holders, waiters, and totals so far.
 
 use std::time::Duration;
 

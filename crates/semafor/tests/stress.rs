@@ -27,7 +27,7 @@ impl Dice {
     }
 }
 
-/// As it is, or else anew. `None` while a closed one still has holders, or if somebody else was faster.
+/// Opens the name as it is, or else as a new one. `None` while a closed one still has holders, or if another thread was faster.
 fn open(registry: &Registry, name: u64) -> Option<Semaphore> {
     let named = || registry.named(format!("stressed {name}"));
     named().build().or_else(|_| named().slots(1 + (name % 4) as u32).build()).ok()

@@ -61,7 +61,7 @@ fn expiry_hands_the_slot_to_the_first_in_line() {
     assert!(held.is_lost() && !first.is_lost());
     assert!(poll(&mut second).is_pending());
     assert!(now(held.release()).unwrap_err().is_expired(), "a late release is told so");
-    assert!(!first.is_lost(), "and harms nobody");
+    assert!(!first.is_lost(), "without any effect");
 }
 
 #[test]

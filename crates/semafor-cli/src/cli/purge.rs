@@ -1,6 +1,6 @@
-//! `semafor purge`: what can be said.
+//! The options of `semafor purge`.
 //!
-//! Hidden are the words of efspurge, the tool that many have in their cron jobs. They mean here what they mean there.
+//! The hidden options are those of efspurge, a tool used in many cron jobs. They mean the same here.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -48,87 +48,87 @@ Exit codes:
 
 #[derive(Args, Debug)]
 pub(crate) struct Purge {
-    /// Where to begin. Empty directories below it are removed, and those that become empty by it
+    /// The directory to clean. Directories below it are removed if they are empty or become empty
     #[arg(value_name = "DIR")]
     pub(crate) root: PathBuf,
 
-    /// Remove nothing, and say what would be removed. Begin with this
+    /// Remove nothing; only report what would be removed. Start with this
     #[arg(long, short = 'n')]
     pub(crate) dry_run: bool,
 
-    /// Print the path of each directory and file that is removed, or would be
+    /// Print the path of each removed directory and file (with --dry-run: that would be removed)
     #[arg(long, conflicts_with = "json")]
     pub(crate) print: bool,
 
-    /// Also remove files that were last changed longer ago than this, e.g. 30d, and are not changed until their turn comes.
-    /// No file is touched without it
+    /// Also remove files that were last changed longer ago than this, e.g. 30d. Without it, no file is removed
     #[arg(long, value_name = "AGE", value_parser = duration::age, help_heading = "What is removed")]
     pub(crate) older_than: Option<Duration>,
 
-    /// Keep directories that were changed within this time before the start, e.g. 1d
+    /// Keep directories changed less than this long before the start, e.g. 1d
     #[arg(long, value_name = "AGE", default_value = "0", value_parser = duration::any, help_heading = "What is removed")]
     pub(crate) min_age: Duration,
 
-    /// Keep all directories: only old files are removed
+    /// Keep all directories; remove only old files
     #[arg(long, requires = "older_than", help_heading = "What is removed")]
     pub(crate) keep_dirs: bool,
 
-    /// Remove DIR itself, too, if it is empty in the end
+    /// Also remove DIR itself if it is empty at the end
     #[arg(long, help_heading = "What is removed")]
     pub(crate) remove_root: bool,
 
-    /// Leave alone what has such a name, or such a path below DIR; it keeps its directory. *, ?, [a-z], **. Repeatable
+    /// Keep files and directories whose name, or path below DIR, matches, and the directories above them.
+    /// Wildcards: *, ?, [a-z], **. Repeatable
     #[arg(long, value_name = "GLOB", help_heading = "What is removed")]
     pub(crate) exclude: Vec<OsString>,
 
-    /// Look only so deep; 1 is what is in DIR. What is deeper counts as content. 0: unlimited
+    /// Descend at most N levels; 1 is the content of DIR. Directories with deeper content stay. 0: unlimited
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "What is removed")]
     pub(crate) max_depth: u32,
 
-    /// Stay out of other file systems and of all mounts. The default
+    /// Do not enter other file systems or any mount point (the default)
     #[arg(long, overrides_with = "cross_file_systems", help_heading = "What is removed")]
     pub(crate) one_file_system: bool,
 
-    /// Go into them
+    /// Enter other file systems and mount points
     #[arg(long, overrides_with = "one_file_system", help_heading = "What is removed")]
     pub(crate) cross_file_systems: bool,
 
-    /// Even if DIR belongs to the system, such as /etc, or is where others live, such as /home
+    /// Allow DIR to be a system directory such as /etc, or a directory of users such as /home
     #[arg(long, help_heading = "What is removed")]
     pub(crate) force: bool,
 
-    /// Stop after so many directories. 0: unlimited
+    /// Stop after removing N directories. 0: unlimited
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Limits")]
     #[arg(env = "EFSPURGE_MAX_EMPTY_DIRS_TO_DELETE", hide_env_values = true)]
     pub(crate) max_empty_dirs_to_delete: u64,
 
-    /// At most so many removals at once [default: 128]. 0: unlimited
+    /// At most N removals at once. 0: unlimited [default: 128]
     #[arg(long, value_name = "N", help_heading = "Limits")]
     #[arg(env = "EFSPURGE_MAX_CONCURRENCY_DELETION", hide_env_values = true)]
     pub(crate) max_concurrency_deletion: Option<u32>,
 
-    /// Look at so many directories and files at once at most [default: 128]. 0: unlimited
+    /// Read at most N directories and files at once. 0: unlimited [default: 128]
     #[arg(long, value_name = "N", help_heading = "Limits")]
     #[arg(env = "EFSPURGE_MAX_CONCURRENCY_SCANNING", hide_env_values = true)]
     pub(crate) max_concurrency_scanning: Option<u32>,
 
-    /// At most so many removals per second. 0: unlimited
+    /// At most N removals per second. 0: unlimited
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Limits")]
     pub(crate) rate: u32,
 
-    /// Do less at once at 85 % of this, and stop at 95 %. Counts for the container, too, if there is one. 0: off
+    /// Memory limit: work slows down at 85 % and stops at 95 % of it, or of the container's limit. 0: off
     #[arg(long, value_name = "MB", default_value_t = 800, help_heading = "Limits")]
     #[arg(env = "EFSPURGE_MEMORY_LIMIT_MB", hide_env_values = true)]
     pub(crate) memory_limit_mb: u64,
 
-    /// Share the limit of removals with all who say the same name, through --url: each removal holds a slot there
+    /// Share the limit of removals with all purges of this NAME: each removal holds a slot of that semaphore at --url
     #[arg(long, value_name = "NAME", help_heading = "Limits")]
     pub(crate) fleet_limit: Option<String>,
 
     #[command(flatten)]
     pub(crate) at: At,
 
-    /// With a Redis: show DIR to all who can read there, in `inspect` and `top`
+    /// With Redis: show DIR in `inspect` and `top`, to all users of that Redis
     #[arg(long, requires = "fleet_limit")]
     pub(crate) show_command: bool,
 
@@ -144,63 +144,63 @@ pub(crate) struct Purge {
     pub(crate) efspurge: Efspurge,
 }
 
-/// What efspurge understands, and is called otherwise here or not needed.
+/// Options of efspurge that have another name here or are not needed.
 #[derive(Args, Debug)]
 pub(crate) struct Efspurge {
-    /// The same as --older-than, in days. Directories are kept unless there is a --remove-empty-dirs
+    /// The same as --older-than, in days. Directories are kept, except with --remove-empty-dirs
     #[arg(long, hide = true, value_parser = days, env = "EFSPURGE_MAX_AGE_DAYS", hide_env_values = true)]
     pub(crate) max_age_days: Option<Duration>,
 
-    /// Does what is done anyway, unless there is a --max-age-days
+    /// Also remove empty directories. Without --max-age-days this is the default
     #[arg(long, hide = true, action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     #[arg(env = "EFSPURGE_REMOVE_EMPTY_DIRS", hide_env_values = true)]
     pub(crate) remove_empty_dirs: bool,
 
-    /// For both --max-concurrency-scanning and --max-concurrency-deletion
+    /// Sets both --max-concurrency-scanning and --max-concurrency-deletion
     #[arg(long, hide = true, env = "EFSPURGE_MAX_CONCURRENCY", hide_env_values = true)]
     pub(crate) max_concurrency: Option<u32>,
 
-    /// Not needed
+    /// Ignored
     #[arg(long, hide = true, env = "EFSPURGE_MAX_CONCURRENT_SUBDIRS", hide_env_values = true)]
     max_concurrent_subdirs: Option<u64>,
 
-    /// Not needed
+    /// Ignored
     #[arg(long, hide = true, env = "EFSPURGE_TASK_BATCH_SIZE", hide_env_values = true)]
     task_batch_size: Option<u64>,
 
-    /// Not needed
+    /// Ignored
     #[arg(long, hide = true, env = "EFSPURGE_LOG_LEVEL", hide_env_values = true)]
     log_level: Option<String>,
 }
 
 impl Purge {
-    /// How old files have to be to go.
+    /// The minimum age of files to remove; `None` removes no files.
     pub(crate) fn max_age(&self) -> Option<Duration> {
         self.older_than.or(self.efspurge.max_age_days)
     }
 
-    /// Whether directories are kept because efspurge would.
+    /// True if directories are kept, as efspurge does without --remove-empty-dirs.
     pub(crate) fn is_for_files_like_efspurge(&self) -> bool {
         let asks_like_efspurge = self.older_than.is_none() && self.efspurge.max_age_days.is_some();
         asks_like_efspurge && !self.efspurge.remove_empty_dirs
     }
 
-    /// What was said about it in any way.
+    /// The limit of concurrent removals, by its own option or by that of efspurge.
     pub(crate) fn deletions(&self) -> Option<u32> {
         self.max_concurrency_deletion.or(self.efspurge.max_concurrency)
     }
 
-    /// What was said about it in any way.
+    /// The limit of concurrent reads, by its own option or by that of efspurge.
     pub(crate) fn scans(&self) -> Option<u32> {
         self.max_concurrency_scanning.or(self.efspurge.max_concurrency)
     }
 }
 
-/// A number of days, which need not be whole.
+/// A number of days, fractions allowed.
 fn days(text: &str) -> Result<Duration, String> {
     let days = text.trim().parse::<f64>().ok();
     let age = days.and_then(|days| Duration::try_from_secs_f64(days * 86_400.0).ok());
-    age.ok_or_else(|| "expected a number of days".to_owned())
+    age.ok_or_else(|| "expected a number of days, such as 30 or 0.5".to_owned())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The semaphore that limits the removals of all who share it.
+//! The semaphore of --fleet-limit, which limits the removals of all purges that share it.
 
 use semafor::{BuildError, Semaphore};
 
@@ -9,7 +9,7 @@ use crate::plain::plain;
 /// The number of slots if the first user of the semaphore sets none.
 const SLOTS: u32 = 128;
 
-/// The command, as the semaphore shows it. In a shared home it leaves out the folder, whose name may be private.
+/// The command shown in `inspect` and `top`. In a shared home without the directory, whose name may be private.
 fn shown(args: &Purge) -> String {
     match args.at.is_shared() && !args.show_command {
         true => "semafor purge".to_owned(),
@@ -27,12 +27,12 @@ pub(super) async fn open(args: &Purge, name: &str) -> Result<Semaphore, Failure>
             None => named,
         }
     };
-    // No limit is what others have set, here.
+    // 0 means no limit of our own: the number of slots in use applies.
     let said = args.deletions().filter(|most| *most > 0);
     let mut opened = named(said).open().await;
     if said.is_none() && matches!(opened, Err(BuildError::SlotsNotSet { .. })) {
         opened = named(Some(SLOTS)).open().await;
-        // Another process was quicker, with another number.
+        // Another process has created it meanwhile, with another number.
         if matches!(opened, Err(BuildError::SlotsMismatch { .. })) {
             opened = named(None).open().await;
         }

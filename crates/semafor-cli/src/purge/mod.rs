@@ -1,6 +1,6 @@
-//! `semafor purge`: remove empty directories, and say how it went.
+//! `semafor purge`: remove empty directories, and print a summary.
 //!
-//! However it ends, by itself, by a limit, or by a signal, there is a summary, and an exit code that tells which it was.
+//! There is a summary however it ends: completed, stopped by a limit, or by a signal. The exit code tells which.
 
 mod fleet;
 mod report;
@@ -40,17 +40,17 @@ async fn purge_as_told(args: Purge) -> Result<ExitCode, Failure> {
             purger = purger.fleet_limit(fleet::open(&args, name).await?);
         }
         if args.is_for_files_like_efspurge() {
-            say("all directories are kept, as efspurge does without --remove-empty-dirs");
+            say("all directories are kept: --max-age-days removes only files without --remove-empty-dirs");
         }
         let worker = thread::Builder::new().name("purge".to_owned());
         let started = worker.spawn(move || {
             let _ = ended.send(purger.purge());
         });
-        started.map_err(|error| Code::Unreachable.because(format!("no thread: {error}")))?;
+        started.map_err(|error| Code::Unreachable.because(format!("can't start a thread: {error}")))?;
         Ok::<_, Failure>(end.await)
     };
     tokio::pin!(start);
-    // It is listened for signals before anything starts.
+    // Listen for signals before anything starts.
     let mut signal = None;
     let end = select! {
         biased;
@@ -59,7 +59,7 @@ async fn purge_as_told(args: Purge) -> Result<ExitCode, Failure> {
             cancelled.cancel();
             select! {
                 end = &mut start => end?,
-                // Whoever does not want to wait for what is under way.
+                // A second signal: exit without waiting for removals under way.
                 number = stop_signals::next() => return Ok((128 + number).into()),
             }
         }
@@ -67,7 +67,7 @@ async fn purge_as_told(args: Purge) -> Result<ExitCode, Failure> {
     };
     let summary = match end {
         Ok(outcome) => outcome.map_err(complaint)?,
-        Err(_) => return Err(Code::Unreachable.because("the purge has failed; this is a bug")),
+        Err(_) => return Err(Code::Unreachable.because("the purge thread has panicked; this is a bug")),
     };
     voice.end(&summary);
     report::print_summary(&args, &summary)?;
@@ -108,13 +108,13 @@ fn configure<'p>(
 
 fn complaint(error: PurgeError) -> Failure {
     let message = match &error {
-        PurgeError::SystemPath { .. } => format!("{error}: nothing is removed there without --force"),
+        PurgeError::SystemPath { .. } => format!("{error}: use --force to purge it anyway"),
         error => error.to_string(),
     };
     Code::PurgeUsage.because(message)
 }
 
-/// See the help.
+/// The exit codes are documented in `semafor purge --help`.
 fn exit_code(summary: &Summary, signal: Option<u8>) -> ExitCode {
     match summary.stopped_by {
         StoppedBy::Cancelled => (128 + signal.unwrap_or(0)).into(),

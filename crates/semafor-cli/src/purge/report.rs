@@ -1,4 +1,4 @@
-//! The summary, for people and for scripts.
+//! The summary, as text and as JSON.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::duration;
 use crate::exit::Failure;
 use crate::output::{print, say};
 
-/// Its keys are what scripts rely on.
+/// The summary as JSON. Scripts rely on its keys.
 #[derive(Serialize)]
 pub(super) struct Report<'a> {
     event: &'static str,
@@ -51,7 +51,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// In one line.
+    /// Formats it as one line.
     pub(super) fn json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
@@ -87,10 +87,10 @@ fn in_words(args: &Purge, summary: &Summary) -> String {
         text += "This was a dry run: nothing was removed.\n";
     }
     text += match summary.stopped_by {
-        StoppedBy::Limit => "There is more: stopped at --max-empty-dirs-to-delete.\n",
+        StoppedBy::Limit => "Stopped before the end at --max-empty-dirs-to-delete.\n",
         StoppedBy::Breaker => "Stopped before the end: memory was almost used up (--memory-limit-mb).\n",
         StoppedBy::Cancelled => "Stopped before the end by a signal. Run it again to go on.\n",
-        StoppedBy::FleetLimit => "Stopped before the end: the semaphore of --fleet-limit can't be asked.\n",
+        StoppedBy::FleetLimit => "Stopped before the end: the semaphore of --fleet-limit can't be reached.\n",
         _ => "",
     };
     if summary.errors > 0 {

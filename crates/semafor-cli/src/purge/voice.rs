@@ -1,7 +1,7 @@
-//! What is said while it goes on.
+//! Progress and errors during a purge.
 //!
-//! On a terminal that is one line that is written over and over again. Elsewhere it is a JSON object per line on stderr,
-//! for whatever collects it. Only so many errors are told: a tree may have as many as it has directories.
+//! On a terminal, progress is one line that is overwritten. Elsewhere it is one JSON object per line on stderr, for log
+//! collectors. Only the first errors are printed: a tree may have as many errors as directories.
 
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::os::unix::ffi::OsStrExt;
@@ -36,14 +36,14 @@ pub(super) struct Voice {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Manner {
-    /// A line that is written over.
+    /// A line that is overwritten on each update.
     Live,
-    /// An object per line.
+    /// A JSON object per line.
     Json,
     Silent,
 }
 
-/// How far it has come, for who collects it.
+/// Progress as JSON.
 #[derive(Serialize)]
 struct ProgressLine {
     event: &'static str,
@@ -70,7 +70,7 @@ impl Voice {
         let is_terminal = stderr().is_terminal();
         let manner = match args.quiet {
             true => Manner::Silent,
-            // Paths that are printed to the same terminal tell enough.
+            // The paths printed to the same terminal show the progress.
             false if is_terminal && args.print && stdout().is_terminal() => Manner::Silent,
             false if is_terminal => Manner::Live,
             false => Manner::Json,
@@ -85,7 +85,7 @@ impl Voice {
         }
     }
 
-    /// Nothing more is to come but the summary.
+    /// Ends the progress output. Only the summary follows.
     pub(super) fn end(&self, summary: &Summary) {
         self.line.lock().unwrap_or_else(PoisonError::into_inner).wipe();
         let untold = self.errors.load(Ordering::Relaxed).saturating_sub(MOST_ERRORS);
@@ -146,7 +146,7 @@ impl Voice {
     }
 
     fn removal(path: &Path, is_terminal: bool) {
-        // Whoever stops reading early does not stop the purge.
+        // A reader that closes the pipe early does not stop the purge.
         let _ = match is_terminal {
             true => writeln!(stdout(), "{}", plain(&path.to_string_lossy())),
             false => stdout().write_all(&[path.as_os_str().as_bytes(), b"\n"].concat()),
@@ -154,7 +154,7 @@ impl Voice {
     }
 }
 
-/// Lets the purger tell this voice what it does.
+/// Reports the events of the purger through `voice`.
 pub(super) fn listen<'p>(voice: &Arc<Voice>, mut purger: Purger<'p>) -> Purger<'p> {
     let hears = Arc::clone(voice);
     purger = purger.on_error(move |path, error| hears.error(path, error));

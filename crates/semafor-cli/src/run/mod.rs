@@ -4,7 +4,7 @@
 //! ended:
 //!
 //! - ends by itself: the slot goes back at once, and this process exits as the command did;
-//! - slot lost: the command is asked to end, then killed, before anybody else can have the slot ([`tenure`]);
+//! - slot lost: the command is asked to end, then killed, before anybody else can have the slot ([`time_left`]);
 //! - this process killed: the [`guardian`] kills the command first.
 
 mod child;

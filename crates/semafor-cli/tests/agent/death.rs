@@ -12,7 +12,7 @@ fn kill_agent(env: &CommandEnv) -> u32 {
     pid
 }
 
-/// Held for as long as the child or anybody it started lives: who finds it taken has overlapped with somebody.
+/// A lock held for as long as the child or one of its children lives: a second command that finds it taken overlaps.
 const ALONE: &str = "exec 9>> busy; flock -n 9 || echo \"$SEMAFOR_ID\" >> overlaps;";
 
 #[test]
@@ -108,7 +108,7 @@ fn a_slot_number_is_not_given_to_another_while_its_command_runs_on() {
     kill_agent(&env);
     env.until_holders("it", 1);
     assert_eq!(env.run(["run", "--name", "it", "--", "sh", "-c", "echo $SEMAFOR_SLOT >> slots"]).text(), "");
-    assert_eq!(env.lines("slots"), ["0", "1", "0"], "slot 1 is still somebody's");
+    assert_eq!(env.lines("slots"), ["0", "1", "0"], "slot 1 is still held");
     let _second = second.open();
     assert_eq!(holder.wait().code(), Some(0));
 }
@@ -120,7 +120,7 @@ fn agents_that_die_again_and_again_let_no_commands_overlap() {
     let start = || env.start(["run", "--name", "it", "--grace", "200ms", "--", "sh", "-c", &script]);
     let mut clients: Vec<_> = (0..8).map(|_| start()).collect();
     for death in 1..=6 {
-        // Somebody was served since.
+        // A waiter was served since.
         env.until_lines("log", death * 2);
         kill_agent(&env);
         for client in clients.iter_mut().filter(|client| !client.is_running()) {

@@ -84,7 +84,7 @@ fn a_folder_that_cannot_be_made_is_complained_of() {
     assert!(output.complaint(69).contains("/no/such/folder"), "{output:?}");
 }
 
-/// Runs `semafor run -- true` with a file system of its own as runtime directory, which nobody else sees.
+/// Runs `semafor run -- true` with a private file system as runtime directory.
 fn run_on(env: &CommandEnv, options: &str, before: &str) -> Output {
     let mut command = env.program("unshare");
     if !rustix::process::geteuid().is_root() {

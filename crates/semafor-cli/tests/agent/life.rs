@@ -1,4 +1,4 @@
-//! It is there when it is needed, once, and belongs to nobody.
+//! The agent starts on demand, once, and does not depend on the process that started it.
 
 use std::fs;
 use std::io::Write;

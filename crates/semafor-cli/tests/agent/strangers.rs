@@ -1,4 +1,4 @@
-//! Whoever speaks to the agent in another way than clients do disturbs nobody.
+//! A connection that does not follow the protocol does not disturb clients.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -40,7 +40,7 @@ impl Stranger {
     }
 }
 
-/// Nobody else has noticed anything.
+/// Other clients were not affected.
 fn goes_on(env: &CommandEnv, pid: u32) {
     assert_eq!(env.run(["run", "--name", "other", "--", "echo", "served"]).text(), "served\n");
     assert_eq!(env.agents(), [pid]);
@@ -138,7 +138,7 @@ fn an_agent_of_another_version_is_complained_of() {
     let socket = env.agent_directory().join("agent.sock");
     let listener = std::os::unix::net::UnixListener::bind(&socket).expect("it can be bound");
     let old = std::thread::spawn(move || {
-        let (stream, _) = listener.accept().expect("somebody comes");
+        let (stream, _) = listener.accept().expect("a client connects");
         let mut agent = Stranger(stream);
         assert_eq!(agent.hear()["ask"]["hello"]["protocol"], 1);
         agent.say(br#"{"n":0,"say":{"welcome":{"protocol":0,"version":"0.0.1","pid":4711}}}"#);
@@ -159,7 +159,7 @@ fn what_a_stranger_held_is_free_when_it_leaves() {
     let mut stranger = Stranger::knock(&env);
     let target = json!({ "handle": 1, "name": "it", "slots": 1, "max_waiting": null });
     let wish =
-        json!({ "weight": 1, "ttl": null, "patience": null, "waits": true, "label": "me", "command": null });
+        json!({ "weight": 1, "ttl": null, "timeout": null, "waits": true, "label": "me", "command": null });
     stranger
         .say(json!({ "n": 1, "ask": { "acquire": { "of": target, "wish": wish } } }).to_string().as_bytes());
     assert!(stranger.hear()["say"]["granted"]["id"].is_string());

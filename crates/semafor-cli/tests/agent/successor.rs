@@ -1,4 +1,4 @@
-//! What a new agent knows of the one that was killed: who holds which slots, how many there are, and which tokens were
+//! What a new agent knows of the one that was killed: which slots are held, how many there are, and which tokens were
 //! issued.
 
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
@@ -85,7 +85,7 @@ fn a_holder_that_is_slow_to_return_keeps_its_slot() {
     let mut quick = env.start(run);
     env.until_lines("log", 2);
     slow.pause();
-    // The second one has not heard of it from anybody but the first.
+    // The second one knows it only from the first.
     for _ in 0..2 {
         kill_agent(&env);
         let output = env.run(["run", "--name", "it", "--slots", "2", "--timeout", "2s", "--", "true"]);

@@ -5,7 +5,7 @@ use std::fs;
 
 use semafor_testkit::cli::{CommandEnv, Process};
 
-/// Makes a file that nobody else may have made, counts those that are there, and removes it again.
+/// Creates a file that must not exist yet, counts the files there, and removes it again.
 const IN_A_SLOT: &str = "
     set -C
     : > slots/$SEMAFOR_SLOT || echo \"$SEMAFOR_SLOT\" >> shared

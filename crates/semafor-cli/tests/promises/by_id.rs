@@ -38,7 +38,7 @@ pub(crate) fn what_is_acquired_is_held_until_released(env: &CommandEnv) {
 
 pub(crate) fn what_is_acquired_is_held_for_its_ttl(env: &CommandEnv) {
     let id = env.run(["acquire", "--name", "it", "--ttl", "300ms"]).text().trim_end().to_owned();
-    // Served when the time is over, and not before somebody gave it back: nobody did.
+    // Served when the lease is over: no process released it before.
     let next = acquire(env, &["--timeout", "1m"]);
     assert!(env.run(["release", "it", &id]).complaint(1).contains(&id));
     release(env, &next);

@@ -22,7 +22,7 @@ pub(crate) fn a_killed_holder_takes_its_command_with_it_before_the_next_begins(e
     assert_eq!(holder.kill().signal(), Some(9));
     assert_eq!(next.wait().text(), "", "it was served");
     assert_eq!(env.lines("log"), ["next"]);
-    assert_eq!(env.read("overlaps"), "", "nobody of the family was there any more");
+    assert_eq!(env.read("overlaps"), "", "no process of the family was left");
     eventually("none of them is left", || env.processes().is_empty().then_some(()));
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn a_killed_command_is_137(env: &CommandEnv) {
     let output = run.wait();
     assert_eq!(output.code(), Some(137), "{output:?}");
     assert_eq!(env.status("it")["held"], 0);
-    // Whoever outlives its parent goes on, as it would without us.
+    // A process that outlives its parent goes on, as it would without semafor.
     env.processes().into_iter().for_each(kill);
 }
 
@@ -123,7 +123,7 @@ pub(crate) fn many_killed_clients_leave_nothing_behind(env: &CommandEnv) {
         client.kill();
     }
     let granted = env.status("it")["granted"].as_u64().unwrap_or(0);
-    eventually("nothing is held and nobody waits", || {
+    eventually("there are no holders and waiters", || {
         let it = env.status("it");
         (it["held"].as_u64().unwrap_or(0) + it["waiting"].as_u64().unwrap_or(0) == 0).then_some(())
     });

@@ -1,4 +1,4 @@
-//! A slot that is lost ends the command, before anybody else begins.
+//! Losing the slot ends the command before the next one starts.
 
 use semafor_testkit::cli::{CommandEnv, Process};
 
@@ -22,7 +22,7 @@ const STUBBORN: &str = "
 
 fn evict_the_holder(env: &CommandEnv) {
     let it = env.inspect("it");
-    let id = it["holders"][0]["id"].as_str().expect("somebody holds it");
+    let id = it["holders"][0]["id"].as_str().expect("it has a holder");
     assert_eq!(env.run(["evict", "it", id]).text(), "");
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn without_a_grace_it_is_killed_at_once(env: &CommandEnv) {
     let mut run = start(env, &["--grace", "0"], OBEDIENT, 3);
     evict_the_holder(env);
     ends_with_76(env, &mut run);
-    assert_eq!(env.read("ended"), "", "nobody had time to say anything");
+    assert_eq!(env.read("ended"), "", "it had no time to write");
 }
 
 pub(crate) fn a_command_that_takes_too_long_is_ended_before_the_next_begins(env: &CommandEnv) {

@@ -16,7 +16,7 @@ pub(crate) mod standing;
 
 use semafor_testkit::cli::{CommandEnv, Process};
 
-/// Held for as long as the child or anybody it started lives: who finds it taken has overlapped with somebody.
+/// A lock held for as long as the child or one of its children lives: a second command that finds it taken overlaps.
 pub(crate) const ALONE: &str = "exec 9>> busy; flock -n 9 || echo \"$SEMAFOR_ID\" >> overlaps;";
 
 /// A run that holds a slot of "it" until the gate named "gate" is opened.

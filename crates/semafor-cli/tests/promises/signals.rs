@@ -1,4 +1,4 @@
-//! Signals reach the command as if nobody stood in between.
+//! Signals reach the command as if `semafor run` were not there.
 
 use rustix::process::{Pid, Signal, kill_process};
 use semafor_testkit::cli::{CommandEnv, Process, census};
@@ -67,7 +67,7 @@ pub(crate) fn a_stopped_command_goes_on(env: &CommandEnv) {
     kill_process(child, Signal::STOP).expect("it is ours");
     eventually("it has stopped", || census::is_stopped(pid).then_some(()));
     std::fs::write(env.path("end"), "").expect("it can be written");
-    assert!(run.is_running(), "nobody has told it to go on");
+    assert!(run.is_running(), "it was not told to continue");
     kill_process(child, Signal::CONT).expect("it is ours");
     assert_eq!(run.wait().text(), "");
 }

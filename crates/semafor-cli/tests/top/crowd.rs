@@ -1,4 +1,4 @@
-//! People who hold and wait, for as long as the test runs.
+//! Holders and waiters that stay for as long as the test runs.
 
 use std::future::pending;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub(crate) struct Crowd {
 }
 
 impl Crowd {
-    /// Nobody yet, at the home of that address.
+    /// An empty crowd at the home of that address.
     pub(crate) fn at(url: &str) -> Self {
         let runtime = Runtime::new().expect("threads can be started");
         let home = runtime.block_on(Home::connect(url)).expect("the home is there");
@@ -25,7 +25,7 @@ impl Crowd {
         self.home.named(name).slots(slots).command(command).build().expect("it can be opened")
     }
 
-    /// One more who holds.
+    /// Adds one holder.
     pub(crate) fn hold(&mut self, name: &str, slots: u32, label: &str, command: &str) {
         let semaphore = self.semaphore(name, slots, command);
         let acquired = self
@@ -34,7 +34,7 @@ impl Crowd {
         self.held.push(acquired.expect("there is a slot").into_owned());
     }
 
-    /// So many more who hold.
+    /// Adds `count` holders.
     pub(crate) fn fill(&mut self, name: &str, slots: u32, count: u32) {
         (0..count).for_each(|number| self.hold(name, slots, &format!("holder-{number}"), "./work"));
     }
@@ -50,7 +50,7 @@ impl Crowd {
         eventually("it stands in line", || (self.numbers(name).waiting > before).then_some(()));
     }
 
-    /// So many who take turns, each with a slot for that long.
+    /// Adds tasks that take turns, each holding a slot for that long.
     pub(crate) fn take_turns(&self, name: &str, slots: u32, count: u32, hold: Duration) {
         for _ in 0..count {
             let semaphore = self.semaphore(name, slots, "./work");

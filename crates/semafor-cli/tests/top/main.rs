@@ -12,7 +12,7 @@ use semafor_testkit::redis::RedisServer;
 use semafor_testkit::terminal::Terminal;
 use tempfile::TempDir;
 
-/// The command, as somebody at a terminal of that size starts it.
+/// The command, started in a terminal of that size.
 fn top(url: &str, rows: u16, cols: u16) -> Terminal {
     Terminal::spawn(command(url), rows, cols)
 }

@@ -60,7 +60,8 @@ pub(crate) fn the_list_is_sorted_and_reversed(url: &str) {
     terminal.type_in("r");
     terminal.wait_until("it is reversed", |screen| order(screen) == ["alpha", "beta", "gamma"]);
     terminal.type_in("rs");
-    terminal.wait_until("by who waits", |screen| screen.contains("WAITING▾") && order(screen)[0] == "gamma");
+    terminal
+        .wait_until("sorted by waiters", |screen| screen.contains("WAITING▾") && order(screen)[0] == "gamma");
     terminal.type_in("s");
     terminal.wait_until("by the longest wait", |screen| screen.contains("LONGEST▾"));
     terminal.type_in("s");
@@ -87,7 +88,7 @@ pub(crate) fn one_can_look_into_a_semaphore_and_back(url: &str) {
     let terminal = top(url, 24, 120);
     terminal.wait_until("all are shown", |screen| order(screen).len() == 3);
     terminal.type_in("\r");
-    let screen = terminal.wait_until("who waits is shown", |screen| screen.contains("second-in-line"));
+    let screen = terminal.wait_until("the waiter is shown", |screen| screen.contains("second-in-line"));
     for wanted in ["Holders 2", "Waiters 2", "holder-1", "./work", "./backup.sh --all"] {
         assert!(screen.contains(wanted), "{wanted} in\n{screen}");
     }
@@ -164,7 +165,7 @@ pub(crate) fn signals_leave_the_terminal_as_it_was(url: &str) {
 pub(crate) fn it_ends_with_its_terminal(url: &str) {
     let terminal = top(url, 24, 80);
     terminal.wait_until("it is up", |screen| screen.contains("Nobody uses a semaphore"));
-    assert_eq!(terminal.close().code(), Some(129), "and not in a panic that nobody sees");
+    assert_eq!(terminal.close().code(), Some(129), "and not a hidden panic");
 }
 
 pub(crate) fn it_stops_and_goes_on_as_the_shell_says(url: &str) {

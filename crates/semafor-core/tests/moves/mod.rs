@@ -138,7 +138,7 @@ impl Scene {
     }
 }
 
-/// A gate of some capacity, and what to do with it.
+/// A gate of some slots, and what to do with it.
 #[derive(Debug)]
 pub(crate) struct Game {
     pub(crate) slots: u32,

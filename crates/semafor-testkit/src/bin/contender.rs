@@ -14,11 +14,11 @@
 //! | `quit` | returns from `main` |
 //!
 //! Options: `weight`, `ttl`, `hb` (heartbeat), `timeout`, and for loads `heaviest` (weights from 1 up to this), `hold`
-//! (milliseconds, at most), `patience` (milliseconds, at most, after which an acquire is dropped) and `drops` (0: permits are
+//! (milliseconds, at most), `drop_after` (milliseconds, at most, after which an acquire is dropped) and `drops` (0: permits are
 //! released, so that it shows whether they were held; else half of them are dropped).
 //!
 //! Each request is labelled `BY.ROUND`. What the contestants see is written to standard output, one [`Event`] per line; a
-//! line `done …` answers what takes time, and `trouble …` is what went wrong.
+//! line `done …` answers what takes time, and `failure …` is what went wrong.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, Write};
@@ -192,7 +192,7 @@ impl Asking {
                 Some(Holding { by: self.by, id, ends_at, is_over: false, permit: Some(permit) })
             }
             Err(error) => {
-                say(&format!("trouble of {}: {error}", self.by));
+                say(&format!("failure of {}: {error}", self.by));
                 None
             }
         }
@@ -247,7 +247,7 @@ impl Holding<Permit<'_>> {
             Ok(()) => {}
             Err(ReleaseError::NotHeld(why)) if !was_lost => self.is_lost(why),
             Err(ReleaseError::NotHeld(_)) => {}
-            Err(error) => say(&format!("trouble of {}: {error}", self.by)),
+            Err(error) => say(&format!("failure of {}: {error}", self.by)),
         }
         say(&format!("done release {}", self.by));
     }
@@ -282,7 +282,7 @@ async fn contend(by: u64, semaphore: Semaphore, weight: u32, mut orders: Unbound
             order = orders.recv() => match order {
                 Some(Order::Release) => return holding.release().await,
                 Some(Order::Detach) => {
-                    // From here on the server alone decides when it ends, and whoever reads the history has to know.
+                    // From here on the server alone decides when it ends, and the reader of the history has to know.
                     holding.is_over = true;
                     let id = holding.permit.take().map(Permit::detach);
                     return say(&format!("done detach {}", id.expect("it is held")));
@@ -338,6 +338,6 @@ fn tell(event: Event) {
 }
 
 fn say(line: &str) {
-    // Whoever does not listen any more does not need it either.
+    // A reader that is gone does not need it.
     let _ = writeln!(io::stdout().lock(), "{line}");
 }

@@ -3,18 +3,18 @@
 use std::fs;
 use std::path::Path;
 
-/// Who has this in its environment: `NAME=value`. It is inherited by all that a process starts, and survives the death of
+/// The processes that have this in their environment: `NAME=value`. It is inherited by all that a process starts, and survives the death of
 /// those in between.
 pub fn with_variable(variable: &str) -> Vec<u32> {
     having("environ", |words| words.contains(&variable.as_bytes()))
 }
 
-/// Who was started with these arguments, whatever the program.
+/// The processes started with these arguments, for any program.
 pub fn with_arguments(arguments: &[&[u8]]) -> Vec<u32> {
     having("cmdline", |words| words.get(1..) == Some(arguments))
 }
 
-/// True if it runs, or is stopped. One that has ended is not alive, even if nobody has asked for its exit code yet.
+/// True if it runs, or is stopped. One that has ended is not alive, even if its exit code has not been read yet.
 pub fn is_alive(pid: u32) -> bool {
     state(pid).is_some_and(|state| state != 'Z' && state != 'X')
 }

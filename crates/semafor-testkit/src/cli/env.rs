@@ -22,7 +22,7 @@ const RUN: &str = "SEMAFOR_TEST_RUN";
 
 /// Where commands are run: with semaphores of their own, in an empty folder.
 ///
-/// At its end, everything has to be given back: nothing is held, nobody waits, and of all processes that were started here
+/// At its end everything must be released: no slot is held, no process waits, and of all processes that were started here
 /// or by those, none is left. Dropping it panics if that does not come true, unless the test has failed already.
 pub struct CommandEnv {
     program: PathBuf,
@@ -221,7 +221,7 @@ impl CommandEnv {
 
     // How things stand
 
-    /// What `status --json` says of a name; `Null` if nobody uses it.
+    /// What `status --json` says of a name; `Null` if the name is unused.
     ///
     /// # Panics
     ///
@@ -297,7 +297,7 @@ impl CommandEnv {
     }
 
     fn is_left_as_it_was_found(&self) {
-        eventually("nothing is held and nobody waits", || {
+        eventually("nothing is held and no process waits", || {
             let all = self.run(["status", "--json"]).json();
             let is_free = |one: &Value| one["held"] == 0 && one["waiting"] == 0;
             all.as_array().expect("an array").iter().all(is_free).then_some(())

@@ -9,7 +9,7 @@ pub struct Gate {
     path: PathBuf,
 }
 
-/// An open gate. Who comes later goes through as well, for as long as this is there.
+/// An open gate. Later processes pass as well, for as long as this value lives.
 #[derive(Debug)]
 #[must_use = "dropped, it is closed again"]
 pub struct Opened {
@@ -23,7 +23,7 @@ impl Gate {
         Self { path }
     }
 
-    /// Lets all through. Who reads from a pipe waits for somebody who might write to it.
+    /// Lets all pass: the readers of the pipe wait until a writer opens it.
     ///
     /// # Panics
     ///

@@ -18,7 +18,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// What it writes goes to files, so that nobody has to read it while it runs. Its stdin is as `command` says. It has no
+    /// What it writes goes to files, so that the test need not read it while it runs. Its stdin is as `command` says. It has no
     /// terminal, even if the test was started in one: a [`Terminal`](crate::terminal::Terminal) is for tests that need one.
     pub(super) fn start(mut command: Command) -> Self {
         let file = || tempfile::tempfile().expect("a file can be made");
@@ -103,6 +103,6 @@ impl Drop for Process {
 fn read(file: &File) -> Vec<u8> {
     let length = file.metadata().map_or(0, |file| file.len());
     let mut bytes = vec![0; usize::try_from(length).expect("it fits into memory")];
-    file.read_exact_at(&mut bytes, 0).expect("nobody cuts it off");
+    file.read_exact_at(&mut bytes, 0).expect("the file does not shrink");
     bytes
 }

@@ -1,4 +1,4 @@
-//! Never more than the slots, whoever comes and goes how.
+//! Never more holders than slots, in any order of acquires and releases.
 
 use std::task::Poll;
 use std::time::Duration;

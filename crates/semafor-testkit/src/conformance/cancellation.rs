@@ -1,4 +1,4 @@
-//! Who goes away before it is served leaves nothing behind.
+//! An acquire that is cancelled before its grant leaves nothing behind.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -36,7 +36,7 @@ pub async fn dropping_a_heavy_head_lets_those_behind_it_pass(home: &impl Home) {
     drop(light.outcome().await.expect("one slot is free"));
 }
 
-/// A slot that nobody looked at yet goes to the next in line.
+/// A slot whose grant was not seen yet goes to the next in line.
 pub async fn dropping_a_granted_waiter_hands_the_slot_on(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let held = sem.acquire().await.expect("a slot is free");

@@ -20,7 +20,7 @@ pub async fn closing_turns_the_line_away(home: &impl Home) {
     assert!(second.outcome().await.expect_err("closed").is_closed());
 }
 
-/// Those who wait and those who do not, with slots free or not.
+/// With and without waiting, with and without free slots.
 pub async fn a_closed_semaphore_refuses_newcomers(home: &impl Home) {
     let sem = semaphore(home, 2).await;
     let held = sem.acquire().await.expect("a slot is free");

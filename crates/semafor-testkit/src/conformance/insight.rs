@@ -1,4 +1,4 @@
-//! Who holds what, and who waits for it.
+//! Statistics, holders and waiters.
 
 use super::{LONG, SHORT, open, semaphore};
 use crate::by_hand::{in_line, stats, until};

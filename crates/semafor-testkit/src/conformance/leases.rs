@@ -6,7 +6,7 @@ use super::{LONG, SHORT, open, semaphore};
 use crate::by_hand::{ByHand, in_line, stats};
 use crate::{Home, Spec};
 
-/// At once; and the one who lost it is told.
+/// At once; and the former holder is told.
 pub async fn an_expired_slot_goes_to_the_next_in_line(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let hung = sem.acquire().ttl(SHORT).await.expect("a slot is free");
@@ -124,7 +124,7 @@ pub async fn renewing_without_limit_keeps_the_slot_for_good(home: &impl Home) {
     assert!(permit.lost().await.is_expired());
 }
 
-/// For those who hold by id.
+/// For holders by id.
 pub async fn renewing_by_id_works_from_another_handle(home: &impl Home) {
     let (here, there) = (semaphore(home, 1).await, semaphore(home, 1).await);
     let id = here.acquire().ttl(SHORT).await.expect("a slot is free").detach();
@@ -145,7 +145,7 @@ pub async fn what_is_lost_cannot_be_renewed(home: &impl Home) {
     drop(sem.try_acquire().await.expect("the slot is free"));
 }
 
-/// By anybody who knows the id.
+/// The id is enough.
 pub async fn an_evicted_holder_is_told_and_the_next_in_line_served(home: &impl Home) {
     let (here, there) = (semaphore(home, 1).await, semaphore(home, 1).await);
     let evicted = here.acquire().await.expect("a slot is free");
@@ -210,7 +210,7 @@ pub async fn an_evicted_holder_whose_grace_is_over_counts_as_evicted(home: &impl
     permit.release().await.expect("it was never disturbed");
 }
 
-/// For those who can't wait.
+/// For callers that cannot wait.
 pub async fn evicting_again_does_not_wait_for_the_grace(home: &impl Home) {
     let sem = home.open(Spec::new("it", 1).grace(LONG)).await.expect("it can be opened");
     let evicted = sem.acquire().await.expect("a slot is free");

@@ -1,4 +1,4 @@
-//! Who is next.
+//! The order of the line.
 
 use semafor::AcquireError;
 
@@ -7,7 +7,7 @@ use crate::by_hand::{in_line, stats, until};
 use crate::history::{Grant, Recorder};
 use crate::{Home, Spec};
 
-/// The line is served in the order of arrival, whoever looks first.
+/// The line is served in the order of arrival, not of polling.
 pub async fn first_come_first_served(home: &impl Home) {
     let sem = semaphore(home, 2).await;
     let recorder = Recorder::new();
@@ -53,7 +53,7 @@ pub async fn a_try_does_not_wait(home: &impl Home) {
     assert!(sem.try_acquire().await.is_ok());
 }
 
-/// A slot that is free but waited for is not for those who come later.
+/// A free slot with waiters is not for later acquires.
 pub async fn a_try_does_not_overtake_the_line(home: &impl Home) {
     let sem = semaphore(home, 2).await;
     let held = sem.acquire().await.expect("a slot is free");
@@ -82,7 +82,7 @@ pub async fn a_freed_slot_is_the_first_in_lines_before_it_looks(home: &impl Home
     drop(newcomer.outcome().await.expect("it is served"));
 }
 
-/// Who finds `max_waiting` in line is refused at once.
+/// An acquire that finds `max_waiting` in line is refused at once.
 pub async fn a_full_line_turns_away(home: &impl Home) {
     let sem = open(home, Spec::new("it", 1).max_waiting(2)).await;
     let held = sem.acquire().await.expect("a slot is free");
@@ -97,7 +97,7 @@ pub async fn a_full_line_turns_away(home: &impl Home) {
     drop(second.outcome().await.expect("it is served"));
 }
 
-/// A line with a bound takes newcomers again when somebody has left or was served.
+/// A line with a bound takes new waiters again when one has left or was served.
 pub async fn a_place_in_line_is_free_again_once_left(home: &impl Home) {
     let sem = open(home, Spec::new("it", 1).max_waiting(1)).await;
     let held = sem.acquire().await.expect("a slot is free");

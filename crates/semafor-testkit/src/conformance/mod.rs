@@ -1,9 +1,9 @@
-//! What every home promises. Each promise is a function named by it; [`conformance!`](crate::conformance!) makes tests
-//! of them all.
+//! The promises of every home. Each promise is a function with its name; [`conformance!`](crate::conformance!) makes a
+//! test of each.
 //!
-//! No promise sleeps or looks at a clock: time passes when the [home](crate::Home) is told to let it pass. That somebody
-//! waits is established by polling [by hand](crate::by_hand) and by asking the home: where an answer has a way to go, who
-//! has not got one yet may have been served all the same.
+//! No promise sleeps or reads a clock: time passes when the test tells the [home](crate::Home) to let it pass. To
+//! establish that an acquire waits, a promise polls it [by hand](crate::by_hand) and asks the home. Polling alone is not
+//! enough for a remote home: the grant may be on its way.
 
 pub mod bound;
 pub mod cancellation;

@@ -1,4 +1,4 @@
-//! Who opens which semaphore.
+//! Which semaphore a name opens.
 
 use semafor::BuildError;
 
@@ -6,7 +6,7 @@ use super::{open, semaphore};
 use crate::by_hand::{in_line, stats};
 use crate::{Home, Spec};
 
-/// Whoever opens a name that is in use gets the same slots.
+/// All handles of a name share its slots.
 pub async fn a_name_is_one_semaphore(home: &impl Home) {
     let (a, b) = (semaphore(home, 2).await, semaphore(home, 2).await);
     let _one = a.acquire().await.expect("a slot is free");
@@ -40,7 +40,7 @@ pub async fn another_number_of_slots_for_a_live_name_is_an_error_with_both_numbe
     assert_eq!(sem.slots().await, Ok(3));
 }
 
-/// While nothing is held and nobody waits, the last who opens a name says how many slots it has.
+/// Without holders and waiters, the last opener sets the number of slots.
 pub async fn an_idle_name_takes_a_new_number_of_slots(home: &impl Home) {
     let before = semaphore(home, 3).await;
     before.acquire().await.expect("a slot is free").release().await.expect("it is held");
@@ -50,7 +50,7 @@ pub async fn an_idle_name_takes_a_new_number_of_slots(home: &impl Home) {
     assert!(after.try_acquire().await.is_err());
 }
 
-/// Nobody could ever hold one.
+/// No acquire could ever be granted.
 pub async fn zero_slots_are_refused(home: &impl Home) {
     let error = home.open(Spec::new("it", 0)).await.expect_err("zero");
     assert!(matches!(error, BuildError::ZeroSlots(_)), "{error:?}");

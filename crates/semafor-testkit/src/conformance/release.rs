@@ -18,7 +18,7 @@ pub async fn dropping_a_permit_gives_the_slot_back(home: &impl Home) {
     until(&sem, |stats| stats.held == 0).await;
 }
 
-/// Whoever knows the id and the name can do it.
+/// The id and the name are enough.
 pub async fn releasing_by_id_works_from_another_handle(home: &impl Home) {
     let (here, there) = (semaphore(home, 1).await, semaphore(home, 1).await);
     let id = here.acquire().await.expect("a slot is free").detach();
@@ -44,7 +44,7 @@ pub async fn a_guard_whose_id_was_released_is_told(home: &impl Home) {
     next.release().await.expect("it was never disturbed");
 }
 
-/// However often it is repeated, and whoever holds the slot by then.
+/// However often it is repeated, and even if the slot has a new holder by then.
 pub async fn a_second_release_says_released_and_frees_nothing(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let id = sem.acquire().await.expect("a slot is free").detach();

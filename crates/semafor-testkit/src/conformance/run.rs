@@ -59,7 +59,7 @@ pub async fn work_that_was_never_admitted_never_starts(home: &impl Home) {
     assert_eq!(outcome, Err::<(), _>(RunError::Acquire(AcquireError::Closed)));
 }
 
-/// Whoever waited for the work did not want it any more.
+/// The caller dropped the future: it does not want the work any more.
 pub async fn dropping_a_run_drops_the_work_and_gives_the_slot_back(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let begun = Arc::default();

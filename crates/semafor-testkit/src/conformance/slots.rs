@@ -20,7 +20,7 @@ pub async fn slot_numbers_start_at_zero_and_are_not_shared(home: &impl Home) {
     assert_eq!(slots, [0, 1, 2, 3]);
 }
 
-/// By who takes it from the pool, and by who gets it in line.
+/// By an acquire that finds a free slot, and by a waiter that is handed one.
 pub async fn a_freed_slot_number_is_used_again(home: &impl Home) {
     let sem = semaphore(home, 3).await;
     let mut held = [

@@ -60,7 +60,7 @@ impl RedisCluster {
         }
     }
 
-    /// Each to all, so that nobody waits for gossip.
+    /// Introduces each node to all others, so that the cluster need not wait for gossip.
     fn introduce(&self) {
         for (n, node) in self.nodes.iter().enumerate() {
             // Two masters that claim the same epoch take time to sort it out.
@@ -116,7 +116,7 @@ impl RedisCluster {
         self.nodes.iter().map(RedisServer::url).collect()
     }
 
-    /// First who were started as masters, then as their replicas. That may have changed.
+    /// The nodes started as masters first, then those started as replicas. Roles may have changed since.
     pub fn nodes(&self) -> &[RedisServer] {
         &self.nodes
     }
@@ -128,17 +128,17 @@ impl RedisCluster {
     /// If the nodes do not agree about that.
     pub fn master_of(&self, key: &str) -> usize {
         let slot = self.slot_of(key);
-        let ranges = eventually("the nodes agree about who is who", || self.agrees(|_| true));
+        let ranges = eventually("the nodes agree about their roles", || self.agrees(|_| true));
         self.node_on(master_of_slot(&ranges, slot).expect("all slots are covered"))
     }
 
-    /// Kills the master that is responsible for `key`, and returns who took over, when all nodes know of it.
+    /// Kills the master that is responsible for `key`, and returns its successor once all nodes know of it.
     ///
     /// The one that was killed can be [started again](RedisServer::start_again), and becomes a replica.
     ///
     /// # Panics
     ///
-    /// If nobody takes over.
+    /// If no replica takes over.
     pub fn fail_over(&self, key: &str) -> usize {
         let slot = self.slot_of(key);
         let failed = &self.nodes[self.master_of(key)];
@@ -167,7 +167,7 @@ fn bus_port(node: &RedisServer) -> String {
     port
 }
 
-/// What a node says about who has which slots. It leaves out who has failed.
+/// Which node has which slots, according to one node. Failed nodes are left out.
 fn ranges(node: &RedisServer) -> RedisResult<Vec<Range>> {
     type Node = (String, u16, String, Value);
     let said: Vec<Vec<Value>> = node.ask(&["CLUSTER", "SLOTS"])?;

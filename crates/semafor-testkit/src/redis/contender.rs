@@ -59,7 +59,7 @@ impl Contender {
     /// If the process takes none any more.
     pub fn order(&self, order: &str) {
         let mut orders = self.orders.as_ref().expect("it is alive");
-        writeln!(orders, "{order}").unwrap_or_else(|error| panic!("{order:?} finds nobody: {error}"));
+        writeln!(orders, "{order}").unwrap_or_else(|error| panic!("{order:?} was not delivered: {error}"));
     }
 
     /// What its contestants have seen so far.
@@ -141,14 +141,14 @@ impl Drop for Contender {
         self.received()
             .words
             .iter()
-            .filter(|word| word.starts_with("trouble"))
+            .filter(|word| word.starts_with("failure"))
             .for_each(|word| println!("{word}"));
     }
 }
 
 fn listen(mut output: impl BufRead, received: &Mutex<Received>) {
     let mut line = String::new();
-    // Who is killed while it speaks does not finish its line.
+    // A process that is killed while it writes leaves an unfinished line.
     while matches!(output.read_line(&mut line), Ok(length) if length > 0) && line.ends_with('\n') {
         let mut received = received.lock().unwrap_or_else(PoisonError::into_inner);
         match line.trim_end().parse::<Event>() {

@@ -1,4 +1,4 @@
-//! A semaphore's keys, as anybody can see them.
+//! A semaphore's keys, as any Redis client sees them.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -56,7 +56,7 @@ impl Keyspace {
         seconds + micros / 1e6
     }
 
-    /// Who is in the set of that kind, in order.
+    /// The members of the set of that kind, in order.
     pub fn members(&self, kind: &str) -> Vec<String> {
         self.ask(&["ZRANGE", &self.key(kind), "0", "-1"])
     }

@@ -115,7 +115,7 @@ impl Proxy {
         self.change(Mode::SwallowRequests);
     }
 
-    /// From now on replies are dropped: requests are executed, and nobody hears of it.
+    /// From now on replies are dropped: the server executes requests, but the client gets no answer.
     pub fn swallow_replies(&self) {
         self.change(Mode::SwallowReplies);
     }
@@ -203,7 +203,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.wire.state().closing = true;
         self.cut();
-        // The acceptor looks up only when somebody comes.
+        // The acceptor checks the flag only after a connection came in.
         let _ = TcpStream::connect(("127.0.0.1", self.port));
         if let Some(acceptor) = self.acceptor.take() {
             let _ = acceptor.join();
@@ -546,7 +546,7 @@ mod tests {
         server.pause();
         speaker.says("PING\r\n");
         drop(proxy);
-        // That nobody listens there any more can't be told: the port may be another's by now.
+        // Do not check that the port is free: another process may have taken it by now.
         speaker.is_cut_off();
     }
 }

@@ -12,7 +12,7 @@ const SENTINELS: usize = 3;
 const QUORUM: usize = 2;
 
 /// How often they look around, in milliseconds. Usually they connect at most once per second: too slow to find alive whom
-/// they have just appointed, and who has to answer within a second. But after five pings they do not trust what a replica
+/// they have just appointed, which has to answer within a second. But after five pings they do not trust what a replica
 /// said of itself, which it is asked to say once per second: so not too often either.
 const HASTE: &str = "ping-period 400 ask-period 100 publish-period 200 info-period 1000 tilt-period 3000";
 
@@ -48,7 +48,7 @@ impl RedisSentinel {
             sentinel.command(&["SENTINEL", "DEBUG"].into_iter().chain(HASTE.split(' ')).collect::<Vec<_>>());
         }
         for sentinel in &watched.sentinels {
-            eventually("a sentinel knows who is there", || {
+            eventually("a sentinel knows its peers", || {
                 let info: String = sentinel.ask(&["INFO", "sentinel"]).ok()?;
                 let known = format!("status=ok,address=127.0.0.1:{port},slaves=1,sentinels={SENTINELS}");
                 info.trim_end().ends_with(&known).then_some(())
@@ -67,7 +67,7 @@ impl RedisSentinel {
         &self.sentinels
     }
 
-    /// Whom they watch: first who was started as the master, then as its replica. That may have changed.
+    /// The watched servers: the one started as master first, then its replica. Roles may have changed since.
     pub fn servers(&self) -> &[RedisServer] {
         &self.servers
     }
@@ -100,13 +100,13 @@ impl RedisSentinel {
         self.servers.iter().position(|server| Some(server.port()) == agreed)
     }
 
-    /// Kills the master, and returns who took over, when all sentinels say so and it accepts writes.
+    /// Kills the master, and returns its successor once all sentinels report it and it accepts writes.
     ///
     /// The one that was killed can be [started again](RedisServer::start_again), and is made a replica.
     ///
     /// # Panics
     ///
-    /// If nobody takes over.
+    /// If no replica takes over.
     pub fn fail_over(&self) -> usize {
         let failed = self.master();
         self.servers[failed].kill();

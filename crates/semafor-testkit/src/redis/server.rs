@@ -45,7 +45,7 @@ pub(super) enum Role {
     Sentinel,
 }
 
-/// The port was free, and then somebody took it.
+/// The port was free, but another process took it before the server did.
 struct PortTaken;
 
 impl RedisServer {
@@ -245,7 +245,7 @@ impl RedisServer {
     pub fn pause(&self) {
         let process = self.process();
         let pid = signal(process.as_ref().expect("the Redis server is up"), Signal::STOP);
-        // The signal takes effect at some time. Nothing is taken from `Child`, who wants to know of the end as well.
+        // The signal takes effect at some time. `Child` is not waited for here: its owner waits for it later.
         let stopped = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         let status = waitid(WaitId::Pid(pid), stopped).expect("it is our child").expect("it was waited for");
         assert!(status.stopped(), "the Redis server has ended instead, and said:\n{}", self.log());
@@ -283,7 +283,7 @@ impl RedisServer {
     /// If it is up, or does not come up.
     pub fn start_again(&self) {
         let Err(PortTaken) = self.run() else { return };
-        panic!("somebody has taken the port {} while its Redis server was down", self.port);
+        panic!("another process has taken the port {} while its Redis server was down", self.port);
     }
 
     /// A connection for administration, signed on with the `requirepass` it was started with.
@@ -352,7 +352,7 @@ fn signal(child: &Child, signal: Signal) -> Pid {
     pid
 }
 
-/// A port nobody listens on, and that this process was not told before.
+/// A port without a listener that this process has not been given before.
 ///
 /// From below where Linux takes the ports of outgoing connections: one of those could otherwise take the port of a server
 /// that is down and is to come up again.

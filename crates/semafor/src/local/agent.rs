@@ -1,7 +1,7 @@
 //! The agent: hosts memory semaphores for the other processes of its user.
 //!
 //! A connection is a client's sign of life. When it ends, whatever way, all that the client held or waited for is given
-//! back in the same moment; only what it [detached](Ask::Detach) with a time to live stays, and what a copy of the process
+//! back in the same moment; only what it [detached](Request::Detach) with a time to live stays, and what a copy of the process
 //! may still use.
 //!
 //! There is one agent per folder, because it holds a lock there. The next agent finds in the [`journal`] which slots

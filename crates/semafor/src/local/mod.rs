@@ -5,7 +5,7 @@
 //!
 //! # pollster::block_on(async {
 //! let home = Home::connect("local:").await?;
-//! let sem = home.named("images").slots(4).max_acquire_time(secs(60)).build()?;
+//! let sem = home.named("images").slots(4).timeout(secs(60)).build()?;
 //! let permit = sem.acquire().await?; // one of four, whichever process asks
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! # }).unwrap();

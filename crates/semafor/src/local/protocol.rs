@@ -2,7 +2,7 @@
 //!
 //! A message is its length, four bytes, little endian, and so many bytes of JSON. A client may say several things before
 //! it hears anything; answers carry the number of the call they answer, in any order. Fields that are not known are
-//! ignored, a call that is not known is answered with [`Say::Misunderstood`]: so each side can be newer than the other.
+//! ignored, a call that is not known is answered with [`Response::Misunderstood`]: so each side can be newer than the other.
 
 use std::io;
 use std::sync::Arc;

@@ -195,7 +195,7 @@ impl Registry {
     /// let (here, there) = (Registry::new(), Registry::new());
     /// let one = here.named("images").slots(1).build().unwrap();
     /// let other = there.named("images").slots(5).build().unwrap();
-    /// assert_ne!(one.capacity().await, other.capacity().await);
+    /// assert_ne!(one.slots().await, other.slots().await);
     /// # });
     /// ```
     pub fn new() -> Self {
@@ -218,7 +218,7 @@ impl Registry {
     /// use semafor::{Registry, Semaphore};
     /// let sem = Semaphore::memory("docs-global").slots(1).build().unwrap();
     /// let same = Registry::global().named("docs-global").build().unwrap();
-    /// assert_eq!(same.capacity().await, Ok(1));
+    /// assert_eq!(same.slots().await, Ok(1));
     /// # });
     /// ```
     pub fn global() -> &'static Self {
@@ -283,7 +283,7 @@ impl Registry {
     /// let registry = Registry::new();
     /// let sem = registry.named("images").slots(2).build().unwrap();
     /// for stats in registry.stats(&StatsQuery::default()) {
-    ///     println!("{}: {} of {} slots held", stats.name, stats.held, stats.capacity);
+    ///     println!("{}: {} of {} slots held", stats.name, stats.held, stats.slots);
     ///     # assert_eq!(&*stats.name, "images");
     /// }
     /// ```

@@ -150,7 +150,7 @@ impl SharedGate {
         self.view(|gate, _| gate.would_admit(request))
     }
 
-    /// Takes a slot or a place in line, to be given up after `patience`.
+    /// Takes a slot or a place in line, to be given up after `timeout`.
     pub(crate) fn enqueue(
         &self,
         mut request: Request,

@@ -1,6 +1,6 @@
-//! What the client asks of a home, and what a home answers and tells, in no home's own words.
+//! The calls of the client to a home, and the home's replies and messages, independent of the home's protocol.
 //!
-//! An engine encodes a [`Call`] for its server, and decodes what comes back into a [`Reply`] or a [`Push`].
+//! An engine encodes a [`Call`] for its server, and decodes the server's words into a [`Reply`] or a [`Push`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use super::clock::{Instant, ServerClock};
 use super::target::Target;
 use crate::error::{AcquireError, HomeError};
 
-/// One acquisition of this process. Also the number of the call that asks for it.
+/// Identifies one acquisition of this process. Also the number of the call that asks for it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Key(pub u64);
 
-/// Something to send to the server. Whoever sends it gives it back with the outcome.
+/// A call to the server. The driver that sends it returns it with its reply or failure.
 #[derive(Debug)]
 pub struct Call {
-    /// Unique among the calls of this client, but for repetitions.
+    /// Unique among the calls of this client; a repeated call keeps its number.
     pub number: u64,
     pub target: Arc<Target>,
     pub ask: Command,
@@ -32,7 +32,7 @@ pub enum Command {
     /// Takes slots, or a place in line. The key is the call's number.
     Acquire {
         request: Arc<AcquireRequest>,
-        /// The place in line that the server once gave it; 0 if none.
+        /// The place in line that the server gave it before; 0 if none.
         place: f64,
         /// How long it may still wait. Only used by servers that watch timeouts themselves.
         wait_left: Option<Duration>,
@@ -41,7 +41,7 @@ pub enum Command {
     Confirm {
         key: Key,
     },
-    /// Makes the server tell when one of these waiters is granted its slots.
+    /// Asks the server to send a message when one of these waiters is granted its slots.
     Listen {
         waiters: Vec<(Key, u32)>,
     },
@@ -49,11 +49,11 @@ pub enum Command {
     Release {
         key: Key,
     },
-    /// Gives back whatever these have: slots or places in line.
+    /// Gives back what these have: slots or places in line.
     End {
         those: Vec<(Key, How)>,
     },
-    /// Ends a grant that may be another process's.
+    /// Ends a grant, which may belong to another process.
     EndById {
         id: Arc<str>,
         how: How,
@@ -62,19 +62,19 @@ pub enum Command {
         id: Arc<str>,
         ttl: Option<Duration>,
     },
-    /// Says that holders and waiters live, and asks what became of them.
+    /// Says that holders and waiters are alive, and asks for their state.
     Heartbeat {
         holders: Vec<LiveHolder>,
         waiters: Vec<LiveWaiter>,
         part: RollPart,
     },
-    /// Ends what is due, and serves the line.
+    /// Ends everything that is due, and serves the line.
     Sweep,
-    /// Makes the server tell when slots come free without anybody being told.
+    /// Asks the server to watch for releases by clients of another library, which wake no waiter of ours.
     Watch,
-    /// Makes a connection.
+    /// Opens a connection.
     Connect,
-    /// Holds a slot by its id from now on. Not answered.
+    /// From now on the slot is held by its id, without a guard. Not answered.
     Detach {
         key: Key,
     },
@@ -86,7 +86,7 @@ pub enum Command {
         slot: u32,
         slots: Option<u32>,
     },
-    /// Everything that is held has been claimed; so many repeated calls follow. Not answered.
+    /// All slots that this process holds have been claimed; that many repeated calls follow. Not answered.
     Back {
         calls: usize,
     },
@@ -125,7 +125,7 @@ pub enum How {
     TimedOut,
 }
 
-/// What a server answers.
+/// The reply of a server.
 #[derive(Debug)]
 pub enum Reply {
     /// To `Acquire` and `Confirm`.
@@ -135,13 +135,13 @@ pub enum Reply {
         place: f64,
         next: Next,
     },
-    /// To `Acquire`, from a request that does not wait.
+    /// To `Acquire`, if the request does not wait.
     Busy {
         held: u32,
         slots: u32,
         waiting: usize,
     },
-    /// To `Acquire`: the server has nothing for it.
+    /// To `Acquire`: the server refuses.
     Refused(AcquireError),
     /// To `Confirm`: it is still in line.
     Waiting,
@@ -151,7 +151,7 @@ pub enum Reply {
     Listening {
         granted: Vec<Key>,
     },
-    /// To `Release` and `EndById` one, to `End` one each.
+    /// To `Release` and `EndById`: one entry. To `End`: one entry for each.
     Ended(Vec<Ended>),
     /// To `Renew`. The end is on the server's clock.
     Renewed {
@@ -171,18 +171,18 @@ pub enum Reply {
         is_watched: bool,
         next: Option<Next>,
     },
-    /// To whatever has no other answer.
+    /// To all other calls.
     Done,
 }
 
-/// What a server tells without being asked.
+/// A message that the server sends without a call.
 #[derive(Debug)]
 pub enum Push {
     Granted {
         key: Key,
         grant: Grant,
     },
-    /// It may have been granted its slots: the server has to be asked.
+    /// It may have been granted its slots: the client has to ask the server.
     MayBeGranted {
         key: Key,
     },
@@ -190,18 +190,18 @@ pub enum Push {
         key: Key,
         how: Gone,
     },
-    /// A slot is lost. If it is kept, the server waits for the holder to let go of it.
+    /// A slot is lost. If `is_kept`, the server keeps it occupied until the holder releases it.
     Lost {
         key: Key,
         why: NotHeld,
         is_kept: bool,
     },
-    /// Another process renewed the lease. `None` if it can't be told from the message until when.
+    /// Another process renewed the lease. `end` is `None` if the message does not say when the lease ends.
     Renewed {
         key: Key,
         end: Option<(ServerClock, Option<f64>)>,
     },
-    /// Slots of that waiter's name may come free without anybody being told.
+    /// Slots of that waiter's name may come free without a message.
     WatchNeeded {
         key: Key,
     },
@@ -220,23 +220,23 @@ pub struct Grant {
     pub slot: u32,
     pub token: u64,
     pub waited: Duration,
-    /// How many slots there are, where that is known.
+    /// The number of slots of the semaphore, where it is known.
     pub slots: Option<u32>,
-    /// Of the answer that says so.
+    /// From the reply or message that brought the grant.
     pub clock: ServerClock,
     pub ends: LeaseEnd,
-    /// Until then no other client can have them, whatever becomes of the connection.
+    /// Until then no other client can get these slots, even if the connection fails.
     pub safe_until: Instant,
-    /// Where the server has told.
+    /// `None` if the server did not say.
     pub neighbours: Option<Neighbours>,
 }
 
 /// When a lease ends on the server's clock.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum LeaseEnd {
-    /// After the time to live that was asked for, counted from the grant's `clock`.
+    /// After the `ttl` of the request, counted from the grant's `clock`.
     AfterTtl,
-    /// Then, or never.
+    /// At this time, or never.
     At(Option<f64>),
 }
 
@@ -247,11 +247,11 @@ pub enum Gone {
     /// The semaphore shrank below its weight.
     TooHeavy,
     Evicted,
-    /// The server does not know it any more: it returns to its place.
+    /// The server has forgotten it: it asks again for its old place.
     Forgotten,
 }
 
-/// What came of ending a holder or waiter, and how the semaphore stands after it.
+/// The result of ending a holder or waiter, and the state of the semaphore after it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Ended {
     pub outcome: Result<(), NotHeld>,
@@ -263,7 +263,7 @@ pub struct Ended {
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum HolderState {
     Present,
-    /// Present, with a lease that ends then on the server's clock, or never.
+    /// Present, with a lease that ends at this time on the server's clock, or never.
     Leased {
         ends: Option<f64>,
     },
@@ -277,11 +277,11 @@ pub enum WaiterState {
     Gone(Gone),
 }
 
-/// How things stand under a name.
+/// The state of a name.
 #[derive(Clone, Copy, Debug)]
 pub struct Next {
     pub clock: ServerClock,
-    /// When something is due there next.
+    /// When a lease or a heartbeat ends there next.
     pub deadline: Option<Instant>,
     pub neighbours: Neighbours,
 }
@@ -293,7 +293,7 @@ pub enum Neighbours {
     None,
     /// They hold slots now. Their releases wake none of our waiters.
     Holding,
-    /// They were seen not long ago.
+    /// They were seen recently.
     Seen,
 }
 
@@ -303,12 +303,12 @@ impl Neighbours {
     }
 }
 
-/// A call that brought no answer.
+/// A call without a reply.
 #[derive(Clone, Debug)]
 pub struct Failure {
     pub error: HomeError,
     /// Another attempt may succeed.
     pub is_passing: bool,
-    /// The server may have carried it out.
+    /// The server may have carried out the call.
     pub was_sent: bool,
 }

@@ -1,14 +1,15 @@
-//! A clock that goes on while the machine is suspended, because the server's does: what is believed about a lease must not
-//! outlast it. And the server's clock beside it.
+//! A clock that goes on while the machine is suspended, as the server's clock does: a client must not rely on a lease
+//! that has ended. And the server's clock in relation to it.
 //!
-//! On Linux this is `CLOCK_BOOTTIME`. Elsewhere it is the clock of [`std::time::Instant`], which may stand still meanwhile.
+//! On Linux this is `CLOCK_BOOTTIME`. Elsewhere it is the clock of [`std::time::Instant`], which may stop during a
+//! suspend.
 
 use std::ops::Add;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A point in time, as [`std::time::Instant`] is one.
+/// A point in time, like [`std::time::Instant`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Instant(Duration);
 
@@ -20,12 +21,12 @@ impl Instant {
         Self(now)
     }
 
-    /// So long after the clock's origin: for tests, which hold the clock.
+    /// This long after the clock's origin: for tests, which set the clock.
     pub fn at(since_origin: Duration) -> Self {
         Self(since_origin)
     }
 
-    /// How long after the clock's origin it is.
+    /// The time since the clock's origin.
     pub fn since_origin(&self) -> Duration {
         self.0
     }
@@ -55,11 +56,11 @@ impl Add<Duration> for Instant {
     }
 }
 
-/// The same point in time every time, unless the machine is suspended in between.
+/// Always converts to the same point in time, unless the machine is suspended in between.
 impl From<Instant> for std::time::Instant {
     fn from(instant: Instant) -> Self {
         static START: OnceLock<(std::time::Instant, Instant)> = OnceLock::new();
-        /// For how long the other clock has stood still since.
+        /// How long the other clock has stood still since `START`.
         static STOOD_STILL: AtomicU64 = AtomicU64::new(0);
         let (theirs, ours) = *START.get_or_init(|| (Self::now(), Instant::now()));
         let (before, here, after) = (Self::now(), Instant::now(), Self::now());
@@ -97,11 +98,11 @@ fn since_boot() -> Duration {
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn since_boot() -> Duration {
     static START: OnceLock<std::time::Instant> = OnceLock::new();
-    // Some time to subtract from.
+    // An offset, so that times before the start can be expressed.
     Duration::from_secs(1 << 32) + START.get_or_init(std::time::Instant::now).elapsed()
 }
 
-/// The server's clock beside ours, from one answer.
+/// The server's clock in relation to ours, from one reply.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerClock {
     now: f64,
@@ -110,15 +111,15 @@ pub struct ServerClock {
 }
 
 impl ServerClock {
-    /// The server's time, in seconds, lies between when the request was sent and when the answer was received.
+    /// The server's clock showed `now`, in seconds, between the sending of the request and the arrival of the reply.
     pub fn new(now: f64, sent: Instant, received: Instant) -> Self {
         Self { now, sent, received }
     }
 
-    /// The same for a message that the server published when it was `then` there, and that was received `now`.
+    /// The same for a message that the server published at `then` on its clock, and that arrived at `now`.
     ///
-    /// `None` if that would be later than now: then the server's clock was set forward since this answer, and nothing can be
-    /// concluded from it.
+    /// `None` if that would be later than now: then the server's clock was set forward since this reply, and the
+    /// message says nothing about time.
     pub fn at_message(&self, then: f64, now: Instant) -> Option<Self> {
         let sent = self.earliest(then)?;
         (sent <= now).then_some(Self { now: then, sent, received: now })
@@ -128,23 +129,23 @@ impl ServerClock {
         self.now
     }
 
-    /// When the request was sent: the server cannot have answered it before.
+    /// When the request was sent: the server cannot have replied before.
     pub fn sent(&self) -> Instant {
         self.sent
     }
 
-    /// True if the server gave this answer before that one. Its clock may have been set back in between, so what was asked
-    /// after the other answer had arrived is newer, whatever the clock said.
+    /// True if the server gave this reply before the other one. Its clock may have been set back in between, so a
+    /// request that was sent after the other reply had arrived is newer, whatever the clock said.
     pub fn is_before(&self, other: &Self) -> bool {
         self.sent < other.received && self.now < other.now
     }
 
-    /// The earliest time it can be here when it is `then` there.
+    /// The earliest time on our clock when the server's clock shows `then`.
     pub fn earliest(&self, then: f64) -> Option<Instant> {
         shifted(self.sent, then - self.now)
     }
 
-    /// The latest.
+    /// The latest time on our clock when the server's clock shows `then`.
     pub fn latest(&self, then: f64) -> Option<Instant> {
         shifted(self.received, then - self.now)
     }
@@ -159,10 +160,10 @@ fn shifted(instant: Instant, seconds: f64) -> Option<Instant> {
 pub(crate) mod tests {
     use super::*;
 
-    /// For how long the machine has been suspended, as far as tests are concerned.
+    /// How long the machine has been suspended, as simulated by tests.
     pub(crate) static SUSPENDED_NANOS: AtomicU64 = AtomicU64::new(0);
 
-    /// For those who suspend the machine, and those who must not be disturbed by it.
+    /// For tests that simulate a suspend, and tests that must not be disturbed by it.
     pub(crate) static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
     #[cfg(target_os = "linux")]
@@ -172,11 +173,11 @@ pub(crate) mod tests {
         let uptime: f64 = uptime.split(' ').next().unwrap().parse().expect("seconds since the start");
         assert!(
             (since_boot().as_secs_f64() - uptime).abs() < 30.0,
-            "it is the time since the machine was started"
+            "the clock must count from the start of the machine"
         );
     }
 
-    /// Or a holder would believe in its slot for as much longer as the server's clock was set forward.
+    /// Otherwise a holder would rely on its slot for too long after the server's clock was set forward.
     #[test]
     fn message_from_the_future_is_ignored_for_time() {
         let now = Instant::now();
@@ -186,7 +187,7 @@ pub(crate) mod tests {
         assert_eq!(message.sent(), now);
         assert!(
             known.at_message(940.0, now).is_some(),
-            "an old message, or a clock that was set back: the safe side"
+            "an old message, or a clock that was set back: both are safe"
         );
     }
 
@@ -199,10 +200,10 @@ pub(crate) mod tests {
         let earlier = std::time::Instant::from(here.checked_sub(span).unwrap());
         assert!(later >= now + span && earlier <= std::time::Instant::now() - span + Duration::from_secs(30));
         assert!(later - earlier >= span * 2 - Duration::from_secs(30));
-        assert_eq!(later, std::time::Instant::from(here + span), "it is the same again");
-        // What has been suspended does not count there.
+        assert_eq!(later, std::time::Instant::from(here + span), "the conversion must be stable");
+        // A suspend does not count on the other clock.
         SUSPENDED_NANOS.store(50_000_000_000, Ordering::SeqCst);
-        // A thread that is interrupted right then is not sure, and asks again the next time.
+        // The conversion ignores a measurement that was interrupted, and measures again the next time.
         let by_now = (0..1000).map(|_| std::time::Instant::from(here + span));
         let sooner = by_now.min().expect("one of a thousand");
         SUSPENDED_NANOS.store(0, Ordering::SeqCst);

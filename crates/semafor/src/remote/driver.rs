@@ -9,23 +9,23 @@ use super::target::Target;
 use crate::error::{BuildError, HomeError, InvalidDuration};
 use crate::{HolderInfo, Stats, WaiterInfo};
 
-/// What connects a [`Client`] with a server: it carries the client's calls there, brings back what the server says, and tells
-/// the client the time.
+/// Connects a [`Client`] with a server: it carries the client's calls to the server, returns the server's words, and
+/// tells the client the time.
 pub(crate) trait Driver: Send + Sync + 'static {
-    /// Changes the client, and carries out what follows from that before it returns. Never waits.
+    /// Changes the client, and carries out the resulting events and calls before it returns. Never waits.
     fn change(&self, change: &mut dyn FnMut(&mut Client, Instant));
 
-    /// Looks at the client.
+    /// Reads the client.
     fn look(&self, look: &mut dyn FnMut(&Client, Instant));
 
-    /// What keeps the driver alive for a detached permit, if it has to be.
+    /// A value that keeps the driver alive for a detached permit, if the driver needs that.
     fn keep_alive(self: Arc<Self>) -> Option<Kept>;
 
-    /// Refuses what the server could not count.
+    /// Refuses a `ttl` that the server could not represent.
     fn check_ttl(&self, ttl: Option<std::time::Duration>) -> Result<(), InvalidDuration>;
 }
 
-/// What users can ask about a name, and do to it as a whole.
+/// Queries and changes of a whole name.
 pub(crate) trait RemoteHome: Driver {
     fn open<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<(), BuildError>>;
     fn locked<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<bool, HomeError>>;
@@ -36,7 +36,7 @@ pub(crate) trait RemoteHome: Driver {
     fn holders<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<Vec<HolderInfo>, HomeError>>;
     fn waiters<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<Vec<WaiterInfo>, HomeError>>;
 
-    /// No handle needs the target any more.
+    /// The last handle with this target was dropped.
     fn forget(&self, target: &Target);
 }
 
@@ -63,7 +63,7 @@ impl dyn RemoteHome {
 }
 
 impl Event {
-    /// Runs what users wrote: without a lock.
+    /// Runs user code, so the caller must hold no lock.
     pub(crate) fn carry_out(self, home: &str) {
         match self {
             Self::Wake(waker) => crate::catch_panic::call(|| waker.wake()),
@@ -78,7 +78,7 @@ impl Event {
     }
 }
 
-/// An operation that somebody waits for. Dropped, it goes on without them.
+/// An operation that a user waits for. Dropped, the operation goes on in the background.
 pub(super) struct Pending {
     home: Arc<dyn RemoteHome>,
     number: Option<u64>,

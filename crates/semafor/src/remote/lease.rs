@@ -13,13 +13,13 @@ use crate::PermitId;
 use crate::error::{ReleaseError, RenewError};
 use crate::task::TaskKey;
 
-/// Slots of a home outside of this process, held until this is dropped.
+/// Slots of a home outside of this process. Drop releases them.
 pub(super) struct Lease {
     home: Arc<dyn RemoteHome>,
     target: Arc<Target>,
     key: Key,
     acquired: Acquired,
-    /// Dropping it gives nothing back any more.
+    /// Drop must no longer release the slots.
     is_over: bool,
 }
 
@@ -80,7 +80,7 @@ impl RemoteLease for Lease {
 
     fn release(mut self: Box<Self>) -> BoxFuture<'static, Result<(), ReleaseError>> {
         self.is_over = true;
-        // Said now: it counts even if nobody waits for the answer.
+        // Sent now, so that it counts even if the future is never polled.
         let number = self.home.with(|client, now| client.release(self.key, now));
         let released = Pending::new(Arc::clone(&self.home), number);
         Box::pin(async move { Ok(released.outcome().await?) })

@@ -1,10 +1,10 @@
 //! Homes outside of this process.
 //!
-//! What this process holds and waits for there is decided in [`client`], which is plain data. A driver of each home carries
-//! its calls to the server and brings back the answers; an engine knows the server's language.
+//! [`client`] decides what this process holds and waits for there; it does no I/O. The driver of each home carries
+//! its calls to the server and returns the replies; an engine encodes them for the server.
 //!
-//! The traits here are what the public types see. Memory is not behind them: it answers without waiting, and without a box
-//! around the answer. For the others, that box is nothing beside the way to the server.
+//! The public types use the traits in this module. The memory home is not behind them: it answers without waiting,
+//! and needs no boxed future. For the other homes, the cost of the box is nothing compared to the round trip.
 
 #[cfg(any(feature = "local", feature = "redis"))]
 pub(crate) mod call;
@@ -35,7 +35,7 @@ use crate::{HolderInfo, PermitId, Stats, WaiterInfo};
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Everything that an acquire asks for.
+/// The parameters of an acquire.
 #[derive(Clone, Debug)]
 pub struct AcquireRequest {
     pub weight: u32,
@@ -50,19 +50,19 @@ impl AcquireRequest {
     }
 }
 
-/// For how long to stand in line.
+/// How long to stand in line.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Wait {
-    /// Not at all, and to be told [`AcquireError::Busy`].
+    /// Not at all; fails with [`AcquireError::Busy`].
     No,
-    /// For so long, zero included, and to be told [`AcquireError::TimedOut`].
+    /// This long, zero included; fails with [`AcquireError::TimedOut`].
     For(Duration),
-    /// For as long as it takes.
+    /// Without a timeout.
     Unlimited,
 }
 
 impl Wait {
-    /// The time it may stand in line. `None` if it does not, or without a limit.
+    /// The longest time in line. `None` without a limit, and if it does not wait at all.
     pub fn limit(self) -> Option<Duration> {
         match self {
             Self::For(limit) if !limit.is_zero() => Some(limit),
@@ -76,14 +76,14 @@ impl Wait {
     }
 }
 
-/// A named semaphore that lives elsewhere.
+/// A named semaphore at a home outside of this process.
 pub(crate) trait RemoteSemaphore: Send + Sync {
     fn name(&self) -> &str;
 
     /// Opens the name at the home, and checks that its number of slots fits.
     fn open(&self) -> BoxFuture<'_, Result<(), BuildError>>;
 
-    /// Asks for slots. Dropping the answer gives the place in line back, and the slots that came meanwhile.
+    /// Asks for slots. Dropping the future gives back the place in line, and slots that were granted meanwhile.
     fn acquire(&self, request: AcquireRequest) -> Pin<Box<dyn RemoteAcquire>>;
 
     fn release(&self, id: &PermitId) -> BoxFuture<'_, Result<(), ReleaseError>>;
@@ -100,7 +100,7 @@ pub(crate) trait RemoteSemaphore: Send + Sync {
     fn waiters(&self) -> BoxFuture<'_, Result<Vec<WaiterInfo>, HomeError>>;
 }
 
-/// An acquire that is on its way.
+/// An acquire that has not finished.
 pub(crate) trait RemoteAcquire:
     Future<Output = Result<Box<dyn RemoteLease>, AcquireError>> + Send + Sync
 {
@@ -108,7 +108,7 @@ pub(crate) trait RemoteAcquire:
     fn leave(self: Pin<Box<Self>>) -> BoxFuture<'static, ()>;
 }
 
-/// Slots held elsewhere. Dropping it gives them back, in the background.
+/// Slots at a home outside of this process. Drop releases them in the background.
 pub(crate) trait RemoteLease: Send + Sync {
     fn name(&self) -> &str;
     fn id(&self) -> PermitId;
@@ -116,10 +116,10 @@ pub(crate) trait RemoteLease: Send + Sync {
     fn fencing_token(&self) -> u64;
     fn waited(&self) -> Duration;
 
-    /// As far as is known here; on the safe side.
+    /// As far as this process knows; never later than the true end.
     fn expires_at(&self) -> Option<Instant>;
 
-    /// For homes that take silence for death. Others know at once.
+    /// For homes that take a client without heartbeats for dead; `None` for the others.
     fn safe_until(&self) -> Option<Instant>;
 
     fn why_not_held(&self) -> Option<NotHeld>;

@@ -1,8 +1,9 @@
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Something that a process has once, made when it is first needed. A forked child begins anew.
+/// A value that exists once per process, created on first use. A forked child gets a new one.
 ///
-/// It is never freed: the child leaves its parent's as it is, with a lock that another thread may have held just then.
+/// It is never freed. The child leaves its parent's value alone, because another thread may have held its lock during
+/// the fork.
 pub(crate) struct PerProcess<T>(AtomicPtr<T>);
 
 impl<T: Default + Send + Sync + 'static> PerProcess<T> {
@@ -13,26 +14,26 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
     pub(crate) fn get(&self) -> &'static T {
         let known = self.0.load(Ordering::Acquire);
         if !known.is_null() {
-            // SAFETY: it was leaked below, for good.
+            // SAFETY: it was leaked below and is never freed.
             return unsafe { &*known };
         }
         let new: *mut T = Box::leak(Box::default());
         match self.0.compare_exchange(known, new, Ordering::AcqRel, Ordering::Acquire) {
-            // SAFETY: it was leaked, for good.
+            // SAFETY: it was leaked and is never freed.
             Ok(_) => unsafe { &*new },
             Err(quicker) => {
                 // SAFETY: no other thread has seen this one.
                 drop(unsafe { Box::from_raw(new) });
-                // SAFETY: the other thread has leaked its own, for good.
+                // SAFETY: the other thread has leaked its value, which is never freed.
                 unsafe { &*quicker }
             }
         }
     }
 
-    /// For a forked child: begins anew, and returns its parent's, if there was one.
+    /// For a forked child: starts with a new value, and returns its parent's, if there was one.
     pub(crate) fn begin_anew(&self) -> Option<&'static T> {
         let parents = self.0.swap(std::ptr::null_mut(), Ordering::AcqRel);
-        // SAFETY: if there is one, it was leaked, for good.
+        // SAFETY: if not null, it was leaked and is never freed.
         unsafe { parents.as_ref() }
     }
 }

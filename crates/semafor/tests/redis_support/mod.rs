@@ -50,7 +50,7 @@ pub(crate) async fn until_waiting(semaphore: &Semaphore, waiting: usize) {
     .await;
 }
 
-/// Who holds a slot gives it to who waits, as seen from two handles.
+/// A holder hands its slot to a waiter, as seen from two handles.
 pub(crate) async fn passes_on(holder: &Semaphore, waiter: &Semaphore) {
     let held = in_time(holder.acquire()).await.expect("a free slot");
     let waiting = tokio::spawn({
@@ -70,7 +70,7 @@ pub(crate) fn ask(server: &RedisServer, words: &[&str]) -> String {
     redis::from_redis_value(server.command(words)).expect("text")
 }
 
-/// How many are connected, beside who asks.
+/// The number of connections, without the one that asks.
 pub(crate) fn connections(server: &RedisServer) -> usize {
     ask(server, &["CLIENT", "LIST"]).lines().count() - 1
 }
@@ -87,7 +87,7 @@ static HEARD: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// From now on, all events of the whole process are written down.
 pub(crate) fn listen() {
     static ONCE: Once = Once::new();
-    ONCE.call_once(|| tracing::subscriber::set_global_default(Listener).expect("nobody else listens"));
+    ONCE.call_once(|| tracing::subscriber::set_global_default(Listener).expect("no other subscriber is set"));
 }
 
 /// What was written down that has `text` in it.

@@ -1,4 +1,4 @@
-//! Who else uses the keys: the Python library `asyncio-advanced-semaphores`.
+//! The other user of the keys: the Python library `asyncio-advanced-semaphores`.
 //!
 //! - [`python`]: the library itself, in a process of its own.
 //! - [`recording`]: what the library was seen to do, done again. It is always there.
@@ -32,7 +32,7 @@ pub(crate) enum Cast {
 
 impl Cast {
     /// The recording always; and the library itself if `cargo xtask test` has found a Python for it. It says so in
-    /// `SEMAFOR_WIRE_PYTHON`, and nobody here looks for one: what is named there has to work.
+    /// `SEMAFOR_WIRE_PYTHON`, and none is searched for: the one named there has to work.
     pub(crate) fn all() -> Vec<Self> {
         let live = python::interpreter().map(|_| Self::Python);
         [Self::Recording].into_iter().chain(live).collect()
@@ -59,14 +59,14 @@ impl Mailboxes {
 
     fn deliver(&self, event: Value) {
         let boxes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let who = event["who"].as_str().expect("it says who");
+        let who = event["who"].as_str().expect("it has a \"who\"");
         if let Some(sender) = boxes.get(who) {
             // A contender whose scenario has ended is not interested any more.
             let _ = sender.send(event);
         }
     }
 
-    /// Nobody will be told anything any more.
+    /// No more events are delivered.
     fn close(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
@@ -82,7 +82,7 @@ impl Peer {
         Arc::new(Self { give, mailboxes, hired: AtomicUsize::new(0) })
     }
 
-    /// One who will contend for `name`, and believes it to have so many slots.
+    /// A peer that contends for `name` and assumes that many slots.
     pub(crate) fn contender(self: &Arc<Self>, name: &str, slots: u32) -> Contender {
         let who = format!("peer-{}", self.hired.fetch_add(1, Ordering::Relaxed));
         let mail = self.mailboxes.open(&who);
@@ -167,7 +167,7 @@ impl Contender {
         self.told("released").await["at"].as_u64().expect("it says when")
     }
 
-    /// Gives its slot back, and serves the line itself: nobody else has the time to.
+    /// Gives its slot back, and serves the line itself before any other client does.
     pub(crate) async fn releases_and_serves(&mut self) {
         self.order("release_and_wake");
         self.told("released").await;

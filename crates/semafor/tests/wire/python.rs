@@ -15,7 +15,7 @@ pub(super) fn interpreter() -> Option<OsString> {
     std::env::var_os("SEMAFOR_WIRE_PYTHON")
 }
 
-/// Ends with whoever holds it.
+/// Ends with its owner.
 struct Contenders(Mutex<Child>);
 
 impl Drop for Contenders {
@@ -27,7 +27,7 @@ impl Drop for Contenders {
 }
 
 pub(super) fn hire(server: &RedisServer, mailboxes: Arc<Mailboxes>) -> Box<dyn Fn(&Value) + Send + Sync> {
-    let python = interpreter().expect("somebody is cast as Python");
+    let python = interpreter().expect("an interpreter was found");
     let mut command = Command::new(&python);
     command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/wire/contender.py"));
     command.args([&server.url(), "adv-sem"]).stdin(Stdio::piped()).stdout(Stdio::piped());

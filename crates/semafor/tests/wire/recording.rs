@@ -1,6 +1,6 @@
 //! What the library was seen to do, done again: the same commands, with other ids and other times.
 //!
-//! Its scripts are transactions here. What they decide (is there a slot, who is the first in line) is decided by a look
+//! Its scripts are transactions here. Their decisions (is a slot free, which waiter is first) are made by a look
 //! before, which the transaction is bound to by `WATCH`.
 
 use std::collections::HashMap;
@@ -96,7 +96,7 @@ impl Role {
                 cmd("UNWATCH").exec(connection).unwrap();
                 return;
             };
-            // Nil if somebody was faster.
+            // Nil if another client was faster.
             let _: Option<Vec<redis::Value>> =
                 self.commands("wake_up_nexts", first).query(connection).unwrap();
         }
@@ -180,7 +180,7 @@ impl Actor {
                 let number = |at: usize| redis::from_redis_value::<Option<u64>>(answers[at].clone()).unwrap();
                 self.tell(order, "stats", &json!({ "held": number(2), "slots": number(1) }));
             }
-            other => panic!("nobody knows how to {other}"),
+            other => panic!("unknown order {other}"),
         }
     }
 
@@ -214,7 +214,7 @@ impl Actor {
             let mut range = cmd("ZRANGE");
             let line: Vec<String> =
                 range.arg(role.key("waiting")).arg(0).arg(0).query(&mut connection).unwrap();
-            let first = line.first().expect("somebody is in line");
+            let first = line.first().expect("a waiter is in line");
             let mut both = role.commands("release", &role.id);
             for command in role.commands("wake_up_nexts", first).cmd_iter() {
                 both.add_command(command.clone());

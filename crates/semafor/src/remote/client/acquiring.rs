@@ -16,8 +16,8 @@ use crate::remote::clock::Instant;
 use crate::remote::target::Target;
 use crate::remote::{AcquireRequest, Wait};
 
-/// How often a grant may be over before it is known here: once if the process slept, always if it is for a shorter time than
-/// an answer takes.
+/// How many grants may have ended before this client read them. One is possible if the process slept; if the lease is
+/// shorter than the round trip, all of them are.
 const STALE_GRANTS: u32 = 3;
 
 impl Client {
@@ -26,7 +26,7 @@ impl Client {
         let key = Key(self.next_number());
         let deadline = match self.settings.liveness {
             Liveness::Heartbeats => request.wait.limit().and_then(|limit| now.checked_add(limit)),
-            // An answer is due even if it does not wait.
+            // The server answers even a request that does not wait.
             Liveness::Connection { .. } => match request.wait {
                 Wait::No => Some(now),
                 Wait::For(limit) => now.checked_add(limit),
@@ -40,7 +40,7 @@ impl Client {
         key
     }
 
-    /// How it went, once that is known. Wakes `waker` then.
+    /// Returns the grant or the failure; wakes `waker` when there is one.
     pub fn poll_acquire(&mut self, key: Key, waker: Waker) -> Poll<Result<Acquired, AcquireError>> {
         let Some(acquisition) = self.acquisitions.get_mut(&key) else {
             return Poll::Ready(Err(self.settings.silent.clone().into()));
@@ -67,11 +67,11 @@ impl Client {
         Poll::Pending
     }
 
-    /// The user does not want it any more, and has not got it.
+    /// The user gives up an acquire before it has taken the grant.
     pub fn cancel(&mut self, key: Key, now: Instant) {
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return };
         acquisition.is_abandoned = true;
-        // A failure that the user will not look at must not keep the entry.
+        // The user will not fetch the failure, so it must not keep the entry.
         acquisition.failure = None;
         let waker = acquisition.waker.take();
         self.events.extend(waker.map(Event::Replaced));
@@ -83,7 +83,7 @@ impl Client {
         }
     }
 
-    /// Ready when nothing of it is left.
+    /// Ready when the acquisition has been removed.
     pub fn poll_gone(&mut self, key: Key, waker: Waker) -> Poll<()> {
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return Poll::Ready(()) };
         let before = acquisition.waker.replace(waker);
@@ -99,7 +99,7 @@ impl Client {
         self.outbox.push_back(Call { number: key.0, target, ask, again: false });
     }
 
-    /// Asks again for what the server does not have any more.
+    /// Asks again, because the server has forgotten the acquisition.
     pub(super) fn ask_again(&mut self, key: Key) {
         self.set_state(key, State::Asking);
         self.ask(key);
@@ -128,7 +128,7 @@ impl Client {
         self.acquisitions.insert(key, Box::new(acquisition));
     }
 
-    /// The server may have something for a request that its user gave up before there was a connection to send it on.
+    /// Gives back what the server may have granted to a request that its user gave up before it could be sent.
     pub(super) fn give_back_orphan(
         &mut self,
         key: Key,
@@ -151,7 +151,7 @@ impl Client {
         acquisition.attempts = 0;
         let has_news = std::mem::take(&mut acquisition.has_news);
         if !matches!(acquisition.state, State::Asking) {
-            // It has left meanwhile, or was told before that it was granted.
+            // It has left meanwhile, or a message has already brought the grant.
             if let Reply::Queued { next, .. } = reply {
                 let target = Arc::clone(&acquisition.target);
                 self.note_next(&target, &next);
@@ -159,7 +159,7 @@ impl Client {
             return;
         }
         match reply {
-            // It may be lost already.
+            // A message came before this reply, so the grant may be lost already.
             Reply::Granted(_) if has_news => {
                 let heartbeat = acquisition.target.heartbeat;
                 self.set_state(key, State::Waiting(Confirm::Idle));
@@ -215,7 +215,7 @@ impl Client {
         }
     }
 
-    /// True if a waiter was told too often of a grant that was over: then it gives up.
+    /// Counts a grant that had ended when it was read. True if that was one too many: then the acquire fails.
     pub(super) fn is_stale_too_often(&mut self, key: Key, now: Instant) -> bool {
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return true };
         acquisition.stale += 1;
@@ -226,7 +226,7 @@ impl Client {
         true
     }
 
-    /// It holds its slots from now on. False if they may be over already.
+    /// The acquisition holds its slots from now on. False if they may have expired already.
     pub(super) fn grant(&mut self, key: Key, grant: Grant, now: Instant) -> bool {
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return true };
         let ends = match grant.ends {
@@ -265,13 +265,13 @@ impl Client {
         true
     }
 
-    /// The server has nothing for it.
+    /// The server refuses the request.
     pub(super) fn refuse(&mut self, key: Key, error: AcquireError) {
         self.set_state(key, State::Over);
         self.tell(key, error);
     }
 
-    /// It can't be had. What the server may have for it is given back.
+    /// The acquire fails. Gives back what the server may have granted.
     pub(super) fn fail(&mut self, key: Key, error: AcquireError, now: Instant) {
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return };
         if !acquisition.is_abandoned {
@@ -290,7 +290,7 @@ impl Client {
         }
     }
 
-    /// Tells the user why it gets nothing.
+    /// Tells the user why the acquire failed.
     pub(super) fn tell(&mut self, key: Key, error: AcquireError) {
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return };
         if acquisition.is_abandoned {
@@ -314,7 +314,7 @@ impl Client {
         match how {
             Gone::Closed => self.refuse(key, AcquireError::Closed),
             Gone::Evicted => self.fail(key, AcquireError::Lost(NotHeld::Lost(Loss::Evicted)), now),
-            // Asked again, the server says how many slots there are, or puts it back where it stood.
+            // To a repeated request, the server answers with the number of slots, or puts the waiter back at its place.
             Gone::TooHeavy | Gone::Forgotten => self.ask_again(key),
         }
     }
@@ -371,7 +371,7 @@ impl Client {
     }
 }
 
-/// An engine has decoded an answer as one to another question.
+/// An engine decoded a reply that does not fit the call.
 fn unexpected() -> HomeError {
-    HomeError::new(crate::HomeErrorKind::Other, "the server gave an answer to another question")
+    HomeError::new(crate::HomeErrorKind::Other, "the server's reply does not fit the request")
 }

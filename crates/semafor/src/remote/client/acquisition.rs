@@ -21,12 +21,12 @@ pub(super) struct Acquisition {
     pub(super) target: Arc<Target>,
     pub(super) request: Arc<AcquireRequest>,
     pub(super) started: Instant,
-    /// When its user has waited long enough.
+    /// When the user's timeout ends.
     pub(super) deadline: Option<Instant>,
     pub(super) state: State,
-    /// What the user is told when it looks next.
+    /// The error that the user's next poll returns.
     pub(super) failure: Option<AcquireError>,
-    /// Wakes the user: who waits for a slot, or until it is gone.
+    /// Wakes the user, who waits for a slot or for the end of the acquisition.
     pub(super) waker: Option<Waker>,
     /// The user will not ask for the outcome any more.
     pub(super) is_abandoned: bool,
@@ -37,7 +37,7 @@ pub(super) struct Acquisition {
     pub(super) is_sent: bool,
     /// The server has answered, or was reached: it may know this acquisition.
     pub(super) may_be_known: bool,
-    /// The server has told something about it before it answered the request. So the answer may be out of date.
+    /// A message about it came before the reply to its request. So the reply may be out of date.
     pub(super) has_news: bool,
     /// Failed attempts of the current call.
     pub(super) attempts: u32,
@@ -45,29 +45,29 @@ pub(super) struct Acquisition {
     pub(super) retry_at: Option<Instant>,
     /// The place in line that the server gave it; 0 if none.
     pub(super) place: f64,
-    /// Grants that were over before they were read.
+    /// Grants that had ended before they were read.
     pub(super) stale: u32,
 }
 
 #[derive(Debug)]
 pub(super) enum State {
-    /// The server is asked for slots, or will be.
+    /// The request for slots is sent, or will be.
     Asking,
     /// It stands in line.
     Waiting(Confirm),
     Held(Box<Held>),
-    /// Whatever the server has for it is given back.
+    /// Everything that the server has for it is being given back.
     Leaving(Leaving),
-    /// Nothing is left at the server; the user has to be told how it failed.
+    /// Nothing is left at the server; the user has not fetched the error yet.
     Over,
 }
 
-/// Whether the server is being asked what became of a waiter.
+/// Whether a call that asks for the waiter's state is on its way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Confirm {
     Idle,
     Asked,
-    /// And has to be asked once more, because something has happened since.
+    /// On its way, and has to be repeated, because something has happened since.
     AskedAndStale,
 }
 
@@ -84,17 +84,17 @@ pub(super) struct Held {
     /// The server has something to give back for it.
     pub(super) is_at_server: bool,
     pub(super) lost: CancellationToken,
-    /// The user has the guard, or had it before it detached it.
+    /// The user has the guard, or has detached it.
     pub(super) is_taken: bool,
     pub(super) detached: Option<Detached>,
-    /// It counts among those of its name whose lease ends.
+    /// Counted in `Name::leased`.
     pub(super) is_leased: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct Detached {
     pub(super) task: TaskKey,
-    /// Kept for as long as it is held: what keeps the driver alive.
+    /// Keeps the driver alive for as long as the slot is held.
     pub(super) kept: Option<Kept>,
 }
 
@@ -104,7 +104,7 @@ pub type Kept = Box<dyn Any + Send + Sync>;
 pub(super) struct Leaving {
     pub(super) how: How,
     pub(super) since: Instant,
-    /// When to tell the user that the server is silent.
+    /// When to tell the user that the server does not answer.
     pub(super) silent_at: Option<Instant>,
 }
 
@@ -130,7 +130,7 @@ impl Acquisition {
         }
     }
 
-    /// When something has to be done about it.
+    /// When this acquisition needs attention next.
     pub(super) fn next_due(&self, liveness: &Liveness) -> Option<Instant> {
         match &self.state {
             State::Asking | State::Waiting(_) => {
@@ -149,8 +149,8 @@ impl Acquisition {
         }
     }
 
-    /// The server tells something about it. If its request has no answer yet, the server is asked again after that. (An
-    /// agent says everything in order.)
+    /// Notes a message about it. If its request has no reply yet, the reply may be older than the message, so the
+    /// server is asked again after it. (An agent sends everything in order.)
     pub(super) fn note_news(&mut self, liveness: &Liveness) {
         self.has_news |= matches!((&self.state, liveness), (State::Asking, Liveness::Heartbeats));
     }

@@ -1,4 +1,4 @@
-//! What users ask of a grant by its id, and wait for.
+//! Operations of users on a grant, by its id.
 
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -66,7 +66,7 @@ impl Client {
         number
     }
 
-    /// How it went, once that is known. Wakes `waker` then.
+    /// Returns the outcome; wakes `waker` when there is one.
     pub fn poll_operation(&mut self, number: u64, waker: Waker) -> Poll<Result<(), OperationError>> {
         let Some(operation) = self.operations.get_mut(&number) else {
             return Poll::Ready(Err(OperationError::Home(self.settings.silent.clone())));
@@ -82,7 +82,7 @@ impl Client {
         }
     }
 
-    /// Its user stopped waiting. The operation goes on.
+    /// The user stopped waiting. The operation goes on.
     pub fn abandon_operation(&mut self, number: u64) {
         if let Some(operation) = self.operations.get_mut(&number) {
             operation.is_abandoned = true;
@@ -136,7 +136,7 @@ impl Client {
         }
     }
 
-    /// A grant of this process was ended by its id: its guard is told, if there is one.
+    /// A grant of this process was ended by its id: signals that to its guard, if there is one.
     pub(super) fn ended_by_id(&mut self, key: Key, how: How, now: Instant) {
         let why = match how {
             How::Evicted => NotHeld::Lost(Loss::Evicted),
@@ -158,7 +158,7 @@ impl Client {
                 }
                 self.drop_lease(key, now);
             }
-            // The server tells the guard.
+            // The server sends a message to the guard.
             Liveness::Connection { .. } => {}
         }
     }
@@ -182,7 +182,7 @@ impl Client {
         self.finish(number, Err(OperationError::Home(failure.error.clone())));
     }
 
-    /// It is time to repeat it; or, where a new connection does that, to give it up for want of an answer.
+    /// Repeats the operation; or, where a new connection does that, fails it because no reply came.
     pub(super) fn operation_due(&mut self, number: u64, now: Instant) {
         match self.settings.liveness {
             Liveness::Heartbeats => self.repeat_operation(number),

@@ -1,4 +1,4 @@
-//! What a connection that ends, and a new one, mean for what is held and asked.
+//! The effects of a lost connection, and of a new one, on grants and pending calls.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 impl Client {
-    /// There is a new connection, and nothing is registered on it yet.
+    /// A new connection was made. The server does not know this client on it yet.
     pub fn connected(&mut self, hearing: Hearing, now: Instant) {
         self.is_connected = true;
         self.is_connecting = false;
@@ -35,7 +35,7 @@ impl Client {
         }
     }
 
-    /// Whatever happened while there was no connection, all waiters and holders learn what became of them.
+    /// Asks for the state of all waiters and holders, because messages may have been missed without a connection.
     pub(super) fn take_stock(&mut self, now: Instant) {
         let mut waiters = BTreeMap::<Arc<str>, (Arc<Target>, Vec<_>)>::new();
         for (key, acquisition) in &self.acquisitions {
@@ -66,7 +66,7 @@ impl Client {
         }
     }
 
-    /// A server that knows nothing yet is told what is held, and asked again what has no answer.
+    /// Tells a new server, which knows nothing, what this client holds, and repeats the calls without a reply.
     pub(super) fn repeat_everything(&mut self) {
         let later = std::mem::take(&mut self.outbox);
         let mut held: Vec<_> = self
@@ -119,7 +119,7 @@ impl Client {
                     .filter(|(_, acquisition)| acquisition.held().is_some_and(|held| held.is_at_server))
                     .map(|(key, _)| *key)
                     .collect();
-                // Until they are let go of, the next server keeps their slots occupied.
+                // The next server keeps their slots occupied until they are released.
                 held.into_iter().for_each(|key| self.lose(key, NotHeld::Lost(Loss::Vanished), true));
             }
         }
@@ -164,7 +164,7 @@ impl Client {
         !self.outbox.is_empty()
     }
 
-    /// Whether a server has to be there, for what is pending or held.
+    /// Which server the pending calls and the grants need.
     pub fn need(&self) -> Need {
         let of_acquisitions = self.acquisitions.values().map(|acquisition| match &acquisition.state {
             State::Asking | State::Waiting(_) => Need::Server,
@@ -179,7 +179,7 @@ impl Client {
         of_acquisitions.chain(of_operations).max().unwrap_or(Need::Nothing)
     }
 
-    /// True if no connection is needed: nothing is asked, and nothing is held that the server would give back without it.
+    /// True if no connection is needed: no call is pending, and no grant depends on the connection.
     pub fn is_idle(&self) -> bool {
         let is_pending = |operation: &Operation| matches!(operation.progress, Progress::Pending(_));
         let uses = |acquisition: &Acquisition| match &acquisition.state {
@@ -191,13 +191,13 @@ impl Client {
             && !self.acquisitions.values().any(|acquisition| uses(acquisition))
     }
 
-    /// There is no server, and nothing that is pending needs one.
+    /// There is no server, and no pending call needs one to be started.
     pub fn nobody_there(&mut self, now: Instant) {
         self.outbox.clear();
         self.unanswered.clear();
         let pending = self.operations.iter().map(|(number, operation)| {
             let why = match operation.what {
-                // The server died, and so did the grant.
+                // The server died, and the grant with it.
                 What::Release { .. } => NotHeld::Lost(Loss::Vanished),
                 What::EndById { .. } | What::Renew { .. } => NotHeld::Unknown,
             };
@@ -210,7 +210,7 @@ impl Client {
         }
     }
 
-    /// No connection can be had: everything that is pending fails. What is held stays, for the next server.
+    /// No connection can be made: everything pending fails. Grants stay, for the next server.
     pub fn fail_all(&mut self, error: &HomeError, now: Instant) {
         self.outbox.clear();
         self.unanswered.clear();
@@ -228,7 +228,7 @@ impl Client {
         }
     }
 
-    /// Nothing is held any more that a server would have to know of.
+    /// The next server need not be told of any grant of this process.
     pub fn give_up_leases(&mut self) {
         for acquisition in self.acquisitions.values_mut() {
             if let Some(held) = acquisition.held_mut() {
@@ -238,7 +238,7 @@ impl Client {
         self.was_connected = false;
     }
 
-    /// The next connection is the first one: no server knows anything of this process.
+    /// Treats the next connection as the first one: no server knows this process.
     pub fn forget_connection(&mut self) {
         self.was_connected = false;
     }

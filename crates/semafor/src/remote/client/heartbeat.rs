@@ -1,7 +1,8 @@
-//! Signs of life, for all holders and waiters of a process at once, and what the server says became of them.
+//! Heartbeats, for all holders and waiters of a process at once, and the states that the server replies with.
 //!
-//! Holders are looked after at once. So are waiters, as many as go with one call; of a larger crowd, call by call, so that
-//! whatever else the server is asked comes in between. The crowd then leaves the server alone for as long as it took.
+//! Holders send theirs at once. So do waiters, as many as fit into one call. More waiters are a crowd, whose calls
+//! are sent one by one, so that other calls of this client come in between. After that, the crowd pauses for as long
+//! as it took.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,14 +15,14 @@ use crate::remote::call::{Call, Command, HolderState, Key, LiveHolder, LiveWaite
 use crate::remote::clock::{Instant, ServerClock};
 use crate::remote::target::Target;
 
-/// Heartbeats come at least so often: they also keep the keys of others from expiring under the shorter times of Python's
-/// scripts.
+/// The longest interval between heartbeats. They also keep the keys of other clients from expiring, because Python's
+/// scripts set shorter expiries.
 const SLOWEST: Duration = Duration::from_secs(5);
-/// As in the Python library.
+/// Heartbeats per heartbeat time, as in the Python library.
 const PER_INTERVAL: u32 = 5;
-/// How often to ask for waiters where the server pushes nothing at all.
+/// How often to ask for the state of waiters if the server pushes no messages.
 const POLL: Duration = Duration::from_millis(100);
-/// How often to ask where it pushes our own messages only: for grants by Python's scripts.
+/// How often to ask if it pushes only messages of our own scripts: Python's scripts grant without one.
 const POLL_FOR_OTHERS: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
@@ -32,8 +33,8 @@ pub(super) struct Heartbeats {
     roll: Option<Roll>,
 }
 
-/// The waiters' roll call that is going on. One at a time: a second one would only wait behind the first, and with it
-/// everything else that the server is asked.
+/// The heartbeat of the waiters that is under way. One at a time: a second one would only wait behind the first, and
+/// delay all other calls.
 #[derive(Debug)]
 struct Roll {
     /// Calls of the first wave that are on their way.
@@ -41,9 +42,9 @@ struct Roll {
     /// The rest, to be sent one by one.
     crowd: VecDeque<Call>,
     crowd_began: Option<Instant>,
-    /// The longest rest after it.
+    /// The longest pause after it.
     longest_rest: Duration,
-    /// Something has happened since it began: another one has to follow.
+    /// Something has happened since it began, so another one has to follow.
     is_wanted: bool,
 }
 
@@ -54,7 +55,7 @@ struct OfName {
 }
 
 impl Client {
-    /// A holder or waiter is new, which may need more heartbeats than there are.
+    /// A new holder or waiter may need more frequent heartbeats.
     pub(super) fn need_heartbeats(&mut self, heartbeat: Duration, waits: bool, now: Instant) {
         if !matches!(self.settings.liveness, Liveness::Heartbeats) {
             return;
@@ -71,12 +72,13 @@ impl Client {
         }
     }
 
-    /// How often heartbeats are sent right now.
+    /// The current interval between heartbeats.
     pub fn heartbeat_interval(&self) -> Duration {
         self.heartbeats.interval
     }
 
-    /// Says that all holders and waiters live. `is_wanted` if something has happened that they have to hear of.
+    /// Sends a heartbeat for all holders and waiters. `is_wanted` if something has happened, so that they need the
+    /// server's news.
     pub(super) fn beat(&mut self, is_wanted: bool, now: Instant) {
         if !matches!(self.settings.liveness, Liveness::Heartbeats) {
             return;
@@ -122,7 +124,7 @@ impl Client {
             if !is_waiters_turn {
                 waiters.clear();
             }
-            // Keys count up: those whom the server has forgotten come back in the order in which they came.
+            // Keys are numbers that count up: waiters that the server has forgotten come back in their old order.
             waiters.sort_unstable_by_key(|waiter| waiter.key);
             let mut waiters = waiters.chunks(BATCH);
             let mut first = waiters.next().unwrap_or_default();
@@ -148,7 +150,7 @@ impl Client {
         }
     }
 
-    /// A part of the waiters' roll call is over.
+    /// A call of the waiters' heartbeat has ended: sends the next one.
     pub(super) fn roll_goes_on(&mut self, part: RollPart, now: Instant) {
         let Some(roll) = self.heartbeats.roll.as_mut().filter(|_| part != RollPart::Holders) else { return };
         if part == RollPart::FirstWaiters {
@@ -176,7 +178,7 @@ impl Client {
         }
     }
 
-    /// Asks whether leases that are about to end were renewed by another process.
+    /// Asks whether another process has renewed leases that are about to end.
     pub(super) fn check_leases(&mut self, name: &Arc<str>, keys: &[Key]) {
         let Some(target) = self.names.get(name).map(|name| Arc::clone(&name.target)) else { return };
         for some in keys.chunks(BATCH) {

@@ -1,4 +1,4 @@
-//! What is held: until when it is believed, how it is lost, given back, or detached.
+//! Grants: how long the client relies on one, and how it is lost, released or detached.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,8 @@ use crate::remote::call::{Command, Gone, How, Key, Neighbours};
 use crate::remote::clock::{Instant, ServerClock};
 use crate::task::TaskKey;
 
-/// Clients of the Python library set the expiry of the key that says who holds as suits them: to no less than this.
+/// Clients of the Python library set the expiry of the key with all holders to what they need, but to no less than
+/// this.
 const SHORTEST_EXPIRY: Duration = Duration::from_secs(10);
 
 impl Client {
@@ -23,7 +24,7 @@ impl Client {
         };
         held.over.or_else(|| match self.settings.liveness {
             Liveness::Connection { .. } => None,
-            // Also if nobody has noticed it yet: after the machine was suspended, say.
+            // Also if the loss was not noticed yet, for example after the machine was suspended.
             Liveness::Heartbeats if held.time.ends_at().is_some_and(|end| end <= now) => {
                 Some(NotHeld::Lost(Loss::Expired))
             }
@@ -38,8 +39,8 @@ impl Client {
         if held.over.is_some() { None } else { held.time.ends_at() }
     }
 
-    /// `None` once others may have it, and where the connection is the sign of life. When it is only given up for want of an
-    /// answer, they can't yet.
+    /// `None` once another client may have the slot, and where the connection is the sign of life. A slot that this
+    /// client gave up only because no reply came is still safe until then.
     pub fn safe_until(&self, key: Key) -> Option<Instant> {
         let held = self.acquisitions.get(&key)?.held()?;
         match (&self.settings.liveness, held.over) {
@@ -55,14 +56,14 @@ impl Client {
         match self.acquisitions.get_mut(&key) {
             Some(acquisition) if acquisition.held().is_some_and(|held| held.is_at_server) => {
                 acquisition.is_abandoned = true;
-                // Also if it was lost: that may be known, or only believed, here.
+                // Also if it was lost: this client may only believe so.
                 self.leave(key, How::Released, now);
             }
             _ => self.remove(key),
         }
     }
 
-    /// The user gives it back and wants to know whether it was held: see [`poll_operation`](Self::poll_operation).
+    /// The user releases it and waits for the outcome: see [`poll_operation`](Self::poll_operation).
     pub fn release(&mut self, key: Key, now: Instant) -> u64 {
         let number = self.next_number();
         let lost = self.why_not_held(key, now);
@@ -82,7 +83,7 @@ impl Client {
         number
     }
 
-    /// Holds it without a guard from now on. `kept` is dropped when it is not held any more.
+    /// Holds it without a guard from now on. `kept` is dropped once it is not held any more.
     pub fn detach(&mut self, key: Key, task: TaskKey, kept: Option<Kept>, now: Instant) {
         let is_connection = matches!(self.settings.liveness, Liveness::Connection { .. });
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return };
@@ -90,13 +91,13 @@ impl Client {
         let has_ttl = acquisition.held().is_some_and(|held| held.time.ends_at().is_some());
         let Some(held) = acquisition.held_mut() else { return };
         if held.over.is_some() && !is_connection {
-            // One that was lost meanwhile is not kept alive any more.
+            // A lost grant is not kept alive.
             self.events.extend(kept.map(Event::Drop));
             return self.drop_lease(key, now);
         }
         let mut kept = kept;
         if is_connection && has_ttl {
-            // The server keeps it without us.
+            // The server keeps it without this client.
             held.is_at_server = false;
             self.events.extend(kept.take().map(Event::Drop));
         }
@@ -110,7 +111,7 @@ impl Client {
         }
     }
 
-    /// What the server keeps by itself need not be remembered when its time is over.
+    /// Removes expired grants that the server keeps without this client.
     pub(super) fn forget_expired_ids(&mut self, now: Instant) {
         let is_over = |key: &&Key| {
             let held = self.held(**key);
@@ -131,7 +132,7 @@ impl Client {
         own.max_by_key(|held| held.token).map(|held| Arc::clone(&held.id))
     }
 
-    /// A detached grant of this process turned out to be over.
+    /// A detached grant of this process has ended.
     pub fn forget_id(&mut self, id: &str, now: Instant) {
         if let Some(key) = self.by_id.get(id).copied() {
             match self.settings.liveness {
@@ -141,12 +142,12 @@ impl Client {
         }
     }
 
-    /// The server does not hold it any more.
+    /// The grant is lost. If `is_kept`, the server keeps the slot occupied until it is released.
     pub(super) fn lose(&mut self, key: Key, why: NotHeld, is_kept: bool) {
         let is_heartbeats = matches!(self.settings.liveness, Liveness::Heartbeats);
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return };
         let Some(held) = acquisition.held_mut() else {
-            // Granted and lost before it knew.
+            // Granted and lost before the client knew of the grant.
             return self.confirm(key);
         };
         held.is_at_server = is_heartbeats || is_kept;
@@ -173,7 +174,7 @@ impl Client {
         }
     }
 
-    /// The server says that it lives, and when its lease ends.
+    /// The server says that the holder is alive, and when its lease ends.
     pub(super) fn learn_end(
         &mut self,
         key: Key,
@@ -186,7 +187,7 @@ impl Client {
         self.change_lease(key, |held, _| held.time.learn_end(ends, clock, from, now));
     }
 
-    /// The server says that it lives.
+    /// The server says that the holder is alive.
     pub(super) fn confirm_alive(&mut self, key: Key, clock: &ServerClock) {
         let Some(acquisition) = self.acquisitions.get(&key) else { return };
         let heartbeat = acquisition.target.heartbeat;
@@ -209,7 +210,7 @@ impl Client {
     }
 }
 
-/// How long a slot is safe after a sign of life.
+/// How long a slot is safe after a heartbeat.
 pub fn safe_for(heartbeat: Duration, neighbours: Neighbours) -> Duration {
     if neighbours.are_near() { heartbeat.min(SHORTEST_EXPIRY) } else { heartbeat }
 }

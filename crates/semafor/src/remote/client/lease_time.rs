@@ -1,32 +1,32 @@
-//! Until when this process believes that it holds a slot.
+//! How long this process may rely on holding a slot.
 //!
-//! Always on the safe side: the server counts from when it carried a command out, this from when the command was sent.
+//! Always on the safe side: the server counts from when it carried out a command, this client from when it sent it.
 
 use std::time::Duration;
 
 use crate::remote::clock::{Instant, ServerClock};
 
-/// Times of the server are told in microseconds, and rounded once more on their way.
+/// Server times are in microseconds, and are rounded once more on the way.
 const PRECISION: Duration = Duration::from_micros(2);
-/// The server is asked at most so long before a lease ends.
+/// The server is asked at most this long before a lease ends.
 const CHECK_AHEAD: Duration = Duration::from_secs(1);
-/// A grant has to last at least so long to be of use.
+/// A grant has to last at least this long to be useful.
 const SHORTEST_USE: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
 pub(crate) struct LeaseTime {
     end: Option<End>,
-    /// Renewals that the server may have carried out, and has not answered. They may have shortened the lease.
+    /// Renewals without a reply, which the server may have carried out. They may have shortened the lease.
     renewals: Vec<Renewal>,
-    /// When to ask the server whether that is still the end: another process may have renewed it. `None` once it was asked.
+    /// When to ask the server for the end of the lease: another process may have renewed it. `None` once it was asked.
     check_at: Option<Instant>,
-    /// The newest answer that was taken into account.
+    /// The newest reply that was used.
     as_of: ServerClock,
-    /// Until then no other client can have the slot, whatever becomes of the connection.
+    /// Until then no other client can get the slot, even if the connection fails.
     safe_until: Instant,
 }
 
-/// The end of a lease: on the server's clock, and the earliest time it can be here.
+/// The end of a lease: on the server's clock, and the earliest possible time on ours.
 #[derive(Clone, Copy, Debug)]
 struct End {
     there: f64,
@@ -37,16 +37,16 @@ struct End {
 struct Renewal {
     number: u64,
     asked: Instant,
-    /// The earliest time at which the lease ends if the server has carried it out.
+    /// The earliest end of the lease if the server has carried out the renewal.
     ends: Instant,
 }
 
-/// Where it is known from when a lease ends.
+/// Where the end of a lease is known from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Source {
-    /// The answer to a heartbeat: the server got it after all that was sent before.
+    /// The reply to a heartbeat: the server received it after everything that was sent before.
     Heartbeat,
-    /// The answer to the renewal of that number.
+    /// The reply to the renewal with that number.
     Renewal(u64),
     /// A message about what another process did.
     Message,
@@ -55,11 +55,11 @@ pub(crate) enum Source {
 impl End {
     fn new(there: Option<f64>, clock: &ServerClock) -> Option<Self> {
         let there = there?;
-        // If our clock cannot show it, it never comes.
+        // A time that our clock cannot show never comes.
         Some(Self { there, here: clock.earliest(there)?.checked_sub(PRECISION)? })
     }
 
-    /// Two texts of the same number may differ in their last digits. No renewal is as small as that.
+    /// Two texts of the same number may differ in their last digits. No renewal changes the end by so little.
     fn is_same(self, other: Self) -> bool {
         (self.there - other.there).abs() < 1e-5
     }
@@ -73,7 +73,7 @@ impl LeaseTime {
         Self { end, renewals: Vec::new(), check_at, as_of: clock, safe_until }
     }
 
-    /// False if it may be over by now: the process may have slept between the answer and its reading.
+    /// False if it may have ended by now: the process may have slept before it read the reply.
     pub(crate) fn is_fresh(&self, now: Instant) -> bool {
         let end = self.end.map_or(self.safe_until, |end| end.here);
         end.min(self.safe_until) > now + SHORTEST_USE
@@ -94,25 +94,25 @@ impl LeaseTime {
         self.check_at = None;
     }
 
-    /// Until then no other client can have the slot.
+    /// Until then no other client can get the slot.
     pub(crate) fn safe_until(&self) -> Instant {
         self.ends_at().map_or(self.safe_until, |end| end.min(self.safe_until))
     }
 
-    /// Until then signs of life keep it, whenever its lease ends.
+    /// Until then heartbeats keep the slot, regardless of the end of its lease.
     pub(crate) fn alive_until(&self) -> Instant {
         self.safe_until
     }
 
-    /// When to give it up for want of an answer: before another client can have it. `None` if the lease ends first.
+    /// When to give the slot up if no reply comes: before another client can get it. `None` if the lease ends first.
     pub(crate) fn give_up_at(&self, heartbeat: Duration) -> Option<Instant> {
         let margin = (heartbeat / 10).min(Duration::from_millis(500));
         let ends_first = self.ends_at().is_some_and(|end| end <= self.safe_until);
         if ends_first { None } else { self.safe_until.checked_sub(margin) }
     }
 
-    /// The server has answered a sign of life, which keeps the slot safe for that long. `is_bounded` if other clients may
-    /// shorten that: then what was believed before they were known of does not count any more.
+    /// The server has replied to a heartbeat, which keeps the slot safe for that long. `is_bounded` if other clients
+    /// may shorten that: then the new time counts even if it is earlier.
     pub(crate) fn confirm(&mut self, clock: &ServerClock, safe_for: Duration, is_bounded: bool) {
         let Some(safe_until) = clock.sent().checked_add(safe_for) else { return };
         if safe_until > self.safe_until || is_bounded && !clock.is_before(&self.as_of) {
@@ -120,7 +120,7 @@ impl LeaseTime {
         }
     }
 
-    /// The server is asked now to let the lease end after `ttl`. From now on it may have done so.
+    /// The server is being asked to end the lease after `ttl`. From now on it may have done so.
     pub(crate) fn note_renewal(&mut self, number: u64, ttl: Duration, now: Instant) {
         let Some(ends) = now.checked_add(ttl) else { return };
         let before = self.ends_at();
@@ -142,7 +142,7 @@ impl LeaseTime {
         if self.renewals.len() != in_doubt {
             self.check_at = check_before(self.ends_at(), now);
         }
-        // Answers are not always read in their order.
+        // Replies are not always read in the order in which they were given.
         if clock.is_before(&self.as_of) {
             return;
         }
@@ -151,7 +151,7 @@ impl LeaseTime {
         if let (Some(known), Some(told)) = (&mut self.end, told)
             && known.is_same(told)
         {
-            // Both are the earliest time at which it can end, unless the server's clock was set forward.
+            // Both are the earliest possible end, unless the server's clock was set forward.
             let is_possible = clock.latest(told.there).is_none_or(|latest| known.here <= latest);
             known.here = if is_possible { known.here.max(told.here) } else { told.here };
             return;

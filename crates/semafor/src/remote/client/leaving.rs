@@ -1,4 +1,4 @@
-//! Giving back whatever the server has, or may have, for an acquisition that is not wanted any more.
+//! Gives back what the server has, or may have, for an acquisition that is not wanted any more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use crate::error::AcquireError;
 use crate::remote::call::{Command, Ended, Failure, How, Key};
 use crate::remote::clock::Instant;
 
-/// How long the server may say nothing at all to a waiter that wants to leave the line.
+/// How long the server may be silent to a waiter that timed out and wants to leave the line.
 pub(super) const SILENCE: Duration = Duration::from_secs(1);
-/// How long to keep trying to give something back. After that, it ends because its heartbeats are missing.
+/// How long to keep trying to give something back. After that, the server ends it because its heartbeats are missing.
 const GIVING_BACK: Duration = Duration::from_secs(60);
 
 impl Client {
-    /// Gives back whatever the server has for it, or may have.
+    /// Gives back what the server has for it, or may have. Removes it if the server can't know it.
     pub(super) fn leave_or_remove(&mut self, key: Key, how: How, now: Instant) {
         match self.acquisitions.get(&key) {
             Some(acquisition) if acquisition.may_be_known || acquisition.is_sent => self.leave(key, how, now),
@@ -27,7 +27,7 @@ impl Client {
     pub(super) fn leave(&mut self, key: Key, how: How, now: Instant) {
         self.set_state(key, State::Leaving(Leaving { how, since: now, silent_at: None }));
         if !self.is_connected && matches!(self.settings.liveness, Liveness::Connection { .. }) {
-            // The end of the connection has ended it.
+            // The server ended it when the connection ended.
             return self.left(key, None, now);
         }
         self.reschedule(key);
@@ -41,7 +41,7 @@ impl Client {
         self.send_leavers(&target.name);
     }
 
-    /// One call at a time, so that those who come meanwhile go together.
+    /// Sends one call at a time, so that ids that leave meanwhile go together in the next one.
     pub(super) fn send_leavers(&mut self, name: &Arc<str>) {
         let Some(known) = self.names.get_mut(name) else { return };
         if known.is_leaving || known.leavers.is_empty() || known.leave_again_at.is_some() {
@@ -137,13 +137,13 @@ impl Client {
         }
     }
 
-    /// The server has said nothing for a while to a waiter that timed out.
+    /// The server has not answered a waiter that timed out for a while.
     pub(super) fn note_silence(&mut self, key: Key, now: Instant) {
         let is_heard = self.heard_at.is_some_and(|heard| now.saturating_duration_since(heard) < SILENCE);
         let answer_time = self.settings.answer_time;
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return };
         let State::Leaving(leaving) = &mut acquisition.state else { return };
-        // It is busy, with as many that leave, perhaps: not silent.
+        // The server answers other calls: it is busy, perhaps with many waiters that leave, but not silent.
         if is_heard && now.saturating_duration_since(leaving.since) < answer_time {
             leaving.silent_at = Some(now + SILENCE);
             return self.reschedule(key);
@@ -154,7 +154,7 @@ impl Client {
     }
 }
 
-/// True if a user still waits for what becomes of it.
+/// True if a user still waits for the outcome.
 fn is_awaited(acquisition: &Acquisition) -> bool {
     !acquisition.is_abandoned
         && acquisition.failure.is_none()

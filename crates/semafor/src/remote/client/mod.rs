@@ -1,9 +1,11 @@
-//! What this process holds and waits for at one home: every acquisition in one table, each in one state.
+//! Everything that this process holds and waits for at one home: each acquisition is an entry of one table, in one
+//! state.
 //!
-//! Plain data, as the core is: no I/O, no clock, no tasks. A driver passes in what users want and what the server says, takes
-//! out the calls to send ([`poll_transmit`](Client::poll_transmit)) and what to do here ([`poll_event`](Client::poll_event)),
-//! and calls [`handle_timeout`](Client::handle_timeout) at [`poll_timeout`](Client::poll_timeout). A call that was taken out
-//! comes back exactly once, with its reply or its failure.
+//! It does no I/O, reads no clock and starts no tasks, as the core does not either. A driver passes in what users
+//! want and what the server says, takes out the calls to send ([`poll_transmit`](Client::poll_transmit)) and the
+//! events to carry out ([`poll_event`](Client::poll_event)), and calls [`handle_timeout`](Client::handle_timeout) at
+//! [`poll_timeout`](Client::poll_timeout). A call that was taken out comes back exactly once, with its reply or its
+//! failure.
 //!
 //! ```text
 //!   acquire ─► Asking ─► Waiting ─► Held ─► Leaving ─► gone
@@ -14,14 +16,16 @@
 //!
 //! Invariants:
 //!
-//! 1. **A lease is believed for a time that counts from when its request was sent**, so a holder is told of a loss before
-//!    another client can have its slot (`lease_time.rs`).
-//! 2. **Whatever may have been granted is given back.** An acquisition that the server may know leaves the table only when the
-//!    server has confirmed its end, or when it was silent for so long that it must have ended it by itself.
+//! 1. **A lease is trusted for a time that counts from when its request was sent**, so a holder learns of a loss
+//!    before another client can get its slot (`lease_time.rs`).
+//! 2. **Everything that may have been granted is given back.** An acquisition that the server may know leaves the
+//!    table only when the server has confirmed its end, or was silent for so long that it must have ended it by
+//!    itself.
 //! 3. **A waiter that the server forgot returns to its old place** in line.
-//! 4. **Never twice.** A call is repeated only after its failure, under the same key, and says that it is a repetition.
-//! 5. **A waiting acquisition costs its entry**: no call is on its way for it, and no task waits for it.
-//! 6. **Users are told outside of locks.** Wakers and signals come out as events.
+//! 4. **No call is carried out twice.** A call is repeated only after its failure, under the same key, and is marked
+//!    as a repetition.
+//! 5. **A waiting acquisition costs only its entry**: no call is on its way for it, and no task waits for it.
+//! 6. **No user code runs under a lock.** Wakers and signals come out as events.
 
 mod acquiring;
 mod acquisition;
@@ -60,33 +64,33 @@ use name::Name;
 use operation::{Operation, What};
 use timetable::Timetable;
 
-/// Ids in one call; more would keep the server from other clients for too long.
+/// Ids in one call; more would block the server for other clients for too long.
 pub const BATCH: usize = 500;
 
-/// How a home is dealt with.
+/// How the client treats a home.
 #[derive(Debug)]
 pub struct Settings {
     pub liveness: Liveness,
     pub retry: Retry,
-    /// How long an answer may take, all in all.
+    /// How long a reply may take in total, with all retries.
     pub answer_time: Duration,
-    /// What to tell users if the server does not answer.
+    /// The error for users if the server does not answer.
     pub silent: HomeError,
 }
 
-/// How the server knows that this process lives.
+/// How the server knows that this process is alive.
 #[derive(Debug)]
 pub enum Liveness {
-    /// By heartbeats. It never ends anything here by itself, and this client watches all deadlines.
+    /// By heartbeats. The server sends no timeouts, so this client watches all deadlines.
     Heartbeats,
-    /// By the connection. It watches deadlines itself; this client gives up so much later.
+    /// By the connection. The server watches the deadlines; this client gives up only `answer_time` after them.
     Connection { answer_time: Duration },
 }
 
 /// When a failed call is repeated.
 #[derive(Clone, Copy, Debug)]
 pub struct Retry {
-    /// How often to try, all in all.
+    /// Attempts in total.
     pub attempts: u32,
     /// The pause before the first retry, in seconds; each further one is twice as long.
     pub multiplier: f64,
@@ -95,7 +99,7 @@ pub struct Retry {
 }
 
 impl Retry {
-    /// The pause after so many failed attempts.
+    /// The pause after this many failed attempts.
     pub fn pause_after(&self, attempts: u32) -> Duration {
         let exponent = i32::try_from(attempts.saturating_sub(1)).unwrap_or(i32::MAX);
         let pause = Duration::try_from_secs_f64(self.multiplier * 2f64.powi(exponent));
@@ -103,33 +107,33 @@ impl Retry {
     }
 }
 
-/// How a server tells news.
+/// Which news the server pushes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Hearing {
-    /// It tells what our own clients do.
+    /// What clients of this library do.
     pub messages: bool,
-    /// It tells what clients of other libraries do.
+    /// What clients of other libraries do.
     pub tracking: bool,
 }
 
-/// What the driver has to do here, without any lock.
+/// Something that the driver has to carry out, without holding a lock.
 #[derive(Debug)]
 pub enum Event {
     Wake(Waker),
-    /// Drop it: its task is polled with another one.
+    /// To be dropped: its task has registered another one.
     Replaced(Waker),
     Lost {
         signal: CancellationToken,
         id: Arc<str>,
         why: NotHeld,
     },
-    /// A user of this process has ended it by its id.
+    /// A user of this process has ended the grant by its id.
     Ended(CancellationToken),
-    /// Drop it: the permit that kept it is over.
+    /// To be dropped: the permit that it was kept for has ended.
     Drop(Kept),
 }
 
-/// What a user who has acquired gets.
+/// A grant, for the user that acquired it.
 #[derive(Clone, Debug)]
 pub struct Acquired {
     pub id: Arc<str>,
@@ -139,12 +143,12 @@ pub struct Acquired {
     pub lost: CancellationToken,
 }
 
-/// What has to be there for what is pending: see [`Client::need`].
+/// Which server the pending work needs: see [`Client::need`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Need {
-    /// Only a server that runs is of interest.
+    /// Only a server that is already running.
     Nothing,
-    /// A successor of a server that died: it may know what is asked for.
+    /// Also the successor of a server that died: it may know the grant in question.
     Successor,
     Server,
 }
@@ -155,7 +159,7 @@ pub(super) enum Due {
     Operation(u64),
     Name(Arc<str>),
     Heartbeat,
-    /// The waiters have rested from their roll call.
+    /// The pause after the waiters' heartbeat is over.
     RollRest,
     Connect,
 }
@@ -164,9 +168,9 @@ pub(super) enum Due {
 pub struct Client {
     settings: Settings,
     last_number: u64,
-    /// Boxed, so that a table that grows moves no more than it has to.
+    /// Boxed, so that a growing table moves little.
     acquisitions: HashMap<Key, Box<Acquisition>>,
-    /// Of those that are held, by the id that users know.
+    /// The acquisitions that are held, by the id that users know.
     by_id: HashMap<Arc<str>, Key>,
     detached: HashSet<Key>,
     operations: HashMap<u64, Operation>,
@@ -179,13 +183,13 @@ pub struct Client {
     was_connected: bool,
     is_connecting: bool,
     reconnect_pause: Duration,
-    /// Calls whose connection ended before their answer came.
+    /// Calls whose connection ended before their reply came.
     unanswered: BTreeMap<u64, Call>,
-    /// When the server last answered anything.
+    /// When the server last replied to any call.
     heard_at: Option<Instant>,
-    /// Acquisitions that leave, and operations that are not done.
+    /// Acquisitions that leave, and operations that are not done yet.
     loose_ends: usize,
-    /// Counts what has been given back, so that it can be seen to go on.
+    /// Counts what has been given back, so that a caller can see progress.
     progress: u64,
 }
 
@@ -214,7 +218,7 @@ impl Client {
         }
     }
 
-    /// The next call to send. The driver that takes it brings it back, with [`handle_reply`](Self::handle_reply) or
+    /// The next call to send. The driver that takes it returns it with [`handle_reply`](Self::handle_reply) or
     /// [`handle_failure`](Self::handle_failure).
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Call> {
         if !self.is_connected && matches!(self.settings.liveness, Liveness::Connection { .. }) {
@@ -237,7 +241,7 @@ impl Client {
         self.timetable.next()
     }
 
-    /// Brings a call up to date. False if it is not wanted any more.
+    /// Updates a call before it is sent. False if it is not wanted any more.
     fn prepare(&mut self, call: &mut Call, now: Instant) -> bool {
         match &mut call.ask {
             Command::Acquire { place, wait_left, request } => {
@@ -260,7 +264,7 @@ impl Client {
             Command::Renew { ttl, .. } => {
                 let Some(operation) = self.operations.get(&call.number) else { return true };
                 call.again = operation.again;
-                // Before the server can carry it out.
+                // Noted before the server can carry it out.
                 if let (Some(ttl), What::Renew { key: Some(key), .. }) = (*ttl, &operation.what) {
                     let (key, number) = (*key, call.number);
                     self.change_lease(key, |held, _| held.time.note_renewal(number, ttl, now));
@@ -275,7 +279,7 @@ impl Client {
         }
     }
 
-    /// True if something is left to be given back, or to be done for a user that waits.
+    /// True if something has still to be given back, or to be done for a user that waits.
     pub fn has_loose_ends(&self) -> bool {
         self.loose_ends > 0
     }
@@ -289,9 +293,9 @@ impl Client {
         self.last_number
     }
 
-    // What the server says
+    // Words of the server
 
-    /// The answer to a call.
+    /// The reply to a call.
     pub fn handle_reply(&mut self, call: Call, reply: Reply, now: Instant) {
         self.heard_at = Some(now);
         let Call { number, target, ask, .. } = call;
@@ -341,7 +345,7 @@ impl Client {
         }
     }
 
-    /// A call that brought no answer.
+    /// A call failed without a reply.
     pub fn handle_failure(&mut self, call: Call, failure: &Failure, now: Instant) {
         let Call { number, target, ask, .. } = call;
         match ask {
@@ -370,7 +374,7 @@ impl Client {
         }
     }
 
-    /// What the server tells without being asked.
+    /// A message that the server sends without a call.
     pub fn handle_push(&mut self, push: Push, now: Instant) {
         match push {
             Push::Granted { key, grant } => {
@@ -410,7 +414,7 @@ impl Client {
 
     // Time
 
-    /// Does what is due.
+    /// Does everything that is due.
     pub fn handle_timeout(&mut self, now: Instant) {
         let mut checks: BTreeMap<Arc<str>, Vec<Key>> = BTreeMap::new();
         while let Some(due) = self.timetable.take_due(now) {
@@ -491,7 +495,7 @@ impl Client {
         self.events.extend(waker.map(Event::Wake));
     }
 
-    /// The one place where the state of an acquisition changes.
+    /// The only place that changes the state of an acquisition.
     fn set_state(&mut self, key: Key, state: State) {
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return };
         let name = Arc::clone(&acquisition.target.name);
@@ -506,7 +510,7 @@ impl Client {
         self.tidy(&name);
     }
 
-    /// Takes a state out of all counts.
+    /// Removes a state from all counts.
     fn forget_state(&mut self, key: Key, name: &Arc<str>, state: State) {
         match state {
             State::Waiting(_) => {
@@ -544,7 +548,7 @@ impl Client {
         self.tidy(&name);
     }
 
-    /// Notes when something has to be done about it next.
+    /// Schedules when the acquisition needs attention next.
     fn reschedule(&mut self, key: Key) {
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return };
         let due = if acquisition.failure.is_some() && !matches!(acquisition.state, State::Held(_)) {
@@ -563,7 +567,8 @@ impl Client {
         self.timetable.set(Due::Acquisition(key), due);
     }
 
-    /// True if nothing is held, waited for, or to be given back. (A heartbeat that finds nothing is the last one.)
+    /// True if nothing is held, waited for, or still to be given back. (A pending heartbeat does not count: it would
+    /// be the last.)
     pub fn is_empty(&self) -> bool {
         self.acquisitions.is_empty()
             && self.operations.is_empty()

@@ -12,7 +12,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_s
 /// A name under which this process holds, waits, or has something to give back.
 #[derive(Debug)]
 pub(super) struct Name {
-    /// One of its handles: any will do where only the name counts.
+    /// One of its handles; any handle of the name will do.
     pub(super) target: Arc<Target>,
     /// Acquisitions of this name, whatever their state.
     pub(super) acquisitions: usize,
@@ -20,13 +20,13 @@ pub(super) struct Name {
     /// Holders whose lease ends.
     pub(super) leased: usize,
     pub(super) next_sweep: Option<Instant>,
-    /// A lease has ended here a moment ago, so until then the server is asked to end it, too.
+    /// A lease has just ended on our clock; until this time the server is asked to end it, too.
     pub(super) expiring_until: Option<Instant>,
     pub(super) is_watched: bool,
     pub(super) neighbours: Neighbours,
-    /// What is to be given back, in order. Those that leave while a call is on its way go together with the next one.
+    /// What has to be given back, in order. Entries that come while a call is on its way go together in the next one.
     pub(super) leavers: VecDeque<Leaver>,
-    /// A call for them is on its way.
+    /// A call for `leavers` is on its way.
     pub(super) is_leaving: bool,
     pub(super) leave_again_at: Option<Instant>,
     pause: Duration,
@@ -60,7 +60,7 @@ impl Name {
         [self.next_sweep, self.leave_again_at].into_iter().flatten().min()
     }
 
-    /// True if something may come due that concerns this process.
+    /// True if a sweep of this name may concern this process.
     pub(super) fn is_of_interest(&self) -> bool {
         self.waiting > 0 || self.leased > 0 || self.expiring_until.is_some()
     }

@@ -1,4 +1,4 @@
-//! What is due under a name, and whose releases have to be watched there.
+//! Sweeps of a name, and watching it for releases by other libraries.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use crate::remote::call::{Command, Neighbours, Next};
 use crate::remote::clock::Instant;
 use crate::remote::target::Target;
 
-/// Between two sweeps for leases that have ended here.
+/// Between two sweeps for leases that have ended on our clock.
 const SWEEP_PAUSE: Duration = Duration::from_millis(10);
-/// For how long to ask the server to end a lease that has ended here: it counts from a little later.
+/// How long to ask the server to end a lease that has ended on our clock: the server counts from a little later.
 const EXPIRING: Duration = Duration::from_secs(1);
 
 impl Client {
@@ -23,7 +23,7 @@ impl Client {
         let Some(known) = self.names.get_mut(&target.name) else { return };
         known.neighbours = next.neighbours;
         if known.is_of_interest() {
-            // A sweep has to come by then at the latest: it ends the sweeps for leases that have ended here.
+            // A sweep has to run by then at the latest: it ends the sweeps for leases that have ended on our clock.
             let latest = known.expiring_until.into_iter();
             known.next_sweep = next.deadline.into_iter().chain(latest).min();
             self.reschedule_name(&target.name);
@@ -33,8 +33,9 @@ impl Client {
         }
     }
 
-    /// Clients of another library hold slots, whose releases wake none of our waiters. So their set is watched for any change;
-    /// the server sweeps right after it has begun to watch, so that no earlier change is missed.
+    /// Clients of another library hold slots, and their releases wake none of our waiters. So the set of holders is
+    /// watched for any change. The server sweeps right after it has begun to watch, so that no earlier change is
+    /// missed.
     pub(super) fn watch(&mut self, name: &Arc<str>) {
         let Some(known) = self.names.get_mut(name) else { return };
         if known.waiting > 0 && !std::mem::replace(&mut known.is_watched, true) {
@@ -63,7 +64,7 @@ impl Client {
             if now >= until || next.is_some() && deadline.is_none_or(|soon| soon >= until) {
                 known.expiring_until = None;
             } else {
-                // Many end at almost the same time: one sweep is for all of them.
+                // Many leases end at almost the same time: one sweep ends all of them.
                 known.next_sweep = Some(deadline.unwrap_or(now).max(now + SWEEP_PAUSE));
             }
             self.reschedule_name(&target.name);
@@ -102,7 +103,8 @@ impl Client {
         }
     }
 
-    /// Sweeps until what has expired here has expired there, even if this process has no waiter under the name.
+    /// Sweeps until the server, too, has ended leases that have expired here, even if this process has no waiter for
+    /// the name.
     pub(super) fn sweep_for_expired(&mut self, name: &Arc<str>, now: Instant) {
         let Some(known) = self.names.get_mut(name) else { return };
         let is_new = known.expiring_until.replace(now + EXPIRING).is_none();

@@ -8,7 +8,7 @@ use crate::error::{HomeError, ReleaseError, RenewError};
 use crate::remote::call::{Command, How, Key};
 use crate::remote::target::Target;
 
-/// Something that a user asks of a grant, and waits for.
+/// An operation on a grant that a user waits for.
 #[derive(Debug)]
 pub(super) struct Operation {
     pub(super) target: Arc<Target>,
@@ -29,7 +29,7 @@ pub(super) enum Progress {
 
 #[derive(Debug)]
 pub(super) enum What {
-    /// If it was lost before, that is why it is not held.
+    /// `lost` says why it was not held any more, if it was lost before the release.
     Release {
         key: Key,
         lost: Option<NotHeld>,
@@ -56,7 +56,7 @@ impl What {
     }
 }
 
-/// Why an operation did not do what it was asked for.
+/// Why an operation failed.
 #[derive(Clone, PartialEq, Debug)]
 pub enum OperationError {
     NotHeld(NotHeld),

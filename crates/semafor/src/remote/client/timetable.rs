@@ -3,7 +3,7 @@ use std::hash::Hash;
 
 use crate::remote::clock::Instant;
 
-/// What is due when. Each thing has at most one time.
+/// What is due when. Each entry has at most one time.
 #[derive(Debug)]
 pub(crate) struct Timetable<D> {
     order: BTreeSet<(Instant, D)>,
@@ -17,7 +17,7 @@ impl<D> Default for Timetable<D> {
 }
 
 impl<D: Clone + Ord + Hash> Timetable<D> {
-    /// Makes `what` due at `when`, and not at the time it had before.
+    /// Makes `what` due at `when`, and no longer at its time before.
     pub(crate) fn set(&mut self, what: D, when: Option<Instant>) {
         if self.times.get(&what).copied() == when {
             return;
@@ -42,7 +42,7 @@ impl<D: Clone + Ord + Hash> Timetable<D> {
         self.order.first().map(|(when, _)| *when)
     }
 
-    /// Takes out the earliest of those that are due.
+    /// Takes out the earliest entry that is due.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<D> {
         let (when, _) = self.order.first()?;
         if *when > now {

@@ -52,7 +52,7 @@ struct Comparison<'a> {
     effects: Effects<usize, usize>,
     clients: Vec<Client>,
     last_token: u64,
-    /// Of those who left the line. To the core a client that runs out of patience has cancelled.
+    /// Of those who left the line. To the core a client that times out has cancelled.
     timed_out: u64,
     /// Requests that came after their end, and were refused.
     came_late: u64,
