@@ -14,6 +14,7 @@
     feature = "cli",
     doc = "- [`cli`]: the `semafor` command as its users have it, and what its processes leave behind."
 )]
+#![cfg_attr(feature = "documents", doc = "- [`documents`]: README and book, whose examples are tests.")]
 #![cfg_attr(feature = "trees", doc = "- [`trees`]: directories of which it is known what a purge removes.")]
 #![cfg_attr(
     feature = "terminal",
@@ -26,6 +27,8 @@ pub mod cli;
 #[cfg(feature = "client")]
 pub mod client;
 pub mod conformance;
+#[cfg(feature = "documents")]
+pub mod documents;
 pub mod heap;
 pub mod history;
 mod home;
