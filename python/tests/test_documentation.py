@@ -27,14 +27,22 @@ MODULES = [
     "semafor.semaphore",
     "semafor.stats",
 ]
-PACKAGE = Path(__file__).parents[1] / "README.md"
-PROJECT = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", ROOT / "python/README.md", *sorted((ROOT / "docs/src").rglob("*.md"))]
 
 
-def what_examples_say(readme: Path) -> list[str]:
-    examples = re.findall(r"```python\n(.*?)```", readme.read_text(), re.DOTALL)
-    run = [sys.executable, "-c"]
-    return [subprocess.run([*run, text], check=True, capture_output=True, text=True).stdout for text in examples]
+def examples(document: Path) -> Iterator[tuple[int, str, str | None]]:
+    """The line, the code and the output of each Python block; no output if no `text` block follows."""
+    text = document.read_text()
+    for found in re.finditer(r"^```python\n(.*?)^```\n(?:\n^```text\n(.*?)^```\n)?", text, re.DOTALL | re.MULTILINE):
+        yield text[: found.start()].count("\n") + 1, found[1], found[2]
+
+
+def is_shown_as(printed: str, shown: str) -> bool:
+    """`…` stands for anything, and durations may differ."""
+    duration = re.compile(r"\b\d+(\.\d+)?(ns|µs|ms|s)\b")
+    parts = [re.escape(part) for part in duration.sub("0s", shown.strip()).split("…")]
+    return re.fullmatch(".*".join(parts), duration.sub("0s", printed.strip()), re.DOTALL) is not None
 
 
 @pytest.fixture
@@ -67,14 +75,26 @@ def test_every_name_is_explained(kind: Any) -> None:
     assert [name for name in names if not getattr(kind, name).__doc__] == []
 
 
-def test_readme_of_the_package() -> None:
-    assert what_examples_say(PACKAGE) == ["slot 0\n"]
+EXAMPLES = [(path.relative_to(ROOT), *example) for path in DOCUMENTS for example in examples(path)]
 
 
-def test_readme(homes: None) -> None:
-    memory, redis, threads, effects, exploration = what_examples_say(PROJECT)
-    assert memory == "slot 0\n"
-    assert redis == "slot 0 of 3\n"
-    assert threads == "file 0, slot 0\nfile 1, slot 0\nfile 2, slot 0\n"
-    assert effects.splitlines()[2:] == ["worker 2 done at 0.1", "worker 3 done at 0.2"]
-    assert exploration.startswith("schedule 3 of the program fails: AssertionError: {'money': 1}\nreplay it with run(")
+@pytest.mark.parametrize("path, line, code, shown", EXAMPLES, ids=[f"{path}:{line}" for path, line, _, _ in EXAMPLES])
+def test_examples_print_what_the_documents_show(
+    path: Path, line: int, code: str, shown: str | None, homes: None, tmp_path: Path
+) -> None:
+    (tmp_path / "example.py").write_text(code)
+    ran = subprocess.run([sys.executable, "example.py"], capture_output=True, text=True, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert is_shown_as(ran.stdout, shown or ""), ran.stdout
+
+
+def test_an_output_is_compared() -> None:
+    assert is_shown_as("slot 0 after 1.5ms\n", "slot 0 after 2ms\n")
+    assert is_shown_as("a\nb\nc\n", "a\n…\nc\n")
+    assert not is_shown_as("slot 1\n", "slot 0\n")
+    assert not is_shown_as("", "slot 0\n")
+    assert not is_shown_as("a\nb\n", "a\n")
+
+
+def test_the_documents_have_examples() -> None:
+    assert {str(path) for path, *_ in EXAMPLES} >= {"README.md", "python/README.md", "docs/src/python.md"}

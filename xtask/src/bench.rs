@@ -4,15 +4,51 @@ use std::fmt::Display;
 use std::path::PathBuf;
 
 use crate::args::Args;
-use crate::shell::{self, Failure, cargo, command, probe, step};
+use crate::shell::{self, Failure, cargo, command, probe, root, step};
 use crate::{node, package, python, tools};
 
 const AREAS: &str = "`cli`, `coop`, `memory`, `purge`, `python` and `redis`";
 
 pub(crate) fn run(mut args: Args) -> Result<(), Failure> {
+    let runs = args.number("--runs")?.unwrap_or(1);
     let area = args.next();
     args.finish()?;
-    match area.as_deref() {
+    if runs == 1 {
+        return once(area.as_deref());
+    }
+    let mut files = Vec::new();
+    for run in 1..=runs {
+        once(area.as_deref())?;
+        files.push(keep(area.as_deref().unwrap_or_default(), run)?);
+    }
+    step(&format!("the spread of {runs} runs"), || {
+        let spread = [
+            "run",
+            "--quiet",
+            "--profile",
+            "bench",
+            "-p",
+            "semafor-benchmarks",
+            "--bin",
+            "bench-spread",
+            "--",
+        ];
+        shell::run(cargo(&spread).args(&files))
+    })
+}
+
+/// Keeps the rows of a run beside those of the next one.
+fn keep(area: &str, run: u32) -> Result<PathBuf, Failure> {
+    let folder = root().join("target/bench");
+    let (from, to) = (folder.join(format!("{area}.json")), folder.join(format!("{area}-{run}.json")));
+    step(&format!("run {run} is kept in {}", to.display()), || {
+        std::fs::copy(&from, &to).map(drop).map_err(|error| format!("can't copy {}: {error}", from.display()))
+    })?;
+    Ok(to)
+}
+
+fn once(area: Option<&str>) -> Result<(), Failure> {
+    match area {
         Some("cli") => cli(),
         Some("coop") => coop(),
         Some("memory") => memory(),

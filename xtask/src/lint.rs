@@ -5,7 +5,7 @@ use std::fs::read_to_string;
 use std::iter;
 
 use crate::shell::{self, Failure, cargo, read, root, step};
-use crate::tools;
+use crate::{docs, tools};
 
 pub(crate) fn run() -> Result<(), Failure> {
     tools::ensure(tools::FOR_LINT)?;
@@ -23,6 +23,7 @@ pub(crate) fn run() -> Result<(), Failure> {
         let doc = ["doc", "--workspace", "--no-deps", "--all-features"];
         shell::run(cargo(&doc).env("RUSTDOCFLAGS", "-D warnings"))
     })?;
+    docs::build()?;
     step("one version of each dependency", one_version_each)
 }
 

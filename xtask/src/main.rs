@@ -3,6 +3,7 @@
 mod apt;
 mod args;
 mod bench;
+mod docs;
 mod lint;
 mod node;
 mod package;
@@ -34,10 +35,12 @@ cargo xtask <command>
                                  --repeat runs the tests N times and stops at the first failing round;
                                  a test that takes longer than 10 minutes is named and ended, with the run
                                  (SEMAFOR_TEST_LIMIT_SECONDS sets another limit)
+  docs                           builds the book into target/book and checks the links of all documents
   bench cli                      the command beside flock and GNU sem; rows go to target/bench/cli.json
   bench memory                   the memory home beside its peers; rows go to target/bench/memory.json
   bench python                   the Python package beside its peers; rows go to target/bench/python.json
   bench redis                    the Redis home beside its peers; rows go to target/bench/redis.json
+  bench AREA --runs N            the same N times, and the median and the spread of the runs as a table
   stress [--seconds N]           the stress test, in release mode, for N seconds (600)
   picture                        pictures of `semafor top`, into docs/
   help                           this text
@@ -75,6 +78,10 @@ fn run(mut args: Args) -> Result<Option<&'static str>, Failure> {
         }
         Some("test") => test::run(args).map(|()| Some("all passed")),
         Some("bench") => bench::run(args).map(|()| Some("measured")),
+        Some("docs") => {
+            args.finish()?;
+            docs::run().map(|()| Some("built"))
+        }
         Some("picture") => {
             args.finish()?;
             picture::run().map(|()| Some("drawn"))

@@ -7,6 +7,6 @@ pub(crate) fn run() -> Result<(), Failure> {
     tools::ensure(tools::FOR_REDIS)?;
     step("pictures of semafor top", || {
         let test = ["test", "-p", "semafor-cli", "--features", "_test-redis", "--test", "top", "picture"];
-        shell::run(cargo(&test).env("SEMAFOR_PICTURES", root().join("docs")))
+        shell::run(cargo(&test).env("SEMAFOR_PICTURES", root().join("docs/src/images")))
     })
 }

@@ -101,7 +101,8 @@ mod tests {
         fs::write(&b, "## It is here!\n[a](a.md#nowhere) ![picture](p.svg)\n").expect("a file");
         let wrong = check(&[a, b]).expect("both can be read");
         fs::remove_dir_all(&folder).expect("it is ours");
-        let ends: Vec<_> = wrong.iter().map(|line| line.split("md: ").nth(1).unwrap_or_default()).collect();
+        let ends: Vec<_> =
+            wrong.iter().map(|line| line.split_once("md: ").map_or("", |(_, rest)| rest)).collect();
         assert_eq!(
             ends,
             [

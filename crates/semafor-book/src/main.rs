@@ -1,19 +1,24 @@
 //! `cargo xtask docs`: builds the book and checks the links of all documents.
 
 mod links;
+mod warnings;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use mdbook_driver::MDBook;
+use warnings::Warnings;
 
 /// Documents outside of the book. Their links are checked as well.
 const OTHERS: [&str; 5] =
     ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "python/README.md"];
 
 fn main() -> ExitCode {
-    match build() {
+    let (built, warnings) = Warnings::of(build);
+    let built =
+        if warnings.is_empty() { built } else { Err(format!("mdBook warns:\n{}", warnings.join("\n"))) };
+    match built {
         Ok(built) => {
             println!("{built}");
             ExitCode::SUCCESS

@@ -9,7 +9,7 @@ static VARYING: LazyLock<[(Regex, &str); 5]> = LazyLock::new(|| {
         rule(r"\b[0-9a-f]{4,}-\d+-[0-9a-f]+\b", "<id>"),
         rule(r"\b(pid|process) \d+\b", "$1 <number>"),
         rule(r"\b\d+(\.\d+)?(ns|µs|ms|s|m|h|d)( \d+(s|m|h))?\b", "<time>"),
-        rule(r"\b\d{14,}\b", "<token>"),
+        rule(r"\b\d{3,}\b", "<number>"),
         rule(r"\s+", " "),
     ]
 });

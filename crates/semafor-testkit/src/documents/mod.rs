@@ -3,7 +3,7 @@
 //! A `console` block is a session in a shell. A line that begins with `$ ` is a command, `> ` continues it, and all other
 //! lines are its output, which is compared with what the command prints:
 //!
-//! - Durations, process ids, ids of permits, fencing tokens and the name of the machine may differ from run to run. So may the
+//! - Durations, ids of permits, numbers of three digits and more (process ids, fencing tokens) and the name of the machine may differ from run to run. So may the
 //!   width of a column.
 //! - `…` stands for any text within a line, and on a line of its own for any number of lines.
 //! - A command that only asks (`semafor status`, `semafor inspect`, `semafor agent status`) is repeated until its output is

@@ -1,5 +1,6 @@
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Stdio};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -90,7 +91,9 @@ impl Shell {
         let text = super::read(document);
         let consoles: Vec<_> = blocks(&text).into_iter().filter(|block| block.kind == "console").collect();
         assert!(!consoles.is_empty(), "{document} has no console block");
-        show_examples(document, &text, &consoles.iter().flat_map(steps).collect::<Vec<_>>());
+        for step in consoles.iter().flat_map(steps) {
+            prepare_example(program, document, &text, &step.command);
+        }
         let mut shell = Self::start(program, text.contains(REDIS));
         let wrong: Vec<_> =
             consoles.iter().flat_map(steps).filter_map(|step| shell.try_step(&step)).collect();
@@ -157,21 +160,24 @@ impl Drop for Shell {
     }
 }
 
-/// An example that a document runs is in the document, word for word.
-fn show_examples(document: &str, text: &str, steps: &[Step]) {
-    for step in steps {
-        let words: Vec<_> = step.command.split_whitespace().collect();
-        let after =
-            |option: &str| words.iter().position(|word| *word == option).and_then(|at| words.get(at + 1));
-        if let (["cargo", "run", ..], Some(package), Some(example)) =
-            (&*words, after("-p"), after("--example"))
-        {
-            let source = root().join(format!("crates/{package}/examples/{example}.rs"));
-            let source = std::fs::read_to_string(source).expect("the example is there");
-            let (_title, code) = source.split_once("\n\n").expect("a title, then the code");
-            let is_there =
-                ["rust", "rust,no_run"].iter().any(|kind| text.contains(&format!("```{kind}\n{code}```\n")));
-            assert!(is_there, "{document} runs {example} and does not show it:\n{code}");
-        }
+/// An example that a document runs is shown there word for word. It is built if `cargo test` of all crates has not done it.
+fn prepare_example(program: &str, document: &str, text: &str, command: &str) {
+    let words: Vec<_> = command.split_whitespace().collect();
+    let after = |option: &str| words.iter().position(|word| *word == option).and_then(|at| words.get(at + 1));
+    let (["cargo", "run", ..], Some(package), Some(example)) = (&*words, after("-p"), after("--example"))
+    else {
+        return;
+    };
+    let source = root().join(format!("crates/{package}/examples/{example}.rs"));
+    let source = std::fs::read_to_string(source).expect("the example is there");
+    let (_title, code) = source.split_once("\n\n").expect("a title, then the code");
+    let is_shown =
+        ["rust", "rust,no_run"].iter().any(|kind| text.contains(&format!("```{kind}\n{code}```\n")));
+    assert!(is_shown, "{document} runs {example} and does not show it:\n{code}");
+    if !Path::new(program).with_file_name("examples").join(example).exists() {
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+        cargo.args(["build", "--quiet", "--all-features", "-p", package, "--example", example]);
+        let status = cargo.current_dir(root()).status().expect("cargo can be started");
+        assert!(status.success(), "{example} can't be built");
     }
 }
