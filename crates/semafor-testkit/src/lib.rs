@@ -33,6 +33,8 @@ pub mod heap;
 pub mod history;
 mod home;
 pub mod redis;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 mod spawner;
 pub mod stepwise;
 #[cfg(feature = "terminal")]

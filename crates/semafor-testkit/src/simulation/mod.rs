@@ -1,0 +1,3 @@
+//! Whole fleets in one thread: clients, a network and a server, under a clock that the simulation holds.
+
+pub mod redis;
