@@ -186,6 +186,16 @@ def test_ids_are_counted_together_from_0() -> None:
     assert outcome_of(main()).value == (0, 1, 2)
 
 
+def test_task_id_is_the_same_as_id() -> None:
+    @do
+    def main():
+        yield CreateSemaphore(1)
+        task = yield Spawn(give(1))
+        return task.task_id, task.id
+
+    assert outcome_of(main()).value == (1, 1)
+
+
 def test_wait_gives_the_value_any_number_of_times() -> None:
     @do
     def main():
@@ -281,7 +291,7 @@ def test_race_raises_if_the_winner_failed_and_race_of_none_is_an_error() -> None
         bad = yield Spawn(fail(KeyError("bad")))
         with pytest.raises(KeyError):
             yield Race(slow, bad)
-        with pytest.raises(ValueError, match="at least one"):
+        with pytest.raises(ValueError, match="^Race needs at least one task or promise"):
             yield Race()
         yield Wait(slow)
 

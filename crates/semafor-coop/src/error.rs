@@ -47,7 +47,7 @@ pub enum Error {
     #[error("a task can't wait for itself")]
     WaitsForItself,
     /// There is no first among none.
-    #[error("a race needs at least one to wait for")]
+    #[error("Race needs at least one task or promise to wait for")]
     NothingToRace,
     /// The promise has its value already; the first one stays.
     #[error("promise was already completed")]

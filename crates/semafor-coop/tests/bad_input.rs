@@ -116,7 +116,9 @@ fn gathering_a_task_twice_is_fine() {
 #[test]
 fn a_race_of_nobody_is_an_error() {
     told(async |ctx: Ctx| {
-        assert!(matches!(ctx.race(Vec::<Task<()>>::new()).await, Err(Error::NothingToRace)));
+        let error = ctx.race(Vec::<Task<()>>::new()).await.unwrap_err();
+        assert!(matches!(error, Error::NothingToRace));
+        assert_eq!(error.to_string(), "Race needs at least one task or promise to wait for");
         Ok(())
     });
 }

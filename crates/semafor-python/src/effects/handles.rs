@@ -208,6 +208,12 @@ impl TaskHandle {
         self.id
     }
 
+    /// The same as `id`.
+    #[getter]
+    fn task_id(&self) -> u64 {
+        self.id
+    }
+
     fn __repr__(&self) -> String {
         format!("Task({})", self.id)
     }
