@@ -9,9 +9,9 @@
 //! [`Deadlocks::Holders`] takes the task that acquired for the one that releases.
 //!
 //! As a rule a task is doomed when it or another begins to wait. So each one is looked at when it does
-//! ([`State::check_waiting`]): mostly at one or two holders. What comes about in another way makes suspects ([`Suspicion`]): the tasks that
+//! ([`State::check_waiting`]): mostly at one or two holders. What comes about in another way makes suspects ([`PendingChecks`]): the tasks that
 //! wait for a promise whose last handle is dropped, or all tasks, if a task ends with a permit or releases less than is waited for.
-//! Suspects are looked at when no task can run, and all tasks when that has become cheap in comparison ([`State::check_suspects`]), or
+//! Suspects are looked at when no task can run, and all tasks when that has become cheap in comparison ([`State::run_pending_checks`]), or
 //! when the run would sleep. A look at one task is bounded; a look at all tasks is linear ([`Survey`]).
 
 use std::cell::{Cell, RefCell};
@@ -26,7 +26,7 @@ use semafor_core::{Gate, Holder};
 
 use crate::Label;
 use crate::eventual::{Group, GroupKind, Settle, Settlement, Source};
-use crate::recording::Moment;
+use crate::recording::Event;
 use crate::semaphore::{Hold, SemaphoreCell};
 use crate::state::State;
 use crate::survey::Survey;
@@ -34,9 +34,9 @@ use crate::tasks::{Phase, Task, TaskKey, Wait, WaitOn};
 use crate::waiters::Waiter;
 
 /// How many tasks are looked at, at most, when one begins to wait.
-const GLANCE: usize = 64;
+const MAX_TASKS_PER_CHECK: usize = 64;
 /// How many permits, places in line and members of groups are looked at, at most, when a task begins to wait.
-const LOOKS: usize = 4 * GLANCE;
+const MAX_VISITS_PER_CHECK: usize = 4 * MAX_TASKS_PER_CHECK;
 /// Everybody is looked at after so many polls per task that lives.
 const POLLS_PER_TASK: usize = 16;
 
@@ -66,40 +66,40 @@ pub enum Deadlocks {
 
 /// What the check of a task that begins to wait does not see.
 #[derive(Default)]
-pub(crate) struct Suspicion {
-    is_wanted: Cell<bool>,
+pub(crate) struct PendingChecks {
+    is_enabled: Cell<bool>,
     /// Something happened that may concern any task.
-    is_of_all: Cell<bool>,
+    includes_all: Cell<bool>,
     /// Tasks that lost something they waited for.
-    suspects: RefCell<Vec<TaskKey>>,
+    tasks_to_check: RefCell<Vec<TaskKey>>,
 }
 
-impl Suspicion {
+impl PendingChecks {
     pub(crate) fn reset(&self, deadlocks: Deadlocks) {
-        self.is_wanted.set(matches!(deadlocks, Deadlocks::Certain | Deadlocks::Holders));
-        self.is_of_all.set(false);
-        self.suspects.borrow_mut().clear();
+        self.is_enabled.set(matches!(deadlocks, Deadlocks::Certain | Deadlocks::Holders));
+        self.includes_all.set(false);
+        self.tasks_to_check.borrow_mut().clear();
     }
 
-    pub(crate) fn raise_of_all(&self) {
-        self.is_of_all.set(self.is_wanted.get());
+    pub(crate) fn request_all(&self) {
+        self.includes_all.set(self.is_enabled.get());
     }
 
     /// Nothing is left that could settle it: those that wait for it may be doomed.
-    pub(crate) fn raise_of_waiters(&self, settlement: &Settlement) {
-        if self.is_wanted.get() && !settlement.is_settled.get() {
+    pub(crate) fn request_waiters_of(&self, settlement: &Settlement) {
+        if self.is_enabled.get() && !settlement.is_settled.get() {
             let waiters = settlement.waiters.borrow();
-            self.suspects.borrow_mut().extend(waiters.iter().map(Waiter::task));
+            self.tasks_to_check.borrow_mut().extend(waiters.iter().map(Waiter::task));
         }
     }
 
     /// True if all tasks are to be looked at.
-    pub(crate) fn is_of_all(&self) -> bool {
-        self.is_of_all.get()
+    pub(crate) fn includes_all(&self) -> bool {
+        self.includes_all.get()
     }
 
-    fn is_raised(&self) -> bool {
-        self.is_of_all.get() || !self.suspects.borrow().is_empty()
+    fn has_any(&self) -> bool {
+        self.includes_all.get() || !self.tasks_to_check.borrow().is_empty()
     }
 }
 
@@ -191,14 +191,16 @@ impl State {
         task.waits.iter().any(|wait| match &wait.on {
             WaitOn::Semaphore { cell, is_timed, .. } => {
                 let gate = cell.gate.borrow();
-                let is_anybodys = |hold: &Hold| self.deadlocks == Deadlocks::Certain && !hold.is_bound;
-                let may_release = |hold: &Hold| is_anybodys(hold) || self.is_able(hold.task);
+                let any_task_may_release =
+                    |hold: &Hold| self.deadlocks == Deadlocks::Certain && !hold.is_bound;
+                let may_release =
+                    |hold: &Hold| any_task_may_release(hold) || self.can_run_eventually(hold.task);
                 *is_timed
                     || cell.is_signal
-                    || gate.holders().take(GLANCE).any(|holder| may_release(holder.tag))
+                    || gate.holders().take(MAX_TASKS_PER_CHECK).any(|holder| may_release(holder.tag))
             }
             WaitOn::Eventual(cell) => match &cell.settlement().source {
-                Source::Task(target) => self.is_able(target.get()),
+                Source::Task(target) => self.can_run_eventually(target.get()),
                 _ => !cell.settlement().is_orphaned(),
             },
             WaitOn::Timer => true,
@@ -207,33 +209,33 @@ impl State {
     }
 
     /// True of who can run, or will be able to when some time has passed.
-    fn is_able(&self, key: TaskKey) -> bool {
-        let will_be =
+    fn can_run_eventually(&self, key: TaskKey) -> bool {
+        let will_run =
             |wait: &Wait| matches!(wait.on, WaitOn::Timer | WaitOn::Semaphore { is_timed: true, .. });
-        self.tasks.get(key).is_some_and(|task| task.phase != Phase::Parked || task.waits.iter().any(will_be))
+        self.tasks.get(key).is_some_and(|task| task.phase != Phase::Parked || task.waits.iter().any(will_run))
     }
 
     /// Finds out about one task by those it depends on; true if a task was told.
     #[cold]
     fn check_from(&mut self, key: TaskKey) -> bool {
         let mut seen = vec![key];
-        let (mut next, mut looks) = (0, 0);
+        let (mut next, mut visits) = (0, 0);
         while let Some(&key) = seen.get(next) {
             next += 1;
             let Some(task) = self.tasks.get(key).filter(|task| task.phase == Phase::Parked) else { continue };
-            let is_too_much = task.waits.iter().any(|wait| {
+            let is_over_limit = task.waits.iter().any(|wait| {
                 let reached = self.for_each_supporter(key, &wait.on, |supporter| {
-                    looks += 1;
+                    visits += 1;
                     if !seen.contains(&supporter) && self.tasks.get(supporter).is_some() {
                         seen.push(supporter);
                     }
-                    let is_too_much = seen.len() > GLANCE || looks > LOOKS;
-                    if is_too_much { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                    let is_over_limit = seen.len() > MAX_TASKS_PER_CHECK || visits > MAX_VISITS_PER_CHECK;
+                    if is_over_limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
                 });
                 reached.is_break()
             });
-            if is_too_much {
-                self.suspicion.raise_of_all();
+            if is_over_limit {
+                self.pending_checks.request_all();
                 return false;
             }
         }
@@ -245,45 +247,45 @@ impl State {
         }
         if self.tasks.get(key).is_some_and(|task| task.is_daemon) {
             // It may wait in vain, unless others do with it.
-            self.suspicion.raise_of_all();
+            self.pending_checks.request_all();
             return false;
         }
-        self.report_doomed(key, &alive)
+        self.report_deadlock_from(key, &alive)
     }
 
     /// Looks at the suspects, and at all tasks if there is reason to and they may be looked at; true if a task was told.
-    pub(crate) fn check_suspects(&mut self, may_look_at_all: bool) -> bool {
-        if !self.suspicion.is_raised() {
+    pub(crate) fn run_pending_checks(&mut self, may_check_all: bool) -> bool {
+        if !self.pending_checks.has_any() {
             return false;
         }
-        let mut suspects = self.suspicion.suspects.take();
-        let mut has_told = false;
-        if may_look_at_all && self.suspicion.is_of_all.take() {
+        let mut tasks_to_check = self.pending_checks.tasks_to_check.take();
+        let mut has_reported = false;
+        if may_check_all && self.pending_checks.includes_all.take() {
             self.polls_since_check = 0;
             let Survey { alive, cost } = Survey::of(self);
             self.check_cost = cost;
             let alive = Alive::Surveyed(alive);
-            let doomed = self.doomed(&alive);
-            if let [first, others @ ..] = &doomed[..] {
-                has_told = self.report_doomed(*first, &alive);
+            let deadlocked = self.deadlocked(&alive);
+            if let [first, others @ ..] = &deadlocked[..] {
+                has_reported = self.report_deadlock_from(*first, &alive);
                 // They may live on now that one is told.
-                suspects.extend(others);
+                tasks_to_check.extend(others);
             }
         }
-        self.sort_by_number(&mut suspects);
-        suspects.dedup();
-        for suspect in suspects {
-            has_told |= self.check_from(suspect);
+        self.sort_by_number(&mut tasks_to_check);
+        tasks_to_check.dedup();
+        for task in tasks_to_check {
+            has_reported |= self.check_from(task);
         }
-        has_told
+        has_reported
     }
 
     /// Every task that waits in vain, in order of their numbers. Daemons may wait in vain: they end with the run.
-    fn doomed(&self, alive: &Alive) -> Vec<TaskKey> {
-        let is_doomed = |(key, task): &(TaskKey, &Task)| !task.is_daemon && !alive.contains(*key);
-        let mut doomed: Vec<_> = self.tasks.iter().filter(is_doomed).map(|(key, _)| key).collect();
-        self.sort_by_number(&mut doomed);
-        doomed
+    fn deadlocked(&self, alive: &Alive) -> Vec<TaskKey> {
+        let is_deadlocked = |(key, task): &(TaskKey, &Task)| !task.is_daemon && !alive.contains(*key);
+        let mut deadlocked: Vec<_> = self.tasks.iter().filter(is_deadlocked).map(|(key, _)| key).collect();
+        self.sort_by_number(&mut deadlocked);
+        deadlocked
     }
 
     /// By the numbers of tasks, which depend on nothing but the program; their places in the arena may not.
@@ -293,8 +295,8 @@ impl State {
 
     /// How many polls take as long as looking at all tasks.
     fn polls_per_check(&self) -> usize {
-        const LOOKS_PER_POLL: usize = 8;
-        self.tasks.len().max(self.check_cost / LOOKS_PER_POLL)
+        const VISITS_PER_POLL: usize = 8;
+        self.tasks.len().max(self.check_cost / VISITS_PER_POLL)
     }
 
     /// True if looking at all tasks takes no longer than what happened since.
@@ -306,19 +308,19 @@ impl State {
     #[inline]
     pub(crate) fn is_check_due(&self) -> bool {
         self.polls_since_check > POLLS_PER_TASK * self.tasks.len()
-            && self.suspicion.is_raised()
+            && self.pending_checks.has_any()
             && self.polls_since_check > POLLS_PER_TASK * self.polls_per_check()
     }
 
     /// For how long to wait for other threads before all tasks are looked at although that is not cheap: about as long as it takes.
-    pub(crate) fn pause_before_check(&self) -> Duration {
+    pub(crate) fn pause_before_full_check(&self) -> Duration {
         const LONGEST: Duration = Duration::from_millis(500);
         Duration::from_micros(self.polls_per_check() as u64).min(LONGEST)
     }
 
     /// No task can run, and no event will come: every waiting task waits in vain.
     pub(crate) fn global_deadlock(&self, root: TaskKey) -> Option<(TaskKey, Arc<Deadlock>)> {
-        self.circle(root, &Alive::NoTask)
+        self.find_cycle(root, &Alive::NoTask)
     }
 
     /// Of these few tasks, those are alive that a live task can help. All other tasks are taken to be alive.
@@ -330,7 +332,7 @@ impl State {
             for key in keys {
                 let can_go_on = |task: &Task| {
                     task.phase != Phase::Parked
-                        || task.waits.iter().any(|wait| !self.is_in_vain(*key, &wait.on, &alive))
+                        || task.waits.iter().any(|wait| !self.never_ends(*key, &wait.on, &alive))
                 };
                 if !alive.contains(*key) && self.tasks.get(*key).is_none_or(can_go_on) {
                     alive.insert(*key);
@@ -342,7 +344,7 @@ impl State {
     }
 
     /// As long as tasks are alive that are not looked at: any of them may do what any task can.
-    fn is_in_vain(&self, waiting: TaskKey, on: &WaitOn, alive: &Alive) -> bool {
+    fn never_ends(&self, waiting: TaskKey, on: &WaitOn, alive: &Alive) -> bool {
         match on {
             WaitOn::Timer => false,
             WaitOn::Semaphore { cell, is_timed, .. } => {
@@ -354,11 +356,11 @@ impl State {
                     None if !is_lenient => holder.tag.is_guarded,
                     _ => true,
                 };
-                let is_helped = *is_timed
+                let can_get_permit = *is_timed
                     || cell.is_signal
                     || gate.holders().any(may_release)
-                    || self.will_reach_free(waiting, &gate, alive);
-                !is_helped
+                    || self.will_get_free_permits(waiting, &gate, alive);
+                !can_get_permit
             }
             WaitOn::Eventual(cell) => self.is_never_settled(&**cell, alive),
             WaitOn::Group(group) => {
@@ -374,7 +376,7 @@ impl State {
 
     /// True of who waits for what is free, but stands behind others who wait for more, and all of whom will go on: when their
     /// timeout ends, for one.
-    fn will_reach_free(&self, waiting: TaskKey, gate: &Gate<TaskKey, Hold>, alive: &Alive) -> bool {
+    fn will_get_free_permits(&self, waiting: TaskKey, gate: &Gate<TaskKey, Hold>, alive: &Alive) -> bool {
         let free = gate.slots() - gate.held();
         if free == 0 {
             return false;
@@ -418,18 +420,18 @@ impl State {
         }
     }
 
-    fn report_doomed(&mut self, start: TaskKey, alive: &Alive) -> bool {
-        let Some((victim, deadlock)) = self.circle(start, alive) else { return false };
-        self.tell(victim, deadlock);
+    fn report_deadlock_from(&mut self, start: TaskKey, alive: &Alive) -> bool {
+        let Some((victim, deadlock)) = self.find_cycle(start, alive) else { return false };
+        self.deliver_deadlock(victim, deadlock);
         true
     }
 
-    pub(crate) fn tell(&mut self, victim: TaskKey, deadlock: Arc<Deadlock>) {
+    pub(crate) fn deliver_deadlock(&mut self, victim: TaskKey, deadlock: Arc<Deadlock>) {
         self.findings.add_deadlock(deadlock.clone());
         if let Some(task) = self.tasks.get_mut(victim) {
             let number = task.number;
             task.deadlock = Some(deadlock.clone());
-            self.record_for(number, || Moment::Deadlock(deadlock));
+            self.record_for(number, || Event::Deadlock(deadlock));
         }
         // Whatever it awaits beside the one that will hear of it keeps its place in line.
         self.wake(victim);
@@ -437,41 +439,40 @@ impl State {
 
     /// From a doomed task to whom it waits for, until that closes a circle or ends where nobody can help. The youngest of the circle
     /// is to be told, or who stands at the end.
-    fn circle(&self, start: TaskKey, alive: &Alive) -> Option<(TaskKey, Arc<Deadlock>)> {
+    fn find_cycle(&self, start: TaskKey, alive: &Alive) -> Option<(TaskKey, Arc<Deadlock>)> {
         let mut path = vec![start];
         let mut place_on_path = HashMap::from([(start, 0)]);
-        let closes_at = loop {
-            let Some(next) = self.to_blame(*path.last()?, alive) else { break None };
+        let cycle_start = loop {
+            let Some(next) = self.blocked_by(*path.last()?, alive) else { break None };
             if let Some(place) = place_on_path.insert(next, path.len()) {
                 break Some(place);
             }
             path.push(next);
         };
-        let circle = &path[closes_at.unwrap_or(0)..];
+        let cycle = &path[cycle_start.unwrap_or(0)..];
         let number = |key: &TaskKey| self.tasks.get(*key).map(|task| task.number.wrapping_add(1));
-        let victim = match closes_at {
-            Some(_) => *circle.iter().max_by_key(|key| number(key))?,
+        let victim = match cycle_start {
+            Some(_) => *cycle.iter().max_by_key(|key| number(key))?,
             None => *path.last()?,
         };
-        let links =
-            circle.iter().filter_map(|key| self.tasks.get(*key)).map(|task| self.link(task)).collect();
-        Some((victim, Arc::new(Deadlock { links, is_cycle: closes_at.is_some() })))
+        let links = cycle.iter().filter_map(|key| self.tasks.get(*key)).map(|task| self.link(task)).collect();
+        Some((victim, Arc::new(Deadlock { links, is_cycle: cycle_start.is_some() })))
     }
 
-    fn to_blame(&self, waiting: TaskKey, alive: &Alive) -> Option<TaskKey> {
-        let (mut to_blame, mut looks) = (None, 0);
+    fn blocked_by(&self, waiting: TaskKey, alive: &Alive) -> Option<TaskKey> {
+        let (mut blocked_by, mut visits) = (None, 0);
         for wait in self.tasks.get(waiting)?.waits.iter() {
             let _ = self.for_each_supporter(waiting, &wait.on, |key| {
-                looks += 1;
+                visits += 1;
                 if self.tasks.get(key).is_some() && !alive.contains(key) {
-                    to_blame.get_or_insert(key);
+                    blocked_by.get_or_insert(key);
                 }
                 // Behind that many permits of tasks that ended, it does not matter which task has the next one.
-                let is_enough = to_blame.is_some() || looks > LOOKS;
+                let is_enough = blocked_by.is_some() || visits > MAX_VISITS_PER_CHECK;
                 if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
         }
-        to_blame
+        blocked_by
     }
 
     pub(crate) fn link(&self, task: &Task) -> Link {

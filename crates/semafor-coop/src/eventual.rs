@@ -5,9 +5,9 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::effort;
 use crate::sync::{AtomicUsize, Ordering};
 use crate::tasks::TaskKey;
+use crate::visits;
 use crate::waiters::{EntryNumber, Waiter, Waiters};
 use crate::{Error, Result};
 
@@ -235,7 +235,7 @@ impl Group {
     }
 
     /// A member settled. True if that decides the group.
-    pub(crate) fn note(&self, member: usize) -> bool {
+    pub(crate) fn member_settled(&self, member: usize) -> bool {
         if self.decided_by.get().is_some() {
             return false;
         }
@@ -264,7 +264,7 @@ impl Group {
     /// The members that have not settled. Those that settled one after the other from the first on are not looked at again.
     pub(crate) fn open_members(&self) -> impl Iterator<Item = &Rc<dyn Settle>> {
         let is_open = |member: &Rc<dyn Settle>| {
-            effort::count(1);
+            visits::count(1);
             !member.settlement().is_settled.get()
         };
         let settled = self.first_open.get();

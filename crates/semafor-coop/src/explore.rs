@@ -164,7 +164,8 @@ impl Explorer {
 
     /// Runs the program until it goes wrong, or it was enough.
     pub fn run<T: 'static>(&self, program: impl AsyncFn(Ctx) -> Result<T> + 'static) -> Exploration {
-        let mut lab = Lab { runtime: &self.runtime, program: Rc::new(program), scheduler: None, steps: 0 };
+        let mut runner =
+            Runner { runtime: &self.runtime, program: Rc::new(program), scheduler: None, steps: 0 };
         let mut choosers = Choosers::new(self.search);
         let mut schedules = 0;
         let mut is_complete = false;
@@ -174,13 +175,13 @@ impl Explorer {
                 break;
             };
             schedules += 1;
-            let (outcome, chooser) = lab.run(chooser);
+            let (outcome, chooser) = runner.run(chooser);
             let steps = outcome.report.trace.choices().len();
             if let Some(failure) = failure_of(outcome, &chooser) {
-                let failure = Some(lab.simplify(failure));
+                let failure = Some(runner.simplify(failure));
                 return Exploration { schedules, is_complete, failure };
             }
-            choosers.take_back(chooser, steps);
+            choosers.finish(chooser, steps);
         }
         Exploration { schedules, is_complete: is_complete || choosers.is_exhausted(), failure: None }
     }
@@ -215,7 +216,7 @@ impl Choosers {
         })
     }
 
-    fn take_back(&mut self, chooser: Chooser, steps: usize) {
+    fn finish(&mut self, chooser: Chooser, steps: usize) {
         self.steps = self.steps.max(steps);
         if let Chooser::Exhaustive(mut search) = chooser {
             self.exhaustive = search.advance().then_some(search);
@@ -228,7 +229,7 @@ impl Choosers {
 }
 
 /// Runs one program again and again.
-struct Lab<'r, P> {
+struct Runner<'r, P> {
     runtime: &'r Runtime,
     program: Rc<P>,
     /// Kept from run to run.
@@ -237,7 +238,7 @@ struct Lab<'r, P> {
     steps: u64,
 }
 
-impl<P, T> Lab<'_, P>
+impl<P, T> Runner<'_, P>
 where
     P: AsyncFn(Ctx) -> Result<T> + 'static,
     T: 'static,
@@ -263,7 +264,7 @@ where
         let mut runs = 0;
         let mut is_better = found.can_be_simplified();
         while std::mem::take(&mut is_better) {
-            for candidate in simpler(&best) {
+            for candidate in simpler_traces(&best) {
                 runs += 1;
                 if runs > MOST_RUNS || self.steps > most_steps {
                     break;
@@ -273,7 +274,7 @@ where
                 if failure.is_stop() {
                     return failure.into();
                 }
-                if failure.is_like(&found) && complexity(&failure.trace) < complexity(&best) {
+                if failure.is_same_kind_as(&found) && complexity(&failure.trace) < complexity(&best) {
                     best = failure.trace.clone();
                     simplest = Some(failure);
                     is_better = true;
@@ -303,7 +304,7 @@ impl Failure {
         !self.is_stop() && !matches!(self.error, Some(Error::NotDeterministic { .. }))
     }
 
-    fn is_like(&self, other: &Self) -> bool {
+    fn is_same_kind_as(&self, other: &Self) -> bool {
         let kind = |failure: &Self| failure.error.as_ref().map(std::mem::discriminant);
         kind(self) == kind(other)
     }
@@ -318,11 +319,11 @@ impl From<Failure> for Counterexample {
 
 fn failure_of<T>(outcome: Outcome<T>, chooser: &Chooser) -> Option<Failure> {
     let Outcome { result, report } = outcome;
-    let of_search = match chooser {
-        Chooser::Exhaustive(search) => search.complaint(),
+    let search_error = match chooser {
+        Chooser::Exhaustive(search) => search.missing_choices(),
         _ => None,
     };
-    match (result.err().or(of_search), report.complaint()) {
+    match (result.err().or(search_error), report.complaint()) {
         (Some(error), _) => {
             Some(Failure { message: error.to_string(), error: Some(error), trace: report.trace })
         }
@@ -338,7 +339,7 @@ fn complexity(trace: &Trace) -> (usize, usize, u64) {
     (switches, choices.len(), choices.iter().map(|choice| u64::from(*choice)).sum())
 }
 
-fn simpler(trace: &Trace) -> impl Iterator<Item = Trace> + use<> {
+fn simpler_traces(trace: &Trace) -> impl Iterator<Item = Trace> + use<> {
     let choices = trace.choices().to_vec();
     let count = choices.len();
     let cut =

@@ -53,7 +53,7 @@ impl<T: Send> ExternalPromise<T> {
         drop(slot);
         // The letter that is on its way counts as one who could complete it.
         self.shared.writers.fetch_add(1, Ordering::Relaxed);
-        self.shared.inbox.post(self.shared.number);
+        self.shared.inbox.push(self.shared.number);
         true
     }
 }
@@ -68,7 +68,7 @@ impl<T: Send> Clone for ExternalPromise<T> {
 impl<T: Send> Drop for ExternalPromise<T> {
     fn drop(&mut self) {
         if self.shared.writers.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.shared.inbox.post(self.shared.number);
+            self.shared.inbox.push(self.shared.number);
         }
     }
 }

@@ -166,12 +166,10 @@ mod context;
 mod deadlock;
 mod effect;
 mod effects;
-mod effort;
 mod error;
 mod eventual;
 mod explore;
 mod external;
-mod few;
 mod inbox;
 #[cfg(all(test, semafor_loom))]
 mod loom_models;
@@ -184,6 +182,7 @@ mod runtime;
 mod schedule;
 mod scheduler;
 mod semaphore;
+mod small_list;
 mod stall;
 mod state;
 mod survey;
@@ -191,6 +190,7 @@ mod sync;
 mod tasks;
 mod timeline;
 mod timers;
+mod visits;
 mod waiters;
 
 pub use clock::{Clock, Lull, Span};

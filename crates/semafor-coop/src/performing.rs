@@ -88,7 +88,7 @@ impl<'c, O: Operation> Performing<'c, O> {
     }
 
     #[inline(never)]
-    fn poll_at_length(&mut self) -> Poll<Result<O::Out>> {
+    fn poll_slow(&mut self) -> Poll<Result<O::Out>> {
         let state = self.ctx.scheduler.borrow();
         match self.stage {
             Stage::Fresh | Stage::Offered => self.begin(state),
@@ -147,8 +147,8 @@ impl<'c, O: Operation> Performing<'c, O> {
             self.stage = Stage::Offered;
             return self.begin(self.ctx.scheduler.borrow());
         }
-        let delivery = state.take_delivery();
-        if delivery.is_none() && !self.operation.is_done(&mut state, self.at) {
+        let interruption = state.take_interruption();
+        if interruption.is_none() && !self.operation.is_done(&mut state, self.at) {
             return Poll::Pending;
         }
         self.stage = Stage::Done;
@@ -157,7 +157,7 @@ impl<'c, O: Operation> Performing<'c, O> {
         drop(state);
         // What was waited for may be the last of a user's value.
         drop(left);
-        Poll::Ready(match delivery {
+        Poll::Ready(match interruption {
             Some(error) => Err(error),
             None => self.operation.outcome(),
         })
@@ -193,7 +193,7 @@ impl<O: Operation> Future for Performing<'_, O> {
                 return Poll::Ready(Ok(done));
             }
         }
-        this.poll_at_length()
+        this.poll_slow()
     }
 }
 

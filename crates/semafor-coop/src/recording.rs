@@ -18,16 +18,16 @@ pub struct Recording {
 pub(crate) struct Step {
     pub(crate) at: Timestamp,
     pub(crate) task: u64,
-    pub(crate) moment: Moment,
+    pub(crate) event: Event,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Moment {
+pub(crate) enum Event {
     Spawned {
         name: Option<Arc<str>>,
     },
     /// A semaphore was made.
-    Made {
+    SemaphoreCreated {
         semaphore: u64,
         permits: u32,
         name: Option<Arc<str>>,
@@ -39,7 +39,7 @@ pub(crate) enum Moment {
         at: &'static Location<'static>,
     },
     /// It waits no more.
-    GoesOn,
+    Resumed,
     Acquired {
         semaphore: u64,
         weight: u32,
@@ -66,22 +66,22 @@ pub(crate) enum Waited {
 }
 
 impl Recording {
-    pub(crate) fn add(&mut self, at: Timestamp, task: u64, moment: Moment) {
+    pub(crate) fn add(&mut self, at: Timestamp, task: u64, event: Event) {
         // One who goes on running is no news.
-        let is_old = matches!(moment, Moment::Runs)
+        let is_old = matches!(event, Event::Runs)
             && self
                 .steps
                 .iter()
                 .rev()
-                .find(|step| matches!(step.moment, Moment::Runs))
+                .find(|step| matches!(step.event, Event::Runs))
                 .is_some_and(|last| last.task == task);
         if !is_old {
-            self.steps.push(Step { at, task, moment });
+            self.steps.push(Step { at, task, event });
         }
     }
 }
 
-impl Moment {
+impl Event {
     pub(crate) fn waits(on: &WaitOn, at: &'static Location<'static>) -> Self {
         let on = match on {
             WaitOn::Semaphore { cell, .. } => Waited::Semaphore(cell.number),

@@ -143,7 +143,7 @@ pub(crate) struct Findings {
     unreleased: Vec<(PermitId, Unreleased)>,
     failures: Vec<Failed>,
     /// When so many failures are noted, those that somebody has seen meanwhile are struck off.
-    failures_to_look_at: usize,
+    failures_before_sweep: usize,
     pub(crate) abandoned: Vec<Abandoned>,
 }
 
@@ -174,10 +174,10 @@ impl Findings {
     }
 
     /// Another task has released the permit of one that ended with it.
-    pub(crate) fn strike_unreleased(&mut self, semaphore: u64, permit: PermitId) {
-        let is_meant =
+    pub(crate) fn remove_unreleased(&mut self, semaphore: u64, permit: PermitId) {
+        let is_match =
             |(id, unreleased): &(PermitId, Unreleased)| *id == permit && unreleased.semaphore == semaphore;
-        if let Some(place) = self.unreleased.iter().position(is_meant) {
+        if let Some(place) = self.unreleased.iter().position(is_match) {
             self.unreleased.remove(place);
         }
     }
@@ -202,13 +202,13 @@ impl Findings {
 
     /// Failures that somebody has seen by now, when there are many: a long run keeps what it will tell, and no more. The
     /// caller drops them.
-    pub(crate) fn take_seen(&mut self) -> Vec<Failed> {
+    pub(crate) fn take_observed(&mut self) -> Vec<Failed> {
         const AT_FIRST: usize = 64;
-        if self.failures.len() < self.failures_to_look_at.max(AT_FIRST) {
+        if self.failures.len() < self.failures_before_sweep.max(AT_FIRST) {
             return Vec::new();
         }
         let seen = self.failures.extract_if(.., |failed| !failed.is_unobserved()).collect();
-        self.failures_to_look_at = 2 * self.failures.len();
+        self.failures_before_sweep = 2 * self.failures.len();
         seen
     }
 

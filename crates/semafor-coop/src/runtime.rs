@@ -10,10 +10,10 @@ use std::time::Duration;
 use crate::deadlock::Deadlocks;
 use crate::effects::{Spawned, program_of};
 use crate::eventual::{Settlement, Source, ValueCell};
-use crate::recording::Moment;
+use crate::recording::Event;
 use crate::report::Findings;
 use crate::schedule::Chooser;
-use crate::scheduler::{Scheduler, drop_quietly};
+use crate::scheduler::{Scheduler, drop_ignoring_panic};
 use crate::stall::StallWatch;
 use crate::state::State;
 use crate::tasks::{Phase, Program, ROOT, Task, TaskKey};
@@ -138,8 +138,8 @@ impl Runtime {
     }
 
     /// Calls with each stall, while it lasts. The [report](Report::stalls) has them as well, but only once the run has ended.
-    pub fn on_stall(mut self, tell: impl Fn(&Stall) + Send + Sync + 'static) -> Self {
-        self.stall_watch.tell = Some(Arc::new(tell));
+    pub fn on_stall(mut self, listener: impl Fn(&Stall) + Send + Sync + 'static) -> Self {
+        self.stall_watch.listener = Some(Arc::new(listener));
         self
     }
 
@@ -184,7 +184,7 @@ impl Runtime {
         });
         let spawned = Spawned { number: ROOT, name: None, priority: Priority::Normal, is_daemon: false };
         let ctx = Ctx { scheduler: scheduler.clone(), scope: None };
-        state.record_for(ROOT, || Moment::Spawned { name: None });
+        state.record_for(ROOT, || Event::Spawned { name: None });
         let root = state.spawn(spawned, program_of(program, ctx, cell.clone()), cell.clone());
         drop(state);
         let stall_watch = self.stall_watch.clone();
@@ -209,7 +209,7 @@ impl<T> Running<T> {
         if self.cell.settlement.is_settled.get() {
             return false;
         }
-        self.read_mail();
+        self.receive_external();
         let mut state = self.scheduler.borrow();
         let Some(steps_left) = state.steps_left.checked_sub(1) else {
             drop(state);
@@ -267,15 +267,15 @@ impl<T> Running<T> {
                 // A statement of its own, so that the borrow ends before the program is dropped.
                 let stuck = self.scheduler.borrow().park(key, program);
                 let Some(stuck) = stuck else { return };
-                drop_quietly(stuck);
+                drop_ignoring_panic(stuck);
                 Err(Error::NotAnEffect)
             }
             Ok(Poll::Ready(result)) => {
-                drop_quietly(program);
+                drop_ignoring_panic(program);
                 result
             }
             Err(panic) => {
-                drop_quietly(program);
+                drop_ignoring_panic(program);
                 Err(Error::panicked(&*panic))
             }
         };
@@ -283,28 +283,28 @@ impl<T> Running<T> {
         let mut state = self.scheduler.borrow();
         state.shields = 0;
         let ended = state.end(key, result);
-        let seen = state.findings.take_seen();
+        let seen = state.findings.take_observed();
         state.current = TaskKey::NONE;
         drop(state);
-        drop_quietly((ended, seen));
+        drop_ignoring_panic((ended, seen));
         if let Some(error) = stop {
             self.stop(error);
         }
     }
 
-    fn read_mail(&self) {
+    fn receive_external(&self) {
         while let Some(number) = self.scheduler.inbox.take() {
             let mut state = self.scheduler.borrow();
             let Some(receiver) = state.externals.remove(&number) else { continue };
             if receiver.receive() {
                 state.settle(receiver.settlement());
             } else if receiver.settlement().is_orphaned() {
-                state.suspicion.raise_of_waiters(receiver.settlement());
+                state.pending_checks.request_waiters_of(receiver.settlement());
             } else {
                 state.externals.insert(number, receiver.clone());
             }
             drop(state);
-            drop_quietly(receiver);
+            drop_ignoring_panic(receiver);
         }
     }
 
@@ -312,35 +312,35 @@ impl<T> Running<T> {
     fn idle(&self) {
         let mut state = self.scheduler.borrow();
         let has_timer = state.next_timer().is_some();
-        let awaits_outside = !has_timer && state.awaits_outside();
-        let may_look_at_all = state.is_check_cheap();
-        if awaits_outside && state.polls_since_check > 0 {
+        let waits_for_other_threads = !has_timer && state.waits_for_other_threads();
+        let may_check_all = state.is_check_cheap();
+        if waits_for_other_threads && state.polls_since_check > 0 {
             // Other threads may be waited for by tasks that are doomed nevertheless.
-            state.suspicion.raise_of_all();
+            state.pending_checks.request_all();
         }
-        if state.check_suspects(may_look_at_all) {
+        if state.run_pending_checks(may_check_all) {
             return;
         }
         match (state.next_timer(), state.time.read()) {
             (Some(at), None) => state.advance_to(at),
             (Some(at), Some(now)) => {
-                let (longest, short) = (at.since(now), state.pause_before_check());
-                let is_long = state.suspicion.is_of_all() && short < longest;
+                let (longest, short) = (at.since(now), state.pause_before_full_check());
+                let must_check_first = state.pending_checks.includes_all() && short < longest;
                 drop(state);
-                if !is_long {
+                if !must_check_first {
                     self.pause(longest);
                 } else if !self.pause(short) {
                     self.check_before_sleep();
                 }
             }
-            (None, _) if awaits_outside && state.suspicion.is_of_all() => {
-                let short = state.pause_before_check();
+            (None, _) if waits_for_other_threads && state.pending_checks.includes_all() => {
+                let short = state.pause_before_full_check();
                 drop(state);
                 if !self.pause(short) {
                     self.check_before_sleep();
                 }
             }
-            (None, _) if awaits_outside => {
+            (None, _) if waits_for_other_threads => {
                 drop(state);
                 self.stall_watch.sleep(&self.scheduler, |longest| self.pause(longest));
             }
@@ -350,7 +350,7 @@ impl<T> Running<T> {
 
     /// Looks at all tasks, cheap or not: the run would sleep now, for ever if no task can go on whatever other threads do.
     fn check_before_sleep(&self) {
-        self.scheduler.borrow().check_suspects(true);
+        self.scheduler.borrow().run_pending_checks(true);
     }
 
     /// True if there is something to look at: mail, or the end of the run.
@@ -360,19 +360,19 @@ impl<T> Running<T> {
             self.stop(error);
             return true;
         }
-        inbox.has_mail()
+        inbox.has_any()
     }
 
     /// Ends the root program, and the run with it.
     fn stop(&self, error: Error) {
         let ended = self.scheduler.borrow().end(self.root, Err(error));
-        drop_quietly(ended);
+        drop_ignoring_panic(ended);
     }
 
     fn report_deadlock(&self, mut state: std::cell::RefMut<'_, State>) {
         let Some((victim, deadlock)) = state.global_deadlock(self.root) else { return };
         if state.deadlocks != Deadlocks::Off {
-            return state.tell(victim, deadlock);
+            return state.deliver_deadlock(victim, deadlock);
         }
         state.findings.add_deadlock(deadlock.clone());
         drop(state);
@@ -389,7 +389,7 @@ impl<T> Running<T> {
         drop(state);
         for key in left {
             let task = self.scheduler.borrow().tasks.remove(key);
-            drop_quietly(task);
+            drop_ignoring_panic(task);
         }
         let mut state = self.scheduler.borrow();
         let mut findings = std::mem::take(&mut state.findings);
@@ -397,7 +397,7 @@ impl<T> Running<T> {
         let recording = state.recording.take();
         let cleared = state.clear();
         drop(state);
-        drop_quietly(cleared);
+        drop_ignoring_panic(cleared);
 
         let unobserved = findings.take_unobserved();
         let unreleased = findings.take_unreleased();
@@ -428,7 +428,7 @@ impl<T> Running<T> {
 impl<T> Drop for Running<T> {
     fn drop(&mut self) {
         if !self.is_closed {
-            drop_quietly(self.close());
+            drop_ignoring_panic(self.close());
         }
     }
 }
@@ -450,13 +450,13 @@ impl State {
         }
         self.current = TaskKey::NONE;
         if self.is_check_due() {
-            self.check_suspects(true);
+            self.run_pending_checks(true);
         }
         None
     }
 
     /// True if a task waits for another thread that may still speak.
-    fn awaits_outside(&self) -> bool {
+    fn waits_for_other_threads(&self) -> bool {
         self.externals.values().any(|external| {
             let settlement = external.settlement();
             !settlement.is_orphaned() && !settlement.waiters.borrow().is_empty()

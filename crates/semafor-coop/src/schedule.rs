@@ -292,7 +292,7 @@ impl Exhaustive {
     }
 
     /// What is wrong with a run that has ended before it came to all of the choices that it was to make.
-    pub(crate) fn complaint(&self) -> Option<Error> {
+    pub(crate) fn missing_choices(&self) -> Option<Error> {
         (self.depth < self.path.len()).then(|| self.difference(0))
     }
 
@@ -318,7 +318,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_trace_survives_being_written_and_read(choices in proptest::collection::vec(prop_oneof![Just(0), 0..50u32], 0..60)) {
+        fn a_trace_can_be_written_and_parsed_back(choices in proptest::collection::vec(prop_oneof![Just(0), 0..50u32], 0..60)) {
             let trace = Trace::from(choices);
             prop_assert_eq!(trace.to_string().parse(), Ok(trace));
         }
@@ -340,7 +340,7 @@ mod tests {
         loop {
             let first = search.choose(2, false).unwrap();
             let second = search.choose(2 + first, false).unwrap();
-            assert!(search.complaint().is_none());
+            assert!(search.missing_choices().is_none());
             paths.push((first, second));
             if !search.advance() {
                 break;
@@ -356,7 +356,7 @@ mod tests {
             search.choose(3, false).unwrap();
             assert!(search.advance());
             search.choose(2, false).unwrap();
-            let noticed = search.complaint().unwrap().to_string();
+            let noticed = search.missing_choices().unwrap().to_string();
             assert!(noticed.contains("at choice 2") && noticed.contains("0 ways"), "{noticed}");
             let noticed = search.choose(options, false).unwrap_err();
             let (choice, before) = (2, 3);

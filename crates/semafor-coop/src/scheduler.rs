@@ -9,7 +9,7 @@ use crate::inbox::Inbox;
 use crate::state::State;
 
 /// Drops something of the user's on behalf of somebody else, who is not to fail if that panics.
-pub(crate) fn drop_quietly<V>(value: V) {
+pub(crate) fn drop_ignoring_panic<V>(value: V) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
 }
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use semafor_core::{Gate, PermitId};
 
 use crate::Ctx;
-use crate::effort;
 use crate::tasks::TaskKey;
+use crate::visits;
 
 /// A semaphore of one run: an opaque handle, from [`CreateSemaphore`](crate::CreateSemaphore).
 ///
@@ -74,7 +74,7 @@ impl SemaphoreCell {
             }
             known.extend(
                 gate.holders()
-                    .inspect(|_| effort::count(1))
+                    .inspect(|_| visits::count(1))
                     .filter(|holder| !holder.tag.is_guarded)
                     .map(|holder| holder.id),
             );
@@ -135,6 +135,6 @@ impl fmt::Debug for Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.ctx.scheduler.borrow().give_back(&self.semaphore.cell, self.id);
+        self.ctx.scheduler.borrow().release_permit(&self.semaphore.cell, self.id);
     }
 }

@@ -34,12 +34,12 @@ type Listener = dyn Fn(&Stall) + Send + Sync;
 #[derive(Clone)]
 pub(crate) struct StallWatch {
     pub(crate) every: Duration,
-    pub(crate) tell: Option<Arc<Listener>>,
+    pub(crate) listener: Option<Arc<Listener>>,
 }
 
 impl Default for StallWatch {
     fn default() -> Self {
-        Self { every: Duration::from_secs(30), tell: None }
+        Self { every: Duration::from_secs(30), listener: None }
     }
 }
 
@@ -61,31 +61,31 @@ impl StallWatch {
                 continue;
             }
             let mut state = scheduler.borrow();
-            let stall = Stall { lasted: next, waiting: state.waiting_for_outside() };
+            let stall = Stall { lasted: next, waiting: state.tasks_waiting_for_other_threads() };
             state.findings.add_stall(stall.clone(), next == every);
             drop(state);
             next = next.saturating_add(every);
-            if let Some(tell) = &self.tell {
+            if let Some(listener) = &self.listener {
                 // A listener that panics is no reason to end the run.
-                let _ = catch_unwind(AssertUnwindSafe(|| tell(&stall)));
+                let _ = catch_unwind(AssertUnwindSafe(|| listener(&stall)));
             }
         }
     }
 }
 
 impl State {
-    fn waiting_for_outside(&self) -> Vec<Link> {
-        let is_outside = |cell: &dyn Settle| {
+    fn tasks_waiting_for_other_threads(&self) -> Vec<Link> {
+        let is_external = |cell: &dyn Settle| {
             let settlement = cell.settlement();
             !settlement.is_settled.get() && matches!(settlement.source, Source::External(_))
         };
-        let waits_for_outside = |on: &WaitOn| match on {
-            WaitOn::Eventual(cell) => is_outside(&**cell),
-            WaitOn::Group(group) => group.open_members().any(|member| is_outside(&**member)),
+        let waits_for_other_thread = |on: &WaitOn| match on {
+            WaitOn::Eventual(cell) => is_external(&**cell),
+            WaitOn::Group(group) => group.open_members().any(|member| is_external(&**member)),
             WaitOn::Semaphore { .. } | WaitOn::Timer => false,
         };
         let tasks = self.tasks.iter().map(|(_, task)| task);
-        let waiting = tasks.filter(|task| task.waits.iter().any(|wait| waits_for_outside(&wait.on)));
+        let waiting = tasks.filter(|task| task.waits.iter().any(|wait| waits_for_other_thread(&wait.on)));
         waiting.map(|task| self.link(task)).collect()
     }
 }

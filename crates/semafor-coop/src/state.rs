@@ -10,12 +10,12 @@ use std::time::Duration;
 use semafor_core::{Cancelled, Effects, PermitId, Ticket, Timestamp};
 
 use crate::clock::Time;
-use crate::deadlock::{Deadlocks, Suspicion};
+use crate::deadlock::{Deadlocks, PendingChecks};
 use crate::eventual::{Settle, Settlement};
 use crate::external::ExternalCell;
 use crate::performing::Registered;
 use crate::ready::Ready;
-use crate::recording::{Moment, Recording};
+use crate::recording::{Event, Recording};
 use crate::report::{Findings, Unreleased};
 use crate::schedule::{Chooser, Ranked};
 use crate::semaphore::{Hold, SemaphoreCell};
@@ -50,7 +50,7 @@ pub(crate) struct State {
     effects: Effects<TaskKey, Hold>,
     pub(crate) deadlocks: Deadlocks,
     has_sites: bool,
-    pub(crate) suspicion: Rc<Suspicion>,
+    pub(crate) pending_checks: Rc<PendingChecks>,
     pub(crate) polls_since_check: usize,
     /// How much there was to look at when all tasks were looked at last.
     pub(crate) check_cost: usize,
@@ -82,7 +82,7 @@ impl State {
             effects: Effects::default(),
             deadlocks: Deadlocks::default(),
             has_sites: true,
-            suspicion: Rc::default(),
+            pending_checks: Rc::default(),
             polls_since_check: 0,
             check_cost: 0,
             externals: BTreeMap::new(),
@@ -113,7 +113,7 @@ impl State {
         self.steps_left = most_steps;
         self.stopped_by = None;
         self.has_sites = has_sites;
-        self.suspicion.reset(deadlocks);
+        self.pending_checks.reset(deadlocks);
         self.polls_since_check = 0;
         self.check_cost = 0;
     }
@@ -173,16 +173,16 @@ impl State {
 
     /// Notes something about the task that runs.
     #[inline]
-    pub(crate) fn record(&mut self, moment: impl FnOnce() -> Moment) {
+    pub(crate) fn record(&mut self, event: impl FnOnce() -> Event) {
         if self.recording.is_some() {
             let number = self.tasks.get(self.current).map_or(ROOT, |task| task.number);
-            self.record_for(number, moment);
+            self.record_for(number, event);
         }
     }
 
-    pub(crate) fn record_for(&mut self, task: u64, moment: impl FnOnce() -> Moment) {
+    pub(crate) fn record_for(&mut self, task: u64, event: impl FnOnce() -> Event) {
         if let Some(recording) = &mut self.recording {
-            recording.add(self.now, task, moment());
+            recording.add(self.now, task, event());
         }
     }
 
@@ -252,7 +252,7 @@ impl State {
             {
                 task.phase = Phase::Running;
                 self.current = key;
-                self.record(|| Moment::Runs);
+                self.record(|| Event::Runs);
                 return Some((key, program));
             }
         }
@@ -264,13 +264,13 @@ impl State {
             let can_stay = std::mem::take(&mut self.is_offering);
             let mut none = std::collections::VecDeque::new();
             let level = self.ready.first_level().unwrap_or(&mut none);
-            let is_nobody_here = level.is_empty();
+            let was_empty = level.is_empty();
             // Who ended or was parked since it was put here is no choice.
             level.retain(|key| tasks.get(*key).is_some_and(is_ready));
             let due = self.timers.due(self.now);
             let count = level.len() + due.len();
             let choice = match count {
-                0 if is_nobody_here => return None,
+                0 if was_empty => return None,
                 0 => continue,
                 1 => 0,
                 _ => {
@@ -318,7 +318,7 @@ impl State {
             Some(Timer::Wake(task)) => self.wake(task),
             Some(Timer::Expire(cell)) => {
                 cell.gate.borrow_mut().expire(self.now, &mut self.effects);
-                self.wake_served();
+                self.wake_waiters();
             }
             None => {}
         }
@@ -329,8 +329,8 @@ impl State {
     pub(crate) fn register_wait(&mut self, on: WaitOn, at: &'static Location<'static>) -> Registered {
         let (current, is_shielded) = (self.current, self.shields > 0);
         if self.recording.is_some() {
-            let moment = Moment::waits(&on, at);
-            self.record(|| moment);
+            let event = Event::waits(&on, at);
+            self.record(|| event);
         }
         let Some(task) = self.tasks.get_mut(current) else {
             return Registered { task: TaskKey::NONE, number: 0, is_interrupted: true };
@@ -345,20 +345,20 @@ impl State {
     #[inline]
     pub(crate) fn unregister_wait(&mut self, wait: Registered) -> Option<Wait> {
         let left = self.tasks.get_mut(wait.task)?.waits.take_last(|other| other.number == wait.number);
-        self.record(|| Moment::GoesOn);
+        self.record(|| Event::Resumed);
         left
     }
 
     /// What the running task is to be told at its await point.
     #[inline]
-    pub(crate) fn take_delivery(&mut self) -> Option<Error> {
+    pub(crate) fn take_interruption(&mut self) -> Option<Error> {
         let is_shielded = self.shields > 0;
         let task = self.current_task()?;
         if let Some(deadlock) = task.deadlock.take() {
             return Some(Error::Deadlock(deadlock));
         }
-        let is_delivered = task.is_cancelled && !is_shielded;
-        is_delivered.then(|| {
+        let is_due = task.is_cancelled && !is_shielded;
+        is_due.then(|| {
             task.is_cancelled = false;
             Error::TaskCancelled
         })
@@ -369,12 +369,12 @@ impl State {
         let task = self.tasks.get_mut(key)?;
         let number = task.number;
         if task.phase == Phase::New {
-            self.record_for(number, || Moment::Cancelled);
+            self.record_for(number, || Event::Cancelled);
             return self.end(key, Err(Error::TaskCancelled));
         }
         task.is_cancelled = true;
         let is_running = key == self.current;
-        self.record_for(number, || Moment::Cancelled);
+        self.record_for(number, || Event::Cancelled);
         if !is_running {
             self.interrupt(key);
         }
@@ -405,12 +405,12 @@ impl State {
     pub(crate) fn end(&mut self, key: TaskKey, result: Result) -> Option<Ended> {
         let task = self.tasks.get_mut(key)?;
         let (number, outcome, program) = (task.number, task.outcome.clone(), task.program.take());
-        let is_noted = !task.held.is_empty() || matches!(&result, Err(error) if !error.is_cancelled());
-        if is_noted && let Some(task) = self.tasks.get(key) {
+        let has_findings = !task.held.is_empty() || matches!(&result, Err(error) if !error.is_cancelled());
+        if has_findings && let Some(task) = self.tasks.get(key) {
             let label = task.label();
             for Held { semaphore, permit, weight, at, .. } in task.held.iter().filter(|held| !held.is_signal)
             {
-                self.suspicion.raise_of_all();
+                self.pending_checks.request_all();
                 let (task, semaphore, permits, at) = (label.clone(), *semaphore, *weight, self.site(at));
                 let unreleased = Unreleased { task, semaphore, permits, at };
                 self.findings.add_unreleased(*permit, unreleased);
@@ -425,7 +425,7 @@ impl State {
         }
         if self.recording.is_some() {
             let error = result.as_ref().err().map(ToString::to_string);
-            self.record_for(number, || Moment::Ended { error });
+            self.record_for(number, || Event::Ended { error });
         }
         self.tasks.vacate(key);
         self.polls_since_check += 1;
@@ -444,7 +444,7 @@ impl State {
         for waiter in settlement.take_waiters().into_waiters() {
             let (key, priority) = match waiter {
                 Waiter::Task(key, priority) => (key, priority),
-                Waiter::Member(group, member) if group.note(member) => (group.task, None),
+                Waiter::Member(group, member) if group.member_settled(member) => (group.task, None),
                 Waiter::Member(..) => continue,
             };
             self.wake_at(key, priority);
@@ -478,36 +478,36 @@ impl State {
             self.current_task().and_then(|task| task.held.take_last(|held| held.semaphore == cell.number));
         let permit = match own {
             Some(held) => held.permit,
-            None => self.take_from_another(cell).ok_or(Error::ReleasedTooManyTimes)?,
+            None => self.take_permit_of_another_task(cell).ok_or(Error::ReleasedTooManyTimes)?,
         };
-        self.give_back(cell, permit);
+        self.release_permit(cell, permit);
         Ok(())
     }
 
     #[cold]
-    pub(crate) fn take_from_another(&mut self, cell: &SemaphoreCell) -> Option<PermitId> {
+    pub(crate) fn take_permit_of_another_task(&mut self, cell: &SemaphoreCell) -> Option<PermitId> {
         let (permit, holder) = cell.next_unguarded()?;
         match self.tasks.get_mut(holder) {
             Some(task) => drop(task.held.take_first(|held| held.permit == permit)),
             // It ended with the permit, which is released after all.
-            None => self.findings.strike_unreleased(cell.number, permit),
+            None => self.findings.remove_unreleased(cell.number, permit),
         }
         Some(permit)
     }
 
     /// Gives back one permit, which whoever is first in line has then.
     #[inline]
-    pub(crate) fn give_back(&mut self, cell: &SemaphoreCell, permit: PermitId) {
+    pub(crate) fn release_permit(&mut self, cell: &SemaphoreCell, permit: PermitId) {
         let released = cell.gate.borrow_mut().release(permit, self.now, &mut self.effects);
         if released.is_ok() {
             let semaphore = cell.number;
-            self.record(|| Moment::Released { semaphore });
+            self.record(|| Event::Released { semaphore });
         }
-        let has_served = !self.effects.wake.is_empty();
-        self.wake_served();
-        if !has_served && cell.gate.borrow().waiting() > 0 {
+        let has_granted = !self.effects.wake.is_empty();
+        self.wake_waiters();
+        if !has_granted && cell.gate.borrow().waiting() > 0 {
             // It was not enough for the first in line, who may have relied on this holder alone.
-            self.suspicion.raise_of_all();
+            self.pending_checks.request_all();
         }
     }
 
@@ -515,25 +515,25 @@ impl State {
     pub(crate) fn leave_line(&mut self, cell: &SemaphoreCell, ticket: Ticket) {
         let left = cell.gate.borrow_mut().cancel(ticket, self.now, &mut self.effects);
         if matches!(left, Cancelled::Left(_) | Cancelled::HandedOn) {
-            self.wake_served();
+            self.wake_waiters();
         }
     }
 
     #[inline]
-    pub(crate) fn wake_served(&mut self) {
+    pub(crate) fn wake_waiters(&mut self) {
         match self.effects.wake[..] {
             [] => {}
             [task] => {
                 self.effects.wake.clear();
                 self.wake(task);
             }
-            _ => self.wake_several(),
+            _ => self.wake_several_waiters(),
         }
     }
 
     /// Only if a heavy one left the head of the line, or several timed out.
     #[cold]
-    fn wake_several(&mut self) {
+    fn wake_several_waiters(&mut self) {
         for task in std::mem::take(&mut self.effects.wake) {
             self.wake(task);
         }

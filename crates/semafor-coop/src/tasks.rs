@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use semafor_core::{PermitId, Ticket};
 
-use crate::effort;
 use crate::eventual::{Group, Settle};
-use crate::few::Few;
 use crate::semaphore::SemaphoreCell;
+use crate::small_list::SmallList;
+use crate::visits;
 use crate::{Deadlock, Result};
 
 /// A task's program, without its type.
@@ -80,10 +80,10 @@ pub(crate) struct Task {
     pub(crate) is_cancelled: bool,
     pub(crate) deadlock: Option<Arc<Deadlock>>,
     /// One, unless it awaits several effects at once.
-    pub(crate) waits: Few<Wait>,
+    pub(crate) waits: SmallList<Wait>,
     pub(crate) wait_numbers: u32,
     /// Permits that are not in a guard.
-    pub(crate) held: Few<Held>,
+    pub(crate) held: SmallList<Held>,
     pub(crate) outcome: Rc<dyn Settle>,
 }
 
@@ -165,7 +165,7 @@ impl Tasks {
     }
 
     pub(crate) fn get(&self, key: TaskKey) -> Option<&Task> {
-        effort::count(1);
+        visits::count(1);
         let slot = self.slots.get(key.index as usize)?;
         if slot.generation == key.generation { slot.task.as_ref() } else { None }
     }
@@ -213,7 +213,7 @@ impl Tasks {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (TaskKey, &Task)> {
         let slots = self.slots.iter().enumerate();
         slots.filter_map(|(index, slot)| {
-            effort::count(1);
+            visits::count(1);
             Some((TaskKey { index: index as u32, generation: slot.generation }, slot.task.as_ref()?))
         })
     }

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use semafor_core::Timestamp;
 
 use crate::Recording;
-use crate::recording::{Moment, Step, Waited};
+use crate::recording::{Event, Step, Waited};
 use crate::tasks::ROOT;
 
 const MARGIN: usize = 24;
@@ -130,7 +130,7 @@ impl Timeline {
                 now = step.at;
                 timeline.times.push((timeline.columns, now));
             }
-            timeline.add(lane_of(step.task), &step.moment);
+            timeline.add(lane_of(step.task), &step.event);
         }
         let columns = timeline.columns + 1;
         timeline.columns = columns;
@@ -140,27 +140,27 @@ impl Timeline {
         timeline
     }
 
-    fn add(&mut self, task: u64, moment: &Moment) {
+    fn add(&mut self, task: u64, event: &Event) {
         let column = self.columns;
         let lane = self.lanes.entry(task).or_insert_with(|| Lane {
             begin: column,
             since: column,
             ..Lane::default()
         });
-        match moment {
-            Moment::Spawned { name } => {
+        match event {
+            Event::Spawned { name } => {
                 lane.name = match (task, name) {
                     (0, _) => "root".into(),
                     (number, None) => format!("task {}", number - 1),
                     (_, Some(name)) => name.to_string(),
                 };
             }
-            Moment::Made { semaphore, permits, name } => {
+            Event::SemaphoreCreated { semaphore, permits, name } => {
                 let name =
                     name.as_ref().map_or_else(|| format!("semaphore {semaphore}"), ToString::to_string);
                 self.semaphores.insert(*semaphore, SemaphoreLane { name, permits: *permits });
             }
-            Moment::Runs => {
+            Event::Runs => {
                 let stopped = self.running.replace(task).filter(|stopped| *stopped != task);
                 self.change(task, State::Runs);
                 if let Some(stopped) = stopped
@@ -170,15 +170,15 @@ impl Timeline {
                 }
                 return;
             }
-            Moment::Waits { on, at } => {
+            Event::Waits { on, at } => {
                 let place = format!("{}:{}", at.file().rsplit('/').next().unwrap_or_default(), at.line());
                 self.change(task, State::Waits { on: *on, place, is_stuck: false });
             }
-            Moment::GoesOn => return self.change(task, State::Runs),
-            Moment::Acquired { semaphore, weight } => lane.acquire(*semaphore, *weight, column),
-            Moment::Released { semaphore } => self.release(task, *semaphore, column),
-            Moment::Cancelled => lane.mark(column, "cancelled", true),
-            Moment::Deadlock(deadlock) => {
+            Event::Resumed => return self.change(task, State::Runs),
+            Event::Acquired { semaphore, weight } => lane.acquire(*semaphore, *weight, column),
+            Event::Released { semaphore } => self.release(task, *semaphore, column),
+            Event::Cancelled => lane.mark(column, "cancelled", true),
+            Event::Deadlock(deadlock) => {
                 let stuck: Vec<_> =
                     deadlock.links.iter().map(|link| link.task.number.map_or(0, |n| n + 1)).collect();
                 for task in stuck {
@@ -194,8 +194,8 @@ impl Timeline {
                     lane.mark(column, "is told", true);
                 }
             }
-            Moment::Logged(text) => lane.mark(column, text, false),
-            Moment::Ended { error } => {
+            Event::Logged(text) => lane.mark(column, text, false),
+            Event::Ended { error } => {
                 lane.close(column);
                 lane.end = Some(column);
                 if let Some(error) = error {

@@ -62,7 +62,7 @@ impl<T> Timers<T> {
         let slot = self.slots.get_mut(key.slot as usize)?;
         let (_, timer) = slot.take_if(|(number, _)| *number == key.number)?;
         self.free.push(key.slot);
-        self.tidy();
+        self.remove_unset_entries();
         Some(timer)
     }
 
@@ -90,13 +90,13 @@ impl<T> Timers<T> {
         self.numbers = 0;
     }
 
-    fn tidy(&mut self) {
-        const NOT_WORTH_IT: usize = 64;
+    fn remove_unset_entries(&mut self) {
+        const SLACK: usize = 64;
         while self.first().is_some_and(|first| !is_set(&self.slots, first)) {
             self.heap.pop();
         }
         let set = self.slots.len() - self.free.len();
-        if self.heap.len() > 2 * set + NOT_WORTH_IT {
+        if self.heap.len() > 2 * set + SLACK {
             let slots = &self.slots;
             self.heap.retain(|entry| is_set(slots, entry.0));
         }
@@ -117,7 +117,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn they_are_what_a_sorted_map_is(steps in proptest::collection::vec((0..20u64, 0..4u8), 0..400)) {
+        fn they_behave_like_a_sorted_map(steps in proptest::collection::vec((0..20u64, 0..4u8), 0..400)) {
             let mut timers = Timers::default();
             let mut model = BTreeMap::new();
             for (number, step) in steps {

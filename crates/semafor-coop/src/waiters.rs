@@ -8,9 +8,9 @@ use std::rc::Rc;
 use smallvec::SmallVec;
 
 use crate::Priority;
-use crate::effort;
 use crate::eventual::Group;
 use crate::tasks::TaskKey;
+use crate::visits;
 
 pub(crate) enum Waiter {
     /// And the priority it goes on with, if not its own.
@@ -57,14 +57,14 @@ impl Waiters {
     /// Takes a waiter out; none if it is not there any more.
     pub(crate) fn remove(&mut self, place: EntryNumber) -> Option<Waiter> {
         let search = |entry: &Entry| {
-            effort::count(1);
+            visits::count(1);
             entry.place.cmp(&place)
         };
         let found = self.entries.binary_search_by(search).ok()?;
         let waiter = self.entries[found].waiter.take()?;
         self.cleared += 1;
         if 2 * self.cleared > self.entries.len() {
-            effort::count(self.entries.len());
+            visits::count(self.entries.len());
             self.entries.retain(|entry| entry.waiter.is_some());
             self.cleared = 0;
         }
@@ -100,7 +100,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn they_are_what_a_list_is(steps in proptest::collection::vec((0..4u8, any::<usize>()), 0..200)) {
+        fn they_behave_like_a_list(steps in proptest::collection::vec((0..4u8, any::<usize>()), 0..200)) {
             let mut waiters = Waiters::default();
             let mut model = Vec::new();
             for (step, number) in steps {

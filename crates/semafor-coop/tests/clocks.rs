@@ -22,14 +22,14 @@ async fn three_waves(ctx: Ctx) -> Result<Vec<u128>> {
 }
 
 #[test]
-fn virtual_time_jumps_when_nobody_can_run() {
+fn virtual_time_jumps_when_no_task_can_run() {
     let outcome = Runtime::new().run(three_waves);
     assert_eq!(outcome.result.unwrap(), [0, 0, 20, 20, 40, 40]);
     assert_eq!(outcome.report.elapsed, Duration::from_millis(60));
 }
 
 #[test]
-fn on_real_time_the_same_program_takes_its_time() {
+fn on_the_real_clock_the_program_takes_real_time() {
     let start = Instant::now();
     let outcome = Runtime::new().clock(Clock::Real).run(three_waves);
     let started = outcome.result.unwrap();
@@ -72,7 +72,7 @@ fn timers_of_one_instant_fire_in_the_order_they_were_set() {
 }
 
 #[test]
-fn a_timed_acquire_works_on_real_time_as_well() {
+fn a_timed_acquire_works_on_the_real_clock() {
     let outcome = Runtime::new().clock(Clock::Real).run(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         ctx.acquire(&sem).await?;

@@ -87,7 +87,7 @@ async fn contend(ctx: Ctx, contenders: u32, slots: u32) -> Result {
 }
 
 #[test]
-fn the_gate_keeps_its_bound_and_its_slots_under_every_schedule_of_few() {
+fn the_gate_keeps_its_limit_and_its_slots_under_every_schedule_of_two_tasks() {
     let search = Search::Exhaustive { preemptions: Some(2) };
     let exploration =
         Explorer::new().search(search).schedules(500_000).run(async |ctx| contend(ctx, 2, 1).await);
@@ -96,7 +96,7 @@ fn the_gate_keeps_its_bound_and_its_slots_under_every_schedule_of_few() {
 }
 
 #[test]
-fn the_gate_keeps_its_bound_and_its_slots_under_many_schedules_of_more() {
+fn the_gate_keeps_its_limit_and_its_slots_under_many_schedules_of_six_tasks() {
     for search in [Search::Random { seed: 7 }, Search::Pct { seed: 7, changes: 3 }] {
         let explorer = Explorer::new().search(search).schedules(5_000);
         explorer.run(async |ctx| contend(ctx, 6, 2).await).assert_holds();

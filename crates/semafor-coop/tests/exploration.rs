@@ -109,7 +109,7 @@ fn an_over_release_on_cancel_is_found() {
 }
 
 #[test]
-fn the_helper_for_tests_panics_with_a_trace_that_can_be_replayed() {
+fn check_panics_with_a_trace_that_can_be_replayed() {
     let panic = std::panic::catch_unwind(|| check(1_000, ab_ba)).unwrap_err();
     let text = panic.downcast_ref::<String>().unwrap();
     let (_, rest) = text.split_once("Schedule::Replay(\"").unwrap();
@@ -118,7 +118,7 @@ fn the_helper_for_tests_panics_with_a_trace_that_can_be_replayed() {
 }
 
 #[test]
-fn an_unseen_failure_and_an_unreleased_permit_are_failures_too() {
+fn unobserved_failures_and_unreleased_permits_count_as_failures() {
     let unseen = async |ctx: Ctx| {
         ctx.spawn(async |_: Ctx| Err::<(), _>(Error::new("unseen"))).await?;
         ctx.delay(1.0).await
@@ -133,7 +133,7 @@ fn an_unseen_failure_and_an_unreleased_permit_are_failures_too() {
 }
 
 /// Everything that a run shows of itself.
-fn portrait(outcome: &Outcome<()>) -> String {
+fn summary(outcome: &Outcome<()>) -> String {
     let svg = outcome.report.recording.as_ref().unwrap().to_svg();
     format!("{:?} {:?} {} {svg}", outcome.result, outcome.report.log, outcome.report.trace)
 }
@@ -156,7 +156,7 @@ fn the_same_seed_gives_the_same_run_byte_for_byte() {
         let _ = ctx.gather(&tasks).await;
         Ok(())
     };
-    let mut portraits = Vec::new();
+    let mut summaries = Vec::new();
     for schedule in [
         Schedule::Fifo,
         Schedule::Random(1),
@@ -164,7 +164,7 @@ fn the_same_seed_gives_the_same_run_byte_for_byte() {
         Schedule::Pct { seed: 1, changes: 3 },
         Schedule::Replay("1:0102".parse().unwrap()),
     ] {
-        let run = || portrait(&Runtime::new().schedule(schedule.clone()).record().run(program));
+        let run = || summary(&Runtime::new().schedule(schedule.clone()).record().run(program));
         let first = run();
         assert_eq!(first, run(), "{schedule:?}");
         let outcome = Runtime::new().schedule(schedule.clone()).record().run(program);
@@ -172,18 +172,18 @@ fn the_same_seed_gives_the_same_run_byte_for_byte() {
             let replay = Schedule::Replay(outcome.report.trace.clone());
             assert_eq!(
                 first,
-                portrait(&Runtime::new().schedule(replay).record().run(program)),
+                summary(&Runtime::new().schedule(replay).record().run(program)),
                 "{schedule:?}"
             );
         }
-        portraits.push(first);
+        summaries.push(first);
     }
-    portraits.dedup();
-    assert_eq!(portraits.len(), 5, "they are different runs");
+    summaries.dedup();
+    assert_eq!(summaries.len(), 5, "they are different runs");
 }
 
 #[test]
-fn traces_of_this_version_mean_what_they_always_did() {
+fn traces_keep_their_meaning_between_releases() {
     let trace = |seed| Runtime::new().schedule(Schedule::Random(seed)).run(ab_ba).report.trace.to_string();
     assert_eq!([trace(1), trace(2), trace(3)], TRACES);
 }
@@ -192,7 +192,7 @@ fn traces_of_this_version_mean_what_they_always_did() {
 const TRACES: [&str; 3] = ["1:11111221", "1:1112001101", "1:01100101"];
 
 #[test]
-fn a_trace_of_another_program_does_no_harm() {
+fn a_trace_of_another_program_does_not_panic() {
     let trace: Trace = "1:9zzz(4000000000)1".parse().unwrap();
     let outcome = Runtime::new().schedule(Schedule::Replay(trace)).run(ab_ba);
     assert!(outcome.result.is_ok() || matches!(outcome.result, Err(Error::Deadlock(_))));
@@ -249,7 +249,7 @@ async fn spawn_some(ctx: Ctx, count: usize) -> Result {
 }
 
 #[test]
-fn a_program_that_is_not_deterministic_is_reported_as_such() {
+fn a_program_that_is_not_deterministic_is_reported() {
     for preemptions in [None, Some(1)] {
         let explorer = Explorer::new().search(Search::Exhaustive { preemptions });
         for exploration in [explorer.run(grows()), explorer.run(shrinks())] {
@@ -318,7 +318,7 @@ async fn polls_with_delays(ctx: Ctx) -> Result {
 }
 
 #[test]
-fn a_task_that_yields_lets_others_run_in_searches_by_chance() {
+fn in_random_searches_a_task_that_yields_lets_others_run() {
     for search in [Search::Pct { seed: 3, changes: 3 }, Search::Random { seed: 3 }] {
         let runtime = Runtime::new().most_steps(2_000);
         let explorer = Explorer::new().search(search).runtime(runtime).schedules(500);
@@ -328,7 +328,7 @@ fn a_task_that_yields_lets_others_run_in_searches_by_chance() {
 }
 
 #[test]
-fn a_task_that_never_waits_ends_with_its_steps() {
+fn a_task_that_never_waits_ends_at_the_step_limit() {
     let endless = async |ctx: Ctx| -> Result {
         let sem = ctx.create_semaphore(1).await?;
         loop {
@@ -343,7 +343,7 @@ fn a_task_that_never_waits_ends_with_its_steps() {
 }
 
 #[test]
-fn a_search_with_more_changes_than_memory_is_no_panic() {
+fn a_search_with_too_many_changes_does_not_panic() {
     let search = Search::Pct { seed: 1, changes: usize::MAX };
     Explorer::new().search(search).schedules(2).run(polls_a_flag).assert_holds();
     let schedule = semafor_coop::Schedule::Pct { seed: 1, changes: usize::MAX };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use semafor_coop::{Clock, CreateExternalPromise, Ctx, Error, Priority, Runtime, Spawn};
 
 #[test]
-fn another_thread_completes_a_promise_and_the_run_goes_on() {
+fn another_thread_completes_a_promise_and_the_run_continues() {
     for clock in [Clock::Virtual, Clock::Real] {
         let (send, receive) = mpsc::channel();
         let outcome = Runtime::new().clock(clock).run(async move |ctx: Ctx| {
@@ -31,7 +31,7 @@ fn another_thread_completes_a_promise_and_the_run_goes_on() {
 }
 
 #[test]
-fn a_failure_from_another_thread_arrives() {
+fn another_thread_can_fail_a_promise() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         let (promise, future) = ctx.perform(CreateExternalPromise::<()>::new()).await?;
         thread::spawn(move || promise.fail(Error::new("from afar"))).join().unwrap();
@@ -41,7 +41,7 @@ fn a_failure_from_another_thread_arrives() {
 }
 
 #[test]
-fn when_the_last_who_could_complete_it_is_gone_it_is_a_deadlock() {
+fn dropping_the_last_external_promise_handle_is_a_deadlock() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         let (promise, future) = ctx.perform(CreateExternalPromise::<()>::new()).await?;
         let copy = promise.clone();
@@ -54,7 +54,7 @@ fn when_the_last_who_could_complete_it_is_gone_it_is_a_deadlock() {
 }
 
 #[test]
-fn tasks_run_on_while_another_is_waited_for_from_outside() {
+fn tasks_run_while_another_waits_for_another_thread() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         let (promise, future) = ctx.perform(CreateExternalPromise::<u8>::new()).await?;
         let waiter = ctx.spawn(async move |ctx: Ctx| ctx.wait(future).await).await?;
@@ -69,7 +69,7 @@ fn tasks_run_on_while_another_is_waited_for_from_outside() {
 }
 
 #[test]
-fn completed_after_the_run_it_does_no_harm() {
+fn an_external_promise_may_be_completed_after_the_run() {
     let (send, receive) = mpsc::channel();
     let outcome = Runtime::new().run(async move |ctx: Ctx| {
         let (promise, _) = ctx.perform(CreateExternalPromise::<u8>::new()).await?;
@@ -81,7 +81,7 @@ fn completed_after_the_run_it_does_no_harm() {
 }
 
 #[test]
-fn a_stall_is_told_while_it_lasts_and_reported_once() {
+fn a_stall_calls_the_listener_repeatedly_and_is_reported_once() {
     let (send, receive) = mpsc::channel::<semafor_coop::ExternalPromise<u8>>();
     let receive = std::sync::Mutex::new(receive);
     let heard = Arc::new(AtomicUsize::new(0));
@@ -124,7 +124,7 @@ fn a_listener_that_panics_does_not_end_the_run() {
 }
 
 #[test]
-fn a_pending_wait_for_another_thread_starves_nobody() {
+fn a_wait_for_another_thread_does_not_starve_other_tasks() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         let (promise, future) = ctx.perform(CreateExternalPromise::<u8>::new()).await?;
         let wakes = async move |ctx: Ctx| {

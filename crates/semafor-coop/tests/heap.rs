@@ -61,7 +61,7 @@ fn yields_and_delays_allocate_nothing() {
 }
 
 #[test]
-fn many_who_sleep_allocate_nothing_nor_do_timeouts_that_are_not_needed() {
+fn many_delays_and_unused_timeouts_allocate_nothing() {
     assert_allocates_nothing(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         for number in 1..=100 {
@@ -136,7 +136,7 @@ fn waiting_in_line_cancelling_and_timing_out_allocate_nothing() {
 }
 
 #[test]
-fn waiting_for_what_is_there_allocates_nothing() {
+fn waiting_for_an_ended_task_allocates_nothing() {
     assert_allocates_nothing(async |ctx: Ctx| {
         let task = ctx.spawn(async |_| Ok(1)).await?;
         allocations_of(async || {
@@ -148,7 +148,7 @@ fn waiting_for_what_is_there_allocates_nothing() {
 }
 
 /// Something of everything that keeps memory.
-async fn tangle(ctx: Ctx) -> Result {
+async fn mixed_program(ctx: Ctx) -> Result {
     let sem = ctx.create_semaphore(1).await?;
     let promise = ctx.promise::<String>().await?;
     let (outside, from_outside) = ctx.perform(CreateExternalPromise::<String>::new()).await?;
@@ -178,14 +178,14 @@ async fn tangle(ctx: Ctx) -> Result {
 }
 
 #[test]
-fn a_run_that_is_dropped_anywhere_leaves_not_a_byte() {
+fn a_run_dropped_after_any_step_frees_all_memory() {
     // What a thread allocates once.
-    Runtime::new().run(tangle).result.unwrap();
+    Runtime::new().run(mixed_program).result.unwrap();
     for runtime in [Runtime::new(), Runtime::new().record()] {
         let mut has_ended = false;
         for steps in 0.. {
             let before = own_live_bytes();
-            let mut running = runtime.start(tangle);
+            let mut running = runtime.start(mixed_program);
             has_ended = has_ended || !(0..steps).all(|_| running.step());
             drop(running);
             assert_eq!(own_live_bytes() - before, 0, "bytes after {steps} steps");
@@ -210,7 +210,7 @@ async fn growth_of(mut once: impl AsyncFnMut() -> Result) -> Result<isize> {
 }
 
 #[test]
-fn nothing_stays_of_semaphores_tasks_and_promises_whose_handles_are_gone() {
+fn semaphores_tasks_and_promises_without_handles_are_freed() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         growth_of(async || {
             let sem = ctx.create_semaphore(1).await?;
@@ -227,7 +227,7 @@ fn nothing_stays_of_semaphores_tasks_and_promises_whose_handles_are_gone() {
 }
 
 #[test]
-fn failures_that_were_seen_do_not_pile_up() {
+fn observed_failures_do_not_accumulate() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         growth_of(async || {
             let task = ctx.spawn(async |_: Ctx| Err::<(), _>(Error::NothingToRace)).await?;

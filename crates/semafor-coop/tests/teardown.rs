@@ -79,7 +79,7 @@ async fn everything(ctx: Ctx, count: Rc<Cell<usize>>) -> Result {
 }
 
 #[test]
-fn a_run_leaves_nothing_wherever_it_is_dropped() {
+fn a_run_dropped_after_any_step_drops_all_values() {
     let steps = (0..).find(|steps| {
         let count = Rc::new(Cell::new(0));
         let counted = count.clone();
@@ -93,7 +93,7 @@ fn a_run_leaves_nothing_wherever_it_is_dropped() {
 }
 
 #[test]
-fn a_run_to_the_end_leaves_nothing_either() {
+fn a_finished_run_drops_all_values() {
     let count = Rc::new(Cell::new(0));
     let counted = count.clone();
     Runtime::new().run(move |ctx| everything(ctx, counted)).result.unwrap();

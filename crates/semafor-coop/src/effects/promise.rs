@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::panic::Location;
 use std::rc::Rc;
 
-use crate::deadlock::Suspicion;
+use crate::deadlock::PendingChecks;
 use crate::eventual::{Settlement, Source, ValueCell};
 use crate::external::{ExternalPromise, external};
 use crate::performing::{Begun, Operation, Performing};
@@ -16,7 +16,7 @@ use crate::{Ctx, Error, Eventual, Perform, Priority, Result};
 /// When the last clone goes without having completed it, whoever waits gets a [deadlock](Error::Deadlock).
 pub struct Promise<T> {
     cell: Rc<ValueCell<T>>,
-    suspicion: Rc<Suspicion>,
+    pending_checks: Rc<PendingChecks>,
 }
 
 impl<T> Promise<T> {
@@ -34,7 +34,7 @@ impl<T> Promise<T> {
         if let Source::Promise(writers) = &self.cell.settlement.source {
             writers.set(writers.get().saturating_add_signed(change));
             if writers.get() == 0 {
-                self.suspicion.raise_of_waiters(&self.cell.settlement);
+                self.pending_checks.request_waiters_of(&self.cell.settlement);
             }
         }
     }
@@ -43,7 +43,7 @@ impl<T> Promise<T> {
 impl<T> Clone for Promise<T> {
     fn clone(&self) -> Self {
         self.count_writers(1);
-        Self { cell: self.cell.clone(), suspicion: self.suspicion.clone() }
+        Self { cell: self.cell.clone(), pending_checks: self.pending_checks.clone() }
     }
 }
 
@@ -91,7 +91,7 @@ impl<T: 'static> Operation for CreatePromise<T> {
         let number = state.next_number();
         let settlement = Settlement::new(state.run, number, Source::Promise(Cell::new(1)));
         let cell = Rc::new(ValueCell { settlement, value: OnceCell::new() });
-        Begun::Done(Ok(Promise { cell, suspicion: state.suspicion.clone() }))
+        Begun::Done(Ok(Promise { cell, pending_checks: state.pending_checks.clone() }))
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use semafor_core::{Acquired, Claim, Gate, PermitId, Refusal, Request, Ticket, Timestamp};
 
 use crate::performing::{Begun, Operation, Performing};
-use crate::recording::Moment;
+use crate::recording::Event;
 use crate::semaphore::{Hold, SemaphoreCell};
 use crate::state::State;
 use crate::tasks::{Held, WaitOn};
@@ -71,7 +71,7 @@ impl Operation for CreateSemaphore {
             return Begun::Done(Err(Error::ZeroPermits));
         };
         let (permits, name, is_signal) = (self.permits, self.name.take(), self.is_signal);
-        state.record(|| Moment::Made { semaphore: number, permits, name: name.clone() });
+        state.record(|| Event::SemaphoreCreated { semaphore: number, permits, name: name.clone() });
         let (run, gate) = (state.run, RefCell::new(gate));
         let cell = SemaphoreCell { run, number, name, is_signal, gate, unguarded: RefCell::default() };
         Begun::Done(Ok(Semaphore { cell: Rc::new(cell) }))
@@ -141,7 +141,7 @@ impl<'s> Demand<'s> {
     #[inline(always)]
     fn operation<G: Grant>(self, is_bound: bool) -> Acquire<'s, G> {
         let Self { semaphore, weight, timeout } = self;
-        Acquire { semaphore, weight, is_bound, timeout, ticket: None, timer: None, answer: Settlement::None }
+        Acquire { semaphore, weight, is_bound, timeout, ticket: None, timer: None, result: LineResult::None }
     }
 
     fn permit(
@@ -238,11 +238,11 @@ struct Acquire<'s, G> {
     timeout: Option<Span>,
     ticket: Option<Ticket>,
     timer: Option<TimerKey>,
-    answer: Settlement<G>,
+    result: LineResult<G>,
 }
 
 /// What became of a place in line.
-enum Settlement<G> {
+enum LineResult<G> {
     None,
     Granted(G),
     TimedOut,
@@ -256,7 +256,7 @@ impl<G: Grant> Acquire<'_, G> {
             state.hold(cell, permit, self.weight, at);
         }
         let (semaphore, weight) = (cell.number, self.weight);
-        state.record(|| Moment::Acquired { semaphore, weight });
+        state.record(|| Event::Acquired { semaphore, weight });
         G::of(permit)
     }
 
@@ -282,7 +282,7 @@ impl<G: Grant> Acquire<'_, G> {
         let current = state.current;
         let acquired = gate.acquire(&request, current, hold, now, state.effects());
         drop(gate);
-        state.wake_served();
+        state.wake_waiters();
         match acquired.map_err(|why| refusal(why, Error::TimedOut))? {
             Acquired::Granted(permit) => Ok(Begun::Done(Ok(self.granted(state, permit, at)))),
             Acquired::Queued(ticket) => {
@@ -345,24 +345,24 @@ impl<G: Grant> Operation for Acquire<'_, G> {
             return false;
         }
         self.ticket = None;
-        self.answer = match claim {
-            Claim::Granted { id, .. } => Settlement::Granted(self.granted(state, id, at)),
-            Claim::TimedOut => Settlement::TimedOut,
+        self.result = match claim {
+            Claim::Granted { id, .. } => LineResult::Granted(self.granted(state, id, at)),
+            Claim::TimedOut => LineResult::TimedOut,
             // Somebody has released it for this task already, as may happen with signals.
-            Claim::Gone(_) => Settlement::Granted(G::of(PermitId::NONE)),
+            Claim::Gone(_) => LineResult::Granted(G::of(PermitId::NONE)),
             // Another effect that the task awaits beside this one has heard of the cancellation first.
-            Claim::Unknown => Settlement::None,
+            Claim::Unknown => LineResult::None,
             // No effect closes or resizes a semaphore.
-            Claim::Closed | Claim::TooHeavy { .. } | Claim::Waiting => Settlement::None,
+            Claim::Closed | Claim::TooHeavy { .. } | Claim::Waiting => LineResult::None,
         };
         true
     }
 
     fn outcome(&mut self) -> Result<G> {
-        match std::mem::replace(&mut self.answer, Settlement::None) {
-            Settlement::Granted(grant) => Ok(grant),
-            Settlement::TimedOut => Err(Error::TimedOut),
-            Settlement::None => Err(Error::TaskCancelled),
+        match std::mem::replace(&mut self.result, LineResult::None) {
+            LineResult::Granted(grant) => Ok(grant),
+            LineResult::TimedOut => Err(Error::TimedOut),
+            LineResult::None => Err(Error::TaskCancelled),
         }
     }
 
@@ -405,7 +405,7 @@ impl Operation for TryAcquireSemaphore<'_> {
         let taken = cell.gate.borrow_mut().take_if_free(&Request::default(), hold, state.now);
         if let Some(permit) = taken {
             state.hold(cell, permit, 1, at);
-            state.record(|| Moment::Acquired { semaphore: cell.number, weight: 1 });
+            state.record(|| Event::Acquired { semaphore: cell.number, weight: 1 });
         }
         Begun::Done(Ok(taken.is_some()))
     }
@@ -443,9 +443,9 @@ impl Operation for ReleaseSemaphore<'_> {
         let own = state.current_task()?.held.take_last(|held| held.semaphore == cell.number);
         let permit = match own {
             Some(held) => held.permit,
-            None => state.take_from_another(cell)?,
+            None => state.take_permit_of_another_task(cell)?,
         };
-        state.give_back(cell, permit);
+        state.release_permit(cell, permit);
         Some(())
     }
 

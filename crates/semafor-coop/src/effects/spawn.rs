@@ -4,10 +4,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::eventual::{Settle, Settlement, Source, ValueCell};
-use crate::few::Few;
 use crate::performing::{Begun, Operation, Performing};
-use crate::recording::Moment;
-use crate::scheduler::drop_quietly;
+use crate::recording::Event;
+use crate::scheduler::drop_ignoring_panic;
+use crate::small_list::SmallList;
 use crate::state::State;
 use crate::tasks::{self, Phase, Program, TaskKey};
 use crate::{Ctx, Error, Eventual, Perform, Priority, Result, Task};
@@ -91,7 +91,7 @@ where
             value: OnceCell::new(),
         });
         let name = self.name.take();
-        state.record_for(number, || Moment::Spawned { name: name.clone() });
+        state.record_for(number, || Event::Spawned { name: name.clone() });
         let spawned = Spawned { number, name, priority: self.priority, is_daemon: self.is_daemon };
         let program = program_of(program, ctx.clone(), cell.clone());
         state.spawn(spawned, program, cell.clone());
@@ -125,9 +125,9 @@ impl State {
             phase: Phase::New,
             is_cancelled: false,
             deadlock: None,
-            waits: Few::default(),
+            waits: SmallList::default(),
             wait_numbers: 0,
-            held: Few::default(),
+            held: SmallList::default(),
             outcome: outcome.clone(),
         });
         if let Source::Task(own) = &outcome.settlement().source {
@@ -188,7 +188,7 @@ impl<T> Operation for Cancel<'_, T> {
             _ => None,
         };
         drop(state);
-        drop_quietly(ended);
+        drop_ignoring_panic(ended);
         Begun::Done(checked)
     }
 }

@@ -3,7 +3,7 @@ use std::panic::Location;
 use std::time::Duration;
 
 use crate::performing::{Begun, Operation, Performing};
-use crate::recording::Moment;
+use crate::recording::Event;
 use crate::report::LogLine;
 use crate::schedule::Ranked;
 use crate::state::State;
@@ -113,7 +113,7 @@ impl Operation for Log {
 
     fn begin(&mut self, mut state: RefMut<'_, State>, _: &Ctx, _: &'static Location<'static>) -> Begun<()> {
         let text = std::mem::take(&mut self.0);
-        state.record(|| Moment::Logged(text.clone()));
+        state.record(|| Event::Logged(text.clone()));
         let line = LogLine { at: state.elapsed(), task: state.current_label(), text };
         state.findings.log.push(line);
         Begun::Done(Ok(()))
@@ -128,19 +128,19 @@ impl Perform for Yield {
     type Out = ();
 
     fn perform(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result> {
-        Performing::new(ctx, at, Yielding { delivery: None })
+        Performing::new(ctx, at, Yielding { interruption: None })
     }
 }
 
 struct Yielding {
-    delivery: Option<Error>,
+    interruption: Option<Error>,
 }
 
 impl Operation for Yielding {
     type Out = ();
 
     fn begin(&mut self, mut state: RefMut<'_, State>, _: &Ctx, _: &'static Location<'static>) -> Begun<()> {
-        if let Some(error) = state.take_delivery() {
+        if let Some(error) = state.take_interruption() {
             return Begun::Done(Err(error));
         }
         state.yield_to_others();
@@ -148,11 +148,11 @@ impl Operation for Yielding {
     }
 
     fn is_done(&mut self, state: &mut State, _: &'static Location<'static>) -> bool {
-        self.delivery = state.take_delivery();
+        self.interruption = state.take_interruption();
         true
     }
 
     fn outcome(&mut self) -> Result {
-        self.delivery.take().map_or(Ok(()), Err)
+        self.interruption.take().map_or(Ok(()), Err)
     }
 }

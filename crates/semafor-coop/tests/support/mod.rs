@@ -9,7 +9,7 @@ pub(crate) fn lines(report: &Report) -> Vec<String> {
 
 /// What was logged, in one line. The program must succeed, and leave nothing to complain about.
 #[track_caller]
-pub(crate) fn told<P, F>(program: P) -> String
+pub(crate) fn run_cleanly<P, F>(program: P) -> String
 where
     P: FnOnce(Ctx) -> F + 'static,
     F: Future<Output = Result> + 'static,

@@ -5,25 +5,25 @@
 pub(crate) fn count(_looks: usize) {}
 
 #[cfg(test)]
-pub(crate) use counted::{count, of};
+pub(crate) use counted::{count, during};
 
 #[cfg(test)]
 mod counted {
     use std::cell::Cell;
 
     thread_local! {
-        static LOOKS: Cell<u64> = const { Cell::new(0) };
+        static VISITS: Cell<u64> = const { Cell::new(0) };
     }
 
-    pub(crate) fn count(looks: usize) {
-        LOOKS.set(LOOKS.get() + looks as u64);
+    pub(crate) fn count(visits: usize) {
+        VISITS.set(VISITS.get() + visits as u64);
     }
 
     /// How many looks something took on this thread.
-    pub(crate) fn of(deed: impl FnOnce()) -> u64 {
-        let before = LOOKS.get();
-        deed();
-        LOOKS.get() - before
+    pub(crate) fn during(action: impl FnOnce()) -> u64 {
+        let before = VISITS.get();
+        action();
+        VISITS.get() - before
     }
 }
 
@@ -35,14 +35,14 @@ mod tests {
     #[track_caller]
     fn assert_linear(program: impl AsyncFn(Ctx, usize) -> Result + Clone + 'static) {
         for deadlocks in [Deadlocks::Certain, Deadlocks::Holders, Deadlocks::Global] {
-            let looks = |tasks: usize| {
+            let visits = |tasks: usize| {
                 let program = program.clone();
-                super::of(|| {
+                super::during(|| {
                     let runtime = Runtime::new().deadlocks(deadlocks);
                     runtime.run(async move |ctx: Ctx| program(ctx, tasks).await).result.unwrap();
                 })
             };
-            let (few, many) = (looks(250), looks(2_000));
+            let (few, many) = (visits(250), visits(2_000));
             assert!(many < 16 * few, "{deadlocks:?}: {few} looks at 250 tasks, {many} at 2000");
         }
     }
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn promises_that_nobody_completes_are_linear() {
+    fn waiting_for_promises_without_handles_is_linear() {
         assert_linear(async |ctx: Ctx, count: usize| {
             let (mut promises, mut tasks) = (Vec::new(), Vec::new());
             for _ in 0..count {
