@@ -7,17 +7,17 @@ use pyo3::types::{PyTuple, PyType};
 use pyo3::{PyTraverseError, PyVisit};
 use semafor_coop as coop;
 
-use super::arguments::{Checked, Complaint, Permits, exactly, seconds, text, wrong};
+use super::arguments::{ArgumentError, Checked, Permits, exact, seconds, text, type_error};
+use super::exceptions::kind_of;
 use super::handles::{
     ExternalPromiseHandle, FutureHandle, PromiseHandle, SemaphoreHandle, TableEntry, TaskHandle,
 };
-use super::program::Launch;
-use super::raised::kind_of;
+use super::program::Runnable;
 
 type Visited = Result<(), PyTraverseError>;
 
 fn semaphore(object: &Bound<'_, PyAny>) -> Checked<Arc<TableEntry>> {
-    let handle = object.cast_exact::<SemaphoreHandle>().map_err(|_| wrong(object, "a Semaphore"))?;
+    let handle = object.cast_exact::<SemaphoreHandle>().map_err(|_| type_error(object, "a Semaphore"))?;
     Ok(handle.get().place.clone())
 }
 
@@ -125,14 +125,14 @@ impl TryAcquire {
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct WithSemaphore {
     pub(crate) semaphore: Checked<Arc<TableEntry>>,
-    pub(crate) program: Checked<Launch>,
+    pub(crate) program: Checked<Runnable>,
 }
 
 #[pymethods]
 impl WithSemaphore {
     #[new]
     fn new(semaphore: &Bound<'_, PyAny>, program: &Bound<'_, PyAny>) -> Self {
-        Self { semaphore: self::semaphore(semaphore), program: Launch::checked(program) }
+        Self { semaphore: self::semaphore(semaphore), program: Runnable::checked(program) }
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Visited {
@@ -145,7 +145,7 @@ impl WithSemaphore {
 /// `daemon`: nobody minds if it has not ended when the run does. `name`: for reports.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct Spawn {
-    pub(crate) program: Checked<Launch>,
+    pub(crate) program: Checked<Runnable>,
     pub(crate) priority: Checked<coop::Priority>,
     pub(crate) is_daemon: bool,
     pub(crate) name: Checked<Option<String>>,
@@ -162,7 +162,7 @@ impl Spawn {
         name: Option<&Bound<'_, PyAny>>,
     ) -> Self {
         Self {
-            program: Launch::checked(program),
+            program: Runnable::checked(program),
             priority: priority.map_or(Ok(coop::Priority::Normal), self::priority),
             is_daemon: daemon,
             name: name.map(|name| text(name, "a name")).transpose(),
@@ -180,12 +180,14 @@ fn priority(object: &Bound<'_, PyAny>) -> Checked<coop::Priority> {
         Ok(0) => Ok(coop::Priority::Idle),
         Ok(10) => Ok(coop::Priority::Normal),
         Ok(20) => Ok(coop::Priority::High),
-        Ok(_) => Err(Complaint::Value("a priority is one of Priority.IDLE, Priority.NORMAL, Priority.HIGH")),
-        Err(_) => Err(wrong(object, "a Priority")),
+        Ok(_) => {
+            Err(ArgumentError::Value("a priority is one of Priority.IDLE, Priority.NORMAL, Priority.HIGH"))
+        }
+        Err(_) => Err(type_error(object, "a Priority")),
     }
 }
 
-fn traverse_program(program: &Checked<Launch>, visit: &PyVisit<'_>) -> Visited {
+fn traverse_program(program: &Checked<Runnable>, visit: &PyVisit<'_>) -> Visited {
     program.as_ref().map_or(Ok(()), |program| program.traverse(visit))
 }
 
@@ -203,13 +205,13 @@ impl Waitable {
         if let Ok(future) = object.cast_exact::<FutureHandle>() {
             return Ok(Self::Future(future.clone().unbind()));
         }
-        let advice = match Launch::of(object) {
+        let advice = match Runnable::of(object) {
             Some(_) => ": Spawn it, and wait for its task",
             None if object.is_callable() => ": decorate it with @do, and call it, and Spawn what that gives",
             None => "",
         };
         let kind = kind_of(object);
-        Err(Complaint::Type(format!("a Task or a Future is needed here, not {kind}{advice}")))
+        Err(ArgumentError::Type(format!("a Task or a Future is needed here, not {kind}{advice}")))
     }
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Visited {
@@ -226,7 +228,7 @@ fn waitables(objects: &Bound<'_, PyTuple>) -> Checked<Vec<Waitable>> {
         Ok(wait) => match &wait.get().awaited {
             Ok(Waitable::Task(task)) => Ok(Waitable::Task(task.clone_ref(object.py()))),
             Ok(Waitable::Future(future)) => Ok(Waitable::Future(future.clone_ref(object.py()))),
-            Err(complaint) => Err(complaint.clone()),
+            Err(error) => Err(error.clone()),
         },
         Err(_) => Waitable::of(&object),
     };
@@ -305,7 +307,7 @@ pub struct Cancel {
 impl Cancel {
     #[new]
     fn new(task: &Bound<'_, PyAny>) -> Self {
-        Self { task: exactly(task, "a Task") }
+        Self { task: exact(task, "a Task") }
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Visited {
@@ -379,11 +381,11 @@ impl FailPromise {
 
 fn promise(object: &Bound<'_, PyAny>) -> Checked<Py<PromiseHandle>> {
     if object.cast_exact::<ExternalPromiseHandle>().is_ok() {
-        return Err(Complaint::Misuse(
+        return Err(ArgumentError::Misuse(
             "an external promise is completed by its own methods, complete() and fail()",
         ));
     }
-    exactly(object, "a Promise")
+    exact(object, "a Promise")
 }
 
 /// Waits for so many seconds, by the run's clock.
@@ -441,14 +443,14 @@ impl Yield {
 /// Runs a program that cancellation does not reach: it is heard of by the first effect after it that has to wait.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct Shield {
-    pub(crate) program: Checked<Launch>,
+    pub(crate) program: Checked<Runnable>,
 }
 
 #[pymethods]
 impl Shield {
     #[new]
     fn new(program: &Bound<'_, PyAny>) -> Self {
-        Self { program: Launch::checked(program) }
+        Self { program: Runnable::checked(program) }
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Visited {
@@ -464,7 +466,7 @@ impl Shield {
 pub struct WithHandler {
     pub(crate) class: Checked<Py<PyType>>,
     pub(crate) handler: Py<PyAny>,
-    pub(crate) program: Checked<Launch>,
+    pub(crate) program: Checked<Runnable>,
 }
 
 #[pymethods]
@@ -473,9 +475,9 @@ impl WithHandler {
     fn new(effect: &Bound<'_, PyAny>, handler: Py<PyAny>, program: &Bound<'_, PyAny>) -> Self {
         let class = effect.cast::<PyType>().map(|class| class.clone().unbind());
         Self {
-            class: class.map_err(|_| wrong(effect, "a class of effects")),
+            class: class.map_err(|_| type_error(effect, "a class of effects")),
             handler,
-            program: Launch::checked(program),
+            program: Runnable::checked(program),
         }
     }
 

@@ -10,10 +10,10 @@ use pyo3::types::iterator::PySendResult;
 use pyo3::types::{PyIterator, PyType};
 use semafor_coop::Permit;
 
-use super::asked::{Asked, Entry, Request, asked};
+use super::exceptions::kind_of;
 use super::handles::Tables;
-use super::program::{Launch, Started, close, throw};
-use super::raised::kind_of;
+use super::program::{Runnable, Started, close, throw};
+use super::request::{Entry, Request, Yielded, interpret};
 
 /// What a `yield` gives.
 pub(crate) enum Resume {
@@ -73,12 +73,12 @@ impl Frames {
     pub(crate) fn enter(
         &self,
         py: Python<'_>,
-        launch: &Launch,
+        runnable: &Runnable,
         scope: Option<Rc<Scope>>,
         is_shielded: bool,
         permit: Option<Permit>,
     ) -> Resume {
-        match launch.start(py) {
+        match runnable.start(py) {
             Err(error) => Resume::Raise(error),
             Ok(Started::Over(value)) => Resume::Value(value),
             Ok(Started::Generator(generator)) => {
@@ -100,9 +100,9 @@ impl Frames {
             let sent = send(generator.bind(py), answer);
             tables.sweep();
             answer = match sent {
-                Ok(PySendResult::Next(yielded)) => match asked(&yielded, tables) {
-                    Ok(Asked::Perform(request)) => return Step::Perform(request),
-                    Ok(Asked::Enter(launch, how)) => {
+                Ok(PySendResult::Next(yielded)) => match interpret(&yielded, tables) {
+                    Ok(Yielded::Perform(request)) => return Step::Perform(request),
+                    Ok(Yielded::Enter(runnable, how)) => {
                         let (scope, is_shielded) = match how {
                             Entry::Plain => (self.scope(), false),
                             Entry::Shielded => (self.scope(), true),
@@ -111,9 +111,9 @@ impl Frames {
                                 (Some(Rc::new(scope)), false)
                             }
                         };
-                        self.enter(py, &launch, scope, is_shielded, None)
+                        self.enter(py, &runnable, scope, is_shielded, None)
                     }
-                    Ok(Asked::Handle) => self.handle(&yielded),
+                    Ok(Yielded::Handle) => self.handle(&yielded),
                     Err(error) => Resume::Raise(error),
                 },
                 Ok(PySendResult::Return(value)) => {
@@ -145,8 +145,8 @@ impl Frames {
             if effect.get_type().is(class) || effect.is_instance(class).unwrap_or(false) {
                 return match scope.handler.bind(py).call1((effect,)) {
                     Err(error) => Resume::Raise(error),
-                    Ok(handled) => match Launch::of(&handled) {
-                        Some(launch) => self.enter(py, &launch, scope.outer.clone(), false, None),
+                    Ok(handled) => match Runnable::of(&handled) {
+                        Some(runnable) => self.enter(py, &runnable, scope.outer.clone(), false, None),
                         None => Resume::Value(handled.unbind()),
                     },
                 };

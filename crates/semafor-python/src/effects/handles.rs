@@ -2,7 +2,7 @@
 //!
 //! A run is of one thread, and what it is made of stays there; a Python object goes anywhere, and may be collected on any
 //! thread. So a handle is a number, and the run keeps what it stands for in a [`Table`]. A handle that goes says so in the
-//! run's [`Returned`]; the run clears away when it next looks. Handles run nothing of Python's when they go.
+//! run's [`DroppedHandles`]; the run clears away when it next looks. Handles run nothing of Python's when they go.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -16,46 +16,46 @@ use pyo3::{PyTraverseError, PyVisit};
 use semafor_coop::{self as coop, Awaitable};
 
 use super::classes::{AcquireSemaphore, ReleaseSemaphore};
-use super::raised::{Raised, raised_by};
-use super::slot::{Caught, Outcome, Slot};
+use super::exceptions::{Raised, to_exception};
+use super::outcome::{Caught, Outcome, OutcomeCell};
 
 /// What the scheduler knows of an outcome: where it is.
-pub(crate) type Settled = Arc<Slot>;
+pub(crate) type Settled = Arc<OutcomeCell>;
 
 /// What the handles of one kind stand for. A place is reused when its handle is gone.
 pub(crate) struct Table<T> {
-    places: RefCell<Vec<Option<T>>>,
+    entries: RefCell<Vec<Option<T>>>,
     free: RefCell<Vec<u32>>,
 }
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
-        Self { places: RefCell::default(), free: RefCell::default() }
+        Self { entries: RefCell::default(), free: RefCell::default() }
     }
 }
 
 impl<T: Clone> Table<T> {
     pub(crate) fn insert(&self, thing: T) -> u32 {
-        let mut places = self.places.borrow_mut();
+        let mut entries = self.entries.borrow_mut();
         match self.free.borrow_mut().pop() {
             Some(place) => {
-                places[place as usize] = Some(thing);
+                entries[place as usize] = Some(thing);
                 place
             }
             None => {
-                places.push(Some(thing));
-                places.len() as u32 - 1
+                entries.push(Some(thing));
+                entries.len() as u32 - 1
             }
         }
     }
 
     #[inline]
     pub(crate) fn get(&self, place: u32) -> Option<T> {
-        self.places.borrow().get(place as usize)?.clone()
+        self.entries.borrow().get(place as usize)?.clone()
     }
 
     fn remove(&self, place: u32) -> Option<T> {
-        let thing = self.places.borrow_mut().get_mut(place as usize)?.take()?;
+        let thing = self.entries.borrow_mut().get_mut(place as usize)?.take()?;
         self.free.borrow_mut().push(place);
         Some(thing)
     }
@@ -68,24 +68,24 @@ pub(crate) struct Tables {
     pub(crate) tasks: Table<coop::Task<Settled>>,
     pub(crate) promises: Table<coop::Promise<Settled>>,
     pub(crate) futures: Table<coop::Eventual<Settled>>,
-    pub(crate) returned: Arc<Returned>,
+    pub(crate) dropped: Arc<DroppedHandles>,
 }
 
 impl Tables {
     /// Clears away what no handle stands for any more. Costs one load if there is nothing.
     #[inline]
     pub(crate) fn sweep(&self) {
-        if self.returned.has_any.load(Ordering::Relaxed) {
-            self.sweep_returned();
+        if self.dropped.has_any.load(Ordering::Relaxed) {
+            self.remove_dropped();
         }
     }
 
     #[cold]
-    fn sweep_returned(&self) {
-        self.returned.has_any.store(false, Ordering::Relaxed);
+    fn remove_dropped(&self) {
+        self.dropped.has_any.store(false, Ordering::Relaxed);
         // Whatever goes may have been the last to know of other handles, which return then.
-        let returned = std::mem::take(&mut *self.returned.places.lock());
-        for (kind, place) in returned {
+        let dropped = std::mem::take(&mut *self.dropped.entries.lock());
+        for (kind, place) in dropped {
             match kind {
                 Kind::Semaphore => drop(self.semaphores.remove(place)),
                 Kind::Task => drop(self.tasks.remove(place)),
@@ -106,14 +106,14 @@ enum Kind {
 
 /// Which handles are gone. It names the run, too: every run has its own.
 #[derive(Default)]
-pub(crate) struct Returned {
+pub(crate) struct DroppedHandles {
     has_any: AtomicBool,
-    places: Mutex<Vec<(Kind, u32)>>,
+    entries: Mutex<Vec<(Kind, u32)>>,
 }
 
 /// A place in a table of a run.
 pub(crate) struct TableEntry {
-    run: Arc<Returned>,
+    run: Arc<DroppedHandles>,
     kind: Kind,
     place: u32,
 }
@@ -121,7 +121,7 @@ pub(crate) struct TableEntry {
 impl TableEntry {
     #[inline]
     fn within(&self, tables: &Tables) -> Option<u32> {
-        Arc::ptr_eq(&self.run, &tables.returned).then_some(self.place)
+        Arc::ptr_eq(&self.run, &tables.dropped).then_some(self.place)
     }
 
     /// The semaphore whose handle has this place; none if it is of another run.
@@ -133,7 +133,7 @@ impl TableEntry {
 
 impl Drop for TableEntry {
     fn drop(&mut self) {
-        self.run.places.lock().push((self.kind, self.place));
+        self.run.entries.lock().push((self.kind, self.place));
         self.run.has_any.store(true, Ordering::Relaxed);
     }
 }
@@ -152,7 +152,7 @@ impl SemaphoreHandle {
     pub(crate) fn new(tables: &Tables, semaphore: coop::Semaphore) -> Self {
         let id = semaphore.id();
         let place = tables.semaphores.insert(semaphore);
-        let place = TableEntry { run: tables.returned.clone(), kind: Kind::Semaphore, place };
+        let place = TableEntry { run: tables.dropped.clone(), kind: Kind::Semaphore, place };
         Self { place: Arc::new(place), id, acquire: PyOnceLock::new(), release: PyOnceLock::new() }
     }
 }
@@ -181,14 +181,14 @@ impl SemaphoreHandle {
 pub struct TaskHandle {
     place: TableEntry,
     id: u64,
-    pub(crate) slot: Arc<Slot>,
+    pub(crate) cell: Arc<OutcomeCell>,
 }
 
 impl TaskHandle {
-    pub(crate) fn new(tables: &Tables, task: coop::Task<Settled>, slot: Arc<Slot>) -> Self {
+    pub(crate) fn new(tables: &Tables, task: coop::Task<Settled>, cell: Arc<OutcomeCell>) -> Self {
         let id = task.id();
         let place = tables.tasks.insert(task);
-        Self { place: TableEntry { run: tables.returned.clone(), kind: Kind::Task, place }, id, slot }
+        Self { place: TableEntry { run: tables.dropped.clone(), kind: Kind::Task, place }, id, cell }
     }
 
     pub(crate) fn within(&self, tables: &Tables) -> Option<coop::Task<Settled>> {
@@ -196,7 +196,7 @@ impl TaskHandle {
     }
 
     pub(crate) fn awaited(&self, tables: &Tables) -> Option<Awaited> {
-        Some(Awaited { eventual: self.within(tables)?.eventual(), slot: self.slot.clone() })
+        Some(Awaited { eventual: self.within(tables)?.eventual(), cell: self.cell.clone() })
     }
 }
 
@@ -219,11 +219,11 @@ impl TaskHandle {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.slot.traverse(&visit)
+        self.cell.traverse(&visit)
     }
 
     fn __clear__(&self) {
-        self.slot.clear();
+        self.cell.clear();
     }
 }
 
@@ -231,30 +231,30 @@ impl TaskHandle {
 #[pyclass(frozen, generic, module = "semafor.effects", name = "Future", weakref)]
 pub struct FutureHandle {
     place: TableEntry,
-    pub(crate) slot: Arc<Slot>,
+    pub(crate) cell: Arc<OutcomeCell>,
 }
 
 impl FutureHandle {
     pub(crate) fn new(tables: &Tables, future: coop::Eventual<Settled>) -> Self {
         let place = tables.futures.insert(future);
-        let place = TableEntry { run: tables.returned.clone(), kind: Kind::Future, place };
-        Self { place, slot: Arc::default() }
+        let place = TableEntry { run: tables.dropped.clone(), kind: Kind::Future, place };
+        Self { place, cell: Arc::default() }
     }
 
     pub(crate) fn awaited(&self, tables: &Tables) -> Option<Awaited> {
         let eventual = tables.futures.get(self.place.within(tables)?)?;
-        Some(Awaited { eventual, slot: self.slot.clone() })
+        Some(Awaited { eventual, cell: self.cell.clone() })
     }
 }
 
 #[pymethods]
 impl FutureHandle {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.slot.traverse(&visit)
+        self.cell.traverse(&visit)
     }
 
     fn __clear__(&self) {
-        self.slot.clear();
+        self.cell.clear();
     }
 }
 
@@ -272,7 +272,7 @@ impl PromiseHandle {
     pub(crate) fn new(py: Python<'_>, tables: &Tables, promise: coop::Promise<Settled>) -> PyResult<Self> {
         let (id, future) = (promise.id(), Py::new(py, FutureHandle::new(tables, promise.future()))?);
         let place = tables.promises.insert(promise);
-        let place = TableEntry { run: tables.returned.clone(), kind: Kind::Promise, place };
+        let place = TableEntry { run: tables.dropped.clone(), kind: Kind::Promise, place };
         Ok(Self { place, id, future })
     }
 
@@ -321,16 +321,16 @@ impl ExternalPromiseHandle {
 impl ExternalPromiseHandle {
     /// Completes it, from any thread. False if it was completed before: the first value stays.
     fn complete(&self, value: Py<PyAny>) -> bool {
-        let slot = &self.future.get().slot;
-        slot.fill(Outcome::Value(value)) && self.promise.complete(slot.clone())
+        let cell = &self.future.get().cell;
+        cell.fill(Outcome::Value(value)) && self.promise.complete(cell.clone())
     }
 
     /// Fails it, from any thread: whoever waits gets this exception. False if it was completed before.
     fn fail(&self, error: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let caught = Caught::new(error.py(), raised_by(error)?);
-        let slot = &self.future.get().slot;
-        let is_first = slot.fill(Outcome::Failure(caught));
-        Ok(is_first && self.promise.fail(coop::Error::new(Raised::Within(slot.clone()))))
+        let caught = Caught::new(error.py(), to_exception(error)?);
+        let cell = &self.future.get().cell;
+        let is_first = cell.fill(Outcome::Failure(caught));
+        Ok(is_first && self.promise.fail(coop::Error::new(Raised::Within(cell.clone()))))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -341,10 +341,10 @@ impl ExternalPromiseHandle {
 /// What can be waited for.
 pub(crate) struct Awaited {
     pub(crate) eventual: coop::Eventual<Settled>,
-    pub(crate) slot: Arc<Slot>,
+    pub(crate) cell: Arc<OutcomeCell>,
 }
 
 /// A handle of another run is an error, never something else of this one.
-pub(crate) fn of_another_run() -> PyErr {
+pub(crate) fn wrong_run_error() -> PyErr {
     PyRuntimeError::new_err(coop::Error::ForeignHandle.to_string())
 }

@@ -10,7 +10,7 @@ const INFO: u8 = 20;
 /// # Errors
 ///
 /// Of somebody else's logging handlers.
-pub(crate) fn tell(py: Python<'_>, ctx: &Ctx, text: &str) -> PyResult<()> {
+pub(crate) fn emit(py: Python<'_>, ctx: &Ctx, text: &str) -> PyResult<()> {
     let logger = logger(py)?;
     if !logger.call_method1(intern!(py, "isEnabledFor"), (INFO,))?.is_truthy()? {
         return Ok(());

@@ -6,8 +6,8 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyIterator, PyTuple, PyType};
 use pyo3::{PyTraverseError, PyVisit, intern};
 
-use super::arguments::{Checked, Complaint};
-use super::raised::kind_of;
+use super::arguments::{ArgumentError, Checked};
+use super::exceptions::kind_of;
 
 /// A generator function and its arguments. Run it, spawn it or yield it, as often as you like: each time it starts anew.
 #[pyclass(frozen, generic, module = "semafor.effects", weakref)]
@@ -38,7 +38,7 @@ impl Program {
 }
 
 /// Something that can be started.
-pub(crate) enum Launch {
+pub(crate) enum Runnable {
     Program(Py<Program>),
     Generator(Py<PyIterator>),
 }
@@ -50,7 +50,7 @@ pub(crate) enum Started {
     Over(Py<PyAny>),
 }
 
-impl Launch {
+impl Runnable {
     /// None if it can't be run.
     #[inline]
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> Option<Self> {
@@ -117,12 +117,12 @@ fn generator<'a, 'py>(object: &'a Bound<'py, PyAny>) -> Option<&'a Bound<'py, Py
 }
 
 /// How often a program that is given up may yield before it is left as it is.
-const LAST_YIELDS: usize = 100;
+const MAX_YIELDS_IN_CLOSE: usize = 100;
 
 /// Ends a generator that will not go on: its cleaning up runs, and each effect in it is refused.
 pub(crate) fn close(generator: &Bound<'_, PyIterator>) {
     let py = generator.py();
-    for _ in 0..LAST_YIELDS {
+    for _ in 0..MAX_YIELDS_IN_CLOSE {
         let exit = pyo3::exceptions::PyGeneratorExit::new_err(());
         let Err(error) = throw(generator, exit) else { continue };
         let is_exit = error.is_instance_of::<pyo3::exceptions::PyGeneratorExit>(py)
@@ -144,7 +144,9 @@ pub(crate) fn throw<'py>(generator: &Bound<'py, PyIterator>, error: PyErr) -> Py
     generator.call_method1(intern!(py, "throw"), (error.into_value(py),))
 }
 
-fn not_a_program(object: &Bound<'_, PyAny>) -> Complaint {
+fn not_a_program(object: &Bound<'_, PyAny>) -> ArgumentError {
     let kind = kind_of(object);
-    Complaint::Type(format!("a program is needed, not {kind}: decorate its function with @do, and call it"))
+    ArgumentError::Type(format!(
+        "a program is needed, not {kind}: decorate its function with @do, and call it"
+    ))
 }

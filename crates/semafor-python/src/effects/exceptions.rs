@@ -12,13 +12,13 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 use semafor_coop::{self as coop, Error};
 
-use super::slot::{Caught, Slot};
+use super::outcome::{Caught, OutcomeCell};
 
 /// An exception that a program failed with.
 pub(crate) enum Raised {
     Here(Caught),
     /// In the slot of a handle, which is where the garbage collector looks for it.
-    Within(Arc<Slot>),
+    Within(Arc<OutcomeCell>),
 }
 
 impl Raised {
@@ -26,7 +26,7 @@ impl Raised {
     pub(crate) fn caught(&self, py: Python<'_>) -> Option<Caught> {
         match self {
             Self::Here(caught) => Some(caught.clone_ref(py)),
-            Self::Within(slot) => slot.failure(py),
+            Self::Within(cell) => cell.failure(py),
         }
     }
 }
@@ -34,7 +34,7 @@ impl Raised {
 impl fmt::Display for Raised {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Python::attach(|py| match self.caught(py) {
-            Some(caught) => caught.again(py).fmt(f),
+            Some(caught) => caught.reraise(py).fmt(f),
             None => f.write_str("an exception"),
         })
     }
@@ -49,7 +49,7 @@ impl fmt::Debug for Raised {
 impl std::error::Error for Raised {}
 
 /// The error that a program ends with whose exception this is, in that slot.
-pub(crate) fn error_of(py: Python<'_>, caught: &Caught, slot: &Arc<Slot>) -> Error {
+pub(crate) fn error_of(py: Python<'_>, caught: &Caught, cell: &Arc<OutcomeCell>) -> Error {
     let exception = caught.exception(py);
     if exception.is_instance(cancelled_class(py)).unwrap_or(false) {
         return Error::TaskCancelled;
@@ -61,16 +61,16 @@ pub(crate) fn error_of(py: Python<'_>, caught: &Caught, slot: &Arc<Slot>) -> Err
         return Error::Deadlock(deadlock.get().0.clone());
     }
     if !exception.is_instance_of::<PyException>() {
-        return Error::stopping(Raised::Within(slot.clone()));
+        return Error::stopping(Raised::Within(cell.clone()));
     }
-    Error::new(Raised::Within(slot.clone()))
+    Error::new(Raised::Within(cell.clone()))
 }
 
 /// What to raise for an error of the scheduler's.
 pub(crate) fn exception_of(py: Python<'_>, error: &Error) -> PyErr {
     if let Some(raised) = error.downcast_ref::<Raised>() {
         return match raised.caught(py) {
-            Some(caught) => caught.again(py),
+            Some(caught) => caught.reraise(py),
             None => PyRuntimeError::new_err("it failed, and nobody has kept the exception"),
         };
     }
@@ -119,7 +119,7 @@ fn link_of(link: &coop::Link, site: Option<String>) -> (String, String, Option<S
 }
 
 /// An exception, or a class of exceptions, that somebody wants to be raised.
-pub(crate) fn raised_by(error: &Bound<'_, PyAny>) -> PyResult<PyErr> {
+pub(crate) fn to_exception(error: &Bound<'_, PyAny>) -> PyResult<PyErr> {
     let is_class = |class: &Bound<'_, PyType>| class.is_subclass_of::<PyBaseException>().unwrap_or(false);
     if error.is_instance_of::<PyBaseException>() || error.cast::<PyType>().is_ok_and(is_class) {
         Ok(PyErr::from_value(error.clone()))

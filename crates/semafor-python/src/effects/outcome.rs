@@ -23,7 +23,7 @@ impl Caught {
     }
 
     /// To be raised once more: the same exception, without the frames of those who raised it meanwhile.
-    pub(crate) fn again(&self, py: Python<'_>) -> PyErr {
+    pub(crate) fn reraise(&self, py: Python<'_>) -> PyErr {
         let exception = self.exception.bind(py);
         if let Some(traceback) = &self.traceback {
             // It was read from there, so it can be written.
@@ -48,21 +48,21 @@ pub(crate) enum Outcome {
 }
 
 #[derive(Default)]
-pub(crate) struct Slot {
+pub(crate) struct OutcomeCell {
     outcome: Mutex<Option<Outcome>>,
 }
 
-impl Slot {
+impl OutcomeCell {
     /// False if there was an outcome before; that one stays.
     pub(crate) fn fill(&self, outcome: Outcome) -> bool {
-        let mut slot = self.outcome.lock();
-        if slot.is_some() {
+        let mut cell = self.outcome.lock();
+        if cell.is_some() {
             // What is dropped is the user's, and must not find the lock taken.
-            drop(slot);
+            drop(cell);
             drop(outcome);
             return false;
         }
-        *slot = Some(outcome);
+        *cell = Some(outcome);
         true
     }
 
