@@ -1,4 +1,4 @@
-//! What the README shows is what is there to run.
+//! The README shows the code of the example.
 
 #[test]
 fn the_readme_contains_the_example_word_for_word() {
