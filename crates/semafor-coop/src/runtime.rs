@@ -21,11 +21,11 @@ use crate::{
     Abandoned, Clock, Ctx, Error, Lull, Outcome, Priority, Recording, Report, Result, Schedule, Stall,
 };
 
-/// Runs a program with everything as it is by default: virtual time, first come first served.
+/// Runs a program with the default settings: virtual time, first come first served. [`Runtime`] also returns a report.
 ///
 /// # Errors
 ///
-/// What the program fails with. [`Runtime`] tells more.
+/// The error of the program.
 pub fn run<P, F, T>(program: P) -> Result<T>
 where
     P: FnOnce(Ctx) -> F + 'static,
@@ -79,65 +79,67 @@ impl Default for Runtime {
 }
 
 impl Runtime {
-    /// Virtual time, first come first served, deadlocks looked for, nothing recorded.
+    /// Virtual time, first come first served, deadlock detection on, nothing recorded.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What time is.
+    /// Sets the clock.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Who runs next.
+    /// Sets how the next task is chosen.
     pub fn schedule(mut self, schedule: Schedule) -> Self {
         self.schedule = schedule;
         self
     }
 
-    /// Which deadlocks to look for.
+    /// Sets which deadlocks are reported.
     pub fn deadlocks(mut self, deadlocks: Deadlocks) -> Self {
         self.deadlocks = deadlocks;
         self
     }
 
-    /// Keeps what happens, for a [picture](Recording::to_svg).
+    /// Records the steps of the run, for a [picture](Recording::to_svg).
     pub fn record(mut self) -> Self {
         self.is_recorded = true;
         self
     }
 
-    /// Names no lines of Rust in deadlocks and reports: for programs in another language, whose lines are not known here.
+    /// Leaves lines of Rust out of deadlocks and reports. For programs in another language, whose lines are unknown here.
     pub fn hide_sites(mut self) -> Self {
         self.has_sites = false;
         self
     }
 
-    /// How to wait while nobody can go on: for a thread that has more to do than to sleep. The run ends with its error.
+    /// Sets the function that waits while no task can run. For a thread that does other work meanwhile. An error of the
+    /// function ends the run.
     pub fn pause(mut self, pause: fn(&Lull<'_>) -> Result) -> Self {
         self.pause = pause;
         self
     }
 
-    /// Ends the run with [`Error::TooManySteps`] if it has not ended after so many [steps](Running::step). Every effect is a step while
-    /// schedules are [explored](Schedule).
+    /// Ends the run with [`Error::TooManySteps`] if it has not ended after so many [steps](Running::step). While schedules
+    /// are [explored](Schedule), every effect is a step.
     ///
-    /// For programs that may go round in circles without ever waiting for what can't happen: those that poll something,
-    /// or that catch a deadlock and try the same again.
+    /// For programs that may run forever without a deadlock: those that poll, or that catch a deadlock and repeat the same
+    /// wait.
     pub fn most_steps(mut self, most: u64) -> Self {
         self.most_steps = Some(most);
         self
     }
 
-    /// How long everything may wait for [other threads](crate::ExternalPromise), by the wall's clock, before that is taken for a
-    /// [stall](Stall), and reported; and again after as long. 30 seconds unless told otherwise.
+    /// How long all tasks may wait for [other threads](crate::ExternalPromise), in real time, before that is reported as a
+    /// [stall](Stall); it is reported again after each further span. 30 seconds by default.
     pub fn stall_after(mut self, every: Duration) -> Self {
         self.stall_watch.every = every;
         self
     }
 
-    /// Calls with each stall, while it lasts. The [report](Report::stalls) has them as well, but only once the run has ended.
+    /// Sets a function that is called with each stall while it lasts. The [report](Report::stalls) has the stalls, too, but
+    /// only after the run.
     pub fn on_stall(mut self, listener: impl Fn(&Stall) + Send + Sync + 'static) -> Self {
         self.stall_watch.listener = Some(Arc::new(listener));
         self
@@ -153,7 +155,7 @@ impl Runtime {
         self.start(program).finish()
     }
 
-    /// Starts a program, to be run step by step. Dropped before its end, it drops all of its tasks.
+    /// Starts a program, to be run step by step. Dropping the [`Running`] drops all of its tasks.
     pub fn start<P, F, T>(&self, program: P) -> Running<T>
     where
         P: FnOnce(Ctx) -> F + 'static,
@@ -192,7 +194,7 @@ impl Runtime {
     }
 }
 
-/// A program that runs.
+/// A run in progress.
 pub struct Running<T> {
     scheduler: Rc<Scheduler>,
     root: TaskKey,
@@ -204,7 +206,7 @@ pub struct Running<T> {
 }
 
 impl<T> Running<T> {
-    /// Lets one task run until it waits, or time pass if none can. False when the root program has ended.
+    /// Runs one task until it waits. If no task can run, lets time pass. False once the root program has ended.
     pub fn step(&mut self) -> bool {
         if self.cell.settlement.is_settled.get() {
             return false;
@@ -237,7 +239,7 @@ impl<T> Running<T> {
         true
     }
 
-    /// Runs it to its end.
+    /// Runs the program to its end.
     pub fn finish(mut self) -> Outcome<T> {
         while self.step() {}
         self.close()
@@ -308,14 +310,14 @@ impl<T> Running<T> {
         }
     }
 
-    /// Nobody can run: time passes, or somebody outside does something, or it is a deadlock.
+    /// No task can run: moves time, waits for another thread, or reports a deadlock.
     fn idle(&self) {
         let mut state = self.scheduler.borrow();
         let has_timer = state.next_timer().is_some();
         let waits_for_other_threads = !has_timer && state.waits_for_other_threads();
         let may_check_all = state.is_check_cheap();
         if waits_for_other_threads && state.polls_since_check > 0 {
-            // Other threads may be waited for by tasks that are doomed nevertheless.
+            // A task that waits for another thread may be deadlocked nevertheless.
             state.pending_checks.request_all();
         }
         if state.run_pending_checks(may_check_all) {
@@ -348,12 +350,12 @@ impl<T> Running<T> {
         }
     }
 
-    /// Looks at all tasks, cheap or not: the run would sleep now, for ever if no task can go on whatever other threads do.
+    /// Checks all tasks, whatever it costs: the run is about to sleep, which would never end if no other thread can help.
     fn check_before_sleep(&self) {
         self.scheduler.borrow().run_pending_checks(true);
     }
 
-    /// True if there is something to look at: mail, or the end of the run.
+    /// True if the run must continue: the inbox has entries, or the run was stopped.
     fn pause(&self, longest: Duration) -> bool {
         let inbox = &self.scheduler.inbox;
         if let Err(error) = (self.pause)(&Lull { inbox, longest }) {
@@ -379,7 +381,7 @@ impl<T> Running<T> {
         self.stop(Error::Deadlock(deadlock));
     }
 
-    /// Drops what is left, and tells what there is to tell.
+    /// Drops the remaining tasks and makes the report.
     fn close(&mut self) -> Outcome<T> {
         self.is_closed = true;
         let mut state = self.scheduler.borrow();
@@ -434,7 +436,7 @@ impl<T> Drop for Running<T> {
 }
 
 impl State {
-    /// The task that ran could not go on. Gives its program back if nothing could ever wake it.
+    /// Suspends the task that ran. Returns its program if nothing could ever wake it.
     #[inline]
     fn park(&mut self, key: TaskKey, program: Program) -> Option<Program> {
         let task = self.tasks.get_mut(key)?;
@@ -455,7 +457,7 @@ impl State {
         None
     }
 
-    /// True if a task waits for another thread that may still speak.
+    /// True if a task waits for an external promise that can still be completed.
     fn waits_for_other_threads(&self) -> bool {
         self.externals.values().any(|external| {
             let settlement = external.settlement();
