@@ -59,8 +59,8 @@ impl Lull<'_> {
     }
 }
 
-/// A span of time: a [`Duration`], or seconds. Seconds that are negative, infinite or not a number are an error where the
-/// effect is awaited.
+/// A span of time: a [`Duration`], or seconds. Seconds that are negative, infinite or not a number are an error where
+/// the effect is awaited.
 #[derive(Clone, Copy, Debug)]
 pub struct Span(std::result::Result<Duration, f64>);
 

@@ -65,8 +65,8 @@ pub enum Error {
     #[error("the program had not ended after as many steps as it was given")]
     TooManySteps,
     /// An [exhaustive search](crate::Search::Exhaustive) repeated the choices of an earlier run, and found a different
-    /// number of options. The program depends on more than the schedule: the real clock, other threads, or state that an
-    /// earlier run left behind.
+    /// number of options. The program depends on more than the schedule: the real clock, other threads, or state that
+    /// an earlier run left behind.
     #[error(
         "the program is not deterministic: at choice {choice} there are {options} options, and in an earlier run there \
          were {before} after the same choices"

@@ -1,4 +1,4 @@
-//! Where other threads leave word that a promise was settled. The one place of a run that threads share.
+//! The numbers of external promises that other threads settled. The only part of a run that threads share.
 
 use std::collections::VecDeque;
 use std::sync::PoisonError;
@@ -8,7 +8,7 @@ use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering};
 
 #[derive(Default)]
 pub(crate) struct Inbox {
-    /// Numbers of promises that were settled, or lost the last who could.
+    /// Numbers of promises that were settled, or whose last handle was dropped.
     promises: Mutex<VecDeque<u64>>,
     pushed: Condvar,
     has_any: AtomicBool,
@@ -16,7 +16,7 @@ pub(crate) struct Inbox {
 
 impl Inbox {
     fn lock(&self) -> MutexGuard<'_, VecDeque<u64>> {
-        // Nothing is done under the lock that could leave it half done.
+        // No operation under the lock can leave the queue inconsistent, so a poisoned lock is fine.
         self.promises.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -31,7 +31,7 @@ impl Inbox {
         self.has_any.load(Ordering::Acquire)
     }
 
-    /// The next letter. Costs one load while there is none.
+    /// The next number. Costs one load if there is none.
     #[inline]
     pub(crate) fn take(&self) -> Option<u64> {
         if !self.has_any() {
@@ -43,7 +43,7 @@ impl Inbox {
         promise
     }
 
-    /// Sleeps until there is mail, or for so long; true if there is.
+    /// Sleeps until there is a number, for so long at most. True if there is one.
     pub(crate) fn wait(&self, longest: Duration) -> bool {
         let start = Instant::now();
         let mut promises = self.lock();

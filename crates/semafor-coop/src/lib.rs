@@ -1,12 +1,13 @@
 //! A deterministic scheduler for cooperative tasks, with semaphores among its effects.
 //!
-//! Programs are `async fn(Ctx) -> Result<T>`. They [perform](Ctx::perform) effects: spawn, wait, cancel, delay, promise,
-//! acquire and release. One thread runs them, in an order that depends only on the program. Time is virtual by default.
-//! So every run can be repeated, including one that failed.
+//! Programs are `async fn(Ctx) -> Result<T>`. They [perform](Ctx::perform) effects: spawn, wait, cancel, delay,
+//! promise, acquire and release. One thread runs them, in an order that depends only on the program. Time is virtual by
+//! default. So every run can be repeated, including one that failed.
 //!
 //! ```
 //! use semafor_coop::{
-//!     AcquireSemaphore, CreateSemaphore, Ctx, Delay, Gather, Log, ReleaseSemaphore, Result, Runtime, Semaphore, Spawn, Wait,
+//!     AcquireSemaphore, CreateSemaphore, Ctx, Delay, Gather, Log, ReleaseSemaphore, Result, Runtime, Semaphore,
+//!     Spawn, Wait,
 //! };
 //!
 //! async fn rate_limited_work(ctx: Ctx) -> Result<Vec<String>> {
@@ -39,8 +40,8 @@
 //! # Ok::<(), semafor_coop::Error>(())
 //! ```
 //!
-//! Common effects have short methods, and a [`Permit`] releases itself when it is dropped. A semaphore of one permit is a
-//! lock:
+//! Common effects have short methods, and a [`Permit`] releases itself when it is dropped. A semaphore of one permit is
+//! a lock:
 //!
 //! ```
 //! use semafor_coop::{Ctx, Result, Semaphore, run};
@@ -104,18 +105,19 @@
 //! .unwrap();
 //! ```
 //!
-//! A deadlock is reported when no task can end it any more. Any task that can still run may release the permits that others
-//! wait for. [`Deadlocks::Holders`] is a stricter search, for programs in which each task releases its own permits.
+//! A deadlock is reported when no task can end it any more. Any task that can still run may release the permits that
+//! others wait for. [`Deadlocks::Holders`] is a stricter search, for programs in which each task releases its own
+//! permits.
 //!
-//! The [`Report`] has the rest: tasks that ended with permits, failed unobserved, or had not ended, and for how long the
-//! run waited for other threads.
+//! The [`Report`] has the rest: tasks that ended with permits, failed unobserved, or had not ended, and for how long
+//! the run waited for other threads.
 //!
 //! # Other orders
 //!
-//! In production the order is [first come, first served](Schedule::Fifo). [`explore`] runs a program in other orders, in
-//! which another task may run at every effect. The first order that fails is made as simple as possible, and comes with a
-//! [`Trace`]: a line of text that replays it in any later run. [`check`] does that for tests. [`Runtime::record`] draws a
-//! run as a picture.
+//! In production the order is [first come, first served](Schedule::Fifo). [`explore`] runs a program in other orders,
+//! in which another task may run at every effect. The first order that fails is made as simple as possible, and comes
+//! with a [`Trace`]: a line of text that replays it in any later run. [`check`] does that for tests.
+//! [`Runtime::record`] draws a run as a picture.
 //!
 //! ```
 //! use semafor_coop::{Ctx, Error, Result, Runtime, Schedule, Semaphore, explore};
@@ -147,12 +149,13 @@
 //!
 //! # Order, in detail
 //!
-//! - Of the ready tasks, the one with the highest [`Priority`] runs first, and of equal ones the one that was ready first.
-//!   A [`Wait`] may have [its own priority](Wait::priority).
-//! - A task runs until an effect makes it wait. Creating, cancelling, releasing, acquiring a free permit, and waiting for a
-//!   settled value do not wait. Spawning does: the child runs first. Completing a promise does: its waiters run first.
-//! - A semaphore's line is first come, first served, regardless of priority. [`semafor_core::Gate`] decides which waiter
-//!   gets a permit, as in every home of semafor. The task that releases continues.
+//! - Of the ready tasks, the one with the highest [`Priority`] runs first, and of equal ones the one that was ready
+//!   first. A [`Wait`] may have [its own priority](Wait::priority).
+//! - A task runs until an effect makes it wait. Creating, cancelling, releasing, acquiring a free permit, and waiting
+//!   for a settled value do not wait. Spawning does: the child runs first. Completing a promise does: its waiters run
+//!   first.
+//! - A semaphore's line is first come, first served, regardless of priority. [`semafor_core::Gate`] decides which
+//!   waiter gets a permit, as in every home of semafor. The task that releases continues.
 //! - Virtual time moves when no task can run. Timers of one instant fire in the order they were set.
 //! - When the root program ends, so does the run. The other tasks are dropped where they are.
 //!

@@ -1,6 +1,7 @@
-//! One model per race on the inbox, the one place of a run that threads share: loom runs each through every interleaving.
+//! One model per race on the inbox, the only part of a run that threads share. Loom runs each through every
+//! interleaving.
 //!
-//! Run by `cargo xtask test`, or on its own as CONTRIBUTING.md says.
+//! Run by `cargo xtask test`, or alone as CONTRIBUTING.md describes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,17 +11,17 @@ use loom::thread;
 use crate::external::external;
 use crate::inbox::Inbox;
 
-/// In a model nothing is ever late, so a wait that returned for that reason would be a lost letter.
+/// A wait in a model ends only by a push: a wait that timed out would mean a lost number.
 const EVER: Duration = Duration::MAX;
 
-/// The number of the next letter, however long it takes.
+/// Waits for the next number in the inbox.
 fn next_promise(inbox: &Inbox) -> u64 {
     loop {
         if let Some(promise) = inbox.take() {
             return promise;
         }
         assert!(inbox.wait(EVER));
-        // The letter may be there, and not yet announced.
+        // The number may be in the queue while `has_any` is not set yet.
         thread::yield_now();
     }
 }

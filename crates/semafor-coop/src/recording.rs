@@ -7,13 +7,13 @@ use crate::Deadlock;
 use crate::eventual::GroupKind;
 use crate::tasks::WaitOn;
 
-/// What happened in a run, step by step: [`to_svg`](Self::to_svg) draws it.
+/// The steps of a run. [`to_svg`](Self::to_svg) draws them.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
     pub(crate) steps: Vec<Step>,
 }
 
-/// Something that happened to a task.
+/// An event of a task.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) at: Timestamp,
@@ -26,19 +26,18 @@ pub(crate) enum Event {
     Spawned {
         name: Option<Arc<str>>,
     },
-    /// A semaphore was made.
     SemaphoreCreated {
         semaphore: u64,
         permits: u32,
         name: Option<Arc<str>>,
     },
     Runs,
-    /// It begins to wait.
+    /// The task begins to wait.
     Waits {
         on: Waited,
         at: &'static Location<'static>,
     },
-    /// It waits no more.
+    /// The wait has ended.
     Resumed,
     Acquired {
         semaphore: u64,
@@ -55,7 +54,7 @@ pub(crate) enum Event {
     },
 }
 
-/// What was waited for.
+/// What a task waits for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Waited {
     Semaphore(u64),
@@ -67,7 +66,7 @@ pub(crate) enum Waited {
 
 impl Recording {
     pub(crate) fn add(&mut self, at: Timestamp, task: u64, event: Event) {
-        // One who goes on running is no news.
+        // A task that simply keeps running needs no new event.
         let is_old = matches!(event, Event::Runs)
             && self
                 .steps

@@ -126,7 +126,7 @@ impl fmt::Display for Abandoned {
         write!(f, "{} was abandoned", self.task)?;
         match &self.waiting_for {
             Some(what) => write!(f, ", waiting for {what}"),
-            None if self.was_started => f.write_str(", ready to go on"),
+            None if self.was_started => f.write_str(", ready to run"),
             None => f.write_str(" before it started"),
         }
     }
@@ -201,8 +201,8 @@ impl Findings {
         self.failures.push(Failed { task, error, outcome });
     }
 
-    /// Takes out the failures that have been observed, once there are many, so that a long run does not accumulate them.
-    /// The caller drops them.
+    /// Takes out the failures that have been observed, once there are many, so that a long run does not accumulate
+    /// them. The caller drops them.
     pub(crate) fn take_observed(&mut self) -> Vec<Failed> {
         const AT_FIRST: usize = 64;
         if self.failures.len() < self.failures_before_sweep.max(AT_FIRST) {

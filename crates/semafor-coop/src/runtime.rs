@@ -108,7 +108,8 @@ impl Runtime {
         self
     }
 
-    /// Leaves lines of Rust out of deadlocks and reports. For programs in another language, whose lines are unknown here.
+    /// Leaves lines of Rust out of deadlocks and reports. For programs in another language, whose lines are unknown
+    /// here.
     pub fn hide_sites(mut self) -> Self {
         self.has_sites = false;
         self
@@ -121,25 +122,25 @@ impl Runtime {
         self
     }
 
-    /// Ends the run with [`Error::TooManySteps`] if it has not ended after so many [steps](Running::step). While schedules
-    /// are [explored](Schedule), every effect is a step.
+    /// Ends the run with [`Error::TooManySteps`] if it has not ended after so many [steps](Running::step). While
+    /// schedules are [explored](Schedule), every effect is a step.
     ///
-    /// For programs that may run forever without a deadlock: those that poll, or that catch a deadlock and repeat the same
-    /// wait.
+    /// For programs that may run forever without a deadlock: those that poll, or that catch a deadlock and repeat the
+    /// same wait.
     pub fn most_steps(mut self, most: u64) -> Self {
         self.most_steps = Some(most);
         self
     }
 
-    /// How long all tasks may wait for [other threads](crate::ExternalPromise), in real time, before that is reported as a
-    /// [stall](Stall); it is reported again after each further span. 30 seconds by default.
+    /// How long all tasks may wait for [other threads](crate::ExternalPromise), in real time, before that is reported
+    /// as a [stall](Stall); it is reported again after each further span. 30 seconds by default.
     pub fn stall_after(mut self, every: Duration) -> Self {
         self.stall_watch.every = every;
         self
     }
 
-    /// Sets a function that is called with each stall while it lasts. The [report](Report::stalls) has the stalls, too, but
-    /// only after the run.
+    /// Sets a function that is called with each stall while it lasts. The [report](Report::stalls) has the stalls, too,
+    /// but only after the run.
     pub fn on_stall(mut self, listener: impl Fn(&Stall) + Send + Sync + 'static) -> Self {
         self.stall_watch.listener = Some(Arc::new(listener));
         self
@@ -350,7 +351,8 @@ impl<T> Running<T> {
         }
     }
 
-    /// Checks all tasks, whatever it costs: the run is about to sleep, which would never end if no other thread can help.
+    /// Checks all tasks, whatever it costs: the run is about to sleep, which would never end if no other thread can
+    /// help.
     fn check_before_sleep(&self) {
         self.scheduler.borrow().run_pending_checks(true);
     }

@@ -1,4 +1,4 @@
-//! A list that mostly has one entry, which needs no memory of its own then.
+//! A list that allocates only for more than one entry.
 
 use std::collections::VecDeque;
 
@@ -32,7 +32,7 @@ impl<T> SmallList<T> {
         self.more.get_or_insert_default().push_back(entry);
     }
 
-    /// Takes out the last entry that is meant.
+    /// Takes out the last entry that matches.
     #[inline(always)]
     pub(crate) fn take_last(&mut self, is_match: impl Fn(&T) -> bool) -> Option<T> {
         if self.more.is_some() {
@@ -51,7 +51,7 @@ impl<T> SmallList<T> {
         }
     }
 
-    /// Takes out the first entry that is meant. Quick if that is one of the oldest.
+    /// Takes out the first entry that matches. Fast if that is one of the oldest.
     pub(crate) fn take_first(&mut self, is_match: impl Fn(&T) -> bool) -> Option<T> {
         let is_match = counted(is_match);
         if self.first.as_ref().is_some_and(&is_match) {

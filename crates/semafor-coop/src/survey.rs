@@ -1,7 +1,9 @@
-//! Finds every task that can still go on. Takes time and memory in proportion to the tasks, holders, waiters and group members.
+//! Finds every task that is alive, that is, can still continue. Takes time and memory in proportion to the tasks,
+//! holders, waiters and group members.
 //!
-//! Starts with the tasks that can run or wait for time or another thread, and follows what depends on each of them, once. A semaphore
-//! is one node between all of its holders and all of its waiters: a pair of a holder and a waiter is never looked at.
+//! Starts with the tasks that can run or that wait for time or another thread, and follows the dependents of each,
+//! once. A semaphore is one node between all of its holders and all of its waiters, so pairs of a holder and a waiter
+//! are never visited.
 
 use std::collections::HashMap;
 
@@ -12,10 +14,10 @@ use crate::state::State;
 use crate::tasks::{Phase, TaskKey, WaitOn};
 use crate::visits;
 
-/// What may happen because a task is alive.
+/// What becomes possible because a task is alive.
 #[derive(Clone, Copy)]
 enum Dependent {
-    /// The task goes on.
+    /// The task continues.
     Task(TaskKey),
     /// One more member of the gather settles.
     Gather(usize),
@@ -27,34 +29,34 @@ enum Dependent {
 
 struct Gather {
     task: TaskKey,
-    /// Members that are not known to settle.
+    /// How many members are not known to settle.
     open: usize,
 }
 
 struct Line {
     /// First to last, with their weights.
     waiters: Vec<(TaskKey, u32)>,
-    /// Every waiter before this one is alive.
+    /// The waiters before this index are alive.
     next: usize,
     free: u32,
     can_get_permit: bool,
 }
 
-/// How one member of a group settles.
+/// What settles a value.
 enum SettledBy {
     Certain,
-    /// By the end of this task.
+    /// The end of this task.
     Task(TaskKey),
-    /// By any task that is alive.
+    /// Any task that is alive may.
     AnyTask,
     Nothing,
 }
 
-/// Which tasks can still go on.
+/// Which tasks can still continue.
 pub(crate) struct Survey {
     /// By place in the arena.
     pub(crate) alive: Vec<bool>,
-    /// How much there was to look at.
+    /// The number of visits.
     pub(crate) cost: usize,
 }
 
@@ -81,10 +83,10 @@ struct Surveyor<'s> {
     alive: Vec<bool>,
     /// Tasks found alive whose dependents have not been followed yet.
     unfollowed: Vec<TaskKey>,
-    /// By place in the arena: the latest of the task's `dependents`, each of which names the one before.
+    /// By place in the arena: the last of the task's `dependents`, each of which has the index of the previous one.
     latest: Vec<Option<usize>>,
     dependents: Vec<(Option<usize>, Dependent)>,
-    /// What any task that is alive may do.
+    /// What becomes possible as soon as any task is alive.
     by_any_task: Vec<Dependent>,
     gathers: Vec<Gather>,
     lines: Vec<Line>,
@@ -180,7 +182,7 @@ impl<'s> Surveyor<'s> {
             let is_bound = holder.tag.is_bound || !is_lenient;
             match self.state.tasks.get(holder.tag.task) {
                 Some(_) if is_bound => self.add(holder.tag.task, Dependent::Semaphore(number)),
-                // A task that ended releases nothing; but a guard may have been passed on.
+                // An ended task releases nothing, but its guard may have been moved to another task.
                 None if !is_lenient => can_get_permit |= holder.tag.is_guarded,
                 _ => any_task_may_release = true,
             }
@@ -242,7 +244,7 @@ impl<'s> Surveyor<'s> {
         }
     }
 
-    /// A permit will be released: all waiters go on.
+    /// A permit will be released: all waiters continue.
     fn mark_line(&mut self, number: usize) {
         if !std::mem::replace(&mut self.lines[number].can_get_permit, true) {
             for (task, _) in std::mem::take(&mut self.lines[number].waiters) {
@@ -251,7 +253,7 @@ impl<'s> Surveyor<'s> {
         }
     }
 
-    /// A waiter goes on with what is free, once all waiters in front of it go on: when their time limit ends, for one.
+    /// A waiter takes the free permits once all waiters before it continue, for example after their timeout.
     fn advance_line(&mut self, number: usize) {
         loop {
             let line = &mut self.lines[number];

@@ -1,7 +1,7 @@
-//! What is to happen when. Setting and unsetting allocate nothing once there was room for as many.
+//! Timers. Setting and unsetting allocate nothing once there has been room for as many.
 //!
-//! A heap by time, whose entries outlive timers that were unset. The first entry is always of a timer that is set, and no more
-//! than half of the others are not.
+//! A heap by time that keeps entries of timers that were unset for a while. The first entry always belongs to a timer
+//! that is set, and the heap has at most 64 entries more than twice the timers that are set.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,7 +18,7 @@ pub(crate) enum Timer {
     Expire(Rc<SemaphoreCell>),
 }
 
-/// When a timer fires, and its order among those of the same time.
+/// When a timer fires, and its order among timers of the same time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct TimerKey {
     pub(crate) at: Timestamp,
@@ -28,7 +28,7 @@ pub(crate) struct TimerKey {
 
 pub(crate) struct Timers<T = Timer> {
     heap: BinaryHeap<Reverse<TimerKey>>,
-    /// By slot; with the number of the timer that is there.
+    /// By slot, each with the number of its timer.
     slots: Vec<Option<(u64, T)>>,
     free: Vec<u32>,
     numbers: u64,
@@ -57,7 +57,7 @@ impl<T> Timers<T> {
         key
     }
 
-    /// Takes a timer out, if it is still set.
+    /// Unsets a timer and returns it, if it is still set.
     pub(crate) fn take(&mut self, key: TimerKey) -> Option<T> {
         let slot = self.slots.get_mut(key.slot as usize)?;
         let (_, timer) = slot.take_if(|(number, _)| *number == key.number)?;
@@ -66,13 +66,13 @@ impl<T> Timers<T> {
         Some(timer)
     }
 
-    /// The next that fires.
+    /// The timer that fires next.
     #[inline]
     pub(crate) fn first(&self) -> Option<TimerKey> {
         self.heap.peek().map(|first| first.0)
     }
 
-    /// Those that fire until then, in order.
+    /// The timers that are due, in order.
     pub(crate) fn due(&self, now: Timestamp) -> Vec<TimerKey> {
         if self.first().is_none_or(|first| first.at > now) {
             return Vec::new();

@@ -1,7 +1,8 @@
-//! Who waits for something to settle, in order of arrival.
+//! The waiters of a value that is not settled yet, in order of arrival.
 //!
-//! Entries are numbered, and stay in order of their numbers. So one that leaves is found by a binary search; its entry is cleared, and
-//! cleared entries go when they are half of the list. Leaving takes O(log n), and on average moves one other entry.
+//! Entries are numbered, and stay in order of their numbers. So a waiter that leaves is found by a binary search. Its
+//! entry is cleared, and cleared entries are removed once they are more than half of the list. Leaving takes O(log n),
+//! and on average moves one other entry.
 
 use std::rc::Rc;
 
@@ -13,9 +14,9 @@ use crate::tasks::TaskKey;
 use crate::visits;
 
 pub(crate) enum Waiter {
-    /// And the priority it goes on with, if not its own.
+    /// With the priority it resumes with, if not its own.
     Task(TaskKey, Option<Priority>),
-    /// A gather or race; and which of its members this is.
+    /// A gather or race, and the index of the member in it.
     Member(Rc<Group>, usize),
 }
 
@@ -34,7 +35,7 @@ pub(crate) struct EntryNumber(u64);
 
 struct Entry {
     place: EntryNumber,
-    /// None of one that left.
+    /// `None` if the waiter has left.
     waiter: Option<Waiter>,
 }
 
@@ -54,7 +55,7 @@ impl Waiters {
         place
     }
 
-    /// Takes a waiter out; none if it is not there any more.
+    /// Takes a waiter out. `None` if it has left already.
     pub(crate) fn remove(&mut self, place: EntryNumber) -> Option<Waiter> {
         let search = |entry: &Entry| {
             visits::count(1);

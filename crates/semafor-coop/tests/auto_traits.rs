@@ -1,4 +1,4 @@
-//! What may go to other threads, and what may not.
+//! Which types may move to other threads.
 
 use semafor_coop::{
     Ctx, Deadlock, Error, Eventual, ExternalPromise, Permit, Promise, Runtime, Semaphore, Stall, Task, Trace,

@@ -1,4 +1,4 @@
-//! What makes no sense is a typed error where it is awaited, and the scheduler lives on.
+//! Invalid input is a typed error where it is awaited, and the scheduler continues.
 
 mod support;
 
@@ -218,7 +218,7 @@ fn several_effects_may_be_awaited_at_once_in_one_task() {
         ctx.acquire(&sem).await?;
         let mut acquire = Box::pin(ctx.acquire(&sem));
         let mut delay = Box::pin(ctx.delay(1.0));
-        // Not a deadlock: the delay is waited for as well.
+        // Not a deadlock: the task also waits for the delay.
         let first = std::future::poll_fn(|cx| {
             if let Poll::Ready(result) = acquire.as_mut().poll(cx) {
                 return Poll::Ready(("acquired", result));
@@ -268,7 +268,7 @@ fn a_panic_in_drop_of_an_unstarted_task_does_not_fail_its_canceller() {
 
 type SharedEffect = Rc<RefCell<Option<Pin<Box<dyn Future<Output = Result>>>>>>;
 
-/// Awaits what is in the shared, and is content if somebody has taken it.
+/// Awaits the shared effect. Succeeds if another task has taken it.
 async fn await_shared(shared: SharedEffect) -> Result {
     std::future::poll_fn(|cx| match &mut *shared.borrow_mut() {
         Some(effect) => effect.as_mut().poll(cx),
@@ -325,7 +325,7 @@ fn most_steps_ends_an_endless_program() {
     };
     let outcome = Runtime::new().most_steps(1_000).run(spins);
     assert!(matches!(outcome.result, Err(Error::TooManySteps)));
-    // Exploring has one by itself.
+    // Exploring has a limit by default.
     let exploration = semafor_coop::explore(spins, 1);
     assert!(matches!(exploration.failure.unwrap().error, Some(Error::TooManySteps)));
     let outcome = Runtime::new().most_steps(2).run(async |ctx: Ctx| ctx.yield_now().await);
@@ -356,7 +356,7 @@ fn an_effect_dropped_while_it_waits_leaves_nothing_behind() {
             assert_eq!(sem.waiting(), 0, "kind {kind}");
         }
         assert_eq!(ctx.wait(&sleeper).await?, 1);
-        assert_eq!(ctx.now().as_secs_f64(), 1.0, "no timer is left that time would stop at");
+        assert_eq!(ctx.now().as_secs_f64(), 1.0, "no timer is left");
         ctx.release(&sem).await?;
         ctx.complete(&promise, 2).await
     });

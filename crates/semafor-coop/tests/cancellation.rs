@@ -1,4 +1,4 @@
-//! Cancellation is delivered, and no permit is lost on the way.
+//! A cancelled task gets the error, and no permit is lost.
 
 mod support;
 
@@ -47,7 +47,7 @@ fn a_cancelled_waiter_leaves_the_line_and_consumes_nothing() {
         }
         assert_eq!(sem.waiting(), 2);
         ctx.cancel(&waiters[0]).await?;
-        assert_eq!(sem.waiting(), 1, "it leaves at once");
+        assert_eq!(sem.waiting(), 1, "it leaves the line at once");
         assert!(ctx.wait(&waiters[0]).await.unwrap_err().is_cancelled());
         ctx.release(&sem).await?;
         ctx.wait(&waiters[1]).await?;
@@ -71,7 +71,7 @@ fn a_permit_granted_to_a_cancelled_task_goes_to_the_next_waiter() {
         };
         let second = ctx.spawn(second).await?;
         ctx.release(&sem).await?;
-        // Granted to the first, which has not run since.
+        // The first waiter was granted the permit, but has not run since.
         ctx.cancel(&first).await?;
         assert!(ctx.wait(&first).await.unwrap_err().is_cancelled());
         ctx.wait(&second).await?;
@@ -128,7 +128,7 @@ fn a_task_that_cancels_itself_gets_the_error_at_its_next_wait() {
         let task = async move |ctx: Ctx| {
             let own = ctx.wait(future).await?;
             ctx.cancel(&own).await?;
-            ctx.log("runs on").await?;
+            ctx.log("continues").await?;
             let error = ctx.delay(1.0).await.unwrap_err();
             ctx.log(error.to_string()).await?;
             Err(error)
@@ -139,20 +139,20 @@ fn a_task_that_cancels_itself_gets_the_error_at_its_next_wait() {
         assert_eq!(ctx.now().as_secs(), 0);
         Ok(())
     });
-    assert_eq!(order, "runs on task was cancelled");
+    assert_eq!(order, "continues task was cancelled");
 }
 
 #[test]
 fn a_task_may_ignore_its_cancellation_and_return_a_value() {
     run_cleanly(async |ctx: Ctx| {
-        let stubborn = async |ctx: Ctx| {
+        let ignoring = async |ctx: Ctx| {
             let _ = ctx.delay(1.0).await;
             ctx.delay(1.0).await?;
-            Ok("went on")
+            Ok("continued")
         };
-        let stubborn = ctx.spawn(stubborn).await?;
-        ctx.cancel(&stubborn).await?;
-        assert_eq!(ctx.wait(&stubborn).await?, "went on");
+        let ignoring = ctx.spawn(ignoring).await?;
+        ctx.cancel(&ignoring).await?;
+        assert_eq!(ctx.wait(&ignoring).await?, "continued");
         Ok(())
     });
 }
@@ -193,7 +193,7 @@ fn a_second_cancel_interrupts_cleanup_unless_it_is_shielded() {
             ctx.delay(1.0).await?;
         }
         ctx.wait(&interrupted).await?;
-        assert!(ctx.wait(&shielded).await.unwrap_err().is_cancelled(), "afterwards it hears of it");
+        assert!(ctx.wait(&shielded).await.unwrap_err().is_cancelled(), "it gets the error afterwards");
         Ok(())
     });
     assert_eq!(order, "interrupted finished");
@@ -299,17 +299,17 @@ fn cancelling_a_task_fails_all_of_its_waiting_acquires() {
         let waiter = async move |ctx: Ctx| {
             let mut first = Box::pin(ctx.acquire(&wants));
             let mut second = Box::pin(ctx.acquire(&wants));
-            let mut heard = Vec::new();
+            let mut cancelled = Vec::new();
             std::future::poll_fn(|cx| {
                 for acquire in [&mut first, &mut second] {
                     if let std::task::Poll::Ready(result) = acquire.as_mut().poll(cx) {
-                        heard.push(result.unwrap_err().is_cancelled());
+                        cancelled.push(result.unwrap_err().is_cancelled());
                     }
                 }
-                if heard.is_empty() { std::task::Poll::Pending } else { std::task::Poll::Ready(()) }
+                if cancelled.is_empty() { std::task::Poll::Pending } else { std::task::Poll::Ready(()) }
             })
             .await;
-            assert_eq!(heard, [true, true]);
+            assert_eq!(cancelled, [true, true]);
             Ok(())
         };
         let waiter = ctx.spawn(waiter).await?;

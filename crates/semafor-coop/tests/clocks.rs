@@ -1,4 +1,4 @@
-//! The same program, on virtual and on real time.
+//! The same program on the virtual and on the real clock.
 
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ fn on_the_real_clock_the_program_takes_real_time() {
     let outcome = Runtime::new().clock(Clock::Real).run(three_waves);
     let started = outcome.result.unwrap();
     assert!(started.is_sorted());
-    // Never early; how late is up to the machine.
+    // Never early. How late depends on the machine.
     assert!(started[2] >= 20 && started[4] >= 40, "{started:?}");
     assert!(start.elapsed() >= Duration::from_millis(60));
 }
@@ -67,7 +67,7 @@ fn timers_of_one_instant_fire_in_the_order_they_were_set() {
     });
     outcome.result.unwrap();
     let order: Vec<_> = outcome.report.log.iter().map(|line| line.text.as_str()).collect();
-    // All at second 3. The timers were set at 0 (and then again at once, at 3), 0.5, 1 and 2.
+    // All fire at second 3. Their second timers were set at 0.5, 1, 2 and 3.
     assert_eq!(order, ["0.5", "1", "2", "3"]);
 }
 

@@ -1,4 +1,4 @@
-//! Deadlocks are found when they arise, named, and can be caught.
+//! Deadlocks are found when they form, described, and can be caught.
 
 mod support;
 
@@ -7,7 +7,7 @@ use semafor_coop::{
 };
 use support::run_cleanly;
 
-/// A search that takes the task that acquired for the one that releases.
+/// A search that assumes that the task that acquired a permit releases it.
 fn strict() -> Runtime {
     Runtime::new().deadlocks(Deadlocks::Holders)
 }
@@ -48,7 +48,7 @@ fn a_cycle_is_reported_to_its_youngest_task_with_tasks_and_lines() {
     );
     assert!(text.contains("tests/deadlocks.rs:18:"), "{text}");
     assert_eq!(outcome.report.deadlocks.len(), 1);
-    assert_eq!(outcome.report.elapsed.as_secs(), 1, "the left one got through");
+    assert_eq!(outcome.report.elapsed.as_secs(), 1, "the left task finished");
 }
 
 #[test]
@@ -131,21 +131,21 @@ fn a_gather_with_a_deadlocked_task_is_reported_despite_another_thread() {
         let sem = ctx.create_semaphore(1).await?;
         ctx.acquire(&sem).await?;
         let stuck = ctx.spawn(async move |ctx: Ctx| ctx.acquire(&sem).await).await?;
-        // Whatever the other thread does, the stuck task does not end.
+        // Whatever the other thread does, the deadlocked task does not end.
         let (_outside, future) = ctx.perform(semafor_coop::CreateExternalPromise::<()>::new()).await?;
         ctx.gather([stuck.eventual(), future]).await
     });
     assert!(matches!(outcome.result, Err(Error::Deadlock(_))));
 }
 
-/// Fails where the run would sleep until another thread speaks.
+/// A run that fails where it would sleep until another thread completes a promise.
 fn without_sleep() -> Runtime {
     thread_local!(static LULLS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) });
     LULLS.set(0);
     Runtime::new().pause(|_| {
-        // The first lull is for looking at all tasks.
+        // The first lull is for a check of all tasks.
         LULLS.set(LULLS.get() + 1);
-        if LULLS.get() > 3 { Err(Error::stopping("it sleeps")) } else { Ok(()) }
+        if LULLS.get() > 3 { Err(Error::stopping("the run sleeps")) } else { Ok(()) }
     })
 }
 
@@ -159,7 +159,7 @@ fn a_promise_that_only_deadlocked_tasks_could_complete_is_reported_despite_anoth
             let (outside, spoken) = ctx.perform(semafor_coop::CreateExternalPromise::<()>::new()).await?;
             let waited = match is_raced {
                 false => ctx.gather([stuck.eventual(), spoken]).await.map(drop),
-                // The other thread can end this wait, and root completes the promise then.
+                // The other thread can end this wait, and then root completes the promise.
                 true => ctx.race([stuck.eventual(), spoken]).await,
             };
             drop((promise, outside));
@@ -182,7 +182,8 @@ fn a_deadlock_among_many_tasks_is_reported_despite_another_thread() {
         drop(broken);
         let (first, first_word) = ctx.perform(semafor_coop::CreateExternalPromise::<()>::new()).await?;
         let (_second, second_word) = ctx.perform(semafor_coop::CreateExternalPromise::<()>::new()).await?;
-        // All tasks are looked at between the delays, and little has happened when the run waits for another thread.
+        // All tasks are checked between the delays, so another full check is not cheap when the run waits for the
+        // thread.
         let wakes = async move |ctx: Ctx| {
             ctx.delay(1.0).await?;
             ctx.delay(1.0).await?;
@@ -206,7 +207,7 @@ fn a_deadlock_among_many_tasks_is_reported_before_a_long_sleep() {
     let runtime = Runtime::new().clock(semafor_coop::Clock::Real).pause(|lull| {
         LULLS.set(LULLS.get() + 1);
         lull.wait_at_most(std::time::Duration::from_millis(1));
-        if LULLS.get() > 3_000 { Err(Error::stopping("it sleeps")) } else { Ok(()) }
+        if LULLS.get() > 3_000 { Err(Error::stopping("the run sleeps")) } else { Ok(()) }
     });
     let outcome = runtime.run(async |ctx: Ctx| {
         let broken = ctx.promise::<()>().await?;
@@ -215,12 +216,12 @@ fn a_deadlock_among_many_tasks_is_reported_before_a_long_sleep() {
             ctx.perform(Spawn::new(async move |ctx: Ctx| ctx.wait(future).await).daemon()).await?;
         }
         drop(broken);
-        // All tasks are looked at between the delays, and little happens after that.
+        // All tasks are checked between the delays, so another full check is not cheap after that.
         for _ in 0..3 {
             ctx.delay(0.001).await?;
         }
         ctx.spawn(async |ctx: Ctx| ctx.delay(3600.0).await).await?;
-        // More holders than are looked at when a task begins to wait, all of which wait for the end of the waiter.
+        // More holders than are visited when a task begins to wait. All of them wait for the end of the waiter.
         let sem = ctx.create_semaphore(100).await?;
         let start = ctx.promise::<semafor_coop::Task<()>>().await?;
         for _ in 0..100 {
@@ -249,7 +250,7 @@ fn the_strict_search_finds_a_cycle_while_a_task_spins() {
         let cross = |first: Semaphore, second: Semaphore| {
             async move |ctx: Ctx| {
                 let _first = ctx.permit(&first).await?;
-                // Until the other one has its first, too.
+                // Until the other task has its first permit, too.
                 for _ in 0..3 {
                     ctx.yield_now().await?;
                 }
@@ -259,7 +260,7 @@ fn the_strict_search_finds_a_cycle_while_a_task_spins() {
         };
         let left = ctx.spawn(cross(a.clone(), b.clone())).await?;
         let right = ctx.spawn(cross(b, a)).await?;
-        // Never waits, so nobody is ever idle, and time stands still.
+        // Never waits, so the run is never idle, and time stands still.
         while !left.is_finished() || !right.is_finished() {
             ctx.yield_now().await?;
         }
@@ -412,7 +413,7 @@ fn a_timeout_out_of_range_does_not_prevent_a_deadlock() {
         ctx.perform(AcquireSemaphore(&sem).timeout(std::time::Duration::MAX)).await
     });
     assert!(matches!(outcome.result, Err(Error::Deadlock(_))));
-    assert_eq!(outcome.report.elapsed.as_secs(), 0, "time did not go on to its end");
+    assert_eq!(outcome.report.elapsed.as_secs(), 0, "time did not move to the deadline");
 }
 
 #[test]
@@ -423,7 +424,7 @@ fn global_detection_reports_only_when_no_task_can_run() {
         Ok(tasks.iter().any(semafor_coop::Task::is_finished))
     };
     let outcome = Runtime::new().deadlocks(Deadlocks::Global).run(partial);
-    assert!(!outcome.result.unwrap(), "while root could go on, nobody was told");
+    assert!(!outcome.result.unwrap(), "while root could run, no deadlock was reported");
     let total = async |ctx: Ctx| {
         let tasks = ab_ba(&ctx).await?;
         ctx.gather(&tasks).await
@@ -461,7 +462,7 @@ fn a_daemon_that_waits_forever_is_no_deadlock() {
 
 #[test]
 fn a_cycle_longer_than_one_check_covers_is_found() {
-    // A chain of waits far longer than what is looked at when one begins to wait, closed at its end.
+    // A cycle far longer than what is visited when a task begins to wait.
     let outcome = strict().run(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         ctx.acquire(&sem).await?;
@@ -498,9 +499,9 @@ fn a_release_too_small_for_the_first_waiter_triggers_a_check() {
         };
         let heavy = ctx.spawn(heavy).await?;
         ctx.delay(1.0).await?;
-        assert!(!heavy.is_finished(), "one of the two could still come back");
+        assert!(!heavy.is_finished(), "one of the two permits could still be released");
         ctx.release(&sem).await?;
-        // Nobody waits for the heavy one, and the root never stops.
+        // No task waits for the heavy one, and the root keeps running.
         for _ in 0..100 {
             ctx.delay(1.0).await?;
         }
@@ -628,7 +629,7 @@ fn a_waiter_behind_a_timed_acquire_is_not_deadlocked() {
             Ok(())
         };
         let heavy = ctx.spawn(heavy).await?;
-        // One is free, for as soon as the heavy one has given up.
+        // One permit is free once the heavy waiter has timed out.
         ctx.acquire(&sem).await?;
         assert_eq!(ctx.now().as_secs(), 1);
         ctx.release(&sem).await?;

@@ -1,4 +1,4 @@
-//! Bugs are found, replayed and simplified; what is correct holds under every schedule.
+//! Bugs are found, replayed and simplified. Correct programs hold under every schedule.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -23,14 +23,14 @@ async fn ab_ba(ctx: Ctx) -> Result {
     ctx.gather([left, right]).await.map(drop)
 }
 
-/// Looks whether there is something to do, and only then says that it wants to be woken.
+/// A consumer that checks the queue before it registers to be woken.
 async fn lost_wake_up(ctx: Ctx) -> Result {
     let items = Rc::new(RefCell::new(Vec::<u32>::new()));
     let sleeper = Rc::new(RefCell::new(None::<semafor_coop::Promise<()>>));
     let (queue, waiting) = (items.clone(), sleeper.clone());
     let consumer = async move |ctx: Ctx| {
         if queue.borrow().is_empty() {
-            // Here the producer may come in between, and finds nobody to wake.
+            // The producer may run here, and finds no consumer to wake.
             let promise = ctx.promise::<()>().await?;
             let woken = promise.future();
             *waiting.borrow_mut() = Some(promise);
@@ -52,7 +52,7 @@ async fn lost_wake_up(ctx: Ctx) -> Result {
     ctx.gather([consumer, producer]).await.map(drop)
 }
 
-/// Releases on the way out whether it had acquired or not.
+/// A task that releases at its end even if its acquire failed.
 async fn over_release_on_cancel(ctx: Ctx) -> Result {
     let sem = ctx.create_semaphore(1).await?;
     let wants = sem.clone();
@@ -132,7 +132,7 @@ fn unobserved_failures_and_unreleased_permits_count_as_failures() {
     assert!(explore(unreleased, 10).failure.unwrap().message.contains("unreleased"));
 }
 
-/// Everything that a run shows of itself.
+/// All visible results of a run as text.
 fn summary(outcome: &Outcome<()>) -> String {
     let svg = outcome.report.recording.as_ref().unwrap().to_svg();
     format!("{:?} {:?} {} {svg}", outcome.result, outcome.report.log, outcome.report.trace)
@@ -179,7 +179,7 @@ fn the_same_seed_gives_the_same_run_byte_for_byte() {
         summaries.push(first);
     }
     summaries.dedup();
-    assert_eq!(summaries.len(), 5, "they are different runs");
+    assert_eq!(summaries.len(), 5, "the runs are different");
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn traces_keep_their_meaning_between_releases() {
     assert_eq!([trace(1), trace(2), trace(3)], TRACES);
 }
 
-/// A change here breaks traces that people keep: it needs a new version of their format.
+/// A change here breaks traces that users keep: it needs a new version of the format.
 const TRACES: [&str; 3] = ["1:11111221", "1:1112001101", "1:01100101"];
 
 #[test]
@@ -222,7 +222,7 @@ fn an_exhaustive_search_is_complete_and_bounds_make_it_smaller() {
     assert!(!cut_short.is_complete);
 }
 
-/// One more task in every run: no two runs are the same.
+/// The number of tasks changes with every run.
 fn grows() -> impl AsyncFn(Ctx) -> Result + Clone {
     let runs = Rc::new(std::cell::Cell::new(0));
     async move |ctx: Ctx| {
@@ -255,7 +255,7 @@ fn a_program_that_is_not_deterministic_is_reported() {
         for exploration in [explorer.run(grows()), explorer.run(shrinks())] {
             let failure = exploration.failure.expect("it is not deterministic");
             assert!(failure.message.contains("not deterministic"), "{failure}");
-            assert!(failure.message.contains("choice "), "it says where: {failure}");
+            assert!(failure.message.contains("choice "), "the message says where: {failure}");
             assert!(!exploration.is_complete);
         }
     }
@@ -279,7 +279,7 @@ fn a_program_on_real_time_is_explored_without_a_panic() {
     }
 }
 
-/// Waits for a flag by yielding, as is right: a yield lets the others go first.
+/// Waits for a flag by yielding, which lets other tasks run.
 async fn polls_a_flag(ctx: Ctx) -> Result {
     let flag = Rc::new(std::cell::Cell::new(false));
     let (raised, seen) = (flag.clone(), flag);
@@ -298,7 +298,7 @@ async fn polls_a_flag(ctx: Ctx) -> Result {
     ctx.gather([poll, raise]).await.map(drop)
 }
 
-/// The same, with delays of no time.
+/// The same, with delays of zero.
 async fn polls_with_delays(ctx: Ctx) -> Result {
     let flag = Rc::new(std::cell::Cell::new(false));
     let (raised, seen) = (flag.clone(), flag);

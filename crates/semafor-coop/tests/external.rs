@@ -17,7 +17,7 @@ fn another_thread_completes_a_promise_and_the_run_continues() {
             let thread = thread::spawn(move || {
                 start.recv().unwrap();
                 assert!(promise.complete(42));
-                assert!(!promise.complete(43), "the first counts");
+                assert!(!promise.complete(43), "the first value counts");
                 assert!(!promise.fail(Error::new("late")));
             });
             send.send(thread).unwrap();
@@ -46,7 +46,7 @@ fn dropping_the_last_external_promise_handle_is_a_deadlock() {
         let (promise, future) = ctx.perform(CreateExternalPromise::<()>::new()).await?;
         let copy = promise.clone();
         drop(promise);
-        // It may be gone before or after we wait.
+        // The drop may happen before or after the wait.
         thread::spawn(move || drop(copy));
         ctx.wait(future).await
     });
@@ -84,13 +84,13 @@ fn an_external_promise_may_be_completed_after_the_run() {
 fn a_stall_calls_the_listener_repeatedly_and_is_reported_once() {
     let (send, receive) = mpsc::channel::<semafor_coop::ExternalPromise<u8>>();
     let receive = std::sync::Mutex::new(receive);
-    let heard = Arc::new(AtomicUsize::new(0));
-    let hears = heard.clone();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = calls.clone();
     let runtime = Runtime::new().stall_after(Duration::from_millis(1)).on_stall(move |stall| {
         let text = stall.to_string();
         assert!(text.contains("waiter (task 1) waits for promise 0 of another thread, at "), "{text}");
-        // Nobody but this listener completes it, so it is heard of three times.
-        if hears.fetch_add(1, Ordering::Relaxed) == 2 {
+        // Only this listener completes the promise, in its third call.
+        if counted.fetch_add(1, Ordering::Relaxed) == 2 {
             receive.lock().unwrap().recv().unwrap().complete(7);
         }
     });
@@ -102,7 +102,7 @@ fn a_stall_calls_the_listener_repeatedly_and_is_reported_once() {
         ctx.wait(&waiter).await
     });
     assert_eq!(outcome.result.unwrap(), 7);
-    assert_eq!(heard.load(Ordering::Relaxed), 3);
+    assert_eq!(calls.load(Ordering::Relaxed), 3);
     assert_eq!(outcome.report.stalls.len(), 1);
     assert!(outcome.report.stalls[0].lasted >= Duration::from_millis(3));
 }

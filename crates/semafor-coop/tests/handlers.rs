@@ -78,7 +78,7 @@ fn a_handler_that_fails_or_panics_fails_the_effect() {
             ctx.with_handler(async |_: Count, _| -> Result<u32> { panic!("expected in this test") });
         let error = panicking.perform(Count).await.unwrap_err();
         assert_eq!(error.to_string(), "panicked: expected in this test");
-        ctx.log("goes on").await
+        ctx.log("continues").await
     });
 }
 

@@ -1,7 +1,7 @@
-//! What a run allocates, counted at the allocator for the test's own thread.
+//! What a run allocates, counted by the allocator for the thread of the test.
 //!
-//! Built-in effects allocate nothing once a run has been going on for a while. What they make is another matter: a task, a promise
-//! and a semaphore have memory of their own, and so has a list of things to gather.
+//! Built-in effects allocate nothing once a run has warmed up. The tasks, promises, semaphores and lists of values to
+//! gather that they create do allocate.
 
 use semafor_coop::{
     AcquireSemaphore, CreateExternalPromise, Ctx, Error, Now, Priority, Result, Runtime, Semaphore, Wait,
@@ -13,7 +13,7 @@ static HEAP: Counting = Counting;
 
 const TIMES: usize = 10_000;
 
-/// How often the allocator is asked for memory while something is done so many times, after it was done a few times.
+/// The number of allocations of [`TIMES`] calls, after a few calls to warm up.
 async fn allocations_of(mut once: impl AsyncFnMut() -> Result) -> Result<usize> {
     for _ in 0..100 {
         once().await?;
@@ -76,7 +76,7 @@ fn many_delays_and_unused_timeouts_allocate_nothing() {
             };
             ctx.perform(semafor_coop::Spawn::new(sleeper).daemon()).await?;
         }
-        // Until every one of them has slept often enough.
+        // Until every task has slept often enough to warm up.
         ctx.delay(1_000.0).await?;
         let before = own_allocations();
         ctx.delay(1_000.0).await?;
@@ -84,7 +84,7 @@ fn many_delays_and_unused_timeouts_allocate_nothing() {
     });
 }
 
-/// Passes the ball on, for ever: acquires one and releases the other.
+/// Acquires one semaphore and releases the other, forever.
 async fn bounce(ctx: Ctx, from: Semaphore, to: Semaphore) -> Result {
     loop {
         ctx.acquire(&from).await?;
@@ -147,7 +147,7 @@ fn waiting_for_an_ended_task_allocates_nothing() {
     });
 }
 
-/// Something of everything that keeps memory.
+/// Uses everything that allocates memory.
 async fn mixed_program(ctx: Ctx) -> Result {
     let sem = ctx.create_semaphore(1).await?;
     let promise = ctx.promise::<String>().await?;
@@ -179,7 +179,7 @@ async fn mixed_program(ctx: Ctx) -> Result {
 
 #[test]
 fn a_run_dropped_after_any_step_frees_all_memory() {
-    // What a thread allocates once.
+    // Warms up what a thread allocates once.
     Runtime::new().run(mixed_program).result.unwrap();
     for runtime in [Runtime::new(), Runtime::new().record()] {
         let mut has_ended = false;
@@ -197,7 +197,7 @@ fn a_run_dropped_after_any_step_frees_all_memory() {
     }
 }
 
-/// How many bytes more are in use after something was done so many times.
+/// The growth of memory in bytes by [`TIMES`] calls, after a few calls to warm up.
 async fn growth_of(mut once: impl AsyncFnMut() -> Result) -> Result<isize> {
     for _ in 0..100 {
         once().await?;

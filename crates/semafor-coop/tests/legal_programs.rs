@@ -1,5 +1,5 @@
-//! Programs that come to their end are never told of a deadlock: a permit may be released by any task, and a guard by the task
-//! that it was moved to.
+//! Programs that end are never reported as deadlocked: any task may release a permit, and a guard may be moved to
+//! another task.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use semafor_coop::{
     Result, Runtime, Search, Semaphore, Spawn,
 };
 
-/// Runs a program, and in many orders; it must succeed in all of them, and no deadlock may be noticed on the way.
+/// Runs a program in many orders. It must succeed in all of them, and no deadlock may be reported.
 #[track_caller]
 fn assert_legal(program: impl AsyncFn(Ctx) -> Result + Clone + 'static) {
     let once = program.clone();
@@ -181,7 +181,7 @@ fn a_consumer_of_signals_leaves_nothing_unreleased() {
     assert_legal(signals);
 }
 
-/// A producer releases once for each item, and a task for each item acquires.
+/// A producer releases once for each item, and one task per item acquires.
 async fn signals(ctx: Ctx) -> Result {
     const ITEMS: u32 = 4;
     let ready = ctx.perform(CreateSemaphore::new(ITEMS).signal()).await?;

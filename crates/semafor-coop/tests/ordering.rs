@@ -1,4 +1,4 @@
-//! Who runs when, under the production schedule.
+//! The order of tasks under the production schedule.
 
 mod support;
 
@@ -83,7 +83,7 @@ fn priority_survives_every_suspension() {
         ctx.gather([low, high]).await?;
         Ok(())
     });
-    // Idle runs only when nobody else can: at each instant after the other one.
+    // An idle task runs only when no other task can: at each instant after the other one.
     assert_eq!(order, "high low high low high low");
 }
 
@@ -224,7 +224,7 @@ fn a_race_returns_the_first_to_end_and_the_losers_continue() {
         let quick = ctx.spawn(run(1.0, "quick")).await?;
         let winner = ctx.race([&slow, &quick, &slow]).await?;
         ctx.log(format!("{winner}-won")).await?;
-        // Both have ended by then: the first argument counts.
+        // Both have ended by then, so the first argument wins.
         ctx.wait(&slow).await?;
         let winner = ctx.race([&slow, &quick]).await?;
         ctx.log(format!("{winner}-won")).await
@@ -289,14 +289,14 @@ fn a_wait_may_have_a_priority_of_its_own() {
             let waiter = async move |ctx: Ctx| {
                 ctx.perform(Wait(future).priority(priority)).await?;
                 ctx.log(word).await?;
-                // Its own again.
+                // From here on the task has its own priority again.
                 ctx.yield_now().await?;
                 ctx.log(word).await
             };
             tasks.push(ctx.spawn(waiter).await?);
         }
         ctx.complete(&promise, ()).await?;
-        // It goes on as the lowest that it woke, so after all that they do with their own.
+        // The completer resumes with the lowest priority of the waiters, so after all of them.
         ctx.log("completer").await?;
         ctx.gather(&tasks).await.map(drop)
     });
@@ -324,7 +324,7 @@ fn a_cancelled_waiter_resumes_with_the_priority_of_its_task() {
 fn creating_cancelling_and_waiting_for_settled_values_do_not_switch() {
     let order = run_cleanly(async |ctx: Ctx| {
         let done = ctx.spawn(async |_| Ok(1)).await?;
-        // Ready from here on, and never before the root has to wait.
+        // The sleeper is ready once it is cancelled, and runs when the root has to wait.
         let promise = ctx.promise::<()>().await?;
         let future = promise.future();
         let sleeper = async move |ctx: Ctx| {

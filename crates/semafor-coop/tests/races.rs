@@ -1,11 +1,11 @@
-//! Every pair of {acquire, release, cancel, timeout, task end, root end} at the same moment, in every order there is: the search
-//! is exhaustive, with no bound on preemptions. Only of two timeouts, with half a million orders, are those with more than two
-//! preemptions left out.
+//! Every pair of {acquire, release, cancel, timeout, task end, root end} at the same moment, in every order. The search
+//! is exhaustive, with no limit on preemptions. Only two timeouts, with half a million orders, are limited to two
+//! preemptions.
 //!
-//! Whatever the order, nobody is admitted beyond the bound, and in the end all permits are there.
+//! In every order, the number of holders stays within the permits, and all permits are available in the end.
 //!
-//! The programs are small enough for that because nothing but the actions is raced: what is prepared is done by the root, whose
-//! priority is higher.
+//! The programs are small enough for that because only the actions race: the root prepares everything else, with a
+//! higher priority.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -21,23 +21,23 @@ enum Action {
     Acquire,
     /// Releases what the holder has acquired.
     Release,
-    /// Cancels the one who waits.
+    /// Cancels the waiter.
     Cancel,
-    /// The timeout of the one who waits ends. Twice: of two who wait.
+    /// The timeout of the waiter ends. If it appears twice, there are two waiters.
     Timeout,
-    /// A task ends with a permit in its hands.
+    /// A task ends with a permit in a guard.
     TaskEnd,
-    /// The root program ends, and everybody is dropped wherever they are.
+    /// The root program ends, and all tasks are dropped.
     RootEnd,
 }
 
 const ACTIONS: [Action; 6] =
     [Action::Acquire, Action::Release, Action::Cancel, Action::Timeout, Action::TaskEnd, Action::RootEnd];
 
-/// The moment at which it all happens, in seconds.
+/// The moment of the actions, in seconds.
 const MOMENT: f64 = 1.0;
 
-/// How many are inside.
+/// How many tasks hold a permit.
 #[derive(Clone)]
 struct Inside {
     count: Rc<Cell<u32>>,
@@ -45,7 +45,7 @@ struct Inside {
 }
 
 impl Inside {
-    /// Lets go of what was acquired. Another may go on before it is released, and must not be admitted.
+    /// Releases the permit. Another task may run before that, and must not get it.
     async fn visit(&self, ctx: &Ctx, sem: &Semaphore) -> Result {
         self.count.set(self.count.get() + 1);
         assert!(self.count.get() <= self.most, "too many inside");
@@ -62,7 +62,7 @@ struct Shared {
     end_of_root: Promise<()>,
 }
 
-/// Waits in line, and if it is for the moment only, may be late.
+/// Waits in line. A timed wait may time out.
 async fn wait_in_line(ctx: Ctx, shared: Shared, is_timed: bool) -> Result {
     let waited = if is_timed {
         ctx.perform(AcquireSemaphore(&shared.sem).timeout(MOMENT)).await
@@ -84,7 +84,7 @@ async fn act(ctx: Ctx, shared: Shared, waiter: Task<()>, action: Action) -> Resu
         }
         Action::Release => ctx.release(&shared.sem).await,
         Action::Cancel => ctx.cancel(&waiter).await,
-        // It waits since before.
+        // The waiter was started before.
         Action::Timeout => Ok(()),
         Action::TaskEnd => ctx.permit(&shared.sem).await.map(drop),
         Action::RootEnd => ctx.complete(&shared.end_of_root, ()).await,
@@ -93,12 +93,12 @@ async fn act(ctx: Ctx, shared: Shared, waiter: Task<()>, action: Action) -> Resu
 
 async fn race(ctx: Ctx, actions: [Action; 2]) -> Result {
     let permits = if actions == [Action::Release; 2] { 2 } else { 1 };
-    // Others than the holder release what it has acquired.
+    // Other tasks than the holder release its permits.
     let sem = ctx.perform(CreateSemaphore::new(permits).signal()).await?;
     let end_of_root = ctx.promise::<()>().await?;
     let shared = Shared { sem, inside: Inside { count: Rc::default(), most: permits }, end_of_root };
 
-    // A holder who never ends, so that it is not reported for what others release.
+    // A holder that never ends, so that its permits are not reported as unreleased.
     let never = ctx.promise::<()>().await?;
     let (held, waits_for) = (shared.sem.clone(), never.future());
     let holder = async move |ctx: Ctx| {
@@ -109,7 +109,7 @@ async fn race(ctx: Ctx, actions: [Action; 2]) -> Result {
     };
     ctx.perform(Spawn::new(holder).daemon()).await?;
 
-    // Those who wait since before the moment.
+    // The waiters, which start before the moment.
     let mut tasks = Vec::new();
     let is_timed = actions.contains(&Action::Timeout);
     for _ in 0..actions.iter().filter(|action| **action == Action::Timeout).count().max(1) {
@@ -119,7 +119,7 @@ async fn race(ctx: Ctx, actions: [Action; 2]) -> Result {
     }
     ctx.delay(MOMENT).await?;
 
-    // The moment. Somebody has to release, or else nothing comes of it.
+    // The moment of the actions. One of them must release, or nothing happens.
     let waiter = tasks[0].clone();
     let release = (!actions.contains(&Action::Release)).then_some(Action::Release);
     for action in actions.into_iter().chain(release).filter(|action| *action != Action::Timeout) {
@@ -151,7 +151,7 @@ fn every_order_of(first: Action, second: Action) -> u64 {
 fn every_pair_of_actions_in_every_order_keeps_the_limit_and_every_permit() {
     for (place, first) in ACTIONS.into_iter().enumerate() {
         for second in ACTIONS.into_iter().skip(place) {
-            // Twice the end of the root is no race: the promise has its value.
+            // The root can end only once.
             if (first, second) == (Action::RootEnd, Action::RootEnd) {
                 continue;
             }

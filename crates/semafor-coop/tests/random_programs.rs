@@ -1,5 +1,5 @@
-//! Programs made at random, in schedules made at random: they hold permits, wait for and cancel each other, drop effects half
-//! way, and get into deadlocks. Whatever they do, in the end all permits are there, and the scheduler has not tripped.
+//! Random programs under random schedules. They hold permits, wait for and cancel each other, drop effects that wait,
+//! and deadlock. In the end all permits are available, and the scheduler has not failed.
 
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
@@ -19,7 +19,7 @@ enum Op {
     Wait(usize),
     Race(usize, usize),
     Cancel(usize),
-    /// With a permit in a guard, or one that has to be released.
+    /// Runs the inner operations with a permit, which is in a guard or released explicitly.
     Hold {
         sem: usize,
         weight: u32,
@@ -28,7 +28,7 @@ enum Op {
         inner: Vec<Op>,
     },
     Shield(Vec<Op>),
-    /// Both at once, until one of them has ended; the other is dropped.
+    /// Runs both at once, until one of them has ended. The other is dropped.
     Either(Vec<Op>, Vec<Op>),
 }
 
@@ -68,7 +68,7 @@ impl Shared {
     }
 }
 
-/// What may be dropped half way has its permits in guards.
+/// Operations that may be dropped while they wait have their permits in guards.
 fn run_ops<'p>(
     ctx: &'p Ctx,
     shared: &'p Shared,
@@ -181,7 +181,8 @@ proptest! {
         }
     }
 
-    /// Nobody helps who is in a deadlock, if nobody cancels: so it is one in the end, too, when nobody can run any more.
+    /// Without cancellation, no task can help a deadlocked one. So a deadlock that is found early is still one when no
+    /// task can run any more.
     #[test]
     fn early_detection_finds_a_deadlock_if_and_only_if_global_detection_does(
         programs in prop::collection::vec(ops(false), 1..5),
@@ -200,21 +201,21 @@ proptest! {
     }
 }
 
-/// What a task does with permits that are not its own for ever.
+/// What a task does with permits that move between tasks.
 #[derive(Clone, Debug)]
 enum HandoverOp {
     Yield,
     Delay(u8),
     Wait(usize),
-    /// An acquire that some task releases, or none.
+    /// An acquire that any task, or none, releases later.
     Acquire(usize),
-    /// A release of whatever is held by any task.
+    /// A release of a permit that any task holds.
     Release(usize),
-    /// A guard, put where all tasks can reach it.
+    /// Puts a guard where all tasks can reach it.
     Leave(usize),
-    /// Drops the guards that others left.
+    /// Drops the guards that other tasks left.
     Drop,
-    /// A guard, moved into a task of its own that sleeps.
+    /// Moves a guard into a new task that sleeps.
     Move(usize, u8),
 }
 
@@ -313,15 +314,16 @@ proptest! {
     }
 }
 
-/// What a task does beside other threads. Tasks wait only for tasks that were spawned before them, so that they wait in no circle.
+/// What a task does in a run with external promises. Tasks wait only for tasks that were spawned before them, so they
+/// form no cycle.
 #[derive(Clone, Debug)]
 enum ExternalOp {
     Acquire(usize),
     Release(usize),
-    /// A promise that a task may complete, or none does.
+    /// Waits for a promise that a task may or may not complete.
     Await(usize),
     Complete(usize),
-    /// For all of these, or for one of them: promises, what another thread says, tasks that were spawned before.
+    /// Waits for all of these, or for one of them.
     All(Vec<Awaited>),
     One(Vec<Awaited>),
 }
@@ -351,18 +353,18 @@ fn external_ops() -> impl Strategy<Value = Vec<ExternalOp>> {
     prop::collection::vec(one, 0..5)
 }
 
-/// What is seen first of a run that does not just end.
+/// What a run that does not simply end does first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum First {
     Reported,
-    /// The run sleeps until another thread speaks.
+    /// The run sleeps until another thread completes a promise.
     Slept,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Observed {
     first: Option<First>,
-    /// Whether a task went on after the sleep, when all other threads had spoken.
+    /// Whether a task continued after the sleep, when all external promises were completed.
     could_help: Option<bool>,
     effects: u32,
     effects_at_lull: Option<u32>,
@@ -370,7 +372,7 @@ struct Observed {
 
 thread_local! {
     static OBSERVED: Cell<Observed> = Cell::default();
-    /// What other threads have not said yet.
+    /// The external promises that are not completed yet.
     static OUTSIDE: RefCell<Vec<ExternalPromise<()>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -386,7 +388,8 @@ fn note_effect(result: &Result) {
     OBSERVED.set(observed);
 }
 
-/// There may be one lull for looking at all tasks. In the second one without an effect in between the run sleeps, and all threads speak.
+/// The first lull may be for a check of all tasks. In a second one without an effect in between the run sleeps, and all
+/// external promises are completed.
 fn note_lull() {
     let mut observed = OBSERVED.get();
     if observed.effects_at_lull == Some(observed.effects) {
@@ -447,7 +450,8 @@ fn observe(programs: &[Vec<ExternalOp>], schedule: Schedule, deadlocks: Deadlock
 }
 
 proptest! {
-    /// The truth is tried out where the run sleeps: all threads speak, and either a task goes on, or none does.
+    /// Finds out by trial whether the run is deadlocked where it sleeps: completes all external promises, and sees
+    /// whether a task continues.
     #[test]
     fn a_deadlock_is_reported_if_and_only_if_no_other_thread_could_end_it(
         programs in prop::collection::vec(external_ops(), 1..5),

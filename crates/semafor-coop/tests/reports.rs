@@ -1,4 +1,4 @@
-//! What is messages about a run that the root program itself does not tell.
+//! What the report says about a run, beside the result of the root program.
 
 use semafor_coop::{Ctx, Error, Runtime, Spawn};
 
@@ -44,7 +44,7 @@ fn an_unobserved_failure_is_reported() {
     });
     outcome.result.unwrap();
     let messages: Vec<_> = outcome.report.unobserved.iter().map(ToString::to_string).collect();
-    assert_eq!(messages, ["task 0 failed, and nobody waited for it: unseen"]);
+    assert_eq!(messages, ["task 0 failed, and no task waited for it: unseen"]);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn report_of_an_unreleased_permit(runtime: &Runtime) -> String {
         };
         let task = ctx.perform(Spawn::new(fails).name("forgetful")).await?;
         assert!(ctx.wait(&task).await.is_err());
-        assert_eq!(sem.available(), 1, "the permit is gone with it");
+        assert_eq!(sem.available(), 1, "the permit was not released");
         Ok(())
     });
     outcome.result.unwrap();
@@ -118,7 +118,7 @@ fn the_report_says_whether_an_abandoned_task_was_ready_or_waiting() {
     let messages: Vec<_> = outcome.report.abandoned.iter().map(ToString::to_string).collect();
     assert_eq!(
         messages,
-        ["task 1 was abandoned, waiting for promise 0", "task 2 was abandoned, ready to go on"]
+        ["task 1 was abandoned, waiting for promise 0", "task 2 was abandoned, ready to run"]
     );
 }
 

@@ -1,4 +1,4 @@
-//! Large numbers, and deep ones.
+//! Many tasks, and deeply nested ones.
 
 use semafor_coop::{Ctx, Effect, Result, Runtime, Task};
 
@@ -44,7 +44,7 @@ fn a_hundred_thousand_tasks_wait_for_one_permit() {
     assert_eq!(outcome.report.elapsed.as_secs(), 100_000);
 }
 
-/// Each spawns the next and waits for it.
+/// Each task spawns the next and waits for it.
 fn nested(ctx: Ctx, depth: u32) -> std::pin::Pin<Box<dyn Future<Output = Result<u32>>>> {
     Box::pin(async move {
         if depth == 0 {
@@ -107,7 +107,7 @@ fn a_promise_with_a_hundred_thousand_waiters_wakes_them_in_order() {
 fn fifty_thousand_tasks_each_wait_for_the_previous_one() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         let first = async |ctx: Ctx| {
-            // Time to look for deadlocks, again and again.
+            // Time for several checks for deadlocks.
             for _ in 0..10 {
                 ctx.delay(1.0).await?;
             }

@@ -1,4 +1,4 @@
-//! What the semaphore promises.
+//! The promises of the semaphore.
 
 mod support;
 
@@ -69,7 +69,7 @@ fn a_released_permit_goes_to_the_first_waiter_and_the_releaser_continues() {
         ctx.acquire(&sem).await?;
         let waiter = spawn_acquirer(&ctx, &sem, "waiter").await?;
         ctx.release(&sem).await?;
-        assert_eq!(sem.available(), 0, "it was handed over, and is not up for grabs");
+        assert_eq!(sem.available(), 0, "the waiter has it");
         ctx.log("releaser").await?;
         ctx.acquire(&sem).await?;
         ctx.log("again").await?;
@@ -91,7 +91,7 @@ fn try_acquire_never_waits_and_never_overtakes() {
         };
         let heavy = ctx.spawn(heavy).await?;
         assert_eq!(sem.available(), 1);
-        assert!(!ctx.perform(TryAcquireSemaphore(&sem)).await?, "somebody waits for what is free");
+        assert!(!ctx.perform(TryAcquireSemaphore(&sem)).await?, "a task waits for the free permit");
         ctx.release(&sem).await?;
         ctx.wait(&heavy).await?;
         assert!(ctx.try_acquire(&sem).await?);
@@ -121,11 +121,7 @@ fn a_timed_acquire_times_out_on_the_virtual_clock_and_loses_no_permit() {
         ctx.delay(3.0).await?;
         ctx.release(&sem).await?;
         ctx.wait(&in_time).await?;
-        assert_eq!(
-            ctx.now().as_secs(),
-            8,
-            "time does not run on to a deadline that is of no interest any more"
-        );
+        assert_eq!(ctx.now().as_secs(), 8, "time does not move to the deadline of a wait that has ended");
         Ok(())
     });
 }
@@ -326,7 +322,7 @@ fn a_third_task_cannot_take_a_permit_granted_to_a_waiter() {
         let waiter = spawn_acquirer_at(&ctx, &sem, "waiter", Priority::Idle).await?;
         ctx.delay(1.0).await?;
         ctx.release(&sem).await?;
-        // The waiter has not run since, and will be the last to.
+        // The waiter has not run since, and will run last.
         assert!(!ctx.try_acquire(&sem).await?);
         let third = spawn_acquirer_at(&ctx, &sem, "third", Priority::High).await?;
         ctx.gather([waiter, third]).await.map(drop)

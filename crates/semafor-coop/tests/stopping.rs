@@ -1,4 +1,4 @@
-//! Runs that end before their root program does, and threads that have more to do than to wait for them.
+//! Runs that a stop ends before their root program has ended, and pause functions of the caller.
 
 use std::cell::Cell;
 use std::rc::Rc;

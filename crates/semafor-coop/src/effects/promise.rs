@@ -11,21 +11,21 @@ use crate::performing::{Begun, Operation, Performing};
 use crate::state::State;
 use crate::{Ctx, Error, Eventual, Perform, Priority, Result};
 
-/// The side of a promise that completes it. What to wait for is its [`future`](Self::future).
+/// The handle that completes a promise. Tasks wait for its [`future`](Self::future).
 ///
-/// When the last clone goes without having completed it, whoever waits gets a [deadlock](Error::Deadlock).
+/// If the last clone is dropped without completing it, the waiters get a [deadlock](Error::Deadlock).
 pub struct Promise<T> {
     cell: Rc<ValueCell<T>>,
     pending_checks: Rc<PendingChecks>,
 }
 
 impl<T> Promise<T> {
-    /// Its number within the run. Tasks, promises and semaphores are counted together, from 0.
+    /// Its number within the run. Tasks, promises and semaphores share one counter, from 0.
     pub fn id(&self) -> u64 {
         self.cell.settlement.number
     }
 
-    /// What to wait for.
+    /// The value to wait for.
     pub fn future(&self) -> Eventual<T> {
         Eventual { cell: self.cell.clone() }
     }
@@ -59,12 +59,12 @@ impl<T> fmt::Debug for Promise<T> {
     }
 }
 
-/// Makes a promise: a value that some task will provide.
+/// Creates a promise: a value that a task will provide.
 #[derive(Debug)]
 pub struct CreatePromise<T>(PhantomData<T>);
 
 impl<T> CreatePromise<T> {
-    /// Of a value of this type.
+    /// A promise of a value of this type.
     #[allow(clippy::new_without_default, reason = "an effect has no default")]
     pub fn new() -> Self {
         Self(PhantomData)
@@ -95,15 +95,15 @@ impl<T: 'static> Operation for CreatePromise<T> {
     }
 }
 
-/// Completes a promise. Whoever waited for it goes first.
+/// Completes a promise. Its waiters run first.
 ///
 /// # Errors
 ///
-/// [`Error::AlreadyCompleted`]; the first value stays.
+/// [`Error::AlreadyCompleted`] if it has a value, which it keeps.
 #[derive(Debug)]
 pub struct CompletePromise<'p, T>(pub &'p Promise<T>, pub T);
 
-/// Fails a promise: whoever waits for it gets this error. Otherwise as [`CompletePromise`].
+/// Fails a promise: its waiters get this error. Otherwise like [`CompletePromise`].
 #[derive(Debug)]
 pub struct FailPromise<'p, T>(pub &'p Promise<T>, pub Error);
 
@@ -139,7 +139,7 @@ impl<T> Operation for Settling<'_, T> {
         if cell.settlement.is_settled.get() {
             return Begun::Done(Err(Error::AlreadyCompleted));
         }
-        // Neither was set before, since it is not settled.
+        // Neither was set before, because the promise is not settled.
         match self.outcome.take() {
             Some(Ok(value)) => drop(cell.value.set(value)),
             Some(Err(error)) => drop(cell.settlement.failure.set(error)),
@@ -155,12 +155,12 @@ impl<T> Operation for Settling<'_, T> {
     }
 }
 
-/// Makes a promise that any thread may complete, and what to wait for.
+/// Creates a promise that any thread may complete, and the value to wait for.
 #[derive(Debug)]
 pub struct CreateExternalPromise<T>(PhantomData<T>);
 
 impl<T> CreateExternalPromise<T> {
-    /// Of a value of this type.
+    /// A promise of a value of this type.
     #[allow(clippy::new_without_default, reason = "an effect has no default")]
     pub fn new() -> Self {
         Self(PhantomData)

@@ -15,7 +15,7 @@ use crate::{Ctx, Error, Perform, Result, Span};
 ///
 /// # Errors
 ///
-/// [`Error::InvalidDelay`](crate::Error::InvalidDelay) for a number of seconds that is negative, infinite or none.
+/// [`Error::InvalidDelay`](crate::Error::InvalidDelay) if the seconds are negative, infinite or not a number.
 #[derive(Clone, Copy, Debug)]
 pub struct Delay {
     span: Span,
@@ -50,7 +50,7 @@ impl Operation for Delay {
         let timer = state.timers.set(due, Timer::Wake(current));
         self.timer = Some(timer);
         if span.is_zero() {
-            // It is due at once, and no more than a yield.
+            // A delay of zero is due at once, like a yield.
             state.chooser.lower(Ranked::Timer(timer.number));
         }
         Begun::Wait(state.register_wait(WaitOn::Timer, at))
@@ -71,7 +71,7 @@ impl Operation for Delay {
     }
 }
 
-/// How long the run has been going on, by its clock.
+/// The time since the start of the run, by its clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Now;
 
@@ -120,7 +120,7 @@ impl Operation for Log {
     }
 }
 
-/// Lets everybody of the same priority go first who could.
+/// Lets all ready tasks of the same priority run first.
 #[derive(Clone, Copy, Debug)]
 pub struct Yield;
 
