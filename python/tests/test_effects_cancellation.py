@@ -1,4 +1,4 @@
-"""A task that is cancelled hears of it where it waits, and cleans up as long as it takes."""
+"""A cancelled task gets the error where it waits, and its cleanup may take as long as it needs."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_permit_granted_to_a_cancelled_task_goes_to_the_next_waiter() -> None:
         yield AcquireSemaphore(sem)
         first = yield Spawn(hold(sem, 1, log))
         second = yield Spawn(hold(sem, 1, log))
-        yield ReleaseSemaphore(sem)  # first has it now, and has not run
+        yield ReleaseSemaphore(sem)  # first is granted it, but has not run
         yield Cancel(first)
         yield Wait(second)
         with pytest.raises(TaskCancelledError):
@@ -128,7 +128,7 @@ def test_a_task_cancelled_before_it_starts_never_runs() -> None:
 
     @do
     def starter():
-        # Lower than the root: it does not run before it.
+        # Its priority is lower than that of the root, so it does not run first.
         task = yield Spawn(child(), priority=Priority.IDLE)
         yield Cancel(task)
         errors = []
@@ -168,7 +168,7 @@ def test_a_task_that_cancels_itself_gets_the_error_at_its_next_wait() -> None:
     def child():
         yield Delay(1)
         yield Cancel(tasks[0])
-        log.append("goes on")
+        log.append("continues")
         yield CreateSemaphore(1)
         log.append("still")
         yield Delay(1)
@@ -181,27 +181,27 @@ def test_a_task_that_cancels_itself_gets_the_error_at_its_next_wait() -> None:
             yield Wait(tasks[0])
 
     run(main())
-    assert log == ["goes on", "still"]
+    assert log == ["continues", "still"]
     tasks.clear()
 
 
 def test_a_task_may_ignore_its_cancellation() -> None:
     @do
-    def stubborn():
+    def ignoring():
         try:
             yield Delay(10)
         except TaskCancelledError:
             pass
         yield Delay(1)
-        return "went on"
+        return "continued"
 
     @do
     def main():
-        task = yield Spawn(stubborn())
+        task = yield Spawn(ignoring())
         yield Cancel(task)
         return (yield Wait(task)), (yield Now())
 
-    assert run(main()) == ("went on", 1)
+    assert run(main()) == ("continued", 1)
 
 
 def test_cancelling_a_parent_does_not_cancel_its_children() -> None:

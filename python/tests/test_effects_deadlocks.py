@@ -1,4 +1,4 @@
-"""Tasks that wait for each other are told, by name, while others live on."""
+"""Deadlocks are reported with the names of the tasks, and can be caught."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def test_a_deadlock_is_reported_despite_another_thread(waits_for) -> None:
         promise = yield CreatePromise()
         outside = yield CreateExternalPromise()
         stuck = yield Spawn(effect(AcquireSemaphore(sem) if waits_for == "semaphore" else Wait(promise.future)))
-        # It speaks in the end, so that the test does.
+        # Completes the promise in the end, so that the test can't hang.
         timer = threading.Timer(20, lambda: completed.append(outside.complete(None)))
         timer.start()
         try:

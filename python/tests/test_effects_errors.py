@@ -1,4 +1,4 @@
-"""Whatever is wrong with an effect is raised where it is yielded, and can be caught there."""
+"""Errors of an effect are raised where it is yielded, and can be caught there."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_wrong_types_raise_type_error(wrong) -> None:
         effect = wrong(sem)
         with pytest.raises(TypeError) as caught:
             yield effect
-        # All is as it was.
+        # The semaphore is unchanged.
         yield AcquireSemaphore(sem)
         yield ReleaseSemaphore(sem)
         return str(caught.value)
@@ -107,9 +107,9 @@ def test_wrong_values_raise_value_error(wrong) -> None:
             yield effect
         yield AcquireSemaphore(sem)
         yield ReleaseSemaphore(sem)
-        return "goes on"
+        return "continues"
 
-    assert run(main()) == "goes on"
+    assert run(main()) == "continues"
 
 
 @pytest.mark.parametrize("seconds", [-1, math.nan])
@@ -180,14 +180,14 @@ def test_the_traceback_shows_the_program() -> None:
 
 def test_unknown_options_are_refused() -> None:
     with pytest.raises(ValueError, match="virtual, real"):
-        run(nothing(), clock="sundial")
+        run(nothing(), clock="unknown")
     with pytest.raises(ValueError, match="holders, global, off"):
         run(nothing(), deadlocks="some")
     with pytest.raises(ValueError, match="not a trace"):
         run(nothing(), replay="nonsense")
-    with pytest.raises(ValueError, match="which one"):
+    with pytest.raises(ValueError, match="pass only one of them"):
         run(nothing(), replay="1:", seed=3)
     with pytest.raises(ValueError, match="exhaustive"):
-        explore(nothing(), search="lucky")
+        explore(nothing(), search="unknown")
     with pytest.raises(TypeError, match="can be run once"):
         explore((lambda: (yield Delay(0)))())

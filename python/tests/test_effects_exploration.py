@@ -1,4 +1,4 @@
-"""Other orders than first come, first served: found, made simple, and shown again."""
+"""Failures in other orders are found, simplified and replayed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def lost_update():
 
 @pytest.mark.parametrize("search", ["random", "pct", "exhaustive"])
 def test_a_deadlock_is_found_and_replayed(search) -> None:
-    assert run(bank()) is None  # in this order
+    assert run(bank()) is None  # the default order works
     exploration = explore(bank(), schedules=2000, search=search)
     failure = exploration.failure
     assert failure is not None
@@ -95,7 +95,7 @@ def test_an_unobserved_failure_counts_as_a_failure() -> None:
 
     failure = explore(main(), schedules=10).failure
     assert failure is not None and failure.error is None
-    assert "nobody waited for it: KeyError: 'unseen'" in failure.message
+    assert "no task waited for it: KeyError: 'unseen'" in failure.message
 
 
 def test_an_unreleased_permit_counts_as_a_failure() -> None:
@@ -183,7 +183,10 @@ def test_wait_returns_the_value_in_every_order() -> None:
     explore(main(), schedules=100).assert_holds()
 
 
-@pytest.mark.parametrize("schedules, error", [(0, ValueError), (-1, ValueError), (2**64, ValueError), ("3", TypeError), (True, TypeError)])
+@pytest.mark.parametrize(
+    "schedules, error",
+    [(0, ValueError), (-1, ValueError), (2**64, ValueError), ("3", TypeError), (True, TypeError)],
+)
 def test_an_invalid_number_of_schedules_is_refused(schedules, error) -> None:
     with pytest.raises(error, match=r"schedules must be (an int of )?(at least|from) 1"):
         explore(bank(), schedules)
@@ -198,5 +201,6 @@ def test_the_text_of_an_exploration_says_what_was_found() -> None:
     assert str(explore(nothing(), search="exhaustive")) == "no failure in 1 schedule, and there are no others"
     exploration = explore(bank(), 1000)
     said = str(exploration).splitlines()
-    assert said[0] == f"schedule {exploration.schedules} of the program fails: SchedulerDeadlockError: deadlock: 2 tasks wait in a circle"
+    fails = f"schedule {exploration.schedules} of the program fails: SchedulerDeadlockError: "
+    assert said[0] == fails + "deadlock: 2 tasks wait in a circle"
     assert said[-1] == f"replay it with run(program, replay={exploration.failure.trace!r})"

@@ -1,4 +1,4 @@
-"""What is given up goes. Nothing grows, within a run and from run to run."""
+"""Unused objects are freed, and memory does not grow, within a run and from run to run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MANY = 100_000
 
 
 def memory() -> int:
-    """In bytes, right now."""
+    """The resident memory in bytes."""
     with open("/proc/self/statm") as numbers:
         return int(numbers.read().split()[1]) * resource.getpagesize()
 
@@ -94,7 +94,7 @@ def fails_while_waiting():
 
 @do
 def failures_that_refer_to_their_handle(count):
-    """The exception knows the frame, the frame knows the handle, and the handle knows the exception."""
+    """The exception refers to the frame, the frame to the handle, and the handle to the exception."""
     for _ in range(count):
         task = yield Spawn(fails_while_waiting())
         try:
@@ -142,7 +142,7 @@ def promises_without_handles(count):
     for _ in range(count):
         yield CreatePromise()
         yield CreateExternalPromise()
-        # What other threads have to say is heard between two tasks.
+        # The inbox of other threads is read between two tasks.
         yield Yield()
 
 

@@ -1,4 +1,4 @@
-"""Effects of the program's own, and who handles them."""
+"""Effects of the program's own, and their handlers."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_cancellation_within_a_handler_reaches_the_program() -> None:
         try:
             yield Ask("x")
         except TaskCancelledError:
-            return "heard"
+            return "cancelled"
 
     @do
     def handled():
@@ -184,7 +184,7 @@ def test_cancellation_within_a_handler_reaches_the_program() -> None:
         yield Cancel(task)
         return (yield Wait(task))
 
-    assert run(main()) == "heard"
+    assert run(main()) == "cancelled"
 
 
 def test_handlers_may_be_nested_deep() -> None:

@@ -1,4 +1,4 @@
-"""Programs that come to their end are never told of a deadlock, and polling programs are not taken for endless ones."""
+"""Programs that end are never reported as deadlocked, and programs that poll are not reported as endless."""
 
 from __future__ import annotations
 
@@ -213,7 +213,10 @@ def test_explore_limits_the_steps_by_default() -> None:
     assert failure is not None and "steps" in failure.message
 
 
-@pytest.mark.parametrize("max_steps, error", [(0, ValueError), (-1, ValueError), (2**64, ValueError), ("3", TypeError), (True, TypeError)])
+@pytest.mark.parametrize(
+    "max_steps, error",
+    [(0, ValueError), (-1, ValueError), (2**64, ValueError), ("3", TypeError), (True, TypeError)],
+)
 def test_an_invalid_number_of_steps_is_refused(max_steps, error) -> None:
     for call in (run, outcome_of, explore):
         with pytest.raises(error, match="max_steps must be"):

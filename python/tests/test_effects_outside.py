@@ -1,4 +1,4 @@
-"""The world outside of a run: other threads, the real clock, signals, logging."""
+"""Other threads, the real clock, signals and logging."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from semafor.effects import (
 
 @pytest.fixture
 def in_thread():
-    """Runs functions on threads of their own."""
+    """Runs each function in a new thread."""
     threads = []
 
     def start(function, *args):
@@ -226,7 +226,7 @@ def test_runs_on_many_threads_at_once(in_thread) -> None:
 
 @pytest.fixture
 def interruptible():
-    """Has SIGINT raise KeyboardInterrupt, also where the tests were started with it ignored."""
+    """Makes SIGINT raise KeyboardInterrupt, even if the tests were started with SIGINT ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

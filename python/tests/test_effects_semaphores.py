@@ -1,4 +1,4 @@
-"""Semaphores: first come, first served; nothing is lost, and nothing comes from nowhere."""
+"""Semaphores: first come, first served; no permit is lost, and none is created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs, tasks, and who waits for whom: order, values and errors."""
+"""Programs, tasks and waits: order, values and errors."""
 
 from __future__ import annotations
 
@@ -409,7 +409,7 @@ def test_an_unobserved_failure_is_reported_at_the_end() -> None:
         with pytest.raises(ValueError):
             yield Wait(seen)
 
-    with pytest.warns(RuntimeWarning, match="unlucky .* nobody waited for it: ValueError.'unseen'.") as warned:
+    with pytest.warns(RuntimeWarning, match="unlucky .* no task waited for it: ValueError.'unseen'.") as warned:
         run(main())
     assert len(warned) == 1
 
@@ -505,7 +505,7 @@ def test_the_error_for_a_program_that_was_not_called_says_what_to_do() -> None:
             with pytest.raises(TypeError, match="a program is needed, not function: decorate .* with @do, and call it"):
                 yield effect()
         for effect in (Wait, Gather, Race, lambda function: Gather(task, function)):
-            with pytest.raises(TypeError, match="not function: decorate it with @do, and call it, and Spawn what that gives"):
+            with pytest.raises(TypeError, match="not function: decorate it with @do, call it, and Spawn the result"):
                 yield effect(give)
             with pytest.raises(TypeError, match="a Task or a Future is needed here, not Program: Spawn it"):
                 yield effect(give(1))

@@ -1,4 +1,4 @@
-//! Arguments of effects. An effect can be made of anything; what is wrong with it is said where it is yielded.
+//! Arguments of effects. Any object is accepted when an effect is created; errors are raised where it is yielded.
 
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -7,7 +7,7 @@ use pyo3::{Borrowed, PyTypeInfo};
 
 use super::exceptions::kind_of;
 
-/// What is wrong with an argument. It has no Python object in it, so it can't be part of a circle.
+/// The error of an argument. It contains no Python object, so it can't be part of a reference cycle.
 #[derive(Clone)]
 pub(crate) enum ArgumentError {
     Type(String),
@@ -27,7 +27,7 @@ impl From<&ArgumentError> for PyErr {
     }
 }
 
-/// A handle, or whatever else has to be of one class exactly.
+/// An object that must be of exactly this class.
 pub(crate) fn exact<T: PyTypeInfo>(object: &Bound<'_, PyAny>, what: &str) -> Checked<Py<T>> {
     let found = object.cast_exact::<T>();
     found.map(|found| found.clone().unbind()).map_err(|_| type_error(object, what))
@@ -37,7 +37,7 @@ pub(crate) fn type_error(object: &Bound<'_, PyAny>, what: &str) -> ArgumentError
     ArgumentError::Type(format!("{what} is needed here, not {}", kind_of(object)))
 }
 
-/// A number of permits. `True` is no number, though Python has it otherwise.
+/// A number of permits. `True` is refused, although it is an `int` in Python.
 pub(crate) struct Permits(pub(crate) Checked<u32>);
 
 impl Permits {
@@ -64,7 +64,7 @@ impl FromPyObject<'_, '_> for Permits {
     }
 }
 
-/// Seconds. Whether they are a span of time is for the scheduler to say.
+/// Seconds. The scheduler checks their range.
 pub(crate) fn seconds(object: &Bound<'_, PyAny>) -> Checked<f64> {
     object.extract::<f64>().map_err(|_| type_error(object, "a number of seconds"))
 }

@@ -1,4 +1,4 @@
-//! A task: a future of the scheduler's that runs a program of Python's.
+//! A task: a future of the scheduler that runs a Python program.
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
@@ -21,16 +21,16 @@ use super::outcome::{Caught, Outcome, OutcomeCell};
 use super::program::Runnable;
 use super::request::Request;
 
-/// A run, as its tasks know it.
+/// Shared by all tasks of a run.
 #[derive(Default)]
 pub(crate) struct Run {
     tables: Tables,
-    /// The programs that run, by the number of their task; the root has none. To look at, not to keep: a task that is given up
-    /// is closed when its turn comes.
+    /// The running programs, by the number of their task; the root has none. Weak, so that it does not keep an
+    /// abandoned task alive.
     running: RefCell<HashMap<Option<u64>, Weak<Frames>>>,
 }
 
-/// What a task is to do.
+/// A task to run.
 pub(crate) struct TaskSpec {
     pub(crate) run: Rc<Run>,
     pub(crate) program: Runnable,
@@ -40,7 +40,7 @@ pub(crate) struct TaskSpec {
 }
 
 impl TaskSpec {
-    /// That of the root program of a run.
+    /// The root program of a new run.
     pub(crate) fn new(program: Runnable) -> Self {
         Self { run: Rc::default(), program, scope: None, cell: Arc::default() }
     }
@@ -83,7 +83,7 @@ impl Driver {
                 Step::Perform(request) if self.frames.is_shielded() => {
                     answer = self.ctx.shield(Box::pin(self.perform(request))).await;
                 }
-                // What is done most is done here. Any task has to have room for it.
+                // The most common effects are performed here, without a box. Every task has room for them.
                 Step::Perform(Request::Acquire(semaphore)) => {
                     answer = self.done(self.ctx.acquire(&semaphore).await);
                 }
@@ -112,7 +112,7 @@ impl Driver {
                 self.answer(acquired, |py, acquired| acquired.into_py_any(py))
             }
             Request::Guard(semaphore, program) => {
-                // A frame is of one task, and so is the permit in it.
+                // A frame never leaves its task, and neither does the permit in it.
                 let demand = coop::AcquireSemaphore(&semaphore).weight(1).guarded().stays_with_task();
                 match ctx.perform(demand).await {
                     Ok(permit) => Python::attach(|py| {
@@ -187,7 +187,7 @@ impl Driver {
         self.answer(task, |py, task| object(py, TaskHandle::new(&self.run.tables, task, cell)))
     }
 
-    /// For the report; and for Python's `logging`, where somebody may be listening.
+    /// Logs to the report and to Python's `logging`.
     async fn log(&self, text: String) -> Resume {
         let emitted = Python::attach(|py| log::emit(py, &self.ctx, &text));
         match emitted {
@@ -247,7 +247,7 @@ impl Driver {
         }
     }
 
-    /// The exception of one of those that were waited for, if that is what the error is: the same one for everybody.
+    /// Raises the exception of the awaited task that failed, the same one for all waiters.
     #[cold]
     fn raise_failure_of(&self, awaited: &[Awaited], error: &Error) -> Resume {
         Python::attach(|py| {
@@ -262,7 +262,7 @@ impl Driver {
                 }
             }
             let exception = self.exception(py, error);
-            // Cancelled before it started: it has no exception of its own.
+            // A task that was cancelled before it started has no exception yet.
             let unstarted = |each: &&Awaited| error.is_cancelled() && each.eventual.is_settled();
             if let Some(cancelled) = awaited.iter().find(unstarted) {
                 let caught = Caught::new(py, exception.clone_ref(py));

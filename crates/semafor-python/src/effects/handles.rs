@@ -1,8 +1,8 @@
-//! What a program gets to hold: semaphores, tasks, promises.
+//! The handles of a program: semaphores, tasks, promises.
 //!
-//! A run is of one thread, and what it is made of stays there; a Python object goes anywhere, and may be collected on any
-//! thread. So a handle is a number, and the run keeps what it stands for in a [`Table`]. A handle that goes says so in the
-//! run's [`DroppedHandles`]; the run clears away when it next looks. Handles run nothing of Python's when they go.
+//! The objects of a run stay on its thread, but a Python object may be collected on any thread. So a handle is a
+//! number, and the run keeps the object in a [`Table`]. A handle that is dropped adds itself to the run's
+//! [`DroppedHandles`], and the run removes the object later. Dropping an entry runs no Python code.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use super::classes::{AcquireSemaphore, ReleaseSemaphore};
 use super::exceptions::{Raised, to_exception};
 use super::outcome::{Caught, Outcome, OutcomeCell};
 
-/// What the scheduler knows of an outcome: where it is.
+/// The value of a task or promise for the scheduler: the cell of its outcome.
 pub(crate) type Settled = Arc<OutcomeCell>;
 
-/// What the handles of one kind stand for. A place is reused when its handle is gone.
+/// The objects of the handles of one kind. An entry is reused after its handle was dropped.
 pub(crate) struct Table<T> {
     entries: RefCell<Vec<Option<T>>>,
     free: RefCell<Vec<u32>>,
@@ -61,7 +61,7 @@ impl<T: Clone> Table<T> {
     }
 }
 
-/// What a run keeps for its handles.
+/// The objects that a run keeps for its handles.
 #[derive(Default)]
 pub(crate) struct Tables {
     pub(crate) semaphores: Table<coop::Semaphore>,
@@ -72,7 +72,7 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// Clears away what no handle stands for any more. Costs one load if there is nothing.
+    /// Removes the objects of dropped handles. Costs one load if there are none.
     #[inline]
     pub(crate) fn sweep(&self) {
         if self.dropped.has_any.load(Ordering::Relaxed) {
@@ -83,7 +83,7 @@ impl Tables {
     #[cold]
     fn remove_dropped(&self) {
         self.dropped.has_any.store(false, Ordering::Relaxed);
-        // Whatever goes may have been the last to know of other handles, which return then.
+        // Removing an object may drop other handles, which are then added again.
         let dropped = std::mem::take(&mut *self.dropped.entries.lock());
         for (kind, place) in dropped {
             match kind {
@@ -104,7 +104,7 @@ enum Kind {
     Future,
 }
 
-/// Which handles are gone. It names the run, too: every run has its own.
+/// The handles that were dropped. Every run has its own list, which also identifies the run.
 #[derive(Default)]
 pub(crate) struct DroppedHandles {
     has_any: AtomicBool,
@@ -124,7 +124,7 @@ impl TableEntry {
         Arc::ptr_eq(&self.run, &tables.dropped).then_some(self.place)
     }
 
-    /// The semaphore whose handle has this place; none if it is of another run.
+    /// The semaphore of this entry. `None` if it is of another run.
     #[inline]
     pub(crate) fn semaphore(&self, tables: &Tables) -> Option<coop::Semaphore> {
         tables.semaphores.get(self.within(tables)?)
@@ -138,12 +138,12 @@ impl Drop for TableEntry {
     }
 }
 
-/// A semaphore of one run: an opaque handle, which `CreateSemaphore` gives. Its state goes with the last reference.
+/// An opaque handle of a semaphore of one run, from `CreateSemaphore`. The semaphore is freed with the last reference.
 #[pyclass(frozen, module = "semafor.effects", name = "Semaphore", weakref)]
 pub struct SemaphoreHandle {
     pub(crate) place: Arc<TableEntry>,
     id: u64,
-    // Made again and again, and always the same.
+    // Cached, because programs create them again and again.
     pub(crate) acquire: PyOnceLock<Py<AcquireSemaphore>>,
     pub(crate) release: PyOnceLock<Py<ReleaseSemaphore>>,
 }
@@ -159,7 +159,7 @@ impl SemaphoreHandle {
 
 #[pymethods]
 impl SemaphoreHandle {
-    /// Its number within the run. Tasks, promises and semaphores are counted together, from 0.
+    /// Its number within the run. Tasks, promises and semaphores share one counter, from 0.
     #[getter]
     fn id(&self) -> u64 {
         self.id
@@ -176,7 +176,7 @@ impl SemaphoreHandle {
     }
 }
 
-/// A task that was spawned. Dropping it changes nothing: the task runs on.
+/// A handle of a spawned task. Dropping it does not stop the task.
 #[pyclass(frozen, generic, module = "semafor.effects", name = "Task", weakref)]
 pub struct TaskHandle {
     place: TableEntry,
@@ -202,7 +202,7 @@ impl TaskHandle {
 
 #[pymethods]
 impl TaskHandle {
-    /// Its number within the run. Tasks, promises and semaphores are counted together, from 0.
+    /// Its number within the run. Tasks, promises and semaphores share one counter, from 0.
     #[getter]
     fn id(&self) -> u64 {
         self.id
@@ -227,7 +227,7 @@ impl TaskHandle {
     }
 }
 
-/// What a promise will be: wait for it.
+/// The value of a promise, to wait for.
 #[pyclass(frozen, generic, module = "semafor.effects", name = "Future", weakref)]
 pub struct FutureHandle {
     place: TableEntry,
@@ -258,7 +258,7 @@ impl FutureHandle {
     }
 }
 
-/// The side of a promise that completes it, within its run.
+/// The handle that completes a promise, within its run.
 #[pyclass(frozen, generic, module = "semafor.effects", name = "Promise", weakref)]
 pub struct PromiseHandle {
     place: TableEntry,
@@ -283,7 +283,7 @@ impl PromiseHandle {
 
 #[pymethods]
 impl PromiseHandle {
-    /// Its number within the run. Tasks, promises and semaphores are counted together, from 0.
+    /// Its number within the run. Tasks, promises and semaphores share one counter, from 0.
     #[getter]
     fn id(&self) -> u64 {
         self.id
@@ -298,7 +298,7 @@ impl PromiseHandle {
     }
 }
 
-/// A promise that any thread may complete: the way into a run from outside.
+/// A promise that any thread may complete: how other threads reach a run.
 #[pyclass(frozen, generic, module = "semafor.effects", name = "ExternalPromise", weakref)]
 pub struct ExternalPromiseHandle {
     promise: coop::ExternalPromise<Settled>,
@@ -319,13 +319,13 @@ impl ExternalPromiseHandle {
 
 #[pymethods]
 impl ExternalPromiseHandle {
-    /// Completes it, from any thread. False if it was completed before: the first value stays.
+    /// Completes it, from any thread. False if it was completed before: the first value is kept.
     fn complete(&self, value: Py<PyAny>) -> bool {
         let cell = &self.future.get().cell;
         cell.fill(Outcome::Value(value)) && self.promise.complete(cell.clone())
     }
 
-    /// Fails it, from any thread: whoever waits gets this exception. False if it was completed before.
+    /// Fails it, from any thread: its waiters get this exception. False if it was completed before.
     fn fail(&self, error: &Bound<'_, PyAny>) -> PyResult<bool> {
         let caught = Caught::new(error.py(), to_exception(error)?);
         let cell = &self.future.get().cell;
@@ -338,13 +338,13 @@ impl ExternalPromiseHandle {
     }
 }
 
-/// What can be waited for.
+/// A value to wait for.
 pub(crate) struct Awaited {
     pub(crate) eventual: coop::Eventual<Settled>,
     pub(crate) cell: Arc<OutcomeCell>,
 }
 
-/// A handle of another run is an error, never something else of this one.
+/// The exception for a handle of another run.
 pub(crate) fn wrong_run_error() -> PyErr {
     PyRuntimeError::new_err(coop::Error::ForeignHandle.to_string())
 }

@@ -1,4 +1,4 @@
-//! What a `yield` asks for.
+//! Interprets the objects that programs yield.
 
 use std::sync::Arc;
 
@@ -18,9 +18,9 @@ use super::program::Runnable;
 
 pub(crate) enum Yielded {
     Perform(Request),
-    /// A program is to run on top.
+    /// Run a program on top of the stack.
     Enter(Runnable, Entry),
-    /// An effect of the program's own, or a mistake.
+    /// An effect of the program's own, or an object of the wrong type.
     Handle,
 }
 
@@ -30,7 +30,7 @@ pub(crate) enum Entry {
     Handled { class: Py<PyType>, handler: Py<PyAny> },
 }
 
-/// An effect of the scheduler's, with arguments that make sense.
+/// A built-in effect with checked arguments.
 pub(crate) enum Request {
     Acquire(coop::Semaphore),
     Release(coop::Semaphore),
@@ -54,7 +54,7 @@ pub(crate) enum Request {
 
 /// # Errors
 ///
-/// What is wrong with its arguments.
+/// If its arguments are wrong.
 #[inline]
 pub(crate) fn interpret(yielded: &Bound<'_, PyAny>, tables: &Tables) -> PyResult<Yielded> {
     if let Ok(acquire) = yielded.cast_exact::<AcquireSemaphore>() {
