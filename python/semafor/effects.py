@@ -201,7 +201,7 @@ def run(program, *, clock="virtual", deadlocks="certain", max_steps=None, seed=N
 
 
 def outcome_of(program, *, clock="virtual", deadlocks="certain", max_steps=None, seed=None, replay=None):
-    """Runs a program like `run`, and returns its outcome. Raises only exceptions that stop the run, as an interrupt does."""
+    """Runs a program like `run`, and returns its outcome. Raises only exceptions that stop the run, like interrupts."""
     _checks.whole(1, below=2**64, or_none=True)("max_steps", max_steps)
     _checks.whole(0, below=2**64, or_none=True)("seed", seed)
     value, error, report = _engine.run(
