@@ -33,7 +33,7 @@ impl Effect for Ask {
     type Out = ();
 }
 
-/// Uses every effect, with counted values in all places where a value can be.
+/// Uses most effects, with counted values in all places where a value can be.
 async fn everything(ctx: Ctx, count: Rc<Cell<usize>>) -> Result {
     let here = Alive::new(&count);
     let ctx = ctx.with_handler(async move |_: Ask, outer: Ctx| {
