@@ -1,4 +1,4 @@
-"""Programs as generators, on a deterministic scheduler: what they want done they `yield`.
+"""Programs as generators on a deterministic scheduler. Programs `yield` effects.
 
 >>> from semafor.effects import do, run, CreateSemaphore, AcquireSemaphore, ReleaseSemaphore
 >>> from semafor.effects import Spawn, Gather, Wait, Delay, Now
@@ -17,11 +17,12 @@
 ...     for _ in range(7):
 ...         tasks.append((yield Spawn(worker(sem))))
 ...     return (yield Gather(*[Wait(t) for t in tasks]))
->>> run(main())  # virtual time: no sooner asked than done
+>>> run(main())  # virtual time: it takes no real time
 [0.5, 0.5, 0.5, 1.0, 1.0, 1.0, 1.5]
 
-Errors are raised at the `yield`, so they can be caught there. That goes for deadlocks, too: a `SchedulerDeadlockError` says who
-waits for whom, and where. In other orders a program may go wrong that works in this one; `explore` finds out:
+Errors are raised at the `yield`, so they can be caught there. So are deadlocks: a `SchedulerDeadlockError` names the
+tasks that wait for each other, and the lines. A program that works in one order may fail in another; `explore` searches
+for one:
 
 >>> from semafor.effects import WithSemaphore, explore
 >>> @do
@@ -148,7 +149,10 @@ __all__ = [
 
 
 class Priority(IntEnum):
-    """Who runs first. Among equals it is who came first; a semaphore's line is in order of arrival, whatever the priorities."""
+    """The order in which ready tasks run. Of equal ones, the task that was ready first runs first.
+
+    A semaphore's line is in order of arrival, regardless of priority.
+    """
 
     IDLE = 0
     NORMAL = 10
@@ -156,7 +160,7 @@ class Priority(IntEnum):
 
 
 def do(function):
-    """Makes programs of a generator function: called with its arguments, it gives a `Program` that can be run many times."""
+    """Decorates a generator function: a call returns a `Program` that can be run many times."""
     if not callable(function):
         raise TypeError(f"@do needs a generator function, not {function!r}")
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
@@ -170,20 +174,21 @@ def do(function):
 
 
 def run(program, *, clock="virtual", deadlocks="certain", max_steps=None, seed=None, replay=None):
-    """Runs a program to its end, and gives what it returns.
+    """Runs a program to its end, and returns what it returns.
 
-    `clock` is "virtual", where time passes when no task can run, and takes none; or "real". The order is first come, first served,
-    or that of a random `seed`, or that of a trace, to `replay` what was explored. With `max_steps` the run ends with a
-    `RuntimeError` if it has not ended after so many steps; a step lets one task run until it waits.
+    `clock` is "virtual" or "real". Virtual time moves only when no task can run, and takes no real time. The order is
+    first come, first served; or random, by a `seed`; or that of a trace to `replay`. With `max_steps` the run ends with
+    a `RuntimeError` if it has not ended after so many steps. In a step, one task runs until it waits.
 
-    `deadlocks` says which are looked for. "certain": those that no task can end any more. A semaphore has no owner, so while any
-    task can run, now or after a delay, a timeout or an external promise, it may release what others wait for; but a permit of
-    `WithSemaphore` is released by its own task, a promise without a handle by none, and a circle through these is found while other
-    tasks live on. "holders": a stricter search, in which the task that acquired is taken to be the one that releases; it
-    calls programs deadlocked in which another task would have released later. "global": only when no task can run any
-    more. "off": none; the run ends then.
+    `deadlocks` says which deadlocks are reported. "certain": those that no task can end any more. A semaphore has no
+    owner, so any task that can run, now or after a delay, a timeout or an external promise, may release what others
+    wait for. But a permit of `WithSemaphore` is released only by its own task, and a promise without a handle is never
+    completed; a cycle through these is found while other tasks run. "holders": a stricter search, which assumes that
+    the task that acquired a permit releases it; it reports a deadlock by mistake if another task would have released
+    later. "global": only when no task can run any more. "off": none; the run ends when no task can run any more.
 
-    What nobody awaited is said by a `RuntimeWarning`: tasks that failed, that ended with permits, or that had not ended.
+    A `RuntimeWarning` reports tasks that failed and that no task waited for, that ended with permits, or that had not
+    ended.
     """
     outcome = outcome_of(program, clock=clock, deadlocks=deadlocks, max_steps=max_steps, seed=seed, replay=replay)
     for complaint in outcome.complaints:
@@ -191,15 +196,17 @@ def run(program, *, clock="virtual", deadlocks="certain", max_steps=None, seed=N
     try:
         return outcome.result()
     finally:
-        # The exception knows this frame.
+        # The exception refers to this frame, so this breaks a reference cycle.
         del outcome
 
 
 def outcome_of(program, *, clock="virtual", deadlocks="certain", max_steps=None, seed=None, replay=None):
-    """Runs a program as `run` does, and tells all there is to tell. Raises nothing but what ends the whole run."""
+    """Runs a program like `run`, and returns its outcome. Raises only exceptions that stop the run, like interrupts."""
     _checks.whole(1, below=2**64, or_none=True)("max_steps", max_steps)
     _checks.whole(0, below=2**64, or_none=True)("seed", seed)
-    value, error, report = _engine.run(program, clock=clock, deadlocks=deadlocks, max_steps=max_steps, seed=seed, replay=replay)
+    value, error, report = _engine.run(
+        program, clock=clock, deadlocks=deadlocks, max_steps=max_steps, seed=seed, replay=replay
+    )
     if error is not None and not isinstance(error, Exception):
         raise error
     elapsed, trace, log, unobserved, unreleased, abandoned = report
@@ -227,18 +234,18 @@ def explore(
     deadlocks="certain",
     max_steps=100_000,
 ):
-    """Runs a program in so many orders at most, for the first in which it goes wrong; that one is made as simple as possible.
+    """Runs a program in so many orders at most, until one fails. That one is made as simple as possible.
 
-    Every effect is a place where another task may go on. A run goes wrong by an exception of the program or of a task
-    that no task waited for, and by a permit that was not released. `search` is "random" by a `seed`; "pct", by random
-    ranks with so many `changes`; or "exhaustive", for small programs: with so many `preemptions` at most, if that is
-    said. `deadlocks` are those of `run`.
+    At every effect another task may run. A run fails by an exception of the program or of a task that no task waited
+    for, and by a permit that was not released. `search` is "random", by a `seed`; "pct", by random ranks with so many
+    `changes`; or "exhaustive", for small programs, with at most so many `preemptions` if given. `deadlocks` is as in
+    `run`.
 
-    A run that has not ended after `max_steps` steps is wrong, too; every effect is a step here. `max_steps=None` sets
-    no limit: a program that polls without end is explored for ever then. To see it again, give `run` the trace and the
-    same `max_steps`. A program that an exhaustive search finds to be not deterministic fails with a
-    `NotDeterministicError`. A program that polls by `Yield` has orders without end: an exhaustive search of it is never
-    complete, and comes to `max_steps` if it may try enough of them.
+    A run that has not ended after `max_steps` steps fails, too; here every effect is a step. With `max_steps=None`
+    there is no limit, and a program that polls without end is explored forever. To replay the failure, pass the trace
+    and the same `max_steps` to `run`. A program that an exhaustive search finds to be not deterministic fails with a
+    `NotDeterministicError`. A program that polls by `Yield` has endless orders: an exhaustive search of it is never
+    complete, and reaches `max_steps` after enough of them.
     """
     _checks.whole(1, below=2**64)("schedules", schedules)
     _checks.whole(1, below=2**64, or_none=True)("max_steps", max_steps)
@@ -261,7 +268,7 @@ def explore(
 
 @dataclass(frozen=True)
 class LogLine:
-    """A line of the log: when, by the run's clock, who, and what."""
+    """A line of the log: the time by the run's clock, the task and the text."""
 
     at: float
     task: str
@@ -273,18 +280,18 @@ class LogLine:
 
 @dataclass(frozen=True)
 class Unobserved:
-    """A task that failed, and nobody waited for it."""
+    """A task that failed and that no task waited for."""
 
     task: str
     error: BaseException
 
     def __str__(self):
-        return f"{self.task} failed, and nobody waited for it: {self.error!r}"
+        return f"{self.task} failed, and no task waited for it: {self.error!r}"
 
 
 @dataclass(frozen=True)
 class Unreleased:
-    """Permits whose task ended without releasing them, and that no other task released later. Signals are not counted."""
+    """Permits that their task had not released at its end, and no other task released later. Signals are left out."""
 
     task: str
     semaphore: int
@@ -296,7 +303,7 @@ class Unreleased:
 
 @dataclass(frozen=True)
 class Abandoned:
-    """A task that had not ended when the root program did. Daemons are not counted."""
+    """A task that had not ended when the root program did. Daemons are left out."""
 
     task: str
     waiting_for: str | None
@@ -305,17 +312,17 @@ class Abandoned:
     def __str__(self):
         if self.waiting_for is not None:
             return f"{self.task} was abandoned, waiting for {self.waiting_for}"
-        return f"{self.task} was abandoned" + (", ready to go on" if self.was_started else " before it started")
+        return f"{self.task} was abandoned" + (", ready to run" if self.was_started else " before it started")
 
 
 @dataclass(frozen=True)
 class Outcome(Generic[_T]):
-    """How a run ended, and what was noticed on the way."""
+    """The result of a run, and its report."""
 
-    # None if it failed.
+    # None if the program failed.
     value: _T | None
     error: Exception | None
-    # How long it took, by its own clock.
+    # How long the run took, by its own clock.
     elapsed: float
     # The decisions of the schedule, for `run(replay=…)`.
     trace: str
@@ -325,26 +332,26 @@ class Outcome(Generic[_T]):
     abandoned: list[Abandoned]
 
     def result(self):
-        """What the program returned; raises what it raised."""
+        """Returns what the program returned, or raises what it raised."""
         if self.error is not None:
             raise self.error
         return self.value
 
     @property
     def complaints(self):
-        """What should not be. That a program that failed leaves things undone goes without saying."""
+        """Problems, as text. If the program failed, unreleased permits and abandoned tasks are left out."""
         undone = [*self.unreleased, *self.abandoned] if self.error is None else []
         return [str(each) for each in [*self.unobserved, *undone]]
 
 
 @dataclass(frozen=True)
 class Counterexample:
-    """An order in which the program goes wrong, and how."""
+    """An order in which the program fails, and how."""
 
     message: str
-    # The exception of the program, if that is how.
+    # The exception of the program, if it raised one.
     error: Exception | None
-    # The simplest that was found to go wrong in this way, and the one that was found first.
+    # The simplest trace that was found to fail in this way, and the one that was found first.
     trace: str
     found: str
 
@@ -355,11 +362,11 @@ class Counterexample:
 
 @dataclass(frozen=True)
 class Exploration:
-    """What exploring a program came to."""
+    """The result of exploring a program."""
 
     # How many orders were tried, up to the one that failed.
     schedules: int
-    # True if there are no others.
+    # True if there are no other orders.
     is_complete: bool
     failure: Counterexample | None
 
@@ -370,6 +377,6 @@ class Exploration:
         return f"no failure in {tried}, and " + ("there are no others" if self.is_complete else "there may be others")
 
     def assert_holds(self):
-        """For tests: nothing must have gone wrong."""
+        """For tests: raises an `AssertionError` if an order failed."""
         if self.failure is not None:
             raise AssertionError(str(self)) from self.failure.error

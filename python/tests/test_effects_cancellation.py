@@ -1,4 +1,4 @@
-"""A task that is cancelled hears of it where it waits, and cleans up as long as it takes."""
+"""A cancelled task gets the error where it waits, and its cleanup may take as long as it needs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_cancelled_holder_releases_in_finally() -> None:
     assert run(main()) == 0
 
 
-def test_a_cancelled_waiter_leaves_the_line_and_has_consumed_nothing() -> None:
+def test_a_cancelled_waiter_leaves_the_line_and_consumes_nothing() -> None:
     log = []
 
     @do
@@ -76,7 +76,7 @@ def test_a_cancelled_waiter_leaves_the_line_and_has_consumed_nothing() -> None:
     assert log == ["released"]
 
 
-def test_a_permit_that_was_granted_and_not_seen_goes_to_the_next() -> None:
+def test_a_permit_granted_to_a_cancelled_task_goes_to_the_next_waiter() -> None:
     log = []
 
     @do
@@ -85,7 +85,7 @@ def test_a_permit_that_was_granted_and_not_seen_goes_to_the_next() -> None:
         yield AcquireSemaphore(sem)
         first = yield Spawn(hold(sem, 1, log))
         second = yield Spawn(hold(sem, 1, log))
-        yield ReleaseSemaphore(sem)  # first has it now, and has not run
+        yield ReleaseSemaphore(sem)  # first is granted it, but has not run
         yield Cancel(first)
         yield Wait(second)
         with pytest.raises(TaskCancelledError):
@@ -95,9 +95,9 @@ def test_a_permit_that_was_granted_and_not_seen_goes_to_the_next() -> None:
     assert run(main()) == (True, None)
 
 
-def test_cleaning_up_may_wait() -> None:
+def test_cleanup_may_wait() -> None:
     @do
-    def slow_to_leave(sem):
+    def cleans_up_slowly(sem):
         yield AcquireSemaphore(sem)
         try:
             yield Delay(3600)
@@ -108,7 +108,7 @@ def test_cleaning_up_may_wait() -> None:
     @do
     def main():
         sem = yield CreateSemaphore(1)
-        task = yield Spawn(slow_to_leave(sem))
+        task = yield Spawn(cleans_up_slowly(sem))
         yield Delay(1)
         yield Cancel(task)
         yield AcquireSemaphore(sem)
@@ -118,7 +118,7 @@ def test_cleaning_up_may_wait() -> None:
     assert run(main()) == 6
 
 
-def test_a_task_that_has_not_started_never_will() -> None:
+def test_a_task_cancelled_before_it_starts_never_runs() -> None:
     started = []
 
     @do
@@ -128,7 +128,7 @@ def test_a_task_that_has_not_started_never_will() -> None:
 
     @do
     def starter():
-        # Lower than the root: it does not run before it.
+        # Its priority is lower than that of the root, so it does not run first.
         task = yield Spawn(child(), priority=Priority.IDLE)
         yield Cancel(task)
         errors = []
@@ -143,7 +143,7 @@ def test_a_task_that_has_not_started_never_will() -> None:
     assert started == []
 
 
-def test_cancel_never_waits_and_a_task_that_has_ended_does_not_mind() -> None:
+def test_cancelling_an_ended_task_changes_nothing() -> None:
     @do
     def child():
         yield Yield()
@@ -160,7 +160,7 @@ def test_cancel_never_waits_and_a_task_that_has_ended_does_not_mind() -> None:
     assert run(main()) == "done"
 
 
-def test_a_task_that_cancels_itself_hears_of_it_when_it_next_waits() -> None:
+def test_a_task_that_cancels_itself_gets_the_error_at_its_next_wait() -> None:
     log = []
     tasks = []
 
@@ -168,7 +168,7 @@ def test_a_task_that_cancels_itself_hears_of_it_when_it_next_waits() -> None:
     def child():
         yield Delay(1)
         yield Cancel(tasks[0])
-        log.append("goes on")
+        log.append("continues")
         yield CreateSemaphore(1)
         log.append("still")
         yield Delay(1)
@@ -181,30 +181,30 @@ def test_a_task_that_cancels_itself_hears_of_it_when_it_next_waits() -> None:
             yield Wait(tasks[0])
 
     run(main())
-    assert log == ["goes on", "still"]
+    assert log == ["continues", "still"]
     tasks.clear()
 
 
-def test_a_task_may_decide_to_go_on() -> None:
+def test_a_task_may_ignore_its_cancellation() -> None:
     @do
-    def stubborn():
+    def ignoring():
         try:
             yield Delay(10)
         except TaskCancelledError:
             pass
         yield Delay(1)
-        return "went on"
+        return "continued"
 
     @do
     def main():
-        task = yield Spawn(stubborn())
+        task = yield Spawn(ignoring())
         yield Cancel(task)
         return (yield Wait(task)), (yield Now())
 
-    assert run(main()) == ("went on", 1)
+    assert run(main()) == ("continued", 1)
 
 
-def test_children_live_on() -> None:
+def test_cancelling_a_parent_does_not_cancel_its_children() -> None:
     @do
     def parent(children):
         children.append((yield Spawn(child())))
@@ -226,7 +226,7 @@ def test_children_live_on() -> None:
     assert run(main()) == "alive"
 
 
-def test_a_shield_keeps_cancellation_off() -> None:
+def test_a_shield_delays_cancellation() -> None:
     log = []
 
     @do
@@ -254,7 +254,7 @@ def test_a_shield_keeps_cancellation_off() -> None:
     assert log == ["shielded to the end", "kept"]
 
 
-def test_cancellation_is_heard_at_every_kind_of_wait() -> None:
+def test_every_kind_of_wait_can_be_cancelled() -> None:
     @do
     def forever(effect):
         try:

@@ -1,4 +1,4 @@
-"""Tasks that wait for each other are told, by name, while others live on."""
+"""Deadlocks are reported with the names of the tasks, and can be caught."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def bank():
     yield Gather(there, back)
 
 
-def test_a_circle_is_named_with_the_lines_of_the_program() -> None:
+def test_a_cycle_is_reported_with_the_lines_of_the_program() -> None:
     with pytest.raises(SchedulerDeadlockError) as caught:
         run(bank())
     error = caught.value
@@ -60,14 +60,14 @@ def test_a_circle_is_named_with_the_lines_of_the_program() -> None:
     assert ".rs" not in str(error)
 
 
-def test_it_can_be_told_to_another_process() -> None:
+def test_a_deadlock_error_can_be_copied_and_pickled() -> None:
     error = outcome_of(bank()).error
     assert isinstance(error, SchedulerDeadlockError)
     for same in (copy.copy(error), pickle.loads(pickle.dumps(error))):
         assert (str(same), same.is_cycle, same.links) == (str(error), error.is_cycle, error.links)
 
 
-def test_it_can_be_caught_by_the_one_who_is_told_and_the_others_go_on() -> None:
+def test_one_task_can_catch_the_deadlock_and_the_other_continues() -> None:
     @do
     def careful(one, other):
         try:
@@ -85,7 +85,7 @@ def test_it_can_be_caught_by_the_one_who_is_told_and_the_others_go_on() -> None:
     assert run(main()) == ["done", "gave way"]
 
 
-def test_the_strict_search_finds_a_circle_while_others_live_on() -> None:
+def test_the_strict_search_finds_a_cycle_while_another_task_runs() -> None:
     @do
     def ticker():
         while True:
@@ -102,7 +102,7 @@ def test_the_strict_search_finds_a_circle_while_others_live_on() -> None:
     assert run(main(), deadlocks="holders") == 1
 
 
-def test_a_task_that_waits_for_its_own_permit() -> None:
+def test_a_task_that_waits_for_its_own_permit_is_deadlocked() -> None:
     @do
     def main():
         lock = yield CreateSemaphore(1)
@@ -113,7 +113,7 @@ def test_a_task_that_waits_for_its_own_permit() -> None:
         run(main())
 
 
-def test_a_promise_that_nobody_can_complete_any_more() -> None:
+def test_waiting_for_a_promise_without_handles_is_a_deadlock() -> None:
     @do
     def main():
         promise = yield CreatePromise()
@@ -126,7 +126,7 @@ def test_a_promise_that_nobody_can_complete_any_more() -> None:
     assert not caught.value.is_cycle
 
 
-def test_a_promise_that_is_dropped_while_others_live_on() -> None:
+def test_dropping_a_promise_while_another_task_runs_is_a_deadlock() -> None:
     @do
     def keeper(box):
         yield Delay(1)
@@ -144,7 +144,7 @@ def test_a_promise_that_is_dropped_while_others_live_on() -> None:
     run(main())
 
 
-def test_whoever_waits_for_a_task_that_deadlocked_gets_the_same_exception() -> None:
+def test_all_waiters_of_a_deadlocked_task_get_the_same_exception() -> None:
     @do
     def main():
         lock = yield CreateSemaphore(1)
@@ -165,7 +165,7 @@ def test_whoever_waits_for_a_task_that_deadlocked_gets_the_same_exception() -> N
     assert outcome_of(main()).result()
 
 
-def test_a_semaphore_that_others_release_says_so() -> None:
+def test_waiting_for_a_signal_is_no_deadlock() -> None:
     @do
     def waiter(ready):
         yield AcquireSemaphore(ready)
@@ -184,7 +184,7 @@ def test_a_semaphore_that_others_release_says_so() -> None:
 
 
 @pytest.mark.parametrize("deadlocks", ["global", "off"])
-def test_less_can_be_looked_for(deadlocks) -> None:
+def test_with_global_or_off_a_deadlock_is_found_once_no_task_can_run(deadlocks) -> None:
     @do
     def ticker():
         yield Delay(100)
@@ -199,7 +199,7 @@ def test_less_can_be_looked_for(deadlocks) -> None:
     assert outcome.elapsed == 100
 
 
-def test_a_completed_promise_is_no_deadlock() -> None:
+def test_waiting_for_a_promise_that_a_task_completes_is_no_deadlock() -> None:
     @do
     def completer(promise):
         yield Delay(1)
@@ -215,9 +215,9 @@ def test_a_completed_promise_is_no_deadlock() -> None:
 
 
 @pytest.mark.parametrize("waits_for", ["semaphore", "promise"])
-def test_a_deadlock_hides_behind_no_other_thread(waits_for) -> None:
+def test_a_deadlock_is_reported_despite_another_thread(waits_for) -> None:
     """Whatever the other thread does, the task that is gathered with its promise does not end."""
-    spoken = []
+    completed = []
 
     @do
     def main():
@@ -226,8 +226,8 @@ def test_a_deadlock_hides_behind_no_other_thread(waits_for) -> None:
         promise = yield CreatePromise()
         outside = yield CreateExternalPromise()
         stuck = yield Spawn(effect(AcquireSemaphore(sem) if waits_for == "semaphore" else Wait(promise.future)))
-        # It speaks in the end, so that the test does.
-        timer = threading.Timer(20, lambda: spoken.append(outside.complete(None)))
+        # Completes the promise in the end, so that the test can't hang.
+        timer = threading.Timer(20, lambda: completed.append(outside.complete(None)))
         timer.start()
         try:
             yield Gather(stuck, outside.future)
@@ -240,4 +240,4 @@ def test_a_deadlock_hides_behind_no_other_thread(waits_for) -> None:
 
     with pytest.raises(SchedulerDeadlockError):
         run(main())
-    assert spoken == []
+    assert completed == []

@@ -1,4 +1,4 @@
-"""Whatever is wrong with an effect is raised where it is yielded, and can be caught there."""
+"""Errors of an effect are raised where it is yielded, and can be caught there."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ WRONG_TYPES = [
 
 
 @pytest.mark.parametrize("wrong", WRONG_TYPES)
-def test_wrong_types(wrong) -> None:
+def test_wrong_types_raise_type_error(wrong) -> None:
     @do
     def main():
         sem = yield CreateSemaphore(1)
         effect = wrong(sem)
         with pytest.raises(TypeError) as caught:
             yield effect
-        # All is as it was.
+        # The semaphore is unchanged.
         yield AcquireSemaphore(sem)
         yield ReleaseSemaphore(sem)
         return str(caught.value)
@@ -98,7 +98,7 @@ WRONG_VALUES = [
 
 
 @pytest.mark.parametrize("wrong", WRONG_VALUES)
-def test_wrong_values(wrong) -> None:
+def test_wrong_values_raise_value_error(wrong) -> None:
     @do
     def main():
         sem = yield CreateSemaphore(1)
@@ -107,9 +107,9 @@ def test_wrong_values(wrong) -> None:
             yield effect
         yield AcquireSemaphore(sem)
         yield ReleaseSemaphore(sem)
-        return "goes on"
+        return "continues"
 
-    assert run(main()) == "goes on"
+    assert run(main()) == "continues"
 
 
 @pytest.mark.parametrize("seconds", [-1, math.nan])
@@ -123,7 +123,7 @@ def test_a_wrong_timeout_is_an_error_even_if_the_semaphore_is_free(seconds) -> N
     run(main())
 
 
-def test_an_external_promise_is_not_completed_by_an_effect() -> None:
+def test_effects_cannot_complete_an_external_promise() -> None:
     @do
     def main():
         promise = yield CreateExternalPromise()
@@ -134,7 +134,7 @@ def test_an_external_promise_is_not_completed_by_an_effect() -> None:
     run(main())
 
 
-def test_a_promise_fails_with_an_exception_only() -> None:
+def test_a_promise_can_only_fail_with_an_exception() -> None:
     @do
     def main():
         promise = yield CreatePromise()
@@ -178,16 +178,16 @@ def test_the_traceback_shows_the_program() -> None:
     assert names[-2:] == ["outer", "inner"]
 
 
-def test_options_that_there_are_not() -> None:
+def test_unknown_options_are_refused() -> None:
     with pytest.raises(ValueError, match="virtual, real"):
-        run(nothing(), clock="sundial")
+        run(nothing(), clock="unknown")
     with pytest.raises(ValueError, match="holders, global, off"):
         run(nothing(), deadlocks="some")
     with pytest.raises(ValueError, match="not a trace"):
         run(nothing(), replay="nonsense")
-    with pytest.raises(ValueError, match="which one"):
+    with pytest.raises(ValueError, match="pass only one of them"):
         run(nothing(), replay="1:", seed=3)
     with pytest.raises(ValueError, match="exhaustive"):
-        explore(nothing(), search="lucky")
+        explore(nothing(), search="unknown")
     with pytest.raises(TypeError, match="can be run once"):
         explore((lambda: (yield Delay(0)))())

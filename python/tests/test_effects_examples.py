@@ -1,4 +1,4 @@
-"""The examples of the specification, verbatim but for the import."""
+"""The examples of doeff's semaphores, word for word except the imports."""
 
 from __future__ import annotations
 

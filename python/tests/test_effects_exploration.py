@@ -1,4 +1,4 @@
-"""Other orders than first come, first served: found, made simple, and shown again."""
+"""Failures in other orders are found, simplified and replayed."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def lost_update():
 
 
 @pytest.mark.parametrize("search", ["random", "pct", "exhaustive"])
-def test_a_deadlock_is_found_and_shown_again(search) -> None:
-    assert run(bank()) is None  # in this order
+def test_a_deadlock_is_found_and_replayed(search) -> None:
+    assert run(bank()) is None  # the default order works
     exploration = explore(bank(), schedules=2000, search=search)
     failure = exploration.failure
     assert failure is not None
@@ -82,7 +82,7 @@ def test_a_lost_update_is_found_with_its_own_exception() -> None:
         run(main(), replay=failure.trace)
 
 
-def test_what_nobody_waited_for_is_wrong_too() -> None:
+def test_an_unobserved_failure_counts_as_a_failure() -> None:
     @do
     def child():
         yield Yield()
@@ -95,10 +95,10 @@ def test_what_nobody_waited_for_is_wrong_too() -> None:
 
     failure = explore(main(), schedules=10).failure
     assert failure is not None and failure.error is None
-    assert "nobody waited for it: KeyError: 'unseen'" in failure.message
+    assert "no task waited for it: KeyError: 'unseen'" in failure.message
 
 
-def test_a_permit_that_is_not_released_is_wrong_and_a_cancelled_task_is_not() -> None:
+def test_an_unreleased_permit_counts_as_a_failure() -> None:
     @do
     def main():
         sem = yield CreateSemaphore(1)
@@ -108,7 +108,7 @@ def test_a_permit_that_is_not_released_is_wrong_and_a_cancelled_task_is_not() ->
     assert failure is not None and failure.message == "root ended with 1 unreleased of semaphore 0"
 
 
-def test_a_program_that_holds_holds_in_every_order() -> None:
+def test_a_correct_program_holds_in_every_order() -> None:
     @do
     def visit(sem, inside):
         yield AcquireSemaphore(sem)
@@ -169,7 +169,7 @@ def test_an_interrupt_ends_the_exploration() -> None:
     assert len(runs) == 3
 
 
-def test_waiting_for_a_task_in_every_order() -> None:
+def test_wait_returns_the_value_in_every_order() -> None:
     @do
     def child():
         yield Yield()
@@ -183,13 +183,16 @@ def test_waiting_for_a_task_in_every_order() -> None:
     explore(main(), schedules=100).assert_holds()
 
 
-@pytest.mark.parametrize("schedules, error", [(0, ValueError), (-1, ValueError), (2**64, ValueError), ("3", TypeError), (True, TypeError)])
-def test_a_number_of_schedules_that_makes_no_sense_is_refused(schedules, error) -> None:
+@pytest.mark.parametrize(
+    "schedules, error",
+    [(0, ValueError), (-1, ValueError), (2**64, ValueError), ("3", TypeError), (True, TypeError)],
+)
+def test_an_invalid_number_of_schedules_is_refused(schedules, error) -> None:
     with pytest.raises(error, match=r"schedules must be (an int of )?(at least|from) 1"):
         explore(bank(), schedules)
 
 
-def test_what_is_printed_says_what_was_found() -> None:
+def test_the_text_of_an_exploration_says_what_was_found() -> None:
     @do
     def nothing():
         yield Yield()
@@ -198,5 +201,6 @@ def test_what_is_printed_says_what_was_found() -> None:
     assert str(explore(nothing(), search="exhaustive")) == "no failure in 1 schedule, and there are no others"
     exploration = explore(bank(), 1000)
     said = str(exploration).splitlines()
-    assert said[0] == f"schedule {exploration.schedules} of the program fails: SchedulerDeadlockError: deadlock: 2 tasks wait in a circle"
+    fails = f"schedule {exploration.schedules} of the program fails: SchedulerDeadlockError: "
+    assert said[0] == fails + "deadlock: 2 tasks wait in a circle"
     assert said[-1] == f"replay it with run(program, replay={exploration.failure.trace!r})"

@@ -1,4 +1,4 @@
-"""What is given up goes. Nothing grows, within a run and from run to run."""
+"""Unused objects are freed, and memory does not grow, within a run and from run to run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MANY = 100_000
 
 
 def memory() -> int:
-    """In bytes, right now."""
+    """The resident memory in bytes."""
     with open("/proc/self/statm") as numbers:
         return int(numbers.read().split()[1]) * resource.getpagesize()
 
@@ -71,7 +71,7 @@ def tasks(count):
 
 
 @do
-def forgotten_tasks(count):
+def tasks_without_handles(count):
     for _ in range(count):
         yield Spawn(nothing(), daemon=True)
 
@@ -87,16 +87,16 @@ def failed_tasks(count):
 
 
 @do
-def one_that_fails_while_waiting():
+def fails_while_waiting():
     task = yield Spawn(fail())
     yield Wait(task)
 
 
 @do
-def failures_that_know_their_handle(count):
-    """The exception knows the frame, the frame knows the handle, and the handle knows the exception."""
+def failures_that_refer_to_their_handle(count):
+    """The exception refers to the frame, the frame to the handle, and the handle to the exception."""
     for _ in range(count):
-        task = yield Spawn(one_that_fails_while_waiting())
+        task = yield Spawn(fails_while_waiting())
         try:
             yield Wait(task)
         except KeyError:
@@ -110,7 +110,7 @@ def returns(box):
 
 
 @do
-def values_that_know_their_handle(count):
+def values_that_refer_to_their_handle(count):
     for _ in range(count):
         box = []
         task = yield Spawn(returns(box))
@@ -138,11 +138,11 @@ def promises(count):
 
 
 @do
-def forgotten_promises(count):
+def promises_without_handles(count):
     for _ in range(count):
         yield CreatePromise()
         yield CreateExternalPromise()
-        # What other threads have to say is heard between two tasks.
+        # The inbox of other threads is read between two tasks.
         yield Yield()
 
 
@@ -179,20 +179,20 @@ def holds(sem):
 KINDS = [
     semaphores,
     tasks,
-    forgotten_tasks,
+    tasks_without_handles,
     failed_tasks,
-    failures_that_know_their_handle,
-    values_that_know_their_handle,
+    failures_that_refer_to_their_handle,
+    values_that_refer_to_their_handle,
     cancelled_tasks,
     promises,
-    forgotten_promises,
+    promises_without_handles,
     guarded,
     abandoned_generators,
 ]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_nothing_grows(kind) -> None:
+def test_memory_does_not_grow_within_a_run(kind) -> None:
     @do
     def main():
         yield kind(MANY // 10)
@@ -206,7 +206,7 @@ def test_nothing_grows(kind) -> None:
     assert run(main()) < MANY * 40
 
 
-def test_nothing_grows_from_run_to_run() -> None:
+def test_memory_does_not_grow_from_run_to_run() -> None:
     @do
     def small():
         sem = yield CreateSemaphore(1)
@@ -226,7 +226,7 @@ class Thing:
     pass
 
 
-def test_what_a_program_had_goes_with_it() -> None:
+def test_the_values_of_a_program_are_freed_with_it() -> None:
     things = []
 
     @do
@@ -249,7 +249,7 @@ def test_what_a_program_had_goes_with_it() -> None:
     assert [thing() for thing in things] == [None, None]
 
 
-def test_a_handle_keeps_the_value_and_goes_with_the_last_reference() -> None:
+def test_a_handle_keeps_its_value_until_the_last_reference_is_gone() -> None:
     kept = []
     things = []
 
@@ -271,7 +271,7 @@ def test_a_handle_keeps_the_value_and_goes_with_the_last_reference() -> None:
     assert things[0]() is None
 
 
-def test_values_that_know_other_handles_go_with_them() -> None:
+def test_values_that_refer_to_other_handles_are_freed() -> None:
     things = []
 
     @do
@@ -294,7 +294,7 @@ def test_values_that_know_other_handles_go_with_them() -> None:
     run(main())
 
 
-def test_a_circle_of_effects_is_collected() -> None:
+def test_a_reference_cycle_of_effects_is_collected() -> None:
     thing = Thing()
     gone = weakref.ref(thing)
 
@@ -310,7 +310,7 @@ def test_a_circle_of_effects_is_collected() -> None:
     assert gone() is None
 
 
-def test_handles_may_go_on_another_thread() -> None:
+def test_handles_may_be_freed_on_another_thread() -> None:
     kept = []
 
     @do
@@ -329,7 +329,7 @@ def test_handles_may_go_on_another_thread() -> None:
     assert kept == []
 
 
-def test_generators_are_closed_once_and_quietly(capfd) -> None:
+def test_abandoned_generators_are_closed_without_output(capfd) -> None:
     run(abandons(10))
     gc.collect()
     assert capfd.readouterr().err == ""

@@ -1,4 +1,4 @@
-"""Effects of the program's own, and who handles them."""
+"""Effects of the program's own, and their handlers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_handler_answers() -> None:
     assert run(main()) == 42
 
 
-def test_without_a_handler_it_is_an_error_at_the_yield() -> None:
+def test_an_effect_without_a_handler_is_an_error_at_the_yield() -> None:
     @do
     def main():
         with pytest.raises(TypeError, match="Ask is neither an effect nor a program, and has no handler here"):
@@ -56,7 +56,7 @@ def test_without_a_handler_it_is_an_error_at_the_yield() -> None:
     run(main())
 
 
-def test_the_innermost_handles_and_can_ask_the_next() -> None:
+def test_the_innermost_handler_answers_and_may_ask_the_next() -> None:
     @do
     def main():
         return (yield WithHandler(Ask, answers(x="outer x", y="outer y"), middle()))
@@ -72,7 +72,7 @@ def test_the_innermost_handles_and_can_ask_the_next() -> None:
     assert run(main()) == ("inner x", "outer y")
 
 
-def test_a_handler_is_a_plain_function_too_and_may_raise() -> None:
+def test_a_handler_may_be_a_plain_function_and_may_raise() -> None:
     @do
     def main():
         assert (yield WithHandler(Ask, lambda effect: effect.key.upper(), ask("x"))) == "X"
@@ -92,10 +92,10 @@ def test_a_handler_may_wait() -> None:
         yield Delay(2)
         return effect.key, (yield Now())
 
-    assert run(WithHandled(slowly)) == ("x", 2)
+    assert run(ask_with(slowly)) == ("x", 2)
 
 
-def WithHandled(handler):
+def ask_with(handler):
     @do
     def main():
         return (yield WithHandler(Ask, handler, ask("x")))
@@ -115,7 +115,7 @@ def test_handlers_are_found_by_class_and_its_subclasses() -> None:
     assert run(main()) == "answered"
 
 
-def test_tasks_inherit_the_handlers_of_the_one_who_spawns() -> None:
+def test_tasks_inherit_the_handlers_of_their_parent() -> None:
     @do
     def main():
         task = yield WithHandler(Ask, answers(x="inherited"), spawner())
@@ -135,7 +135,7 @@ def test_tasks_inherit_the_handlers_of_the_one_who_spawns() -> None:
     assert run(main()) == "inherited"
 
 
-def test_what_is_shared_by_handlers_is_shared_by_tasks() -> None:
+def test_the_state_of_a_handler_is_shared_by_tasks() -> None:
     state = {"count": 0}
 
     @dataclass
@@ -172,7 +172,7 @@ def test_cancellation_within_a_handler_reaches_the_program() -> None:
         try:
             yield Ask("x")
         except TaskCancelledError:
-            return "heard"
+            return "cancelled"
 
     @do
     def handled():
@@ -184,7 +184,7 @@ def test_cancellation_within_a_handler_reaches_the_program() -> None:
         yield Cancel(task)
         return (yield Wait(task))
 
-    assert run(main()) == "heard"
+    assert run(main()) == "cancelled"
 
 
 def test_handlers_may_be_nested_deep() -> None:

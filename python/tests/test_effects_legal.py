@@ -1,4 +1,4 @@
-"""Programs that come to their end are never told of a deadlock, and polling programs are not taken for endless ones."""
+"""Programs that end are never reported as deadlocked, and programs that poll are not reported as endless."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ def passed_on():
 
 
 @pytest.mark.parametrize("search", ["random", "pct", "exhaustive"])
-def test_a_permit_that_another_task_releases_after_a_delay(search) -> None:
+def test_a_permit_released_by_another_task_after_a_delay_is_no_deadlock(search) -> None:
     outcome = outcome_of(passed_on())
     assert (outcome.result(), outcome.complaints) == (1, [])
     explore(passed_on(), 300, search=search, preemptions=2).assert_holds()
 
 
-def test_the_strict_search_is_an_option() -> None:
+def test_the_strict_search_reports_a_permit_that_another_task_would_release() -> None:
     with pytest.raises(SchedulerDeadlockError, match="a task waits for itself"):
         run(passed_on(), deadlocks="holders")
     failure = explore(passed_on(), 300, deadlocks="holders").failure
     assert failure is not None and isinstance(failure.error, SchedulerDeadlockError)
 
 
-def test_a_permit_that_another_task_releases_when_another_thread_has_spoken() -> None:
+def test_a_permit_released_after_another_thread_completes_a_promise_is_no_deadlock() -> None:
     @do
     def main():
         sem = yield CreateSemaphore(1)
@@ -76,7 +76,7 @@ def test_a_permit_that_another_task_releases_when_another_thread_has_spoken() ->
     run(main())
 
 
-def test_a_permit_that_was_released_after_its_task_had_ended_is_released() -> None:
+def test_a_permit_released_after_the_end_of_its_task_is_not_reported() -> None:
     @do
     def taker(sem):
         yield AcquireSemaphore(sem)
@@ -91,7 +91,7 @@ def test_a_permit_that_was_released_after_its_task_had_ended_is_released() -> No
     explore(main(), 50).assert_holds()
 
 
-def test_a_circle_of_with_semaphore_is_found_while_others_live_on() -> None:
+def test_a_cycle_of_with_semaphore_is_found_while_another_task_runs() -> None:
     @do
     def ticker():
         while True:
@@ -124,7 +124,7 @@ def test_a_circle_of_with_semaphore_is_found_while_others_live_on() -> None:
     assert outcome.error.is_cycle and outcome.elapsed == 1
 
 
-def test_a_program_that_is_not_deterministic_is_reported_as_such() -> None:
+def test_a_program_that_is_not_deterministic_is_reported() -> None:
     runs = itertools.count()
 
     @do
@@ -147,7 +147,7 @@ def test_a_program_that_is_not_deterministic_is_reported_as_such() -> None:
         exploration.assert_holds()
 
 
-def test_real_time_is_explored_without_a_panic() -> None:
+def test_exploring_on_the_real_clock_does_not_panic() -> None:
     @do
     def sleeper(seconds):
         yield Delay(seconds)
@@ -186,7 +186,7 @@ def test_a_task_that_polls_by_yielding_lets_the_others_run(search) -> None:
 
 @pytest.mark.parametrize("effect", [Yield(), Delay(1), Now()])
 @pytest.mark.parametrize("search", ["random", "pct", "exhaustive"])
-def test_a_program_without_end_is_a_failure_with_its_schedule(effect, search) -> None:
+def test_an_endless_program_fails_with_a_trace(effect, search) -> None:
     @do
     def endless():
         while True:
@@ -203,7 +203,7 @@ def test_a_program_without_end_is_a_failure_with_its_schedule(effect, search) ->
         run(main(), replay=failure.trace, max_steps=2_000)
 
 
-def test_the_bound_of_steps_is_there_by_default() -> None:
+def test_explore_limits_the_steps_by_default() -> None:
     @do
     def main():
         while True:
@@ -213,8 +213,11 @@ def test_the_bound_of_steps_is_there_by_default() -> None:
     assert failure is not None and "steps" in failure.message
 
 
-@pytest.mark.parametrize("max_steps, error", [(0, ValueError), (-1, ValueError), (2**64, ValueError), ("3", TypeError), (True, TypeError)])
-def test_a_number_of_steps_that_makes_no_sense_is_refused(max_steps, error) -> None:
+@pytest.mark.parametrize(
+    "max_steps, error",
+    [(0, ValueError), (-1, ValueError), (2**64, ValueError), ("3", TypeError), (True, TypeError)],
+)
+def test_an_invalid_number_of_steps_is_refused(max_steps, error) -> None:
     for call in (run, outcome_of, explore):
         with pytest.raises(error, match="max_steps must be"):
             call(passed_on(), max_steps=max_steps)
@@ -222,7 +225,7 @@ def test_a_number_of_steps_that_makes_no_sense_is_refused(max_steps, error) -> N
 
 @pytest.mark.parametrize("field", ["seed", "changes", "preemptions"])
 @pytest.mark.parametrize("given, error", [(-1, ValueError), (2**64, ValueError), ("3", TypeError)])
-def test_a_search_that_makes_no_sense_is_refused(field, given, error) -> None:
+def test_invalid_search_parameters_are_refused(field, given, error) -> None:
     with pytest.raises(error, match=f"{field} must be"):
         explore(passed_on(), 1, **{field: given})
     with pytest.raises(error, match="seed must be"):

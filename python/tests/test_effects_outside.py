@@ -1,4 +1,4 @@
-"""The world outside of a run: other threads, the real clock, signals, logging."""
+"""Other threads, the real clock, signals and logging."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from semafor.effects import (
 
 
 @pytest.fixture
-def elsewhere():
-    """Runs functions on threads of their own."""
+def in_thread():
+    """Runs each function in a new thread."""
     threads = []
 
     def start(function, *args):
@@ -44,30 +44,30 @@ def elsewhere():
 
 
 @pytest.mark.parametrize("clock", ["virtual", "real"])
-def test_a_thread_completes_a_promise_while_the_run_waits(elsewhere, clock) -> None:
+def test_a_thread_completes_a_promise_while_the_run_waits(in_thread, clock) -> None:
     @do
     def main():
         promise = yield CreateExternalPromise()
-        elsewhere(lambda: (time.sleep(0.02), promise.complete("from outside")))
+        in_thread(lambda: (time.sleep(0.02), promise.complete("from outside")))
         return (yield Wait(promise.future))
 
     assert run(main(), clock=clock) == "from outside"
 
 
-def test_many_threads(elsewhere) -> None:
+def test_many_threads_may_complete_promises(in_thread) -> None:
     @do
     def main():
         promises = []
         for _ in range(50):
             promises.append((yield CreateExternalPromise()))
         for number, promise in enumerate(promises):
-            elsewhere(promise.complete, number)
+            in_thread(promise.complete, number)
         return (yield Gather(*[promise.future for promise in promises]))
 
     assert run(main()) == list(range(50))
 
 
-def test_the_first_to_complete_it_counts(elsewhere) -> None:
+def test_an_external_promise_keeps_its_first_value(in_thread) -> None:
     @do
     def main():
         promise = yield CreateExternalPromise()
@@ -79,13 +79,13 @@ def test_the_first_to_complete_it_counts(elsewhere) -> None:
     assert run(main()) == "first"
 
 
-def test_a_thread_fails_a_promise(elsewhere) -> None:
+def test_a_thread_fails_a_promise(in_thread) -> None:
     error = OSError("no route")
 
     @do
     def main():
         promise = yield CreateExternalPromise()
-        elsewhere(promise.fail, error)
+        in_thread(promise.fail, error)
         for _ in range(2):
             with pytest.raises(OSError) as caught:
                 yield Wait(promise.future)
@@ -94,7 +94,7 @@ def test_a_thread_fails_a_promise(elsewhere) -> None:
     run(main())
 
 
-def test_other_tasks_run_while_one_waits_for_outside(elsewhere) -> None:
+def test_other_tasks_run_while_one_waits_for_another_thread(in_thread) -> None:
     done = threading.Event()
 
     @do
@@ -106,28 +106,28 @@ def test_other_tasks_run_while_one_waits_for_outside(elsewhere) -> None:
     @do
     def main():
         promise = yield CreateExternalPromise()
-        elsewhere(lambda: (done.wait(PATIENCE), promise.complete("afterwards")))
+        in_thread(lambda: (done.wait(PATIENCE), promise.complete("afterwards")))
         yield Spawn(busy())
         return (yield Wait(promise.future)), (yield Now())
 
     assert run(main()) == ("afterwards", 10)
 
 
-def test_a_promise_that_nobody_outside_has_any_more_is_a_deadlock(elsewhere) -> None:
+def test_dropping_the_last_handle_of_an_external_promise_is_a_deadlock(in_thread) -> None:
     @do
     def main():
         promise = yield CreateExternalPromise()
         future = promise.future
-        elsewhere(lambda promise: time.sleep(0.02), promise)
+        in_thread(lambda promise: time.sleep(0.02), promise)
         del promise
         with pytest.raises(SchedulerDeadlockError):
             yield Wait(future)
-        return "told"
+        return "deadlock"
 
-    assert run(main()) == "told"
+    assert run(main()) == "deadlock"
 
 
-def test_a_promise_may_be_completed_after_the_run(elsewhere) -> None:
+def test_a_promise_may_be_completed_after_the_run(in_thread) -> None:
     kept = []
 
     @do
@@ -136,10 +136,10 @@ def test_a_promise_may_be_completed_after_the_run(elsewhere) -> None:
 
     run(main())
     assert kept[0].complete(1)
-    elsewhere(kept.clear)
+    in_thread(kept.clear)
 
 
-def test_virtual_time_takes_none_and_real_time_does() -> None:
+def test_delays_take_time_only_on_the_real_clock() -> None:
     @do
     def main(seconds):
         yield Delay(seconds)
@@ -153,7 +153,7 @@ def test_virtual_time_takes_none_and_real_time_does() -> None:
     assert time.monotonic() - start >= 0.05
 
 
-def test_real_time_lets_other_threads_run(elsewhere) -> None:
+def test_other_threads_run_during_a_real_delay(in_thread) -> None:
     ticks = []
 
     def tick(stop):
@@ -166,13 +166,13 @@ def test_real_time_lets_other_threads_run(elsewhere) -> None:
         yield Delay(0.1)
 
     stop = threading.Event()
-    elsewhere(tick, stop)
+    in_thread(tick, stop)
     run(main(), clock="real")
     stop.set()
     assert len(ticks) > 3
 
 
-def test_a_timed_acquire_by_the_real_clock() -> None:
+def test_a_timed_acquire_works_on_the_real_clock() -> None:
     @do
     def main():
         sem = yield CreateSemaphore(1)
@@ -184,7 +184,7 @@ def test_a_timed_acquire_by_the_real_clock() -> None:
     run(main(), clock="real")
 
 
-def test_a_race_of_the_clock_and_the_world(elsewhere) -> None:
+def test_a_delay_can_race_an_external_promise(in_thread) -> None:
     @do
     def timeout():
         yield Delay(0.02)
@@ -198,7 +198,7 @@ def test_a_race_of_the_clock_and_the_world(elsewhere) -> None:
     assert run(main(), clock="real") == "too late"
 
 
-def test_runs_on_many_threads_at_once(elsewhere) -> None:
+def test_runs_on_many_threads_at_once(in_thread) -> None:
     @do
     def visit(sem):
         yield AcquireSemaphore(sem)
@@ -216,7 +216,7 @@ def test_runs_on_many_threads_at_once(elsewhere) -> None:
 
     results = []
     for clock in ["virtual", "real"] * 4:
-        elsewhere(lambda clock=clock: results.append(run(main(), clock=clock)))
+        in_thread(lambda clock=clock: results.append(run(main(), clock=clock)))
     deadline = time.monotonic() + PATIENCE
     while len(results) < 8:
         assert time.monotonic() < deadline
@@ -226,20 +226,20 @@ def test_runs_on_many_threads_at_once(elsewhere) -> None:
 
 @pytest.fixture
 def interruptible():
-    """Has SIGINT raise KeyboardInterrupt, also where the tests were started with it ignored."""
+    """Makes SIGINT raise KeyboardInterrupt, even if the tests were started with SIGINT ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("clock", ["virtual", "real"])
-def test_an_interrupt_while_the_run_waits(interruptible, elsewhere, clock) -> None:
+def test_an_interrupt_while_the_run_waits(interruptible, in_thread, clock) -> None:
     closed = []
 
     @do
     def main():
         promise = yield CreateExternalPromise()
-        elsewhere(lambda: (time.sleep(0.05), os.kill(os.getpid(), signal.SIGINT)))
+        in_thread(lambda: (time.sleep(0.05), os.kill(os.getpid(), signal.SIGINT)))
         try:
             if clock == "real":
                 yield Delay(3600)
@@ -252,7 +252,7 @@ def test_an_interrupt_while_the_run_waits(interruptible, elsewhere, clock) -> No
     assert closed == [True]
 
 
-def test_what_is_logged_goes_to_logging(caplog) -> None:
+def test_log_lines_go_to_the_logging_module(caplog) -> None:
     @do
     def child():
         yield Delay(1.5)

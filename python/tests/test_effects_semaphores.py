@@ -1,4 +1,4 @@
-"""Semaphores: first come, first served; nothing is lost, and nothing comes from nowhere."""
+"""Semaphores: first come, first served; no permit is lost, and none is created."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_handle_is_opaque() -> None:
         Semaphore(1)
 
 
-def test_acquire_and_release_give_none_and_do_not_switch() -> None:
+def test_acquire_and_release_return_none_and_do_not_switch() -> None:
     order = []
 
     @do
@@ -65,7 +65,7 @@ def test_acquire_and_release_give_none_and_do_not_switch() -> None:
     assert "".join(order) == "aaabbb"
 
 
-def test_the_line_is_in_order_of_arrival_whatever_the_priorities() -> None:
+def test_the_line_is_in_order_of_arrival_regardless_of_priority() -> None:
     order = []
 
     @do
@@ -84,7 +84,7 @@ def test_the_line_is_in_order_of_arrival_whatever_the_priorities() -> None:
     assert order == ["releaser", *range(20)]
 
 
-def test_whoever_releases_goes_to_the_end_of_the_line() -> None:
+def test_a_task_that_acquires_again_goes_to_the_end_of_the_line() -> None:
     order = []
 
     @do
@@ -152,7 +152,7 @@ def test_try_acquire_never_overtakes() -> None:
     run(main())
 
 
-def test_more_than_there_is_can_never_be_acquired() -> None:
+def test_a_weight_above_the_permits_is_refused() -> None:
     @do
     def main():
         sem = yield CreateSemaphore(2)
@@ -162,7 +162,7 @@ def test_more_than_there_is_can_never_be_acquired() -> None:
     run(main())
 
 
-def test_a_timed_acquire_gives_up_and_leaves_no_trace() -> None:
+def test_a_timed_acquire_times_out_and_leaves_the_line() -> None:
     @do
     def main():
         sem = yield CreateSemaphore(1)
@@ -203,7 +203,7 @@ def test_a_permit_that_comes_at_the_moment_of_the_timeout_is_not_lost() -> None:
     run(main())
 
 
-def test_with_semaphore_releases_on_every_way_out() -> None:
+def test_with_semaphore_releases_however_the_program_ends() -> None:
     @do
     def body(how):
         yield Yield()
@@ -235,7 +235,7 @@ def test_with_semaphore_releases_on_every_way_out() -> None:
     assert outcome_of(main()).complaints == []
 
 
-def test_a_failure_without_finally_leaks_the_permit_and_that_is_told() -> None:
+def test_a_permit_leaked_by_a_failed_task_is_reported() -> None:
     @do
     def careless(sem):
         yield AcquireSemaphore(sem)
@@ -256,7 +256,7 @@ def test_a_failure_without_finally_leaks_the_permit_and_that_is_told() -> None:
 
 
 @pytest.mark.parametrize("permits", [0, -1, -(2**70)])
-def test_a_semaphore_has_permits(permits) -> None:
+def test_a_semaphore_needs_at_least_one_permit(permits) -> None:
     @do
     def main():
         with pytest.raises(ValueError, match="^permits must be >= 1$"):
@@ -267,7 +267,7 @@ def test_a_semaphore_has_permits(permits) -> None:
 
 
 @pytest.mark.parametrize("permits", [True, False, 1.5, "x", None, object()])
-def test_permits_are_a_number(permits) -> None:
+def test_permits_must_be_a_number(permits) -> None:
     @do
     def main():
         with pytest.raises(TypeError, match="a number of permits"):
@@ -277,7 +277,7 @@ def test_permits_are_a_number(permits) -> None:
     assert run(main()) == "caught"
 
 
-def test_a_handle_of_another_run_is_an_error_and_never_another_semaphore() -> None:
+def test_a_handle_of_another_run_is_refused() -> None:
     kept = []
 
     @do

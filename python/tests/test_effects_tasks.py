@@ -1,4 +1,4 @@
-"""Programs, tasks, and who waits for whom: order, values and errors."""
+"""Programs, tasks and waits: order, values and errors."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def later(seconds, value):
     return value
 
 
-def test_a_program_is_made_by_do_and_knows_its_name() -> None:
+def test_do_makes_a_program_named_after_its_function() -> None:
     assert isinstance(give(1), Program)
     assert give.__name__ == "give"
     assert "give" in repr(give(1))
@@ -122,7 +122,7 @@ def test_the_error_of_a_program_that_is_yielded_is_raised_at_the_yield() -> None
     assert run(main())
 
 
-def test_programs_within_programs_may_be_many() -> None:
+def test_programs_can_be_nested_deeply() -> None:
     @do
     def deep(levels):
         if levels:
@@ -153,7 +153,7 @@ def test_the_child_runs_first_and_a_task_runs_until_it_has_to_wait() -> None:
     assert "".join(word[0] for word in order) == "aaambbbm"
 
 
-def test_priorities_order_those_who_could_run() -> None:
+def test_tasks_run_in_order_of_priority() -> None:
     order = []
 
     @do
@@ -175,7 +175,7 @@ def test_priorities_order_those_who_could_run() -> None:
     assert order == ["high", "normal", "main", "idle"]
 
 
-def test_ids_are_counted_together_from_0() -> None:
+def test_tasks_promises_and_semaphores_share_one_counter_of_ids() -> None:
     @do
     def main():
         sem = yield CreateSemaphore(1)
@@ -186,7 +186,17 @@ def test_ids_are_counted_together_from_0() -> None:
     assert outcome_of(main()).value == (0, 1, 2)
 
 
-def test_wait_gives_the_value_any_number_of_times() -> None:
+def test_task_id_is_the_same_as_id() -> None:
+    @do
+    def main():
+        yield CreateSemaphore(1)
+        task = yield Spawn(give(1))
+        return task.task_id, task.id
+
+    assert outcome_of(main()).value == (1, 1)
+
+
+def test_wait_returns_the_value_any_number_of_times() -> None:
     @do
     def main():
         task = yield Spawn(give("value"))
@@ -195,7 +205,7 @@ def test_wait_gives_the_value_any_number_of_times() -> None:
     assert run(main()) == ("value", "value")
 
 
-def test_everybody_who_waits_gets_the_same_exception_and_its_traceback_does_not_grow() -> None:
+def test_all_waiters_get_the_same_exception_and_its_traceback_does_not_grow() -> None:
     error = ValueError("broken")
     seen = []
 
@@ -225,7 +235,7 @@ def test_everybody_who_waits_gets_the_same_exception_and_its_traceback_does_not_
     assert len({depth for _, depth in seen}) == 1
 
 
-def test_gather_gives_values_in_the_order_they_were_named() -> None:
+def test_gather_returns_values_in_the_order_of_its_arguments() -> None:
     @do
     def main():
         slow = yield Spawn(later(2, "slow"))
@@ -235,7 +245,7 @@ def test_gather_gives_values_in_the_order_they_were_named() -> None:
     assert run(main()) == (["slow", "quick", "slow"], [])
 
 
-def test_gather_fails_with_the_first_and_the_others_run_on() -> None:
+def test_gather_raises_the_first_failure_and_the_other_tasks_continue() -> None:
     @do
     def main():
         good = yield Spawn(later(2, "good"))
@@ -248,7 +258,7 @@ def test_gather_fails_with_the_first_and_the_others_run_on() -> None:
     assert run(main()) == (0, "good")
 
 
-def test_gather_of_several_that_failed_raises_the_first_that_was_named() -> None:
+def test_gather_of_several_failed_tasks_raises_the_first_argument() -> None:
     @do
     def main():
         one = yield Spawn(fail(KeyError("one")))
@@ -262,7 +272,7 @@ def test_gather_of_several_that_failed_raises_the_first_that_was_named() -> None
     run(main())
 
 
-def test_race_gives_the_winner_and_the_losers_run_on() -> None:
+def test_race_returns_the_winner_and_the_losers_continue() -> None:
     @do
     def main():
         slow = yield Spawn(later(2, "slow"))
@@ -274,40 +284,40 @@ def test_race_gives_the_winner_and_the_losers_run_on() -> None:
     assert run(main()) == ("quick", "quick", "slow")
 
 
-def test_race_raises_if_the_winner_failed_and_race_of_none_is_an_error() -> None:
+def test_race_raises_if_the_winner_failed_or_if_it_is_empty() -> None:
     @do
     def main():
         slow = yield Spawn(later(2, "slow"))
         bad = yield Spawn(fail(KeyError("bad")))
         with pytest.raises(KeyError):
             yield Race(slow, bad)
-        with pytest.raises(ValueError, match="at least one"):
+        with pytest.raises(ValueError, match="^Race needs at least one task or promise"):
             yield Race()
         yield Wait(slow)
 
     run(main())
 
 
-def test_a_task_that_waits_for_itself_is_told() -> None:
+def test_a_task_that_waits_for_itself_gets_an_error() -> None:
     tasks = []
 
     @do
-    def narcissus():
+    def waits_for_itself():
         yield Yield()
         with pytest.raises(RuntimeError, match="itself"):
             yield Wait(tasks[0])
-        return "told"
+        return "refused"
 
     @do
     def main():
-        tasks.append((yield Spawn(narcissus())))
+        tasks.append((yield Spawn(waits_for_itself())))
         return (yield Wait(tasks[0]))
 
-    assert run(main()) == "told"
+    assert run(main()) == "refused"
     tasks.clear()
 
 
-def test_promises() -> None:
+def test_a_promise_keeps_its_first_value() -> None:
     order = []
 
     @do
@@ -332,7 +342,7 @@ def test_promises() -> None:
     assert order == ["first", "completer"]
 
 
-def test_a_promise_that_failed_raises_the_same_exception_for_everybody() -> None:
+def test_all_waiters_of_a_failed_promise_get_the_same_exception() -> None:
     error = LookupError("no")
 
     @do
@@ -351,7 +361,7 @@ def test_a_promise_that_failed_raises_the_same_exception_for_everybody() -> None
     run(main())
 
 
-def test_the_root_program_abandons_the_others_and_says_so() -> None:
+def test_tasks_that_the_root_program_abandons_are_reported() -> None:
     @do
     def main():
         sem = yield CreateSemaphore(1)
@@ -359,12 +369,12 @@ def test_the_root_program_abandons_the_others_and_says_so() -> None:
         yield Spawn(later(1, None), daemon=True)
         return sem.id
 
-    with pytest.warns(RuntimeWarning, match=r"sleeper \(task 1\) was abandoned, waiting for a timer") as told:
+    with pytest.warns(RuntimeWarning, match=r"sleeper \(task 1\) was abandoned, waiting for a timer") as warned:
         assert run(main()) == 0
-    assert len(told) == 1
+    assert len(warned) == 1
 
 
-def test_cleaning_up_of_the_abandoned_runs_and_what_it_yields_is_refused(capfd) -> None:
+def test_cleanup_of_abandoned_tasks_runs_but_cannot_yield(capfd) -> None:
     order = []
 
     @do
@@ -391,7 +401,7 @@ def test_cleaning_up_of_the_abandoned_runs_and_what_it_yields_is_refused(capfd) 
     assert capfd.readouterr().err == ""
 
 
-def test_a_task_that_failed_unseen_is_told_of_at_the_end() -> None:
+def test_an_unobserved_failure_is_reported_at_the_end() -> None:
     @do
     def main():
         yield Spawn(fail(ValueError("unseen")), name="unlucky")
@@ -399,9 +409,9 @@ def test_a_task_that_failed_unseen_is_told_of_at_the_end() -> None:
         with pytest.raises(ValueError):
             yield Wait(seen)
 
-    with pytest.warns(RuntimeWarning, match="unlucky .* nobody waited for it: ValueError.'unseen'.") as told:
+    with pytest.warns(RuntimeWarning, match="unlucky .* no task waited for it: ValueError.'unseen'.") as warned:
         run(main())
-    assert len(told) == 1
+    assert len(warned) == 1
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
@@ -426,7 +436,7 @@ def test_an_interrupt_in_a_task_ends_the_run(kind) -> None:
     assert closed == [True]
 
 
-def test_a_run_within_a_run() -> None:
+def test_a_program_may_start_another_run() -> None:
     @do
     def main():
         yield Delay(1)
@@ -436,7 +446,7 @@ def test_a_run_within_a_run() -> None:
     assert run(main()) == ("inner", 1)
 
 
-def test_tasks_that_fail_or_are_cancelled_are_no_trouble_to_others() -> None:
+def test_failed_and_cancelled_tasks_do_not_affect_others() -> None:
     @do
     def main():
         tasks = []
@@ -456,7 +466,7 @@ def test_tasks_that_fail_or_are_cancelled_are_no_trouble_to_others() -> None:
     assert kinds.count(KeyError) == 20 and kinds.count(TaskCancelledError) == 1 and kinds.count(int) == 9
 
 
-def test_a_run_takes_a_program_and_nothing_else() -> None:
+def test_run_accepts_only_programs() -> None:
     with pytest.raises(TypeError, match="@do"):
         run(3)
     with pytest.raises(TypeError, match="@do"):
@@ -466,7 +476,7 @@ def test_a_run_takes_a_program_and_nothing_else() -> None:
         assert run((lambda: (yield Yield()))()) is None
 
 
-def test_what_can_be_decorated() -> None:
+def test_do_refuses_async_functions_and_objects_that_are_not_callable() -> None:
     async def coroutine():
         pass
 
@@ -481,7 +491,7 @@ def test_what_can_be_decorated() -> None:
             do(nothing)
 
 
-def test_who_forgets_to_call_a_program_is_told_what_to_do() -> None:
+def test_the_error_for_a_program_that_was_not_called_says_what_to_do() -> None:
     @do
     def main():
         sem = yield CreateSemaphore(1)
@@ -495,7 +505,7 @@ def test_who_forgets_to_call_a_program_is_told_what_to_do() -> None:
             with pytest.raises(TypeError, match="a program is needed, not function: decorate .* with @do, and call it"):
                 yield effect()
         for effect in (Wait, Gather, Race, lambda function: Gather(task, function)):
-            with pytest.raises(TypeError, match="not function: decorate it with @do, and call it, and Spawn what that gives"):
+            with pytest.raises(TypeError, match="not function: decorate it with @do, call it, and Spawn the result"):
                 yield effect(give)
             with pytest.raises(TypeError, match="a Task or a Future is needed here, not Program: Spawn it"):
                 yield effect(give(1))
@@ -506,9 +516,9 @@ def test_who_forgets_to_call_a_program_is_told_what_to_do() -> None:
     run(main())
 
 
-def test_what_goes_wrong_while_the_abandoned_clean_up_is_not_lost(monkeypatch) -> None:
+def test_exceptions_in_the_cleanup_of_abandoned_tasks_are_reported(monkeypatch) -> None:
     unraisable = []
-    monkeypatch.setattr("sys.unraisablehook", lambda told: unraisable.append(told.exc_value))
+    monkeypatch.setattr("sys.unraisablehook", lambda hook_args: unraisable.append(hook_args.exc_value))
 
     @do
     def child():
@@ -526,7 +536,7 @@ def test_what_goes_wrong_while_the_abandoned_clean_up_is_not_lost(monkeypatch) -
     assert [str(error) for error in unraisable] == ["while cleaning up"]
 
 
-def test_a_program_that_is_called_wrongly_fails_where_it_is_run() -> None:
+def test_a_program_with_wrong_arguments_fails_where_it_is_run() -> None:
     @do
     def main():
         with pytest.raises(TypeError, match="positional argument"):
@@ -540,7 +550,7 @@ def test_a_program_that_is_called_wrongly_fails_where_it_is_run() -> None:
         run(give())
 
 
-def test_the_abandoned_are_closed_in_the_order_in_which_they_began() -> None:
+def test_abandoned_tasks_are_closed_in_the_order_they_were_spawned() -> None:
     order = []
 
     @do

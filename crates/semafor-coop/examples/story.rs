@@ -1,4 +1,4 @@
-//! A deadlock that a first look does not show: found, replayed, and drawn into the file that is named.
+//! Finds a deadlock that the default order hides, replays it, and draws it into the file given as argument.
 
 use semafor_coop::{CreateSemaphore, Ctx, Result, Runtime, Schedule, Semaphore, Spawn, explore, run};
 

@@ -5,18 +5,18 @@ use semafor_core::Timestamp;
 use crate::inbox::Inbox;
 use crate::{Error, Result};
 
-/// What time is.
+/// The clock of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Clock {
-    /// Stands still while anybody can run, and jumps to the next timer when nobody can. A day of delays takes no time.
+    /// Stands still while a task can run, and jumps to the next timer when none can. A day of delays takes no time.
     #[default]
     Virtual,
-    /// The wall's.
+    /// Real time.
     Real,
 }
 
-/// A clock that runs.
+/// A clock that was started.
 pub(crate) enum Time {
     Virtual,
     Real(Instant),
@@ -30,7 +30,7 @@ impl Time {
         }
     }
 
-    /// The real time, if that is what counts.
+    /// The time of a real clock; `None` if time is virtual.
     #[inline]
     pub(crate) fn read(&self) -> Option<Timestamp> {
         match self {
@@ -40,26 +40,27 @@ impl Time {
     }
 }
 
-/// Nobody in a run can go on before some time has passed, or another thread has completed a promise.
-#[must_use = "the run goes on when it has been waited for"]
+/// No task of a run can continue before some time has passed or another thread has completed a promise.
+#[must_use = "the run continues once it has been waited for"]
 pub struct Lull<'r> {
     pub(crate) inbox: &'r Inbox,
     pub(crate) longest: Duration,
 }
 
 impl Lull<'_> {
-    /// Waits until somebody could go on, on this thread.
+    /// Waits on this thread until a task may be able to continue.
     pub fn wait(&self) {
         self.inbox.wait(self.longest);
     }
 
-    /// The same for so long at most. If nobody can go on by then, there will be another lull.
+    /// Does the same, for so long at most. If no task can continue by then, there will be another lull.
     pub fn wait_at_most(&self, longest: Duration) {
         self.inbox.wait(self.longest.min(longest));
     }
 }
 
-/// A span of time: a [`Duration`], or seconds. One that is negative, infinite or not a number is an error where it is awaited.
+/// A span of time: a [`Duration`], or seconds. Seconds that are negative, infinite or not a number are an error where
+/// the effect is awaited.
 #[derive(Clone, Copy, Debug)]
 pub struct Span(std::result::Result<Duration, f64>);
 

@@ -11,10 +11,10 @@ use crate::{
     Span, Spawn, Task, TryAcquireSemaphore, Wait, WithSemaphore, Yield,
 };
 
-/// What a program performs its effects with. It works within its run only; clones are the same.
+/// The context in which a program performs its effects. Valid only within its run. Clones are the same context.
 ///
-/// Every effect can be performed as a value: `ctx.perform(AcquireSemaphore(&sem)).await?`. Those that are used all the
-/// time are methods as well: `ctx.acquire(&sem).await?`.
+/// Every effect can be performed as a value: `ctx.perform(AcquireSemaphore(&sem)).await?`. Common ones are also
+/// methods: `ctx.acquire(&sem).await?`.
 #[derive(Clone)]
 pub struct Ctx {
     pub(crate) scheduler: Rc<Scheduler>,
@@ -22,8 +22,7 @@ pub struct Ctx {
 }
 
 impl Ctx {
-    /// Performs an effect: one of those that come with the scheduler, or an [`Effect`] of your own, which goes to its innermost
-    /// handler.
+    /// Performs a built-in effect, or an [`Effect`] of your own, which goes to its innermost handler.
     ///
     /// # Errors
     ///
@@ -34,18 +33,19 @@ impl Ctx {
         effect.perform(self, Location::caller())
     }
 
-    /// A context in which an effect of your own is handled: by an answer, or by an error.
+    /// Returns a context in which `handler` answers an effect of your own, with a value or an error.
     ///
-    /// The handler gets the context outside of it, so an effect it performs itself, be it the same one, goes to the
-    /// handlers further out. Tasks that are spawned from the new context have the handler, too.
+    /// The handler gets the outer context, so the effects it performs, even the same one, go to the outer handlers.
+    /// Tasks that are spawned from the new context inherit the handler.
     pub fn with_handler<E: Effect>(&self, handler: impl AsyncFn(E, Ctx) -> Result<E::Out> + 'static) -> Ctx {
         let scope = Scope::new(handler, self.scope.clone());
         Ctx { scheduler: self.scheduler.clone(), scope: Some(Rc::new(scope)) }
     }
 
-    /// Awaits something that cancellation does not reach: it is heard of by the first effect after it that has to wait.
+    /// Awaits a future that cancellation does not interrupt. The first effect after it that has to wait gets the
+    /// cancellation.
     ///
-    /// For cleaning up that must come to its end, even if somebody is in a hurry. A deadlock is heard of in here as well.
+    /// For cleanup that must finish. A deadlock interrupts even a shielded future.
     pub async fn shield<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
         std::future::poll_fn(|cx| {
@@ -56,12 +56,12 @@ impl Ctx {
         .await
     }
 
-    /// How long the run has been going on, by its clock. As [`Now`](crate::Now), at once.
+    /// The time since the start of the run, by its clock. Like [`Now`](crate::Now), but not an effect.
     pub fn now(&self) -> Duration {
         self.scheduler.borrow().elapsed()
     }
 
-    /// The task that runs, as reports name it.
+    /// The number and name of the running task.
     pub fn task(&self) -> Label {
         self.scheduler.borrow().current_label()
     }
@@ -115,7 +115,7 @@ impl Ctx {
         self.perform(WithSemaphore::new(semaphore, program))
     }
 
-    /// Performs [`Spawn`], with nothing said about name or priority.
+    /// Performs [`Spawn`], with the default name and priority.
     #[track_caller]
     pub fn spawn<P, F, T>(&self, program: P) -> impl Future<Output = Result<Task<T>>> + use<'_, P, F, T>
     where

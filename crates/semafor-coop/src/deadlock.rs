@@ -1,18 +1,20 @@
-//! Which tasks wait for something that can't happen any more.
+//! Finds tasks that wait for something that can't happen any more.
 //!
-//! The doomed are the largest set of waiting tasks in which every task waits for others of the set only: for a permit that only
-//! they can release, for the end of one of them, for a promise that no handle is left to complete. A task that waits for a timer,
-//! for another thread, or for a permit with a time limit is never doomed.
+//! The deadlocked tasks are the largest set of waiting tasks in which every task waits only for others of the set: for
+//! a permit that only they can release, for the end of one of them, or for a promise that no handle can complete. A
+//! task that waits for a timer, for another thread, or for a permit with a timeout is never deadlocked. All other tasks
+//! are alive.
 //!
-//! Who can release a permit is the question. A semaphore has no owner, and a guard can be moved where it is not seen; so by default
-//! ([`Deadlocks::Certain`]) any task that is not doomed may release, but for guards that stay with their task.
-//! [`Deadlocks::Holders`] takes the task that acquired for the one that releases.
+//! The difficult question is which task can release a permit. A semaphore has no owner, and a guard can be moved out of
+//! sight. So by default ([`Deadlocks::Certain`]) any task that is alive may release a permit, except guards that stay
+//! with their task. [`Deadlocks::Holders`] assumes that the task that acquired a permit releases it.
 //!
-//! As a rule a task is doomed when it or another begins to wait. So each one is looked at when it does
-//! ([`State::check_waiting`]): mostly at one or two holders. What comes about in another way makes suspects ([`Suspicion`]): the tasks that
-//! wait for a promise whose last handle is dropped, or all tasks, if a task ends with a permit or releases less than is waited for.
-//! Suspects are looked at when no task can run, and all tasks when that has become cheap in comparison ([`State::check_suspects`]), or
-//! when the run would sleep. A look at one task is bounded; a look at all tasks is linear ([`Survey`]).
+//! A deadlock usually forms when a task begins to wait. So each task is checked then ([`State::check_waiting`]), which
+//! mostly visits one or two holders. Other causes request a check for later ([`PendingChecks`]): of the tasks that wait
+//! for a promise whose last handle is dropped, or of all tasks, if a task ends with a permit or a release is too small
+//! for the first waiter. Requested tasks are checked when no task can run. All tasks are checked when the work since
+//! the last such check makes that cheap ([`State::run_pending_checks`]), or before the run sleeps. A check of one task
+//! is bounded; a check of all tasks is linear ([`Survey`]).
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -26,80 +28,81 @@ use semafor_core::{Gate, Holder};
 
 use crate::Label;
 use crate::eventual::{Group, GroupKind, Settle, Settlement, Source};
-use crate::recording::Moment;
+use crate::recording::Event;
 use crate::semaphore::{Hold, SemaphoreCell};
 use crate::state::State;
 use crate::survey::Survey;
 use crate::tasks::{Phase, Task, TaskKey, Wait, WaitOn};
 use crate::waiters::Waiter;
 
-/// How many tasks are looked at, at most, when one begins to wait.
-const GLANCE: usize = 64;
-/// How many permits, places in line and members of groups are looked at, at most, when a task begins to wait.
-const LOOKS: usize = 4 * GLANCE;
-/// Everybody is looked at after so many polls per task that lives.
+/// How many tasks are visited, at most, when a task begins to wait.
+const MAX_TASKS_PER_CHECK: usize = 64;
+/// How many permits, places in line and members of groups are visited, at most, when a task begins to wait.
+const MAX_VISITS_PER_CHECK: usize = 4 * MAX_TASKS_PER_CHECK;
+/// All tasks are checked after so many polls per task.
 const POLLS_PER_TASK: usize = 16;
 
-/// Which deadlocks are looked for.
+/// Which deadlocks are reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Deadlocks {
-    /// None. A run in which no task can ever go on again ends with the [deadlock](crate::Error::Deadlock) as its result.
+    /// None. A run in which no task can ever run again ends with the [deadlock](crate::Error::Deadlock) as its result.
     Off,
-    /// Those in which no task can ever go on again.
+    /// Only those in which no task can ever run again.
     Global,
-    /// The global ones; and while other tasks live on, those that nothing but a cancellation could end: tasks that wait for each
-    /// other's end, a promise that no handle is left to complete, and permits that
+    /// The global ones, and those that only a cancellation could end although other tasks run: tasks that wait for each
+    /// other's end, a promise that no handle can complete, and permits that
     /// [stay with their task](crate::GuardedDemand::stays_with_task).
     ///
-    /// Semaphores have no owner, and a [`Permit`](crate::Permit) may be moved to any task. So as long as a task can run, now or
-    /// after a delay, a timeout or a promise of another thread, it may release what others wait for, and that is no deadlock.
+    /// Semaphores have no owner, and a [`Permit`](crate::Permit) may be moved to any task. So while a task can run, now
+    /// or after a delay, a timeout or a promise of another thread, it may release the permits that others wait for, and
+    /// there is no deadlock.
     #[default]
     Certain,
-    /// A stricter search: the task that acquired a permit is taken to be the one that releases it, so that a circle is found while
-    /// other tasks live on.
+    /// A stricter search: it assumes that the task that acquired a permit releases it, and so finds a cycle while other
+    /// tasks run.
     ///
-    /// It calls a program deadlocked in which another task would have released later, or in which a guard was moved to
-    /// another task. Semaphores that other tasks release are [signals](crate::CreateSemaphore::signal), and say so.
+    /// It reports a deadlock by mistake if another task would have released later, or if a guard was moved to another
+    /// task. Mark semaphores that other tasks release as [signals](crate::CreateSemaphore::signal).
     Holders,
 }
 
-/// What the check of a task that begins to wait does not see.
+/// Checks for later, for causes of deadlocks other than a task that begins to wait.
 #[derive(Default)]
-pub(crate) struct Suspicion {
-    is_wanted: Cell<bool>,
-    /// Something happened that may concern any task.
-    is_of_all: Cell<bool>,
-    /// Tasks that lost something they waited for.
-    suspects: RefCell<Vec<TaskKey>>,
+pub(crate) struct PendingChecks {
+    is_enabled: Cell<bool>,
+    /// All tasks must be checked.
+    includes_all: Cell<bool>,
+    /// Tasks that waited for a value that can no longer be settled.
+    tasks_to_check: RefCell<Vec<TaskKey>>,
 }
 
-impl Suspicion {
+impl PendingChecks {
     pub(crate) fn reset(&self, deadlocks: Deadlocks) {
-        self.is_wanted.set(matches!(deadlocks, Deadlocks::Certain | Deadlocks::Holders));
-        self.is_of_all.set(false);
-        self.suspects.borrow_mut().clear();
+        self.is_enabled.set(matches!(deadlocks, Deadlocks::Certain | Deadlocks::Holders));
+        self.includes_all.set(false);
+        self.tasks_to_check.borrow_mut().clear();
     }
 
-    pub(crate) fn raise_of_all(&self) {
-        self.is_of_all.set(self.is_wanted.get());
+    pub(crate) fn request_all(&self) {
+        self.includes_all.set(self.is_enabled.get());
     }
 
-    /// Nothing is left that could settle it: those that wait for it may be doomed.
-    pub(crate) fn raise_of_waiters(&self, settlement: &Settlement) {
-        if self.is_wanted.get() && !settlement.is_settled.get() {
+    /// Called when no handle is left to settle a value: its waiters may be deadlocked.
+    pub(crate) fn request_waiters_of(&self, settlement: &Settlement) {
+        if self.is_enabled.get() && !settlement.is_settled.get() {
             let waiters = settlement.waiters.borrow();
-            self.suspects.borrow_mut().extend(waiters.iter().map(Waiter::task));
+            self.tasks_to_check.borrow_mut().extend(waiters.iter().map(Waiter::task));
         }
     }
 
-    /// True if all tasks are to be looked at.
-    pub(crate) fn is_of_all(&self) -> bool {
-        self.is_of_all.get()
+    /// True if all tasks must be checked.
+    pub(crate) fn includes_all(&self) -> bool {
+        self.includes_all.get()
     }
 
-    fn is_raised(&self) -> bool {
-        self.is_of_all.get() || !self.suspects.borrow().is_empty()
+    fn has_any(&self) -> bool {
+        self.includes_all.get() || !self.tasks_to_check.borrow().is_empty()
     }
 }
 
@@ -107,21 +110,21 @@ impl Suspicion {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Deadlock {
-    /// Each waits for the next one, and the last for the first if it is a cycle.
+    /// Each task waits for the next one, and the last for the first if it is a cycle.
     pub links: Vec<Link>,
-    /// False if the last one waits for something that no task could do.
+    /// False if the last task waits for something that no task could do.
     pub is_cycle: bool,
 }
 
-/// Who waits, for what, and where.
+/// A task, what it waits for, and where.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Link {
-    /// Who waits.
+    /// The task that waits.
     pub task: Label,
-    /// What for.
+    /// What it waits for.
     pub waits_for: String,
-    /// Where in the program, unless [`hide_sites`](crate::Runtime::hide_sites) was called.
+    /// The line where it waits, unless [`hide_sites`](crate::Runtime::hide_sites) was called.
     pub at: Option<&'static Location<'static>>,
 }
 
@@ -146,10 +149,10 @@ impl fmt::Display for Link {
 
 impl std::error::Error for Deadlock {}
 
-/// Which tasks are taken to be alive.
+/// Which tasks are assumed to be alive.
 enum Alive {
     NoTask,
-    /// All but some of these few.
+    /// These few, if marked, and all other tasks.
     Among(Vec<(TaskKey, bool)>),
     /// By their place in the arena.
     Surveyed(Vec<bool>),
@@ -174,7 +177,7 @@ impl Alive {
 }
 
 impl State {
-    /// Looks at a task that has just begun to wait, and tells a task if that is a deadlock.
+    /// Checks a task that has just begun to wait, and reports a deadlock.
     #[inline]
     pub(crate) fn check_waiting(&mut self, key: TaskKey) {
         self.polls_since_check += 1;
@@ -186,19 +189,21 @@ impl State {
         }
     }
 
-    /// The common case: one look at who holds what is waited for.
+    /// The common case: a holder of the wanted permit can run.
     fn is_clearly_alive(&self, task: &Task) -> bool {
         task.waits.iter().any(|wait| match &wait.on {
             WaitOn::Semaphore { cell, is_timed, .. } => {
                 let gate = cell.gate.borrow();
-                let is_anybodys = |hold: &Hold| self.deadlocks == Deadlocks::Certain && !hold.is_bound;
-                let may_release = |hold: &Hold| is_anybodys(hold) || self.is_able(hold.task);
+                let any_task_may_release =
+                    |hold: &Hold| self.deadlocks == Deadlocks::Certain && !hold.is_bound;
+                let may_release =
+                    |hold: &Hold| any_task_may_release(hold) || self.can_run_eventually(hold.task);
                 *is_timed
                     || cell.is_signal
-                    || gate.holders().take(GLANCE).any(|holder| may_release(holder.tag))
+                    || gate.holders().take(MAX_TASKS_PER_CHECK).any(|holder| may_release(holder.tag))
             }
             WaitOn::Eventual(cell) => match &cell.settlement().source {
-                Source::Task(target) => self.is_able(target.get()),
+                Source::Task(target) => self.can_run_eventually(target.get()),
                 _ => !cell.settlement().is_orphaned(),
             },
             WaitOn::Timer => true,
@@ -206,122 +211,123 @@ impl State {
         })
     }
 
-    /// True of who can run, or will be able to when some time has passed.
-    fn is_able(&self, key: TaskKey) -> bool {
-        let will_be =
+    /// True if the task can run, now or after some time.
+    fn can_run_eventually(&self, key: TaskKey) -> bool {
+        let will_run =
             |wait: &Wait| matches!(wait.on, WaitOn::Timer | WaitOn::Semaphore { is_timed: true, .. });
-        self.tasks.get(key).is_some_and(|task| task.phase != Phase::Parked || task.waits.iter().any(will_be))
+        self.tasks.get(key).is_some_and(|task| task.phase != Phase::Parked || task.waits.iter().any(will_run))
     }
 
-    /// Finds out about one task by those it depends on; true if a task was told.
+    /// Checks one task by visiting the tasks it depends on. True if a deadlock was reported.
     #[cold]
     fn check_from(&mut self, key: TaskKey) -> bool {
         let mut seen = vec![key];
-        let (mut next, mut looks) = (0, 0);
+        let (mut next, mut visits) = (0, 0);
         while let Some(&key) = seen.get(next) {
             next += 1;
             let Some(task) = self.tasks.get(key).filter(|task| task.phase == Phase::Parked) else { continue };
-            let is_too_much = task.waits.iter().any(|wait| {
+            let is_over_limit = task.waits.iter().any(|wait| {
                 let reached = self.for_each_supporter(key, &wait.on, |supporter| {
-                    looks += 1;
+                    visits += 1;
                     if !seen.contains(&supporter) && self.tasks.get(supporter).is_some() {
                         seen.push(supporter);
                     }
-                    let is_too_much = seen.len() > GLANCE || looks > LOOKS;
-                    if is_too_much { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                    let is_over_limit = seen.len() > MAX_TASKS_PER_CHECK || visits > MAX_VISITS_PER_CHECK;
+                    if is_over_limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
                 });
                 reached.is_break()
             });
-            if is_too_much {
-                self.suspicion.raise_of_all();
+            if is_over_limit {
+                self.pending_checks.request_all();
                 return false;
             }
         }
-        // Those who are needed were found after those who need them.
+        // A task is found before the tasks it depends on; these must be decided first.
         seen.reverse();
         let alive = self.alive_among(&seen);
         if alive.contains(key) {
             return false;
         }
         if self.tasks.get(key).is_some_and(|task| task.is_daemon) {
-            // It may wait in vain, unless others do with it.
-            self.suspicion.raise_of_all();
+            // A daemon may wait forever, but other tasks may be deadlocked with it.
+            self.pending_checks.request_all();
             return false;
         }
-        self.report_doomed(key, &alive)
+        self.report_deadlock_from(key, &alive)
     }
 
-    /// Looks at the suspects, and at all tasks if there is reason to and they may be looked at; true if a task was told.
-    pub(crate) fn check_suspects(&mut self, may_look_at_all: bool) -> bool {
-        if !self.suspicion.is_raised() {
+    /// Checks the requested tasks, and all tasks if that is requested and `may_check_all`. True if a deadlock was
+    /// reported.
+    pub(crate) fn run_pending_checks(&mut self, may_check_all: bool) -> bool {
+        if !self.pending_checks.has_any() {
             return false;
         }
-        let mut suspects = self.suspicion.suspects.take();
-        let mut has_told = false;
-        if may_look_at_all && self.suspicion.is_of_all.take() {
+        let mut tasks_to_check = self.pending_checks.tasks_to_check.take();
+        let mut has_reported = false;
+        if may_check_all && self.pending_checks.includes_all.take() {
             self.polls_since_check = 0;
             let Survey { alive, cost } = Survey::of(self);
             self.check_cost = cost;
             let alive = Alive::Surveyed(alive);
-            let doomed = self.doomed(&alive);
-            if let [first, others @ ..] = &doomed[..] {
-                has_told = self.report_doomed(*first, &alive);
-                // They may live on now that one is told.
-                suspects.extend(others);
+            let deadlocked = self.deadlocked(&alive);
+            if let [first, others @ ..] = &deadlocked[..] {
+                has_reported = self.report_deadlock_from(*first, &alive);
+                // The error may let the others continue, so each is checked again.
+                tasks_to_check.extend(others);
             }
         }
-        self.sort_by_number(&mut suspects);
-        suspects.dedup();
-        for suspect in suspects {
-            has_told |= self.check_from(suspect);
+        self.sort_by_number(&mut tasks_to_check);
+        tasks_to_check.dedup();
+        for task in tasks_to_check {
+            has_reported |= self.check_from(task);
         }
-        has_told
+        has_reported
     }
 
-    /// Every task that waits in vain, in order of their numbers. Daemons may wait in vain: they end with the run.
-    fn doomed(&self, alive: &Alive) -> Vec<TaskKey> {
-        let is_doomed = |(key, task): &(TaskKey, &Task)| !task.is_daemon && !alive.contains(*key);
-        let mut doomed: Vec<_> = self.tasks.iter().filter(is_doomed).map(|(key, _)| key).collect();
-        self.sort_by_number(&mut doomed);
-        doomed
+    /// The deadlocked tasks in order of their numbers, except daemons, which may wait forever: they end with the run.
+    fn deadlocked(&self, alive: &Alive) -> Vec<TaskKey> {
+        let is_deadlocked = |(key, task): &(TaskKey, &Task)| !task.is_daemon && !alive.contains(*key);
+        let mut deadlocked: Vec<_> = self.tasks.iter().filter(is_deadlocked).map(|(key, _)| key).collect();
+        self.sort_by_number(&mut deadlocked);
+        deadlocked
     }
 
-    /// By the numbers of tasks, which depend on nothing but the program; their places in the arena may not.
+    /// Sorts by the numbers of tasks, which depend only on the program; their places in the arena may not.
     fn sort_by_number(&self, keys: &mut [TaskKey]) {
         keys.sort_by_cached_key(|key| self.tasks.get(*key).map(|task| task.number));
     }
 
-    /// How many polls take as long as looking at all tasks.
+    /// How many polls take as long as a check of all tasks.
     fn polls_per_check(&self) -> usize {
-        const LOOKS_PER_POLL: usize = 8;
-        self.tasks.len().max(self.check_cost / LOOKS_PER_POLL)
+        const VISITS_PER_POLL: usize = 8;
+        self.tasks.len().max(self.check_cost / VISITS_PER_POLL)
     }
 
-    /// True if looking at all tasks takes no longer than what happened since.
+    /// True if a check of all tasks takes no longer than the polls since the last one.
     pub(crate) fn is_check_cheap(&self) -> bool {
         self.polls_since_check >= self.polls_per_check()
     }
 
-    /// True if all tasks should be looked at although a task can still run.
+    /// True if all tasks should be checked although a task can still run.
     #[inline]
     pub(crate) fn is_check_due(&self) -> bool {
         self.polls_since_check > POLLS_PER_TASK * self.tasks.len()
-            && self.suspicion.is_raised()
+            && self.pending_checks.has_any()
             && self.polls_since_check > POLLS_PER_TASK * self.polls_per_check()
     }
 
-    /// For how long to wait for other threads before all tasks are looked at although that is not cheap: about as long as it takes.
-    pub(crate) fn pause_before_check(&self) -> Duration {
+    /// How long to wait for other threads before a check of all tasks that is not cheap: about as long as it takes.
+    pub(crate) fn pause_before_full_check(&self) -> Duration {
         const LONGEST: Duration = Duration::from_millis(500);
         Duration::from_micros(self.polls_per_check() as u64).min(LONGEST)
     }
 
-    /// No task can run, and no event will come: every waiting task waits in vain.
+    /// For when no task can run and no event will come: every waiting task is deadlocked.
     pub(crate) fn global_deadlock(&self, root: TaskKey) -> Option<(TaskKey, Arc<Deadlock>)> {
-        self.circle(root, &Alive::NoTask)
+        self.find_cycle(root, &Alive::NoTask)
     }
 
-    /// Of these few tasks, those are alive that a live task can help. All other tasks are taken to be alive.
+    /// Finds which of these tasks are alive. All other tasks are assumed to be alive.
     fn alive_among(&self, keys: &[TaskKey]) -> Alive {
         let mut alive = Alive::Among(keys.iter().map(|key| (*key, false)).collect());
         let mut has_changed = true;
@@ -330,7 +336,7 @@ impl State {
             for key in keys {
                 let can_go_on = |task: &Task| {
                     task.phase != Phase::Parked
-                        || task.waits.iter().any(|wait| !self.is_in_vain(*key, &wait.on, &alive))
+                        || task.waits.iter().any(|wait| !self.never_ends(*key, &wait.on, &alive))
                 };
                 if !alive.contains(*key) && self.tasks.get(*key).is_none_or(can_go_on) {
                     alive.insert(*key);
@@ -341,8 +347,8 @@ impl State {
         alive
     }
 
-    /// As long as tasks are alive that are not looked at: any of them may do what any task can.
-    fn is_in_vain(&self, waiting: TaskKey, on: &WaitOn, alive: &Alive) -> bool {
+    /// True if the wait can't end. Assumes that a task that was not visited is alive, and may do whatever any task can.
+    fn never_ends(&self, waiting: TaskKey, on: &WaitOn, alive: &Alive) -> bool {
         match on {
             WaitOn::Timer => false,
             WaitOn::Semaphore { cell, is_timed, .. } => {
@@ -350,15 +356,15 @@ impl State {
                 let is_lenient = self.deadlocks == Deadlocks::Certain;
                 let may_release = |holder: Holder<'_, Hold>| match self.tasks.get(holder.tag.task) {
                     Some(_) if holder.tag.is_bound || !is_lenient => alive.contains(holder.tag.task),
-                    // A task that ended releases nothing; but a guard may have been passed on.
+                    // An ended task releases nothing, but its guard may have been moved to another task.
                     None if !is_lenient => holder.tag.is_guarded,
                     _ => true,
                 };
-                let is_helped = *is_timed
+                let can_get_permit = *is_timed
                     || cell.is_signal
                     || gate.holders().any(may_release)
-                    || self.will_reach_free(waiting, &gate, alive);
-                !is_helped
+                    || self.will_get_free_permits(waiting, &gate, alive);
+                !can_get_permit
             }
             WaitOn::Eventual(cell) => self.is_never_settled(&**cell, alive),
             WaitOn::Group(group) => {
@@ -372,9 +378,9 @@ impl State {
         }
     }
 
-    /// True of who waits for what is free, but stands behind others who wait for more, and all of whom will go on: when their
-    /// timeout ends, for one.
-    fn will_reach_free(&self, waiting: TaskKey, gate: &Gate<TaskKey, Hold>, alive: &Alive) -> bool {
+    /// True if there are enough free permits for a waiter, and all waiters before it, which wait for more, will
+    /// continue, for example after their timeout.
+    fn will_get_free_permits(&self, waiting: TaskKey, gate: &Gate<TaskKey, Hold>, alive: &Alive) -> bool {
         let free = gate.slots() - gate.held();
         if free == 0 {
             return false;
@@ -392,7 +398,7 @@ impl State {
         }
     }
 
-    /// Calls with every task that could end the wait, until that is enough. Some of them may have ended.
+    /// Calls `found` with every task that could end the wait, until it breaks. Some of these tasks may have ended.
     fn for_each_supporter(
         &self,
         waiting: TaskKey,
@@ -404,7 +410,7 @@ impl State {
             WaitOn::Semaphore { cell, .. } => {
                 let gate = cell.gate.borrow();
                 gate.holders().map(|holder| holder.tag.task).try_for_each(&mut found)?;
-                // Those in front, too, if they keep it from what is free.
+                // Also the waiters before it, if they keep it from free permits.
                 let has_free = gate.held() < gate.slots();
                 let in_front =
                     gate.waiters().map(|waiter| waiter.tag.task).take_while(|task| *task != waiting);
@@ -418,60 +424,59 @@ impl State {
         }
     }
 
-    fn report_doomed(&mut self, start: TaskKey, alive: &Alive) -> bool {
-        let Some((victim, deadlock)) = self.circle(start, alive) else { return false };
-        self.tell(victim, deadlock);
+    fn report_deadlock_from(&mut self, start: TaskKey, alive: &Alive) -> bool {
+        let Some((victim, deadlock)) = self.find_cycle(start, alive) else { return false };
+        self.deliver_deadlock(victim, deadlock);
         true
     }
 
-    pub(crate) fn tell(&mut self, victim: TaskKey, deadlock: Arc<Deadlock>) {
+    pub(crate) fn deliver_deadlock(&mut self, victim: TaskKey, deadlock: Arc<Deadlock>) {
         self.findings.add_deadlock(deadlock.clone());
         if let Some(task) = self.tasks.get_mut(victim) {
             let number = task.number;
             task.deadlock = Some(deadlock.clone());
-            self.record_for(number, || Moment::Deadlock(deadlock));
+            self.record_for(number, || Event::Deadlock(deadlock));
         }
-        // Whatever it awaits beside the one that will hear of it keeps its place in line.
+        // One of its effects gets the error; the others keep their places in line.
         self.wake(victim);
     }
 
-    /// From a doomed task to whom it waits for, until that closes a circle or ends where nobody can help. The youngest of the circle
-    /// is to be told, or who stands at the end.
-    fn circle(&self, start: TaskKey, alive: &Alive) -> Option<(TaskKey, Arc<Deadlock>)> {
+    /// Follows from a deadlocked task the tasks that block it, until that closes a cycle or ends. Returns the task that
+    /// gets the error: the youngest of the cycle, or the last one.
+    fn find_cycle(&self, start: TaskKey, alive: &Alive) -> Option<(TaskKey, Arc<Deadlock>)> {
         let mut path = vec![start];
         let mut place_on_path = HashMap::from([(start, 0)]);
-        let closes_at = loop {
-            let Some(next) = self.to_blame(*path.last()?, alive) else { break None };
+        let cycle_start = loop {
+            let Some(next) = self.blocked_by(*path.last()?, alive) else { break None };
             if let Some(place) = place_on_path.insert(next, path.len()) {
                 break Some(place);
             }
             path.push(next);
         };
-        let circle = &path[closes_at.unwrap_or(0)..];
+        let cycle = &path[cycle_start.unwrap_or(0)..];
         let number = |key: &TaskKey| self.tasks.get(*key).map(|task| task.number.wrapping_add(1));
-        let victim = match closes_at {
-            Some(_) => *circle.iter().max_by_key(|key| number(key))?,
+        let victim = match cycle_start {
+            Some(_) => *cycle.iter().max_by_key(|key| number(key))?,
             None => *path.last()?,
         };
-        let links =
-            circle.iter().filter_map(|key| self.tasks.get(*key)).map(|task| self.link(task)).collect();
-        Some((victim, Arc::new(Deadlock { links, is_cycle: closes_at.is_some() })))
+        let links = cycle.iter().filter_map(|key| self.tasks.get(*key)).map(|task| self.link(task)).collect();
+        Some((victim, Arc::new(Deadlock { links, is_cycle: cycle_start.is_some() })))
     }
 
-    fn to_blame(&self, waiting: TaskKey, alive: &Alive) -> Option<TaskKey> {
-        let (mut to_blame, mut looks) = (None, 0);
+    fn blocked_by(&self, waiting: TaskKey, alive: &Alive) -> Option<TaskKey> {
+        let (mut blocked_by, mut visits) = (None, 0);
         for wait in self.tasks.get(waiting)?.waits.iter() {
             let _ = self.for_each_supporter(waiting, &wait.on, |key| {
-                looks += 1;
+                visits += 1;
                 if self.tasks.get(key).is_some() && !alive.contains(key) {
-                    to_blame.get_or_insert(key);
+                    blocked_by.get_or_insert(key);
                 }
-                // Behind that many permits of tasks that ended, it does not matter which task has the next one.
-                let is_enough = to_blame.is_some() || looks > LOOKS;
+                // After so many permits of ended tasks, the next holder does not matter.
+                let is_enough = blocked_by.is_some() || visits > MAX_VISITS_PER_CHECK;
                 if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
         }
-        to_blame
+        blocked_by
     }
 
     pub(crate) fn link(&self, task: &Task) -> Link {
@@ -480,7 +485,7 @@ impl State {
         Link { task: task.label(), waits_for: waits.join(" and "), at }
     }
 
-    /// What somebody waits for, in words.
+    /// Describes what a task waits for.
     pub(crate) fn describe(&self, wait: &Wait) -> String {
         match &wait.on {
             WaitOn::Timer => "a timer".into(),
@@ -499,7 +504,7 @@ impl State {
                 Some(at) => format!("a task that has ended, acquired at {at}"),
                 None => "a task that has ended".into(),
             },
-            (None, None) => "nobody".into(),
+            (None, None) => "no task".into(),
         };
         let mut names: Vec<_> = gate.holders().take(NAMED).map(name).collect();
         let more = gate.stats(self.now).holders.saturating_sub(NAMED);

@@ -1,4 +1,4 @@
-//! Effects of the program's own, and who handles them.
+//! Effects of the program's own, and their handlers.
 
 use std::any::{Any, TypeId};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
@@ -8,7 +8,7 @@ use std::task::Poll;
 
 use crate::{Ctx, Error, Result};
 
-/// A request that a program makes, and somebody else answers: an effect of your own.
+/// An effect of your own: a request of the program that a handler answers.
 ///
 /// ```
 /// use semafor_coop::{Ctx, Effect, Result, run};
@@ -34,12 +34,12 @@ pub trait Effect: Sized + 'static {
     type Out: 'static;
 }
 
-/// What [`Ctx::perform`] takes: the effects that come with the scheduler, and every [`Effect`] of your own.
+/// The argument of [`Ctx::perform`]: a built-in effect, or an [`Effect`] of your own.
 pub trait Perform {
-    /// What awaiting it gives.
+    /// The result of the effect.
     type Out;
 
-    /// The effect, performed. Call [`Ctx::perform`], which knows where it is called from.
+    /// Performs the effect. Call [`Ctx::perform`] instead, which adds the line of its caller.
     fn perform(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result<Self::Out>>;
 }
 
@@ -51,7 +51,7 @@ impl<E: Effect> Perform for E {
             return Err(Error::Unhandled(std::any::type_name::<E>()));
         };
         let mut answer = handler(self, Ctx { scheduler: ctx.scheduler.clone(), scope: outer });
-        // A handler that panics fails whoever performed the effect, at the await point.
+        // A panic of the handler fails the effect where it is awaited.
         std::future::poll_fn(move |cx| {
             let poll = catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(cx)));
             poll.unwrap_or_else(|panic| Poll::Ready(Err(Error::panicked(&*panic))))
@@ -97,7 +97,7 @@ impl Scope {
     }
 }
 
-/// Scopes may be nested a million deep: they are taken apart one by one, not each within the one before.
+/// Scopes may be nested a million deep, so they are dropped in a loop and not recursively.
 impl Drop for Scope {
     fn drop(&mut self) {
         let mut next = self.outer.take();

@@ -8,82 +8,84 @@ pub type Result<T = (), E = Error> = std::result::Result<T, E>;
 
 /// Why an effect, a task or a run failed.
 ///
-/// An error is cheap to clone: whoever waits for a failed task gets the same one, every time. Errors of your own
-/// become [`Failed`](Self::Failed), by [`Error::new`] or by an `impl From<YourError> for Error`.
+/// An error is cheap to clone: every task that waits for a failed task gets the same error, every time. Errors of your
+/// own become [`Failed`](Self::Failed), by [`Error::new`] or by an `impl From<YourError> for Error`.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Somebody cancelled this task. Clean up and return; what is awaited meanwhile works as always.
+    /// Another task cancelled this one. Clean up and return; effects work as usual meanwhile.
     #[error("task was cancelled")]
     TaskCancelled,
-    /// This task waits in a circle, or for something that can't happen any more. It may release what it holds and try again;
-    /// if it tries the same again at once, it is told the same again, for ever.
+    /// This task is in a cycle of waiting tasks, or waits for something that can't happen any more. It may release its
+    /// permits and try again. If it repeats the same wait at once, it gets the same error again, without end.
     #[error(transparent)]
     Deadlock(Arc<Deadlock>),
-    /// No permit within the time that was given.
+    /// No permit was granted within the timeout.
     #[error("no permit in time")]
     TimedOut,
-    /// A semaphore of no permits could never be acquired.
+    /// A semaphore of zero permits could never be acquired.
     #[error("permits must be >= 1")]
     ZeroPermits,
-    /// Nothing is held that could be released.
+    /// There is no held permit to release.
     #[error("semaphore released too many times")]
     ReleasedTooManyTimes,
-    /// More was asked for than there will ever be.
+    /// The acquire asked for more permits than the semaphore has.
     #[error("{weight} permits of a semaphore of {permits} can never be acquired")]
     TooHeavy {
-        /// What was asked for.
+        /// How many permits the acquire asked for.
         weight: u32,
-        /// What there is.
+        /// How many permits the semaphore has.
         permits: u32,
     },
-    /// An acquire of no permit at all.
+    /// An acquire of zero permits.
     #[error("an acquire needs a weight of at least 1")]
     ZeroWeight,
-    /// The handle belongs to another run, or the effect was awaited outside of its own.
+    /// The handle belongs to another run, or the effect was awaited outside of its run.
     #[error("this handle belongs to another run")]
     ForeignHandle,
     /// A task waits for its own end.
     #[error("a task can't wait for itself")]
     WaitsForItself,
-    /// There is no first among none.
-    #[error("a race needs at least one to wait for")]
+    /// A [`Race`](crate::Race) without arguments has no winner.
+    #[error("Race needs at least one task or promise to wait for")]
     NothingToRace,
-    /// The promise has its value already; the first one stays.
+    /// The promise already has a value, which it keeps.
     #[error("promise was already completed")]
     AlreadyCompleted,
-    /// A delay or timeout that is no span of time.
+    /// A delay or timeout that is negative, infinite or not a number.
     #[error("a delay is a number of seconds >= 0, not {0}")]
     InvalidDelay(f64),
-    /// No handler for this effect here.
+    /// No handler for this effect is in scope.
     #[error("no handler for the effect {0}")]
     Unhandled(&'static str),
-    /// A task or a handler panicked, and this is what it said.
+    /// A task or a handler panicked, with this message.
     #[error("panicked: {0}")]
     Panicked(Arc<str>),
-    /// The run was to end [after so many steps](crate::Runtime::most_steps), and did.
+    /// The run reached the [limit of steps](crate::Runtime::most_steps).
     #[error("the program had not ended after as many steps as it was given")]
     TooManySteps,
-    /// An [exhaustive search](crate::Search::Exhaustive) made the same choices as before, and found another number of ways to go on.
-    /// The program depends on more than the schedule: on the real clock, on other threads, on what an earlier run left behind.
+    /// An [exhaustive search](crate::Search::Exhaustive) repeated the choices of an earlier run, and found a different
+    /// number of options. The program depends on more than the schedule: the real clock, other threads, or state that
+    /// an earlier run left behind.
     #[error(
-        "the program is not deterministic: at choice {choice} there are {options} ways to go on, and there were {before} after the same choices before"
+        "the program is not deterministic: at choice {choice} there are {options} options, and in an earlier run there \
+         were {before} after the same choices"
     )]
     NotDeterministic {
         /// Which choice of the schedule it was, from 1 on.
         choice: u32,
-        /// How many ways to go on there were; 0 if the run ended before it came to that choice.
+        /// How many options there were; 0 if the run ended before that choice.
         options: u32,
-        /// How many there were before.
+        /// How many there were in the earlier run.
         before: u32,
     },
-    /// A task awaited a future of another runtime, which nothing here will ever wake.
+    /// A task awaited a future of another runtime, which this scheduler never wakes.
     #[error("a task awaits something that is not an effect")]
     NotAnEffect,
     /// An error of the program's own.
     #[error("{0}")]
     Failed(Failure),
-    /// An error of the program's own that ends the run, whoever fails with it: see [`Error::stopping`].
+    /// An error of the program's own that ends the run, whichever task fails with it: see [`Error::stopping`].
     #[error("{0}")]
     Stopped(Failure),
 }
@@ -102,7 +104,7 @@ impl Error {
         Self::Failed(Failure(Arc::from(source.into())))
     }
 
-    /// An error of the program's own that is not for those who wait: the run ends with it, whatever task it comes from.
+    /// An error of the program's own that ends the whole run, whichever task fails with it.
     ///
     /// ```
     /// use semafor_coop::{Ctx, Error, Result, run};
@@ -150,7 +152,7 @@ impl Error {
     }
 }
 
-/// An error of the program's own, shared by all who get it.
+/// An error of the program's own, shared by all tasks that get it.
 #[derive(Clone)]
 pub struct Failure(Arc<dyn std::error::Error + Send + Sync>);
 

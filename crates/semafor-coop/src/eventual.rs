@@ -1,44 +1,44 @@
-//! Values that will be there: of tasks, of promises, of the world outside.
+//! Values that settle later: of tasks, of promises, and of promises of other threads.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::effort;
 use crate::sync::{AtomicUsize, Ordering};
 use crate::tasks::TaskKey;
+use crate::visits;
 use crate::waiters::{EntryNumber, Waiter, Waiters};
 use crate::{Error, Result};
 
-/// A value that will be there: what a [`Task`] returns, or what somebody completes a [`Promise`](crate::Promise) with.
+/// A value that settles later: the result of a [`Task`], or the value of a [`Promise`](crate::Promise).
 ///
-/// Anybody may wait for it, any number of times. The value is cloned for each; an error is the same one.
+/// Any task may wait for it, any number of times. Each gets a clone of the value, or the same error.
 pub struct Eventual<T> {
     pub(crate) cell: Rc<ValueCell<T>>,
 }
 
-/// A handle of a spawned task. It works within its run only.
+/// A handle of a spawned task. Valid only within its run.
 ///
-/// Dropping it changes nothing: the task runs on. That it failed is reported at the end if nobody ever waited for it.
+/// Dropping it does not stop the task. If the task fails and no task waited for it, that is reported at the end.
 pub struct Task<T> {
     pub(crate) eventual: Eventual<T>,
 }
 
 impl<T> Task<T> {
-    /// Its number within the run. Tasks, promises and semaphores are counted together, from 0.
+    /// Its number within the run. Tasks, promises and semaphores share one counter, from 0.
     pub fn id(&self) -> u64 {
         self.eventual.cell.settlement.number
     }
 
-    /// True if it has ended, in whatever way.
+    /// True if the task has ended, with a value or an error.
     pub fn is_finished(&self) -> bool {
         self.eventual.cell.settlement.is_settled.get()
     }
 }
 
 impl<T> Eventual<T> {
-    /// True if it has its value, or its error.
+    /// True if it has its value or its error.
     pub fn is_settled(&self) -> bool {
         self.cell.settlement.is_settled.get()
     }
@@ -68,9 +68,9 @@ impl<T> fmt::Debug for Eventual<T> {
     }
 }
 
-/// What can be waited for: a [`Task`], an [`Eventual`], a [`Wait`](crate::Wait) for one of them.
+/// Something to wait for: a [`Task`], an [`Eventual`], or a [`Wait`](crate::Wait) for one of them.
 pub trait Awaitable {
-    /// What it will be.
+    /// The type of the value.
     type Value: Clone + 'static;
 
     /// What to wait for.
@@ -107,7 +107,7 @@ pub(crate) struct ValueCell<T> {
 }
 
 impl<T: Clone> ValueCell<T> {
-    /// What it settled to, once it has.
+    /// The value or the error, once it is settled.
     pub(crate) fn outcome(&self) -> Option<Result<T>> {
         if !self.settlement.is_settled.get() {
             return None;
@@ -126,12 +126,12 @@ pub(crate) struct Settlement {
     pub(crate) is_settled: Cell<bool>,
     pub(crate) failure: OnceCell<Error>,
     pub(crate) waiters: RefCell<Waiters>,
-    /// Somebody waited for it, at some time.
+    /// A task has waited for it.
     pub(crate) is_observed: Cell<bool>,
     pub(crate) source: Source,
 }
 
-/// Who can settle it.
+/// What can settle a value.
 pub(crate) enum Source {
     Task(Cell<TaskKey>),
     /// How many handles could complete the promise.
@@ -168,7 +168,7 @@ impl Settlement {
         }
     }
 
-    /// True if nobody is left who could complete it.
+    /// True if no handle is left that could complete it.
     pub(crate) fn is_orphaned(&self) -> bool {
         match &self.source {
             Source::Task(_) => false,
@@ -178,7 +178,7 @@ impl Settlement {
     }
 }
 
-/// A value's cell, whatever the value.
+/// A value's cell, without the type of the value.
 pub(crate) trait Settle {
     fn settlement(&self) -> &Settlement;
 }
@@ -189,12 +189,12 @@ impl<T> Settle for ValueCell<T> {
     }
 }
 
-/// Several to wait for at once. Its task wakes when the group is decided, not with each of them.
+/// Several values that a task waits for at once. The task wakes when the group is decided, not for each member.
 pub(crate) struct Group {
     pub(crate) task: TaskKey,
     pub(crate) kind: GroupKind,
     members: Vec<Rc<dyn Settle>>,
-    /// Where it stands in the line of each member that was open at first.
+    /// Its entry among the waiters of each member that was open at first.
     places: RefCell<Vec<EntryNumber>>,
     remaining: Cell<usize>,
     /// All members before this one have settled.
@@ -210,7 +210,7 @@ pub(crate) enum GroupKind {
 }
 
 impl Group {
-    /// Of a task that waits from now on, in the line of every member that has not settled.
+    /// Makes the group of a task, and adds it to the waiters of every member that has not settled.
     pub(crate) fn wait(task: TaskKey, kind: GroupKind, members: Vec<Rc<dyn Settle>>) -> Rc<Self> {
         let remaining = members.iter().filter(|member| !member.settlement().is_settled.get()).count();
         let group = Rc::new(Self {
@@ -234,8 +234,8 @@ impl Group {
         group
     }
 
-    /// A member settled. True if that decides the group.
-    pub(crate) fn note(&self, member: usize) -> bool {
+    /// Called when a member settles. True if that decides the group.
+    pub(crate) fn member_settled(&self, member: usize) -> bool {
         if self.decided_by.get().is_some() {
             return false;
         }
@@ -261,10 +261,10 @@ impl Group {
         self.remaining.get()
     }
 
-    /// The members that have not settled. Those that settled one after the other from the first on are not looked at again.
+    /// The members that have not settled. The settled ones at the start of the list are not visited again.
     pub(crate) fn open_members(&self) -> impl Iterator<Item = &Rc<dyn Settle>> {
         let is_open = |member: &Rc<dyn Settle>| {
-            effort::count(1);
+            visits::count(1);
             !member.settlement().is_settled.get()
         };
         let settled = self.first_open.get();

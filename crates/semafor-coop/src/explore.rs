@@ -1,4 +1,4 @@
-//! Runs a program in many ways, and shows the simplest one that goes wrong.
+//! Runs a program under many schedules, and returns the simplest one that fails.
 
 use std::fmt;
 use std::rc::Rc;
@@ -9,34 +9,35 @@ use crate::scheduler::Scheduler;
 use crate::state::State;
 use crate::{Ctx, Error, Outcome, Result, Runtime, Schedule, Trace};
 
-/// How schedules are looked for.
+/// How schedules are searched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Search {
     /// At random: see [`Schedule::Random`].
     Random {
-        /// Where the schedules' own seeds come from.
+        /// The random seed from which each schedule gets its own.
         seed: u64,
     },
     /// By random ranks: see [`Schedule::Pct`].
     Pct {
-        /// Where the schedules' own seeds come from.
+        /// The random seed from which each schedule gets its own.
         seed: u64,
-        /// How often somebody falls in each of them.
+        /// How often a task falls to the lowest rank in each schedule.
         changes: usize,
     },
-    /// All of them, one after the other: for small programs. A program that is
-    /// [not deterministic](Error::NotDeterministic), as on the real clock, is reported as such when that shows.
+    /// All of them, one after the other: for small programs. A program that is found to be
+    /// [not deterministic](Error::NotDeterministic), as on the real clock, is reported.
     ///
-    /// A program that polls, by yields or by delays of no time, has schedules without end: each has one more poll before the others run.
-    /// So the search is never complete, and comes to the [bound of steps](Runtime::most_steps) if it may run enough of them.
+    /// A program that polls, by yields or by delays of zero, has endless schedules: each has one more poll before the
+    /// other tasks run. So the search is never complete, and reaches the [limit of steps](Runtime::most_steps) after
+    /// enough schedules.
     Exhaustive {
-        /// Only those that make somebody stop who could go on at most so many times. Most bugs need one or two.
+        /// Only schedules that stop a task that could continue at most so many times. Most bugs need one or two.
         preemptions: Option<usize>,
     },
 }
 
-/// Runs a program in many ways.
+/// Runs a program under many schedules.
 ///
 /// ```
 /// use semafor_coop::{Ctx, Explorer, Search};
@@ -66,19 +67,19 @@ impl Default for Explorer {
     }
 }
 
-/// What exploring a program came to.
+/// The result of exploring a program.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Exploration {
-    /// How many schedules were run, up to the one that failed. Making that one simpler is not counted.
+    /// How many schedules were run, up to the one that failed. The runs that simplify it are not counted.
     pub schedules: u64,
-    /// True if there are no others.
+    /// True if there are no other schedules.
     pub is_complete: bool,
-    /// The first that went wrong.
+    /// The first schedule that failed.
     pub failure: Option<Counterexample>,
 }
 
-/// A schedule that goes wrong.
+/// A schedule that fails.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Counterexample {
@@ -87,9 +88,9 @@ pub struct Counterexample {
     pub message: String,
     /// The error. `None` if a task failed that no task waited for, or if a permit was not released.
     pub error: Option<Error>,
-    /// The simplest schedule that was found to go wrong in this way.
+    /// The simplest schedule that was found to fail in this way.
     pub trace: Trace,
-    /// The one that was found first.
+    /// The schedule that was found first.
     pub found: Trace,
 }
 
@@ -100,11 +101,11 @@ impl fmt::Display for Counterexample {
 }
 
 impl Exploration {
-    /// For tests: nothing must have gone wrong.
+    /// For tests: no schedule must have failed.
     ///
     /// # Panics
     ///
-    /// With what did, and the trace that shows it again.
+    /// If one has, with its error and the trace that replays it.
     #[track_caller]
     pub fn assert_holds(&self) {
         if let Some(failure) = &self.failure {
@@ -113,12 +114,12 @@ impl Exploration {
     }
 }
 
-/// Runs a program under so many random schedules, for the first that goes wrong. [`Explorer`] offers more.
+/// Runs a program under so many random schedules, until one fails. [`Explorer`] has more options.
 pub fn explore<T: 'static>(program: impl AsyncFn(Ctx) -> Result<T> + 'static, schedules: u64) -> Exploration {
     Explorer::new().schedules(schedules).run(program)
 }
 
-/// For tests: runs a program under so many random schedules, none of which must go wrong.
+/// For tests: runs a program under so many random schedules, none of which must fail.
 ///
 /// ```
 /// use semafor_coop::{Ctx, check};
@@ -132,7 +133,7 @@ pub fn explore<T: 'static>(program: impl AsyncFn(Ctx) -> Result<T> + 'static, sc
 ///
 /// # Panics
 ///
-/// With what goes wrong, and the trace that shows it again.
+/// If a schedule fails, with its error and the trace that replays it.
 #[track_caller]
 pub fn check<T: 'static>(schedules: u64, program: impl AsyncFn(Ctx) -> Result<T> + 'static) {
     explore(program, schedules).assert_holds();
@@ -144,27 +145,28 @@ impl Explorer {
         Self::default()
     }
 
-    /// How to look for schedules.
+    /// Sets how schedules are searched.
     pub fn search(mut self, search: Search) -> Self {
         self.search = search;
         self
     }
 
-    /// How many to run at most.
+    /// Sets how many schedules to run at most.
     pub fn schedules(mut self, most: u64) -> Self {
         self.most = most;
         self
     }
 
-    /// How to run each of them, but for the schedule. By default as [`Runtime::new`], for 100,000 steps at most.
+    /// Sets how to run each schedule. By default like [`Runtime::new`], with 100,000 steps at most.
     pub fn runtime(mut self, runtime: Runtime) -> Self {
         self.runtime = runtime;
         self
     }
 
-    /// Runs the program until it goes wrong, or it was enough.
+    /// Runs the program until a schedule fails, or all schedules have run.
     pub fn run<T: 'static>(&self, program: impl AsyncFn(Ctx) -> Result<T> + 'static) -> Exploration {
-        let mut lab = Lab { runtime: &self.runtime, program: Rc::new(program), scheduler: None, steps: 0 };
+        let mut runner =
+            Runner { runtime: &self.runtime, program: Rc::new(program), scheduler: None, steps: 0 };
         let mut choosers = Choosers::new(self.search);
         let mut schedules = 0;
         let mut is_complete = false;
@@ -174,19 +176,19 @@ impl Explorer {
                 break;
             };
             schedules += 1;
-            let (outcome, chooser) = lab.run(chooser);
+            let (outcome, chooser) = runner.run(chooser);
             let steps = outcome.report.trace.choices().len();
             if let Some(failure) = failure_of(outcome, &chooser) {
-                let failure = Some(lab.simplify(failure));
+                let failure = Some(runner.simplify(failure));
                 return Exploration { schedules, is_complete, failure };
             }
-            choosers.take_back(chooser, steps);
+            choosers.finish(chooser, steps);
         }
         Exploration { schedules, is_complete: is_complete || choosers.is_exhausted(), failure: None }
     }
 }
 
-/// Where the next schedule comes from.
+/// Makes the chooser of each schedule.
 struct Choosers {
     search: Search,
     random: Random,
@@ -215,7 +217,7 @@ impl Choosers {
         })
     }
 
-    fn take_back(&mut self, chooser: Chooser, steps: usize) {
+    fn finish(&mut self, chooser: Chooser, steps: usize) {
         self.steps = self.steps.max(steps);
         if let Chooser::Exhaustive(mut search) = chooser {
             self.exhaustive = search.advance().then_some(search);
@@ -227,8 +229,8 @@ impl Choosers {
     }
 }
 
-/// Runs one program again and again.
-struct Lab<'r, P> {
+/// Runs one program many times.
+struct Runner<'r, P> {
     runtime: &'r Runtime,
     program: Rc<P>,
     /// Kept from run to run.
@@ -237,7 +239,7 @@ struct Lab<'r, P> {
     steps: u64,
 }
 
-impl<P, T> Lab<'_, P>
+impl<P, T> Runner<'_, P>
 where
     P: AsyncFn(Ctx) -> Result<T> + 'static,
     T: 'static,
@@ -253,7 +255,7 @@ where
         (outcome, chooser)
     }
 
-    /// Looks for a simpler schedule that goes wrong in the same way: fewer switches, earlier.
+    /// Searches a simpler schedule that fails in the same way: fewer switches, earlier.
     fn simplify(&mut self, found: Failure) -> Counterexample {
         const MOST_RUNS: usize = 2_000;
         const MOST_STEPS: u64 = 5_000_000;
@@ -263,7 +265,7 @@ where
         let mut runs = 0;
         let mut is_better = found.can_be_simplified();
         while std::mem::take(&mut is_better) {
-            for candidate in simpler(&best) {
+            for candidate in simpler_traces(&best) {
                 runs += 1;
                 if runs > MOST_RUNS || self.steps > most_steps {
                     break;
@@ -273,7 +275,7 @@ where
                 if failure.is_stop() {
                     return failure.into();
                 }
-                if failure.is_like(&found) && complexity(&failure.trace) < complexity(&best) {
+                if failure.is_same_kind_as(&found) && complexity(&failure.trace) < complexity(&best) {
                     best = failure.trace.clone();
                     simplest = Some(failure);
                     is_better = true;
@@ -298,12 +300,12 @@ impl Failure {
         self.error.as_ref().is_some_and(Error::is_stop)
     }
 
-    /// False if another run would tell something else.
+    /// False if another run would not repeat the failure.
     fn can_be_simplified(&self) -> bool {
         !self.is_stop() && !matches!(self.error, Some(Error::NotDeterministic { .. }))
     }
 
-    fn is_like(&self, other: &Self) -> bool {
+    fn is_same_kind_as(&self, other: &Self) -> bool {
         let kind = |failure: &Self| failure.error.as_ref().map(std::mem::discriminant);
         kind(self) == kind(other)
     }
@@ -318,11 +320,11 @@ impl From<Failure> for Counterexample {
 
 fn failure_of<T>(outcome: Outcome<T>, chooser: &Chooser) -> Option<Failure> {
     let Outcome { result, report } = outcome;
-    let of_search = match chooser {
-        Chooser::Exhaustive(search) => search.complaint(),
+    let search_error = match chooser {
+        Chooser::Exhaustive(search) => search.missing_choices(),
         _ => None,
     };
-    match (result.err().or(of_search), report.complaint()) {
+    match (result.err().or(search_error), report.complaint()) {
         (Some(error), _) => {
             Some(Failure { message: error.to_string(), error: Some(error), trace: report.trace })
         }
@@ -331,14 +333,14 @@ fn failure_of<T>(outcome: Outcome<T>, chooser: &Chooser) -> Option<Failure> {
     }
 }
 
-/// Switches first, because they are what has to be understood.
+/// The number of switches counts first, because these are what a reader has to understand.
 fn complexity(trace: &Trace) -> (usize, usize, u64) {
     let choices = trace.choices();
     let switches = choices.iter().filter(|choice| **choice != 0).count();
     (switches, choices.len(), choices.iter().map(|choice| u64::from(*choice)).sum())
 }
 
-fn simpler(trace: &Trace) -> impl Iterator<Item = Trace> + use<> {
+fn simpler_traces(trace: &Trace) -> impl Iterator<Item = Trace> + use<> {
     let choices = trace.choices().to_vec();
     let count = choices.len();
     let cut =

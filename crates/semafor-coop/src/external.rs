@@ -10,12 +10,11 @@ use crate::inbox::Inbox;
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 use crate::{Error, Eventual, Result};
 
-/// A promise that any thread may complete: the way into a run from outside. From
-/// [`CreateExternalPromise`](crate::CreateExternalPromise), together with what to wait for.
+/// A promise that any thread may complete: how other threads reach a run. Created by
+/// [`CreateExternalPromise`](crate::CreateExternalPromise), together with the [`Eventual`] to wait for.
 ///
-/// The first to complete it counts, and the others are ignored. While all else waits, so does the run, with its
-/// thread asleep; when the last clone is gone without having said anything, whoever waits gets a
-/// [deadlock](Error::Deadlock).
+/// The first completion counts, and later ones are ignored. While all tasks wait, the thread of the run sleeps. If the
+/// last clone is dropped without completing the promise, its waiters get a [deadlock](Error::Deadlock).
 pub struct ExternalPromise<T: Send> {
     shared: Arc<External<T>>,
 }
@@ -51,9 +50,9 @@ impl<T: Send> ExternalPromise<T> {
         }
         *slot = Slot::Filled(outcome);
         drop(slot);
-        // The letter that is on its way counts as one who could complete it.
+        // Counts as one more writer, so that the promise is not orphaned before the run receives the value.
         self.shared.writers.fetch_add(1, Ordering::Relaxed);
-        self.shared.inbox.post(self.shared.number);
+        self.shared.inbox.push(self.shared.number);
         true
     }
 }
@@ -68,7 +67,7 @@ impl<T: Send> Clone for ExternalPromise<T> {
 impl<T: Send> Drop for ExternalPromise<T> {
     fn drop(&mut self) {
         if self.shared.writers.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.shared.inbox.post(self.shared.number);
+            self.shared.inbox.push(self.shared.number);
         }
     }
 }
@@ -79,9 +78,9 @@ impl<T: Send> fmt::Debug for ExternalPromise<T> {
     }
 }
 
-/// The run's side of an external promise, whatever its value.
+/// The run's side of an external promise, without the type of its value.
 pub(crate) trait ExternalCell {
-    /// Takes over what was completed meanwhile, if it was.
+    /// Takes over the value or the error. False if the promise is not completed.
     fn receive(&self) -> bool;
 
     fn settlement(&self) -> &Settlement;
@@ -100,7 +99,7 @@ impl<T> ExternalCell for Receiver<T> {
         }
         let Slot::Filled(outcome) = std::mem::replace(&mut *slot, Slot::Taken) else { return false };
         drop(slot);
-        // Neither was set before: the slot is filled once.
+        // Neither was set before, because the slot is filled only once.
         match outcome {
             Ok(value) => drop(self.cell.value.set(value)),
             Err(error) => drop(self.cell.settlement.failure.set(error)),
@@ -113,7 +112,7 @@ impl<T> ExternalCell for Receiver<T> {
     }
 }
 
-/// Both sides, and what the run keeps.
+/// Makes the promise, the value to wait for, and the run's side.
 pub(crate) fn external<T: Send + 'static>(
     run: u64,
     number: u64,

@@ -1,12 +1,13 @@
 //! A deterministic scheduler for cooperative tasks, with semaphores among its effects.
 //!
-//! Programs are `async fn(Ctx) -> Result<T>`. What they want done they [perform](Ctx::perform) as effects: spawn and wait, cancel,
-//! delay, promise, acquire and release. One thread runs them, in an order that depends on nothing but the program;
-//! time is virtual unless asked otherwise. So a run can be repeated, and so can one that went wrong.
+//! Programs are `async fn(Ctx) -> Result<T>`. They [perform](Ctx::perform) effects: spawn, wait, cancel, delay,
+//! promise, acquire and release. One thread runs them, in an order that depends only on the program. Time is virtual by
+//! default. So every run can be repeated, including one that failed.
 //!
 //! ```
 //! use semafor_coop::{
-//!     AcquireSemaphore, CreateSemaphore, Ctx, Delay, Gather, Log, ReleaseSemaphore, Result, Runtime, Semaphore, Spawn, Wait,
+//!     AcquireSemaphore, CreateSemaphore, Ctx, Delay, Gather, Log, ReleaseSemaphore, Result, Runtime, Semaphore,
+//!     Spawn, Wait,
 //! };
 //!
 //! async fn rate_limited_work(ctx: Ctx) -> Result<Vec<String>> {
@@ -28,7 +29,7 @@
 //!         Ok(format!("result-{id}"))
 //!     }
 //!     .await;
-//!     ctx.perform(ReleaseSemaphore(&sem)).await?; // however it went
+//!     ctx.perform(ReleaseSemaphore(&sem)).await?; // after a failure, too
 //!     result
 //! }
 //!
@@ -39,7 +40,8 @@
 //! # Ok::<(), semafor_coop::Error>(())
 //! ```
 //!
-//! What is used all the time has short names, and a permit that releases itself. A semaphore of one permit is a lock:
+//! Common effects have short methods, and a [`Permit`] releases itself when it is dropped. A semaphore of one permit is
+//! a lock:
 //!
 //! ```
 //! use semafor_coop::{Ctx, Result, Semaphore, run};
@@ -56,28 +58,28 @@
 //! async fn critical_section(ctx: Ctx, lock: Semaphore, name: &str) -> Result {
 //!     let _permit = ctx.permit(&lock).await?;
 //!     ctx.log(format!("{name}: entered critical section")).await
-//!     // ... exclusive access guaranteed; released on every way out
+//!     // ... exclusive access guaranteed; released however the function ends
 //! }
 //!
 //! run(mutex_example)?;
 //! # Ok::<(), semafor_coop::Error>(())
 //! ```
 //!
-//! # What goes wrong, and how one hears of it
+//! # Errors
 //!
 //! Every mistake is an [`Error`] where the effect is awaited, so it can be caught there.
 //!
-//! | what | error |
+//! | mistake | error |
 //! |---|---|
 //! | a release when nothing is held | `semaphore released too many times` |
-//! | a semaphore of no permits | `permits must be >= 1` |
-//! | more permits at once than there are | [`Error::TooHeavy`], at once |
+//! | a semaphore of zero permits | `permits must be >= 1` |
+//! | an acquire of more permits than the semaphore has | [`Error::TooHeavy`], at once |
 //! | cancelled | [`Error::TaskCancelled`], at the await point: see [`Cancel`] |
-//! | a deadlock | [`Error::Deadlock`], with the circle, who is in it, and where each one waits |
+//! | a deadlock | [`Error::Deadlock`], with the tasks of the cycle and the lines where they wait |
 //! | a handle of another run | [`Error::ForeignHandle`] |
-//! | a panic in a task or a handler | [`Error::Panicked`], for whoever waits for it |
-//! | round in circles, without end | [`Error::TooManySteps`], if [told how many](Runtime::most_steps) |
-//! | another number of choices than before, in an exhaustive search | [`Error::NotDeterministic`] |
+//! | a panic in a task or a handler | [`Error::Panicked`], for every task that waits for it |
+//! | an endless program | [`Error::TooManySteps`], if a [limit](Runtime::most_steps) is set |
+//! | a different number of choices than before, in an exhaustive search | [`Error::NotDeterministic`] |
 //!
 //! ```
 //! use semafor_coop::{Ctx, run};
@@ -103,17 +105,18 @@
 //! .unwrap();
 //! ```
 //!
-//! A deadlock is told when no task can end it any more. Any task that can still run may release what others wait for; a stricter
-//! search, for programs in which each task releases what it acquired, is [`Deadlocks::Holders`].
+//! A deadlock is reported when no task can end it any more. Any task that can still run may release the permits that
+//! others wait for. [`Deadlocks::Holders`] is a stricter search, for programs in which each task releases its own
+//! permits.
 //!
-//! What nobody awaits is in the [`Report`]: tasks that ended with permits, failed unseen, or had not ended; and for how long
-//! everything waited for other threads.
+//! The [`Report`] has the rest: tasks that ended with permits, failed unobserved, or had not ended, and for how long
+//! the run waited for other threads.
 //!
 //! # Other orders
 //!
-//! In production the order is [first come, first served](Schedule::Fifo). [`explore`] runs a program in other orders, in which every
-//! effect is a place where another task may go on. The first that goes wrong is made as simple as possible, and comes with
-//! a [`Trace`]: a line of text that shows it again, in any later run. [`check`] does that for tests.
+//! In production the order is [first come, first served](Schedule::Fifo). [`explore`] runs a program in other orders,
+//! in which another task may run at every effect. The first order that fails is made as simple as possible, and comes
+//! with a [`Trace`]: a line of text that replays it in any later run. [`check`] does that for tests.
 //! [`Runtime::record`] draws a run as a picture.
 //!
 //! ```
@@ -146,16 +149,17 @@
 //!
 //! # Order, in detail
 //!
-//! - Among those who could run, the highest [`Priority`] goes first, and within one whoever was ready first. A
-//!   [`Wait`] may have [one of its own](Wait::priority).
-//! - A task goes on until an effect makes it wait. Creating, cancelling, releasing, an acquire of what is free, and waiting for
-//!   what is there do not. Spawning does: the child goes first. So does completing a promise: those it woke go first.
-//! - A semaphore's line is first come, first served, whatever the priorities; who gets a permit is decided by
-//!   [`semafor_core::Gate`], as in every home of semafor. Whoever releases goes on first.
-//! - Virtual time moves when nobody can run. Timers of one instant fire in the order they were set.
+//! - Of the ready tasks, the one with the highest [`Priority`] runs first, and of equal ones the one that was ready
+//!   first. A [`Wait`] may have [its own priority](Wait::priority).
+//! - A task runs until an effect makes it wait. Creating, cancelling, releasing, acquiring a free permit, and waiting
+//!   for a settled value do not wait. Spawning does: the child runs first. Completing a promise does: its waiters run
+//!   first.
+//! - A semaphore's line is first come, first served, regardless of priority. [`semafor_core::Gate`] decides which
+//!   waiter gets a permit, as in every home of semafor. The task that releases continues.
+//! - Virtual time moves when no task can run. Timers of one instant fire in the order they were set.
 //! - When the root program ends, so does the run. The other tasks are dropped where they are.
 //!
-//! # Where each promise is kept
+//! # Promises and their tests
 //!
 #![doc = include_str!("../PROMISES.md")]
 #![forbid(unsafe_code)]
@@ -166,12 +170,10 @@ mod context;
 mod deadlock;
 mod effect;
 mod effects;
-mod effort;
 mod error;
 mod eventual;
 mod explore;
 mod external;
-mod few;
 mod inbox;
 #[cfg(all(test, semafor_loom))]
 mod loom_models;
@@ -184,6 +186,7 @@ mod runtime;
 mod schedule;
 mod scheduler;
 mod semaphore;
+mod small_list;
 mod stall;
 mod state;
 mod survey;
@@ -191,6 +194,7 @@ mod sync;
 mod tasks;
 mod timeline;
 mod timers;
+mod visits;
 mod waiters;
 
 pub use clock::{Clock, Lull, Span};

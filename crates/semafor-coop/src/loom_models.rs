@@ -1,6 +1,7 @@
-//! One model per race on the inbox, the one place of a run that threads share: loom runs each through every interleaving.
+//! One model per race on the inbox, the only part of a run that threads share. Loom runs each through every
+//! interleaving.
 //!
-//! Run by `cargo xtask test`, or on its own as CONTRIBUTING.md says.
+//! Run by `cargo xtask test`, or alone as CONTRIBUTING.md describes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,57 +11,57 @@ use loom::thread;
 use crate::external::external;
 use crate::inbox::Inbox;
 
-/// In a model nothing is ever late, so a wait that returned for that reason would be a lost letter.
+/// A wait in a model ends only by a push: a wait that timed out would mean a lost number.
 const EVER: Duration = Duration::MAX;
 
-/// The number of the next letter, however long it takes.
-fn next_letter(inbox: &Inbox) -> u64 {
+/// Waits for the next number in the inbox.
+fn next_promise(inbox: &Inbox) -> u64 {
     loop {
-        if let Some(letter) = inbox.take() {
-            return letter;
+        if let Some(promise) = inbox.take() {
+            return promise;
         }
         assert!(inbox.wait(EVER));
-        // The letter may be there, and not yet announced.
+        // The number may be in the queue while `has_any` is not set yet.
         thread::yield_now();
     }
 }
 
 #[test]
-fn loom_a_letter_wakes_who_waits() {
+fn loom_a_push_wakes_the_waiting_thread() {
     loom::model(|| {
         let inbox = Arc::new(Inbox::default());
-        let theirs = inbox.clone();
-        let poster = thread::spawn(move || theirs.post(7));
-        assert_eq!(next_letter(&inbox), 7);
-        poster.join().unwrap();
+        let shared = inbox.clone();
+        let pusher = thread::spawn(move || shared.push(7));
+        assert_eq!(next_promise(&inbox), 7);
+        pusher.join().unwrap();
         assert_eq!(inbox.take(), None);
     });
 }
 
 #[test]
-fn loom_of_two_letters_none_is_lost() {
+fn loom_two_pushes_are_both_received() {
     loom::model(|| {
         let inbox = Arc::new(Inbox::default());
-        let posters = [1, 2].map(|letter| {
-            let theirs = inbox.clone();
-            thread::spawn(move || theirs.post(letter))
+        let pushers = [1, 2].map(|promise| {
+            let shared = inbox.clone();
+            thread::spawn(move || shared.push(promise))
         });
-        let mut letters: Vec<_> = inbox.take().into_iter().collect();
-        posters.into_iter().for_each(|poster| poster.join().unwrap());
-        letters.extend(std::iter::from_fn(|| inbox.take()));
-        letters.sort_unstable();
-        assert_eq!(letters, [1, 2]);
+        let mut promises: Vec<_> = inbox.take().into_iter().collect();
+        pushers.into_iter().for_each(|pusher| pusher.join().unwrap());
+        promises.extend(std::iter::from_fn(|| inbox.take()));
+        promises.sort_unstable();
+        assert_eq!(promises, [1, 2]);
     });
 }
 
 #[test]
-fn loom_a_promise_that_is_completed_and_dropped_is_never_taken_for_abandoned() {
+fn loom_a_promise_that_is_completed_and_dropped_is_never_orphaned() {
     loom::model(|| {
         let inbox = Arc::new(Inbox::default());
         let (promise, _future, receiver) = external::<u8>(1, 0, inbox.clone());
         let completer = thread::spawn(move || assert!(promise.complete(7)));
         loop {
-            assert_eq!(next_letter(&inbox), 0);
+            assert_eq!(next_promise(&inbox), 0);
             if receiver.receive() {
                 break;
             }
@@ -71,14 +72,14 @@ fn loom_a_promise_that_is_completed_and_dropped_is_never_taken_for_abandoned() {
 }
 
 #[test]
-fn loom_of_two_who_complete_a_promise_one_does() {
+fn loom_of_two_threads_one_completes_the_promise() {
     loom::model(|| {
         let inbox = Arc::new(Inbox::default());
         let (promise, future, receiver) = external::<u8>(1, 0, inbox.clone());
         let other = promise.clone();
         let rival = thread::spawn(move || other.complete(1));
         let is_first = promise.complete(2);
-        assert_eq!(next_letter(&inbox), 0);
+        assert_eq!(next_promise(&inbox), 0);
         assert!(receiver.receive());
         let value = future.cell.value.get().copied();
         assert_ne!(is_first, rival.join().unwrap());
@@ -87,14 +88,14 @@ fn loom_of_two_who_complete_a_promise_one_does() {
 }
 
 #[test]
-fn loom_when_the_last_handle_goes_there_is_a_letter_about_it() {
+fn loom_dropping_the_last_handle_is_received() {
     loom::model(|| {
         let inbox = Arc::new(Inbox::default());
         let (promise, _future, receiver) = external::<u8>(1, 0, inbox.clone());
         let other = promise.clone();
         let rival = thread::spawn(move || drop(other));
         drop(promise);
-        assert_eq!(next_letter(&inbox), 0);
+        assert_eq!(next_promise(&inbox), 0);
         assert!(receiver.settlement().is_orphaned() && !receiver.receive());
         rival.join().unwrap();
     });

@@ -1,8 +1,8 @@
-//! A built-in effect while it is performed: a plain future that allocates nothing.
+//! The future of a built-in effect. It allocates nothing.
 //!
-//! An effect is begun under the scheduler's borrow and mostly done by then. If not, the wait is registered with the task, and
-//! the future looks again whenever its task runs. What it left behind (a place in line, a timer) is withdrawn when it
-//! is done, or is dropped before.
+//! An effect begins while the state is borrowed, and is mostly done by then. If not, it registers a wait with the task,
+//! and the future checks again whenever its task runs. Its place in line or its timer is withdrawn when it is done or
+//! dropped.
 
 use std::cell::RefMut;
 use std::panic::Location;
@@ -13,17 +13,18 @@ use crate::state::State;
 use crate::tasks::TaskKey;
 use crate::{Ctx, Error, Result};
 
-/// What a built-in effect does.
+/// A built-in effect.
 pub(crate) trait Operation {
     type Out;
 
-    /// The short way of what happens most: done at once, without a trace, and without an error. None if it is not that simple.
+    /// The fast path of the most common case: done at once, without recording, and without an error. `None` if the slow
+    /// path is needed.
     #[inline(always)]
     fn attempt(&mut self, _state: &mut State, _at: &'static Location<'static>) -> Option<Self::Out> {
         None
     }
 
-    /// Done, or where to wait. The borrow is its to give back, should it run code of the user's.
+    /// Completes the effect, or registers a wait. Must end the borrow before it runs user code.
     fn begin(
         &mut self,
         state: RefMut<'_, State>,
@@ -31,17 +32,17 @@ pub(crate) trait Operation {
         at: &'static Location<'static>,
     ) -> Begun<Self::Out>;
 
-    /// Its task runs again: is it done?
+    /// Called when the task runs again. True if the effect is done.
     fn is_done(&mut self, _state: &mut State, _at: &'static Location<'static>) -> bool {
         true
     }
 
-    /// With what. The state is not borrowed any more, so values of the user's may be cloned. Only asked of those that waited.
+    /// The result of an effect that waited. The state is no longer borrowed, so user values may be cloned.
     fn outcome(&mut self) -> Result<Self::Out> {
-        unreachable!("it was done when it began")
+        unreachable!("the effect was done when it began")
     }
 
-    /// It will not be looked at again before its end.
+    /// Called once the effect is done or dropped: leaves the line and unsets the timer.
     fn withdraw(&mut self, _state: &mut State) {}
 }
 
@@ -49,22 +50,22 @@ pub(crate) enum Begun<T> {
     Done(Result<T>),
     /// From [`State::register_wait`].
     Wait(Registered),
-    /// Its task stands in the ready queue, and is done when it runs again.
+    /// The task is in the ready queue, and the effect is done when the task runs again.
     Switched,
 }
 
-/// A wait that its task knows of.
+/// A wait that is registered with its task.
 #[derive(Clone, Copy)]
 pub(crate) struct Registered {
     pub(crate) task: TaskKey,
     pub(crate) number: u32,
-    /// The task has something to hear, and will not wait.
+    /// The task has a pending cancellation or deadlock, and will not wait.
     pub(crate) is_interrupted: bool,
 }
 
 enum Stage {
     Fresh,
-    /// Another task had the chance to go first.
+    /// Another task had the chance to run first.
     Offered,
     Switched,
     Waiting(Registered),
@@ -88,7 +89,7 @@ impl<'c, O: Operation> Performing<'c, O> {
     }
 
     #[inline(never)]
-    fn poll_at_length(&mut self) -> Poll<Result<O::Out>> {
+    fn poll_slow(&mut self) -> Poll<Result<O::Out>> {
         let state = self.ctx.scheduler.borrow();
         match self.stage {
             Stage::Fresh | Stage::Offered => self.begin(state),
@@ -103,7 +104,7 @@ impl<'c, O: Operation> Performing<'c, O> {
                 self.stage = Stage::Done;
                 Poll::Ready(self.operation.outcome())
             }
-            Stage::Done => panic!("an effect was awaited again after its end"),
+            Stage::Done => panic!("an effect was polled again after it was done"),
         }
     }
 
@@ -141,23 +142,23 @@ impl<'c, O: Operation> Performing<'c, O> {
 
     fn resume(&mut self, mut state: RefMut<'_, State>, wait: Registered) -> Poll<Result<O::Out>> {
         if wait.task != state.current {
-            // It was moved to another task, which waits anew.
+            // The future was moved to another task, which starts a new wait.
             drop(state);
             self.leave();
             self.stage = Stage::Offered;
             return self.begin(self.ctx.scheduler.borrow());
         }
-        let delivery = state.take_delivery();
-        if delivery.is_none() && !self.operation.is_done(&mut state, self.at) {
+        let interruption = state.take_interruption();
+        if interruption.is_none() && !self.operation.is_done(&mut state, self.at) {
             return Poll::Pending;
         }
         self.stage = Stage::Done;
         self.operation.withdraw(&mut state);
         let left = state.unregister_wait(wait);
         drop(state);
-        // What was waited for may be the last of a user's value.
+        // This may be the last handle of a user value.
         drop(left);
-        Poll::Ready(match delivery {
+        Poll::Ready(match interruption {
             Some(error) => Err(error),
             None => self.operation.outcome(),
         })
@@ -170,7 +171,7 @@ impl<'c, O: Operation> Performing<'c, O> {
         self.operation.withdraw(&mut state);
         let left = state.unregister_wait(wait);
         if wait.task != state.current {
-            // Its owner may wait for nothing else, and is to find that out.
+            // The task that owned the wait may have no other one, so it must run.
             state.wake(wait.task);
         }
         drop(state);
@@ -193,7 +194,7 @@ impl<O: Operation> Future for Performing<'_, O> {
                 return Poll::Ready(Ok(done));
             }
         }
-        this.poll_at_length()
+        this.poll_slow()
     }
 }
 

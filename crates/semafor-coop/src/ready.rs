@@ -1,4 +1,4 @@
-//! Who could run, in the order in which they became able to.
+//! The ready tasks of each priority, in the order in which they became ready.
 
 use std::collections::VecDeque;
 
@@ -32,7 +32,7 @@ impl Ready {
         self.levels.iter_mut().rev().find(|level| !level.is_empty())
     }
 
-    /// True if somebody of this priority, or above, could run.
+    /// True if a task of this priority or above is ready.
     pub(crate) fn has_at_least(&self, priority: Priority) -> bool {
         self.levels[priority as usize..].iter().any(|level| !level.is_empty())
     }

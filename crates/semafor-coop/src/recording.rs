@@ -7,39 +7,38 @@ use crate::Deadlock;
 use crate::eventual::GroupKind;
 use crate::tasks::WaitOn;
 
-/// What happened in a run, step by step: [`to_svg`](Self::to_svg) draws it.
+/// The steps of a run. [`to_svg`](Self::to_svg) draws them.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
     pub(crate) steps: Vec<Step>,
 }
 
-/// Something that happened to a task.
+/// An event of a task.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) at: Timestamp,
     pub(crate) task: u64,
-    pub(crate) moment: Moment,
+    pub(crate) event: Event,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Moment {
+pub(crate) enum Event {
     Spawned {
         name: Option<Arc<str>>,
     },
-    /// A semaphore was made.
-    Made {
+    SemaphoreCreated {
         semaphore: u64,
         permits: u32,
         name: Option<Arc<str>>,
     },
     Runs,
-    /// It begins to wait.
+    /// The task begins to wait.
     Waits {
         on: Waited,
         at: &'static Location<'static>,
     },
-    /// It waits no more.
-    GoesOn,
+    /// The wait has ended.
+    Resumed,
     Acquired {
         semaphore: u64,
         weight: u32,
@@ -55,7 +54,7 @@ pub(crate) enum Moment {
     },
 }
 
-/// What was waited for.
+/// What a task waits for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Waited {
     Semaphore(u64),
@@ -66,22 +65,22 @@ pub(crate) enum Waited {
 }
 
 impl Recording {
-    pub(crate) fn add(&mut self, at: Timestamp, task: u64, moment: Moment) {
-        // One who goes on running is no news.
-        let is_old = matches!(moment, Moment::Runs)
+    pub(crate) fn add(&mut self, at: Timestamp, task: u64, event: Event) {
+        // A task that simply keeps running needs no new event.
+        let is_old = matches!(event, Event::Runs)
             && self
                 .steps
                 .iter()
                 .rev()
-                .find(|step| matches!(step.moment, Moment::Runs))
+                .find(|step| matches!(step.event, Event::Runs))
                 .is_some_and(|last| last.task == task);
         if !is_old {
-            self.steps.push(Step { at, task, moment });
+            self.steps.push(Step { at, task, event });
         }
     }
 }
 
-impl Moment {
+impl Event {
     pub(crate) fn waits(on: &WaitOn, at: &'static Location<'static>) -> Self {
         let on = match on {
             WaitOn::Semaphore { cell, .. } => Waited::Semaphore(cell.number),

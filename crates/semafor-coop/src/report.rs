@@ -9,43 +9,44 @@ use semafor_core::PermitId;
 use crate::eventual::Settle;
 use crate::{Deadlock, Error, Label, Recording, Result, Stall, Trace};
 
-/// How a run ended, and what was noticed on the way.
+/// The result of a run, and its report.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Outcome<T> {
     /// What the root program returned.
     pub result: Result<T>,
-    /// What was noticed.
+    /// Everything else about the run.
     pub report: Report,
 }
 
-/// What was noticed during a run.
+/// What happened during a run, beside its result.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Report {
-    /// How long it took, by its own clock.
+    /// How long the run took, by its own clock.
     pub elapsed: Duration,
-    /// What was logged.
+    /// The lines that the program logged.
     pub log: Vec<LogLine>,
-    /// Deadlocks, in the order in which they were found; caught ones included. The first thousand.
+    /// Deadlocks in the order they were found, including those that the program caught. The first thousand.
     pub deadlocks: Vec<Arc<Deadlock>>,
-    /// Times for which everything waited for other threads, a thousand at most; see [`Runtime::stall_after`](crate::Runtime::stall_after).
+    /// Stalls, in which every task waited for other threads; a thousand at most. See
+    /// [`Runtime::stall_after`](crate::Runtime::stall_after).
     pub stalls: Vec<Stall>,
-    /// Permits of tasks that ended without releasing them, and that no other task released later. Permits of
-    /// [signals](crate::CreateSemaphore::signal) are not counted. The first thousand.
+    /// Permits that their task had not released at its end, and that no other task released later. Permits of
+    /// [signals](crate::CreateSemaphore::signal) are left out. The first thousand.
     pub unreleased: Vec<Unreleased>,
-    /// Tasks that failed, and nobody ever waited for them.
+    /// Tasks that failed and that no task waited for.
     pub unobserved: Vec<Unobserved>,
-    /// Tasks that had not ended when the root program did. Daemons are not counted.
+    /// Tasks that had not ended when the root program did, except daemons.
     pub abandoned: Vec<Abandoned>,
     /// The decisions of the schedule.
     pub trace: Trace,
-    /// What happened, if it was [recorded](crate::Runtime::record).
+    /// The steps of the run, if it was [recorded](crate::Runtime::record).
     pub recording: Option<Recording>,
 }
 
 impl Report {
-    /// The first thing that should not be: a failure nobody saw, or a permit nobody released.
+    /// The first failure that no task waited for, or else the first permit that was not released.
     pub fn complaint(&self) -> Option<String> {
         let unobserved = self.unobserved.first().map(ToString::to_string);
         unobserved.or_else(|| self.unreleased.first().map(ToString::to_string))
@@ -56,11 +57,11 @@ impl Report {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct LogLine {
-    /// When, by the run's clock.
+    /// The time, by the run's clock.
     pub at: Duration,
-    /// Who.
+    /// The task that logged the line.
     pub task: Label,
-    /// What.
+    /// The text.
     pub text: String,
 }
 
@@ -74,7 +75,7 @@ impl fmt::Display for LogLine {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Unreleased {
-    /// Who ended.
+    /// The task that ended.
     pub task: Label,
     /// The id of the semaphore.
     pub semaphore: u64,
@@ -92,19 +93,19 @@ impl fmt::Display for Unreleased {
     }
 }
 
-/// A task that failed unseen.
+/// A task that failed and that no task waited for.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Unobserved {
-    /// Who failed.
+    /// The task that failed.
     pub task: Label,
-    /// Why.
+    /// Its error.
     pub error: Error,
 }
 
 impl fmt::Display for Unobserved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} failed, and nobody waited for it: {}", self.task, self.error)
+        write!(f, "{} failed, and no task waited for it: {}", self.task, self.error)
     }
 }
 
@@ -112,11 +113,11 @@ impl fmt::Display for Unobserved {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Abandoned {
-    /// Who.
+    /// The task.
     pub task: Label,
-    /// What it was waiting for; nothing if it could have run.
+    /// What the task waited for. `None` if it was ready to run.
     pub waiting_for: Option<String>,
-    /// False if it never ran at all.
+    /// False if the task never ran.
     pub was_started: bool,
 }
 
@@ -125,16 +126,16 @@ impl fmt::Display for Abandoned {
         write!(f, "{} was abandoned", self.task)?;
         match &self.waiting_for {
             Some(what) => write!(f, ", waiting for {what}"),
-            None if self.was_started => f.write_str(", ready to go on"),
+            None if self.was_started => f.write_str(", ready to run"),
             None => f.write_str(" before it started"),
         }
     }
 }
 
-/// A program that gets into deadlocks, or stalls, again and again does not fill the memory with them.
+/// Limits the memory for a program that deadlocks or stalls again and again.
 const MOST_KEPT: usize = 1_000;
 
-/// What a run collects for its report.
+/// Collected during a run for its report.
 #[derive(Default)]
 pub(crate) struct Findings {
     pub(crate) log: Vec<LogLine>,
@@ -142,12 +143,12 @@ pub(crate) struct Findings {
     pub(crate) stalls: Vec<Stall>,
     unreleased: Vec<(PermitId, Unreleased)>,
     failures: Vec<Failed>,
-    /// When so many failures are noted, those that somebody has seen meanwhile are struck off.
-    failures_to_look_at: usize,
+    /// At this number of failures, those that have been observed are removed.
+    failures_before_sweep: usize,
     pub(crate) abandoned: Vec<Abandoned>,
 }
 
-/// A task that failed, and its cell, which knows whether somebody waited for it.
+/// A task that failed, and its cell, which knows whether a task waited for it.
 pub(crate) struct Failed {
     task: Label,
     error: Error,
@@ -173,11 +174,11 @@ impl Findings {
         }
     }
 
-    /// Another task has released the permit of one that ended with it.
-    pub(crate) fn strike_unreleased(&mut self, semaphore: u64, permit: PermitId) {
-        let is_meant =
+    /// Called when another task releases the permit of a task that has ended.
+    pub(crate) fn remove_unreleased(&mut self, semaphore: u64, permit: PermitId) {
+        let is_match =
             |(id, unreleased): &(PermitId, Unreleased)| *id == permit && unreleased.semaphore == semaphore;
-        if let Some(place) = self.unreleased.iter().position(is_meant) {
+        if let Some(place) = self.unreleased.iter().position(is_match) {
             self.unreleased.remove(place);
         }
     }
@@ -186,7 +187,7 @@ impl Findings {
         std::mem::take(&mut self.unreleased).into_iter().map(|(_, unreleased)| unreleased).collect()
     }
 
-    /// A stall that goes on takes the place of what was known of it.
+    /// A stall that continues replaces its earlier entry.
     pub(crate) fn add_stall(&mut self, stall: Stall, is_new: bool) {
         if !is_new {
             self.stalls.pop();
@@ -200,15 +201,15 @@ impl Findings {
         self.failures.push(Failed { task, error, outcome });
     }
 
-    /// Failures that somebody has seen by now, when there are many: a long run keeps what it will tell, and no more. The
-    /// caller drops them.
-    pub(crate) fn take_seen(&mut self) -> Vec<Failed> {
+    /// Takes out the failures that have been observed, once there are many, so that a long run does not accumulate
+    /// them. The caller drops them.
+    pub(crate) fn take_observed(&mut self) -> Vec<Failed> {
         const AT_FIRST: usize = 64;
-        if self.failures.len() < self.failures_to_look_at.max(AT_FIRST) {
+        if self.failures.len() < self.failures_before_sweep.max(AT_FIRST) {
             return Vec::new();
         }
         let seen = self.failures.extract_if(.., |failed| !failed.is_unobserved()).collect();
-        self.failures_to_look_at = 2 * self.failures.len();
+        self.failures_before_sweep = 2 * self.failures.len();
         seen
     }
 

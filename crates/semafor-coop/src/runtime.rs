@@ -10,10 +10,10 @@ use std::time::Duration;
 use crate::deadlock::Deadlocks;
 use crate::effects::{Spawned, program_of};
 use crate::eventual::{Settlement, Source, ValueCell};
-use crate::recording::Moment;
+use crate::recording::Event;
 use crate::report::Findings;
 use crate::schedule::Chooser;
-use crate::scheduler::{Scheduler, drop_quietly};
+use crate::scheduler::{Scheduler, drop_ignoring_panic};
 use crate::stall::StallWatch;
 use crate::state::State;
 use crate::tasks::{Phase, Program, ROOT, Task, TaskKey};
@@ -21,11 +21,11 @@ use crate::{
     Abandoned, Clock, Ctx, Error, Lull, Outcome, Priority, Recording, Report, Result, Schedule, Stall,
 };
 
-/// Runs a program with everything as it is by default: virtual time, first come first served.
+/// Runs a program with the default settings: virtual time, first come first served. [`Runtime`] also returns a report.
 ///
 /// # Errors
 ///
-/// What the program fails with. [`Runtime`] tells more.
+/// The error of the program.
 pub fn run<P, F, T>(program: P) -> Result<T>
 where
     P: FnOnce(Ctx) -> F + 'static,
@@ -79,67 +79,70 @@ impl Default for Runtime {
 }
 
 impl Runtime {
-    /// Virtual time, first come first served, deadlocks looked for, nothing recorded.
+    /// Virtual time, first come first served, deadlock detection on, nothing recorded.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What time is.
+    /// Sets the clock.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Who runs next.
+    /// Sets how the next task is chosen.
     pub fn schedule(mut self, schedule: Schedule) -> Self {
         self.schedule = schedule;
         self
     }
 
-    /// Which deadlocks to look for.
+    /// Sets which deadlocks are reported.
     pub fn deadlocks(mut self, deadlocks: Deadlocks) -> Self {
         self.deadlocks = deadlocks;
         self
     }
 
-    /// Keeps what happens, for a [picture](Recording::to_svg).
+    /// Records the steps of the run, for a [picture](Recording::to_svg).
     pub fn record(mut self) -> Self {
         self.is_recorded = true;
         self
     }
 
-    /// Names no lines of Rust in deadlocks and reports: for programs in another language, whose lines are not known here.
+    /// Leaves lines of Rust out of deadlocks and reports. For programs in another language, whose lines are unknown
+    /// here.
     pub fn hide_sites(mut self) -> Self {
         self.has_sites = false;
         self
     }
 
-    /// How to wait while nobody can go on: for a thread that has more to do than to sleep. The run ends with its error.
+    /// Sets the function that waits while no task can run. For a thread that does other work meanwhile. An error of the
+    /// function ends the run.
     pub fn pause(mut self, pause: fn(&Lull<'_>) -> Result) -> Self {
         self.pause = pause;
         self
     }
 
-    /// Ends the run with [`Error::TooManySteps`] if it has not ended after so many [steps](Running::step). Every effect is a step while
-    /// schedules are [explored](Schedule).
+    /// Ends the run with [`Error::TooManySteps`] if it has not ended after so many [steps](Running::step). While
+    /// schedules are [explored](Schedule), every effect is a step.
     ///
-    /// For programs that may go round in circles without ever waiting for what can't happen: those that poll something,
-    /// or that catch a deadlock and try the same again.
+    /// For programs that may run forever without a deadlock: those that poll, or that catch a deadlock and repeat the
+    /// same wait.
     pub fn most_steps(mut self, most: u64) -> Self {
         self.most_steps = Some(most);
         self
     }
 
-    /// How long everything may wait for [other threads](crate::ExternalPromise), by the wall's clock, before that is taken for a
-    /// [stall](Stall), and reported; and again after as long. 30 seconds unless told otherwise.
+    /// How long all tasks may wait for [other threads](crate::ExternalPromise), in real time, before that is reported
+    /// as a [stall](Stall); it is reported again after each further span. 30 seconds by default.
     pub fn stall_after(mut self, every: Duration) -> Self {
         self.stall_watch.every = every;
         self
     }
 
-    /// Calls with each stall, while it lasts. The [report](Report::stalls) has them as well, but only once the run has ended.
-    pub fn on_stall(mut self, tell: impl Fn(&Stall) + Send + Sync + 'static) -> Self {
-        self.stall_watch.tell = Some(Arc::new(tell));
+    /// Sets a function that is called with each stall while it lasts. The [report](Report::stalls) has the stalls, too,
+    /// but only after the run.
+    pub fn on_stall(mut self, listener: impl Fn(&Stall) + Send + Sync + 'static) -> Self {
+        self.stall_watch.listener = Some(Arc::new(listener));
         self
     }
 
@@ -153,7 +156,7 @@ impl Runtime {
         self.start(program).finish()
     }
 
-    /// Starts a program, to be run step by step. Dropped before its end, it drops all of its tasks.
+    /// Starts a program, to be run step by step. Dropping the [`Running`] drops all of its tasks.
     pub fn start<P, F, T>(&self, program: P) -> Running<T>
     where
         P: FnOnce(Ctx) -> F + 'static,
@@ -184,7 +187,7 @@ impl Runtime {
         });
         let spawned = Spawned { number: ROOT, name: None, priority: Priority::Normal, is_daemon: false };
         let ctx = Ctx { scheduler: scheduler.clone(), scope: None };
-        state.record_for(ROOT, || Moment::Spawned { name: None });
+        state.record_for(ROOT, || Event::Spawned { name: None });
         let root = state.spawn(spawned, program_of(program, ctx, cell.clone()), cell.clone());
         drop(state);
         let stall_watch = self.stall_watch.clone();
@@ -192,7 +195,7 @@ impl Runtime {
     }
 }
 
-/// A program that runs.
+/// A run in progress.
 pub struct Running<T> {
     scheduler: Rc<Scheduler>,
     root: TaskKey,
@@ -204,12 +207,12 @@ pub struct Running<T> {
 }
 
 impl<T> Running<T> {
-    /// Lets one task run until it waits, or time pass if none can. False when the root program has ended.
+    /// Runs one task until it waits. If no task can run, lets time pass. False once the root program has ended.
     pub fn step(&mut self) -> bool {
         if self.cell.settlement.is_settled.get() {
             return false;
         }
-        self.read_mail();
+        self.receive_external();
         let mut state = self.scheduler.borrow();
         let Some(steps_left) = state.steps_left.checked_sub(1) else {
             drop(state);
@@ -237,7 +240,7 @@ impl<T> Running<T> {
         true
     }
 
-    /// Runs it to its end.
+    /// Runs the program to its end.
     pub fn finish(mut self) -> Outcome<T> {
         while self.step() {}
         self.close()
@@ -267,15 +270,15 @@ impl<T> Running<T> {
                 // A statement of its own, so that the borrow ends before the program is dropped.
                 let stuck = self.scheduler.borrow().park(key, program);
                 let Some(stuck) = stuck else { return };
-                drop_quietly(stuck);
+                drop_ignoring_panic(stuck);
                 Err(Error::NotAnEffect)
             }
             Ok(Poll::Ready(result)) => {
-                drop_quietly(program);
+                drop_ignoring_panic(program);
                 result
             }
             Err(panic) => {
-                drop_quietly(program);
+                drop_ignoring_panic(program);
                 Err(Error::panicked(&*panic))
             }
         };
@@ -283,64 +286,64 @@ impl<T> Running<T> {
         let mut state = self.scheduler.borrow();
         state.shields = 0;
         let ended = state.end(key, result);
-        let seen = state.findings.take_seen();
+        let seen = state.findings.take_observed();
         state.current = TaskKey::NONE;
         drop(state);
-        drop_quietly((ended, seen));
+        drop_ignoring_panic((ended, seen));
         if let Some(error) = stop {
             self.stop(error);
         }
     }
 
-    fn read_mail(&self) {
+    fn receive_external(&self) {
         while let Some(number) = self.scheduler.inbox.take() {
             let mut state = self.scheduler.borrow();
             let Some(receiver) = state.externals.remove(&number) else { continue };
             if receiver.receive() {
                 state.settle(receiver.settlement());
             } else if receiver.settlement().is_orphaned() {
-                state.suspicion.raise_of_waiters(receiver.settlement());
+                state.pending_checks.request_waiters_of(receiver.settlement());
             } else {
                 state.externals.insert(number, receiver.clone());
             }
             drop(state);
-            drop_quietly(receiver);
+            drop_ignoring_panic(receiver);
         }
     }
 
-    /// Nobody can run: time passes, or somebody outside does something, or it is a deadlock.
+    /// No task can run: moves time, waits for another thread, or reports a deadlock.
     fn idle(&self) {
         let mut state = self.scheduler.borrow();
         let has_timer = state.next_timer().is_some();
-        let awaits_outside = !has_timer && state.awaits_outside();
-        let may_look_at_all = state.is_check_cheap();
-        if awaits_outside && state.polls_since_check > 0 {
-            // Other threads may be waited for by tasks that are doomed nevertheless.
-            state.suspicion.raise_of_all();
+        let waits_for_other_threads = !has_timer && state.waits_for_other_threads();
+        let may_check_all = state.is_check_cheap();
+        if waits_for_other_threads && state.polls_since_check > 0 {
+            // A task that waits for another thread may be deadlocked nevertheless.
+            state.pending_checks.request_all();
         }
-        if state.check_suspects(may_look_at_all) {
+        if state.run_pending_checks(may_check_all) {
             return;
         }
         match (state.next_timer(), state.time.read()) {
             (Some(at), None) => state.advance_to(at),
             (Some(at), Some(now)) => {
-                let (longest, short) = (at.since(now), state.pause_before_check());
-                let is_long = state.suspicion.is_of_all() && short < longest;
+                let (longest, short) = (at.since(now), state.pause_before_full_check());
+                let must_check_first = state.pending_checks.includes_all() && short < longest;
                 drop(state);
-                if !is_long {
+                if !must_check_first {
                     self.pause(longest);
                 } else if !self.pause(short) {
                     self.check_before_sleep();
                 }
             }
-            (None, _) if awaits_outside && state.suspicion.is_of_all() => {
-                let short = state.pause_before_check();
+            (None, _) if waits_for_other_threads && state.pending_checks.includes_all() => {
+                let short = state.pause_before_full_check();
                 drop(state);
                 if !self.pause(short) {
                     self.check_before_sleep();
                 }
             }
-            (None, _) if awaits_outside => {
+            (None, _) if waits_for_other_threads => {
                 drop(state);
                 self.stall_watch.sleep(&self.scheduler, |longest| self.pause(longest));
             }
@@ -348,38 +351,39 @@ impl<T> Running<T> {
         }
     }
 
-    /// Looks at all tasks, cheap or not: the run would sleep now, for ever if no task can go on whatever other threads do.
+    /// Checks all tasks, whatever it costs: the run is about to sleep, which would never end if no other thread can
+    /// help.
     fn check_before_sleep(&self) {
-        self.scheduler.borrow().check_suspects(true);
+        self.scheduler.borrow().run_pending_checks(true);
     }
 
-    /// True if there is something to look at: mail, or the end of the run.
+    /// True if the run must continue: the inbox has entries, or the run was stopped.
     fn pause(&self, longest: Duration) -> bool {
         let inbox = &self.scheduler.inbox;
         if let Err(error) = (self.pause)(&Lull { inbox, longest }) {
             self.stop(error);
             return true;
         }
-        inbox.has_mail()
+        inbox.has_any()
     }
 
     /// Ends the root program, and the run with it.
     fn stop(&self, error: Error) {
         let ended = self.scheduler.borrow().end(self.root, Err(error));
-        drop_quietly(ended);
+        drop_ignoring_panic(ended);
     }
 
     fn report_deadlock(&self, mut state: std::cell::RefMut<'_, State>) {
         let Some((victim, deadlock)) = state.global_deadlock(self.root) else { return };
         if state.deadlocks != Deadlocks::Off {
-            return state.tell(victim, deadlock);
+            return state.deliver_deadlock(victim, deadlock);
         }
         state.findings.add_deadlock(deadlock.clone());
         drop(state);
         self.stop(Error::Deadlock(deadlock));
     }
 
-    /// Drops what is left, and tells what there is to tell.
+    /// Drops the remaining tasks and makes the report.
     fn close(&mut self) -> Outcome<T> {
         self.is_closed = true;
         let mut state = self.scheduler.borrow();
@@ -389,7 +393,7 @@ impl<T> Running<T> {
         drop(state);
         for key in left {
             let task = self.scheduler.borrow().tasks.remove(key);
-            drop_quietly(task);
+            drop_ignoring_panic(task);
         }
         let mut state = self.scheduler.borrow();
         let mut findings = std::mem::take(&mut state.findings);
@@ -397,7 +401,7 @@ impl<T> Running<T> {
         let recording = state.recording.take();
         let cleared = state.clear();
         drop(state);
-        drop_quietly(cleared);
+        drop_ignoring_panic(cleared);
 
         let unobserved = findings.take_unobserved();
         let unreleased = findings.take_unreleased();
@@ -428,13 +432,13 @@ impl<T> Running<T> {
 impl<T> Drop for Running<T> {
     fn drop(&mut self) {
         if !self.is_closed {
-            drop_quietly(self.close());
+            drop_ignoring_panic(self.close());
         }
     }
 }
 
 impl State {
-    /// The task that ran could not go on. Gives its program back if nothing could ever wake it.
+    /// Suspends the task that ran. Returns its program if nothing could ever wake it.
     #[inline]
     fn park(&mut self, key: TaskKey, program: Program) -> Option<Program> {
         let task = self.tasks.get_mut(key)?;
@@ -450,13 +454,13 @@ impl State {
         }
         self.current = TaskKey::NONE;
         if self.is_check_due() {
-            self.check_suspects(true);
+            self.run_pending_checks(true);
         }
         None
     }
 
-    /// True if a task waits for another thread that may still speak.
-    fn awaits_outside(&self) -> bool {
+    /// True if a task waits for an external promise that can still be completed.
+    fn waits_for_other_threads(&self) -> bool {
         self.externals.values().any(|external| {
             let settlement = external.settlement();
             !settlement.is_orphaned() && !settlement.waiters.borrow().is_empty()

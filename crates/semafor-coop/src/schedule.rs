@@ -1,4 +1,4 @@
-//! Which of those who could run does. Every decision goes through here, and is written down.
+//! Chooses which of the ready tasks runs. Every decision is made here, and recorded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -7,32 +7,33 @@ use std::str::FromStr;
 use crate::Error;
 use crate::random::Random;
 
-/// Who runs next when several could.
+/// How the next task is chosen when several are ready.
 ///
-/// [`Fifo`](Self::Fifo) is for production: a task runs until an effect makes it wait. The others are for finding out
-/// what else could happen: every effect is a place where another task may go on, and so is every timer that is due.
+/// [`Fifo`](Self::Fifo) is for production: a task runs until an effect makes it wait. The others explore other orders:
+/// at every effect another task may run, or a timer that is due may fire.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub enum Schedule {
-    /// Who was ready first.
+    /// The task that was ready first.
     #[default]
     Fifo,
-    /// Anybody, as the seed has it.
+    /// A random task, by this random seed.
     Random(u64),
-    /// Probabilistic concurrency testing: tasks get random ranks, the highest runs, and at `changes` random moments the
-    /// one that runs falls to the lowest rank. So does a task that yields. Finds bugs of few, rare switches.
+    /// Probabilistic concurrency testing: tasks get random ranks, the task with the highest rank runs, and at `changes`
+    /// random moments the running task falls to the lowest rank. So does a task that yields. Finds bugs that need a few
+    /// rare switches.
     Pct {
-        /// Where the ranks and moments come from.
+        /// The random seed of the ranks and moments.
         seed: u64,
-        /// How often somebody falls.
+        /// How often a task falls to the lowest rank.
         changes: usize,
     },
-    /// As in an earlier run.
+    /// The choices of an earlier run.
     Replay(Trace),
 }
 
-/// The decisions of a run: each the place of the one that was chosen among those who could go on, where `0` is to stay
-/// with who ran, or else with who was ready first.
+/// The decisions of a run. Each is the index of the chosen task or timer among the options, where `0` is the task that
+/// ran last or, if it can't continue, the one that was ready first.
 ///
 /// Its text can be kept and parsed back, and means the same in all releases with the same major version.
 ///
@@ -64,7 +65,7 @@ impl From<Vec<u32>> for Trace {
     }
 }
 
-/// Zeros in a row, from so many on, are written as their number.
+/// So many zeros in a row, or more, are written as their count.
 const SHORTENED: usize = 5;
 const VERSION: &str = "1:";
 
@@ -89,7 +90,7 @@ impl fmt::Display for Trace {
     }
 }
 
-/// The text is not a trace, or of a version that is not known here.
+/// The text is not a trace, or has an unknown version.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseTraceError;
 
@@ -101,7 +102,7 @@ impl fmt::Display for ParseTraceError {
 
 impl std::error::Error for ParseTraceError {}
 
-/// A run of zeros that no run of ours could have written would take all memory.
+/// Limits the length, so that a text with a huge count of zeros does not take all memory.
 const LONGEST: usize = 1 << 28;
 
 impl FromStr for Trace {
@@ -135,7 +136,7 @@ impl FromStr for Trace {
     }
 }
 
-/// Decides, as a [`Schedule`] or a search says.
+/// Makes the decisions of a [`Schedule`] or a search.
 pub(crate) enum Chooser {
     Fifo,
     Random(Random),
@@ -158,12 +159,12 @@ impl Chooser {
         !matches!(self, Self::Fifo)
     }
 
-    /// Chooses one of `0..count`; `count` is at least two. `ranked` returns the task or timer at a place. `can_stay`
-    /// means that place 0 is the task that ran last.
+    /// Chooses one of `0..count`; `count` is at least two. `ranked` returns the task or timer at an index. `can_stay`
+    /// means that index 0 is the task that ran last.
     ///
     /// # Errors
     ///
-    /// [`Error::NotDeterministic`] if an exhaustive search finds another number of ways to go on than before.
+    /// [`Error::NotDeterministic`] if an exhaustive search finds a different number of options than before.
     pub(crate) fn choose(
         &mut self,
         count: usize,
@@ -177,14 +178,14 @@ impl Chooser {
             Self::Replay { trace, next } => {
                 let choice = trace.choices.get(*next).map_or(0, |choice| *choice as usize);
                 *next += 1;
-                // A trace of another program: the nearest there is.
+                // The trace of another program may be out of range: take the nearest option.
                 choice.min(count - 1)
             }
             Self::Exhaustive(search) => return search.choose(count, can_stay),
         })
     }
 
-    /// Lets all others go first, if this one could go on for ever otherwise.
+    /// Lets all others run first, if the schedule could otherwise choose this one forever.
     pub(crate) fn lower(&mut self, ranked: Ranked) {
         if let Self::Pct(pct) = self {
             pct.lower(ranked);
@@ -192,7 +193,7 @@ impl Chooser {
     }
 }
 
-/// What can be chosen, by its number.
+/// A task or timer that can be chosen, by its number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Ranked {
     Task(u64),
@@ -209,16 +210,16 @@ pub(crate) struct Pct {
 }
 
 impl Pct {
-    /// How long a run is taken to be before one was seen.
+    /// The assumed length of the first run.
     pub(crate) const GUESSED_STEPS: usize = 64;
     const MOST_CHANGES: usize = 1 << 20;
 
     pub(crate) fn new(seed: u64, changes: usize, steps: usize) -> Self {
         let mut random = Random::new(seed);
-        // More would fall in every step.
+        // More changes would not make a difference.
         let changes = changes.min(Self::MOST_CHANGES);
         let changes = (0..changes).map(|_| random.below(steps.max(1))).collect();
-        // Ranks above, falls below the middle.
+        // Initial ranks are above the middle, lowered ones below it.
         Self { random, ranks: BTreeMap::new(), changes, step: 0, lowest: u64::MAX / 2 }
     }
 
@@ -249,12 +250,13 @@ impl Pct {
     }
 }
 
-/// All decisions, one after the other: the last one that can be changed is, and what follows starts with `0` again.
+/// Tries all sequences of decisions. Each run changes the last decision that has another option, and starts with `0`
+/// after it.
 #[derive(Default)]
 pub(crate) struct Exhaustive {
     path: Vec<(u32, u32)>,
     depth: usize,
-    /// How often somebody who could go on may be made to stop in one run.
+    /// How often one run may stop a task that could continue.
     most_preemptions: Option<usize>,
     preemptions: usize,
 }
@@ -264,8 +266,8 @@ impl Exhaustive {
         Self { most_preemptions, ..Self::default() }
     }
 
-    /// The choices up to here are those of the run before, but for the last one: a program that is deterministic has as many ways
-    /// to go on as it had then.
+    /// The choices so far are those of the previous run, except the last one. So a deterministic program has as many
+    /// options as it had then.
     fn choose(&mut self, count: usize, can_stay: bool) -> crate::Result<usize> {
         let is_bound = self.most_preemptions.is_some_and(|most| self.preemptions >= most);
         if can_stay && is_bound {
@@ -291,12 +293,12 @@ impl Exhaustive {
         Error::NotDeterministic { choice: self.depth as u32 + 1, options, before }
     }
 
-    /// What is wrong with a run that has ended before it came to all of the choices that it was to make.
-    pub(crate) fn complaint(&self) -> Option<Error> {
+    /// The error of a run that ended before it made all of the choices it had to repeat.
+    pub(crate) fn missing_choices(&self) -> Option<Error> {
         (self.depth < self.path.len()).then(|| self.difference(0))
     }
 
-    /// Goes on to the next run; false if that was the last one.
+    /// Moves to the next run. False if that was the last one.
     pub(crate) fn advance(&mut self) -> bool {
         self.depth = 0;
         self.preemptions = 0;
@@ -318,7 +320,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_trace_survives_being_written_and_read(choices in proptest::collection::vec(prop_oneof![Just(0), 0..50u32], 0..60)) {
+        fn a_trace_can_be_written_and_parsed_back(
+            choices in proptest::collection::vec(prop_oneof![Just(0), 0..50u32], 0..60),
+        ) {
             let trace = Trace::from(choices);
             prop_assert_eq!(trace.to_string().parse(), Ok(trace));
         }
@@ -340,7 +344,7 @@ mod tests {
         loop {
             let first = search.choose(2, false).unwrap();
             let second = search.choose(2 + first, false).unwrap();
-            assert!(search.complaint().is_none());
+            assert!(search.missing_choices().is_none());
             paths.push((first, second));
             if !search.advance() {
                 break;
@@ -348,6 +352,7 @@ mod tests {
         }
         assert_eq!(paths, [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)]);
     }
+
     #[test]
     fn an_exhaustive_search_notices_a_program_that_is_not_deterministic() {
         for options in [1, 2, 4] {
@@ -356,8 +361,8 @@ mod tests {
             search.choose(3, false).unwrap();
             assert!(search.advance());
             search.choose(2, false).unwrap();
-            let noticed = search.complaint().unwrap().to_string();
-            assert!(noticed.contains("at choice 2") && noticed.contains("0 ways"), "{noticed}");
+            let noticed = search.missing_choices().unwrap().to_string();
+            assert!(noticed.contains("at choice 2") && noticed.contains("0 options"), "{noticed}");
             let noticed = search.choose(options, false).unwrap_err();
             let (choice, before) = (2, 3);
             assert!(

@@ -1,5 +1,5 @@
-//! The borrow rule: nothing of the user's runs or is dropped while the state is borrowed, because whatever is dropped
-//! may release a permit, and that borrows it again.
+//! The borrow rule: no user code runs, and no user value is dropped, while the state is borrowed. A drop may release a
+//! permit, which borrows the state again.
 
 use std::cell::{RefCell, RefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,12 +8,12 @@ use std::sync::Arc;
 use crate::inbox::Inbox;
 use crate::state::State;
 
-/// Drops something of the user's on behalf of somebody else, who is not to fail if that panics.
-pub(crate) fn drop_quietly<V>(value: V) {
+/// Drops a user value for a task that must not fail if the drop panics.
+pub(crate) fn drop_ignoring_panic<V>(value: V) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
 }
 
-/// What all handles of a run share.
+/// Shared by all handles of a run.
 pub(crate) struct Scheduler {
     state: RefCell<State>,
     pub(crate) inbox: Arc<Inbox>,

@@ -1,4 +1,4 @@
-//! The home of the slot state machine: who gets a permit is decided by [`Gate`], and nowhere here.
+//! Semaphores of a run. [`Gate`] alone decides which waiter gets a permit.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -10,20 +10,20 @@ use std::sync::Arc;
 use semafor_core::{Gate, PermitId};
 
 use crate::Ctx;
-use crate::effort;
 use crate::tasks::TaskKey;
+use crate::visits;
 
-/// A semaphore of one run: an opaque handle, from [`CreateSemaphore`](crate::CreateSemaphore).
+/// An opaque handle of a semaphore of one run, from [`CreateSemaphore`](crate::CreateSemaphore).
 ///
-/// Clones are handles of the same semaphore; its state goes with the last one. In another run it is an
-/// [error](crate::Error::ForeignHandle), never another semaphore.
+/// Clones are handles of the same semaphore, which is freed with the last one. Another run
+/// [refuses](crate::Error::ForeignHandle) the handle.
 #[derive(Clone)]
 pub struct Semaphore {
     pub(crate) cell: Rc<SemaphoreCell>,
 }
 
 impl Semaphore {
-    /// Its number within the run. Tasks, promises and semaphores are counted together, from 0.
+    /// Its number within the run. Tasks, promises and semaphores share one counter, from 0.
     pub fn id(&self) -> u64 {
         self.cell.number
     }
@@ -33,13 +33,13 @@ impl Semaphore {
         self.cell.gate.borrow().slots()
     }
 
-    /// How many of them nobody has.
+    /// How many permits are free.
     pub fn available(&self) -> u32 {
         let gate = self.cell.gate.borrow();
         gate.slots() - gate.held()
     }
 
-    /// How many tasks stand in line.
+    /// How many tasks wait in line.
     pub fn waiting(&self) -> usize {
         self.cell.gate.borrow().waiting()
     }
@@ -55,15 +55,15 @@ pub(crate) struct SemaphoreCell {
     pub(crate) run: u64,
     pub(crate) number: u64,
     pub(crate) name: Option<Arc<str>>,
-    /// Other tasks than its holders release it, so that holders say nothing about which ones could.
+    /// Its permits are released by other tasks than their holders.
     pub(crate) is_signal: bool,
     pub(crate) gate: RefCell<Gate<TaskKey, Hold>>,
-    /// Permits that any task may release, as found when one was last looked for. Some may have been released since.
+    /// Permits that any task may release, as found by the last search. Some may have been released since.
     pub(crate) unguarded: RefCell<VecDeque<PermitId>>,
 }
 
 impl SemaphoreCell {
-    /// A permit that is in no guard, and the task that acquired it. Looks at all holders only if it knows none.
+    /// A permit without a guard, and the task that acquired it. Searches all holders only if it knows none.
     pub(crate) fn next_unguarded(&self) -> Option<(PermitId, TaskKey)> {
         let (mut gate, mut known) = (self.gate.borrow_mut(), self.unguarded.borrow_mut());
         let mut next = |known: &mut VecDeque<PermitId>| {
@@ -74,7 +74,7 @@ impl SemaphoreCell {
             }
             known.extend(
                 gate.holders()
-                    .inspect(|_| effort::count(1))
+                    .inspect(|_| visits::count(1))
                     .filter(|holder| !holder.tag.is_guarded)
                     .map(|holder| holder.id),
             );
@@ -91,20 +91,20 @@ impl SemaphoreCell {
     }
 }
 
-/// Who holds a permit.
+/// The holder of a permit.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Hold {
     pub(crate) task: TaskKey,
-    /// In a [`Permit`], which alone gives it back.
+    /// In a [`Permit`], which alone can release it.
     pub(crate) is_guarded: bool,
     /// In a guard that stays with the task, which alone can release it.
     pub(crate) is_bound: bool,
     pub(crate) at: Option<&'static Location<'static>>,
 }
 
-/// A permit that is released when it is dropped, wherever its task ends.
+/// A permit that is released when it is dropped, however its task ends.
 ///
-/// Releasing never waits, so nothing can come in between: not a cancellation, not a panic, not the end of the run.
+/// Releasing never waits, so a cancellation, a panic or the end of the run can't interrupt it.
 #[must_use = "a permit that is dropped at once protects nothing"]
 pub struct Permit {
     pub(crate) ctx: Ctx,
@@ -113,15 +113,15 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// Gives it back, as dropping it does.
+    /// Releases the permit, as dropping it does.
     pub fn release(self) {}
 
-    /// Of which semaphore it is.
+    /// The semaphore of the permit.
     pub fn semaphore(&self) -> &Semaphore {
         &self.semaphore
     }
 
-    /// Its slot: a number from 0, below the number of permits, that no other holder has meanwhile.
+    /// Its slot: a number from 0, below the number of permits, that no other holder has at the same time.
     pub fn slot(&self) -> u32 {
         self.id.slot()
     }
@@ -135,6 +135,6 @@ impl fmt::Debug for Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.ctx.scheduler.borrow().give_back(&self.semaphore.cell, self.id);
+        self.ctx.scheduler.borrow().release_permit(&self.semaphore.cell, self.id);
     }
 }

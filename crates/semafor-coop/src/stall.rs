@@ -1,4 +1,4 @@
-//! A run that sleeps because everything waits for other threads says so, now and then.
+//! Reports a run that sleeps for long because all tasks wait for other threads.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,35 +11,35 @@ use crate::scheduler::Scheduler;
 use crate::state::State;
 use crate::tasks::WaitOn;
 
-/// Nobody could go on for some time, because everything waits for promises of other threads.
+/// A time in which no task could run, because all wait for promises of other threads.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stall {
-    /// For how long, so far; by the wall's clock.
+    /// How long it has lasted, in real time.
     pub lasted: Duration,
-    /// Who waits for other threads, and where.
+    /// The tasks that wait for other threads, and where.
     pub waiting: Vec<Link>,
 }
 
 impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "nobody could go on for {:.3} s", self.lasted.as_secs_f64())?;
+        write!(f, "no task could run for {:.3} s", self.lasted.as_secs_f64())?;
         self.waiting.iter().try_for_each(|link| write!(f, "\n  {link}"))
     }
 }
 
 type Listener = dyn Fn(&Stall) + Send + Sync;
 
-/// When to say that a run stalls, and to whom beside the report.
+/// When to report a stall, and the listener to call.
 #[derive(Clone)]
 pub(crate) struct StallWatch {
     pub(crate) every: Duration,
-    pub(crate) tell: Option<Arc<Listener>>,
+    pub(crate) listener: Option<Arc<Listener>>,
 }
 
 impl Default for StallWatch {
     fn default() -> Self {
-        Self { every: Duration::from_secs(30), tell: None }
+        Self { every: Duration::from_secs(30), listener: None }
     }
 }
 
@@ -50,8 +50,7 @@ impl fmt::Debug for StallWatch {
 }
 
 impl StallWatch {
-    /// Sleeps until another thread says something. `pause` does it for so long at most, and tells whether there is something
-    /// to look at.
+    /// Sleeps until the run must continue. `pause` sleeps for so long at most, and returns whether it must.
     pub(crate) fn sleep(&self, scheduler: &Scheduler, pause: impl Fn(Duration) -> bool) {
         let every = self.every.max(Duration::from_millis(1));
         let began = Instant::now();
@@ -61,31 +60,31 @@ impl StallWatch {
                 continue;
             }
             let mut state = scheduler.borrow();
-            let stall = Stall { lasted: next, waiting: state.waiting_for_outside() };
+            let stall = Stall { lasted: next, waiting: state.tasks_waiting_for_other_threads() };
             state.findings.add_stall(stall.clone(), next == every);
             drop(state);
             next = next.saturating_add(every);
-            if let Some(tell) = &self.tell {
-                // A listener that panics is no reason to end the run.
-                let _ = catch_unwind(AssertUnwindSafe(|| tell(&stall)));
+            if let Some(listener) = &self.listener {
+                // A listener that panics must not end the run.
+                let _ = catch_unwind(AssertUnwindSafe(|| listener(&stall)));
             }
         }
     }
 }
 
 impl State {
-    fn waiting_for_outside(&self) -> Vec<Link> {
-        let is_outside = |cell: &dyn Settle| {
+    fn tasks_waiting_for_other_threads(&self) -> Vec<Link> {
+        let is_external = |cell: &dyn Settle| {
             let settlement = cell.settlement();
             !settlement.is_settled.get() && matches!(settlement.source, Source::External(_))
         };
-        let waits_for_outside = |on: &WaitOn| match on {
-            WaitOn::Eventual(cell) => is_outside(&**cell),
-            WaitOn::Group(group) => group.open_members().any(|member| is_outside(&**member)),
+        let waits_for_other_thread = |on: &WaitOn| match on {
+            WaitOn::Eventual(cell) => is_external(&**cell),
+            WaitOn::Group(group) => group.open_members().any(|member| is_external(&**member)),
             WaitOn::Semaphore { .. } | WaitOn::Timer => false,
         };
         let tasks = self.tasks.iter().map(|(_, task)| task);
-        let waiting = tasks.filter(|task| task.waits.iter().any(|wait| waits_for_outside(&wait.on)));
+        let waiting = tasks.filter(|task| task.waits.iter().any(|wait| waits_for_other_thread(&wait.on)));
         waiting.map(|task| self.link(task)).collect()
     }
 }

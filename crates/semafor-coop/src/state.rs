@@ -1,5 +1,5 @@
-//! Everything a run knows, as plain data. Nothing in here calls or drops anything of the user's; what has to be dropped
-//! is returned.
+//! The whole state of a run, as plain data. Nothing here calls user code or drops user values: values to drop are
+//! returned to the caller.
 
 use std::collections::BTreeMap;
 use std::panic::Location;
@@ -10,12 +10,12 @@ use std::time::Duration;
 use semafor_core::{Cancelled, Effects, PermitId, Ticket, Timestamp};
 
 use crate::clock::Time;
-use crate::deadlock::{Deadlocks, Suspicion};
+use crate::deadlock::{Deadlocks, PendingChecks};
 use crate::eventual::{Settle, Settlement};
 use crate::external::ExternalCell;
 use crate::performing::Registered;
 use crate::ready::Ready;
-use crate::recording::{Moment, Recording};
+use crate::recording::{Event, Recording};
 use crate::report::{Findings, Unreleased};
 use crate::schedule::{Chooser, Ranked};
 use crate::semaphore::{Hold, SemaphoreCell};
@@ -24,14 +24,14 @@ use crate::timers::{Timer, TimerKey, Timers};
 use crate::waiters::Waiter;
 use crate::{Clock, Error, Label, Priority, Result};
 
-/// Runs of this process are counted, so that a handle of one means nothing to another.
+/// Runs of this process are numbered, so that a handle of one run is refused by another.
 static RUNS: AtomicU64 = AtomicU64::new(1);
 
 pub(crate) struct State {
     pub(crate) run: u64,
     pub(crate) now: Timestamp,
     pub(crate) current: TaskKey,
-    /// How many shields are around what is being polled.
+    /// How many shields are around the future that is being polled.
     pub(crate) shields: u32,
     explores: bool,
     is_plain: bool,
@@ -43,16 +43,16 @@ pub(crate) struct State {
     pub(crate) chooser: Chooser,
     pub(crate) trace: Vec<u32>,
     pub(crate) steps_left: u64,
-    /// The run is to end with this.
+    /// The error that ends the run.
     pub(crate) stopped_by: Option<Error>,
-    /// The one who ran stands first among those who could run next.
+    /// The task that ran last is the first of the ready tasks.
     is_offering: bool,
     effects: Effects<TaskKey, Hold>,
     pub(crate) deadlocks: Deadlocks,
     has_sites: bool,
-    pub(crate) suspicion: Rc<Suspicion>,
+    pub(crate) pending_checks: Rc<PendingChecks>,
     pub(crate) polls_since_check: usize,
-    /// How much there was to look at when all tasks were looked at last.
+    /// The cost of the last check of all tasks.
     pub(crate) check_cost: usize,
     /// Promises that other threads may complete.
     pub(crate) externals: BTreeMap<u64, Rc<dyn ExternalCell>>,
@@ -82,7 +82,7 @@ impl State {
             effects: Effects::default(),
             deadlocks: Deadlocks::default(),
             has_sites: true,
-            suspicion: Rc::default(),
+            pending_checks: Rc::default(),
             polls_since_check: 0,
             check_cost: 0,
             externals: BTreeMap::new(),
@@ -91,7 +91,7 @@ impl State {
         }
     }
 
-    /// Starts over, as another run. The last one must have been cleared.
+    /// Begins a new run. The previous one must have been cleared.
     pub(crate) fn begin_run(
         &mut self,
         clock: Clock,
@@ -113,17 +113,17 @@ impl State {
         self.steps_left = most_steps;
         self.stopped_by = None;
         self.has_sites = has_sites;
-        self.suspicion.reset(deadlocks);
+        self.pending_checks.reset(deadlocks);
         self.polls_since_check = 0;
         self.check_cost = 0;
     }
 
-    /// Where something was asked for, if that says anything.
+    /// Where an effect was performed, unless lines are hidden.
     pub(crate) fn site(&self, at: &'static Location<'static>) -> Option<&'static Location<'static>> {
         self.has_sites.then_some(at)
     }
 
-    /// The next number: tasks, promises and semaphores share them.
+    /// The next number, of the counter that tasks, promises and semaphores share.
     pub(crate) fn next_number(&mut self) -> u64 {
         let number = self.numbers;
         self.numbers += 1;
@@ -142,7 +142,7 @@ impl State {
         self.explores
     }
 
-    /// True if nothing is to be chosen or recorded.
+    /// True if the run neither explores nor records.
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
         self.is_plain
@@ -171,22 +171,23 @@ impl State {
         if run == self.run { Ok(()) } else { Err(Error::ForeignHandle) }
     }
 
-    /// Notes something about the task that runs.
+    /// Records an event of the running task.
     #[inline]
-    pub(crate) fn record(&mut self, moment: impl FnOnce() -> Moment) {
+    pub(crate) fn record(&mut self, event: impl FnOnce() -> Event) {
         if self.recording.is_some() {
             let number = self.tasks.get(self.current).map_or(ROOT, |task| task.number);
-            self.record_for(number, moment);
+            self.record_for(number, event);
         }
     }
 
-    pub(crate) fn record_for(&mut self, task: u64, moment: impl FnOnce() -> Moment) {
+    pub(crate) fn record_for(&mut self, task: u64, event: impl FnOnce() -> Event) {
         if let Some(recording) = &mut self.recording {
-            recording.add(self.now, task, moment());
+            recording.add(self.now, task, event());
         }
     }
 
-    /// Lets another go first, if there is one. Only while schedules are explored: every effect is a step then.
+    /// Lets another task run first, if there is one. Called only while schedules are explored: then every effect is a
+    /// step.
     pub(crate) fn offer_switch(&mut self) -> bool {
         let has_due_timer = self.timers.first().is_some_and(|first| first.at <= self.now);
         let current = self.current;
@@ -194,7 +195,7 @@ impl State {
         let priority = task.priority;
         if !has_due_timer && !self.ready.has_at_least(priority) {
             self.steps_left = self.steps_left.saturating_sub(1);
-            // With none left it stops here, and the run ends.
+            // At the limit the task stops here, and the run ends.
             if self.steps_left > 0 {
                 return false;
             }
@@ -205,7 +206,7 @@ impl State {
         true
     }
 
-    /// The one who runs goes to the end of the queue, of this priority if it is lower than its own.
+    /// Puts the running task at the end of the queue of its priority, or of `at_most` if that is lower.
     pub(crate) fn requeue(&mut self, at_most: Priority) {
         let current = self.current;
         if let Some(task) = self.tasks.get_mut(current) {
@@ -215,7 +216,7 @@ impl State {
         }
     }
 
-    /// The one who runs lets all others of its priority go first.
+    /// Lets all other tasks of the same priority run before the running task.
     pub(crate) fn yield_to_others(&mut self) {
         if self.explores
             && let Some(task) = self.tasks.get(self.current)
@@ -230,7 +231,7 @@ impl State {
         self.wake_at(key, None);
     }
 
-    /// Makes a task that waits run, with a priority of its own or with this one.
+    /// Makes a waiting task ready, with its own priority or with this one.
     #[inline]
     fn wake_at(&mut self, key: TaskKey, priority: Option<Priority>) {
         if let Some(task) = self.tasks.get_mut(key)
@@ -241,7 +242,7 @@ impl State {
         }
     }
 
-    /// Who runs now, and its program; nobody if nobody can.
+    /// The task that runs next, and its program. `None` if no task can run.
     #[inline]
     pub(crate) fn next_task(&mut self) -> Option<(TaskKey, Program)> {
         loop {
@@ -252,7 +253,7 @@ impl State {
             {
                 task.phase = Phase::Running;
                 self.current = key;
-                self.record(|| Moment::Runs);
+                self.record(|| Event::Runs);
                 return Some((key, program));
             }
         }
@@ -264,13 +265,13 @@ impl State {
             let can_stay = std::mem::take(&mut self.is_offering);
             let mut none = std::collections::VecDeque::new();
             let level = self.ready.first_level().unwrap_or(&mut none);
-            let is_nobody_here = level.is_empty();
-            // Who ended or was parked since it was put here is no choice.
+            let was_empty = level.is_empty();
+            // A task that has ended or waits again since it was queued is not an option.
             level.retain(|key| tasks.get(*key).is_some_and(is_ready));
             let due = self.timers.due(self.now);
             let count = level.len() + due.len();
             let choice = match count {
-                0 if is_nobody_here => return None,
+                0 if was_empty => return None,
                 0 => continue,
                 1 => 0,
                 _ => {
@@ -302,7 +303,7 @@ impl State {
         self.timers.first().map(|first| first.at)
     }
 
-    /// Moves time forward; timers that are due fire, unless they are a choice of the schedule's.
+    /// Moves time forward. Timers that are due fire, unless schedules are explored: then the schedule chooses.
     pub(crate) fn advance_to(&mut self, now: Timestamp) {
         self.now = self.now.max(now);
         while !self.explores
@@ -318,19 +319,19 @@ impl State {
             Some(Timer::Wake(task)) => self.wake(task),
             Some(Timer::Expire(cell)) => {
                 cell.gate.borrow_mut().expire(self.now, &mut self.effects);
-                self.wake_served();
+                self.wake_waiters();
             }
             None => {}
         }
     }
 
-    /// Says where the running task waits.
+    /// Registers a wait of the running task.
     #[inline]
     pub(crate) fn register_wait(&mut self, on: WaitOn, at: &'static Location<'static>) -> Registered {
         let (current, is_shielded) = (self.current, self.shields > 0);
         if self.recording.is_some() {
-            let moment = Moment::waits(&on, at);
-            self.record(|| moment);
+            let event = Event::waits(&on, at);
+            self.record(|| event);
         }
         let Some(task) = self.tasks.get_mut(current) else {
             return Registered { task: TaskKey::NONE, number: 0, is_interrupted: true };
@@ -345,44 +346,44 @@ impl State {
     #[inline]
     pub(crate) fn unregister_wait(&mut self, wait: Registered) -> Option<Wait> {
         let left = self.tasks.get_mut(wait.task)?.waits.take_last(|other| other.number == wait.number);
-        self.record(|| Moment::GoesOn);
+        self.record(|| Event::Resumed);
         left
     }
 
-    /// What the running task is to be told at its await point.
+    /// Takes the error that the running task gets at its await point.
     #[inline]
-    pub(crate) fn take_delivery(&mut self) -> Option<Error> {
+    pub(crate) fn take_interruption(&mut self) -> Option<Error> {
         let is_shielded = self.shields > 0;
         let task = self.current_task()?;
         if let Some(deadlock) = task.deadlock.take() {
             return Some(Error::Deadlock(deadlock));
         }
-        let is_delivered = task.is_cancelled && !is_shielded;
-        is_delivered.then(|| {
+        let is_due = task.is_cancelled && !is_shielded;
+        is_due.then(|| {
             task.is_cancelled = false;
             Error::TaskCancelled
         })
     }
 
-    /// Cancels a task: it hears of it at its await point. Returns one that never ran and never will.
+    /// Cancels a task, which gets the error at its await point. A task that has not started ends, and is returned.
     pub(crate) fn cancel(&mut self, key: TaskKey) -> Option<Ended> {
         let task = self.tasks.get_mut(key)?;
         let number = task.number;
         if task.phase == Phase::New {
-            self.record_for(number, || Moment::Cancelled);
+            self.record_for(number, || Event::Cancelled);
             return self.end(key, Err(Error::TaskCancelled));
         }
         task.is_cancelled = true;
         let is_running = key == self.current;
-        self.record_for(number, || Moment::Cancelled);
+        self.record_for(number, || Event::Cancelled);
         if !is_running {
             self.interrupt(key);
         }
         None
     }
 
-    /// Wakes a task to hear that it was cancelled. Its place in line, or the permit it was granted meanwhile, goes to the
-    /// next at once.
+    /// Wakes a task that was cancelled. It leaves the line at once, and a permit it was granted meanwhile goes to the
+    /// next waiter.
     fn interrupt(&mut self, key: TaskKey) {
         let mut tickets = smallvec::SmallVec::<[(Rc<SemaphoreCell>, Ticket); 1]>::new();
         let Some(task) = self.tasks.get(key) else { return };
@@ -401,16 +402,16 @@ impl State {
         }
     }
 
-    /// Removes a task, settles what it was to return, and wakes who waited for it. The caller drops it.
+    /// Removes a task, settles its result and wakes the tasks that waited for it. The caller drops the task.
     pub(crate) fn end(&mut self, key: TaskKey, result: Result) -> Option<Ended> {
         let task = self.tasks.get_mut(key)?;
         let (number, outcome, program) = (task.number, task.outcome.clone(), task.program.take());
-        let is_noted = !task.held.is_empty() || matches!(&result, Err(error) if !error.is_cancelled());
-        if is_noted && let Some(task) = self.tasks.get(key) {
+        let has_findings = !task.held.is_empty() || matches!(&result, Err(error) if !error.is_cancelled());
+        if has_findings && let Some(task) = self.tasks.get(key) {
             let label = task.label();
             for Held { semaphore, permit, weight, at, .. } in task.held.iter().filter(|held| !held.is_signal)
             {
-                self.suspicion.raise_of_all();
+                self.pending_checks.request_all();
                 let (task, semaphore, permits, at) = (label.clone(), *semaphore, *weight, self.site(at));
                 let unreleased = Unreleased { task, semaphore, permits, at };
                 self.findings.add_unreleased(*permit, unreleased);
@@ -425,26 +426,26 @@ impl State {
         }
         if self.recording.is_some() {
             let error = result.as_ref().err().map(ToString::to_string);
-            self.record_for(number, || Moment::Ended { error });
+            self.record_for(number, || Event::Ended { error });
         }
         self.tasks.vacate(key);
         self.polls_since_check += 1;
         if let Err(error) = result {
-            // It has just ended, for the first time.
+            // A task ends once, so no failure was set before.
             let _ = outcome.settlement().failure.set(error);
         }
         self.settle(outcome.settlement());
         Some(Ended { _program: program, _outcome: outcome })
     }
 
-    /// Wakes who waits for what has just been settled; tells the lowest priority among them.
+    /// Wakes the waiters of a value that has just been settled. Returns the lowest priority among them.
     pub(crate) fn settle(&mut self, settlement: &Settlement) -> Option<Priority> {
         settlement.is_settled.set(true);
         let mut lowest = None;
         for waiter in settlement.take_waiters().into_waiters() {
             let (key, priority) = match waiter {
                 Waiter::Task(key, priority) => (key, priority),
-                Waiter::Member(group, member) if group.note(member) => (group.task, None),
+                Waiter::Member(group, member) if group.member_settled(member) => (group.task, None),
                 Waiter::Member(..) => continue,
             };
             self.wake_at(key, priority);
@@ -456,7 +457,7 @@ impl State {
         lowest
     }
 
-    /// Notes what the running task holds from now on.
+    /// Records a permit that the running task now holds.
     #[inline]
     pub(crate) fn hold(
         &mut self,
@@ -471,69 +472,69 @@ impl State {
         }
     }
 
-    /// Gives back what the running task acquired last of this semaphore, or else what somebody else did.
+    /// Releases the permit of this semaphore that the running task acquired last, or else one of another task.
     #[inline]
     pub(crate) fn release(&mut self, cell: &SemaphoreCell) -> Result {
         let own =
             self.current_task().and_then(|task| task.held.take_last(|held| held.semaphore == cell.number));
         let permit = match own {
             Some(held) => held.permit,
-            None => self.take_from_another(cell).ok_or(Error::ReleasedTooManyTimes)?,
+            None => self.take_permit_of_another_task(cell).ok_or(Error::ReleasedTooManyTimes)?,
         };
-        self.give_back(cell, permit);
+        self.release_permit(cell, permit);
         Ok(())
     }
 
     #[cold]
-    pub(crate) fn take_from_another(&mut self, cell: &SemaphoreCell) -> Option<PermitId> {
+    pub(crate) fn take_permit_of_another_task(&mut self, cell: &SemaphoreCell) -> Option<PermitId> {
         let (permit, holder) = cell.next_unguarded()?;
         match self.tasks.get_mut(holder) {
             Some(task) => drop(task.held.take_first(|held| held.permit == permit)),
-            // It ended with the permit, which is released after all.
-            None => self.findings.strike_unreleased(cell.number, permit),
+            // The task ended without releasing the permit, which is released after all.
+            None => self.findings.remove_unreleased(cell.number, permit),
         }
         Some(permit)
     }
 
-    /// Gives back one permit, which whoever is first in line has then.
+    /// Releases a permit, which goes to the first waiter.
     #[inline]
-    pub(crate) fn give_back(&mut self, cell: &SemaphoreCell, permit: PermitId) {
+    pub(crate) fn release_permit(&mut self, cell: &SemaphoreCell, permit: PermitId) {
         let released = cell.gate.borrow_mut().release(permit, self.now, &mut self.effects);
         if released.is_ok() {
             let semaphore = cell.number;
-            self.record(|| Moment::Released { semaphore });
+            self.record(|| Event::Released { semaphore });
         }
-        let has_served = !self.effects.wake.is_empty();
-        self.wake_served();
-        if !has_served && cell.gate.borrow().waiting() > 0 {
-            // It was not enough for the first in line, who may have relied on this holder alone.
-            self.suspicion.raise_of_all();
+        let has_granted = !self.effects.wake.is_empty();
+        self.wake_waiters();
+        if !has_granted && cell.gate.borrow().waiting() > 0 {
+            // Too little for the first waiter, which may have depended on this holder alone.
+            self.pending_checks.request_all();
         }
     }
 
-    /// Gives up a place in line, or the permit that was granted meanwhile.
+    /// Leaves the line, or releases the permit that was granted meanwhile.
     pub(crate) fn leave_line(&mut self, cell: &SemaphoreCell, ticket: Ticket) {
         let left = cell.gate.borrow_mut().cancel(ticket, self.now, &mut self.effects);
         if matches!(left, Cancelled::Left(_) | Cancelled::HandedOn) {
-            self.wake_served();
+            self.wake_waiters();
         }
     }
 
     #[inline]
-    pub(crate) fn wake_served(&mut self) {
+    pub(crate) fn wake_waiters(&mut self) {
         match self.effects.wake[..] {
             [] => {}
             [task] => {
                 self.effects.wake.clear();
                 self.wake(task);
             }
-            _ => self.wake_several(),
+            _ => self.wake_several_waiters(),
         }
     }
 
-    /// Only if a heavy one left the head of the line, or several timed out.
+    /// Happens only if a heavy waiter left the head of the line, or if several timed out.
     #[cold]
-    fn wake_several(&mut self) {
+    fn wake_several_waiters(&mut self) {
         for task in std::mem::take(&mut self.effects.wake) {
             self.wake(task);
         }
@@ -543,7 +544,7 @@ impl State {
         &mut self.effects
     }
 
-    /// Everything of the user's that this run still has, to be dropped by the caller.
+    /// Resets the state. Returns the remaining user values, for the caller to drop.
     pub(crate) fn clear(&mut self) -> BTreeMap<u64, Rc<dyn ExternalCell>> {
         self.timers.clear();
         self.ready.clear();
@@ -557,7 +558,7 @@ impl State {
     }
 }
 
-/// What is left of a task that ended, for the caller to drop.
+/// The remains of a task that ended, for the caller to drop.
 pub(crate) struct Ended {
     _program: Option<Program>,
     _outcome: Rc<dyn Settle>,

@@ -1,21 +1,23 @@
-//! Finds every task that can still go on. Takes time and memory in proportion to the tasks, holders, waiters and group members.
+//! Finds every task that is alive, that is, can still continue. Takes time and memory in proportion to the tasks,
+//! holders, waiters and group members.
 //!
-//! Starts with the tasks that can run or wait for time or another thread, and follows what depends on each of them, once. A semaphore
-//! is one node between all of its holders and all of its waiters: a pair of a holder and a waiter is never looked at.
+//! Starts with the tasks that can run or that wait for time or another thread, and follows the dependents of each,
+//! once. A semaphore is one node between all of its holders and all of its waiters, so pairs of a holder and a waiter
+//! are never visited.
 
 use std::collections::HashMap;
 
 use crate::deadlock::Deadlocks;
-use crate::effort;
 use crate::eventual::{Group, GroupKind, Settle, Source};
 use crate::semaphore::SemaphoreCell;
 use crate::state::State;
 use crate::tasks::{Phase, TaskKey, WaitOn};
+use crate::visits;
 
-/// What may happen because a task is alive.
+/// What becomes possible because a task is alive.
 #[derive(Clone, Copy)]
 enum Dependent {
-    /// The task goes on.
+    /// The task continues.
     Task(TaskKey),
     /// One more member of the gather settles.
     Gather(usize),
@@ -27,34 +29,34 @@ enum Dependent {
 
 struct Gather {
     task: TaskKey,
-    /// Members that are not known to settle.
+    /// How many members are not known to settle.
     open: usize,
 }
 
 struct Line {
     /// First to last, with their weights.
     waiters: Vec<(TaskKey, u32)>,
-    /// Every waiter before this one is alive.
+    /// The waiters before this index are alive.
     next: usize,
     free: u32,
-    is_helped: bool,
+    can_get_permit: bool,
 }
 
-/// How one member of a group settles.
-enum Prospect {
-    Sure,
-    /// By the end of this task.
+/// What settles a value.
+enum SettledBy {
+    Certain,
+    /// The end of this task.
     Task(TaskKey),
-    /// By any task that is alive.
-    Any,
-    Never,
+    /// Any task that is alive may.
+    AnyTask,
+    Nothing,
 }
 
-/// Which tasks can still go on.
+/// Which tasks can still continue.
 pub(crate) struct Survey {
     /// By place in the arena.
     pub(crate) alive: Vec<bool>,
-    /// How much there was to look at.
+    /// The number of visits.
     pub(crate) cost: usize,
 }
 
@@ -66,10 +68,10 @@ impl Survey {
                 surveyor.mark(key);
             }
             for wait in task.waits.iter() {
-                surveyor.look_at(key, &wait.on);
+                surveyor.add_wait(key, &wait.on);
             }
         }
-        surveyor.spread();
+        surveyor.follow_all();
         Self { alive: surveyor.alive, cost: surveyor.cost }
     }
 }
@@ -80,12 +82,12 @@ struct Surveyor<'s> {
     /// By place in the arena.
     alive: Vec<bool>,
     /// Tasks found alive whose dependents have not been followed yet.
-    fresh: Vec<TaskKey>,
-    /// By place in the arena: the latest of the task's `dependents`, each of which names the one before.
+    unfollowed: Vec<TaskKey>,
+    /// By place in the arena: the last of the task's `dependents`, each of which has the index of the previous one.
     latest: Vec<Option<usize>>,
     dependents: Vec<(Option<usize>, Dependent)>,
-    /// What any task that is alive may do.
-    if_any: Vec<Dependent>,
+    /// What becomes possible as soon as any task is alive.
+    by_any_task: Vec<Dependent>,
     gathers: Vec<Gather>,
     lines: Vec<Line>,
     by_cell: HashMap<*const SemaphoreCell, usize>,
@@ -98,38 +100,38 @@ impl<'s> Surveyor<'s> {
             state,
             cost: width,
             alive: vec![false; width],
-            fresh: Vec::new(),
+            unfollowed: Vec::new(),
             latest: vec![None; width],
             dependents: Vec::new(),
-            if_any: Vec::new(),
+            by_any_task: Vec::new(),
             gathers: Vec::new(),
             lines: Vec::new(),
             by_cell: HashMap::new(),
         }
     }
 
-    fn count(&mut self, looks: usize) {
-        effort::count(looks);
-        self.cost += looks;
+    fn count(&mut self, visits: usize) {
+        visits::count(visits);
+        self.cost += visits;
     }
 
-    fn look_at(&mut self, task: TaskKey, on: &WaitOn) {
+    fn add_wait(&mut self, task: TaskKey, on: &WaitOn) {
         match on {
             WaitOn::Timer | WaitOn::Semaphore { is_timed: true, .. } => self.mark(task),
-            WaitOn::Semaphore { cell, .. } => self.look_at_semaphore(cell),
-            WaitOn::Eventual(cell) => match self.prospect(&**cell) {
-                Prospect::Sure => self.mark(task),
-                Prospect::Task(target) => self.add(target, Dependent::Task(task)),
-                Prospect::Any => self.if_any.push(Dependent::Task(task)),
-                Prospect::Never => {}
+            WaitOn::Semaphore { cell, .. } => self.add_semaphore(cell),
+            WaitOn::Eventual(cell) => match self.settled_by(&**cell) {
+                SettledBy::Certain => self.mark(task),
+                SettledBy::Task(target) => self.add(target, Dependent::Task(task)),
+                SettledBy::AnyTask => self.by_any_task.push(Dependent::Task(task)),
+                SettledBy::Nothing => {}
             },
-            WaitOn::Group(group) => self.look_at_group(task, group),
+            WaitOn::Group(group) => self.add_group(task, group),
         }
     }
 
-    fn look_at_group(&mut self, task: TaskKey, group: &Group) {
+    fn add_group(&mut self, task: TaskKey, group: &Group) {
         let number = self.gathers.len();
-        let (mut open, mut has_sure) = (0, false);
+        let (mut open, mut has_certain) = (0, false);
         let dependent = match group.kind {
             GroupKind::Gather => Dependent::Gather(number),
             GroupKind::Race => Dependent::Task(task),
@@ -137,56 +139,56 @@ impl<'s> Surveyor<'s> {
         for member in group.open_members() {
             open += 1;
             self.count(1);
-            match self.prospect(&**member) {
-                Prospect::Sure => {
+            match self.settled_by(&**member) {
+                SettledBy::Certain => {
                     open -= 1;
-                    has_sure = true;
+                    has_certain = true;
                 }
-                Prospect::Task(target) => self.add(target, dependent),
-                Prospect::Any => self.if_any.push(dependent),
-                Prospect::Never => {}
+                SettledBy::Task(target) => self.add(target, dependent),
+                SettledBy::AnyTask => self.by_any_task.push(dependent),
+                SettledBy::Nothing => {}
             }
         }
         match group.kind {
             GroupKind::Gather if open > 0 => self.gathers.push(Gather { task, open }),
-            GroupKind::Race if !has_sure => {}
+            GroupKind::Race if !has_certain => {}
             GroupKind::Gather | GroupKind::Race => self.mark(task),
         }
     }
 
-    fn prospect(&self, cell: &dyn Settle) -> Prospect {
+    fn settled_by(&self, cell: &dyn Settle) -> SettledBy {
         let settlement = cell.settlement();
         match (&settlement.source, settlement.task()) {
-            _ if settlement.is_settled.get() => Prospect::Sure,
-            (_, Some(task)) if self.state.tasks.get(task).is_some() => Prospect::Task(task),
-            (Source::Task(_), _) => Prospect::Sure,
-            _ if settlement.is_orphaned() => Prospect::Never,
-            (Source::Promise(_), _) => Prospect::Any,
-            (Source::External(_), _) => Prospect::Sure,
+            _ if settlement.is_settled.get() => SettledBy::Certain,
+            (_, Some(task)) if self.state.tasks.get(task).is_some() => SettledBy::Task(task),
+            (Source::Task(_), _) => SettledBy::Certain,
+            _ if settlement.is_orphaned() => SettledBy::Nothing,
+            (Source::Promise(_), _) => SettledBy::AnyTask,
+            (Source::External(_), _) => SettledBy::Certain,
         }
     }
 
-    fn look_at_semaphore(&mut self, cell: &std::rc::Rc<SemaphoreCell>) {
+    fn add_semaphore(&mut self, cell: &std::rc::Rc<SemaphoreCell>) {
         let number = self.lines.len();
         if *self.by_cell.entry(std::rc::Rc::as_ptr(cell)).or_insert(number) != number {
             return;
         }
         let is_lenient = self.state.deadlocks == Deadlocks::Certain;
         let gate = cell.gate.borrow();
-        let mut is_anybodys = cell.is_signal;
-        let mut is_helped = cell.is_signal && !is_lenient;
+        let mut any_task_may_release = cell.is_signal;
+        let mut can_get_permit = cell.is_signal && !is_lenient;
         for holder in gate.holders() {
             self.count(1);
             let is_bound = holder.tag.is_bound || !is_lenient;
             match self.state.tasks.get(holder.tag.task) {
                 Some(_) if is_bound => self.add(holder.tag.task, Dependent::Semaphore(number)),
-                // A task that ended releases nothing; but a guard may have been passed on.
-                None if !is_lenient => is_helped |= holder.tag.is_guarded,
-                _ => is_anybodys = true,
+                // An ended task releases nothing, but its guard may have been moved to another task.
+                None if !is_lenient => can_get_permit |= holder.tag.is_guarded,
+                _ => any_task_may_release = true,
             }
         }
-        if is_anybodys {
-            self.if_any.push(Dependent::Semaphore(number));
+        if any_task_may_release {
+            self.by_any_task.push(Dependent::Semaphore(number));
         }
         let waiters: Vec<_> = gate.waiters().map(|waiter| (waiter.tag.task, waiter.weight)).collect();
         self.count(waiters.len());
@@ -194,11 +196,11 @@ impl<'s> Surveyor<'s> {
         if free > 0 {
             waiters.iter().for_each(|(task, _)| self.add(*task, Dependent::Line(number)));
         }
-        self.lines.push(Line { waiters, next: 0, free, is_helped: false });
-        if is_helped {
-            self.help(number);
+        self.lines.push(Line { waiters, next: 0, free, can_get_permit: false });
+        if can_get_permit {
+            self.mark_line(number);
         }
-        self.move_up(number);
+        self.advance_line(number);
     }
 
     fn add(&mut self, task: TaskKey, dependent: Dependent) {
@@ -208,13 +210,13 @@ impl<'s> Surveyor<'s> {
 
     fn mark(&mut self, task: TaskKey) {
         if self.state.tasks.get(task).is_some() && !std::mem::replace(&mut self.alive[task.index()], true) {
-            self.fresh.push(task);
+            self.unfollowed.push(task);
         }
     }
 
-    fn spread(&mut self) {
-        while let Some(task) = self.fresh.pop() {
-            for dependent in std::mem::take(&mut self.if_any) {
+    fn follow_all(&mut self) {
+        while let Some(task) = self.unfollowed.pop() {
+            for dependent in std::mem::take(&mut self.by_any_task) {
                 self.follow(dependent);
             }
             let mut next = self.latest[task.index()].take();
@@ -229,8 +231,8 @@ impl<'s> Surveyor<'s> {
         self.count(1);
         match dependent {
             Dependent::Task(task) => self.mark(task),
-            Dependent::Semaphore(number) => self.help(number),
-            Dependent::Line(number) => self.move_up(number),
+            Dependent::Semaphore(number) => self.mark_line(number),
+            Dependent::Line(number) => self.advance_line(number),
             Dependent::Gather(number) => {
                 let gather = &mut self.gathers[number];
                 gather.open -= 1;
@@ -242,17 +244,17 @@ impl<'s> Surveyor<'s> {
         }
     }
 
-    /// A permit will be released: all waiters go on.
-    fn help(&mut self, number: usize) {
-        if !std::mem::replace(&mut self.lines[number].is_helped, true) {
+    /// A permit will be released: all waiters continue.
+    fn mark_line(&mut self, number: usize) {
+        if !std::mem::replace(&mut self.lines[number].can_get_permit, true) {
             for (task, _) in std::mem::take(&mut self.lines[number].waiters) {
                 self.mark(task);
             }
         }
     }
 
-    /// A waiter goes on with what is free, once all waiters in front of it go on: when their time limit ends, for one.
-    fn move_up(&mut self, number: usize) {
+    /// A waiter takes the free permits once all waiters before it continue, for example after their timeout.
+    fn advance_line(&mut self, number: usize) {
         loop {
             let line = &mut self.lines[number];
             let Some((task, weight)) = line.waiters.get(line.next).copied() else { break };

@@ -1,4 +1,4 @@
-//! What threads share is made of, exchanged for loom's when its models run.
+//! Synchronisation types, replaced by those of loom in its models.
 
 #[cfg(not(semafor_loom))]
 pub(crate) use std::sync::{

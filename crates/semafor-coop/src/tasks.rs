@@ -1,4 +1,4 @@
-//! The tasks that live: an arena whose keys go stale when a task ends.
+//! The tasks that have not ended, in an arena whose keys go stale when a task ends.
 
 use std::fmt;
 use std::panic::Location;
@@ -8,19 +8,19 @@ use std::sync::Arc;
 
 use semafor_core::{PermitId, Ticket};
 
-use crate::effort;
 use crate::eventual::{Group, Settle};
-use crate::few::Few;
 use crate::semaphore::SemaphoreCell;
+use crate::small_list::SmallList;
+use crate::visits;
 use crate::{Deadlock, Result};
 
 /// A task's program, without its type.
 pub(crate) type Program = Pin<Box<dyn Future<Output = Result>>>;
 
-/// The number of the root program, which is no task that anybody could name.
+/// The number of the root program, which has no task handle.
 pub(crate) const ROOT: u64 = u64::MAX;
 
-/// Names one task of one run, for ever.
+/// Identifies one task of one run. Never reused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct TaskKey {
     index: u32,
@@ -30,7 +30,7 @@ pub(crate) struct TaskKey {
 impl TaskKey {
     pub(crate) const NONE: Self = Self { index: u32::MAX, generation: 0 };
 
-    /// Its place in the arena, which another may have had before.
+    /// Its place in the arena, which an earlier task may have used.
     pub(crate) fn index(self) -> usize {
         self.index as usize
     }
@@ -42,14 +42,14 @@ impl Default for TaskKey {
     }
 }
 
-/// Who runs first. Among equals it is who came first.
+/// The order in which ready tasks run. Of equal ones, the task that was ready first runs first.
 ///
-/// Priorities order the tasks that could run. The line of a semaphore is in order of arrival, whatever the priorities.
+/// Priorities order the ready tasks. The line of a semaphore is in order of arrival, regardless of priority.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Priority {
-    /// Runs when nobody else can.
+    /// Runs when no other task can.
     Idle,
-    /// As the root program.
+    /// The priority of the root program.
     #[default]
     Normal,
     /// Runs before the others.
@@ -58,32 +58,32 @@ pub enum Priority {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
-    /// In the ready queue, and never run.
+    /// In the ready queue, and has never run.
     New,
     /// In the ready queue.
     Ready,
     Running,
-    /// Waiting for what its `waits` say.
+    /// Waiting, as its `waits` say.
     Parked,
 }
 
 /// A task, from spawn to end.
 pub(crate) struct Task {
-    /// Out while it runs.
+    /// `None` while it runs.
     pub(crate) program: Option<Program>,
     pub(crate) number: u64,
     pub(crate) name: Option<Arc<str>>,
     pub(crate) priority: Priority,
     pub(crate) is_daemon: bool,
     pub(crate) phase: Phase,
-    /// What it has yet to hear at its await point.
+    /// It gets the cancellation or the deadlock at its next await point.
     pub(crate) is_cancelled: bool,
     pub(crate) deadlock: Option<Arc<Deadlock>>,
-    /// One, unless it awaits several effects at once.
-    pub(crate) waits: Few<Wait>,
+    /// At most one, unless the task awaits several effects at once.
+    pub(crate) waits: SmallList<Wait>,
     pub(crate) wait_numbers: u32,
     /// Permits that are not in a guard.
-    pub(crate) held: Few<Held>,
+    pub(crate) held: SmallList<Held>,
     pub(crate) outcome: Rc<dyn Settle>,
 }
 
@@ -93,13 +93,13 @@ impl Task {
     }
 }
 
-/// A permit that a task took and has to release.
+/// A permit that a task acquired and has to release.
 pub(crate) struct Held {
     /// The semaphore's number.
     pub(crate) semaphore: u64,
     pub(crate) permit: PermitId,
     pub(crate) weight: u32,
-    /// Others are to release it.
+    /// Other tasks release it.
     pub(crate) is_signal: bool,
     pub(crate) at: &'static Location<'static>,
 }
@@ -120,7 +120,7 @@ pub(crate) enum WaitOn {
     Timer,
 }
 
-/// A task as reports name it.
+/// The number and name of a task, for reports.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Label {
     /// Its number; the root program has none.
@@ -165,7 +165,7 @@ impl Tasks {
     }
 
     pub(crate) fn get(&self, key: TaskKey) -> Option<&Task> {
-        effort::count(1);
+        visits::count(1);
         let slot = self.slots.get(key.index as usize)?;
         if slot.generation == key.generation { slot.task.as_ref() } else { None }
     }
@@ -176,7 +176,8 @@ impl Tasks {
         if slot.generation == key.generation { slot.task.as_mut() } else { None }
     }
 
-    /// Frees the place of a task that ended. Nothing of the user's is in it any more that is not elsewhere, too.
+    /// Frees the place of a task that ended. The caller keeps its program and outcome, so no user value is dropped
+    /// here.
     pub(crate) fn vacate(&mut self, key: TaskKey) {
         if let Some(slot) = self.slots.get_mut(key.index as usize)
             && slot.generation == key.generation
@@ -196,7 +197,7 @@ impl Tasks {
         Some(task)
     }
 
-    /// Keys of the one who was here go stale. A place that has run out of generations is not used again.
+    /// Makes the keys of the task stale. A place that has run out of generations is not used again.
     fn retire(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
         if let Some(next) = slot.generation.checked_add(1) {
@@ -209,21 +210,21 @@ impl Tasks {
         self.slots.len() - self.free.len()
     }
 
-    /// Everybody alive, by place in the arena.
+    /// All tasks that have not ended, by place in the arena.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (TaskKey, &Task)> {
         let slots = self.slots.iter().enumerate();
         slots.filter_map(|(index, slot)| {
-            effort::count(1);
+            visits::count(1);
             Some((TaskKey { index: index as u32, generation: slot.generation }, slot.task.as_ref()?))
         })
     }
 
-    /// One more than the largest index in use.
+    /// The number of places: more than the largest index in use.
     pub(crate) fn width(&self) -> usize {
         self.slots.len()
     }
 
-    /// An empty arena again, with room for as many as a small run needs.
+    /// Empties the arena, and keeps its memory unless the run was large.
     pub(crate) fn reset(&mut self) {
         const KEPT_SLOTS: usize = 1024;
         if self.slots.len() > KEPT_SLOTS {

@@ -1,7 +1,7 @@
-//! A picture of a run: a lane for each task, and what is held and waited for along it. One SVG file that needs nothing else.
+//! Draws a run as one self-contained SVG file: a lane for each task, with the permits it holds and what it waits for.
 //!
-//! The picture goes from step to step, not from second to second: what matters in a race happens at one instant. Where
-//! time passes, a line says so.
+//! The horizontal axis counts steps, not seconds, because a race happens at one instant. A vertical line marks where
+//! time passes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,7 +9,7 @@ use std::fmt::Write;
 use semafor_core::Timestamp;
 
 use crate::Recording;
-use crate::recording::{Moment, Step, Waited};
+use crate::recording::{Event, Step, Waited};
 use crate::tasks::ROOT;
 
 const MARGIN: usize = 24;
@@ -20,7 +20,7 @@ const TOP: usize = 64;
 const BAR: usize = 16;
 const STRIPE: usize = 6;
 
-/// Colours of semaphores, told apart by everybody.
+/// Colours of semaphores that colour-blind readers can distinguish.
 const COLOURS: [&str; 8] =
     ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c6bb1", "#7a7a00"];
 
@@ -38,9 +38,10 @@ const PATTERNS: &str = "\
 <rect width='6' height='6' fill='#ffebe9'/><rect width='2' height='6' fill='#ff8182'/></pattern>";
 
 impl Recording {
-    /// The run as a picture: lanes of tasks, when they run and wait, which permits they hold, how they end.
+    /// The run as a picture: a lane for each task, with when it runs and waits, which permits it holds, and how it
+    /// ends.
     ///
-    /// It is a whole SVG document, with nothing in it that has to be loaded from elsewhere.
+    /// It is a complete SVG document that loads no other resources.
     pub fn to_svg(&self) -> String {
         Timeline::of(&self.steps).draw()
     }
@@ -55,7 +56,7 @@ struct Stretch {
 
 enum Kind {
     Runs,
-    /// Could run, and another did.
+    /// Could run while another task ran.
     Ready,
     Waits {
         on: Waited,
@@ -76,7 +77,7 @@ struct Lane {
     marks: Vec<Mark>,
     begin: usize,
     end: Option<usize>,
-    /// What is open at the column that is drawn.
+    /// The column where the current state began.
     since: usize,
     state: State,
     holds: Vec<(u64, u32, usize, usize)>,
@@ -130,7 +131,7 @@ impl Timeline {
                 now = step.at;
                 timeline.times.push((timeline.columns, now));
             }
-            timeline.add(lane_of(step.task), &step.moment);
+            timeline.add(lane_of(step.task), &step.event);
         }
         let columns = timeline.columns + 1;
         timeline.columns = columns;
@@ -140,27 +141,27 @@ impl Timeline {
         timeline
     }
 
-    fn add(&mut self, task: u64, moment: &Moment) {
+    fn add(&mut self, task: u64, event: &Event) {
         let column = self.columns;
         let lane = self.lanes.entry(task).or_insert_with(|| Lane {
             begin: column,
             since: column,
             ..Lane::default()
         });
-        match moment {
-            Moment::Spawned { name } => {
+        match event {
+            Event::Spawned { name } => {
                 lane.name = match (task, name) {
                     (0, _) => "root".into(),
                     (number, None) => format!("task {}", number - 1),
                     (_, Some(name)) => name.to_string(),
                 };
             }
-            Moment::Made { semaphore, permits, name } => {
+            Event::SemaphoreCreated { semaphore, permits, name } => {
                 let name =
                     name.as_ref().map_or_else(|| format!("semaphore {semaphore}"), ToString::to_string);
                 self.semaphores.insert(*semaphore, SemaphoreLane { name, permits: *permits });
             }
-            Moment::Runs => {
+            Event::Runs => {
                 let stopped = self.running.replace(task).filter(|stopped| *stopped != task);
                 self.change(task, State::Runs);
                 if let Some(stopped) = stopped
@@ -170,15 +171,15 @@ impl Timeline {
                 }
                 return;
             }
-            Moment::Waits { on, at } => {
+            Event::Waits { on, at } => {
                 let place = format!("{}:{}", at.file().rsplit('/').next().unwrap_or_default(), at.line());
                 self.change(task, State::Waits { on: *on, place, is_stuck: false });
             }
-            Moment::GoesOn => return self.change(task, State::Runs),
-            Moment::Acquired { semaphore, weight } => lane.acquire(*semaphore, *weight, column),
-            Moment::Released { semaphore } => self.release(task, *semaphore, column),
-            Moment::Cancelled => lane.mark(column, "cancelled", true),
-            Moment::Deadlock(deadlock) => {
+            Event::Resumed => return self.change(task, State::Runs),
+            Event::Acquired { semaphore, weight } => lane.acquire(*semaphore, *weight, column),
+            Event::Released { semaphore } => self.release(task, *semaphore, column),
+            Event::Cancelled => lane.mark(column, "cancelled", true),
+            Event::Deadlock(deadlock) => {
                 let stuck: Vec<_> =
                     deadlock.links.iter().map(|link| link.task.number.map_or(0, |n| n + 1)).collect();
                 for task in stuck {
@@ -191,11 +192,11 @@ impl Timeline {
                 self.columns += 1;
                 let column = self.columns;
                 if let Some(lane) = self.lanes.get_mut(&task) {
-                    lane.mark(column, "is told", true);
+                    lane.mark(column, "gets the error", true);
                 }
             }
-            Moment::Logged(text) => lane.mark(column, text, false),
-            Moment::Ended { error } => {
+            Event::Logged(text) => lane.mark(column, text, false),
+            Event::Ended { error } => {
                 lane.close(column);
                 lane.end = Some(column);
                 if let Some(error) = error {
@@ -214,7 +215,7 @@ impl Timeline {
         }
     }
 
-    /// Of whoever has it: permits may be released by others.
+    /// Ends the hold of the releasing task, or else of another task that holds a permit.
     fn release(&mut self, task: u64, semaphore: u64, column: usize) {
         let own = self.lanes.get_mut(&task).is_some_and(|lane| lane.release(semaphore, column));
         if !own {
@@ -321,7 +322,7 @@ impl Timeline {
 
     fn write_legend(&self, out: &mut String, y: usize) -> std::fmt::Result {
         let mut x = MARGIN;
-        let fixed = [("run", "runs"), ("ready", "could run"), ("waits", "waits"), ("stuck", "waits in vain")];
+        let fixed = [("run", "runs"), ("ready", "could run"), ("waits", "waits"), ("stuck", "deadlocked")];
         for (class, text) in fixed {
             write!(out, "<rect x='{x}' y='{}' width='18' height='10' rx='2' class='{class}'/>", y - 9)?;
             write!(out, "<text x='{}' y='{y}' class='small'>{text}</text>", x + 24)?;
@@ -339,7 +340,7 @@ impl Timeline {
 
     fn legend_width(&self) -> usize {
         let names: usize = self.semaphores.values().map(|found| 128 + found.name.chars().count() * 6).sum();
-        2 * MARGIN + 362 + names
+        2 * MARGIN + 344 + names
     }
 
     fn what(&self, on: Waited) -> String {
@@ -418,7 +419,7 @@ impl std::fmt::Display for Escaped<'_> {
             '&' => f.write_str("&amp;"),
             '\'' => f.write_str("&apos;"),
             '"' => f.write_str("&quot;"),
-            // XML has no way to say these.
+            // XML can't represent these.
             control if control < ' ' => f.write_char(' '),
             other => f.write_char(other),
         })

@@ -1,7 +1,7 @@
-//! What is to happen when. Setting and unsetting allocate nothing once there was room for as many.
+//! Timers. Setting and unsetting allocate nothing once there has been room for as many.
 //!
-//! A heap by time, whose entries outlive timers that were unset. The first entry is always of a timer that is set, and no more
-//! than half of the others are not.
+//! A heap by time that keeps entries of timers that were unset for a while. The first entry always belongs to a timer
+//! that is set, and the heap has at most 64 entries more than twice the timers that are set.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,7 +18,7 @@ pub(crate) enum Timer {
     Expire(Rc<SemaphoreCell>),
 }
 
-/// When a timer fires, and its order among those of the same time.
+/// When a timer fires, and its order among timers of the same time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct TimerKey {
     pub(crate) at: Timestamp,
@@ -28,7 +28,7 @@ pub(crate) struct TimerKey {
 
 pub(crate) struct Timers<T = Timer> {
     heap: BinaryHeap<Reverse<TimerKey>>,
-    /// By slot; with the number of the timer that is there.
+    /// By slot, each with the number of its timer.
     slots: Vec<Option<(u64, T)>>,
     free: Vec<u32>,
     numbers: u64,
@@ -57,22 +57,22 @@ impl<T> Timers<T> {
         key
     }
 
-    /// Takes a timer out, if it is still set.
+    /// Unsets a timer and returns it, if it is still set.
     pub(crate) fn take(&mut self, key: TimerKey) -> Option<T> {
         let slot = self.slots.get_mut(key.slot as usize)?;
         let (_, timer) = slot.take_if(|(number, _)| *number == key.number)?;
         self.free.push(key.slot);
-        self.tidy();
+        self.remove_unset_entries();
         Some(timer)
     }
 
-    /// The next that fires.
+    /// The timer that fires next.
     #[inline]
     pub(crate) fn first(&self) -> Option<TimerKey> {
         self.heap.peek().map(|first| first.0)
     }
 
-    /// Those that fire until then, in order.
+    /// The timers that are due, in order.
     pub(crate) fn due(&self, now: Timestamp) -> Vec<TimerKey> {
         if self.first().is_none_or(|first| first.at > now) {
             return Vec::new();
@@ -90,13 +90,13 @@ impl<T> Timers<T> {
         self.numbers = 0;
     }
 
-    fn tidy(&mut self) {
-        const NOT_WORTH_IT: usize = 64;
+    fn remove_unset_entries(&mut self) {
+        const SLACK: usize = 64;
         while self.first().is_some_and(|first| !is_set(&self.slots, first)) {
             self.heap.pop();
         }
         let set = self.slots.len() - self.free.len();
-        if self.heap.len() > 2 * set + NOT_WORTH_IT {
+        if self.heap.len() > 2 * set + SLACK {
             let slots = &self.slots;
             self.heap.retain(|entry| is_set(slots, entry.0));
         }
@@ -117,7 +117,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn they_are_what_a_sorted_map_is(steps in proptest::collection::vec((0..20u64, 0..4u8), 0..400)) {
+        fn they_behave_like_a_sorted_map(steps in proptest::collection::vec((0..20u64, 0..4u8), 0..400)) {
             let mut timers = Timers::default();
             let mut model = BTreeMap::new();
             for (number, step) in steps {

@@ -1,21 +1,22 @@
-//! Who waits for something to settle, in order of arrival.
+//! The waiters of a value that is not settled yet, in order of arrival.
 //!
-//! Entries are numbered, and stay in order of their numbers. So one that leaves is found by a binary search; its entry is cleared, and
-//! cleared entries go when they are half of the list. Leaving takes O(log n), and on average moves one other entry.
+//! Entries are numbered, and stay in order of their numbers. So a waiter that leaves is found by a binary search. Its
+//! entry is cleared, and cleared entries are removed once they are more than half of the list. Leaving takes O(log n),
+//! and on average moves one other entry.
 
 use std::rc::Rc;
 
 use smallvec::SmallVec;
 
 use crate::Priority;
-use crate::effort;
 use crate::eventual::Group;
 use crate::tasks::TaskKey;
+use crate::visits;
 
 pub(crate) enum Waiter {
-    /// And the priority it goes on with, if not its own.
+    /// With the priority it resumes with, if not its own.
     Task(TaskKey, Option<Priority>),
-    /// A gather or race; and which of its members this is.
+    /// A gather or race, and the index of the member in it.
     Member(Rc<Group>, usize),
 }
 
@@ -34,7 +35,7 @@ pub(crate) struct EntryNumber(u64);
 
 struct Entry {
     place: EntryNumber,
-    /// None of one that left.
+    /// `None` if the waiter has left.
     waiter: Option<Waiter>,
 }
 
@@ -54,17 +55,17 @@ impl Waiters {
         place
     }
 
-    /// Takes a waiter out; none if it is not there any more.
+    /// Takes a waiter out. `None` if it has left already.
     pub(crate) fn remove(&mut self, place: EntryNumber) -> Option<Waiter> {
         let search = |entry: &Entry| {
-            effort::count(1);
+            visits::count(1);
             entry.place.cmp(&place)
         };
         let found = self.entries.binary_search_by(search).ok()?;
         let waiter = self.entries[found].waiter.take()?;
         self.cleared += 1;
         if 2 * self.cleared > self.entries.len() {
-            effort::count(self.entries.len());
+            visits::count(self.entries.len());
             self.entries.retain(|entry| entry.waiter.is_some());
             self.cleared = 0;
         }
@@ -100,7 +101,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn they_are_what_a_list_is(steps in proptest::collection::vec((0..4u8, any::<usize>()), 0..200)) {
+        fn they_behave_like_a_list(steps in proptest::collection::vec((0..4u8, any::<usize>()), 0..200)) {
             let mut waiters = Waiters::default();
             let mut model = Vec::new();
             for (step, number) in steps {

@@ -1,4 +1,4 @@
-//! What may go to other threads, and what may not.
+//! Which types may move to other threads.
 
 use semafor_coop::{
     Ctx, Deadlock, Error, Eventual, ExternalPromise, Permit, Promise, Runtime, Semaphore, Stall, Task, Trace,
@@ -21,7 +21,7 @@ macro_rules! is {
 }
 
 #[test]
-fn errors_traces_and_external_promises_travel_and_handles_of_a_run_stay() {
+fn errors_traces_and_external_promises_are_send_and_handles_are_not() {
     assert!(is!(Error: Send) && is!(Error: Sync) && is!(Deadlock: Send) && is!(Trace: Send));
     assert!(is!(Runtime: Send) && is!(Runtime: Sync) && is!(Stall: Send));
     assert!(is!(ExternalPromise<u8>: Send) && is!(ExternalPromise<u8>: Sync));

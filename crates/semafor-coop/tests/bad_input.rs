@@ -1,4 +1,4 @@
-//! What makes no sense is a typed error where it is awaited, and the scheduler lives on.
+//! Invalid input is a typed error where it is awaited, and the scheduler continues.
 
 mod support;
 
@@ -8,12 +8,12 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use semafor_coop::{AcquireSemaphore, Ctx, Error, FailPromise, Priority, Result, Runtime, Spawn, Task};
-use support::told;
+use support::run_cleanly;
 
 /// Panics when it is dropped.
-struct Bomb;
+struct PanicsOnDrop;
 
-impl Drop for Bomb {
+impl Drop for PanicsOnDrop {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             panic!("expected in this test");
@@ -22,8 +22,8 @@ impl Drop for Bomb {
 }
 
 #[test]
-fn permits_have_to_be_at_least_one() {
-    told(async |ctx: Ctx| {
+fn a_semaphore_needs_at_least_one_permit() {
+    run_cleanly(async |ctx: Ctx| {
         let refused = ctx.create_semaphore(0).await.unwrap_err();
         assert_eq!(refused.to_string(), "permits must be >= 1");
         let absurd = ctx.create_semaphore(u32::MAX).await?;
@@ -37,7 +37,7 @@ fn permits_have_to_be_at_least_one() {
 
 #[test]
 fn releasing_more_than_was_acquired_is_an_error_that_can_be_caught() {
-    told(async |ctx: Ctx| {
+    run_cleanly(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         for _ in 0..2 {
             let refused = ctx.release(&sem).await.unwrap_err();
@@ -50,7 +50,7 @@ fn releasing_more_than_was_acquired_is_an_error_that_can_be_caught() {
 
 #[test]
 fn a_weight_that_can_never_be_granted_is_refused_at_once() {
-    told(async |ctx: Ctx| {
+    run_cleanly(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(3).await?;
         let refused = ctx.perform(AcquireSemaphore(&sem).weight(4)).await;
         assert!(matches!(refused, Err(Error::TooHeavy { weight: 4, permits: 3 })));
@@ -63,8 +63,8 @@ fn a_weight_that_can_never_be_granted_is_refused_at_once() {
 }
 
 #[test]
-fn delays_and_timeouts_have_to_be_spans_of_time() {
-    told(async |ctx: Ctx| {
+fn delays_and_timeouts_must_be_finite_and_not_negative() {
+    run_cleanly(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         for seconds in [-1.0, -f64::MIN_POSITIVE, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e300] {
             assert!(matches!(ctx.delay(seconds).await, Err(Error::InvalidDelay(_))), "{seconds}");
@@ -78,16 +78,16 @@ fn delays_and_timeouts_have_to_be_spans_of_time() {
 }
 
 #[test]
-fn a_delay_beyond_all_time_is_waited_for_and_not_miscounted() {
-    told(async |ctx: Ctx| {
+fn a_delay_out_of_range_does_not_overflow() {
+    run_cleanly(async |ctx: Ctx| {
         ctx.delay(std::time::Duration::MAX).await?;
         ctx.delay(std::time::Duration::MAX).await
     });
 }
 
 #[test]
-fn waiting_for_oneself_is_an_error() {
-    told(async |ctx: Ctx| {
+fn a_task_that_waits_for_itself_gets_an_error() {
+    run_cleanly(async |ctx: Ctx| {
         let own = Rc::new(RefCell::new(None::<Task<()>>));
         let mine = own.clone();
         let task = async move |ctx: Ctx| {
@@ -105,8 +105,8 @@ fn waiting_for_oneself_is_an_error() {
 }
 
 #[test]
-fn gathering_a_task_twice_is_fine() {
-    told(async |ctx: Ctx| {
+fn a_task_may_be_gathered_twice() {
+    run_cleanly(async |ctx: Ctx| {
         let task = ctx.spawn(async |ctx: Ctx| ctx.delay(1.0).await.map(|()| 4)).await?;
         assert_eq!(ctx.gather([&task, &task]).await?, [4, 4]);
         Ok(())
@@ -114,16 +114,18 @@ fn gathering_a_task_twice_is_fine() {
 }
 
 #[test]
-fn a_race_of_nobody_is_an_error() {
-    told(async |ctx: Ctx| {
-        assert!(matches!(ctx.race(Vec::<Task<()>>::new()).await, Err(Error::NothingToRace)));
+fn an_empty_race_is_an_error() {
+    run_cleanly(async |ctx: Ctx| {
+        let error = ctx.race(Vec::<Task<()>>::new()).await.unwrap_err();
+        assert!(matches!(error, Error::NothingToRace));
+        assert_eq!(error.to_string(), "Race needs at least one task or promise to wait for");
         Ok(())
     });
 }
 
 #[test]
-fn a_promise_keeps_the_first_of_its_values() {
-    told(async |ctx: Ctx| {
+fn a_promise_keeps_its_first_value() {
+    run_cleanly(async |ctx: Ctx| {
         let promise = ctx.promise::<u32>().await?;
         ctx.complete(&promise, 1).await?;
         assert!(matches!(ctx.complete(&promise, 2).await, Err(Error::AlreadyCompleted)));
@@ -135,7 +137,7 @@ fn a_promise_keeps_the_first_of_its_values() {
 }
 
 #[test]
-fn a_task_that_panics_fails_and_the_others_live_on() {
+fn a_task_that_panics_fails_and_the_others_continue() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         let held = sem.clone();
@@ -153,17 +155,17 @@ fn a_task_that_panics_fails_and_the_others_live_on() {
 }
 
 #[test]
-fn a_root_that_panics_is_an_error_of_the_run() {
+fn a_panic_of_the_root_is_an_error_of_the_run() {
     let outcome = Runtime::new().run(async |_: Ctx| -> Result { panic!("expected in this test") });
     assert!(matches!(outcome.result, Err(Error::Panicked(_))));
 }
 
 #[test]
-fn a_panic_while_dropping_keeps_nobody_from_ending() {
+fn a_panic_in_drop_does_not_stop_the_run() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         for _ in 0..2 {
             let armed = async |ctx: Ctx| {
-                let _bomb = Bomb;
+                let _panics = PanicsOnDrop;
                 ctx.delay(9.0).await
             };
             ctx.spawn(armed).await?;
@@ -175,7 +177,7 @@ fn a_panic_while_dropping_keeps_nobody_from_ending() {
 }
 
 #[test]
-fn a_future_that_is_no_effect_fails_its_task() {
+fn awaiting_a_foreign_future_fails_the_task() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         let foreign = ctx.spawn(async |_: Ctx| {
             std::future::pending::<()>().await;
@@ -188,17 +190,17 @@ fn a_future_that_is_no_effect_fails_its_task() {
 }
 
 #[test]
-fn handles_and_contexts_of_a_run_that_is_over_are_refused() {
+fn handles_and_contexts_of_an_earlier_run_are_refused() {
     let kept = Rc::new(RefCell::new(None));
     let keep = kept.clone();
-    told(async move |ctx: Ctx| {
+    run_cleanly(async move |ctx: Ctx| {
         let task = ctx.spawn(async |_| Ok(1)).await?;
         let promise = ctx.promise::<u8>().await?;
         *keep.borrow_mut() = Some((ctx.clone(), task, promise));
         Ok(())
     });
     let (old, task, promise) = kept.take().unwrap();
-    told(async move |ctx: Ctx| {
+    run_cleanly(async move |ctx: Ctx| {
         assert!(matches!(ctx.wait(&task).await, Err(Error::ForeignHandle)));
         assert!(matches!(ctx.cancel(&task).await, Err(Error::ForeignHandle)));
         assert!(matches!(ctx.gather([&task]).await, Err(Error::ForeignHandle)));
@@ -211,12 +213,12 @@ fn handles_and_contexts_of_a_run_that_is_over_are_refused() {
 
 #[test]
 fn several_effects_may_be_awaited_at_once_in_one_task() {
-    told(async |ctx: Ctx| {
+    run_cleanly(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         ctx.acquire(&sem).await?;
         let mut acquire = Box::pin(ctx.acquire(&sem));
         let mut delay = Box::pin(ctx.delay(1.0));
-        // Not a deadlock: the delay is waited for as well.
+        // Not a deadlock: the task also waits for the delay.
         let first = std::future::poll_fn(|cx| {
             if let Poll::Ready(result) = acquire.as_mut().poll(cx) {
                 return Poll::Ready(("acquired", result));
@@ -233,8 +235,8 @@ fn several_effects_may_be_awaited_at_once_in_one_task() {
 }
 
 #[test]
-fn a_permit_of_a_task_that_awaits_what_is_no_effect_is_released() {
-    told(async |ctx: Ctx| {
+fn a_task_that_awaits_a_foreign_future_releases_its_permit() {
+    run_cleanly(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         let held = sem.clone();
         let stuck = async move |ctx: Ctx| {
@@ -250,11 +252,11 @@ fn a_permit_of_a_task_that_awaits_what_is_no_effect_is_released() {
 }
 
 #[test]
-fn an_unstarted_task_that_panics_when_dropped_does_not_fail_who_cancels_it() {
-    told(async |ctx: Ctx| {
-        let bomb = Bomb;
+fn a_panic_in_drop_of_an_unstarted_task_does_not_fail_its_canceller() {
+    run_cleanly(async |ctx: Ctx| {
+        let panics = PanicsOnDrop;
         let armed = async move |ctx: Ctx| {
-            let _bomb = bomb;
+            let _panics = panics;
             ctx.delay(9.0).await
         };
         let armed = ctx.perform(Spawn::new(armed).priority(Priority::Idle)).await?;
@@ -264,11 +266,11 @@ fn an_unstarted_task_that_panics_when_dropped_does_not_fail_who_cancels_it() {
     });
 }
 
-type Parcel = Rc<RefCell<Option<Pin<Box<dyn Future<Output = Result>>>>>>;
+type SharedEffect = Rc<RefCell<Option<Pin<Box<dyn Future<Output = Result>>>>>>;
 
-/// Awaits what is in the parcel, and is content if somebody has taken it.
-async fn unpack(parcel: Parcel) -> Result {
-    std::future::poll_fn(|cx| match &mut *parcel.borrow_mut() {
+/// Awaits the shared effect. Succeeds if another task has taken it.
+async fn await_shared(shared: SharedEffect) -> Result {
+    std::future::poll_fn(|cx| match &mut *shared.borrow_mut() {
         Some(effect) => effect.as_mut().poll(cx),
         None => Poll::Ready(Ok(())),
     })
@@ -276,13 +278,13 @@ async fn unpack(parcel: Parcel) -> Result {
 }
 
 #[test]
-fn who_waits_for_an_effect_that_another_task_drops_looks_again() {
-    told(async |ctx: Ctx| {
-        let parcel = Parcel::default();
-        let (inside, its_ctx) = (parcel.clone(), ctx.clone());
-        *parcel.borrow_mut() = Some(Box::pin(async move { its_ctx.delay(9.0).await }));
-        let waiter = ctx.spawn(move |_| unpack(inside)).await?;
-        drop(parcel.take());
+fn a_task_is_woken_when_another_task_drops_its_effect() {
+    run_cleanly(async |ctx: Ctx| {
+        let shared = SharedEffect::default();
+        let (inside, its_ctx) = (shared.clone(), ctx.clone());
+        *shared.borrow_mut() = Some(Box::pin(async move { its_ctx.delay(9.0).await }));
+        let waiter = ctx.spawn(move |_| await_shared(inside)).await?;
+        drop(shared.take());
         ctx.wait(&waiter).await?;
         assert_eq!(ctx.now().as_secs(), 0);
         Ok(())
@@ -290,19 +292,19 @@ fn who_waits_for_an_effect_that_another_task_drops_looks_again() {
 }
 
 #[test]
-fn an_effect_that_moves_to_another_task_waits_anew_there() {
-    told(async |ctx: Ctx| {
+fn an_effect_moved_to_another_task_waits_there() {
+    run_cleanly(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         ctx.acquire(&sem).await?;
-        let parcel = Parcel::default();
-        let (inside, its_ctx, wants) = (parcel.clone(), ctx.clone(), sem.clone());
-        *parcel.borrow_mut() = Some(Box::pin(async move { its_ctx.acquire(&wants).await }));
-        let first = ctx.spawn(move |_| unpack(inside)).await?;
+        let shared = SharedEffect::default();
+        let (inside, its_ctx, wants) = (shared.clone(), ctx.clone(), sem.clone());
+        *shared.borrow_mut() = Some(Box::pin(async move { its_ctx.acquire(&wants).await }));
+        let first = ctx.spawn(move |_| await_shared(inside)).await?;
         assert_eq!(sem.waiting(), 1);
-        let moved = Rc::new(RefCell::new(parcel.take()));
+        let moved = Rc::new(RefCell::new(shared.take()));
         let held = sem.clone();
         let second = async move |ctx: Ctx| {
-            unpack(moved).await?;
+            await_shared(moved).await?;
             ctx.release(&held).await
         };
         let second = ctx.spawn(second).await?;
@@ -315,7 +317,7 @@ fn an_effect_that_moves_to_another_task_waits_anew_there() {
 }
 
 #[test]
-fn a_program_that_goes_round_in_circles_can_be_given_an_end() {
+fn most_steps_ends_an_endless_program() {
     let spins = async |ctx: Ctx| -> Result {
         loop {
             ctx.yield_now().await?;
@@ -323,7 +325,7 @@ fn a_program_that_goes_round_in_circles_can_be_given_an_end() {
     };
     let outcome = Runtime::new().most_steps(1_000).run(spins);
     assert!(matches!(outcome.result, Err(Error::TooManySteps)));
-    // Exploring has one by itself.
+    // Exploring has a limit by default.
     let exploration = semafor_coop::explore(spins, 1);
     assert!(matches!(exploration.failure.unwrap().error, Some(Error::TooManySteps)));
     let outcome = Runtime::new().most_steps(2).run(async |ctx: Ctx| ctx.yield_now().await);
@@ -331,8 +333,8 @@ fn a_program_that_goes_round_in_circles_can_be_given_an_end() {
 }
 
 #[test]
-fn an_effect_that_is_dropped_half_way_leaves_nothing_behind() {
-    told(async |ctx: Ctx| {
+fn an_effect_dropped_while_it_waits_leaves_nothing_behind() {
+    run_cleanly(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         let promise = ctx.promise::<u8>().await?;
         let sleeper = ctx.spawn(async |ctx: Ctx| ctx.delay(1.0).await.map(|()| 1)).await?;
@@ -354,7 +356,7 @@ fn an_effect_that_is_dropped_half_way_leaves_nothing_behind() {
             assert_eq!(sem.waiting(), 0, "kind {kind}");
         }
         assert_eq!(ctx.wait(&sleeper).await?, 1);
-        assert_eq!(ctx.now().as_secs_f64(), 1.0, "no timer is left that time would stop at");
+        assert_eq!(ctx.now().as_secs_f64(), 1.0, "no timer is left");
         ctx.release(&sem).await?;
         ctx.complete(&promise, 2).await
     });

@@ -1,13 +1,13 @@
-//! Cancellation is delivered, and no permit is lost on the way.
+//! A cancelled task gets the error, and no permit is lost.
 
 mod support;
 
 use semafor_coop::{Ctx, Error, Result, Runtime, Task};
-use support::{lines, told};
+use support::{lines, run_cleanly};
 
 #[test]
 fn a_cancelled_holder_cleans_up_and_may_await_while_it_does() {
-    let order = told(async |ctx: Ctx| {
+    let order = run_cleanly(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         let held = sem.clone();
         let holder = async move |ctx: Ctx| {
@@ -32,7 +32,7 @@ fn a_cancelled_holder_cleans_up_and_may_await_while_it_does() {
 
 #[test]
 fn a_cancelled_waiter_leaves_the_line_and_consumes_nothing() {
-    let order = told(async |ctx: Ctx| {
+    let order = run_cleanly(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         ctx.acquire(&sem).await?;
         let mut waiters = Vec::new();
@@ -47,7 +47,7 @@ fn a_cancelled_waiter_leaves_the_line_and_consumes_nothing() {
         }
         assert_eq!(sem.waiting(), 2);
         ctx.cancel(&waiters[0]).await?;
-        assert_eq!(sem.waiting(), 1, "it leaves at once");
+        assert_eq!(sem.waiting(), 1, "it leaves the line at once");
         assert!(ctx.wait(&waiters[0]).await.unwrap_err().is_cancelled());
         ctx.release(&sem).await?;
         ctx.wait(&waiters[1]).await?;
@@ -58,8 +58,8 @@ fn a_cancelled_waiter_leaves_the_line_and_consumes_nothing() {
 }
 
 #[test]
-fn a_permit_in_flight_to_a_cancelled_task_moves_on() {
-    told(async |ctx: Ctx| {
+fn a_permit_granted_to_a_cancelled_task_goes_to_the_next_waiter() {
+    run_cleanly(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         ctx.acquire(&sem).await?;
         let wants = sem.clone();
@@ -71,7 +71,7 @@ fn a_permit_in_flight_to_a_cancelled_task_moves_on() {
         };
         let second = ctx.spawn(second).await?;
         ctx.release(&sem).await?;
-        // Granted to the first, which has not run since.
+        // The first waiter was granted the permit, but has not run since.
         ctx.cancel(&first).await?;
         assert!(ctx.wait(&first).await.unwrap_err().is_cancelled());
         ctx.wait(&second).await?;
@@ -81,8 +81,8 @@ fn a_permit_in_flight_to_a_cancelled_task_moves_on() {
 }
 
 #[test]
-fn a_permit_in_flight_goes_back_to_the_pool_if_nobody_else_waits() {
-    told(async |ctx: Ctx| {
+fn a_permit_granted_to_a_cancelled_task_is_free_if_no_task_waits() {
+    run_cleanly(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         ctx.acquire(&sem).await?;
         let wants = sem.clone();
@@ -109,8 +109,8 @@ fn a_task_that_was_cancelled_before_it_started_never_runs() {
 }
 
 #[test]
-fn cancelling_what_has_ended_changes_nothing_however_often() {
-    told(async |ctx: Ctx| {
+fn cancelling_an_ended_task_changes_nothing() {
+    run_cleanly(async |ctx: Ctx| {
         let task = ctx.spawn(async |_| Ok(3)).await?;
         assert_eq!(ctx.wait(&task).await?, 3);
         ctx.cancel(&task).await?;
@@ -121,14 +121,14 @@ fn cancelling_what_has_ended_changes_nothing_however_often() {
 }
 
 #[test]
-fn a_task_that_cancels_itself_hears_of_it_when_it_next_has_to_wait() {
-    let order = told(async |ctx: Ctx| {
+fn a_task_that_cancels_itself_gets_the_error_at_its_next_wait() {
+    let order = run_cleanly(async |ctx: Ctx| {
         let own = ctx.promise::<Task<()>>().await?;
         let future = own.future();
         let task = async move |ctx: Ctx| {
             let own = ctx.wait(future).await?;
             ctx.cancel(&own).await?;
-            ctx.log("runs on").await?;
+            ctx.log("continues").await?;
             let error = ctx.delay(1.0).await.unwrap_err();
             ctx.log(error.to_string()).await?;
             Err(error)
@@ -139,27 +139,27 @@ fn a_task_that_cancels_itself_hears_of_it_when_it_next_has_to_wait() {
         assert_eq!(ctx.now().as_secs(), 0);
         Ok(())
     });
-    assert_eq!(order, "runs on task was cancelled");
+    assert_eq!(order, "continues task was cancelled");
 }
 
 #[test]
-fn a_task_may_swallow_its_cancellation_and_its_result_counts() {
-    told(async |ctx: Ctx| {
-        let stubborn = async |ctx: Ctx| {
+fn a_task_may_ignore_its_cancellation_and_return_a_value() {
+    run_cleanly(async |ctx: Ctx| {
+        let ignoring = async |ctx: Ctx| {
             let _ = ctx.delay(1.0).await;
             ctx.delay(1.0).await?;
-            Ok("went on")
+            Ok("continued")
         };
-        let stubborn = ctx.spawn(stubborn).await?;
-        ctx.cancel(&stubborn).await?;
-        assert_eq!(ctx.wait(&stubborn).await?, "went on");
+        let ignoring = ctx.spawn(ignoring).await?;
+        ctx.cancel(&ignoring).await?;
+        assert_eq!(ctx.wait(&ignoring).await?, "continued");
         Ok(())
     });
 }
 
 #[test]
-fn two_cancels_before_it_is_heard_count_as_one() {
-    told(async |ctx: Ctx| {
+fn two_cancels_before_the_task_resumes_count_as_one() {
+    run_cleanly(async |ctx: Ctx| {
         let task = async |ctx: Ctx| {
             assert!(ctx.delay(9.0).await.unwrap_err().is_cancelled());
             ctx.delay(1.0).await
@@ -172,8 +172,8 @@ fn two_cancels_before_it_is_heard_count_as_one() {
 }
 
 #[test]
-fn a_cancel_during_cleanup_is_heard_again_unless_shielded() {
-    let order = told(async |ctx: Ctx| {
+fn a_second_cancel_interrupts_cleanup_unless_it_is_shielded() {
+    let order = run_cleanly(async |ctx: Ctx| {
         let interrupted = async |ctx: Ctx| {
             assert!(ctx.delay(9.0).await.unwrap_err().is_cancelled());
             ctx.delay(9.0).await.unwrap_err();
@@ -193,15 +193,15 @@ fn a_cancel_during_cleanup_is_heard_again_unless_shielded() {
             ctx.delay(1.0).await?;
         }
         ctx.wait(&interrupted).await?;
-        assert!(ctx.wait(&shielded).await.unwrap_err().is_cancelled(), "afterwards it hears of it");
+        assert!(ctx.wait(&shielded).await.unwrap_err().is_cancelled(), "it gets the error afterwards");
         Ok(())
     });
     assert_eq!(order, "interrupted finished");
 }
 
 #[test]
-fn a_shield_keeps_its_place_in_line() {
-    told(async |ctx: Ctx| {
+fn a_shielded_acquire_keeps_its_place_in_line() {
+    run_cleanly(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         ctx.acquire(&sem).await?;
         let wants = sem.clone();
@@ -220,8 +220,8 @@ fn a_shield_keeps_its_place_in_line() {
 }
 
 #[test]
-fn whoever_waits_for_a_cancelled_task_hears_of_it_after_its_cleanup() {
-    told(async |ctx: Ctx| {
+fn waiters_of_a_cancelled_task_get_the_error_after_its_cleanup() {
+    run_cleanly(async |ctx: Ctx| {
         let task = async |ctx: Ctx| -> Result {
             let error = ctx.delay(9.0).await.unwrap_err();
             ctx.delay(2.0).await?;
@@ -237,7 +237,7 @@ fn whoever_waits_for_a_cancelled_task_hears_of_it_after_its_cleanup() {
 
 #[test]
 fn every_kind_of_wait_can_be_cancelled() {
-    told(async |ctx: Ctx| {
+    run_cleanly(async |ctx: Ctx| {
         let never = ctx.promise::<()>().await?;
         let sem = ctx.create_semaphore(1).await?;
         ctx.acquire(&sem).await?;
@@ -265,8 +265,8 @@ fn every_kind_of_wait_can_be_cancelled() {
 }
 
 #[test]
-fn cleanup_may_cancel_others_and_even_itself() {
-    let order = told(async |ctx: Ctx| {
+fn cleanup_may_cancel_other_tasks_and_its_own() {
+    let order = run_cleanly(async |ctx: Ctx| {
         let own = ctx.promise::<Task<()>>().await?;
         let future = own.future();
         let other = ctx.spawn(async |ctx: Ctx| ctx.delay(9.0).await).await?;
@@ -291,25 +291,25 @@ fn cleanup_may_cancel_others_and_even_itself() {
 }
 
 #[test]
-fn of_several_effects_in_one_task_those_in_line_lose_their_place_and_hear_of_it() {
-    told(async |ctx: Ctx| {
+fn cancelling_a_task_fails_all_of_its_waiting_acquires() {
+    run_cleanly(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         ctx.acquire(&sem).await?;
         let wants = sem.clone();
         let waiter = async move |ctx: Ctx| {
             let mut first = Box::pin(ctx.acquire(&wants));
             let mut second = Box::pin(ctx.acquire(&wants));
-            let mut heard = Vec::new();
+            let mut cancelled = Vec::new();
             std::future::poll_fn(|cx| {
                 for acquire in [&mut first, &mut second] {
                     if let std::task::Poll::Ready(result) = acquire.as_mut().poll(cx) {
-                        heard.push(result.unwrap_err().is_cancelled());
+                        cancelled.push(result.unwrap_err().is_cancelled());
                     }
                 }
-                if heard.is_empty() { std::task::Poll::Pending } else { std::task::Poll::Ready(()) }
+                if cancelled.is_empty() { std::task::Poll::Pending } else { std::task::Poll::Ready(()) }
             })
             .await;
-            assert_eq!(heard, [true, true]);
+            assert_eq!(cancelled, [true, true]);
             Ok(())
         };
         let waiter = ctx.spawn(waiter).await?;

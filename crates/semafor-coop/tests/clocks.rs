@@ -1,4 +1,4 @@
-//! The same program, on virtual and on real time.
+//! The same program on the virtual and on the real clock.
 
 use std::time::{Duration, Instant};
 
@@ -22,19 +22,19 @@ async fn three_waves(ctx: Ctx) -> Result<Vec<u128>> {
 }
 
 #[test]
-fn virtual_time_jumps_when_nobody_can_run() {
+fn virtual_time_jumps_when_no_task_can_run() {
     let outcome = Runtime::new().run(three_waves);
     assert_eq!(outcome.result.unwrap(), [0, 0, 20, 20, 40, 40]);
     assert_eq!(outcome.report.elapsed, Duration::from_millis(60));
 }
 
 #[test]
-fn on_real_time_the_same_program_takes_its_time() {
+fn on_the_real_clock_the_program_takes_real_time() {
     let start = Instant::now();
     let outcome = Runtime::new().clock(Clock::Real).run(three_waves);
     let started = outcome.result.unwrap();
     assert!(started.is_sorted());
-    // Never early; how late is up to the machine.
+    // Never early. How late depends on the machine.
     assert!(started[2] >= 20 && started[4] >= 40, "{started:?}");
     assert!(start.elapsed() >= Duration::from_millis(60));
 }
@@ -67,12 +67,12 @@ fn timers_of_one_instant_fire_in_the_order_they_were_set() {
     });
     outcome.result.unwrap();
     let order: Vec<_> = outcome.report.log.iter().map(|line| line.text.as_str()).collect();
-    // All at second 3. The timers were set at 0 (and then again at once, at 3), 0.5, 1 and 2.
+    // All fire at second 3. Their second timers were set at 0.5, 1, 2 and 3.
     assert_eq!(order, ["0.5", "1", "2", "3"]);
 }
 
 #[test]
-fn a_timed_acquire_works_on_real_time_as_well() {
+fn a_timed_acquire_works_on_the_real_clock() {
     let outcome = Runtime::new().clock(Clock::Real).run(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         ctx.acquire(&sem).await?;

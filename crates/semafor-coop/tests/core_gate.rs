@@ -1,4 +1,4 @@
-//! The slot state machine itself, with several contenders, under this scheduler: every effect is a place where another goes on.
+//! The core state machine with several contending tasks, explored by this scheduler.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -8,7 +8,7 @@ use semafor_core::{Acquired, Cancelled, Claim, Effects, Gate, PermitId, Request,
 
 const NOW: Timestamp = Timestamp::from_nanos(0);
 
-/// A home for a gate, made of promises: what the memory home is with locks and wakers.
+/// A home for a gate, made of promises where the memory home has locks and wakers.
 #[derive(Clone)]
 struct Home(Rc<RefCell<Gate<Promise<()>, u32>>>);
 
@@ -17,11 +17,12 @@ impl Home {
         Self(Rc::new(RefCell::new(Gate::new(1, slots).unwrap())))
     }
 
-    async fn acquire(&self, ctx: &Ctx, who: u32) -> Result<PermitId> {
+    async fn acquire(&self, ctx: &Ctx, contender: u32) -> Result<PermitId> {
         let promise = ctx.promise::<()>().await?;
         let woken = promise.future();
         let mut effects = Effects::default();
-        let acquired = self.0.borrow_mut().acquire(&Request::default(), promise, who, NOW, &mut effects);
+        let acquired =
+            self.0.borrow_mut().acquire(&Request::default(), promise, contender, NOW, &mut effects);
         let ticket = match acquired.unwrap() {
             Acquired::Granted(id) => return Ok(id),
             Acquired::Queued(ticket) => ticket,
@@ -54,15 +55,15 @@ async fn wake(ctx: &Ctx, effects: Effects<Promise<()>, u32>) -> Result {
     Ok(())
 }
 
-/// Contenders for fewer slots, one of whom is cancelled at some time.
+/// More contenders than slots. One of them is cancelled.
 async fn contend(ctx: Ctx, contenders: u32, slots: u32) -> Result {
     let home = Home::new(slots);
     let inside = Rc::new(Cell::new(0));
     let mut tasks = Vec::new();
-    for who in 0..contenders {
+    for number in 0..contenders {
         let (home, inside) = (home.clone(), inside.clone());
         let contender = async move |ctx: Ctx| {
-            let id = home.acquire(&ctx, who).await?;
+            let id = home.acquire(&ctx, number).await?;
             inside.set(inside.get() + 1);
             assert!(inside.get() <= slots, "{} inside", inside.get());
             let stayed = ctx.yield_now().await;
@@ -87,7 +88,7 @@ async fn contend(ctx: Ctx, contenders: u32, slots: u32) -> Result {
 }
 
 #[test]
-fn the_gate_keeps_its_bound_and_its_slots_under_every_schedule_of_few() {
+fn the_gate_keeps_its_limit_and_its_slots_under_every_schedule_of_two_tasks() {
     let search = Search::Exhaustive { preemptions: Some(2) };
     let exploration =
         Explorer::new().search(search).schedules(500_000).run(async |ctx| contend(ctx, 2, 1).await);
@@ -96,7 +97,7 @@ fn the_gate_keeps_its_bound_and_its_slots_under_every_schedule_of_few() {
 }
 
 #[test]
-fn the_gate_keeps_its_bound_and_its_slots_under_many_schedules_of_more() {
+fn the_gate_keeps_its_limit_and_its_slots_under_many_schedules_of_six_tasks() {
     for search in [Search::Random { seed: 7 }, Search::Pct { seed: 7, changes: 3 }] {
         let explorer = Explorer::new().search(search).schedules(5_000);
         explorer.run(async |ctx| contend(ctx, 6, 2).await).assert_holds();

@@ -1,13 +1,13 @@
-//! Deadlocks are found when they arise, named, and can be caught.
+//! Deadlocks are found when they form, described, and can be caught.
 
 mod support;
 
 use semafor_coop::{
     AcquireSemaphore, Awaitable, CreateSemaphore, Ctx, Deadlocks, Error, Result, Runtime, Semaphore, Spawn,
 };
-use support::told;
+use support::run_cleanly;
 
-/// A search that takes the task that acquired for the one that releases.
+/// A search that assumes that the task that acquired a permit releases it.
 fn strict() -> Runtime {
     Runtime::new().deadlocks(Deadlocks::Holders)
 }
@@ -29,7 +29,7 @@ async fn ab_ba(ctx: &Ctx) -> Result<[semafor_coop::Task<()>; 2]> {
 }
 
 #[test]
-fn a_circle_is_named_with_tasks_and_places_and_the_youngest_is_told() {
+fn a_cycle_is_reported_to_its_youngest_task_with_tasks_and_lines() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         let [left, right] = ab_ba(&ctx).await?;
         ctx.wait(&left).await?;
@@ -48,11 +48,11 @@ fn a_circle_is_named_with_tasks_and_places_and_the_youngest_is_told() {
     );
     assert!(text.contains("tests/deadlocks.rs:18:"), "{text}");
     assert_eq!(outcome.report.deadlocks.len(), 1);
-    assert_eq!(outcome.report.elapsed.as_secs(), 1, "the left one got through");
+    assert_eq!(outcome.report.elapsed.as_secs(), 1, "the left task finished");
 }
 
 #[test]
-fn it_is_found_while_a_ticker_lives_on() {
+fn the_strict_search_finds_a_cycle_while_a_timer_task_runs() {
     let outcome = strict().run(async |ctx: Ctx| {
         let ticker = async |ctx: Ctx| loop {
             ctx.delay(0.25).await?;
@@ -70,7 +70,7 @@ fn it_is_found_while_a_ticker_lives_on() {
 }
 
 #[test]
-fn a_circle_of_permits_that_stay_with_their_tasks_is_found_while_a_ticker_lives_on() {
+fn a_cycle_of_permits_that_stay_with_their_tasks_is_found_while_a_timer_task_runs() {
     for deadlocks in [Deadlocks::Certain, Deadlocks::Holders] {
         let outcome = Runtime::new().deadlocks(deadlocks).run(async |ctx: Ctx| {
             let (a, b) = (ctx.create_semaphore(1).await?, ctx.create_semaphore(1).await?);
@@ -100,7 +100,7 @@ fn a_circle_of_permits_that_stay_with_their_tasks_is_found_while_a_ticker_lives_
 }
 
 #[test]
-fn a_circle_of_raw_permits_or_guards_is_told_as_soon_as_no_task_can_run() {
+fn a_cycle_of_permits_that_may_move_is_reported_once_no_task_can_run() {
     for is_guarded in [true, false] {
         let outcome = Runtime::new().run(async move |ctx: Ctx| {
             let (a, b) = (ctx.create_semaphore(1).await?, ctx.create_semaphore(1).await?);
@@ -126,40 +126,40 @@ fn a_circle_of_raw_permits_or_guards_is_told_as_soon_as_no_task_can_run() {
 }
 
 #[test]
-fn tasks_that_are_doomed_with_what_they_gather_hide_behind_no_other_thread() {
+fn a_gather_with_a_deadlocked_task_is_reported_despite_another_thread() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         ctx.acquire(&sem).await?;
         let stuck = ctx.spawn(async move |ctx: Ctx| ctx.acquire(&sem).await).await?;
-        // Whatever the other thread does, the stuck task does not end.
+        // Whatever the other thread does, the deadlocked task does not end.
         let (_outside, future) = ctx.perform(semafor_coop::CreateExternalPromise::<()>::new()).await?;
         ctx.gather([stuck.eventual(), future]).await
     });
     assert!(matches!(outcome.result, Err(Error::Deadlock(_))));
 }
 
-/// Fails where the run would sleep until another thread speaks.
-fn awake() -> Runtime {
+/// A run that fails where it would sleep until another thread completes a promise.
+fn without_sleep() -> Runtime {
     thread_local!(static LULLS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) });
     LULLS.set(0);
     Runtime::new().pause(|_| {
-        // The first lull is for looking at all tasks.
+        // The first lull is for a check of all tasks.
         LULLS.set(LULLS.get() + 1);
-        if LULLS.get() > 3 { Err(Error::stopping("it sleeps")) } else { Ok(()) }
+        if LULLS.get() > 3 { Err(Error::stopping("the run sleeps")) } else { Ok(()) }
     })
 }
 
 #[test]
-fn a_promise_that_only_stuck_tasks_could_complete_hides_behind_no_other_thread() {
+fn a_promise_that_only_deadlocked_tasks_could_complete_is_reported_despite_another_thread() {
     for is_raced in [false, true] {
-        let outcome = awake().run(async move |ctx: Ctx| {
+        let outcome = without_sleep().run(async move |ctx: Ctx| {
             let promise = ctx.promise::<()>().await?;
             let future = promise.future();
             let stuck = ctx.spawn(async move |ctx: Ctx| ctx.wait(future).await).await?;
             let (outside, spoken) = ctx.perform(semafor_coop::CreateExternalPromise::<()>::new()).await?;
             let waited = match is_raced {
                 false => ctx.gather([stuck.eventual(), spoken]).await.map(drop),
-                // The other thread can end this wait, and root completes the promise then.
+                // The other thread can end this wait, and then root completes the promise.
                 true => ctx.race([stuck.eventual(), spoken]).await,
             };
             drop((promise, outside));
@@ -172,8 +172,8 @@ fn a_promise_that_only_stuck_tasks_could_complete_hides_behind_no_other_thread()
 }
 
 #[test]
-fn a_deadlock_among_many_tasks_hides_behind_no_other_thread() {
-    let outcome = awake().run(async |ctx: Ctx| {
+fn a_deadlock_among_many_tasks_is_reported_despite_another_thread() {
+    let outcome = without_sleep().run(async |ctx: Ctx| {
         let broken = ctx.promise::<()>().await?;
         for _ in 0..500 {
             let future = broken.future();
@@ -182,7 +182,8 @@ fn a_deadlock_among_many_tasks_hides_behind_no_other_thread() {
         drop(broken);
         let (first, first_word) = ctx.perform(semafor_coop::CreateExternalPromise::<()>::new()).await?;
         let (_second, second_word) = ctx.perform(semafor_coop::CreateExternalPromise::<()>::new()).await?;
-        // All tasks are looked at between the delays, and little has happened when the run waits for another thread.
+        // All tasks are checked between the delays, so another full check is not cheap when the run waits for the
+        // thread.
         let wakes = async move |ctx: Ctx| {
             ctx.delay(1.0).await?;
             ctx.delay(1.0).await?;
@@ -201,12 +202,12 @@ fn a_deadlock_among_many_tasks_hides_behind_no_other_thread() {
 }
 
 #[test]
-fn a_deadlock_among_many_tasks_is_told_before_the_run_sleeps_for_an_hour() {
+fn a_deadlock_among_many_tasks_is_reported_before_a_long_sleep() {
     thread_local!(static LULLS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) });
     let runtime = Runtime::new().clock(semafor_coop::Clock::Real).pause(|lull| {
         LULLS.set(LULLS.get() + 1);
         lull.wait_at_most(std::time::Duration::from_millis(1));
-        if LULLS.get() > 3_000 { Err(Error::stopping("it sleeps")) } else { Ok(()) }
+        if LULLS.get() > 3_000 { Err(Error::stopping("the run sleeps")) } else { Ok(()) }
     });
     let outcome = runtime.run(async |ctx: Ctx| {
         let broken = ctx.promise::<()>().await?;
@@ -215,12 +216,12 @@ fn a_deadlock_among_many_tasks_is_told_before_the_run_sleeps_for_an_hour() {
             ctx.perform(Spawn::new(async move |ctx: Ctx| ctx.wait(future).await).daemon()).await?;
         }
         drop(broken);
-        // All tasks are looked at between the delays, and little happens after that.
+        // All tasks are checked between the delays, so another full check is not cheap after that.
         for _ in 0..3 {
             ctx.delay(0.001).await?;
         }
         ctx.spawn(async |ctx: Ctx| ctx.delay(3600.0).await).await?;
-        // More holders than are looked at when a task begins to wait, all of which wait for the end of the waiter.
+        // More holders than are visited when a task begins to wait. All of them wait for the end of the waiter.
         let sem = ctx.create_semaphore(100).await?;
         let start = ctx.promise::<semafor_coop::Task<()>>().await?;
         for _ in 0..100 {
@@ -242,14 +243,14 @@ fn a_deadlock_among_many_tasks_is_told_before_the_run_sleeps_for_an_hour() {
 }
 
 #[test]
-fn it_is_found_while_somebody_spins() {
+fn the_strict_search_finds_a_cycle_while_a_task_spins() {
     let outcome = strict().run(async |ctx: Ctx| {
         let a = ctx.create_semaphore(1).await?;
         let b = ctx.create_semaphore(1).await?;
         let cross = |first: Semaphore, second: Semaphore| {
             async move |ctx: Ctx| {
                 let _first = ctx.permit(&first).await?;
-                // Until the other one has its first, too.
+                // Until the other task has its first permit, too.
                 for _ in 0..3 {
                     ctx.yield_now().await?;
                 }
@@ -259,7 +260,7 @@ fn it_is_found_while_somebody_spins() {
         };
         let left = ctx.spawn(cross(a.clone(), b.clone())).await?;
         let right = ctx.spawn(cross(b, a)).await?;
-        // Never waits, so nobody is ever idle, and time stands still.
+        // Never waits, so the run is never idle, and time stands still.
         while !left.is_finished() || !right.is_finished() {
             ctx.yield_now().await?;
         }
@@ -269,8 +270,8 @@ fn it_is_found_while_somebody_spins() {
 }
 
 #[test]
-fn it_can_be_caught_and_life_goes_on() {
-    let order = told(async |ctx: Ctx| {
+fn a_deadlock_can_be_caught_and_the_program_continues() {
+    let order = run_cleanly(async |ctx: Ctx| {
         let a = ctx.create_semaphore(1).await?;
         let b = ctx.create_semaphore(1).await?;
         let mut tasks = Vec::new();
@@ -296,7 +297,7 @@ fn it_can_be_caught_and_life_goes_on() {
 }
 
 #[test]
-fn a_circle_of_three_through_waits_and_permits_is_found() {
+fn a_cycle_of_waits_and_permits_is_found() {
     let outcome = strict().run(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         let held = sem.clone();
@@ -319,7 +320,7 @@ fn a_circle_of_three_through_waits_and_permits_is_found() {
 }
 
 #[test]
-fn a_permit_that_went_with_its_task_is_waited_for_in_vain() {
+fn waiting_for_a_permit_of_an_ended_task_is_a_deadlock() {
     let outcome = strict().run(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         let held = sem.clone();
@@ -340,7 +341,7 @@ fn a_permit_that_went_with_its_task_is_waited_for_in_vain() {
 }
 
 #[test]
-fn a_promise_that_nobody_is_left_to_complete_is_one_too() {
+fn waiting_for_a_promise_without_handles_is_a_deadlock() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         let promise = ctx.promise::<()>().await?;
         let future = promise.future();
@@ -358,7 +359,7 @@ fn a_promise_that_nobody_is_left_to_complete_is_one_too() {
 }
 
 #[test]
-fn a_promise_kept_by_who_waits_for_it_is_found_when_nobody_can_run() {
+fn waiting_for_a_promise_that_only_the_waiter_could_complete_is_a_deadlock() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         let promise = ctx.promise::<()>().await?;
         ctx.wait(promise.future()).await
@@ -367,7 +368,7 @@ fn a_promise_kept_by_who_waits_for_it_is_found_when_nobody_can_run() {
 }
 
 #[test]
-fn acquiring_twice_what_there_is_once_is_one() {
+fn acquiring_the_only_permit_twice_is_a_deadlock() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         ctx.acquire(&sem).await?;
@@ -377,8 +378,8 @@ fn acquiring_twice_what_there_is_once_is_one() {
 }
 
 #[test]
-fn a_signal_is_not_taken_for_one() {
-    told(async |ctx: Ctx| {
+fn waiting_for_a_signal_is_no_deadlock() {
+    run_cleanly(async |ctx: Ctx| {
         let ready = ctx.perform(CreateSemaphore::new(1).signal()).await?;
         ctx.acquire(&ready).await?;
         let raise = ready.clone();
@@ -395,7 +396,7 @@ fn a_signal_is_not_taken_for_one() {
 
 #[test]
 fn a_timed_acquire_is_no_deadlock_and_times_out() {
-    told(async |ctx: Ctx| {
+    run_cleanly(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         ctx.acquire(&sem).await?;
         let refused = ctx.perform(semafor_coop::AcquireSemaphore(&sem).timeout(1.0)).await;
@@ -405,25 +406,25 @@ fn a_timed_acquire_is_no_deadlock_and_times_out() {
 }
 
 #[test]
-fn a_time_limit_that_never_comes_is_none() {
+fn a_timeout_out_of_range_does_not_prevent_a_deadlock() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         ctx.acquire(&sem).await?;
         ctx.perform(AcquireSemaphore(&sem).timeout(std::time::Duration::MAX)).await
     });
     assert!(matches!(outcome.result, Err(Error::Deadlock(_))));
-    assert_eq!(outcome.report.elapsed.as_secs(), 0, "time did not go on to its end");
+    assert_eq!(outcome.report.elapsed.as_secs(), 0, "time did not move to the deadline");
 }
 
 #[test]
-fn with_global_only_those_of_everybody_are_found() {
+fn global_detection_reports_only_when_no_task_can_run() {
     let partial = async |ctx: Ctx| {
         let tasks = ab_ba(&ctx).await?;
         ctx.delay(50.0).await?;
         Ok(tasks.iter().any(semafor_coop::Task::is_finished))
     };
     let outcome = Runtime::new().deadlocks(Deadlocks::Global).run(partial);
-    assert!(!outcome.result.unwrap(), "while root could go on, nobody was told");
+    assert!(!outcome.result.unwrap(), "while root could run, no deadlock was reported");
     let total = async |ctx: Ctx| {
         let tasks = ab_ba(&ctx).await?;
         ctx.gather(&tasks).await
@@ -433,7 +434,7 @@ fn with_global_only_those_of_everybody_are_found() {
 }
 
 #[test]
-fn with_none_looked_for_the_run_still_ends() {
+fn without_detection_the_run_still_ends() {
     let outcome = Runtime::new().deadlocks(Deadlocks::Off).run(async |ctx: Ctx| {
         let tasks = ab_ba(&ctx).await?;
         let result = ctx.gather(&tasks).await;
@@ -446,7 +447,7 @@ fn with_none_looked_for_the_run_still_ends() {
 }
 
 #[test]
-fn daemons_may_wait_in_vain() {
+fn a_daemon_that_waits_forever_is_no_deadlock() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         let promise = ctx.promise::<()>().await?;
         let future = promise.future();
@@ -460,8 +461,8 @@ fn daemons_may_wait_in_vain() {
 }
 
 #[test]
-fn a_circle_among_many_is_found_although_one_look_does_not_reach_it() {
-    // A chain of waits far longer than what is looked at when one begins to wait, closed at its end.
+fn a_cycle_longer_than_one_check_covers_is_found() {
+    // A cycle far longer than what is visited when a task begins to wait.
     let outcome = strict().run(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         ctx.acquire(&sem).await?;
@@ -483,7 +484,7 @@ fn a_circle_among_many_is_found_although_one_look_does_not_reach_it() {
 }
 
 #[test]
-fn a_release_that_is_not_enough_for_who_waits_is_looked_into() {
+fn a_release_too_small_for_the_first_waiter_triggers_a_check() {
     let outcome = strict().run(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(2).await?;
         let leaked = sem.clone();
@@ -492,15 +493,15 @@ fn a_release_that_is_not_enough_for_who_waits_is_looked_into() {
         ctx.acquire(&sem).await?;
         let both = sem.clone();
         let heavy = async move |ctx: Ctx| {
-            let told = ctx.perform(semafor_coop::AcquireSemaphore(&both).weight(2)).await;
-            assert!(matches!(told, Err(Error::Deadlock(_))));
-            ctx.log("told").await
+            let result = ctx.perform(semafor_coop::AcquireSemaphore(&both).weight(2)).await;
+            assert!(matches!(result, Err(Error::Deadlock(_))));
+            ctx.log("deadlock").await
         };
         let heavy = ctx.spawn(heavy).await?;
         ctx.delay(1.0).await?;
-        assert!(!heavy.is_finished(), "one of the two could still come back");
+        assert!(!heavy.is_finished(), "one of the two permits could still be released");
         ctx.release(&sem).await?;
-        // Nobody waits for the heavy one, and the root never stops.
+        // No task waits for the heavy one, and the root keeps running.
         for _ in 0..100 {
             ctx.delay(1.0).await?;
         }
@@ -512,7 +513,7 @@ fn a_release_that_is_not_enough_for_who_waits_is_looked_into() {
 }
 
 #[test]
-fn a_daemon_may_wait_in_vain_from_the_start_but_not_with_others() {
+fn a_daemon_in_a_cycle_with_other_tasks_is_a_deadlock() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         let promise = ctx.promise::<()>().await?;
         let future = promise.future();
@@ -531,27 +532,27 @@ fn a_daemon_may_wait_in_vain_from_the_start_but_not_with_others() {
         let waits = Spawn::new(async move |ctx: Ctx| ctx.permit(&wants).await.map(drop)).daemon();
         let daemon = ctx.perform(waits).await?;
         ctx.spawn(async |ctx: Ctx| ctx.delay(9.0).await).await?;
-        let told = ctx.wait(&daemon).await;
+        let result = ctx.wait(&daemon).await;
         ctx.release(&sem).await?;
-        told
+        result
     });
     assert!(matches!(outcome.result, Err(Error::Deadlock(_))));
     assert_eq!(outcome.report.elapsed.as_secs(), 0);
 }
 
 #[test]
-fn of_two_acquires_in_one_task_the_first_is_told_and_the_other_keeps_its_place() {
-    told(async |ctx: Ctx| {
+fn of_two_acquires_in_one_task_the_first_gets_the_deadlock_and_the_other_keeps_its_place() {
+    run_cleanly(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         ctx.acquire(&sem).await?;
         let mut first = Box::pin(ctx.acquire(&sem));
         let mut second = Box::pin(ctx.acquire(&sem));
-        let told = std::future::poll_fn(|cx| {
-            let told = first.as_mut().poll(cx);
+        let result = std::future::poll_fn(|cx| {
+            let poll = first.as_mut().poll(cx);
             assert!(second.as_mut().poll(cx).is_pending());
-            told
+            poll
         });
-        assert!(matches!(told.await, Err(Error::Deadlock(_))));
+        assert!(matches!(result.await, Err(Error::Deadlock(_))));
         assert_eq!(sem.waiting(), 1);
         ctx.release(&sem).await?;
         second.await?;
@@ -560,7 +561,7 @@ fn of_two_acquires_in_one_task_the_first_is_told_and_the_other_keeps_its_place()
 }
 
 #[test]
-fn one_that_is_caught_and_tried_again_for_ever_ends_with_its_steps_and_the_report_stays_small() {
+fn retrying_a_deadlock_forever_ends_at_the_step_limit_with_a_bounded_report() {
     let outcome = Runtime::new().most_steps(100_000).run(async |ctx: Ctx| -> Result {
         let sem = ctx.create_semaphore(1).await?;
         ctx.acquire(&sem).await?;
@@ -573,7 +574,7 @@ fn one_that_is_caught_and_tried_again_for_ever_ends_with_its_steps_and_the_repor
 }
 
 #[test]
-fn semaphores_and_waiters_are_in_the_error_with_their_numbers_and_the_root_by_its_name() {
+fn the_error_names_semaphores_and_tasks_by_number_and_the_root() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         ctx.acquire(&sem).await?;
@@ -583,13 +584,13 @@ fn semaphores_and_waiters_are_in_the_error_with_their_numbers_and_the_root_by_it
     });
     let error = outcome.result.unwrap_err();
     let links: Vec<_> = error.as_deadlock().unwrap().links.iter().collect();
-    let told: Vec<_> = links.iter().map(|link| format!("{} for {}", link.task, link.waits_for)).collect();
-    assert_eq!(told, ["root for the end of task 1", "task 1 for semaphore 0, held by root"]);
+    let waits: Vec<_> = links.iter().map(|link| format!("{} for {}", link.task, link.waits_for)).collect();
+    assert_eq!(waits, ["root for the end of task 1", "task 1 for semaphore 0, held by root"]);
 }
 
 #[test]
-fn cleanup_runs_when_a_deadlock_is_delivered() {
-    let order = told(async |ctx: Ctx| {
+fn cleanup_runs_after_a_deadlock_error() {
+    let order = run_cleanly(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         ctx.acquire(&sem).await?;
         let result = ctx.acquire(&sem).await;
@@ -603,7 +604,7 @@ fn cleanup_runs_when_a_deadlock_is_delivered() {
 }
 
 #[test]
-fn a_wait_for_another_thread_beside_it_hides_no_circle() {
+fn the_strict_search_finds_a_cycle_despite_a_wait_for_another_thread() {
     let outcome = strict().run(async |ctx: Ctx| {
         let (outside, future) = ctx.perform(semafor_coop::CreateExternalPromise::<()>::new()).await?;
         let listener = ctx.spawn(async move |ctx: Ctx| ctx.wait(future).await).await?;
@@ -617,8 +618,8 @@ fn a_wait_for_another_thread_beside_it_hides_no_circle() {
 }
 
 #[test]
-fn a_waiter_behind_one_that_times_out_is_not_in_a_deadlock() {
-    told(async |ctx: Ctx| {
+fn a_waiter_behind_a_timed_acquire_is_not_deadlocked() {
+    run_cleanly(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(2).await?;
         ctx.acquire(&sem).await?;
         let both = sem.clone();
@@ -628,7 +629,7 @@ fn a_waiter_behind_one_that_times_out_is_not_in_a_deadlock() {
             Ok(())
         };
         let heavy = ctx.spawn(heavy).await?;
-        // One is free, for as soon as the heavy one has given up.
+        // One permit is free once the heavy waiter has timed out.
         ctx.acquire(&sem).await?;
         assert_eq!(ctx.now().as_secs(), 1);
         ctx.release(&sem).await?;

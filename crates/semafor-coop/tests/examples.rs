@@ -1,4 +1,4 @@
-//! Both examples of the seed, with the times they take.
+//! Rate-limited workers and a mutex, with the times they take.
 
 use semafor_coop::{
     AcquireSemaphore, CreateSemaphore, Ctx, Delay, Gather, Log, ReleaseSemaphore, Result, Runtime, Semaphore,

@@ -1,4 +1,4 @@
-//! Bugs are found, replayed and simplified; what is correct holds under every schedule.
+//! Bugs are found, replayed and simplified. Correct programs hold under every schedule.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -23,14 +23,14 @@ async fn ab_ba(ctx: Ctx) -> Result {
     ctx.gather([left, right]).await.map(drop)
 }
 
-/// Looks whether there is something to do, and only then says that it wants to be woken.
+/// A consumer that checks the queue before it registers to be woken.
 async fn lost_wake_up(ctx: Ctx) -> Result {
     let items = Rc::new(RefCell::new(Vec::<u32>::new()));
     let sleeper = Rc::new(RefCell::new(None::<semafor_coop::Promise<()>>));
     let (queue, waiting) = (items.clone(), sleeper.clone());
     let consumer = async move |ctx: Ctx| {
         if queue.borrow().is_empty() {
-            // Here the producer may come in between, and finds nobody to wake.
+            // The producer may run here, and finds no consumer to wake.
             let promise = ctx.promise::<()>().await?;
             let woken = promise.future();
             *waiting.borrow_mut() = Some(promise);
@@ -52,7 +52,7 @@ async fn lost_wake_up(ctx: Ctx) -> Result {
     ctx.gather([consumer, producer]).await.map(drop)
 }
 
-/// Releases on the way out whether it had acquired or not.
+/// A task that releases at its end even if its acquire failed.
 async fn over_release_on_cancel(ctx: Ctx) -> Result {
     let sem = ctx.create_semaphore(1).await?;
     let wants = sem.clone();
@@ -109,7 +109,7 @@ fn an_over_release_on_cancel_is_found() {
 }
 
 #[test]
-fn the_helper_for_tests_panics_with_a_trace_that_can_be_replayed() {
+fn check_panics_with_a_trace_that_can_be_replayed() {
     let panic = std::panic::catch_unwind(|| check(1_000, ab_ba)).unwrap_err();
     let text = panic.downcast_ref::<String>().unwrap();
     let (_, rest) = text.split_once("Schedule::Replay(\"").unwrap();
@@ -118,7 +118,7 @@ fn the_helper_for_tests_panics_with_a_trace_that_can_be_replayed() {
 }
 
 #[test]
-fn an_unseen_failure_and_an_unreleased_permit_are_failures_too() {
+fn unobserved_failures_and_unreleased_permits_count_as_failures() {
     let unseen = async |ctx: Ctx| {
         ctx.spawn(async |_: Ctx| Err::<(), _>(Error::new("unseen"))).await?;
         ctx.delay(1.0).await
@@ -132,8 +132,8 @@ fn an_unseen_failure_and_an_unreleased_permit_are_failures_too() {
     assert!(explore(unreleased, 10).failure.unwrap().message.contains("unreleased"));
 }
 
-/// Everything that a run shows of itself.
-fn portrait(outcome: &Outcome<()>) -> String {
+/// All visible results of a run as text.
+fn summary(outcome: &Outcome<()>) -> String {
     let svg = outcome.report.recording.as_ref().unwrap().to_svg();
     format!("{:?} {:?} {} {svg}", outcome.result, outcome.report.log, outcome.report.trace)
 }
@@ -156,7 +156,7 @@ fn the_same_seed_gives_the_same_run_byte_for_byte() {
         let _ = ctx.gather(&tasks).await;
         Ok(())
     };
-    let mut portraits = Vec::new();
+    let mut summaries = Vec::new();
     for schedule in [
         Schedule::Fifo,
         Schedule::Random(1),
@@ -164,7 +164,7 @@ fn the_same_seed_gives_the_same_run_byte_for_byte() {
         Schedule::Pct { seed: 1, changes: 3 },
         Schedule::Replay("1:0102".parse().unwrap()),
     ] {
-        let run = || portrait(&Runtime::new().schedule(schedule.clone()).record().run(program));
+        let run = || summary(&Runtime::new().schedule(schedule.clone()).record().run(program));
         let first = run();
         assert_eq!(first, run(), "{schedule:?}");
         let outcome = Runtime::new().schedule(schedule.clone()).record().run(program);
@@ -172,27 +172,27 @@ fn the_same_seed_gives_the_same_run_byte_for_byte() {
             let replay = Schedule::Replay(outcome.report.trace.clone());
             assert_eq!(
                 first,
-                portrait(&Runtime::new().schedule(replay).record().run(program)),
+                summary(&Runtime::new().schedule(replay).record().run(program)),
                 "{schedule:?}"
             );
         }
-        portraits.push(first);
+        summaries.push(first);
     }
-    portraits.dedup();
-    assert_eq!(portraits.len(), 5, "they are different runs");
+    summaries.dedup();
+    assert_eq!(summaries.len(), 5, "the runs are different");
 }
 
 #[test]
-fn traces_of_this_version_mean_what_they_always_did() {
+fn traces_keep_their_meaning_between_releases() {
     let trace = |seed| Runtime::new().schedule(Schedule::Random(seed)).run(ab_ba).report.trace.to_string();
     assert_eq!([trace(1), trace(2), trace(3)], TRACES);
 }
 
-/// A change here breaks traces that people keep: it needs a new version of their format.
+/// A change here breaks traces that users keep: it needs a new version of the format.
 const TRACES: [&str; 3] = ["1:11111221", "1:1112001101", "1:01100101"];
 
 #[test]
-fn a_trace_of_another_program_does_no_harm() {
+fn a_trace_of_another_program_does_not_panic() {
     let trace: Trace = "1:9zzz(4000000000)1".parse().unwrap();
     let outcome = Runtime::new().schedule(Schedule::Replay(trace)).run(ab_ba);
     assert!(outcome.result.is_ok() || matches!(outcome.result, Err(Error::Deadlock(_))));
@@ -222,7 +222,7 @@ fn an_exhaustive_search_is_complete_and_bounds_make_it_smaller() {
     assert!(!cut_short.is_complete);
 }
 
-/// One more task in every run: no two runs are the same.
+/// The number of tasks changes with every run.
 fn grows() -> impl AsyncFn(Ctx) -> Result + Clone {
     let runs = Rc::new(std::cell::Cell::new(0));
     async move |ctx: Ctx| {
@@ -249,13 +249,13 @@ async fn spawn_some(ctx: Ctx, count: usize) -> Result {
 }
 
 #[test]
-fn a_program_that_is_not_deterministic_is_reported_as_such() {
+fn a_program_that_is_not_deterministic_is_reported() {
     for preemptions in [None, Some(1)] {
         let explorer = Explorer::new().search(Search::Exhaustive { preemptions });
         for exploration in [explorer.run(grows()), explorer.run(shrinks())] {
             let failure = exploration.failure.expect("it is not deterministic");
             assert!(failure.message.contains("not deterministic"), "{failure}");
-            assert!(failure.message.contains("choice "), "it says where: {failure}");
+            assert!(failure.message.contains("choice "), "the message says where: {failure}");
             assert!(!exploration.is_complete);
         }
     }
@@ -279,7 +279,7 @@ fn a_program_on_real_time_is_explored_without_a_panic() {
     }
 }
 
-/// Waits for a flag by yielding, as is right: a yield lets the others go first.
+/// Waits for a flag by yielding, which lets other tasks run.
 async fn polls_a_flag(ctx: Ctx) -> Result {
     let flag = Rc::new(std::cell::Cell::new(false));
     let (raised, seen) = (flag.clone(), flag);
@@ -298,7 +298,7 @@ async fn polls_a_flag(ctx: Ctx) -> Result {
     ctx.gather([poll, raise]).await.map(drop)
 }
 
-/// The same, with delays of no time.
+/// The same, with delays of zero.
 async fn polls_with_delays(ctx: Ctx) -> Result {
     let flag = Rc::new(std::cell::Cell::new(false));
     let (raised, seen) = (flag.clone(), flag);
@@ -318,7 +318,7 @@ async fn polls_with_delays(ctx: Ctx) -> Result {
 }
 
 #[test]
-fn a_task_that_yields_lets_others_run_in_searches_by_chance() {
+fn in_random_searches_a_task_that_yields_lets_others_run() {
     for search in [Search::Pct { seed: 3, changes: 3 }, Search::Random { seed: 3 }] {
         let runtime = Runtime::new().most_steps(2_000);
         let explorer = Explorer::new().search(search).runtime(runtime).schedules(500);
@@ -328,7 +328,7 @@ fn a_task_that_yields_lets_others_run_in_searches_by_chance() {
 }
 
 #[test]
-fn a_task_that_never_waits_ends_with_its_steps() {
+fn a_task_that_never_waits_ends_at_the_step_limit() {
     let endless = async |ctx: Ctx| -> Result {
         let sem = ctx.create_semaphore(1).await?;
         loop {
@@ -343,7 +343,7 @@ fn a_task_that_never_waits_ends_with_its_steps() {
 }
 
 #[test]
-fn a_search_with_more_changes_than_memory_is_no_panic() {
+fn a_search_with_too_many_changes_does_not_panic() {
     let search = Search::Pct { seed: 1, changes: usize::MAX };
     Explorer::new().search(search).schedules(2).run(polls_a_flag).assert_holds();
     let schedule = semafor_coop::Schedule::Pct { seed: 1, changes: usize::MAX };

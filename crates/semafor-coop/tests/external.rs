@@ -8,7 +8,7 @@ use std::time::Duration;
 use semafor_coop::{Clock, CreateExternalPromise, Ctx, Error, Priority, Runtime, Spawn};
 
 #[test]
-fn another_thread_completes_a_promise_and_the_run_goes_on() {
+fn another_thread_completes_a_promise_and_the_run_continues() {
     for clock in [Clock::Virtual, Clock::Real] {
         let (send, receive) = mpsc::channel();
         let outcome = Runtime::new().clock(clock).run(async move |ctx: Ctx| {
@@ -17,7 +17,7 @@ fn another_thread_completes_a_promise_and_the_run_goes_on() {
             let thread = thread::spawn(move || {
                 start.recv().unwrap();
                 assert!(promise.complete(42));
-                assert!(!promise.complete(43), "the first counts");
+                assert!(!promise.complete(43), "the first value counts");
                 assert!(!promise.fail(Error::new("late")));
             });
             send.send(thread).unwrap();
@@ -31,7 +31,7 @@ fn another_thread_completes_a_promise_and_the_run_goes_on() {
 }
 
 #[test]
-fn a_failure_from_another_thread_arrives() {
+fn another_thread_can_fail_a_promise() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         let (promise, future) = ctx.perform(CreateExternalPromise::<()>::new()).await?;
         thread::spawn(move || promise.fail(Error::new("from afar"))).join().unwrap();
@@ -41,12 +41,12 @@ fn a_failure_from_another_thread_arrives() {
 }
 
 #[test]
-fn when_the_last_who_could_complete_it_is_gone_it_is_a_deadlock() {
+fn dropping_the_last_external_promise_handle_is_a_deadlock() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         let (promise, future) = ctx.perform(CreateExternalPromise::<()>::new()).await?;
         let copy = promise.clone();
         drop(promise);
-        // It may be gone before or after we wait.
+        // The drop may happen before or after the wait.
         thread::spawn(move || drop(copy));
         ctx.wait(future).await
     });
@@ -54,7 +54,7 @@ fn when_the_last_who_could_complete_it_is_gone_it_is_a_deadlock() {
 }
 
 #[test]
-fn tasks_run_on_while_another_is_waited_for_from_outside() {
+fn tasks_run_while_another_waits_for_another_thread() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         let (promise, future) = ctx.perform(CreateExternalPromise::<u8>::new()).await?;
         let waiter = ctx.spawn(async move |ctx: Ctx| ctx.wait(future).await).await?;
@@ -69,7 +69,7 @@ fn tasks_run_on_while_another_is_waited_for_from_outside() {
 }
 
 #[test]
-fn completed_after_the_run_it_does_no_harm() {
+fn an_external_promise_may_be_completed_after_the_run() {
     let (send, receive) = mpsc::channel();
     let outcome = Runtime::new().run(async move |ctx: Ctx| {
         let (promise, _) = ctx.perform(CreateExternalPromise::<u8>::new()).await?;
@@ -81,16 +81,16 @@ fn completed_after_the_run_it_does_no_harm() {
 }
 
 #[test]
-fn a_stall_is_told_while_it_lasts_and_reported_once() {
+fn a_stall_calls_the_listener_repeatedly_and_is_reported_once() {
     let (send, receive) = mpsc::channel::<semafor_coop::ExternalPromise<u8>>();
     let receive = std::sync::Mutex::new(receive);
-    let heard = Arc::new(AtomicUsize::new(0));
-    let hears = heard.clone();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = calls.clone();
     let runtime = Runtime::new().stall_after(Duration::from_millis(1)).on_stall(move |stall| {
         let text = stall.to_string();
         assert!(text.contains("waiter (task 1) waits for promise 0 of another thread, at "), "{text}");
-        // Nobody but this listener completes it, so it is heard of three times.
-        if hears.fetch_add(1, Ordering::Relaxed) == 2 {
+        // Only this listener completes the promise, in its third call.
+        if counted.fetch_add(1, Ordering::Relaxed) == 2 {
             receive.lock().unwrap().recv().unwrap().complete(7);
         }
     });
@@ -102,7 +102,7 @@ fn a_stall_is_told_while_it_lasts_and_reported_once() {
         ctx.wait(&waiter).await
     });
     assert_eq!(outcome.result.unwrap(), 7);
-    assert_eq!(heard.load(Ordering::Relaxed), 3);
+    assert_eq!(calls.load(Ordering::Relaxed), 3);
     assert_eq!(outcome.report.stalls.len(), 1);
     assert!(outcome.report.stalls[0].lasted >= Duration::from_millis(3));
 }
@@ -124,7 +124,7 @@ fn a_listener_that_panics_does_not_end_the_run() {
 }
 
 #[test]
-fn a_pending_wait_for_another_thread_starves_nobody() {
+fn a_wait_for_another_thread_does_not_starve_other_tasks() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         let (promise, future) = ctx.perform(CreateExternalPromise::<u8>::new()).await?;
         let wakes = async move |ctx: Ctx| {

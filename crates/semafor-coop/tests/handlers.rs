@@ -3,7 +3,7 @@
 mod support;
 
 use semafor_coop::{Ctx, Effect, Error, Result, Runtime};
-use support::told;
+use support::run_cleanly;
 
 struct Ask(&'static str);
 
@@ -19,7 +19,7 @@ impl Effect for Count {
 
 #[test]
 fn the_innermost_handler_answers_and_may_ask_the_outer_one() {
-    let order = told(async |ctx: Ctx| {
+    let order = run_cleanly(async |ctx: Ctx| {
         let outer = ctx.with_handler(async |Ask(what), _| Ok(format!("outer-{what}")));
         let inner = outer.with_handler(async |Ask(what), outer: Ctx| {
             let theirs = outer.perform(Ask(what)).await?;
@@ -33,7 +33,7 @@ fn the_innermost_handler_answers_and_may_ask_the_outer_one() {
 
 #[test]
 fn spawned_tasks_inherit_the_handlers_in_scope() {
-    told(async |ctx: Ctx| {
+    run_cleanly(async |ctx: Ctx| {
         let ctx = ctx.with_handler(async |_: Count, _| Ok(7));
         let child = async |ctx: Ctx| {
             let grandchild = ctx.spawn(async |ctx: Ctx| ctx.perform(Count).await).await?;
@@ -47,7 +47,7 @@ fn spawned_tasks_inherit_the_handlers_in_scope() {
 
 #[test]
 fn a_handler_may_wait_and_use_semaphores() {
-    told(async |ctx: Ctx| {
+    run_cleanly(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         let limited = sem.clone();
         let ctx = ctx.with_handler(async move |_: Count, outer: Ctx| {
@@ -70,21 +70,21 @@ fn an_effect_without_a_handler_is_an_error_that_names_it() {
 }
 
 #[test]
-fn a_handler_may_fail_and_a_handler_that_panics_fails_who_asked() {
-    told(async |ctx: Ctx| {
+fn a_handler_that_fails_or_panics_fails_the_effect() {
+    run_cleanly(async |ctx: Ctx| {
         let failing = ctx.with_handler(async |_: Count, _| Err(Error::new("refused")));
         assert_eq!(failing.perform(Count).await.unwrap_err().to_string(), "refused");
         let panicking =
             ctx.with_handler(async |_: Count, _| -> Result<u32> { panic!("expected in this test") });
         let error = panicking.perform(Count).await.unwrap_err();
         assert_eq!(error.to_string(), "panicked: expected in this test");
-        ctx.log("goes on").await
+        ctx.log("continues").await
     });
 }
 
 #[test]
-fn what_a_handler_keeps_is_shared_by_the_tasks_that_inherit_it() {
-    told(async |ctx: Ctx| {
+fn the_state_of_a_handler_is_shared_by_the_tasks_that_inherit_it() {
+    run_cleanly(async |ctx: Ctx| {
         let total = std::rc::Rc::new(std::cell::Cell::new(0));
         let ctx = ctx.with_handler(async move |_: Count, _| {
             total.set(total.get() + 1);
@@ -99,8 +99,8 @@ fn what_a_handler_keeps_is_shared_by_the_tasks_that_inherit_it() {
 }
 
 #[test]
-fn a_handler_may_spawn_and_is_cancelled_with_who_asked() {
-    told(async |ctx: Ctx| {
+fn a_handler_may_spawn_and_is_cancelled_with_its_task() {
+    run_cleanly(async |ctx: Ctx| {
         let ctx = ctx.with_handler(async |_: Count, outer: Ctx| {
             let helper = outer.spawn(async |ctx: Ctx| ctx.delay(5.0).await.map(|()| 8)).await?;
             let answer = outer.wait(&helper).await;

@@ -1,7 +1,7 @@
-//! What a run allocates, counted at the allocator for the test's own thread.
+//! What a run allocates, counted by the allocator for the thread of the test.
 //!
-//! Built-in effects allocate nothing once a run has been going on for a while. What they make is another matter: a task, a promise
-//! and a semaphore have memory of their own, and so has a list of things to gather.
+//! Built-in effects allocate nothing once a run has warmed up. The tasks, promises, semaphores and lists of values to
+//! gather that they create do allocate.
 
 use semafor_coop::{
     AcquireSemaphore, CreateExternalPromise, Ctx, Error, Now, Priority, Result, Runtime, Semaphore, Wait,
@@ -13,7 +13,7 @@ static HEAP: Counting = Counting;
 
 const TIMES: usize = 10_000;
 
-/// How often the allocator is asked for memory while something is done so many times, after it was done a few times.
+/// The number of allocations of [`TIMES`] calls, after a few calls to warm up.
 async fn allocations_of(mut once: impl AsyncFnMut() -> Result) -> Result<usize> {
     for _ in 0..100 {
         once().await?;
@@ -61,7 +61,7 @@ fn yields_and_delays_allocate_nothing() {
 }
 
 #[test]
-fn many_who_sleep_allocate_nothing_nor_do_timeouts_that_are_not_needed() {
+fn many_delays_and_unused_timeouts_allocate_nothing() {
     assert_allocates_nothing(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         for number in 1..=100 {
@@ -76,7 +76,7 @@ fn many_who_sleep_allocate_nothing_nor_do_timeouts_that_are_not_needed() {
             };
             ctx.perform(semafor_coop::Spawn::new(sleeper).daemon()).await?;
         }
-        // Until every one of them has slept often enough.
+        // Until every task has slept often enough to warm up.
         ctx.delay(1_000.0).await?;
         let before = own_allocations();
         ctx.delay(1_000.0).await?;
@@ -84,7 +84,7 @@ fn many_who_sleep_allocate_nothing_nor_do_timeouts_that_are_not_needed() {
     });
 }
 
-/// Passes the ball on, for ever: acquires one and releases the other.
+/// Acquires one semaphore and releases the other, forever.
 async fn bounce(ctx: Ctx, from: Semaphore, to: Semaphore) -> Result {
     loop {
         ctx.acquire(&from).await?;
@@ -136,7 +136,7 @@ fn waiting_in_line_cancelling_and_timing_out_allocate_nothing() {
 }
 
 #[test]
-fn waiting_for_what_is_there_allocates_nothing() {
+fn waiting_for_an_ended_task_allocates_nothing() {
     assert_allocates_nothing(async |ctx: Ctx| {
         let task = ctx.spawn(async |_| Ok(1)).await?;
         allocations_of(async || {
@@ -147,8 +147,8 @@ fn waiting_for_what_is_there_allocates_nothing() {
     });
 }
 
-/// Something of everything that keeps memory.
-async fn tangle(ctx: Ctx) -> Result {
+/// Uses everything that allocates memory.
+async fn mixed_program(ctx: Ctx) -> Result {
     let sem = ctx.create_semaphore(1).await?;
     let promise = ctx.promise::<String>().await?;
     let (outside, from_outside) = ctx.perform(CreateExternalPromise::<String>::new()).await?;
@@ -178,14 +178,14 @@ async fn tangle(ctx: Ctx) -> Result {
 }
 
 #[test]
-fn a_run_that_is_dropped_anywhere_leaves_not_a_byte() {
-    // What a thread allocates once.
-    Runtime::new().run(tangle).result.unwrap();
+fn a_run_dropped_after_any_step_frees_all_memory() {
+    // Warms up what a thread allocates once.
+    Runtime::new().run(mixed_program).result.unwrap();
     for runtime in [Runtime::new(), Runtime::new().record()] {
         let mut has_ended = false;
         for steps in 0.. {
             let before = own_live_bytes();
-            let mut running = runtime.start(tangle);
+            let mut running = runtime.start(mixed_program);
             has_ended = has_ended || !(0..steps).all(|_| running.step());
             drop(running);
             assert_eq!(own_live_bytes() - before, 0, "bytes after {steps} steps");
@@ -197,7 +197,7 @@ fn a_run_that_is_dropped_anywhere_leaves_not_a_byte() {
     }
 }
 
-/// How many bytes more are in use after something was done so many times.
+/// The growth of memory in bytes by [`TIMES`] calls, after a few calls to warm up.
 async fn growth_of(mut once: impl AsyncFnMut() -> Result) -> Result<isize> {
     for _ in 0..100 {
         once().await?;
@@ -210,7 +210,7 @@ async fn growth_of(mut once: impl AsyncFnMut() -> Result) -> Result<isize> {
 }
 
 #[test]
-fn nothing_stays_of_semaphores_tasks_and_promises_whose_handles_are_gone() {
+fn semaphores_tasks_and_promises_without_handles_are_freed() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         growth_of(async || {
             let sem = ctx.create_semaphore(1).await?;
@@ -227,7 +227,7 @@ fn nothing_stays_of_semaphores_tasks_and_promises_whose_handles_are_gone() {
 }
 
 #[test]
-fn failures_that_were_seen_do_not_pile_up() {
+fn observed_failures_do_not_accumulate() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         growth_of(async || {
             let task = ctx.spawn(async |_: Ctx| Err::<(), _>(Error::NothingToRace)).await?;

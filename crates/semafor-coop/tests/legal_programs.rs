@@ -1,5 +1,5 @@
-//! Programs that come to their end are never told of a deadlock: a permit may be released by any task, and a guard by the task
-//! that it was moved to.
+//! Programs that end are never reported as deadlocked: any task may release a permit, and a guard may be moved to
+//! another task.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use semafor_coop::{
     Result, Runtime, Search, Semaphore, Spawn,
 };
 
-/// Runs a program, and in many orders; it must succeed in all of them, and no deadlock may be noticed on the way.
+/// Runs a program in many orders. It must succeed in all of them, and no deadlock may be reported.
 #[track_caller]
 fn assert_legal(program: impl AsyncFn(Ctx) -> Result + Clone + 'static) {
     let once = program.clone();
@@ -32,7 +32,7 @@ async fn release_after(ctx: Ctx, sem: Semaphore, seconds: f64) -> Result {
 }
 
 #[test]
-fn a_permit_that_another_task_will_release_after_a_delay() {
+fn a_permit_released_by_another_task_after_a_delay_is_no_deadlock() {
     assert_legal(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         ctx.acquire(&sem).await?;
@@ -45,7 +45,7 @@ fn a_permit_that_another_task_will_release_after_a_delay() {
 }
 
 #[test]
-fn a_permit_that_another_task_will_release_when_its_timed_acquire_has_failed() {
+fn a_permit_released_by_another_task_after_a_timeout_is_no_deadlock() {
     assert_legal(async |ctx: Ctx| {
         let (sem, busy) = (ctx.create_semaphore(1).await?, ctx.create_semaphore(1).await?);
         ctx.acquire(&sem).await?;
@@ -64,7 +64,7 @@ fn a_permit_that_another_task_will_release_when_its_timed_acquire_has_failed() {
 }
 
 #[test]
-fn a_permit_that_another_task_will_release_when_another_thread_has_spoken() {
+fn a_permit_released_after_another_thread_completes_a_promise_is_no_deadlock() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         ctx.acquire(&sem).await?;
@@ -86,7 +86,7 @@ fn a_permit_that_another_task_will_release_when_another_thread_has_spoken() {
 }
 
 #[test]
-fn a_guard_that_was_moved_into_a_child_is_the_childs() {
+fn a_permit_moved_into_a_child_task_is_no_deadlock() {
     assert_legal(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         let permit = ctx.permit(&sem).await?;
@@ -101,7 +101,7 @@ fn a_guard_that_was_moved_into_a_child_is_the_childs() {
 }
 
 #[test]
-fn a_guard_in_a_box_that_another_task_empties_later() {
+fn a_shared_permit_that_another_task_drops_is_no_deadlock() {
     assert_legal(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         let shared = Rc::new(RefCell::new(None::<Permit>));
@@ -118,7 +118,7 @@ fn a_guard_in_a_box_that_another_task_empties_later() {
 }
 
 #[test]
-fn two_tasks_in_a_circle_that_a_third_one_opens() {
+fn a_cycle_that_a_third_task_ends_is_no_deadlock() {
     assert_legal(async |ctx: Ctx| {
         let (a, b) = (ctx.create_semaphore(1).await?, ctx.create_semaphore(1).await?);
         let mut tasks = Vec::new();
@@ -140,7 +140,7 @@ fn two_tasks_in_a_circle_that_a_third_one_opens() {
 }
 
 #[test]
-fn a_permit_whose_task_has_ended_and_that_another_releases() {
+fn a_permit_of_an_ended_task_that_another_task_releases_is_no_deadlock() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         let held = sem.clone();
@@ -157,7 +157,7 @@ fn a_permit_whose_task_has_ended_and_that_another_releases() {
 }
 
 #[test]
-fn on_real_time_as_well() {
+fn a_permit_moved_into_a_child_task_is_no_deadlock_on_the_real_clock() {
     let outcome = Runtime::new().clock(Clock::Real).run(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         let permit = ctx.permit(&sem).await?;
@@ -181,7 +181,7 @@ fn a_consumer_of_signals_leaves_nothing_unreleased() {
     assert_legal(signals);
 }
 
-/// A producer releases once for each item, and a task for each item acquires.
+/// A producer releases once for each item, and one task per item acquires.
 async fn signals(ctx: Ctx) -> Result {
     const ITEMS: u32 = 4;
     let ready = ctx.perform(CreateSemaphore::new(ITEMS).signal()).await?;

@@ -1,9 +1,9 @@
-//! Who runs when, under the production schedule.
+//! The order of tasks under the production schedule.
 
 mod support;
 
 use semafor_coop::{Ctx, Error, FailPromise, Priority, Result, Runtime, Spawn, Task, Wait};
-use support::{lines, told};
+use support::{lines, run_cleanly};
 
 async fn says(ctx: Ctx, word: &'static str) -> Result<&'static str> {
     ctx.log(word).await?;
@@ -15,8 +15,8 @@ async fn spawn_at(ctx: &Ctx, priority: Priority, word: &'static str) -> Result<T
 }
 
 #[test]
-fn a_child_runs_before_the_one_who_spawned_it() {
-    let order = told(async |ctx: Ctx| {
+fn a_child_runs_before_its_parent() {
+    let order = run_cleanly(async |ctx: Ctx| {
         ctx.spawn(|ctx| says(ctx, "child")).await?;
         ctx.log("parent").await
     });
@@ -24,8 +24,8 @@ fn a_child_runs_before_the_one_who_spawned_it() {
 }
 
 #[test]
-fn a_child_of_lower_priority_does_not_go_first() {
-    let order = told(async |ctx: Ctx| {
+fn a_child_of_lower_priority_runs_after_its_parent() {
+    let order = run_cleanly(async |ctx: Ctx| {
         let child = spawn_at(&ctx, Priority::Idle, "child").await?;
         ctx.log("parent").await?;
         ctx.wait(&child).await?;
@@ -36,7 +36,7 @@ fn a_child_of_lower_priority_does_not_go_first() {
 
 #[test]
 fn higher_priorities_run_first_and_equal_ones_in_order() {
-    let order = told(async |ctx: Ctx| {
+    let order = run_cleanly(async |ctx: Ctx| {
         let gate = ctx.promise::<()>().await?;
         let mut tasks = Vec::new();
         for (priority, word) in [
@@ -63,7 +63,7 @@ fn higher_priorities_run_first_and_equal_ones_in_order() {
 
 #[test]
 fn priority_survives_every_suspension() {
-    let order = told(async |ctx: Ctx| {
+    let order = run_cleanly(async |ctx: Ctx| {
         let low = async |ctx: Ctx| {
             for _ in 0..3 {
                 ctx.delay(0.0).await?;
@@ -83,13 +83,13 @@ fn priority_survives_every_suspension() {
         ctx.gather([low, high]).await?;
         Ok(())
     });
-    // Idle runs only when nobody else can: at each instant after the other one.
+    // An idle task runs only when no other task can: at each instant after the other one.
     assert_eq!(order, "high low high low high low");
 }
 
 #[test]
-fn what_does_not_wait_does_not_switch() {
-    let order = told(async |ctx: Ctx| {
+fn effects_that_do_not_wait_do_not_switch_tasks() {
+    let order = run_cleanly(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         let mut tasks = Vec::new();
         for word in ["a", "b"] {
@@ -111,8 +111,8 @@ fn what_does_not_wait_does_not_switch() {
 }
 
 #[test]
-fn a_yield_lets_the_others_go_first() {
-    let order = told(async |ctx: Ctx| {
+fn a_yield_lets_other_tasks_run_first() {
+    let order = run_cleanly(async |ctx: Ctx| {
         let turns = async |ctx: Ctx| {
             for _ in 0..2 {
                 ctx.log("other").await?;
@@ -131,8 +131,8 @@ fn a_yield_lets_the_others_go_first() {
 }
 
 #[test]
-fn whoever_completes_a_promise_goes_on_after_those_it_woke() {
-    let order = told(async |ctx: Ctx| {
+fn completing_a_promise_runs_its_waiters_first() {
+    let order = run_cleanly(async |ctx: Ctx| {
         let promise = ctx.promise::<u32>().await?;
         let future = promise.future();
         let low = async move |ctx: Ctx| {
@@ -149,7 +149,7 @@ fn whoever_completes_a_promise_goes_on_after_those_it_woke() {
 }
 
 #[test]
-fn tasks_promises_and_semaphores_are_counted_together_from_zero() {
+fn tasks_promises_and_semaphores_share_one_counter_of_ids() {
     let ids = Runtime::new().run(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         let task = ctx.spawn(async |_| Ok(())).await?;
@@ -160,7 +160,7 @@ fn tasks_promises_and_semaphores_are_counted_together_from_zero() {
 }
 
 #[test]
-fn gather_gives_values_in_the_order_of_its_arguments() {
+fn gather_returns_values_in_the_order_of_its_arguments() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         let mut tasks = Vec::new();
         for (delay, value) in [(0.3, 'a'), (0.1, 'b'), (0.2, 'c')] {
@@ -174,14 +174,14 @@ fn gather_gives_values_in_the_order_of_its_arguments() {
 }
 
 #[test]
-fn gathering_nothing_gives_nothing() {
+fn gathering_nothing_returns_an_empty_list() {
     let outcome = Runtime::new().run(async |ctx: Ctx| ctx.gather(Vec::<Task<u8>>::new()).await);
     assert!(outcome.result.unwrap().is_empty());
 }
 
 #[test]
-fn gather_fails_with_the_first_failure_and_the_others_run_on() {
-    let order = told(async |ctx: Ctx| {
+fn gather_fails_with_the_first_failure_and_the_other_tasks_continue() {
+    let order = run_cleanly(async |ctx: Ctx| {
         let slow = async |ctx: Ctx| {
             ctx.delay(2.0).await?;
             ctx.log("slow").await
@@ -200,7 +200,7 @@ fn gather_fails_with_the_first_failure_and_the_others_run_on() {
 }
 
 #[test]
-fn of_several_that_have_failed_already_the_first_argument_counts() {
+fn gather_of_several_failed_tasks_fails_with_the_first_argument() {
     let error = Runtime::new().run(async |ctx: Ctx| {
         let fails = |word: &'static str| async move |_: Ctx| Err::<(), _>(Error::new(word));
         let first = ctx.spawn(fails("first")).await?;
@@ -211,8 +211,8 @@ fn of_several_that_have_failed_already_the_first_argument_counts() {
 }
 
 #[test]
-fn a_race_is_won_by_the_first_and_the_losers_run_on() {
-    let order = told(async |ctx: Ctx| {
+fn a_race_returns_the_first_to_end_and_the_losers_continue() {
+    let order = run_cleanly(async |ctx: Ctx| {
         let run = |delay: f64, word: &'static str| {
             async move |ctx: Ctx| {
                 ctx.delay(delay).await?;
@@ -224,7 +224,7 @@ fn a_race_is_won_by_the_first_and_the_losers_run_on() {
         let quick = ctx.spawn(run(1.0, "quick")).await?;
         let winner = ctx.race([&slow, &quick, &slow]).await?;
         ctx.log(format!("{winner}-won")).await?;
-        // Both have ended by then: the first argument counts.
+        // Both have ended by then, so the first argument wins.
         ctx.wait(&slow).await?;
         let winner = ctx.race([&slow, &quick]).await?;
         ctx.log(format!("{winner}-won")).await
@@ -243,7 +243,7 @@ fn a_failed_winner_fails_the_race() {
 }
 
 #[test]
-fn a_failed_promise_fails_who_waits_every_time_with_the_same_error() {
+fn every_waiter_of_a_failed_promise_gets_the_same_error() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         let promise = ctx.promise::<()>().await?;
         ctx.perform(FailPromise(&promise, Error::new("x".parse::<i32>().unwrap_err()))).await?;
@@ -257,7 +257,7 @@ fn a_failed_promise_fails_who_waits_every_time_with_the_same_error() {
 }
 
 #[test]
-fn cancelling_a_parent_leaves_its_children_alone() {
+fn cancelling_a_parent_does_not_cancel_its_children() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         let parent = async |ctx: Ctx| {
             let child = async |ctx: Ctx| {
@@ -279,7 +279,7 @@ fn cancelling_a_parent_leaves_its_children_alone() {
 
 #[test]
 fn a_wait_may_have_a_priority_of_its_own() {
-    let order = told(async |ctx: Ctx| {
+    let order = run_cleanly(async |ctx: Ctx| {
         let promise = ctx.promise::<()>().await?;
         let mut tasks = Vec::new();
         for (word, priority) in
@@ -289,14 +289,14 @@ fn a_wait_may_have_a_priority_of_its_own() {
             let waiter = async move |ctx: Ctx| {
                 ctx.perform(Wait(future).priority(priority)).await?;
                 ctx.log(word).await?;
-                // Its own again.
+                // From here on the task has its own priority again.
                 ctx.yield_now().await?;
                 ctx.log(word).await
             };
             tasks.push(ctx.spawn(waiter).await?);
         }
         ctx.complete(&promise, ()).await?;
-        // It goes on as the lowest that it woke, so after all that they do with their own.
+        // The completer resumes with the lowest priority of the waiters, so after all of them.
         ctx.log("completer").await?;
         ctx.gather(&tasks).await.map(drop)
     });
@@ -304,8 +304,8 @@ fn a_wait_may_have_a_priority_of_its_own() {
 }
 
 #[test]
-fn whoever_waited_is_cancelled_with_its_own_priority() {
-    let order = told(async |ctx: Ctx| {
+fn a_cancelled_waiter_resumes_with_the_priority_of_its_task() {
+    let order = run_cleanly(async |ctx: Ctx| {
         let promise = ctx.promise::<()>().await?;
         let future = promise.future();
         let waiter = async move |ctx: Ctx| {
@@ -321,10 +321,10 @@ fn whoever_waited_is_cancelled_with_its_own_priority() {
 }
 
 #[test]
-fn creating_cancelling_and_waiting_for_what_is_there_do_not_switch() {
-    let order = told(async |ctx: Ctx| {
+fn creating_cancelling_and_waiting_for_settled_values_do_not_switch() {
+    let order = run_cleanly(async |ctx: Ctx| {
         let done = ctx.spawn(async |_| Ok(1)).await?;
-        // Ready from here on, and never before the root has to wait.
+        // The sleeper is ready once it is cancelled, and runs when the root has to wait.
         let promise = ctx.promise::<()>().await?;
         let future = promise.future();
         let sleeper = async move |ctx: Ctx| {
@@ -349,7 +349,7 @@ fn creating_cancelling_and_waiting_for_what_is_there_do_not_switch() {
 
 #[test]
 fn a_cancelled_winner_fails_the_race() {
-    told(async |ctx: Ctx| {
+    run_cleanly(async |ctx: Ctx| {
         let sleeps = async |ctx: Ctx| ctx.delay(9.0).await;
         let (cancelled, other) = (ctx.spawn(sleeps).await?, ctx.spawn(sleeps).await?);
         ctx.cancel(&cancelled).await?;
@@ -359,8 +359,8 @@ fn a_cancelled_winner_fails_the_race() {
 }
 
 #[test]
-fn a_task_can_be_waited_for_however_long_ago_it_ended() {
-    told(async |ctx: Ctx| {
+fn a_task_can_be_waited_for_long_after_its_end() {
+    run_cleanly(async |ctx: Ctx| {
         let early = ctx.spawn(async |_| Ok("early")).await?;
         for _ in 0..5_000 {
             ctx.spawn(async |_| Ok(())).await?;

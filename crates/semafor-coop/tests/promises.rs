@@ -13,7 +13,7 @@ fn text_of_tests() -> io::Result<String> {
 }
 
 #[test]
-fn every_test_that_the_table_names_is_there() {
+fn every_test_named_in_the_table_exists() {
     let tests = text_of_tests().unwrap();
     let table = include_str!("../PROMISES.md").lines().filter(|line| line.starts_with('|'));
     let quoted = table.flat_map(|line| line.split('`').skip(1).step_by(2));

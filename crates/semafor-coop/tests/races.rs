@@ -1,11 +1,11 @@
-//! Every pair of {acquire, release, cancel, timeout, task end, root end} at the same moment, in every order there is: the search
-//! is exhaustive, with no bound on preemptions. Only of two timeouts, with half a million orders, are those with more than two
-//! preemptions left out.
+//! Every pair of {acquire, release, cancel, timeout, task end, root end} at the same moment, in every order. The search
+//! is exhaustive, with no limit on preemptions. Only two timeouts, with half a million orders, are limited to two
+//! preemptions.
 //!
-//! Whatever the order, nobody is admitted beyond the bound, and in the end all permits are there.
+//! In every order, the number of holders stays within the permits, and all permits are available in the end.
 //!
-//! The programs are small enough for that because nothing but the moves is raced: what is prepared is done by the root, whose
-//! priority is higher.
+//! The programs are small enough for that because only the actions race: the root prepares everything else, with a
+//! higher priority.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -16,28 +16,28 @@ use semafor_coop::{
 };
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Move {
+enum Action {
     /// Acquires, and releases.
     Acquire,
     /// Releases what the holder has acquired.
     Release,
-    /// Cancels the one who waits.
+    /// Cancels the waiter.
     Cancel,
-    /// The timeout of the one who waits ends. Twice: of two who wait.
+    /// The timeout of the waiter ends. If it appears twice, there are two waiters.
     Timeout,
-    /// A task ends with a permit in its hands.
+    /// A task ends with a permit in a guard.
     TaskEnd,
-    /// The root program ends, and everybody is dropped wherever they are.
+    /// The root program ends, and all tasks are dropped.
     RootEnd,
 }
 
-const MOVES: [Move; 6] =
-    [Move::Acquire, Move::Release, Move::Cancel, Move::Timeout, Move::TaskEnd, Move::RootEnd];
+const ACTIONS: [Action; 6] =
+    [Action::Acquire, Action::Release, Action::Cancel, Action::Timeout, Action::TaskEnd, Action::RootEnd];
 
-/// The moment at which it all happens, in seconds.
+/// The moment of the actions, in seconds.
 const MOMENT: f64 = 1.0;
 
-/// How many are inside.
+/// How many tasks hold a permit.
 #[derive(Clone)]
 struct Inside {
     count: Rc<Cell<u32>>,
@@ -45,7 +45,7 @@ struct Inside {
 }
 
 impl Inside {
-    /// Lets go of what was acquired. Another may go on before it is released, and must not be admitted.
+    /// Releases the permit. Another task may run before that, and must not get it.
     async fn visit(&self, ctx: &Ctx, sem: &Semaphore) -> Result {
         self.count.set(self.count.get() + 1);
         assert!(self.count.get() <= self.most, "too many inside");
@@ -56,51 +56,51 @@ impl Inside {
 }
 
 #[derive(Clone)]
-struct Scene {
+struct Shared {
     sem: Semaphore,
     inside: Inside,
     end_of_root: Promise<()>,
 }
 
-/// Waits in line, and if it is for the moment only, may be late.
-async fn wait_in_line(ctx: Ctx, scene: Scene, is_timed: bool) -> Result {
+/// Waits in line. A timed wait may time out.
+async fn wait_in_line(ctx: Ctx, shared: Shared, is_timed: bool) -> Result {
     let waited = if is_timed {
-        ctx.perform(AcquireSemaphore(&scene.sem).timeout(MOMENT)).await
+        ctx.perform(AcquireSemaphore(&shared.sem).timeout(MOMENT)).await
     } else {
-        ctx.acquire(&scene.sem).await
+        ctx.acquire(&shared.sem).await
     };
     match waited {
-        Ok(()) => scene.inside.visit(&ctx, &scene.sem).await,
+        Ok(()) => shared.inside.visit(&ctx, &shared.sem).await,
         Err(Error::TimedOut | Error::TaskCancelled) => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-async fn play(ctx: Ctx, scene: Scene, waiter: Task<()>, step: Move) -> Result {
-    match step {
-        Move::Acquire => {
-            ctx.acquire(&scene.sem).await?;
-            scene.inside.visit(&ctx, &scene.sem).await
+async fn act(ctx: Ctx, shared: Shared, waiter: Task<()>, action: Action) -> Result {
+    match action {
+        Action::Acquire => {
+            ctx.acquire(&shared.sem).await?;
+            shared.inside.visit(&ctx, &shared.sem).await
         }
-        Move::Release => ctx.release(&scene.sem).await,
-        Move::Cancel => ctx.cancel(&waiter).await,
-        // It waits since before.
-        Move::Timeout => Ok(()),
-        Move::TaskEnd => ctx.permit(&scene.sem).await.map(drop),
-        Move::RootEnd => ctx.complete(&scene.end_of_root, ()).await,
+        Action::Release => ctx.release(&shared.sem).await,
+        Action::Cancel => ctx.cancel(&waiter).await,
+        // The waiter was started before.
+        Action::Timeout => Ok(()),
+        Action::TaskEnd => ctx.permit(&shared.sem).await.map(drop),
+        Action::RootEnd => ctx.complete(&shared.end_of_root, ()).await,
     }
 }
 
-async fn race(ctx: Ctx, moves: [Move; 2]) -> Result {
-    let permits = if moves == [Move::Release; 2] { 2 } else { 1 };
-    // Others than the holder release what it has acquired.
+async fn race(ctx: Ctx, actions: [Action; 2]) -> Result {
+    let permits = if actions == [Action::Release; 2] { 2 } else { 1 };
+    // Other tasks than the holder release its permits.
     let sem = ctx.perform(CreateSemaphore::new(permits).signal()).await?;
     let end_of_root = ctx.promise::<()>().await?;
-    let scene = Scene { sem, inside: Inside { count: Rc::default(), most: permits }, end_of_root };
+    let shared = Shared { sem, inside: Inside { count: Rc::default(), most: permits }, end_of_root };
 
-    // A holder who never ends, so that it is not reported for what others release.
+    // A holder that never ends, so that its permits are not reported as unreleased.
     let never = ctx.promise::<()>().await?;
-    let (held, waits_for) = (scene.sem.clone(), never.future());
+    let (held, waits_for) = (shared.sem.clone(), never.future());
     let holder = async move |ctx: Ctx| {
         for _ in 0..permits {
             ctx.acquire(&held).await?;
@@ -109,35 +109,35 @@ async fn race(ctx: Ctx, moves: [Move; 2]) -> Result {
     };
     ctx.perform(Spawn::new(holder).daemon()).await?;
 
-    // Those who wait since before the moment.
+    // The waiters, which start before the moment.
     let mut tasks = Vec::new();
-    let is_timed = moves.contains(&Move::Timeout);
-    for _ in 0..moves.iter().filter(|step| **step == Move::Timeout).count().max(1) {
-        let scene = scene.clone();
-        let waits = Spawn::new(move |ctx| wait_in_line(ctx, scene, is_timed)).priority(Priority::Idle);
+    let is_timed = actions.contains(&Action::Timeout);
+    for _ in 0..actions.iter().filter(|action| **action == Action::Timeout).count().max(1) {
+        let shared = shared.clone();
+        let waits = Spawn::new(move |ctx| wait_in_line(ctx, shared, is_timed)).priority(Priority::Idle);
         tasks.push(ctx.perform(waits).await?);
     }
     ctx.delay(MOMENT).await?;
 
-    // The moment. Somebody has to release, or else nothing comes of it.
+    // The moment of the actions. One of them must release, or nothing happens.
     let waiter = tasks[0].clone();
-    let release = (!moves.contains(&Move::Release)).then_some(Move::Release);
-    for step in moves.into_iter().chain(release).filter(|step| *step != Move::Timeout) {
-        let (scene, waiter) = (scene.clone(), waiter.clone());
-        let plays = Spawn::new(move |ctx| play(ctx, scene, waiter, step)).priority(Priority::Idle);
-        tasks.push(ctx.perform(plays).await?);
+    let release = (!actions.contains(&Action::Release)).then_some(Action::Release);
+    for action in actions.into_iter().chain(release).filter(|action| *action != Action::Timeout) {
+        let (shared, waiter) = (shared.clone(), waiter.clone());
+        let acts = Spawn::new(move |ctx| act(ctx, shared, waiter, action)).priority(Priority::Idle);
+        tasks.push(ctx.perform(acts).await?);
     }
-    if moves.contains(&Move::RootEnd) {
-        return ctx.wait(scene.end_of_root.future()).await;
+    if actions.contains(&Action::RootEnd) {
+        return ctx.wait(shared.end_of_root.future()).await;
     }
     ctx.gather(&tasks).await?;
-    assert_eq!((scene.sem.available(), scene.sem.waiting()), (permits, 0), "a permit is lost");
-    assert_eq!(scene.inside.count.get(), 0);
+    assert_eq!((shared.sem.available(), shared.sem.waiting()), (permits, 0), "a permit is lost");
+    assert_eq!(shared.inside.count.get(), 0);
     Ok(())
 }
 
-fn every_order_of(first: Move, second: Move) -> u64 {
-    let preemptions = ([first, second] == [Move::Timeout; 2]).then_some(2);
+fn every_order_of(first: Action, second: Action) -> u64 {
+    let preemptions = ([first, second] == [Action::Timeout; 2]).then_some(2);
     let explorer = Explorer::new().search(Search::Exhaustive { preemptions }).schedules(100_000);
     let exploration = explorer.run(async move |ctx| race(ctx, [first, second]).await);
     if let Some(failure) = exploration.failure {
@@ -148,11 +148,11 @@ fn every_order_of(first: Move, second: Move) -> u64 {
 }
 
 #[test]
-fn every_pair_of_moves_in_every_order_keeps_the_bound_and_every_permit() {
-    for (place, first) in MOVES.into_iter().enumerate() {
-        for second in MOVES.into_iter().skip(place) {
-            // Twice the end of the root is no race: the promise has its value.
-            if (first, second) == (Move::RootEnd, Move::RootEnd) {
+fn every_pair_of_actions_in_every_order_keeps_the_limit_and_every_permit() {
+    for (place, first) in ACTIONS.into_iter().enumerate() {
+        for second in ACTIONS.into_iter().skip(place) {
+            // The root can end only once.
+            if (first, second) == (Action::RootEnd, Action::RootEnd) {
                 continue;
             }
             let schedules = every_order_of(first, second);
@@ -162,7 +162,7 @@ fn every_pair_of_moves_in_every_order_keeps_the_bound_and_every_permit() {
 }
 
 #[test]
-fn two_releases_of_one_permit_are_refused_if_nobody_has_acquired_it_meanwhile() {
+fn of_two_releases_of_one_permit_one_is_refused() {
     let program = async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         ctx.acquire(&sem).await?;

@@ -1,9 +1,9 @@
-//! What is told about a run that the root program itself does not tell.
+//! What the report says about a run, beside the result of the root program.
 
 use semafor_coop::{Ctx, Error, Runtime, Spawn};
 
 #[test]
-fn tasks_that_had_not_ended_are_reported_but_for_daemons() {
+fn abandoned_tasks_are_reported_except_daemons() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         ctx.acquire(&sem).await?;
@@ -17,8 +17,8 @@ fn tasks_that_had_not_ended_are_reported_but_for_daemons() {
         ctx.release(&sem).await
     });
     outcome.result.unwrap();
-    let told: Vec<_> = outcome.report.abandoned.iter().map(ToString::to_string).collect();
-    assert_eq!(told, ["task 3 was abandoned before it started"]);
+    let messages: Vec<_> = outcome.report.abandoned.iter().map(ToString::to_string).collect();
+    assert_eq!(messages, ["task 3 was abandoned before it started"]);
 
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
@@ -27,12 +27,15 @@ fn tasks_that_had_not_ended_are_reported_but_for_daemons() {
         ctx.perform(Spawn::new(async move |ctx: Ctx| ctx.acquire(&wants).await).name("waiter")).await?;
         Ok(())
     });
-    let told = outcome.report.abandoned[0].to_string();
-    assert!(told.starts_with("waiter (task 1) was abandoned, waiting for semaphore 0, held by "), "{told}");
+    let messages = outcome.report.abandoned[0].to_string();
+    assert!(
+        messages.starts_with("waiter (task 1) was abandoned, waiting for semaphore 0, held by "),
+        "{messages}"
+    );
 }
 
 #[test]
-fn a_failure_that_nobody_waited_for_is_reported() {
+fn an_unobserved_failure_is_reported() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         ctx.spawn(async |_: Ctx| Err::<(), _>(Error::new("unseen"))).await?;
         let seen = ctx.spawn(async |_: Ctx| Err::<(), _>(Error::new("seen"))).await?;
@@ -40,24 +43,24 @@ fn a_failure_that_nobody_waited_for_is_reported() {
         Ok(())
     });
     outcome.result.unwrap();
-    let told: Vec<_> = outcome.report.unobserved.iter().map(ToString::to_string).collect();
-    assert_eq!(told, ["task 0 failed, and nobody waited for it: unseen"]);
+    let messages: Vec<_> = outcome.report.unobserved.iter().map(ToString::to_string).collect();
+    assert_eq!(messages, ["task 0 failed, and no task waited for it: unseen"]);
 }
 
 #[test]
-fn a_task_that_ends_with_permits_is_reported_with_the_place_it_acquired_them() {
-    let told = told_of_the_forgetful(&Runtime::new());
+fn an_unreleased_permit_is_reported_with_the_line_of_its_acquire() {
+    let messages = report_of_an_unreleased_permit(&Runtime::new());
     assert!(
-        told.starts_with("forgetful (task 1) ended with 1 unreleased of semaphore 0, acquired at "),
-        "{told}"
+        messages.starts_with("forgetful (task 1) ended with 1 unreleased of semaphore 0, acquired at "),
+        "{messages}"
     );
-    assert!(told.contains("reports.rs:"), "{told}");
+    assert!(messages.contains("reports.rs:"), "{messages}");
 }
 
 #[test]
-fn lines_of_rust_are_left_out_if_they_say_nothing() {
-    let told = told_of_the_forgetful(&Runtime::new().hide_sites());
-    assert_eq!(told, "forgetful (task 1) ended with 1 unreleased of semaphore 0");
+fn hide_sites_leaves_out_lines_of_rust() {
+    let messages = report_of_an_unreleased_permit(&Runtime::new().hide_sites());
+    assert_eq!(messages, "forgetful (task 1) ended with 1 unreleased of semaphore 0");
 
     let outcome = Runtime::new().hide_sites().run(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(2).await?;
@@ -73,7 +76,7 @@ fn lines_of_rust_are_left_out_if_they_say_nothing() {
     );
 }
 
-fn told_of_the_forgetful(runtime: &Runtime) -> String {
+fn report_of_an_unreleased_permit(runtime: &Runtime) -> String {
     let outcome = runtime.run(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(2).await?;
         let held = sem.clone();
@@ -83,7 +86,7 @@ fn told_of_the_forgetful(runtime: &Runtime) -> String {
         };
         let task = ctx.perform(Spawn::new(fails).name("forgetful")).await?;
         assert!(ctx.wait(&task).await.is_err());
-        assert_eq!(sem.available(), 1, "the permit is gone with it");
+        assert_eq!(sem.available(), 1, "the permit was not released");
         Ok(())
     });
     outcome.result.unwrap();
@@ -91,19 +94,19 @@ fn told_of_the_forgetful(runtime: &Runtime) -> String {
 }
 
 #[test]
-fn log_lines_carry_time_and_task() {
+fn log_lines_have_time_and_task() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         let task = ctx.perform(Spawn::new(async |ctx: Ctx| ctx.log("hello").await).name("greeter")).await?;
         ctx.wait(&task).await?;
         ctx.delay(1.5).await?;
         ctx.log("bye").await
     });
-    let told: Vec<_> = outcome.report.log.iter().map(ToString::to_string).collect();
-    assert_eq!(told, ["0.000 greeter (task 0): hello", "1.500 root: bye"]);
+    let messages: Vec<_> = outcome.report.log.iter().map(ToString::to_string).collect();
+    assert_eq!(messages, ["0.000 greeter (task 0): hello", "1.500 root: bye"]);
 }
 
 #[test]
-fn an_abandoned_task_that_could_have_gone_on_is_told_from_one_that_waits() {
+fn the_report_says_whether_an_abandoned_task_was_ready_or_waiting() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         let promise = ctx.promise::<()>().await?;
         let future = promise.future();
@@ -112,12 +115,15 @@ fn an_abandoned_task_that_could_have_gone_on_is_told_from_one_that_waits() {
         ctx.spawn(yields).await?;
         Ok(promise)
     });
-    let told: Vec<_> = outcome.report.abandoned.iter().map(ToString::to_string).collect();
-    assert_eq!(told, ["task 1 was abandoned, waiting for promise 0", "task 2 was abandoned, ready to go on"]);
+    let messages: Vec<_> = outcome.report.abandoned.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        messages,
+        ["task 1 was abandoned, waiting for promise 0", "task 2 was abandoned, ready to run"]
+    );
 }
 
 #[test]
-fn a_run_that_leaks_permits_for_ever_keeps_the_first_thousand() {
+fn the_report_keeps_the_first_thousand_unreleased_permits() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         for _ in 0..3_000 {
             let leaks = async |ctx: Ctx| {

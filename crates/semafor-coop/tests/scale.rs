@@ -1,4 +1,4 @@
-//! Large numbers, and deep ones.
+//! Many tasks, and deeply nested ones.
 
 use semafor_coop::{Ctx, Effect, Result, Runtime, Task};
 
@@ -25,7 +25,7 @@ fn a_million_tasks_share_three_permits() {
 }
 
 #[test]
-fn a_hundred_thousand_wait_behind_one_who_sleeps() {
+fn a_hundred_thousand_tasks_wait_for_one_permit() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         let mut tasks = Vec::new();
@@ -44,7 +44,7 @@ fn a_hundred_thousand_wait_behind_one_who_sleeps() {
     assert_eq!(outcome.report.elapsed.as_secs(), 100_000);
 }
 
-/// Each spawns the next and waits for it.
+/// Each task spawns the next and waits for it.
 fn nested(ctx: Ctx, depth: u32) -> std::pin::Pin<Box<dyn Future<Output = Result<u32>>>> {
     Box::pin(async move {
         if depth == 0 {
@@ -56,7 +56,7 @@ fn nested(ctx: Ctx, depth: u32) -> std::pin::Pin<Box<dyn Future<Output = Result<
 }
 
 #[test]
-fn a_hundred_thousand_tasks_wait_for_each_other_in_a_row() {
+fn a_hundred_thousand_nested_tasks_wait_for_each_other() {
     let outcome = Runtime::new().run(|ctx| nested(ctx, 100_000));
     assert_eq!(outcome.result.unwrap(), 100_000);
 }
@@ -68,7 +68,7 @@ impl Effect for Depth {
 }
 
 #[test]
-fn a_hundred_thousand_scopes_are_nested() {
+fn a_hundred_thousand_handlers_can_be_nested() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         let mut ctx = ctx.with_handler(async |_: Depth, _| Ok(7));
         struct Other;
@@ -104,10 +104,10 @@ fn a_promise_with_a_hundred_thousand_waiters_wakes_them_in_order() {
 }
 
 #[test]
-fn fifty_thousand_tasks_each_wait_for_the_one_before() {
+fn fifty_thousand_tasks_each_wait_for_the_previous_one() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         let first = async |ctx: Ctx| {
-            // Time to look for deadlocks, again and again.
+            // Time for several checks for deadlocks.
             for _ in 0..10 {
                 ctx.delay(1.0).await?;
             }

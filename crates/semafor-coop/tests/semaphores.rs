@@ -1,4 +1,4 @@
-//! What the semaphore promises.
+//! The promises of the semaphore.
 
 mod support;
 
@@ -9,7 +9,7 @@ use semafor_coop::{
     AcquireSemaphore, CreateSemaphore, Ctx, Error, Priority, Result, Runtime, Semaphore, Spawn, Task,
     TryAcquireSemaphore, WithSemaphore,
 };
-use support::told;
+use support::run_cleanly;
 
 async fn spawn_acquirer(ctx: &Ctx, sem: &Semaphore, word: &'static str) -> Result<Task<()>> {
     spawn_acquirer_at(ctx, sem, word, Priority::Normal).await
@@ -31,8 +31,8 @@ async fn spawn_acquirer_at(
 }
 
 #[test]
-fn the_line_is_first_come_first_served_whatever_the_priorities() {
-    let order = told(async |ctx: Ctx| {
+fn the_line_is_first_come_first_served_regardless_of_priority() {
+    let order = run_cleanly(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         ctx.acquire(&sem).await?;
         let low = spawn_acquirer_at(&ctx, &sem, "low", Priority::Idle).await?;
@@ -46,8 +46,8 @@ fn the_line_is_first_come_first_served_whatever_the_priorities() {
 }
 
 #[test]
-fn two_that_were_granted_already_resume_by_priority() {
-    let order = told(async |ctx: Ctx| {
+fn tasks_with_granted_permits_resume_by_priority() {
+    let order = run_cleanly(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(2).await?;
         ctx.acquire(&sem).await?;
         ctx.acquire(&sem).await?;
@@ -63,13 +63,13 @@ fn two_that_were_granted_already_resume_by_priority() {
 }
 
 #[test]
-fn a_released_permit_goes_to_the_first_in_line_and_the_releaser_goes_on_first() {
-    let order = told(async |ctx: Ctx| {
+fn a_released_permit_goes_to_the_first_waiter_and_the_releaser_continues() {
+    let order = run_cleanly(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         ctx.acquire(&sem).await?;
         let waiter = spawn_acquirer(&ctx, &sem, "waiter").await?;
         ctx.release(&sem).await?;
-        assert_eq!(sem.available(), 0, "it was handed over, and is not up for grabs");
+        assert_eq!(sem.available(), 0, "the waiter has it");
         ctx.log("releaser").await?;
         ctx.acquire(&sem).await?;
         ctx.log("again").await?;
@@ -80,8 +80,8 @@ fn a_released_permit_goes_to_the_first_in_line_and_the_releaser_goes_on_first() 
 }
 
 #[test]
-fn try_acquire_tells_and_never_overtakes() {
-    told(async |ctx: Ctx| {
+fn try_acquire_never_waits_and_never_overtakes() {
+    run_cleanly(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(2).await?;
         assert!(ctx.try_acquire(&sem).await?);
         let heavy = sem.clone();
@@ -91,7 +91,7 @@ fn try_acquire_tells_and_never_overtakes() {
         };
         let heavy = ctx.spawn(heavy).await?;
         assert_eq!(sem.available(), 1);
-        assert!(!ctx.perform(TryAcquireSemaphore(&sem)).await?, "somebody waits for what is free");
+        assert!(!ctx.perform(TryAcquireSemaphore(&sem)).await?, "a task waits for the free permit");
         ctx.release(&sem).await?;
         ctx.wait(&heavy).await?;
         assert!(ctx.try_acquire(&sem).await?);
@@ -100,8 +100,8 @@ fn try_acquire_tells_and_never_overtakes() {
 }
 
 #[test]
-fn a_timed_acquire_gives_up_on_the_virtual_clock_and_loses_nothing() {
-    told(async |ctx: Ctx| {
+fn a_timed_acquire_times_out_on_the_virtual_clock_and_loses_no_permit() {
+    run_cleanly(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         ctx.acquire(&sem).await?;
         let late = sem.clone();
@@ -121,18 +121,14 @@ fn a_timed_acquire_gives_up_on_the_virtual_clock_and_loses_nothing() {
         ctx.delay(3.0).await?;
         ctx.release(&sem).await?;
         ctx.wait(&in_time).await?;
-        assert_eq!(
-            ctx.now().as_secs(),
-            8,
-            "time does not run on to a deadline that is of no interest any more"
-        );
+        assert_eq!(ctx.now().as_secs(), 8, "time does not move to the deadline of a wait that has ended");
         Ok(())
     });
 }
 
 #[test]
-fn a_timeout_of_zero_asks_once() {
-    told(async |ctx: Ctx| {
+fn a_timeout_of_zero_does_not_wait() {
+    run_cleanly(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         ctx.perform(AcquireSemaphore(&sem).timeout(0.0)).await?;
         let refused = ctx.perform(AcquireSemaphore(&sem).timeout(0.0)).await;
@@ -143,7 +139,7 @@ fn a_timeout_of_zero_asks_once() {
 
 #[test]
 fn weights_are_granted_and_released_whole() {
-    told(async |ctx: Ctx| {
+    run_cleanly(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(5).await?;
         ctx.perform(AcquireSemaphore(&sem).weight(3)).await?;
         ctx.acquire(&sem).await?;
@@ -157,8 +153,8 @@ fn weights_are_granted_and_released_whole() {
 }
 
 #[test]
-fn a_heavy_one_at_the_head_is_not_passed_by_light_ones() {
-    let order = told(async |ctx: Ctx| {
+fn light_waiters_do_not_overtake_a_heavy_one() {
+    let order = run_cleanly(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(3).await?;
         ctx.acquire(&sem).await?;
         let heavy = sem.clone();
@@ -178,8 +174,8 @@ fn a_heavy_one_at_the_head_is_not_passed_by_light_ones() {
 }
 
 #[test]
-fn somebody_else_may_release() {
-    told(async |ctx: Ctx| {
+fn another_task_may_release() {
+    run_cleanly(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         ctx.acquire(&sem).await?;
         let other = sem.clone();
@@ -193,8 +189,8 @@ fn somebody_else_may_release() {
 }
 
 #[test]
-fn a_permit_on_its_way_may_be_released_once_more_and_still_arrives() {
-    told(async |ctx: Ctx| {
+fn an_acquire_succeeds_although_its_permit_is_released_before_it_resumes() {
+    run_cleanly(async |ctx: Ctx| {
         let signal = ctx.perform(CreateSemaphore::new(1).signal()).await?;
         ctx.acquire(&signal).await?;
         let awaited = signal.clone();
@@ -207,8 +203,8 @@ fn a_permit_on_its_way_may_be_released_once_more_and_still_arrives() {
 }
 
 #[test]
-fn what_is_in_a_guard_is_released_by_the_guard_only() {
-    told(async |ctx: Ctx| {
+fn a_guarded_permit_is_released_only_by_its_guard() {
+    run_cleanly(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         let permit = ctx.permit(&sem).await?;
         assert!(matches!(ctx.release(&sem).await, Err(Error::ReleasedTooManyTimes)));
@@ -221,7 +217,7 @@ fn what_is_in_a_guard_is_released_by_the_guard_only() {
 
 #[test]
 fn with_semaphore_releases_however_the_program_ends() {
-    told(async |ctx: Ctx| {
+    run_cleanly(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         assert_eq!(ctx.with_semaphore(&sem, async |_| Ok(5)).await?, 5);
         assert_eq!(sem.available(), 1);
@@ -251,7 +247,7 @@ fn with_semaphore_releases_however_the_program_ends() {
 
 #[test]
 fn an_acquire_that_is_dropped_while_it_waits_leaves_the_line() {
-    told(async |ctx: Ctx| {
+    run_cleanly(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         ctx.acquire(&sem).await?;
         let theirs = sem.clone();
@@ -279,10 +275,10 @@ fn an_acquire_that_is_dropped_while_it_waits_leaves_the_line() {
 }
 
 #[test]
-fn a_handle_of_another_run_is_an_error_and_not_another_semaphore() {
+fn a_handle_of_another_run_is_refused() {
     let kept = Rc::new(RefCell::new(None));
     let keep = kept.clone();
-    told(async move |ctx: Ctx| {
+    run_cleanly(async move |ctx: Ctx| {
         *keep.borrow_mut() = Some(ctx.create_semaphore(1).await?);
         Ok(())
     });
@@ -301,8 +297,8 @@ fn a_handle_of_another_run_is_an_error_and_not_another_semaphore() {
 }
 
 #[test]
-fn a_release_on_the_way_out_works_when_the_program_fails() {
-    told(async |ctx: Ctx| {
+fn a_release_after_a_failure_works() {
+    run_cleanly(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         let held = sem.clone();
         let fails = async move |ctx: Ctx| {
@@ -319,14 +315,14 @@ fn a_release_on_the_way_out_works_when_the_program_fails() {
 }
 
 #[test]
-fn a_third_one_can_not_take_a_permit_that_was_handed_over() {
-    let order = told(async |ctx: Ctx| {
+fn a_third_task_cannot_take_a_permit_granted_to_a_waiter() {
+    let order = run_cleanly(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         ctx.acquire(&sem).await?;
         let waiter = spawn_acquirer_at(&ctx, &sem, "waiter", Priority::Idle).await?;
         ctx.delay(1.0).await?;
         ctx.release(&sem).await?;
-        // The waiter has not run since, and will be the last to.
+        // The waiter has not run since, and will run last.
         assert!(!ctx.try_acquire(&sem).await?);
         let third = spawn_acquirer_at(&ctx, &sem, "third", Priority::High).await?;
         ctx.gather([waiter, third]).await.map(drop)
@@ -335,8 +331,8 @@ fn a_third_one_can_not_take_a_permit_that_was_handed_over() {
 }
 
 #[test]
-fn a_race_of_an_acquire_and_a_delay_loses_no_permit_either() {
-    told(async |ctx: Ctx| {
+fn cancelling_an_acquire_that_lost_a_race_loses_no_permit() {
+    run_cleanly(async |ctx: Ctx| {
         let sem = ctx.create_semaphore(1).await?;
         ctx.acquire(&sem).await?;
         let wants = sem.clone();

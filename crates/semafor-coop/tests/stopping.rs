@@ -1,4 +1,4 @@
-//! Runs that end before their root program does, and threads that have more to do than to wait for them.
+//! Runs that a stop ends before their root program has ended, and pause functions of the caller.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use semafor_coop::{
 };
 
 #[test]
-fn whoever_fails_with_a_stop_ends_the_run() {
+fn a_task_that_fails_with_a_stop_ends_the_run() {
     let is_dropped = Rc::new(Cell::new(false));
     let noticed = is_dropped.clone();
     let ended: Result = run(async move |ctx: Ctx| {
@@ -30,14 +30,14 @@ fn whoever_fails_with_a_stop_ends_the_run() {
 }
 
 #[test]
-fn a_root_program_that_stops_is_no_different() {
+fn a_stop_in_the_root_program_ends_the_run() {
     let outcome = Runtime::new().run(async |_: Ctx| Err::<(), _>(Error::stopping("interrupted")));
     assert!(outcome.result.unwrap_err().is_stop());
     assert!(outcome.report.unobserved.is_empty());
 }
 
 #[test]
-fn a_thread_may_wait_in_its_own_way_for_the_clock() {
+fn a_pause_function_may_wait_in_short_steps() {
     fn doze(lull: &Lull<'_>) -> Result {
         lull.wait_at_most(Duration::from_millis(1));
         Ok(())
@@ -49,7 +49,7 @@ fn a_thread_may_wait_in_its_own_way_for_the_clock() {
 }
 
 #[test]
-fn a_thread_that_can_not_wait_any_longer_ends_the_run() {
+fn an_error_of_the_pause_function_ends_the_run() {
     fn refuse(_: &Lull<'_>) -> Result {
         Err(Error::stopping("enough"))
     }
@@ -97,7 +97,7 @@ fn a_stop_ends_the_search_for_a_simpler_schedule() {
 }
 
 #[test]
-fn failures_that_somebody_saw_make_room_and_the_others_are_told() {
+fn only_unobserved_failures_are_reported() {
     let outcome = Runtime::new().run(async |ctx: Ctx| {
         for number in 0..1000 {
             let task = ctx.spawn(async move |_: Ctx| Err::<(), _>(Error::new(format!("{number}")))).await?;

@@ -1,11 +1,11 @@
-//! A run that is dropped anywhere leaks nothing.
+//! A run that is dropped after any step leaks nothing.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
 use semafor_coop::{AcquireSemaphore, CreateExternalPromise, Ctx, Effect, Result, Runtime};
 
-/// Counts how many there are.
+/// Counts its live instances.
 struct Alive(Rc<Cell<usize>>);
 
 impl Alive {
@@ -33,7 +33,7 @@ impl Effect for Ask {
     type Out = ();
 }
 
-/// Something of everything, with values that are counted in all places where a value can be.
+/// Uses most effects, with counted values in all places where a value can be.
 async fn everything(ctx: Ctx, count: Rc<Cell<usize>>) -> Result {
     let here = Alive::new(&count);
     let ctx = ctx.with_handler(async move |_: Ask, outer: Ctx| {
@@ -71,15 +71,15 @@ async fn everything(ctx: Ctx, count: Rc<Cell<usize>>) -> Result {
     }
     drop((promise, outside));
     ctx.race(&tasks).await?;
-    let doomed = ctx.spawn(async |ctx: Ctx| ctx.shield(ctx.delay(1.0)).await).await?;
-    ctx.cancel(&doomed).await?;
+    let cancelled = ctx.spawn(async |ctx: Ctx| ctx.shield(ctx.delay(1.0)).await).await?;
+    ctx.cancel(&cancelled).await?;
     let all = ctx.gather(&tasks).await?;
     assert_eq!(all.len(), 6);
     Ok(())
 }
 
 #[test]
-fn a_run_leaves_nothing_wherever_it_is_dropped() {
+fn a_run_dropped_after_any_step_drops_all_values() {
     let steps = (0..).find(|steps| {
         let count = Rc::new(Cell::new(0));
         let counted = count.clone();
@@ -93,7 +93,7 @@ fn a_run_leaves_nothing_wherever_it_is_dropped() {
 }
 
 #[test]
-fn a_run_to_the_end_leaves_nothing_either() {
+fn a_finished_run_drops_all_values() {
     let count = Rc::new(Cell::new(0));
     let counted = count.clone();
     Runtime::new().run(move |ctx| everything(ctx, counted)).result.unwrap();

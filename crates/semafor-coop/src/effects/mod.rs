@@ -1,4 +1,4 @@
-//! The effects that come with the scheduler.
+//! The built-in effects.
 
 mod promise;
 mod semaphore;

@@ -4,28 +4,28 @@ use std::marker::PhantomData;
 use std::panic::Location;
 use std::rc::Rc;
 
-use crate::deadlock::Suspicion;
+use crate::deadlock::PendingChecks;
 use crate::eventual::{Settlement, Source, ValueCell};
 use crate::external::{ExternalPromise, external};
 use crate::performing::{Begun, Operation, Performing};
 use crate::state::State;
 use crate::{Ctx, Error, Eventual, Perform, Priority, Result};
 
-/// The side of a promise that completes it. What to wait for is its [`future`](Self::future).
+/// The handle that completes a promise. Tasks wait for its [`future`](Self::future).
 ///
-/// When the last clone goes without having completed it, whoever waits gets a [deadlock](Error::Deadlock).
+/// If the last clone is dropped without completing it, the waiters get a [deadlock](Error::Deadlock).
 pub struct Promise<T> {
     cell: Rc<ValueCell<T>>,
-    suspicion: Rc<Suspicion>,
+    pending_checks: Rc<PendingChecks>,
 }
 
 impl<T> Promise<T> {
-    /// Its number within the run. Tasks, promises and semaphores are counted together, from 0.
+    /// Its number within the run. Tasks, promises and semaphores share one counter, from 0.
     pub fn id(&self) -> u64 {
         self.cell.settlement.number
     }
 
-    /// What to wait for.
+    /// The value to wait for.
     pub fn future(&self) -> Eventual<T> {
         Eventual { cell: self.cell.clone() }
     }
@@ -34,7 +34,7 @@ impl<T> Promise<T> {
         if let Source::Promise(writers) = &self.cell.settlement.source {
             writers.set(writers.get().saturating_add_signed(change));
             if writers.get() == 0 {
-                self.suspicion.raise_of_waiters(&self.cell.settlement);
+                self.pending_checks.request_waiters_of(&self.cell.settlement);
             }
         }
     }
@@ -43,7 +43,7 @@ impl<T> Promise<T> {
 impl<T> Clone for Promise<T> {
     fn clone(&self) -> Self {
         self.count_writers(1);
-        Self { cell: self.cell.clone(), suspicion: self.suspicion.clone() }
+        Self { cell: self.cell.clone(), pending_checks: self.pending_checks.clone() }
     }
 }
 
@@ -59,12 +59,12 @@ impl<T> fmt::Debug for Promise<T> {
     }
 }
 
-/// Makes a promise: a value that some task will provide.
+/// Creates a promise: a value that a task will provide.
 #[derive(Debug)]
 pub struct CreatePromise<T>(PhantomData<T>);
 
 impl<T> CreatePromise<T> {
-    /// Of a value of this type.
+    /// A promise of a value of this type.
     #[allow(clippy::new_without_default, reason = "an effect has no default")]
     pub fn new() -> Self {
         Self(PhantomData)
@@ -91,19 +91,19 @@ impl<T: 'static> Operation for CreatePromise<T> {
         let number = state.next_number();
         let settlement = Settlement::new(state.run, number, Source::Promise(Cell::new(1)));
         let cell = Rc::new(ValueCell { settlement, value: OnceCell::new() });
-        Begun::Done(Ok(Promise { cell, suspicion: state.suspicion.clone() }))
+        Begun::Done(Ok(Promise { cell, pending_checks: state.pending_checks.clone() }))
     }
 }
 
-/// Completes a promise. Whoever waited for it goes first.
+/// Completes a promise. Its waiters run first.
 ///
 /// # Errors
 ///
-/// [`Error::AlreadyCompleted`]; the first value stays.
+/// [`Error::AlreadyCompleted`] if it has a value, which it keeps.
 #[derive(Debug)]
 pub struct CompletePromise<'p, T>(pub &'p Promise<T>, pub T);
 
-/// Fails a promise: whoever waits for it gets this error. Otherwise as [`CompletePromise`].
+/// Fails a promise: its waiters get this error. Otherwise like [`CompletePromise`].
 #[derive(Debug)]
 pub struct FailPromise<'p, T>(pub &'p Promise<T>, pub Error);
 
@@ -139,7 +139,7 @@ impl<T> Operation for Settling<'_, T> {
         if cell.settlement.is_settled.get() {
             return Begun::Done(Err(Error::AlreadyCompleted));
         }
-        // Neither was set before, since it is not settled.
+        // Neither was set before, because the promise is not settled.
         match self.outcome.take() {
             Some(Ok(value)) => drop(cell.value.set(value)),
             Some(Err(error)) => drop(cell.settlement.failure.set(error)),
@@ -155,12 +155,12 @@ impl<T> Operation for Settling<'_, T> {
     }
 }
 
-/// Makes a promise that any thread may complete, and what to wait for.
+/// Creates a promise that any thread may complete, and the value to wait for.
 #[derive(Debug)]
 pub struct CreateExternalPromise<T>(PhantomData<T>);
 
 impl<T> CreateExternalPromise<T> {
-    /// Of a value of this type.
+    /// A promise of a value of this type.
     #[allow(clippy::new_without_default, reason = "an effect has no default")]
     pub fn new() -> Self {
         Self(PhantomData)

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use semafor_core::{Acquired, Claim, Gate, PermitId, Refusal, Request, Ticket, Timestamp};
 
 use crate::performing::{Begun, Operation, Performing};
-use crate::recording::Moment;
+use crate::recording::Event;
 use crate::semaphore::{Hold, SemaphoreCell};
 use crate::state::State;
 use crate::tasks::{Held, WaitOn};
 use crate::timers::{Timer, TimerKey};
 use crate::{Ctx, Error, Perform, Permit, Result, Semaphore, Span};
 
-/// Makes a semaphore of so many permits, all of them free.
+/// Creates a semaphore. All of its permits are free.
 ///
 /// # Errors
 ///
@@ -26,7 +26,7 @@ pub struct CreateSemaphore {
 }
 
 impl CreateSemaphore {
-    /// One of so many permits; a binary one is a lock.
+    /// A semaphore of so many permits. With one permit it is a lock.
     pub fn new(permits: u32) -> Self {
         Self { permits, name: None, is_signal: false }
     }
@@ -37,9 +37,9 @@ impl CreateSemaphore {
         self
     }
 
-    /// Says that its permits are released by other tasks than those that acquired them. A task that ends with one leaves nothing
-    /// [unreleased](crate::Report::unreleased), and the strict search for [deadlocks](crate::Deadlocks::Holders) leaves the
-    /// semaphore out while any task can run.
+    /// Declares that permits are released by other tasks than those that acquired them. A task that ends with one is
+    /// not reported as [unreleased](crate::Report::unreleased), and the strict search for
+    /// [deadlocks](crate::Deadlocks::Holders) ignores the semaphore while any task can run.
     pub fn signal(mut self) -> Self {
         self.is_signal = true;
         self
@@ -71,17 +71,17 @@ impl Operation for CreateSemaphore {
             return Begun::Done(Err(Error::ZeroPermits));
         };
         let (permits, name, is_signal) = (self.permits, self.name.take(), self.is_signal);
-        state.record(|| Moment::Made { semaphore: number, permits, name: name.clone() });
+        state.record(|| Event::SemaphoreCreated { semaphore: number, permits, name: name.clone() });
         let (run, gate) = (state.run, RefCell::new(gate));
         let cell = SemaphoreCell { run, number, name, is_signal, gate, unguarded: RefCell::default() };
         Begun::Done(Ok(Semaphore { cell: Rc::new(cell) }))
     }
 }
 
-/// Acquires a permit; waits in line if there is none. Whoever acquires has to [release](ReleaseSemaphore).
+/// Acquires a permit, to be [released](ReleaseSemaphore) later. Waits in line if none is free.
 ///
-/// First come, first served, whatever the priorities: a permit that is released goes to the first in line in that very
-/// step, and nobody overtakes. To ask for several at once, or not to wait for ever, see [`Demand`].
+/// First come, first served, regardless of priority: a released permit goes to the first waiter in the same step, and
+/// no task overtakes. [`Demand`] acquires several at once, or with a timeout.
 ///
 /// # Errors
 ///
@@ -90,17 +90,17 @@ impl Operation for CreateSemaphore {
 #[derive(Clone, Copy, Debug)]
 pub struct AcquireSemaphore<'s>(pub &'s Semaphore);
 
-/// As [`AcquireSemaphore`], with a [`Permit`] as its result, which releases when it is dropped.
+/// Like [`AcquireSemaphore`], but returns a [`Permit`], which releases when it is dropped.
 #[derive(Clone, Copy, Debug)]
 pub struct AcquirePermit<'s>(pub &'s Semaphore);
 
 impl<'s> AcquireSemaphore<'s> {
-    /// So many at once, or none. See [`Demand::weight`].
+    /// Acquires so many permits at once. See [`Demand::weight`].
     pub fn weight(self, weight: u32) -> Demand<'s> {
         self.demand().weight(weight)
     }
 
-    /// For so long at most. See [`Demand::timeout`].
+    /// Waits for so long at most. See [`Demand::timeout`].
     pub fn timeout(self, span: impl Into<Span>) -> Demand<'s> {
         self.demand().timeout(span)
     }
@@ -111,7 +111,7 @@ impl<'s> AcquireSemaphore<'s> {
     }
 }
 
-/// An acquire with conditions.
+/// An acquire with a weight or a timeout.
 #[derive(Clone, Copy, Debug)]
 pub struct Demand<'s> {
     semaphore: &'s Semaphore,
@@ -120,20 +120,20 @@ pub struct Demand<'s> {
 }
 
 impl<'s> Demand<'s> {
-    /// So many permits at once. They are released at once, too. More than there are is an
-    /// [error](Error::TooHeavy) right away, and so is none at all.
+    /// Acquires so many permits at once, which are also released at once. More than the semaphore has is an
+    /// [error](Error::TooHeavy) at once, and so is zero.
     pub fn weight(mut self, weight: u32) -> Self {
         self.weight = weight;
         self
     }
 
-    /// Gives up after so long, by the run's clock, with [`Error::TimedOut`].
+    /// Fails with [`Error::TimedOut`] after so long, by the run's clock.
     pub fn timeout(mut self, span: impl Into<Span>) -> Self {
         self.timeout = Some(span.into());
         self
     }
 
-    /// The same, with a [`Permit`] as its result.
+    /// Returns a [`Permit`].
     pub fn guarded(self) -> GuardedDemand<'s> {
         GuardedDemand { demand: self, is_bound: false }
     }
@@ -141,7 +141,7 @@ impl<'s> Demand<'s> {
     #[inline(always)]
     fn operation<G: Grant>(self, is_bound: bool) -> Acquire<'s, G> {
         let Self { semaphore, weight, timeout } = self;
-        Acquire { semaphore, weight, is_bound, timeout, ticket: None, timer: None, answer: Settlement::None }
+        Acquire { semaphore, weight, is_bound, timeout, ticket: None, timer: None, result: LineResult::None }
     }
 
     fn permit(
@@ -167,10 +167,10 @@ pub struct GuardedDemand<'s> {
 }
 
 impl GuardedDemand<'_> {
-    /// Says that the permit stays with the task that acquires it, until it is dropped. So no other task can release it, and a circle
-    /// through it is a [deadlock](crate::Deadlocks::Certain) although other tasks can still run.
+    /// Declares that the permit stays with the task that acquires it, until it is dropped. So no other task can release
+    /// it, and a cycle through it is a [deadlock](crate::Deadlocks::Certain) although other tasks can still run.
     ///
-    /// A permit that is moved to another task all the same works as always, but a deadlock may be reported by mistake.
+    /// A permit that is moved to another task nevertheless works as usual, but a deadlock may be reported by mistake.
     pub fn stays_with_task(mut self) -> Self {
         self.is_bound = true;
         self
@@ -210,7 +210,7 @@ impl Perform for GuardedDemand<'_> {
     }
 }
 
-/// What a granted acquire is: nothing, since the task is to release it, or the id of what a guard will release.
+/// The result of a granted acquire: nothing if the task releases it, or the id of the permit for a guard.
 trait Grant {
     const IS_GUARDED: bool;
 
@@ -238,11 +238,11 @@ struct Acquire<'s, G> {
     timeout: Option<Span>,
     ticket: Option<Ticket>,
     timer: Option<TimerKey>,
-    answer: Settlement<G>,
+    result: LineResult<G>,
 }
 
-/// What became of a place in line.
-enum Settlement<G> {
+/// How a place in line ended.
+enum LineResult<G> {
     None,
     Granted(G),
     TimedOut,
@@ -256,11 +256,15 @@ impl<G: Grant> Acquire<'_, G> {
             state.hold(cell, permit, self.weight, at);
         }
         let (semaphore, weight) = (cell.number, self.weight);
-        state.record(|| Moment::Acquired { semaphore, weight });
+        state.record(|| Event::Acquired { semaphore, weight });
         G::of(permit)
     }
 
-    /// Takes a permit or a place in line, or learns that it can have neither.
+    /// Takes a permit or a place in line.
+    ///
+    /// # Errors
+    ///
+    /// If it gets neither.
     fn queue(&mut self, state: &mut State, hold: Hold, at: &'static Location<'static>) -> Result<Begun<G>> {
         let cell = &self.semaphore.cell;
         let timeout = self.timeout.map(Span::get).transpose()?;
@@ -282,7 +286,7 @@ impl<G: Grant> Acquire<'_, G> {
         let current = state.current;
         let acquired = gate.acquire(&request, current, hold, now, state.effects());
         drop(gate);
-        state.wake_served();
+        state.wake_waiters();
         match acquired.map_err(|why| refusal(why, Error::TimedOut))? {
             Acquired::Granted(permit) => Ok(Begun::Done(Ok(self.granted(state, permit, at)))),
             Acquired::Queued(ticket) => {
@@ -345,24 +349,24 @@ impl<G: Grant> Operation for Acquire<'_, G> {
             return false;
         }
         self.ticket = None;
-        self.answer = match claim {
-            Claim::Granted { id, .. } => Settlement::Granted(self.granted(state, id, at)),
-            Claim::TimedOut => Settlement::TimedOut,
-            // Somebody has released it for this task already, as may happen with signals.
-            Claim::Gone(_) => Settlement::Granted(G::of(PermitId::NONE)),
-            // Another effect that the task awaits beside this one has heard of the cancellation first.
-            Claim::Unknown => Settlement::None,
+        self.result = match claim {
+            Claim::Granted { id, .. } => LineResult::Granted(self.granted(state, id, at)),
+            Claim::TimedOut => LineResult::TimedOut,
+            // Another task has released the permit already, as may happen with signals.
+            Claim::Gone(_) => LineResult::Granted(G::of(PermitId::NONE)),
+            // Another effect of the same task got the cancellation first.
+            Claim::Unknown => LineResult::None,
             // No effect closes or resizes a semaphore.
-            Claim::Closed | Claim::TooHeavy { .. } | Claim::Waiting => Settlement::None,
+            Claim::Closed | Claim::TooHeavy { .. } | Claim::Waiting => LineResult::None,
         };
         true
     }
 
     fn outcome(&mut self) -> Result<G> {
-        match std::mem::replace(&mut self.answer, Settlement::None) {
-            Settlement::Granted(grant) => Ok(grant),
-            Settlement::TimedOut => Err(Error::TimedOut),
-            Settlement::None => Err(Error::TaskCancelled),
+        match std::mem::replace(&mut self.result, LineResult::None) {
+            LineResult::Granted(grant) => Ok(grant),
+            LineResult::TimedOut => Err(Error::TimedOut),
+            LineResult::None => Err(Error::TaskCancelled),
         }
     }
 
@@ -376,7 +380,7 @@ impl<G: Grant> Operation for Acquire<'_, G> {
     }
 }
 
-/// Acquires a permit if there is one and nobody waits for it; tells whether it did. Never waits, never overtakes.
+/// Acquires a permit if one is free and no task waits for it. Returns whether it did. Never waits, never overtakes.
 #[derive(Clone, Copy, Debug)]
 pub struct TryAcquireSemaphore<'s>(pub &'s Semaphore);
 
@@ -405,20 +409,20 @@ impl Operation for TryAcquireSemaphore<'_> {
         let taken = cell.gate.borrow_mut().take_if_free(&Request::default(), hold, state.now);
         if let Some(permit) = taken {
             state.hold(cell, permit, 1, at);
-            state.record(|| Moment::Acquired { semaphore: cell.number, weight: 1 });
+            state.record(|| Event::Acquired { semaphore: cell.number, weight: 1 });
         }
         Begun::Done(Ok(taken.is_some()))
     }
 }
 
-/// Releases a permit: to the first in line in the same step, or else to whoever comes next.
+/// Releases a permit, which goes to the first waiter in the same step. The releasing task continues.
 ///
-/// It gives back what this task acquired last of the semaphore, all of its weight. A task that has none may release as well,
-/// and gives back what another acquired; but never what is in a [`Permit`]. Whoever releases goes on first.
+/// Releases what this task acquired last of the semaphore, with its whole weight. A task that holds none releases what
+/// another task acquired, but never what is in a [`Permit`].
 ///
 /// # Errors
 ///
-/// [`Error::ReleasedTooManyTimes`], which reads `semaphore released too many times`, if there is nothing to give back.
+/// [`Error::ReleasedTooManyTimes`], which reads `semaphore released too many times`, if there is nothing to release.
 #[derive(Clone, Copy, Debug)]
 pub struct ReleaseSemaphore<'s>(pub &'s Semaphore);
 
@@ -443,9 +447,9 @@ impl Operation for ReleaseSemaphore<'_> {
         let own = state.current_task()?.held.take_last(|held| held.semaphore == cell.number);
         let permit = match own {
             Some(held) => held.permit,
-            None => state.take_from_another(cell)?,
+            None => state.take_permit_of_another_task(cell)?,
         };
-        state.give_back(cell, permit);
+        state.release_permit(cell, permit);
         Some(())
     }
 
@@ -455,14 +459,14 @@ impl Operation for ReleaseSemaphore<'_> {
     }
 }
 
-/// Runs a program with a permit, which is released when the program ends, in whatever way.
+/// Runs a program with a permit, which is released however the program ends.
 pub struct WithSemaphore<'s, P> {
     semaphore: &'s Semaphore,
     program: P,
 }
 
 impl<'s, P> WithSemaphore<'s, P> {
-    /// This program, with a permit of that semaphore.
+    /// Runs `program` with a permit of `semaphore`.
     pub fn new(semaphore: &'s Semaphore, program: P) -> Self {
         Self { semaphore, program }
     }

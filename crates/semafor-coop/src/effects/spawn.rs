@@ -4,18 +4,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::eventual::{Settle, Settlement, Source, ValueCell};
-use crate::few::Few;
 use crate::performing::{Begun, Operation, Performing};
-use crate::recording::Moment;
-use crate::scheduler::drop_quietly;
+use crate::recording::Event;
+use crate::scheduler::drop_ignoring_panic;
+use crate::small_list::SmallList;
 use crate::state::State;
 use crate::tasks::{self, Phase, Program, TaskKey};
 use crate::{Ctx, Error, Eventual, Perform, Priority, Result, Task};
 
-/// Starts a task, and gives its handle.
+/// Starts a task, and returns its handle.
 ///
-/// The new task goes first if its priority is not lower than that of the one who spawns. It performs its effects with the
-/// handlers that are in scope here.
+/// The new task runs first, unless its priority is lower than that of its parent. It inherits the handlers in scope.
 pub struct Spawn<P> {
     program: P,
     name: Option<Arc<str>>,
@@ -24,7 +23,7 @@ pub struct Spawn<P> {
 }
 
 impl<P> Spawn<P> {
-    /// A task that runs this program: an `async fn(Ctx) -> Result<T>`, or a closure that gives such a future.
+    /// A task that runs this program: an `async fn(Ctx) -> Result<T>`, or a closure that returns such a future.
     pub fn new(program: P) -> Self {
         Self { program, name: None, priority: Priority::Normal, is_daemon: false }
     }
@@ -35,13 +34,13 @@ impl<P> Spawn<P> {
         self
     }
 
-    /// When it runs, among those who could. [`Priority::Normal`] unless told otherwise.
+    /// Sets the priority. [`Priority::Normal`] by default.
     pub fn priority(mut self, priority: Priority) -> Self {
         self.priority = priority;
         self
     }
 
-    /// Nobody minds if it has not ended when the run does.
+    /// Makes it a daemon: it is not reported if it has not ended when the run does.
     pub fn daemon(mut self) -> Self {
         self.is_daemon = true;
         self
@@ -91,7 +90,7 @@ where
             value: OnceCell::new(),
         });
         let name = self.name.take();
-        state.record_for(number, || Moment::Spawned { name: name.clone() });
+        state.record_for(number, || Event::Spawned { name: name.clone() });
         let spawned = Spawned { number, name, priority: self.priority, is_daemon: self.is_daemon };
         let program = program_of(program, ctx.clone(), cell.clone());
         state.spawn(spawned, program, cell.clone());
@@ -105,7 +104,7 @@ where
     }
 }
 
-/// What a task is from its start.
+/// The properties of a new task.
 pub(crate) struct Spawned {
     pub(crate) number: u64,
     pub(crate) name: Option<Arc<str>>,
@@ -125,9 +124,9 @@ impl State {
             phase: Phase::New,
             is_cancelled: false,
             deadlock: None,
-            waits: Few::default(),
+            waits: SmallList::default(),
             wait_numbers: 0,
-            held: Few::default(),
+            held: SmallList::default(),
             outcome: outcome.clone(),
         });
         if let Source::Task(own) = &outcome.settlement().source {
@@ -138,7 +137,7 @@ impl State {
     }
 }
 
-/// A program as the scheduler runs it: it starts when it is polled first, and leaves its value in the cell.
+/// A program as the scheduler runs it: it starts at its first poll, and stores its value in the cell.
 pub(crate) fn program_of<P, F, T>(program: P, ctx: Ctx, cell: Rc<ValueCell<T>>) -> Program
 where
     P: FnOnce(Ctx) -> F + 'static,
@@ -147,7 +146,7 @@ where
 {
     Box::pin(async move {
         let value = program(ctx).await?;
-        // It is the only one who sets it.
+        // Set only here, and only once.
         let _ = cell.value.set(value);
         Ok(())
     })
@@ -155,17 +154,18 @@ where
 
 /// Cancels a task: the effect it waits in fails with [`TaskCancelled`](crate::Error::TaskCancelled).
 ///
-/// What the task does then is up to it: it may clean up, and await while it does; it may even go on. Its result is what it
-/// returns. Never waits; does nothing to a task that has ended.
+/// The task may then clean up, and await while it does, or even continue. Its result is what it returns. `Cancel` never
+/// waits, and does nothing to a task that has ended.
 ///
 /// - A task that has not started never will.
-/// - One that is not waiting hears of it when it would next have to. That goes for a task that cancels itself, too.
-/// - A permit that it was granted, and has not seen yet, goes to the next in line at once.
-/// - Within a [`shield`](Ctx::shield) it hears of it afterwards.
-/// - Cancelled again before it has heard of it, it hears of it once; cancelled again while it cleans up, it hears of it again.
-///   Cleaning up that must not be interrupted belongs in a shield. Releasing never waits, so it is never interrupted.
-/// - If it awaits several effects at once, those in a semaphore's line all fail, and of the others the first to be polled.
-/// - Its children live on.
+/// - A task that is not waiting gets the error at its next wait. So does a task that cancels itself.
+/// - A permit that the task was granted but has not received goes to the next waiter at once.
+/// - Within a [`shield`](Ctx::shield) the task gets the error afterwards.
+/// - Several cancels before the task gets the error count as one. A cancel during cleanup interrupts the cleanup; put
+///   cleanup that must finish in a shield. Releasing never waits, so it is never interrupted.
+/// - If the task awaits several effects at once, all those in a semaphore's line fail, and of the others the first to
+///   be polled.
+/// - Its children continue.
 #[derive(Clone, Copy, Debug)]
 pub struct Cancel<'t, T>(pub &'t Task<T>);
 
@@ -188,7 +188,7 @@ impl<T> Operation for Cancel<'_, T> {
             _ => None,
         };
         drop(state);
-        drop_quietly(ended);
+        drop_ignoring_panic(ended);
         Begun::Done(checked)
     }
 }

@@ -3,7 +3,7 @@ use std::panic::Location;
 use std::time::Duration;
 
 use crate::performing::{Begun, Operation, Performing};
-use crate::recording::Moment;
+use crate::recording::Event;
 use crate::report::LogLine;
 use crate::schedule::Ranked;
 use crate::state::State;
@@ -15,7 +15,7 @@ use crate::{Ctx, Error, Perform, Result, Span};
 ///
 /// # Errors
 ///
-/// [`Error::InvalidDelay`](crate::Error::InvalidDelay) for a number of seconds that is negative, infinite or none.
+/// [`Error::InvalidDelay`](crate::Error::InvalidDelay) if the seconds are negative, infinite or not a number.
 #[derive(Clone, Copy, Debug)]
 pub struct Delay {
     span: Span,
@@ -50,7 +50,7 @@ impl Operation for Delay {
         let timer = state.timers.set(due, Timer::Wake(current));
         self.timer = Some(timer);
         if span.is_zero() {
-            // It is due at once, and no more than a yield.
+            // A delay of zero is due at once, like a yield.
             state.chooser.lower(Ranked::Timer(timer.number));
         }
         Begun::Wait(state.register_wait(WaitOn::Timer, at))
@@ -71,7 +71,7 @@ impl Operation for Delay {
     }
 }
 
-/// How long the run has been going on, by its clock.
+/// The time since the start of the run, by its clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Now;
 
@@ -113,14 +113,14 @@ impl Operation for Log {
 
     fn begin(&mut self, mut state: RefMut<'_, State>, _: &Ctx, _: &'static Location<'static>) -> Begun<()> {
         let text = std::mem::take(&mut self.0);
-        state.record(|| Moment::Logged(text.clone()));
+        state.record(|| Event::Logged(text.clone()));
         let line = LogLine { at: state.elapsed(), task: state.current_label(), text };
         state.findings.log.push(line);
         Begun::Done(Ok(()))
     }
 }
 
-/// Lets everybody of the same priority go first who could.
+/// Lets all ready tasks of the same priority run first.
 #[derive(Clone, Copy, Debug)]
 pub struct Yield;
 
@@ -128,19 +128,19 @@ impl Perform for Yield {
     type Out = ();
 
     fn perform(self, ctx: &Ctx, at: &'static Location<'static>) -> impl Future<Output = Result> {
-        Performing::new(ctx, at, Yielding { delivery: None })
+        Performing::new(ctx, at, Yielding { interruption: None })
     }
 }
 
 struct Yielding {
-    delivery: Option<Error>,
+    interruption: Option<Error>,
 }
 
 impl Operation for Yielding {
     type Out = ();
 
     fn begin(&mut self, mut state: RefMut<'_, State>, _: &Ctx, _: &'static Location<'static>) -> Begun<()> {
-        if let Some(error) = state.take_delivery() {
+        if let Some(error) = state.take_interruption() {
             return Begun::Done(Err(error));
         }
         state.yield_to_others();
@@ -148,11 +148,11 @@ impl Operation for Yielding {
     }
 
     fn is_done(&mut self, state: &mut State, _: &'static Location<'static>) -> bool {
-        self.delivery = state.take_delivery();
+        self.interruption = state.take_interruption();
         true
     }
 
     fn outcome(&mut self) -> Result {
-        self.delivery.take().map_or(Ok(()), Err)
+        self.interruption.take().map_or(Ok(()), Err)
     }
 }

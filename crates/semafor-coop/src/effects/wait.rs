@@ -9,12 +9,12 @@ use crate::tasks::WaitOn;
 use crate::waiters::{EntryNumber, Waiter};
 use crate::{Awaitable, Ctx, Error, Eventual, Perform, Priority, Result};
 
-/// Waits for a task or promise, and gives its value, or fails with its error. Any number may wait, any number of times.
+/// Waits for a task or promise, and returns its value or its error. Any number of tasks may wait, any number of times.
 #[derive(Clone, Copy, Debug)]
 pub struct Wait<A>(pub A);
 
 impl<A> Wait<A> {
-    /// Goes on with this priority when what is waited for is there. From the next wait on the task's own counts again.
+    /// Resumes with this priority. From the next wait on, the task has its own priority again.
     pub fn priority(self, priority: Priority) -> WaitAt<A> {
         WaitAt { awaited: self.0, priority }
     }
@@ -59,15 +59,15 @@ impl<A: Awaitable> Perform for WaitAt<A> {
 struct Waiting<T> {
     eventual: Eventual<T>,
     priority: Option<Priority>,
-    /// Where it stands in line.
+    /// Its entry among the waiters.
     place: EntryNumber,
 }
 
-/// Notes that somebody waits for it.
+/// Marks a value as observed.
 ///
 /// # Errors
 ///
-/// If that is of another run, or the end of the very task that waits.
+/// If the value is of another run, or is the result of the task that waits.
 fn check(state: &State, cell: &dyn Settle) -> Result {
     let settlement = cell.settlement();
     state.check_run(settlement.run)?;
@@ -84,7 +84,7 @@ impl<T: Clone + 'static> Operation for Waiting<T> {
             return Begun::Done(Err(error));
         }
         if cell.settlement.is_settled.get() {
-            // The value's clone is the user's code.
+            // Cloning the value runs user code.
             drop(state);
             return Begun::Done(self.outcome());
         }
@@ -106,10 +106,10 @@ impl<T: Clone + 'static> Operation for Waiting<T> {
     }
 }
 
-/// Waits for all of them, and gives their values in the order in which they were named. Takes tasks, promises, and
-/// [`Wait`]s for them; the same one twice is fine.
+/// Waits for all of its arguments, and returns their values in the same order. Arguments are tasks, promises, and
+/// [`Wait`]s for them. The same one may appear twice.
 ///
-/// Fails with the first that fails, at once; the others run on.
+/// Fails with the first failure, at once. The other tasks continue.
 #[derive(Clone, Debug)]
 pub struct Gather<I>(pub I);
 
@@ -126,9 +126,9 @@ where
     }
 }
 
-/// Waits for the first of them that ends, and gives its value, or fails with its error; the others run on.
+/// Waits for the first of its arguments that ends, and returns its value or its error. The other tasks continue.
 ///
-/// If several have ended already, it is the one that was named first.
+/// If several have ended already, the first argument among them wins.
 #[derive(Clone, Debug)]
 pub struct Race<I>(pub I);
 

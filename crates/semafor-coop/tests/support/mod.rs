@@ -1,4 +1,4 @@
-//! Runs a program and tells what it logged.
+//! Runs a program and returns its log.
 #![allow(dead_code, reason = "not every test file uses all of it")]
 
 use semafor_coop::{Ctx, Outcome, Report, Result, Runtime};
@@ -7,9 +7,9 @@ pub(crate) fn lines(report: &Report) -> Vec<String> {
     report.log.iter().map(|line| line.text.clone()).collect()
 }
 
-/// What was logged, in one line. The program must succeed, and leave nothing to complain about.
+/// Runs a program, which must succeed with nothing to report. Returns its log in one line.
 #[track_caller]
-pub(crate) fn told<P, F>(program: P) -> String
+pub(crate) fn run_cleanly<P, F>(program: P) -> String
 where
     P: FnOnce(Ctx) -> F + 'static,
     F: Future<Output = Result> + 'static,

@@ -1,4 +1,4 @@
-//! The effects, as Python makes them. Each says what is wrong with it when it is yielded, not when it is made.
+//! The effects as Python classes. Wrong arguments are reported when an effect is yielded, not when it is created.
 
 use std::sync::Arc;
 
@@ -7,24 +7,25 @@ use pyo3::types::{PyTuple, PyType};
 use pyo3::{PyTraverseError, PyVisit};
 use semafor_coop as coop;
 
-use super::arguments::{Checked, Complaint, Permits, exactly, seconds, text, wrong};
+use super::arguments::{ArgumentError, Checked, Permits, exact, seconds, text, type_error};
+use super::exceptions::kind_of;
 use super::handles::{
     ExternalPromiseHandle, FutureHandle, PromiseHandle, SemaphoreHandle, TableEntry, TaskHandle,
 };
-use super::program::Launch;
-use super::raised::kind_of;
+use super::program::Runnable;
 
 type Visited = Result<(), PyTraverseError>;
 
 fn semaphore(object: &Bound<'_, PyAny>) -> Checked<Arc<TableEntry>> {
-    let handle = object.cast_exact::<SemaphoreHandle>().map_err(|_| wrong(object, "a Semaphore"))?;
+    let handle = object.cast_exact::<SemaphoreHandle>().map_err(|_| type_error(object, "a Semaphore"))?;
     Ok(handle.get().place.clone())
 }
 
-/// Makes a semaphore of so many permits, all of them free. Gives its handle.
+/// Creates a semaphore and returns its handle. All of its permits are free.
 ///
-/// `signal`: its permits are released by other tasks than those that acquired them. A task that ends with one leaves nothing
-/// unreleased, and the strict search for deadlocks ("holders") leaves the semaphore out while any task can run.
+/// `signal`: permits are released by other tasks than those that acquired them. A task that ends with one is not
+/// reported as unreleased, and the strict search for deadlocks ("holders") ignores the semaphore while any task can
+/// run.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct CreateSemaphore {
     pub(crate) permits: Checked<u32>,
@@ -45,13 +46,13 @@ impl CreateSemaphore {
     }
 }
 
-/// Acquires a permit; waits in line if there is none. Whoever acquires has to release.
+/// Acquires a permit, to be released later. Waits in line if none is free.
 ///
-/// `weight`: so many at once. `timeout`: gives up after so many seconds, with a `TimeoutError`.
+/// `weight`: the number of permits. `timeout`: raises a `TimeoutError` after so many seconds.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct AcquireSemaphore {
     pub(crate) semaphore: Checked<Arc<TableEntry>>,
-    /// None if it is one permit, for however long it takes.
+    /// `None` for one permit without a timeout.
     pub(crate) demand: Option<Box<Demand>>,
 }
 
@@ -88,7 +89,7 @@ impl AcquireSemaphore {
     }
 }
 
-/// Gives back what this task acquired last of the semaphore, or else what another did. Never waits.
+/// Releases what this task acquired last of the semaphore, or else what another task did. Never waits.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct ReleaseSemaphore {
     pub(crate) semaphore: Checked<Arc<TableEntry>>,
@@ -107,7 +108,7 @@ impl ReleaseSemaphore {
     }
 }
 
-/// Acquires a permit if there is one and nobody waits for it; tells whether it did.
+/// Acquires a permit if one is free and no task waits for it. Returns whether it did.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct TryAcquire {
     pub(crate) semaphore: Checked<Arc<TableEntry>>,
@@ -121,18 +122,18 @@ impl TryAcquire {
     }
 }
 
-/// Runs a program with a permit, which is released when the program ends, in whatever way. Gives what the program returns.
+/// Runs a program with a permit, which is released however the program ends. Returns what the program returns.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct WithSemaphore {
     pub(crate) semaphore: Checked<Arc<TableEntry>>,
-    pub(crate) program: Checked<Launch>,
+    pub(crate) program: Checked<Runnable>,
 }
 
 #[pymethods]
 impl WithSemaphore {
     #[new]
     fn new(semaphore: &Bound<'_, PyAny>, program: &Bound<'_, PyAny>) -> Self {
-        Self { semaphore: self::semaphore(semaphore), program: Launch::checked(program) }
+        Self { semaphore: self::semaphore(semaphore), program: Runnable::checked(program) }
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Visited {
@@ -140,12 +141,12 @@ impl WithSemaphore {
     }
 }
 
-/// Starts a task, and gives its handle. The new task goes first if its priority is not lower.
+/// Starts a task, and returns its handle. The new task runs first, unless its priority is lower.
 ///
-/// `daemon`: nobody minds if it has not ended when the run does. `name`: for reports.
+/// `daemon`: the task is not reported if it has not ended when the run does. `name`: for reports.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct Spawn {
-    pub(crate) program: Checked<Launch>,
+    pub(crate) program: Checked<Runnable>,
     pub(crate) priority: Checked<coop::Priority>,
     pub(crate) is_daemon: bool,
     pub(crate) name: Checked<Option<String>>,
@@ -162,7 +163,7 @@ impl Spawn {
         name: Option<&Bound<'_, PyAny>>,
     ) -> Self {
         Self {
-            program: Launch::checked(program),
+            program: Runnable::checked(program),
             priority: priority.map_or(Ok(coop::Priority::Normal), self::priority),
             is_daemon: daemon,
             name: name.map(|name| text(name, "a name")).transpose(),
@@ -174,22 +175,24 @@ impl Spawn {
     }
 }
 
-/// By the numbers of `semafor.effects.Priority`.
+/// Takes the numbers of `semafor.effects.Priority`.
 fn priority(object: &Bound<'_, PyAny>) -> Checked<coop::Priority> {
     match object.extract::<i64>() {
         Ok(0) => Ok(coop::Priority::Idle),
         Ok(10) => Ok(coop::Priority::Normal),
         Ok(20) => Ok(coop::Priority::High),
-        Ok(_) => Err(Complaint::Value("a priority is one of Priority.IDLE, Priority.NORMAL, Priority.HIGH")),
-        Err(_) => Err(wrong(object, "a Priority")),
+        Ok(_) => {
+            Err(ArgumentError::Value("a priority is one of Priority.IDLE, Priority.NORMAL, Priority.HIGH"))
+        }
+        Err(_) => Err(type_error(object, "a Priority")),
     }
 }
 
-fn traverse_program(program: &Checked<Launch>, visit: &PyVisit<'_>) -> Visited {
+fn traverse_program(program: &Checked<Runnable>, visit: &PyVisit<'_>) -> Visited {
     program.as_ref().map_or(Ok(()), |program| program.traverse(visit))
 }
 
-/// Something that can be waited for.
+/// A handle to wait for.
 pub(crate) enum Waitable {
     Task(Py<TaskHandle>),
     Future(Py<FutureHandle>),
@@ -203,13 +206,13 @@ impl Waitable {
         if let Ok(future) = object.cast_exact::<FutureHandle>() {
             return Ok(Self::Future(future.clone().unbind()));
         }
-        let advice = match Launch::of(object) {
+        let advice = match Runnable::of(object) {
             Some(_) => ": Spawn it, and wait for its task",
-            None if object.is_callable() => ": decorate it with @do, and call it, and Spawn what that gives",
+            None if object.is_callable() => ": decorate it with @do, call it, and Spawn the result",
             None => "",
         };
         let kind = kind_of(object);
-        Err(Complaint::Type(format!("a Task or a Future is needed here, not {kind}{advice}")))
+        Err(ArgumentError::Type(format!("a Task or a Future is needed here, not {kind}{advice}")))
     }
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Visited {
@@ -226,7 +229,7 @@ fn waitables(objects: &Bound<'_, PyTuple>) -> Checked<Vec<Waitable>> {
         Ok(wait) => match &wait.get().awaited {
             Ok(Waitable::Task(task)) => Ok(Waitable::Task(task.clone_ref(object.py()))),
             Ok(Waitable::Future(future)) => Ok(Waitable::Future(future.clone_ref(object.py()))),
-            Err(complaint) => Err(complaint.clone()),
+            Err(error) => Err(error.clone()),
         },
         Err(_) => Waitable::of(&object),
     };
@@ -237,7 +240,7 @@ fn traverse_all(awaited: &Checked<Vec<Waitable>>, visit: &PyVisit<'_>) -> Visite
     awaited.iter().flatten().try_for_each(|awaited| awaited.traverse(visit))
 }
 
-/// Waits for a task or future, and gives its value, or raises its exception.
+/// Waits for a task or future, and returns its value or raises its exception.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct Wait {
     pub(crate) awaited: Checked<Waitable>,
@@ -255,9 +258,9 @@ impl Wait {
     }
 }
 
-/// Waits for all of them, and gives their values in the order in which they were named.
+/// Waits for all of its arguments, and returns their values in the same order.
 ///
-/// Raises the exception of the first that fails, at once; the others run on.
+/// Raises the exception of the first that fails, at once. The other tasks continue.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct Gather {
     pub(crate) awaited: Checked<Vec<Waitable>>,
@@ -276,7 +279,8 @@ impl Gather {
     }
 }
 
-/// Waits for the first of them that ends, and gives its value, or raises its exception; the others run on.
+/// Waits for the first of its arguments that ends, and returns its value or raises its exception. The other tasks
+/// continue.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct Race {
     pub(crate) awaited: Checked<Vec<Waitable>>,
@@ -295,7 +299,7 @@ impl Race {
     }
 }
 
-/// Cancels a task: `TaskCancelledError` is raised where it waits. It may clean up, and yield while it does.
+/// Cancels a task: raises `TaskCancelledError` where it waits. The task may clean up, and yield while it does.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct Cancel {
     pub(crate) task: Checked<Py<TaskHandle>>,
@@ -305,7 +309,7 @@ pub struct Cancel {
 impl Cancel {
     #[new]
     fn new(task: &Bound<'_, PyAny>) -> Self {
-        Self { task: exactly(task, "a Task") }
+        Self { task: exact(task, "a Task") }
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Visited {
@@ -313,7 +317,7 @@ impl Cancel {
     }
 }
 
-/// Makes a promise: a value that some task will provide.
+/// Creates a promise: a value that a task will provide.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct CreatePromise;
 
@@ -325,7 +329,7 @@ impl CreatePromise {
     }
 }
 
-/// Makes a promise that any thread may complete.
+/// Creates a promise that any thread may complete.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct CreateExternalPromise;
 
@@ -337,7 +341,7 @@ impl CreateExternalPromise {
     }
 }
 
-/// Completes a promise. Whoever waited for it goes first.
+/// Completes a promise. Its waiters run first.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct CompletePromise {
     pub(crate) promise: Checked<Py<PromiseHandle>>,
@@ -357,7 +361,7 @@ impl CompletePromise {
     }
 }
 
-/// Fails a promise: whoever waits for it gets this exception.
+/// Fails a promise: its waiters get this exception.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct FailPromise {
     pub(crate) promise: Checked<Py<PromiseHandle>>,
@@ -379,11 +383,11 @@ impl FailPromise {
 
 fn promise(object: &Bound<'_, PyAny>) -> Checked<Py<PromiseHandle>> {
     if object.cast_exact::<ExternalPromiseHandle>().is_ok() {
-        return Err(Complaint::Misuse(
-            "an external promise is completed by its own methods, complete() and fail()",
+        return Err(ArgumentError::Misuse(
+            "an external promise is completed by its own methods: call complete() or fail()",
         ));
     }
-    exactly(object, "a Promise")
+    exact(object, "a Promise")
 }
 
 /// Waits for so many seconds, by the run's clock.
@@ -400,7 +404,7 @@ impl Delay {
     }
 }
 
-/// How many seconds the run has been going on, by its clock.
+/// The seconds since the start of the run, by its clock.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct Now;
 
@@ -426,7 +430,7 @@ impl Log {
     }
 }
 
-/// Lets everybody of the same priority go first who could.
+/// Lets all ready tasks of the same priority run first.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct Yield;
 
@@ -438,17 +442,18 @@ impl Yield {
     }
 }
 
-/// Runs a program that cancellation does not reach: it is heard of by the first effect after it that has to wait.
+/// Runs a program that cancellation does not interrupt. The first effect after it that has to wait gets the
+/// cancellation.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct Shield {
-    pub(crate) program: Checked<Launch>,
+    pub(crate) program: Checked<Runnable>,
 }
 
 #[pymethods]
 impl Shield {
     #[new]
     fn new(program: &Bound<'_, PyAny>) -> Self {
-        Self { program: Launch::checked(program) }
+        Self { program: Runnable::checked(program) }
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Visited {
@@ -456,15 +461,16 @@ impl Shield {
     }
 }
 
-/// Runs a program in which objects of a class are effects, handled by `handler(effect)`: a function, or one made by `@do`.
+/// Runs a program in which objects of a class are effects, handled by `handler(effect)`: a function, or one made by
+/// `@do`.
 ///
-/// What it returns is what the `yield` gives; what it raises is raised there. What it yields itself goes to the handlers further
-/// out, be it the same effect. Tasks that are spawned within have the handler, too.
+/// The `yield` returns what the handler returns, and raises what it raises. Effects that the handler yields, even the
+/// same one, go to the outer handlers. Tasks that the program spawns inherit the handler.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct WithHandler {
     pub(crate) class: Checked<Py<PyType>>,
     pub(crate) handler: Py<PyAny>,
-    pub(crate) program: Checked<Launch>,
+    pub(crate) program: Checked<Runnable>,
 }
 
 #[pymethods]
@@ -473,9 +479,9 @@ impl WithHandler {
     fn new(effect: &Bound<'_, PyAny>, handler: Py<PyAny>, program: &Bound<'_, PyAny>) -> Self {
         let class = effect.cast::<PyType>().map(|class| class.clone().unbind());
         Self {
-            class: class.map_err(|_| wrong(effect, "a class of effects")),
+            class: class.map_err(|_| type_error(effect, "a class of effects")),
             handler,
-            program: Launch::checked(program),
+            program: Runnable::checked(program),
         }
     }
 

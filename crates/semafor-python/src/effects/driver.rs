@@ -1,4 +1,4 @@
-//! A task: a future of the scheduler's that runs a program of Python's.
+//! A task: a future of the scheduler that runs a Python program.
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
@@ -11,43 +11,43 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 use semafor_coop::{self as coop, Ctx, Error};
 
-use super::asked::Request;
+use super::exceptions::{Raised, deadlock_error, error_of, exception_of};
 use super::frames::{Frames, Resume, Scope, Step};
 use super::handles::{
     Awaited, ExternalPromiseHandle, PromiseHandle, SemaphoreHandle, Settled, Tables, TaskHandle,
 };
 use super::log;
-use super::program::Launch;
-use super::raised::{Raised, deadlock_error, error_of, exception_of};
-use super::slot::{Caught, Outcome, Slot};
+use super::outcome::{Caught, Outcome, OutcomeCell};
+use super::program::Runnable;
+use super::request::Request;
 
-/// A run, as its tasks know it.
+/// Shared by all tasks of a run.
 #[derive(Default)]
 pub(crate) struct Run {
     tables: Tables,
-    /// The programs that run, by the number of their task; the root has none. To look at, not to keep: a task that is given up
-    /// is closed when its turn comes.
+    /// The running programs, by the number of their task; the root has none. Weak, so that it does not keep an
+    /// abandoned task alive.
     running: RefCell<HashMap<Option<u64>, Weak<Frames>>>,
 }
 
-/// What a task is to do.
+/// A task to run.
 pub(crate) struct TaskSpec {
     pub(crate) run: Rc<Run>,
-    pub(crate) program: Launch,
+    pub(crate) program: Runnable,
     pub(crate) scope: Option<Rc<Scope>>,
     /// Where its outcome goes.
-    pub(crate) slot: Arc<Slot>,
+    pub(crate) cell: Arc<OutcomeCell>,
 }
 
 impl TaskSpec {
-    /// That of the root program of a run.
-    pub(crate) fn new(program: Launch) -> Self {
-        Self { run: Rc::default(), program, scope: None, slot: Arc::default() }
+    /// The root program of a new run.
+    pub(crate) fn new(program: Runnable) -> Self {
+        Self { run: Rc::default(), program, scope: None, cell: Arc::default() }
     }
 }
 
 pub(crate) async fn drive(ctx: Ctx, spec: TaskSpec) -> coop::Result<Settled> {
-    let TaskSpec { run, program, scope, slot } = spec;
+    let TaskSpec { run, program, scope, cell } = spec;
     let number = ctx.task().number;
     let task = Driver { ctx, run, frames: Rc::default() };
     task.run.running.borrow_mut().insert(number, Rc::downgrade(&task.frames));
@@ -55,13 +55,13 @@ pub(crate) async fn drive(ctx: Ctx, spec: TaskSpec) -> coop::Result<Settled> {
     task.run.running.borrow_mut().remove(&number);
     match ended {
         Ok(value) => {
-            slot.fill(Outcome::Value(value));
-            Ok(slot)
+            cell.fill(Outcome::Value(value));
+            Ok(cell)
         }
         Err(error) => Err(Python::attach(|py| {
             let caught = Caught::new(py, error);
-            let error = error_of(py, &caught, &slot);
-            slot.fill(Outcome::Failure(caught));
+            let error = error_of(py, &caught, &cell);
+            cell.fill(Outcome::Failure(caught));
             error
         })),
     }
@@ -74,7 +74,7 @@ struct Driver {
 }
 
 impl Driver {
-    async fn run_to_end(&self, program: Launch, scope: Option<Rc<Scope>>) -> PyResult<Py<PyAny>> {
+    async fn run_to_end(&self, program: Runnable, scope: Option<Rc<Scope>>) -> PyResult<Py<PyAny>> {
         let mut answer = Python::attach(|py| self.frames.enter(py, &program, scope, false, None));
         drop(program);
         loop {
@@ -83,7 +83,7 @@ impl Driver {
                 Step::Perform(request) if self.frames.is_shielded() => {
                     answer = self.ctx.shield(Box::pin(self.perform(request))).await;
                 }
-                // What is done most is done here. Any task has to have room for it.
+                // The most common effects are performed here, without a box. Every task has room for them.
                 Step::Perform(Request::Acquire(semaphore)) => {
                     answer = self.done(self.ctx.acquire(&semaphore).await);
                 }
@@ -112,7 +112,7 @@ impl Driver {
                 self.answer(acquired, |py, acquired| acquired.into_py_any(py))
             }
             Request::Guard(semaphore, program) => {
-                // A frame is of one task, and so is the permit in it.
+                // A frame never leaves its task, and neither does the permit in it.
                 let demand = coop::AcquireSemaphore(&semaphore).weight(1).guarded().stays_with_task();
                 match ctx.perform(demand).await {
                     Ok(permit) => Python::attach(|py| {
@@ -131,16 +131,16 @@ impl Driver {
                 self.spawn(program, name, priority, is_daemon).await
             }
             Request::Wait(awaited) => match ctx.wait(&awaited.eventual).await {
-                Ok(slot) => value(&slot),
-                Err(error) => self.raise_of(&[awaited], &error),
+                Ok(cell) => value(&cell),
+                Err(error) => self.raise_failure_of(&[awaited], &error),
             },
             Request::Gather(awaited) => match ctx.gather(awaited.iter().map(|each| &each.eventual)).await {
-                Ok(slots) => values(&slots),
-                Err(error) => self.raise_of(&awaited, &error),
+                Ok(cells) => values(&cells),
+                Err(error) => self.raise_failure_of(&awaited, &error),
             },
             Request::Race(awaited) => match ctx.race(awaited.iter().map(|each| &each.eventual)).await {
-                Ok(slot) => value(&slot),
-                Err(error) => self.raise_of(&awaited, &error),
+                Ok(cell) => value(&cell),
+                Err(error) => self.raise_failure_of(&awaited, &error),
             },
             Request::Cancel(task) => self.done(ctx.cancel(&task).await),
             Request::CreatePromise => {
@@ -155,7 +155,7 @@ impl Driver {
                     object(py, ExternalPromiseHandle::new(py, &self.run.tables, made)?)
                 })
             }
-            Request::Settle { promise, slot, outcome } => self.settle(promise, slot, outcome).await,
+            Request::Settle { promise, cell, outcome } => self.settle(promise, cell, outcome).await,
             Request::Delay(seconds) => self.done(ctx.delay(seconds).await),
             Request::Now => {
                 let now = ctx.perform(coop::Now).await;
@@ -168,14 +168,14 @@ impl Driver {
 
     async fn spawn(
         &self,
-        program: Launch,
+        program: Runnable,
         name: Option<String>,
         priority: coop::Priority,
         is_daemon: bool,
     ) -> Resume {
-        let slot = Arc::<Slot>::default();
+        let cell = Arc::<OutcomeCell>::default();
         let (run, scope) = (self.run.clone(), self.frames.scope());
-        let spec = TaskSpec { run, program, scope, slot: slot.clone() };
+        let spec = TaskSpec { run, program, scope, cell: cell.clone() };
         let mut spawn = coop::Spawn::new(move |ctx| drive(ctx, spec)).priority(priority);
         if let Some(name) = name {
             spawn = spawn.name(&name);
@@ -184,27 +184,32 @@ impl Driver {
             spawn = spawn.daemon();
         }
         let task = self.ctx.perform(spawn).await;
-        self.answer(task, |py, task| object(py, TaskHandle::new(&self.run.tables, task, slot)))
+        self.answer(task, |py, task| object(py, TaskHandle::new(&self.run.tables, task, cell)))
     }
 
-    /// For the report; and for Python's `logging`, where somebody may be listening.
+    /// Logs to the report and to Python's `logging`.
     async fn log(&self, text: String) -> Resume {
-        let told = Python::attach(|py| log::tell(py, &self.ctx, &text));
-        match told {
+        let emitted = Python::attach(|py| log::emit(py, &self.ctx, &text));
+        match emitted {
             Ok(()) => self.done(self.ctx.log(text).await),
             Err(error) => Resume::Raise(error),
         }
     }
 
-    async fn settle(&self, promise: coop::Promise<Settled>, slot: Arc<Slot>, outcome: Outcome) -> Resume {
+    async fn settle(
+        &self,
+        promise: coop::Promise<Settled>,
+        cell: Arc<OutcomeCell>,
+        outcome: Outcome,
+    ) -> Resume {
         let is_failure = matches!(outcome, Outcome::Failure(_));
-        if !slot.fill(outcome) {
+        if !cell.fill(outcome) {
             return self.raise(&Error::AlreadyCompleted);
         }
-        let raised = || Error::new(Raised::Within(slot.clone()));
+        let raised = || Error::new(Raised::Within(cell.clone()));
         self.done(match is_failure {
             true => self.ctx.perform(coop::FailPromise(&promise, raised())).await,
-            false => self.ctx.complete(&promise, slot.clone()).await,
+            false => self.ctx.complete(&promise, cell.clone()).await,
         })
     }
 
@@ -242,26 +247,26 @@ impl Driver {
         }
     }
 
-    /// The exception of one of those that were waited for, if that is what the error is: the same one for everybody.
+    /// Raises the exception of the awaited task that failed, the same one for all waiters.
     #[cold]
-    fn raise_of(&self, awaited: &[Awaited], error: &Error) -> Resume {
+    fn raise_failure_of(&self, awaited: &[Awaited], error: &Error) -> Resume {
         Python::attach(|py| {
             if !matches!(error, Error::TaskCancelled | Error::Deadlock(_)) {
                 return Resume::Raise(self.exception(py, error));
             }
             for each in awaited {
-                if let Some(caught) = each.slot.failure(py)
-                    && is_same(&error_of(py, &caught, &each.slot), error)
+                if let Some(caught) = each.cell.failure(py)
+                    && is_same(&error_of(py, &caught, &each.cell), error)
                 {
-                    return Resume::Raise(caught.again(py));
+                    return Resume::Raise(caught.reraise(py));
                 }
             }
             let exception = self.exception(py, error);
-            // Cancelled before it started: it has no exception of its own.
+            // A task that was cancelled before it started has no exception yet.
             let unstarted = |each: &&Awaited| error.is_cancelled() && each.eventual.is_settled();
             if let Some(cancelled) = awaited.iter().find(unstarted) {
                 let caught = Caught::new(py, exception.clone_ref(py));
-                cancelled.slot.fill(Outcome::Failure(caught));
+                cancelled.cell.fill(Outcome::Failure(caught));
             }
             Resume::Raise(exception)
         })
@@ -282,13 +287,13 @@ fn object<T: pyo3::PyClass>(
     Ok(Py::new(py, value)?.into_any())
 }
 
-fn value(slot: &Slot) -> Resume {
-    Python::attach(|py| slot.value(py)).map_or(Resume::Nothing, Resume::Value)
+fn value(cell: &OutcomeCell) -> Resume {
+    Python::attach(|py| cell.value(py)).map_or(Resume::Nothing, Resume::Value)
 }
 
-fn values(slots: &[Settled]) -> Resume {
+fn values(cells: &[Settled]) -> Resume {
     Python::attach(|py| {
-        let values = slots.iter().map(|slot| slot.value(py).unwrap_or_else(|| py.None()));
+        let values = cells.iter().map(|cell| cell.value(py).unwrap_or_else(|| py.None()));
         match PyList::new(py, values.collect::<Vec<_>>()) {
             Ok(list) => Resume::Value(list.into_any().unbind()),
             Err(error) => Resume::Raise(error),

@@ -1,4 +1,4 @@
-//! The generators of a task, each run by the one below: `yield program` puts one on top.
+//! The stack of generators of a task. `yield program` puts a generator on top.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -10,19 +10,19 @@ use pyo3::types::iterator::PySendResult;
 use pyo3::types::{PyIterator, PyType};
 use semafor_coop::Permit;
 
-use super::asked::{Asked, Entry, Request, asked};
+use super::exceptions::kind_of;
 use super::handles::Tables;
-use super::program::{Launch, Started, close, throw};
-use super::raised::kind_of;
+use super::program::{Runnable, Started, close, throw};
+use super::request::{Entry, Request, Yielded, interpret};
 
-/// What a `yield` gives.
+/// The result of a `yield`.
 pub(crate) enum Resume {
     Nothing,
     Value(Py<PyAny>),
     Raise(PyErr),
 }
 
-/// What a task wants next.
+/// What a task does next.
 pub(crate) enum Step {
     Perform(Request),
     Ended(PyResult<Py<PyAny>>),
@@ -32,18 +32,18 @@ struct Frame {
     generator: Py<PyIterator>,
     scope: Option<Rc<Scope>>,
     is_shielded: bool,
-    /// Released when the frame goes.
+    /// Released when the frame is dropped.
     _permit: Option<Permit>,
 }
 
-/// A handler of the program's own, and those further out.
+/// A handler of the program's own, and the scope around it.
 pub(crate) struct Scope {
     class: Py<PyType>,
     handler: Py<PyAny>,
     outer: Option<Rc<Scope>>,
 }
 
-/// Scopes may be nested a million deep: they are taken apart one by one, not each within the one before.
+/// Scopes may be nested a million deep, so they are dropped in a loop and not recursively.
 impl Drop for Scope {
     fn drop(&mut self) {
         let mut next = self.outer.take();
@@ -60,7 +60,7 @@ pub(crate) struct Frames {
 }
 
 impl Frames {
-    /// The handlers that are in scope for what runs.
+    /// The handlers in scope for the running generator.
     pub(crate) fn scope(&self) -> Option<Rc<Scope>> {
         self.frames.borrow().last().and_then(|frame| frame.scope.clone())
     }
@@ -69,16 +69,17 @@ impl Frames {
         self.shields.get() > 0
     }
 
-    /// Starts a program on top of the others. What its `yield` gives at once, if it is over already.
+    /// Starts a program on top of the stack. Returns how to resume: with its value or exception if it has already
+    /// ended.
     pub(crate) fn enter(
         &self,
         py: Python<'_>,
-        launch: &Launch,
+        runnable: &Runnable,
         scope: Option<Rc<Scope>>,
         is_shielded: bool,
         permit: Option<Permit>,
     ) -> Resume {
-        match launch.start(py) {
+        match runnable.start(py) {
             Err(error) => Resume::Raise(error),
             Ok(Started::Over(value)) => Resume::Value(value),
             Ok(Started::Generator(generator)) => {
@@ -90,7 +91,7 @@ impl Frames {
         }
     }
 
-    /// Goes on until the program on top wants something, or the last one has ended.
+    /// Runs until a program yields an effect, or the last one has ended.
     #[inline]
     pub(crate) fn resume(&self, py: Python<'_>, mut answer: Resume, tables: &Tables) -> Step {
         loop {
@@ -100,9 +101,9 @@ impl Frames {
             let sent = send(generator.bind(py), answer);
             tables.sweep();
             answer = match sent {
-                Ok(PySendResult::Next(yielded)) => match asked(&yielded, tables) {
-                    Ok(Asked::Perform(request)) => return Step::Perform(request),
-                    Ok(Asked::Enter(launch, how)) => {
+                Ok(PySendResult::Next(yielded)) => match interpret(&yielded, tables) {
+                    Ok(Yielded::Perform(request)) => return Step::Perform(request),
+                    Ok(Yielded::Enter(runnable, how)) => {
                         let (scope, is_shielded) = match how {
                             Entry::Plain => (self.scope(), false),
                             Entry::Shielded => (self.scope(), true),
@@ -111,9 +112,9 @@ impl Frames {
                                 (Some(Rc::new(scope)), false)
                             }
                         };
-                        self.enter(py, &launch, scope, is_shielded, None)
+                        self.enter(py, &runnable, scope, is_shielded, None)
                     }
-                    Ok(Asked::Handle) => self.handle(&yielded),
+                    Ok(Yielded::Handle) => self.handle(&yielded),
                     Err(error) => Resume::Raise(error),
                 },
                 Ok(PySendResult::Return(value)) => {
@@ -136,7 +137,7 @@ impl Frames {
         drop(frame);
     }
 
-    /// An effect of the program's own: its innermost handler runs, in the scope outside of it.
+    /// Runs the innermost handler of an effect of the program's own, in the scope around that handler.
     fn handle(&self, effect: &Bound<'_, PyAny>) -> Resume {
         let py = effect.py();
         let mut next = self.scope();
@@ -145,8 +146,8 @@ impl Frames {
             if effect.get_type().is(class) || effect.is_instance(class).unwrap_or(false) {
                 return match scope.handler.bind(py).call1((effect,)) {
                     Err(error) => Resume::Raise(error),
-                    Ok(handled) => match Launch::of(&handled) {
-                        Some(launch) => self.enter(py, &launch, scope.outer.clone(), false, None),
+                    Ok(handled) => match Runnable::of(&handled) {
+                        Some(runnable) => self.enter(py, &runnable, scope.outer.clone(), false, None),
                         None => Resume::Value(handled.unbind()),
                     },
                 };
@@ -158,7 +159,7 @@ impl Frames {
         Resume::Raise(PyTypeError::new_err(message))
     }
 
-    /// Where in the program it waits: `file.py:12 in worker`.
+    /// The line where the program waits: `file.py:12 in worker`.
     pub(crate) fn site(&self, py: Python<'_>) -> Option<String> {
         let generator = self.frames.borrow().last()?.generator.clone_ref(py);
         let mut innermost = generator.into_bound(py).into_any();
@@ -202,7 +203,7 @@ impl Resume {
     }
 }
 
-/// The task is given up: what is on top goes first.
+/// Closes the generators of an abandoned task, from the top of the stack.
 impl Drop for Frames {
     fn drop(&mut self) {
         if self.frames.get_mut().is_empty() {

@@ -1,8 +1,8 @@
-//! What a program gets to hold: semaphores, tasks, promises.
+//! The handles of a program: semaphores, tasks, promises.
 //!
-//! A run is of one thread, and what it is made of stays there; a Python object goes anywhere, and may be collected on any
-//! thread. So a handle is a number, and the run keeps what it stands for in a [`Table`]. A handle that goes says so in the
-//! run's [`Returned`]; the run clears away when it next looks. Handles run nothing of Python's when they go.
+//! The objects of a run stay on its thread, but a Python object may be collected on any thread. So a handle is a
+//! number, and the run keeps the object in a [`Table`]. A handle that is dropped adds itself to the run's
+//! [`DroppedHandles`], and the run removes the object later. Dropping an entry runs no Python code.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -16,76 +16,76 @@ use pyo3::{PyTraverseError, PyVisit};
 use semafor_coop::{self as coop, Awaitable};
 
 use super::classes::{AcquireSemaphore, ReleaseSemaphore};
-use super::raised::{Raised, raised_by};
-use super::slot::{Caught, Outcome, Slot};
+use super::exceptions::{Raised, to_exception};
+use super::outcome::{Caught, Outcome, OutcomeCell};
 
-/// What the scheduler knows of an outcome: where it is.
-pub(crate) type Settled = Arc<Slot>;
+/// The value of a task or promise for the scheduler: the cell of its outcome.
+pub(crate) type Settled = Arc<OutcomeCell>;
 
-/// What the handles of one kind stand for. A place is reused when its handle is gone.
+/// The objects of the handles of one kind. An entry is reused after its handle was dropped.
 pub(crate) struct Table<T> {
-    places: RefCell<Vec<Option<T>>>,
+    entries: RefCell<Vec<Option<T>>>,
     free: RefCell<Vec<u32>>,
 }
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
-        Self { places: RefCell::default(), free: RefCell::default() }
+        Self { entries: RefCell::default(), free: RefCell::default() }
     }
 }
 
 impl<T: Clone> Table<T> {
     pub(crate) fn insert(&self, thing: T) -> u32 {
-        let mut places = self.places.borrow_mut();
+        let mut entries = self.entries.borrow_mut();
         match self.free.borrow_mut().pop() {
             Some(place) => {
-                places[place as usize] = Some(thing);
+                entries[place as usize] = Some(thing);
                 place
             }
             None => {
-                places.push(Some(thing));
-                places.len() as u32 - 1
+                entries.push(Some(thing));
+                entries.len() as u32 - 1
             }
         }
     }
 
     #[inline]
     pub(crate) fn get(&self, place: u32) -> Option<T> {
-        self.places.borrow().get(place as usize)?.clone()
+        self.entries.borrow().get(place as usize)?.clone()
     }
 
     fn remove(&self, place: u32) -> Option<T> {
-        let thing = self.places.borrow_mut().get_mut(place as usize)?.take()?;
+        let thing = self.entries.borrow_mut().get_mut(place as usize)?.take()?;
         self.free.borrow_mut().push(place);
         Some(thing)
     }
 }
 
-/// What a run keeps for its handles.
+/// The objects that a run keeps for its handles.
 #[derive(Default)]
 pub(crate) struct Tables {
     pub(crate) semaphores: Table<coop::Semaphore>,
     pub(crate) tasks: Table<coop::Task<Settled>>,
     pub(crate) promises: Table<coop::Promise<Settled>>,
     pub(crate) futures: Table<coop::Eventual<Settled>>,
-    pub(crate) returned: Arc<Returned>,
+    pub(crate) dropped: Arc<DroppedHandles>,
 }
 
 impl Tables {
-    /// Clears away what no handle stands for any more. Costs one load if there is nothing.
+    /// Removes the objects of dropped handles. Costs one load if there are none.
     #[inline]
     pub(crate) fn sweep(&self) {
-        if self.returned.has_any.load(Ordering::Relaxed) {
-            self.sweep_returned();
+        if self.dropped.has_any.load(Ordering::Relaxed) {
+            self.remove_dropped();
         }
     }
 
     #[cold]
-    fn sweep_returned(&self) {
-        self.returned.has_any.store(false, Ordering::Relaxed);
-        // Whatever goes may have been the last to know of other handles, which return then.
-        let returned = std::mem::take(&mut *self.returned.places.lock());
-        for (kind, place) in returned {
+    fn remove_dropped(&self) {
+        self.dropped.has_any.store(false, Ordering::Relaxed);
+        // Removing an object may drop other handles, which are then added again.
+        let dropped = std::mem::take(&mut *self.dropped.entries.lock());
+        for (kind, place) in dropped {
             match kind {
                 Kind::Semaphore => drop(self.semaphores.remove(place)),
                 Kind::Task => drop(self.tasks.remove(place)),
@@ -104,16 +104,16 @@ enum Kind {
     Future,
 }
 
-/// Which handles are gone. It names the run, too: every run has its own.
+/// The handles that were dropped. Every run has its own list, which also identifies the run.
 #[derive(Default)]
-pub(crate) struct Returned {
+pub(crate) struct DroppedHandles {
     has_any: AtomicBool,
-    places: Mutex<Vec<(Kind, u32)>>,
+    entries: Mutex<Vec<(Kind, u32)>>,
 }
 
 /// A place in a table of a run.
 pub(crate) struct TableEntry {
-    run: Arc<Returned>,
+    run: Arc<DroppedHandles>,
     kind: Kind,
     place: u32,
 }
@@ -121,10 +121,10 @@ pub(crate) struct TableEntry {
 impl TableEntry {
     #[inline]
     fn within(&self, tables: &Tables) -> Option<u32> {
-        Arc::ptr_eq(&self.run, &tables.returned).then_some(self.place)
+        Arc::ptr_eq(&self.run, &tables.dropped).then_some(self.place)
     }
 
-    /// The semaphore whose handle has this place; none if it is of another run.
+    /// The semaphore of this entry. `None` if it is of another run.
     #[inline]
     pub(crate) fn semaphore(&self, tables: &Tables) -> Option<coop::Semaphore> {
         tables.semaphores.get(self.within(tables)?)
@@ -133,17 +133,17 @@ impl TableEntry {
 
 impl Drop for TableEntry {
     fn drop(&mut self) {
-        self.run.places.lock().push((self.kind, self.place));
+        self.run.entries.lock().push((self.kind, self.place));
         self.run.has_any.store(true, Ordering::Relaxed);
     }
 }
 
-/// A semaphore of one run: an opaque handle, which `CreateSemaphore` gives. Its state goes with the last reference.
+/// An opaque handle of a semaphore of one run, from `CreateSemaphore`. The semaphore is freed with the last reference.
 #[pyclass(frozen, module = "semafor.effects", name = "Semaphore", weakref)]
 pub struct SemaphoreHandle {
     pub(crate) place: Arc<TableEntry>,
     id: u64,
-    // Made again and again, and always the same.
+    // Cached, because programs create them again and again.
     pub(crate) acquire: PyOnceLock<Py<AcquireSemaphore>>,
     pub(crate) release: PyOnceLock<Py<ReleaseSemaphore>>,
 }
@@ -152,14 +152,14 @@ impl SemaphoreHandle {
     pub(crate) fn new(tables: &Tables, semaphore: coop::Semaphore) -> Self {
         let id = semaphore.id();
         let place = tables.semaphores.insert(semaphore);
-        let place = TableEntry { run: tables.returned.clone(), kind: Kind::Semaphore, place };
+        let place = TableEntry { run: tables.dropped.clone(), kind: Kind::Semaphore, place };
         Self { place: Arc::new(place), id, acquire: PyOnceLock::new(), release: PyOnceLock::new() }
     }
 }
 
 #[pymethods]
 impl SemaphoreHandle {
-    /// Its number within the run. Tasks, promises and semaphores are counted together, from 0.
+    /// Its number within the run. Tasks, promises and semaphores share one counter, from 0.
     #[getter]
     fn id(&self) -> u64 {
         self.id
@@ -176,19 +176,19 @@ impl SemaphoreHandle {
     }
 }
 
-/// A task that was spawned. Dropping it changes nothing: the task runs on.
+/// A handle of a spawned task. Dropping it does not stop the task.
 #[pyclass(frozen, generic, module = "semafor.effects", name = "Task", weakref)]
 pub struct TaskHandle {
     place: TableEntry,
     id: u64,
-    pub(crate) slot: Arc<Slot>,
+    pub(crate) cell: Arc<OutcomeCell>,
 }
 
 impl TaskHandle {
-    pub(crate) fn new(tables: &Tables, task: coop::Task<Settled>, slot: Arc<Slot>) -> Self {
+    pub(crate) fn new(tables: &Tables, task: coop::Task<Settled>, cell: Arc<OutcomeCell>) -> Self {
         let id = task.id();
         let place = tables.tasks.insert(task);
-        Self { place: TableEntry { run: tables.returned.clone(), kind: Kind::Task, place }, id, slot }
+        Self { place: TableEntry { run: tables.dropped.clone(), kind: Kind::Task, place }, id, cell }
     }
 
     pub(crate) fn within(&self, tables: &Tables) -> Option<coop::Task<Settled>> {
@@ -196,15 +196,21 @@ impl TaskHandle {
     }
 
     pub(crate) fn awaited(&self, tables: &Tables) -> Option<Awaited> {
-        Some(Awaited { eventual: self.within(tables)?.eventual(), slot: self.slot.clone() })
+        Some(Awaited { eventual: self.within(tables)?.eventual(), cell: self.cell.clone() })
     }
 }
 
 #[pymethods]
 impl TaskHandle {
-    /// Its number within the run. Tasks, promises and semaphores are counted together, from 0.
+    /// Its number within the run. Tasks, promises and semaphores share one counter, from 0.
     #[getter]
     fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The same as `id`.
+    #[getter]
+    fn task_id(&self) -> u64 {
         self.id
     }
 
@@ -213,46 +219,46 @@ impl TaskHandle {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.slot.traverse(&visit)
+        self.cell.traverse(&visit)
     }
 
     fn __clear__(&self) {
-        self.slot.clear();
+        self.cell.clear();
     }
 }
 
-/// What a promise will be: wait for it.
+/// The value of a promise, to wait for.
 #[pyclass(frozen, generic, module = "semafor.effects", name = "Future", weakref)]
 pub struct FutureHandle {
     place: TableEntry,
-    pub(crate) slot: Arc<Slot>,
+    pub(crate) cell: Arc<OutcomeCell>,
 }
 
 impl FutureHandle {
     pub(crate) fn new(tables: &Tables, future: coop::Eventual<Settled>) -> Self {
         let place = tables.futures.insert(future);
-        let place = TableEntry { run: tables.returned.clone(), kind: Kind::Future, place };
-        Self { place, slot: Arc::default() }
+        let place = TableEntry { run: tables.dropped.clone(), kind: Kind::Future, place };
+        Self { place, cell: Arc::default() }
     }
 
     pub(crate) fn awaited(&self, tables: &Tables) -> Option<Awaited> {
         let eventual = tables.futures.get(self.place.within(tables)?)?;
-        Some(Awaited { eventual, slot: self.slot.clone() })
+        Some(Awaited { eventual, cell: self.cell.clone() })
     }
 }
 
 #[pymethods]
 impl FutureHandle {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.slot.traverse(&visit)
+        self.cell.traverse(&visit)
     }
 
     fn __clear__(&self) {
-        self.slot.clear();
+        self.cell.clear();
     }
 }
 
-/// The side of a promise that completes it, within its run.
+/// The handle that completes a promise, within its run.
 #[pyclass(frozen, generic, module = "semafor.effects", name = "Promise", weakref)]
 pub struct PromiseHandle {
     place: TableEntry,
@@ -266,7 +272,7 @@ impl PromiseHandle {
     pub(crate) fn new(py: Python<'_>, tables: &Tables, promise: coop::Promise<Settled>) -> PyResult<Self> {
         let (id, future) = (promise.id(), Py::new(py, FutureHandle::new(tables, promise.future()))?);
         let place = tables.promises.insert(promise);
-        let place = TableEntry { run: tables.returned.clone(), kind: Kind::Promise, place };
+        let place = TableEntry { run: tables.dropped.clone(), kind: Kind::Promise, place };
         Ok(Self { place, id, future })
     }
 
@@ -277,7 +283,7 @@ impl PromiseHandle {
 
 #[pymethods]
 impl PromiseHandle {
-    /// Its number within the run. Tasks, promises and semaphores are counted together, from 0.
+    /// Its number within the run. Tasks, promises and semaphores share one counter, from 0.
     #[getter]
     fn id(&self) -> u64 {
         self.id
@@ -292,7 +298,7 @@ impl PromiseHandle {
     }
 }
 
-/// A promise that any thread may complete: the way into a run from outside.
+/// A promise that any thread may complete: how other threads reach a run.
 #[pyclass(frozen, generic, module = "semafor.effects", name = "ExternalPromise", weakref)]
 pub struct ExternalPromiseHandle {
     promise: coop::ExternalPromise<Settled>,
@@ -313,18 +319,18 @@ impl ExternalPromiseHandle {
 
 #[pymethods]
 impl ExternalPromiseHandle {
-    /// Completes it, from any thread. False if it was completed before: the first value stays.
+    /// Completes it, from any thread. False if it was completed before: the first value is kept.
     fn complete(&self, value: Py<PyAny>) -> bool {
-        let slot = &self.future.get().slot;
-        slot.fill(Outcome::Value(value)) && self.promise.complete(slot.clone())
+        let cell = &self.future.get().cell;
+        cell.fill(Outcome::Value(value)) && self.promise.complete(cell.clone())
     }
 
-    /// Fails it, from any thread: whoever waits gets this exception. False if it was completed before.
+    /// Fails it, from any thread: its waiters get this exception. False if it was completed before.
     fn fail(&self, error: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let caught = Caught::new(error.py(), raised_by(error)?);
-        let slot = &self.future.get().slot;
-        let is_first = slot.fill(Outcome::Failure(caught));
-        Ok(is_first && self.promise.fail(coop::Error::new(Raised::Within(slot.clone()))))
+        let caught = Caught::new(error.py(), to_exception(error)?);
+        let cell = &self.future.get().cell;
+        let is_first = cell.fill(Outcome::Failure(caught));
+        Ok(is_first && self.promise.fail(coop::Error::new(Raised::Within(cell.clone()))))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -332,13 +338,13 @@ impl ExternalPromiseHandle {
     }
 }
 
-/// What can be waited for.
+/// A value to wait for.
 pub(crate) struct Awaited {
     pub(crate) eventual: coop::Eventual<Settled>,
-    pub(crate) slot: Arc<Slot>,
+    pub(crate) cell: Arc<OutcomeCell>,
 }
 
-/// A handle of another run is an error, never something else of this one.
-pub(crate) fn of_another_run() -> PyErr {
+/// The exception for a handle of another run.
+pub(crate) fn wrong_run_error() -> PyErr {
     PyRuntimeError::new_err(coop::Error::ForeignHandle.to_string())
 }

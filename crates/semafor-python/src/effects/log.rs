@@ -1,4 +1,4 @@
-//! What programs log, for Python's `logging`: the logger `semafor.effects`, at level `INFO`.
+//! Sends the lines that programs log to Python's `logging`: the logger `semafor.effects`, at level `INFO`.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -9,8 +9,8 @@ const INFO: u8 = 20;
 
 /// # Errors
 ///
-/// Of somebody else's logging handlers.
-pub(crate) fn tell(py: Python<'_>, ctx: &Ctx, text: &str) -> PyResult<()> {
+/// The exceptions of the user's logging handlers.
+pub(crate) fn emit(py: Python<'_>, ctx: &Ctx, text: &str) -> PyResult<()> {
     let logger = logger(py)?;
     if !logger.call_method1(intern!(py, "isEnabledFor"), (INFO,))?.is_truthy()? {
         return Ok(());

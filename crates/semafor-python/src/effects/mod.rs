@@ -1,21 +1,22 @@
-//! `semafor.effects`: generators of Python on the cooperative scheduler.
+//! `semafor.effects`: Python generators on the cooperative scheduler.
 //!
-//! A task is a future of the scheduler's ([`driver`]) that runs a stack of generators ([`frames`]) and performs what they yield
-//! ([`classes`], [`asked`]). Everything of a run stays on its thread; Python holds numbers ([`handles`]).
+//! A task is a future of the scheduler ([`driver`]) that runs a stack of generators ([`frames`]) and performs the
+//! effects they yield ([`classes`], [`request`]). The objects of a run stay on its thread; Python holds numbers
+//! ([`handles`]).
 
 mod arguments;
-mod asked;
 mod classes;
 mod driver;
+mod exceptions;
 mod frames;
 mod handles;
 mod log;
+mod outcome;
 mod program;
-mod raised;
+mod request;
 mod running;
-mod slot;
 
-/// What `semafor.effects` is made of.
+/// The native part of `semafor.effects`.
 #[pyo3::pymodule(submodule)]
 pub(crate) mod effects {
     #[pymodule_export]

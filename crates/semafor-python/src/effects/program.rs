@@ -1,4 +1,4 @@
-//! What can be run: a program that `@do` made, which starts anew each time, or a generator, which can be run once.
+//! Programs: made by `@do`, which can be run many times, or a generator, which can be run once.
 
 use pyo3::exceptions::PyRuntimeWarning;
 use pyo3::prelude::*;
@@ -6,10 +6,11 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyIterator, PyTuple, PyType};
 use pyo3::{PyTraverseError, PyVisit, intern};
 
-use super::arguments::{Checked, Complaint};
-use super::raised::kind_of;
+use super::arguments::{ArgumentError, Checked};
+use super::exceptions::kind_of;
 
-/// A generator function and its arguments. Run it, spawn it or yield it, as often as you like: each time it starts anew.
+/// A generator function and its arguments. It can be run, spawned or yielded many times, and starts from the beginning
+/// each time.
 #[pyclass(frozen, generic, module = "semafor.effects", weakref)]
 pub struct Program {
     function: Py<PyAny>,
@@ -37,8 +38,8 @@ impl Program {
     }
 }
 
-/// Something that can be started.
-pub(crate) enum Launch {
+/// A program or a generator that can be started.
+pub(crate) enum Runnable {
     Program(Py<Program>),
     Generator(Py<PyIterator>),
 }
@@ -46,12 +47,12 @@ pub(crate) enum Launch {
 /// A program that has been started.
 pub(crate) enum Started {
     Generator(Py<PyIterator>),
-    /// Its function has no `yield`, and has returned.
+    /// The function has no `yield`, and has returned this.
     Over(Py<PyAny>),
 }
 
-impl Launch {
-    /// None if it can't be run.
+impl Runnable {
+    /// `None` if the object can't be run.
     #[inline]
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> Option<Self> {
         let generator = || generator(object).map(|generator| Self::Generator(generator.clone().unbind()));
@@ -94,13 +95,13 @@ impl Launch {
         }
     }
 
-    /// False if it can be run once only.
+    /// False if it can be run only once.
     pub(crate) fn is_reusable(&self) -> bool {
         matches!(self, Self::Program(_))
     }
 }
 
-/// Generators of Python's, and whatever else has their methods.
+/// A Python generator, or another object of `collections.abc.Generator`.
 #[inline]
 fn generator<'a, 'py>(object: &'a Bound<'py, PyAny>) -> Option<&'a Bound<'py, PyIterator>> {
     static GENERATOR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
@@ -116,13 +117,13 @@ fn generator<'a, 'py>(object: &'a Bound<'py, PyAny>) -> Option<&'a Bound<'py, Py
     if is_plain || is_like() { object.cast::<PyIterator>().ok() } else { None }
 }
 
-/// How often a program that is given up may yield before it is left as it is.
-const LAST_YIELDS: usize = 100;
+/// How often an abandoned program may yield before it is left unfinished.
+const MAX_YIELDS_IN_CLOSE: usize = 100;
 
-/// Ends a generator that will not go on: its cleaning up runs, and each effect in it is refused.
+/// Closes an abandoned generator: its cleanup runs, and each effect in it is refused.
 pub(crate) fn close(generator: &Bound<'_, PyIterator>) {
     let py = generator.py();
-    for _ in 0..LAST_YIELDS {
+    for _ in 0..MAX_YIELDS_IN_CLOSE {
         let exit = pyo3::exceptions::PyGeneratorExit::new_err(());
         let Err(error) = throw(generator, exit) else { continue };
         let is_exit = error.is_instance_of::<pyo3::exceptions::PyGeneratorExit>(py)
@@ -132,19 +133,21 @@ pub(crate) fn close(generator: &Bound<'_, PyIterator>) {
         }
         return;
     }
-    let message = c"a program that was given up goes on yielding";
+    let message = c"an abandoned program kept yielding in its cleanup, and was left unfinished";
     if let Err(error) = PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), message, 1) {
         error.write_unraisable(py, Some(generator));
     }
 }
 
-/// What the generator yields when this is raised in it. What it returns comes as `StopIteration`.
+/// Raises an exception in the generator. Returns what it yields then; if it returns, the error is a `StopIteration`.
 pub(crate) fn throw<'py>(generator: &Bound<'py, PyIterator>, error: PyErr) -> PyResult<Bound<'py, PyAny>> {
     let py = generator.py();
     generator.call_method1(intern!(py, "throw"), (error.into_value(py),))
 }
 
-fn not_a_program(object: &Bound<'_, PyAny>) -> Complaint {
+fn not_a_program(object: &Bound<'_, PyAny>) -> ArgumentError {
     let kind = kind_of(object);
-    Complaint::Type(format!("a program is needed, not {kind}: decorate its function with @do, and call it"))
+    ArgumentError::Type(format!(
+        "a program is needed, not {kind}: decorate its function with @do, and call it"
+    ))
 }

@@ -1,4 +1,4 @@
-//! Runs programs of Python's, once or in many ways.
+//! Runs Python programs, once or under many schedules.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use semafor_coop::{
 };
 
 use super::driver::{TaskSpec, drive};
-use super::program::Launch;
-use super::raised::{Raised, exception_of};
-use super::slot::Caught;
+use super::exceptions::{Raised, exception_of};
+use super::outcome::Caught;
+use super::program::Runnable;
 
-/// How often a run that waits looks whether Ctrl-C was pressed.
-const SIGNALS: Duration = Duration::from_millis(50);
+/// How often a run that waits checks for Ctrl-C.
+const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 type ReportFields<'py> = (
     f64,
@@ -25,7 +25,7 @@ type ReportFields<'py> = (
     Vec<(String, Option<String>, bool)>,
 );
 
-/// The value or the exception, and what there is to report.
+/// The value or the exception, and the report.
 type Ended<'py> = (Option<Py<PyAny>>, Option<Bound<'py, PyAny>>, ReportFields<'py>);
 
 #[pyfunction]
@@ -39,15 +39,17 @@ pub(crate) fn run<'py>(
     replay: Option<&str>,
 ) -> PyResult<Ended<'py>> {
     let py = program.py();
-    let launch = Launch::checked(program).map_err(|complaint| PyErr::from(&complaint))?;
+    let runnable = Runnable::checked(program).map_err(|error| PyErr::from(&error))?;
     let schedule = match (seed, replay) {
         (None, None) => Schedule::Fifo,
         (Some(seed), None) => Schedule::Random(seed),
         (None, Some(trace)) => Schedule::Replay(parsed(trace)?),
-        (Some(_), Some(_)) => return Err(PyValueError::new_err("a seed and a trace: which one is it?")),
+        (Some(_), Some(_)) => {
+            return Err(PyValueError::new_err("both seed and replay were given: pass only one of them"));
+        }
     };
     let runtime = runtime(clock, deadlocks, max_steps)?.schedule(schedule);
-    let (result, report) = run_once(py, &runtime, launch);
+    let (result, report) = run_once(py, &runtime, runnable);
     let (value, error) = match result {
         Ok(value) => (value, None),
         Err(error) => (None, Some(object(py, error))),
@@ -55,14 +57,14 @@ pub(crate) fn run<'py>(
     Ok((value, error, report_fields(py, &report)))
 }
 
-fn run_once(py: Python<'_>, runtime: &Runtime, program: Launch) -> (PyResult<Option<Py<PyAny>>>, Report) {
+fn run_once(py: Python<'_>, runtime: &Runtime, program: Runnable) -> (PyResult<Option<Py<PyAny>>>, Report) {
     let spec = TaskSpec::new(program);
-    let slot = spec.slot.clone();
+    let cell = spec.cell.clone();
     let outcome = runtime.run(move |ctx| drive(ctx, spec));
-    let result = match (outcome.result, slot.failure(py)) {
-        (Ok(_), _) => Ok(slot.value(py)),
-        // The run did not end by it if it was stopped.
-        (Err(error), Some(caught)) if !error.is_stop() => Err(caught.again(py)),
+    let result = match (outcome.result, cell.failure(py)) {
+        (Ok(_), _) => Ok(cell.value(py)),
+        // A stop, and not the program's own exception, ended the run.
+        (Err(error), Some(caught)) if !error.is_stop() => Err(caught.reraise(py)),
         (Err(error), _) => Err(exception_of(py, &error)),
     };
     (result, outcome.report)
@@ -85,10 +87,10 @@ pub(crate) fn explore<'py>(
     preemptions: Option<usize>,
 ) -> PyResult<Explored<'py>> {
     let py = program.py();
-    let launch = Launch::checked(program).map_err(|complaint| PyErr::from(&complaint))?;
-    if !launch.is_reusable() {
+    let runnable = Runnable::checked(program).map_err(|error| PyErr::from(&error))?;
+    if !runnable.is_reusable() {
         return Err(PyTypeError::new_err(
-            "a generator can be run once; a program made by @do can be explored",
+            "a generator can be run once only: pass a program made by @do, which can be run many times",
         ));
     }
     let search = match search {
@@ -99,10 +101,10 @@ pub(crate) fn explore<'py>(
     };
     let runtime = runtime(clock, deadlocks, max_steps)?;
     let explorer = Explorer::new().search(search).schedules(schedules).runtime(runtime.clone());
-    let again = launch.clone_ref(py);
+    let again = runnable.clone_ref(py);
     let exploration = explorer.run(async move |ctx: Ctx| {
-        let launch = Python::attach(|py| launch.clone_ref(py));
-        drive(ctx, TaskSpec::new(launch)).await
+        let runnable = Python::attach(|py| runnable.clone_ref(py));
+        drive(ctx, TaskSpec::new(runnable)).await
     });
     let Some(failure) = exploration.failure else {
         return Ok((exploration.schedules, exploration.is_complete, None));
@@ -112,7 +114,7 @@ pub(crate) fn explore<'py>(
     }
     let (trace, found) = (failure.trace.to_string(), failure.found.to_string());
     let error = failure.error.map(|error| match error {
-        // Of which the scheduler knows all but the lines of Python.
+        // The scheduler does not know the lines of Python, so the run is replayed.
         Error::Deadlock(_) => {
             let replay = runtime.schedule(Schedule::Replay(failure.trace));
             run_once(py, &replay, again).0.err().unwrap_or_else(|| exception_of(py, &error))
@@ -141,17 +143,17 @@ fn runtime(clock: &str, deadlocks: &str, max_steps: Option<u64>) -> PyResult<Run
 }
 
 fn unknown(what: &str, name: &str, known: &str) -> PyErr {
-    PyValueError::new_err(format!("there is no {what} {name:?}, only {known}"))
+    PyValueError::new_err(format!("unknown {what} {name:?}: expected one of {known}"))
 }
 
 fn parsed(trace: &str) -> PyResult<Trace> {
     trace.parse().map_err(|error: semafor_coop::ParseTraceError| PyValueError::new_err(error.to_string()))
 }
 
-/// Nobody can go on here, so other threads get the interpreter.
+/// No task can run, so other threads get the interpreter.
 fn pause(lull: &Lull<'_>) -> Result {
     Python::attach(|py| {
-        py.detach(|| lull.wait_at_most(SIGNALS));
+        py.detach(|| lull.wait_at_most(SIGNAL_CHECK_INTERVAL));
         py.check_signals().map_err(|interrupt| Error::stopping(Raised::Here(Caught::new(py, interrupt))))
     })
 }

@@ -1,15 +1,15 @@
-//! What a task or promise came to, where Python's garbage collector sees it.
+//! The outcome of a task or promise, visible to Python's garbage collector.
 //!
-//! A failure knows the frames it came through, and those know the handle of what failed: a circle that only the collector can
-//! break. So the outcome is in a slot that the Python handle shows to the collector, and that can be emptied; no other handle shows
-//! it, because what is shown twice would be counted twice.
+//! An exception refers to its frames, and these may refer to the handle of the task that failed: a cycle that only the
+//! collector can break. So the outcome is in a cell that the Python handle shows to the collector, and that can be
+//! cleared. No other handle shows it, because the collector would count it twice.
 
 use parking_lot::Mutex;
 use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit, intern};
 
-/// An exception, and how far it had come when it was caught.
+/// An exception, with its traceback when it was caught.
 pub(crate) struct Caught {
     exception: Py<PyBaseException>,
     traceback: Option<Py<PyAny>>,
@@ -22,11 +22,11 @@ impl Caught {
         Self { exception, traceback }
     }
 
-    /// To be raised once more: the same exception, without the frames of those who raised it meanwhile.
-    pub(crate) fn again(&self, py: Python<'_>) -> PyErr {
+    /// The same exception to raise again, without the frames that were added meanwhile.
+    pub(crate) fn reraise(&self, py: Python<'_>) -> PyErr {
         let exception = self.exception.bind(py);
         if let Some(traceback) = &self.traceback {
-            // It was read from there, so it can be written.
+            // The traceback comes from this exception, so setting it can't fail.
             let _ = exception.setattr(intern!(py, "__traceback__"), traceback);
         }
         PyErr::from_value(exception.clone().into_any())
@@ -48,21 +48,21 @@ pub(crate) enum Outcome {
 }
 
 #[derive(Default)]
-pub(crate) struct Slot {
+pub(crate) struct OutcomeCell {
     outcome: Mutex<Option<Outcome>>,
 }
 
-impl Slot {
-    /// False if there was an outcome before; that one stays.
+impl OutcomeCell {
+    /// False if there was an outcome before, which is kept.
     pub(crate) fn fill(&self, outcome: Outcome) -> bool {
-        let mut slot = self.outcome.lock();
-        if slot.is_some() {
-            // What is dropped is the user's, and must not find the lock taken.
-            drop(slot);
+        let mut cell = self.outcome.lock();
+        if cell.is_some() {
+            // Dropping a user value runs user code, which must not find the lock taken.
+            drop(cell);
             drop(outcome);
             return false;
         }
-        *slot = Some(outcome);
+        *cell = Some(outcome);
         true
     }
 
@@ -81,7 +81,7 @@ impl Slot {
     }
 
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        // Nothing of Python's is done under the lock, so the collector never finds it taken.
+        // No Python code runs under the lock, so the collector never finds it taken.
         let Some(outcome) = self.outcome.try_lock() else { return Ok(()) };
         match &*outcome {
             Some(Outcome::Value(value)) => visit.call(value),

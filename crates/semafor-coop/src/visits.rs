@@ -1,29 +1,30 @@
-//! For tests: counts how often a task or a waiter was looked at, so that a test can tell how work grows without a clock.
+//! For tests: counts how often a task or a waiter is visited, so that a test can measure how work grows without a
+//! clock.
 
 #[cfg(not(test))]
 #[inline(always)]
 pub(crate) fn count(_looks: usize) {}
 
 #[cfg(test)]
-pub(crate) use counted::{count, of};
+pub(crate) use counted::{count, during};
 
 #[cfg(test)]
 mod counted {
     use std::cell::Cell;
 
     thread_local! {
-        static LOOKS: Cell<u64> = const { Cell::new(0) };
+        static VISITS: Cell<u64> = const { Cell::new(0) };
     }
 
-    pub(crate) fn count(looks: usize) {
-        LOOKS.set(LOOKS.get() + looks as u64);
+    pub(crate) fn count(visits: usize) {
+        VISITS.set(VISITS.get() + visits as u64);
     }
 
-    /// How many looks something took on this thread.
-    pub(crate) fn of(deed: impl FnOnce()) -> u64 {
-        let before = LOOKS.get();
-        deed();
-        LOOKS.get() - before
+    /// How many visits an action takes on this thread.
+    pub(crate) fn during(action: impl FnOnce()) -> u64 {
+        let before = VISITS.get();
+        action();
+        VISITS.get() - before
     }
 }
 
@@ -31,19 +32,19 @@ mod counted {
 mod tests {
     use crate::{AcquireSemaphore, Awaitable, CreateSemaphore, Ctx, Deadlocks, Result, Runtime, Task};
 
-    /// A program of so many tasks takes a number of looks that grows with the number of tasks, and not with its square.
+    /// The number of visits must grow with the number of tasks, not with its square.
     #[track_caller]
     fn assert_linear(program: impl AsyncFn(Ctx, usize) -> Result + Clone + 'static) {
         for deadlocks in [Deadlocks::Certain, Deadlocks::Holders, Deadlocks::Global] {
-            let looks = |tasks: usize| {
+            let visits = |tasks: usize| {
                 let program = program.clone();
-                super::of(|| {
+                super::during(|| {
                     let runtime = Runtime::new().deadlocks(deadlocks);
                     runtime.run(async move |ctx: Ctx| program(ctx, tasks).await).result.unwrap();
                 })
             };
-            let (few, many) = (looks(250), looks(2_000));
-            assert!(many < 16 * few, "{deadlocks:?}: {few} looks at 250 tasks, {many} at 2000");
+            let (few, many) = (visits(250), visits(2_000));
+            assert!(many < 16 * few, "{deadlocks:?}: {few} visits with 250 tasks, {many} with 2000");
         }
     }
 
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn promises_that_nobody_completes_are_linear() {
+    fn waiting_for_promises_without_handles_is_linear() {
         assert_linear(async |ctx: Ctx, count: usize| {
             let (mut promises, mut tasks) = (Vec::new(), Vec::new());
             for _ in 0..count {
@@ -133,7 +134,7 @@ mod tests {
             for number in 0..count {
                 let sem = sem.clone();
                 let works = async move |ctx: Ctx| {
-                    // What is released is mostly not enough for the first in line.
+                    // A release is mostly too little for the first waiter.
                     let weight = 3 + (number % 2) as u32;
                     let _permit = ctx.perform(AcquireSemaphore(&sem).weight(weight).guarded()).await?;
                     ctx.delay(1.0).await
@@ -213,7 +214,7 @@ mod tests {
             for (neighbour, task) in neighbours.iter().zip(&tasks) {
                 ctx.complete(neighbour, task.clone()).await?;
             }
-            // A task that ends with a permit is a reason to look at all tasks.
+            // A task that ends with a permit triggers a check of all tasks.
             let sem = ctx.create_semaphore(1).await?;
             ctx.spawn(async move |ctx: Ctx| ctx.acquire(&sem).await).await?;
             ctx.gather(&tasks).await.map(drop)

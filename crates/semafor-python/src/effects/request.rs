@@ -1,4 +1,4 @@
-//! What a `yield` asks for.
+//! Interprets the objects that programs yield.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use super::classes::{
     FailPromise, Gather, Log, Now, Race, ReleaseSemaphore, Shield, Spawn, TryAcquire, Wait, Waitable,
     WithHandler, WithSemaphore, Yield,
 };
-use super::handles::{Awaited, PromiseHandle, Settled, TableEntry, Tables, of_another_run};
-use super::program::Launch;
-use super::raised::raised_by;
-use super::slot::{Caught, Outcome, Slot};
+use super::exceptions::to_exception;
+use super::handles::{Awaited, PromiseHandle, Settled, TableEntry, Tables, wrong_run_error};
+use super::outcome::{Caught, Outcome, OutcomeCell};
+use super::program::Runnable;
 
-pub(crate) enum Asked {
+pub(crate) enum Yielded {
     Perform(Request),
-    /// A program is to run on top.
-    Enter(Launch, Entry),
-    /// An effect of the program's own, or a mistake.
+    /// Run a program on top of the stack.
+    Enter(Runnable, Entry),
+    /// An effect of the program's own, or an object of the wrong type.
     Handle,
 }
 
@@ -30,22 +30,22 @@ pub(crate) enum Entry {
     Handled { class: Py<PyType>, handler: Py<PyAny> },
 }
 
-/// An effect of the scheduler's, with arguments that make sense.
+/// A built-in effect with checked arguments.
 pub(crate) enum Request {
     Acquire(coop::Semaphore),
     Release(coop::Semaphore),
     Demand { semaphore: coop::Semaphore, weight: u32, timeout: Option<f64> },
     TryAcquire(coop::Semaphore),
     Create(coop::CreateSemaphore),
-    Guard(coop::Semaphore, Launch),
-    Spawn { program: Launch, name: Option<String>, priority: coop::Priority, is_daemon: bool },
+    Guard(coop::Semaphore, Runnable),
+    Spawn { program: Runnable, name: Option<String>, priority: coop::Priority, is_daemon: bool },
     Wait(Awaited),
     Gather(Vec<Awaited>),
     Race(Vec<Awaited>),
     Cancel(coop::Task<Settled>),
     CreatePromise,
     CreateExternalPromise,
-    Settle { promise: coop::Promise<Settled>, slot: Arc<Slot>, outcome: Outcome },
+    Settle { promise: coop::Promise<Settled>, cell: Arc<OutcomeCell>, outcome: Outcome },
     Delay(f64),
     Now,
     Log(String),
@@ -54,13 +54,13 @@ pub(crate) enum Request {
 
 /// # Errors
 ///
-/// What is wrong with its arguments.
+/// If its arguments are wrong.
 #[inline]
-pub(crate) fn asked(yielded: &Bound<'_, PyAny>, tables: &Tables) -> PyResult<Asked> {
+pub(crate) fn interpret(yielded: &Bound<'_, PyAny>, tables: &Tables) -> PyResult<Yielded> {
     if let Ok(acquire) = yielded.cast_exact::<AcquireSemaphore>() {
         let acquire = acquire.get();
         let semaphore = semaphore(acquire.semaphore.as_ref()?, tables)?;
-        return Ok(Asked::Perform(match &acquire.demand {
+        return Ok(Yielded::Perform(match &acquire.demand {
             None => Request::Acquire(semaphore),
             Some(demand) => Request::Demand {
                 semaphore,
@@ -70,15 +70,15 @@ pub(crate) fn asked(yielded: &Bound<'_, PyAny>, tables: &Tables) -> PyResult<Ask
         }));
     }
     if let Ok(release) = yielded.cast_exact::<ReleaseSemaphore>() {
-        return Ok(Asked::Perform(Request::Release(semaphore(release.get().semaphore.as_ref()?, tables)?)));
+        return Ok(Yielded::Perform(Request::Release(semaphore(release.get().semaphore.as_ref()?, tables)?)));
     }
-    if let Some(launch) = Launch::of_program(yielded) {
-        return Ok(Asked::Enter(launch, Entry::Plain));
+    if let Some(runnable) = Runnable::of_program(yielded) {
+        return Ok(Yielded::Enter(runnable, Entry::Plain));
     }
-    asked_seldom(yielded, tables)
+    interpret_uncommon(yielded, tables)
 }
 
-fn asked_seldom(yielded: &Bound<'_, PyAny>, tables: &Tables) -> PyResult<Asked> {
+fn interpret_uncommon(yielded: &Bound<'_, PyAny>, tables: &Tables) -> PyResult<Yielded> {
     let py = yielded.py();
     let request = if let Ok(spawn) = yielded.cast_exact::<Spawn>() {
         let spawn = spawn.get();
@@ -106,14 +106,14 @@ fn asked_seldom(yielded: &Bound<'_, PyAny>, tables: &Tables) -> PyResult<Asked> 
         let with = with.get();
         Request::Guard(semaphore(with.semaphore.as_ref()?, tables)?, with.program.as_ref()?.clone_ref(py))
     } else if let Ok(cancel) = yielded.cast_exact::<Cancel>() {
-        Request::Cancel(cancel.get().task.as_ref()?.get().within(tables).ok_or_else(of_another_run)?)
+        Request::Cancel(cancel.get().task.as_ref()?.get().within(tables).ok_or_else(wrong_run_error)?)
     } else if let Ok(complete) = yielded.cast_exact::<CompletePromise>() {
         let complete = complete.get();
         settle(py, complete.promise.as_ref()?, tables, Outcome::Value(complete.value.clone_ref(py)))?
     } else if let Ok(fail) = yielded.cast_exact::<FailPromise>() {
         let fail = fail.get();
         let promise = fail.promise.as_ref()?;
-        let caught = Caught::new(py, raised_by(fail.error.bind(py))?);
+        let caught = Caught::new(py, to_exception(fail.error.bind(py))?);
         settle(py, promise, tables, Outcome::Failure(caught))?
     } else if yielded.cast_exact::<CreatePromise>().is_ok() {
         Request::CreatePromise
@@ -124,28 +124,28 @@ fn asked_seldom(yielded: &Bound<'_, PyAny>, tables: &Tables) -> PyResult<Asked> 
     } else if yielded.cast_exact::<Now>().is_ok() {
         Request::Now
     } else {
-        return entered(yielded);
+        return interpret_program(yielded);
     };
-    Ok(Asked::Perform(request))
+    Ok(Yielded::Perform(request))
 }
 
-fn entered(yielded: &Bound<'_, PyAny>) -> PyResult<Asked> {
+fn interpret_program(yielded: &Bound<'_, PyAny>) -> PyResult<Yielded> {
     let py = yielded.py();
     if let Ok(shield) = yielded.cast_exact::<Shield>() {
-        return Ok(Asked::Enter(shield.get().program.as_ref()?.clone_ref(py), Entry::Shielded));
+        return Ok(Yielded::Enter(shield.get().program.as_ref()?.clone_ref(py), Entry::Shielded));
     }
     if let Ok(with) = yielded.cast_exact::<WithHandler>() {
         let with = with.get();
         let class = with.class.as_ref()?.clone_ref(py);
         let how = Entry::Handled { class, handler: with.handler.clone_ref(py) };
-        return Ok(Asked::Enter(with.program.as_ref()?.clone_ref(py), how));
+        return Ok(Yielded::Enter(with.program.as_ref()?.clone_ref(py), how));
     }
-    Ok(Launch::of(yielded).map_or(Asked::Handle, |launch| Asked::Enter(launch, Entry::Plain)))
+    Ok(Runnable::of(yielded).map_or(Yielded::Handle, |runnable| Yielded::Enter(runnable, Entry::Plain)))
 }
 
 #[inline]
 fn semaphore(place: &TableEntry, tables: &Tables) -> PyResult<coop::Semaphore> {
-    place.semaphore(tables).ok_or_else(of_another_run)
+    place.semaphore(tables).ok_or_else(wrong_run_error)
 }
 
 fn awaited(waitable: &Waitable, tables: &Tables) -> PyResult<Awaited> {
@@ -153,7 +153,7 @@ fn awaited(waitable: &Waitable, tables: &Tables) -> PyResult<Awaited> {
         Waitable::Task(task) => task.get().awaited(tables),
         Waitable::Future(future) => future.get().awaited(tables),
     };
-    awaited.ok_or_else(of_another_run)
+    awaited.ok_or_else(wrong_run_error)
 }
 
 fn all_awaited(waitables: &[Waitable], tables: &Tables) -> PyResult<Vec<Awaited>> {
@@ -175,6 +175,6 @@ fn settle(
     outcome: Outcome,
 ) -> PyResult<Request> {
     let handle = handle.get();
-    let promise = handle.within(tables).ok_or_else(of_another_run)?;
-    Ok(Request::Settle { promise, slot: handle.future.bind(py).get().slot.clone(), outcome })
+    let promise = handle.within(tables).ok_or_else(wrong_run_error)?;
+    Ok(Request::Settle { promise, cell: handle.future.bind(py).get().cell.clone(), outcome })
 }

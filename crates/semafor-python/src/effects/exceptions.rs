@@ -1,4 +1,4 @@
-//! Exceptions as errors of the scheduler's, and back: whoever waits for a failure gets the very exception.
+//! Converts exceptions to errors of the scheduler and back. All waiters of a failed task get the same exception.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 use semafor_coop::{self as coop, Error};
 
-use super::slot::{Caught, Slot};
+use super::outcome::{Caught, OutcomeCell};
 
 /// An exception that a program failed with.
 pub(crate) enum Raised {
     Here(Caught),
-    /// In the slot of a handle, which is where the garbage collector looks for it.
-    Within(Arc<Slot>),
+    /// In the cell of a handle, where the garbage collector can see it.
+    Within(Arc<OutcomeCell>),
 }
 
 impl Raised {
-    /// None if the collector has taken it.
+    /// `None` if the collector has cleared it.
     pub(crate) fn caught(&self, py: Python<'_>) -> Option<Caught> {
         match self {
             Self::Here(caught) => Some(caught.clone_ref(py)),
-            Self::Within(slot) => slot.failure(py),
+            Self::Within(cell) => cell.failure(py),
         }
     }
 }
@@ -34,7 +34,7 @@ impl Raised {
 impl fmt::Display for Raised {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Python::attach(|py| match self.caught(py) {
-            Some(caught) => caught.again(py).fmt(f),
+            Some(caught) => caught.reraise(py).fmt(f),
             None => f.write_str("an exception"),
         })
     }
@@ -48,8 +48,8 @@ impl fmt::Debug for Raised {
 
 impl std::error::Error for Raised {}
 
-/// The error that a program ends with whose exception this is, in that slot.
-pub(crate) fn error_of(py: Python<'_>, caught: &Caught, slot: &Arc<Slot>) -> Error {
+/// The error of a program that ended with this exception, which is in this cell.
+pub(crate) fn error_of(py: Python<'_>, caught: &Caught, cell: &Arc<OutcomeCell>) -> Error {
     let exception = caught.exception(py);
     if exception.is_instance(cancelled_class(py)).unwrap_or(false) {
         return Error::TaskCancelled;
@@ -61,17 +61,19 @@ pub(crate) fn error_of(py: Python<'_>, caught: &Caught, slot: &Arc<Slot>) -> Err
         return Error::Deadlock(deadlock.get().0.clone());
     }
     if !exception.is_instance_of::<PyException>() {
-        return Error::stopping(Raised::Within(slot.clone()));
+        return Error::stopping(Raised::Within(cell.clone()));
     }
-    Error::new(Raised::Within(slot.clone()))
+    Error::new(Raised::Within(cell.clone()))
 }
 
-/// What to raise for an error of the scheduler's.
+/// The exception to raise for an error of the scheduler.
 pub(crate) fn exception_of(py: Python<'_>, error: &Error) -> PyErr {
     if let Some(raised) = error.downcast_ref::<Raised>() {
         return match raised.caught(py) {
-            Some(caught) => caught.again(py),
-            None => PyRuntimeError::new_err("it failed, and nobody has kept the exception"),
+            Some(caught) => caught.reraise(py),
+            None => {
+                PyRuntimeError::new_err("the task or promise failed, and its exception was garbage-collected")
+            }
         };
     }
     match error {
@@ -94,11 +96,11 @@ pub(crate) fn cancelled(py: Python<'_>) -> PyErr {
     PyErr::from_type(cancelled_class(py).clone(), "task was cancelled")
 }
 
-/// The deadlock that an exception tells of.
+/// The deadlock of an exception.
 #[pyclass(frozen, module = "semafor.effects")]
 pub(crate) struct Deadlock(Arc<coop::Deadlock>);
 
-/// `site`: where in Python a task waits.
+/// `site` returns the line of Python where a task waits.
 pub(crate) fn deadlock_error(
     py: Python<'_>,
     deadlock: &Arc<coop::Deadlock>,
@@ -113,13 +115,13 @@ pub(crate) fn deadlock_error(
     make().unwrap_or_else(|error: PyErr| error)
 }
 
-/// Who waits, for what, and where.
+/// A task, what it waits for, and where.
 fn link_of(link: &coop::Link, site: Option<String>) -> (String, String, Option<String>) {
     (link.task.to_string(), link.waits_for.clone(), site)
 }
 
-/// An exception, or a class of exceptions, that somebody wants to be raised.
-pub(crate) fn raised_by(error: &Bound<'_, PyAny>) -> PyResult<PyErr> {
+/// Makes an exception of an exception object or class.
+pub(crate) fn to_exception(error: &Bound<'_, PyAny>) -> PyResult<PyErr> {
     let is_class = |class: &Bound<'_, PyType>| class.is_subclass_of::<PyBaseException>().unwrap_or(false);
     if error.is_instance_of::<PyBaseException>() || error.cast::<PyType>().is_ok_and(is_class) {
         Ok(PyErr::from_value(error.clone()))
@@ -128,7 +130,7 @@ pub(crate) fn raised_by(error: &Bound<'_, PyAny>) -> PyResult<PyErr> {
     }
 }
 
-/// The name of its class, to complain about it.
+/// The name of its class, for error messages.
 pub(crate) fn kind_of(object: &Bound<'_, PyAny>) -> String {
     object.get_type().qualname().map_or_else(|_| "an object".into(), |name| name.to_string())
 }
@@ -148,7 +150,7 @@ fn not_deterministic_class(py: Python<'_>) -> &Bound<'_, PyType> {
     class(py, &CLASS, "NotDeterministicError")
 }
 
-/// A class of `semafor._errors`. Without it the package is broken, and any exception will do.
+/// A class of `semafor._errors`. Falls back to `RuntimeError` in a broken package.
 fn class<'py>(py: Python<'py>, cell: &'static PyOnceLock<Py<PyType>>, name: &str) -> &'py Bound<'py, PyType> {
     match cell.import(py, "semafor._errors", name) {
         Ok(class) => class,
