@@ -66,4 +66,4 @@ else:
         return import_module(f".{name}", __name__)
 
 
-_process.watch()
+_process.register_hooks()

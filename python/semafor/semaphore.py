@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from . import _checks, _native
 from ._native import AcquisitionResult
-from .managers import Entered, Manager, SyncManager, given_back
+from .managers import Entered, Manager, SyncManager, wait_until_released
 from .stats import Holder, SemaphoreStats, Waiter
 
 
@@ -81,7 +81,7 @@ class Semaphore(ABC):
         Raises TimeoutError if there is no slot within `max_acquire_time`.
         """
         native = self._opened or self._open()
-        return native.take(weight, True) or await native.acquire(weight, True)
+        return native.acquire_now(weight, True) or await native.acquire(weight, True)
 
     async def release(self, acquisition_id: str | None = None) -> None:
         """Releases a slot; without an id, the latest one that the current task acquired with `acquire()`.
@@ -106,7 +106,7 @@ class Semaphore(ABC):
     async def __aenter__(self) -> AcquisitionResult:
         """`async with sem as result`: holds a slot in the block. May be nested, and used by many tasks at once."""
         native = self._opened or self._open()
-        result = native.take(1, False) or await native.acquire(1, False)
+        result = native.acquire_now(1, False) or await native.acquire(1, False)
         self._entered.push(result)
         return result
 
@@ -116,9 +116,9 @@ class Semaphore(ABC):
         result = self._entered.pop(kind is GeneratorExit)
         if result is None:
             return
-        released = (self._opened or self._open()).let_go(result)
+        released = (self._opened or self._open()).release_result(result)
         if released is not None:
-            await given_back(released, kind)
+            await wait_until_released(released, kind)
 
     async def locked(self) -> bool:
         """Returns True if an acquire would have to wait."""

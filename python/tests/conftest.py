@@ -78,16 +78,16 @@ class RedisServer:
             settings = {"bind": "127.0.0.1", "port": self.port, "dir": folder, "save": "", "appendonly": "no"}
             words = [str(word) for key, value in settings.items() for word in (f"--{key}", value)]
             self.process = subprocess.Popen([program, *words], stdout=subprocess.DEVNULL)
-            is_up = self._comes_up()
+            is_up = self._wait_until_up()
             assert is_up or port is None, f"redis-server has ended: is the port {port} taken?"
         self.started.append(self)
 
-    def _comes_up(self) -> bool:
+    def _wait_until_up(self) -> bool:
         """False if it has ended: somebody was quicker to take the port."""
         deadline = time.monotonic() + PATIENCE
         while self.process.poll() is None:
             try:
-                if f"process_id:{self.process.pid}" in self.answer("INFO", "server"):
+                if f"process_id:{self.process.pid}" in self.reply("INFO", "server"):
                     return True
             except OSError:
                 pass
@@ -104,9 +104,9 @@ class RedisServer:
 
     def ask(self, *words: str) -> str:
         """The first line of the answer."""
-        return self.answer(*words).splitlines()[0]
+        return self.reply(*words).splitlines()[0]
 
-    def answer(self, *words: str) -> str:
+    def reply(self, *words: str) -> str:
         command = "".join([f"*{len(words)}\r\n", *(f"${len(word.encode())}\r\n{word}\r\n" for word in words)])
         with socket.create_connection(("127.0.0.1", self.port), PATIENCE) as connection:
             connection.sendall(f"{command}QUIT\r\n".encode())
@@ -115,7 +115,7 @@ class RedisServer:
     def holders(self, name: str) -> int:
         return int(self.ask("ZCARD", f"adv-sem:semaphore_main:{name}").lstrip(":"))
 
-    def in_line(self, name: str) -> int:
+    def waiters(self, name: str) -> int:
         return int(self.ask("ZCARD", f"adv-sem:semaphore_waiting:{name}").lstrip(":"))
 
     def scripts(self) -> int:
@@ -127,7 +127,7 @@ class RedisServer:
         return sum(usec for _, usec in self.script_stats())
 
     def script_stats(self) -> list[tuple[int, int]]:
-        lines = [line for line in self.answer("INFO", "commandstats").splitlines() if line.startswith("cmdstat_eval")]
+        lines = [line for line in self.reply("INFO", "commandstats").splitlines() if line.startswith("cmdstat_eval")]
         fields = [dict(field.split("=") for field in line.split(":")[1].split(",")) for line in lines]
         return [(int(field["calls"]), int(field["usec"])) for field in fields]
 
@@ -196,16 +196,16 @@ class Script:
             [python, "-u", "-c", text, *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
-    def reads(self, expected: str) -> None:
+    def expect_line(self, expected: str) -> None:
         assert self.process.stdout is not None
         assert self.process.stdout.readline().strip() == expected
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
 
-    def end(self) -> int:
+    def wait_for_exit(self) -> int:
         self.process.communicate(timeout=PATIENCE)
         return self.process.returncode
 
@@ -219,6 +219,6 @@ def script() -> Iterator[Callable[..., Script]]:
         return started[-1]
 
     yield start
-    for each in started:
-        each.process.kill()
-        each.process.communicate()
+    for script in started:
+        script.process.kill()
+        script.process.communicate()

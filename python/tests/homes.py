@@ -24,7 +24,7 @@ def new(request: pytest.FixtureRequest, name: str) -> New:
     return lambda **given: RedisSemaphore(**{"name": name, "value": 1, "config": redis.config(), **given})
 
 
-def at_home(sem: Semaphore) -> dict[str, Any]:
+def stats_arguments(sem: Semaphore) -> dict[str, Any]:
     """Where it is, as its class is asked for statistics."""
     if isinstance(sem, LocalSemaphore):
         return {"directory": sem.directory}

@@ -31,7 +31,7 @@ PACKAGE = Path(__file__).parents[1] / "README.md"
 PROJECT = Path(__file__).parents[2] / "README.md"
 
 
-def what_examples_say(readme: Path) -> list[str]:
+def outputs_of_examples(readme: Path) -> list[str]:
     examples = re.findall(r"```python\n(.*?)```", readme.read_text(), re.DOTALL)
     run = [sys.executable, "-c"]
     return [subprocess.run([*run, text], check=True, capture_output=True, text=True).stdout for text in examples]
@@ -68,11 +68,11 @@ def test_every_name_is_explained(kind: Any) -> None:
 
 
 def test_readme_of_the_package() -> None:
-    assert what_examples_say(PACKAGE) == ["slot 0\n"]
+    assert outputs_of_examples(PACKAGE) == ["slot 0\n"]
 
 
 def test_readme(homes: None) -> None:
-    memory, redis, threads, effects, exploration = what_examples_say(PROJECT)
+    memory, redis, threads, effects, exploration = outputs_of_examples(PROJECT)
     assert memory == "slot 0\n"
     assert redis == "slot 0 of 3\n"
     assert threads == "file 0, slot 0\nfile 1, slot 0\nfile 2, slot 0\n"

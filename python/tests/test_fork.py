@@ -36,7 +36,7 @@ def in_child(work: Callable[[], object]) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def test_a_child_inherits_no_permit_and_takes_none(new: New) -> None:
+def test_child_inherits_no_slot_and_releases_none(new: New) -> None:
     sem = new(value=2)
     inherited: list[Any] = []
 
@@ -81,7 +81,7 @@ def test_a_child_inherits_no_permit_and_takes_none(new: New) -> None:
     asyncio.run(parent())
 
 
-def test_a_child_of_a_busy_process_works(new: New) -> None:
+def test_child_of_a_busy_process_works(new: New) -> None:
     """Whatever the threads of the parent are doing when it forks."""
     sem = new(value=2)
 
@@ -102,7 +102,7 @@ def test_a_child_of_a_busy_process_works(new: New) -> None:
     asyncio.run(parent())
 
 
-def test_a_child_of_multiprocessing_gives_back_what_it_holds(redis: RedisServer, name: str) -> None:
+def test_child_of_multiprocessing_releases_its_slots(redis: RedisServer, name: str) -> None:
     sem = RedisSemaphore(name=name, value=1, config=redis.config())
 
     async def hold() -> None:

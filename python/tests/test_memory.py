@@ -8,7 +8,7 @@ import pytest
 from semafor import MemorySemaphore
 
 
-def test_a_handle_from_before_the_number_of_slots_changed_is_refused(run: Any, name: str) -> None:
+def test_handle_with_the_old_number_of_slots_is_refused(run: Any, name: str) -> None:
     async def program() -> None:
         def new(value: int) -> MemorySemaphore:
             return MemorySemaphore(name=name, value=value)

@@ -29,7 +29,7 @@ def test_hanging(way):
 """
 
 
-def test_a_test_that_hangs_is_named_and_ended_with_all_it_started(tmp_path: Path) -> None:
+def test_hanging_test_is_named_and_killed_with_all_it_started(tmp_path: Path) -> None:
     (tmp_path / "test_planted.py").write_text(PLANTED)
     run = [sys.executable, "-m", "pytest", "-q", "-p", "time_limit", "-p", "no:cacheprovider", "test_planted.py"]
     env = {**os.environ, "SEMAFOR_TEST_LIMIT_SECONDS": "3", "PYTHONPATH": str(Path(__file__).parent)}
@@ -41,7 +41,7 @@ def test_a_test_that_hangs_is_named_and_ended_with_all_it_started(tmp_path: Path
         assert not is_alive(int((tmp_path / started).read_text())), started
 
 
-def test_a_run_in_time_is_left_alone(tmp_path: Path) -> None:
+def test_run_within_the_limit_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "test_planted.py").write_text("def test_quick():\n    pass\n")
     run = [sys.executable, "-m", "pytest", "-q", "-p", "time_limit", "-p", "no:cacheprovider", "test_planted.py"]
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
@@ -56,7 +56,7 @@ BLOCK = "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.{}])"
 @pytest.mark.parametrize(
     "inherited", [IGNORE.format(name) for name in ("SIGINT", "SIGHUP", "SIGPIPE")] + [BLOCK.format("SIGINT")]
 )
-def test_tests_of_signals_set_what_they_need(inherited: str) -> None:
+def test_signal_tests_pass_with_inherited_signal_settings(inherited: str) -> None:
     """A script has its background jobs ignore SIGINT, and `nohup` SIGHUP: tests started so have to pass."""
     tests = Path(__file__).parent
     chosen = [

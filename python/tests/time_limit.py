@@ -22,12 +22,12 @@ import pytest
 # refuses it.
 SECONDS = min(float(os.environ.get("SEMAFOR_TEST_LIMIT_SECONDS", "600")), 100 * 365 * 86400.0)
 # How long an interpreter may take to say where it hangs.
-LAST_WORDS = 10.0
+ABORT_TIMEOUT = 10.0
 
 # In the environment of everything that the tests start, so that it can be found although its parent has ended.
 MARK = "SEMAFOR_TEST_RUN"
 
-WATCH = pytest.StashKey[subprocess.Popen[bytes]]()
+WATCHER = pytest.StashKey[subprocess.Popen[bytes]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -35,25 +35,25 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     os.environ[MARK] = f"{os.getpid()}-{time.time_ns()}"
     words = [sys.executable, __file__, str(os.getpid()), str(SECONDS)]
-    config.stash[WATCH] = subprocess.Popen(words, stdin=subprocess.PIPE)
+    config.stash[WATCHER] = subprocess.Popen(words, stdin=subprocess.PIPE)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    config.stash[WATCH].communicate(timeout=LAST_WORDS)
+    config.stash[WATCHER].communicate(timeout=ABORT_TIMEOUT)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
-    tell(item, item.nodeid.replace("\n", " "))
+    report_test(item, item.nodeid.replace("\n", " "))
     try:
         return (yield)
     finally:
-        tell(item, "")
+        report_test(item, "")
 
 
-def tell(item: pytest.Item, name: str) -> None:
+def report_test(item: pytest.Item, name: str) -> None:
     """The test that runs from now on; nothing for none."""
-    stdin = item.config.stash[WATCH].stdin
+    stdin = item.config.stash[WATCHER].stdin
     assert stdin is not None
     stdin.write(f"{name}\n".encode())
     stdin.flush()
@@ -61,19 +61,19 @@ def tell(item: pytest.Item, name: str) -> None:
 
 def watch(pytest_id: int, seconds: float) -> None:
     """Returns when the run has ended, by itself or by us."""
-    test, heard = b"", b""
+    test, buffer = b"", b""
     while True:
         if not select.select([0], [], [], seconds if test else None)[0]:
             break
         more = os.read(0, 65536)
         if not more:
             return
-        *lines, heard = (heard + more).split(b"\n")
+        *lines, buffer = (buffer + more).split(b"\n")
         test = lines[-1] if lines else test
     print(f"\nHUNG: {test.decode()} has not ended within {seconds:g} seconds", file=sys.stderr, flush=True)
     started = list(descendants(pytest_id))
     os.kill(pytest_id, signal.SIGABRT)
-    deadline = time.monotonic() + LAST_WORDS
+    deadline = time.monotonic() + ABORT_TIMEOUT
     while is_alive(pytest_id) and time.monotonic() < deadline:
         time.sleep(0.01)
     for process in [pytest_id, *started, *marked()]:

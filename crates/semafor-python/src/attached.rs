@@ -24,6 +24,6 @@ pub(crate) fn with<R>(_py: Python<'_>, work: impl FnOnce() -> R) -> R {
 }
 
 /// True within [`with`].
-pub(crate) fn is_here() -> bool {
+pub(crate) fn is_known() -> bool {
     DEPTH.get() > 0
 }

@@ -17,12 +17,12 @@ use crate::wake::{LoopWaker, ThreadWaker};
 use crate::{attached, process};
 
 /// How often a thread that waits looks whether Ctrl-C was pressed.
-const SIGNALS: Duration = Duration::from_millis(50);
+const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Makes the answer, where there is an interpreter to make it in. Dropping it gives back what it has.
+/// Makes the result, where there is an interpreter to make it in. Dropping it gives back what it has.
 pub(crate) type MakeResult = Box<dyn for<'py> FnOnce(Python<'py>) -> PyResult<Py<PyAny>> + Send>;
 
-type Asked = Pin<Box<dyn Future<Output = MakeResult> + Send>>;
+type CallFuture = Pin<Box<dyn Future<Output = MakeResult> + Send>>;
 
 /// An answer of the engine's that is to come. Await it once.
 #[pyclass(frozen, module = "semafor._native")]
@@ -30,50 +30,50 @@ pub struct Call {
     work: Arc<Work>,
     /// False if the answer may never come: who waits for it may be given up.
     #[pyo3(get)]
-    is_sure: bool,
+    surely_ends: bool,
 }
 
 pub(crate) struct Work {
-    life: u32,
-    progress: Mutex<Progress>,
-    leave: CancellationToken,
+    fork_count: u32,
+    state: Mutex<State>,
+    cancel_token: CancellationToken,
 }
 
-enum Progress {
-    Asked(Asked),
-    Answered(MakeResult),
-    Over,
+enum State {
+    Running(CallFuture),
+    Finished(MakeResult),
+    Taken,
 }
 
 impl Call {
     /// `ask` gets a token that is cancelled when the answer is not wanted any more, and is to come to an end then.
-    pub(crate) fn new<F>(ask: impl FnOnce(CancellationToken) -> F) -> Self
+    pub(crate) fn new<F>(start: impl FnOnce(CancellationToken) -> F) -> Self
     where
         F: Future<Output = MakeResult> + Send + 'static,
     {
-        let leave = CancellationToken::new();
-        let asked = Progress::Asked(Box::pin(ask(leave.clone())));
-        let work = Work { life: process::life(), progress: Mutex::new(asked), leave };
-        Self { work: Arc::new(work), is_sure: true }
+        let cancel_token = CancellationToken::new();
+        let state = State::Running(Box::pin(start(cancel_token.clone())));
+        let work = Work { fork_count: process::fork_count(), state: Mutex::new(state), cancel_token };
+        Self { work: Arc::new(work), surely_ends: true }
     }
 
     /// A question that can be dropped at any time.
-    pub(crate) fn question<T>(question: impl Future<Output = PyResult<T>> + Send + 'static) -> Self
+    pub(crate) fn drop_on_cancel<T>(future: impl Future<Output = PyResult<T>> + Send + 'static) -> Self
     where
         T: for<'py> IntoPyObject<'py> + Send + 'static,
     {
-        Self::new(
-            |leave| async move { leave.run_until_cancelled(question).await.map_or_else(nothing, in_python) },
-        )
+        Self::new(|cancel_token| async move {
+            cancel_token.run_until_cancelled(future).await.map_or_else(make_none, make_result)
+        })
     }
 
-    pub(crate) fn unsure(self) -> Self {
-        Self { is_sure: false, ..self }
+    pub(crate) fn may_never_end(self) -> Self {
+        Self { surely_ends: false, ..self }
     }
 
     /// For users: as a coroutine, which can be made a task of, and complains if nobody awaits it.
     pub(crate) fn into_coroutine(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-        settle(Bound::new(py, self)?)
+        await_call(Bound::new(py, self)?)
     }
 
     pub(crate) fn work(&self) -> &Arc<Work> {
@@ -82,17 +82,17 @@ impl Call {
 }
 
 /// What a call answers that has nothing to say: `None`.
-pub(crate) const DONE: Option<bool> = None;
+pub(crate) const NONE: Option<bool> = None;
 
-pub(crate) fn nothing() -> MakeResult {
-    in_python(Ok(DONE))
+pub(crate) fn make_none() -> MakeResult {
+    make_result(Ok(NONE))
 }
 
-pub(crate) fn in_python<T>(answer: PyResult<T>) -> MakeResult
+pub(crate) fn make_result<T>(result: PyResult<T>) -> MakeResult
 where
     T: for<'py> IntoPyObject<'py> + Send + 'static,
 {
-    Box::new(move |py| match answer?.into_pyobject(py) {
+    Box::new(move |py| match result?.into_pyobject(py) {
         Ok(object) => Ok(object.into_any().unbind()),
         Err(error) => Err(error.into()),
     })
@@ -106,19 +106,19 @@ impl Call {
         Ok(self.work.poll(woken.py(), &Arc::new(waker).into()))
     }
 
-    /// The answer, once.
-    fn answer(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+    /// The result, once.
+    fn result(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match attached::with(py, || self.work.take()) {
-            Progress::Answered(answer) => attached::with(py, || answer(py)),
+            State::Finished(make) => attached::with(py, || make(py)),
             _ => Err(pyo3::exceptions::PyRuntimeError::new_err(
-                "there is no answer: it was not waited for, or taken",
+                "there is no result: it was not waited for, or taken",
             )),
         }
     }
 
     /// It is not wanted any more. Wait for its answer all the same: then everything has been given back.
-    fn leave(&self, py: Python<'_>) {
-        attached::with(py, || self.work.leave.cancel());
+    fn cancel(&self, py: Python<'_>) {
+        attached::with(py, || self.work.cancel_token.cancel());
     }
 
     /// Drops it, without waiting for anything.
@@ -131,91 +131,91 @@ impl Call {
         let thread = Arc::new(ThreadWaker::default());
         let waker = Waker::from(Arc::clone(&thread));
         while !self.work.poll(py, &waker) {
-            py.detach(|| thread.wait(interruptible.then_some(SIGNALS)));
+            py.detach(|| thread.wait(interruptible.then_some(SIGNAL_CHECK_INTERVAL)));
             if let Err(interrupt) = py.check_signals() {
-                self.leave(py);
-                self.work.finish(py, Instant::now() + process::LAST_WAIT);
+                self.cancel(py);
+                self.work.cancel_and_wait(py, Instant::now() + process::EXIT_TIMEOUT);
                 return Err(interrupt);
             }
         }
-        self.answer(py)
+        self.result(py)
     }
 
     fn __await__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
-        settle(slf)?.call_method0("__await__")
+        await_call(slf)?.call_method0("__await__")
     }
 }
 
-fn settle(call: Bound<'_, Call>) -> PyResult<Bound<'_, PyAny>> {
-    static SETTLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    SETTLE.import(call.py(), "semafor._calls", "settle")?.call1((call,))
+fn await_call(call: Bound<'_, Call>) -> PyResult<Bound<'_, PyAny>> {
+    static AWAIT_CALL: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    AWAIT_CALL.import(call.py(), "semafor._calls", "await_call")?.call1((call,))
 }
 
 impl Work {
     fn poll(&self, py: Python<'_>, waker: &Waker) -> bool {
-        let mut progress = self.progress.lock_py_attached(py);
-        if let Progress::Asked(asked) = &mut *progress {
-            match attached::with(py, || asked.as_mut().poll(&mut Context::from_waker(waker))) {
+        let mut state = self.state.lock_py_attached(py);
+        if let State::Running(future) = &mut *state {
+            match attached::with(py, || future.as_mut().poll(&mut Context::from_waker(waker))) {
                 Poll::Pending => return false,
-                Poll::Ready(answer) => *progress = Progress::Answered(answer),
+                Poll::Ready(result) => *state = State::Finished(result),
             }
         }
         true
     }
 
-    fn take(&self) -> Progress {
+    fn take(&self) -> State {
         // Whoever has the lock may need the interpreter to go on.
-        let mut progress = match attached::is_here() {
-            true => Python::attach(|py| self.progress.lock_py_attached(py)),
-            false => self.progress.lock(),
+        let mut state = match attached::is_known() {
+            true => Python::attach(|py| self.state.lock_py_attached(py)),
+            false => self.state.lock(),
         };
-        std::mem::replace(&mut *progress, Progress::Over)
+        std::mem::replace(&mut *state, State::Taken)
     }
 
     /// Drops it, from any thread.
     pub(crate) fn abandon(&self) {
-        self.give_back(self.take());
+        self.discard(self.take());
     }
 
-    fn give_back(&self, progress: Progress) {
-        if self.life != process::life() {
-            return std::mem::forget(progress);
+    fn discard(&self, state: State) {
+        if self.fork_count != process::fork_count() {
+            return std::mem::forget(state);
         }
-        drop(progress);
+        drop(state);
         // Whatever works for it elsewhere stops.
-        self.leave.cancel();
+        self.cancel_token.cancel();
     }
 
     /// Sees to it that it leaves, and does not wait.
-    pub(crate) fn begin_to_leave(&self, py: Python<'_>) {
-        self.leave.cancel();
+    pub(crate) fn begin_cancel(&self, py: Python<'_>) {
+        self.cancel_token.cancel();
         self.poll(py, Waker::noop());
     }
 
     /// Sees to it that it leaves; waits until it has, or until then. True if it has.
-    pub(crate) fn finish(&self, py: Python<'_>, until: Instant) -> bool {
-        self.leave.cancel();
+    pub(crate) fn cancel_and_wait(&self, py: Python<'_>, until: Instant) -> bool {
+        self.cancel_token.cancel();
         let thread = Arc::new(ThreadWaker::default());
         let waker = Waker::from(Arc::clone(&thread));
-        let mut has_left = self.poll(py, &waker);
-        while !has_left {
+        let mut has_ended = self.poll(py, &waker);
+        while !has_ended {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
             py.detach(|| thread.wait(Some(left)));
-            has_left = self.poll(py, &waker);
+            has_ended = self.poll(py, &waker);
         }
         attached::with(py, || self.abandon());
-        has_left
+        has_ended
     }
 }
 
 impl Drop for Work {
     fn drop(&mut self) {
-        let progress = std::mem::replace(self.progress.get_mut(), Progress::Over);
-        if !matches!(progress, Progress::Over) {
-            self.give_back(progress);
+        let state = std::mem::replace(self.state.get_mut(), State::Taken);
+        if !matches!(state, State::Taken) {
+            self.discard(state);
         }
     }
 }

@@ -17,14 +17,14 @@ use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
 use semafor::{NotHeld, Permit, PermitId};
 use tokio_util::sync::CancellationToken;
 
-use crate::bell::Bell;
 use crate::call::Work;
+use crate::loop_queue::LoopQueue;
 use crate::opened::Opened;
 use crate::process::NameState;
 use crate::{attached, process};
 
 /// The table is looked through for what was lost when it has grown to twice what was left the last time, and to this.
-const SMALLEST_SWEEP: usize = 1024;
+const MIN_SWEEP: usize = 1024;
 
 /// The asyncio task that acquired. The interpreter has one plain weak reference for each object, so it can be told apart by it.
 #[derive(Clone)]
@@ -46,9 +46,9 @@ impl Task {
     }
 
     /// That of the loop it runs in.
-    fn bell(&self, py: Python<'_>) -> Option<Arc<Bell>> {
+    fn queue(&self, py: Python<'_>) -> Option<Arc<LoopQueue>> {
         let task = self.0.bind(py).upgrade()?;
-        Bell::of(&task.call_method0("get_loop").ok()?).ok()
+        LoopQueue::of(&task.call_method0("get_loop").ok()?).ok()
     }
 
     /// On the thread of its loop.
@@ -62,7 +62,7 @@ impl Task {
 
 /// One acquisition.
 pub(crate) struct Acquisition {
-    life: u32,
+    fork_count: u32,
     name: Arc<NameState>,
     held: Mutex<Option<Held>>,
     /// Why it was lost, if it was when it was given back.
@@ -77,26 +77,36 @@ struct Held {
 }
 
 impl Acquisition {
-    pub(crate) fn new(py: Python<'_>, of: &Opened, permit: Permit<'static>, task: Option<Task>) -> Arc<Self> {
-        let watched = task.clone().filter(|_| of.cancel_task_after_ttl);
-        let bell = watched.as_ref().and_then(|task| task.bell(py));
+    pub(crate) fn new(
+        py: Python<'_>,
+        opened: &Opened,
+        permit: Permit<'static>,
+        task: Option<Task>,
+    ) -> Arc<Self> {
+        let watched = task.clone().filter(|_| opened.cancel_task_after_ttl);
+        let queue = watched.as_ref().and_then(|task| task.queue(py));
         Arc::new_cyclic(|acquisition| {
-            let canceller = watched.zip(bell).map(|(task, bell)| Canceller {
+            let canceller = watched.zip(queue).map(|(task, queue)| Canceller {
                 task,
-                of: of.semaphore().name().into(),
+                semaphore_name: opened.semaphore().name().into(),
                 acquisition: Weak::clone(acquisition),
-                bell,
-                is_over: AtomicBool::new(false),
+                queue,
+                is_released: AtomicBool::new(false),
             });
             let watch = canceller.map(|canceller| Watch::new(&permit, canceller));
             let held = Mutex::new(Some(Held { _watch: watch, permit, task }));
-            Self { life: process::life(), name: Arc::clone(&of.name), held, lost: OnceLock::new() }
+            Self {
+                fork_count: process::fork_count(),
+                name: Arc::clone(&opened.name),
+                held,
+                lost: OnceLock::new(),
+            }
         })
     }
 
     /// What remains to be done about it, if it is held by this process.
-    pub(crate) fn end(&self) -> Option<Permit<'static>> {
-        self.is_of_this_life().then_some(())?;
+    pub(crate) fn take_permit(&self) -> Option<Permit<'static>> {
+        self.is_of_this_process().then_some(())?;
         let Held { permit, .. } = self.held.lock().take()?;
         permit.why_not_held().map(|why| self.lost.set(why));
         Some(permit)
@@ -104,14 +114,14 @@ impl Acquisition {
 
     /// Why it was lost; `None` if it was not.
     pub(crate) fn why_lost(&self) -> Option<NotHeld> {
-        self.is_of_this_life().then_some(())?;
+        self.is_of_this_process().then_some(())?;
         let held = self.held.lock();
         held.as_ref().map_or_else(|| self.lost.get().copied(), |held| held.permit.why_not_held())
     }
 
     /// Cancelled when it is lost.
     pub(crate) fn lost_signal(&self) -> CancellationToken {
-        let held = self.is_of_this_life().then(|| self.held.lock());
+        let held = self.is_of_this_process().then(|| self.held.lock());
         if let Some(held) = held.as_deref().and_then(Option::as_ref) {
             return held.permit.lost_signal().cancellation_token();
         }
@@ -123,11 +133,11 @@ impl Acquisition {
     }
 
     /// False in a forked child.
-    fn is_of_this_life(&self) -> bool {
-        self.life == process::life()
+    fn is_of_this_process(&self) -> bool {
+        self.fork_count == process::fork_count()
     }
 
-    fn is_over(&self) -> bool {
+    fn has_ended(&self) -> bool {
         self.held.lock().as_ref().is_none_or(|held| held.permit.is_lost())
     }
 
@@ -138,7 +148,7 @@ impl Acquisition {
 
 impl Drop for Acquisition {
     fn drop(&mut self) {
-        if !self.is_of_this_life() {
+        if !self.is_of_this_process() {
             std::mem::forget(self.held.get_mut().take());
         }
     }
@@ -165,31 +175,31 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.canceller.is_over.store(true, Ordering::Relaxed);
+        self.canceller.is_released.store(true, Ordering::Relaxed);
     }
 }
 
 struct Canceller {
     task: Task,
-    of: Box<str>,
+    semaphore_name: Box<str>,
     acquisition: Weak<Acquisition>,
-    bell: Arc<Bell>,
+    queue: Arc<LoopQueue>,
     /// The task has given the slot back: what it does now is none of ours, even if the letter is on its way.
-    is_over: AtomicBool,
+    is_released: AtomicBool,
 }
 
 impl Canceller {
     fn why(&self) -> String {
         let why = self.acquisition.upgrade().and_then(|acquisition| acquisition.why_lost());
-        format!("semaphore {:?}: {}", self.of, why.unwrap_or(NotHeld::Unknown))
+        format!("semaphore {:?}: {}", self.semaphore_name, why.unwrap_or(NotHeld::Unknown))
     }
 }
 
 impl Wake for Canceller {
     fn wake(self: Arc<Self>) {
         let this = Arc::clone(&self);
-        self.bell.ring(Box::new(move |py| {
-            if !this.is_over.load(Ordering::Relaxed) {
+        self.queue.push(Box::new(move |py| {
+            if !this.is_released.load(Ordering::Relaxed) {
                 this.task.cancel(py, this.why());
             }
         }));
@@ -207,7 +217,7 @@ struct Table {
     swept_at: usize,
     /// What has to be told to a home when the interpreter ends, besides what is held by id.
     guards: Vec<Weak<Acquisition>>,
-    lines: Vec<Weak<Work>>,
+    waiters: Vec<Weak<Work>>,
 }
 
 fn with_table<R>(work: impl FnOnce(&mut Table) -> R) -> R {
@@ -241,17 +251,17 @@ pub(crate) fn take_latest(task: &Task, number: u32) -> Option<Arc<Acquisition>> 
 }
 
 /// Remembers a guard of a home outside of this process, for the end.
-pub(crate) fn note_guard(acquisition: &Arc<Acquisition>) {
-    with_table(|table| note(&mut table.guards, acquisition));
+pub(crate) fn track_guard(acquisition: &Arc<Acquisition>) {
+    with_table(|table| track(&mut table.guards, acquisition));
 }
 
 /// Remembers a place in such a line, for the end.
-pub(crate) fn note_line(work: &Arc<Work>) {
-    with_table(|table| note(&mut table.lines, work));
+pub(crate) fn track_waiter(work: &Arc<Work>) {
+    with_table(|table| track(&mut table.waiters, work));
 }
 
 /// Room for another, by way of those that are gone. As many again as there are before it looks for them the next time.
-fn note<T>(all: &mut Vec<Weak<T>>, one: &Arc<T>) {
+fn track<T>(all: &mut Vec<Weak<T>>, one: &Arc<T>) {
     if all.len() == all.capacity() {
         all.retain(|known| known.strong_count() > 0);
         all.reserve(all.len() + 1);
@@ -277,14 +287,14 @@ impl Table {
 
     /// Those who lost their slot need not come to give it back.
     fn sweep(&mut self) -> Vec<Arc<Acquisition>> {
-        if self.by_id.len() < SMALLEST_SWEEP.max(2 * self.swept_at) {
+        if self.by_id.len() < MIN_SWEEP.max(2 * self.swept_at) {
             return Vec::new();
         }
-        let over = self.by_id.iter().filter(|(_, acquisition)| acquisition.is_over());
-        let over: Vec<_> = over.map(|(key, _)| key.clone()).collect();
-        let over = over.iter().filter_map(|key| self.take(key)).collect();
+        let ended = self.by_id.iter().filter(|(_, acquisition)| acquisition.has_ended());
+        let ended: Vec<_> = ended.map(|(key, _)| key.clone()).collect();
+        let ended = ended.iter().filter_map(|key| self.take(key)).collect();
         self.swept_at = self.by_id.len();
-        over
+        ended
     }
 }
 
@@ -292,38 +302,38 @@ pub(crate) fn after_fork() {
     std::mem::forget(TABLE.lock().take());
 }
 
-/// Leaves all lines outside of this process, and gives all slots there back. Waits for as long as that goes on, and no longer than
-/// [`LAST_WAIT`](process::LAST_WAIT) for the next step of it.
-pub(crate) fn give_everything_back(py: Python<'_>) {
+/// Leaves all waiters outside of this process, and gives all slots there back. Waits for as long as that goes on, and no longer than
+/// [`EXIT_TIMEOUT`](process::EXIT_TIMEOUT) for the next step of it.
+pub(crate) fn release_everything(py: Python<'_>) {
     let Some(table) = TABLE.lock_py_attached(py).take() else { return };
     // Or they would have what is given back next. All of them begin to leave before the first is waited for: they go in batches.
-    let lines: Vec<_> = table.lines.iter().filter_map(Weak::upgrade).collect();
-    lines.iter().for_each(|line| line.begin_to_leave(py));
-    finish_all(py, lines.iter());
+    let waiters: Vec<_> = table.waiters.iter().filter_map(Weak::upgrade).collect();
+    waiters.iter().for_each(|waiter| waiter.begin_cancel(py));
+    cancel_and_wait_all(py, waiters.iter());
     let guards = table.guards.iter().filter_map(Weak::upgrade);
     let acquisitions: Vec<_> = guards.chain(table.by_id.into_values()).collect();
-    let permits = acquisitions.iter().filter_map(|acquisition| acquisition.end());
+    let permits = acquisitions.iter().filter_map(|acquisition| acquisition.take_permit());
     let mut releases: Vec<_> = permits.map(|permit| Box::pin(permit.release())).collect();
     // All of them say it before the first is waited for.
     let mut context = Context::from_waker(Waker::noop());
     releases.retain_mut(|release| release.as_mut().poll(&mut context).is_pending());
-    let answers: Vec<_> = releases
+    let releases: Vec<_> = releases
         .into_iter()
         .map(|release| {
             crate::call::Call::new(|_| async move {
                 let _ = release.await;
-                crate::call::nothing()
+                crate::call::make_none()
             })
         })
         .collect();
-    finish_all(py, answers.iter().map(crate::call::Call::work));
+    cancel_and_wait_all(py, releases.iter().map(crate::call::Call::work));
 }
 
-fn finish_all<'a>(py: Python<'_>, all: impl Iterator<Item = &'a Arc<Work>>) {
-    let mut until = Instant::now() + process::LAST_WAIT;
+fn cancel_and_wait_all<'a>(py: Python<'_>, all: impl Iterator<Item = &'a Arc<Work>>) {
+    let mut until = Instant::now() + process::EXIT_TIMEOUT;
     for work in all {
-        if work.finish(py, until) {
-            until = Instant::now() + process::LAST_WAIT;
+        if work.cancel_and_wait(py, until) {
+            until = Instant::now() + process::EXIT_TIMEOUT;
         }
     }
 }

@@ -29,8 +29,8 @@ pub(crate) struct Opened {
     /// Until it is dropped.
     semaphore: Option<Semaphore>,
     pub(crate) name: Arc<NameState>,
-    era: u32,
-    life: u32,
+    slots_version: u32,
+    fork_count: u32,
     pub(crate) cancel_task_after_ttl: bool,
     pub(crate) is_in_memory: bool,
 }
@@ -60,9 +60,9 @@ impl Spec {
         let name = process::name(self.url.as_deref(), &self.name);
         Ok(Opened {
             semaphore: Some(semaphore),
-            era: name.note_opened(self.slots),
+            slots_version: name.record_opened(self.slots),
             name,
-            life: process::life(),
+            fork_count: process::fork_count(),
             cancel_task_after_ttl: self.cancel_task_after_ttl,
             is_in_memory: self.url.is_none(),
         })
@@ -75,14 +75,14 @@ impl Opened {
     }
 
     /// False in a forked child.
-    pub(crate) fn is_of_this_life(&self) -> bool {
-        self.life == process::life()
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.fork_count == process::fork_count()
     }
 
     /// False in a forked child, and if the name was opened with another number of slots since. Elsewhere than in memory, the
     /// home sees to the latter.
     pub(crate) fn is_current(&self) -> bool {
-        self.is_of_this_life() && (!self.is_in_memory || self.era == self.name.era())
+        self.is_of_this_process() && (!self.is_in_memory || self.slots_version == self.name.slots_version())
     }
 
     pub(crate) fn acquire(&self, weight: u32) -> Acquire<'_> {
@@ -95,7 +95,7 @@ impl Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        if !self.is_of_this_life() {
+        if !self.is_of_this_process() {
             std::mem::forget(self.semaphore.take());
         }
     }

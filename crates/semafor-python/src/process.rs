@@ -19,10 +19,10 @@ use semafor::{Home, HomeError, Registry, local};
 use crate::held;
 
 /// How long an interpreter that ends waits for Redis to hear of the next thing that is given back.
-pub(crate) const LAST_WAIT: Duration = Duration::from_secs(2);
+pub(crate) const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
-static LIFE: AtomicU32 = AtomicU32::new(0);
-static IS_ENDING: AtomicBool = AtomicBool::new(false);
+static FORK_COUNT: AtomicU32 = AtomicU32::new(0);
+static IS_EXITING: AtomicBool = AtomicBool::new(false);
 static STATE: Mutex<Option<State>> = Mutex::new(None);
 
 struct State {
@@ -39,19 +39,20 @@ pub(crate) struct NameState {
     /// How many slots it was last opened with.
     slots: AtomicU32,
     /// How often that was another number than before.
-    era: AtomicU32,
+    slots_version: AtomicU32,
 }
 
 impl NameState {
-    pub(crate) fn era(&self) -> u32 {
-        self.era.load(Ordering::Relaxed)
+    pub(crate) fn slots_version(&self) -> u32 {
+        self.slots_version.load(Ordering::Relaxed)
     }
 
-    /// It was opened with so many slots. Handles of an earlier era have to be opened anew, to find out whether theirs still
+    /// It was opened with so many slots. Handles of an earlier slots_version have to be opened anew, to find out whether theirs still
     /// are as many.
-    pub(crate) fn note_opened(&self, slots: u32) -> u32 {
+    pub(crate) fn record_opened(&self, slots: u32) -> u32 {
         let before = self.slots.swap(slots, Ordering::Relaxed);
-        u32::from(before != slots) + self.era.fetch_add(u32::from(before != slots), Ordering::Relaxed)
+        u32::from(before != slots)
+            + self.slots_version.fetch_add(u32::from(before != slots), Ordering::Relaxed)
     }
 }
 
@@ -65,13 +66,13 @@ fn with_state<R>(work: impl FnOnce(&mut State) -> R) -> R {
 }
 
 /// Grows with each fork.
-pub(crate) fn life() -> u32 {
-    LIFE.load(Ordering::Relaxed)
+pub(crate) fn fork_count() -> u32 {
+    FORK_COUNT.load(Ordering::Relaxed)
 }
 
 /// True when nothing is to be acquired any more that others would wait for.
-pub(crate) fn is_ending() -> bool {
-    IS_ENDING.load(Ordering::Relaxed)
+pub(crate) fn is_exiting() -> bool {
+    IS_EXITING.load(Ordering::Relaxed)
 }
 
 pub(crate) fn registry() -> Registry {
@@ -91,7 +92,7 @@ pub(crate) fn name(url: Option<&str>, name: &str) -> Arc<NameState> {
         }
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = Arc::new(NameState { number, slots: AtomicU32::new(0), era: AtomicU32::new(0) });
+        let name = Arc::new(NameState { number, slots: AtomicU32::new(0), slots_version: AtomicU32::new(0) });
         state.names.insert(key, Arc::clone(&name));
         name
     })
@@ -114,8 +115,8 @@ pub(crate) fn home(url: &str, program: Option<&Path>) -> Result<Home, HomeError>
 /// In a forked child.
 #[pyfunction]
 pub(crate) fn after_fork() {
-    LIFE.fetch_add(1, Ordering::Relaxed);
-    IS_ENDING.store(false, Ordering::Relaxed);
+    FORK_COUNT.fetch_add(1, Ordering::Relaxed);
+    IS_EXITING.store(false, Ordering::Relaxed);
     std::mem::forget(STATE.lock().take());
     held::after_fork();
     semafor::after_fork();
@@ -124,8 +125,8 @@ pub(crate) fn after_fork() {
 /// Before the interpreter goes: gives back what is held outside of this process, and leaves the lines there.
 #[pyfunction]
 pub(crate) fn at_exit(py: Python<'_>) {
-    IS_ENDING.store(true, Ordering::Relaxed);
-    held::give_everything_back(py);
+    IS_EXITING.store(true, Ordering::Relaxed);
+    held::release_everything(py);
     // What was cancelled or dropped before, and is still on its way.
     let homes = STATE.lock().as_ref().map(|state| state.homes.values().cloned().collect::<Vec<_>>());
     py.detach(|| homes.iter().flatten().for_each(Home::finish_background_work));

@@ -8,7 +8,7 @@ use pyo3::types::PyString;
 use semafor::{Permit, PermitId};
 use tokio_util::sync::CancellationToken;
 
-use crate::call::{Call, DONE};
+use crate::call::{Call, NONE};
 use crate::held::{self, Acquisition, Task};
 use crate::opened::{Opened, span};
 use crate::{attached, errors};
@@ -20,7 +20,7 @@ pub struct AcquisitionResult {
     slot_number: u32,
     fencing_token: u64,
     waited: f64,
-    text: PyOnceLock<Py<PyString>>,
+    id_text: PyOnceLock<Py<PyString>>,
     grant: Option<Grant>,
     lost: PyOnceLock<Py<Lost>>,
 }
@@ -33,7 +33,7 @@ enum Id {
 
 /// Where it came from.
 struct Grant {
-    of: Arc<Opened>,
+    opened: Arc<Opened>,
     acquisition: Arc<Acquisition>,
 }
 
@@ -41,7 +41,7 @@ impl AcquisitionResult {
     /// `by_id`: it is held until somebody releases it by its id. Else, until this lets go of it.
     pub(crate) fn new(
         py: Python<'_>,
-        of: &Arc<Opened>,
+        opened: &Arc<Opened>,
         permit: Permit<'static>,
         task: Option<Task>,
         by_id: bool,
@@ -49,42 +49,42 @@ impl AcquisitionResult {
         let id = permit.id();
         let (slot_number, fencing_token) = (permit.slot(), permit.fencing_token());
         let waited = permit.waited().as_secs_f64();
-        let acquisition = Acquisition::new(py, of, permit, task);
+        let acquisition = Acquisition::new(py, opened, permit, task);
         if by_id {
             held::keep(py, id.clone(), Arc::clone(&acquisition));
-        } else if !of.is_in_memory {
-            held::note_guard(&acquisition);
+        } else if !opened.is_in_memory {
+            held::track_guard(&acquisition);
         }
         Self {
             id: Id::Permit(id),
             slot_number,
             fencing_token,
             waited,
-            text: PyOnceLock::new(),
-            grant: Some(Grant { of: Arc::clone(of), acquisition }),
+            id_text: PyOnceLock::new(),
+            grant: Some(Grant { opened: Arc::clone(opened), acquisition }),
             lost: PyOnceLock::new(),
         }
     }
 
     /// What remains to be done to give it back.
-    pub(crate) fn end(&self) -> Option<(Arc<Opened>, Permit<'static>)> {
+    pub(crate) fn take_permit(&self) -> Option<(Arc<Opened>, Permit<'static>)> {
         let grant = self.grant.as_ref()?;
-        Some((Arc::clone(&grant.of), grant.acquisition.end()?))
+        Some((Arc::clone(&grant.opened), grant.acquisition.take_permit()?))
     }
 }
 
 #[pymethods]
 impl AcquisitionResult {
     #[new]
-    fn made_up(acquisition_id: Py<PyString>, slot_number: u32, py: Python<'_>) -> PyResult<Self> {
-        let text = PyOnceLock::new();
-        let _ = text.set(py, acquisition_id);
+    fn constructed(acquisition_id: Py<PyString>, slot_number: u32, py: Python<'_>) -> PyResult<Self> {
+        let id_text = PyOnceLock::new();
+        let _ = id_text.set(py, acquisition_id);
         Ok(Self {
             id: Id::Text,
             slot_number,
             fencing_token: 0,
             waited: 0.0,
-            text,
+            id_text,
             grant: None,
             lost: PyOnceLock::new(),
         })
@@ -93,7 +93,7 @@ impl AcquisitionResult {
     /// Names this acquisition, for `release` and `renew`.
     #[getter]
     fn acquisition_id<'py>(&self, py: Python<'py>) -> &Bound<'py, PyString> {
-        let text = self.text.get_or_init(py, || match &self.id {
+        let text = self.id_text.get_or_init(py, || match &self.id {
             Id::Permit(id) => PyString::new(py, &id.to_string()).unbind(),
             Id::Text => PyString::new(py, "").unbind(),
         });
@@ -138,7 +138,7 @@ impl AcquisitionResult {
         let (Some(grant), Id::Permit(id)) = (&self.grant, &self.id) else {
             return Err(errors::not_held("it was not acquired, but made up"));
         };
-        Call::question(renew(Arc::clone(&grant.of), id.clone(), ttl)).into_coroutine(py)
+        Call::drop_on_cancel(renew(Arc::clone(&grant.opened), id.clone(), ttl)).into_coroutine(py)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
@@ -172,12 +172,12 @@ impl Drop for AcquisitionResult {
     }
 }
 
-pub(crate) async fn renew(of: Arc<Opened>, id: PermitId, ttl: Option<f64>) -> PyResult<Option<bool>> {
-    if !of.is_of_this_life() {
+pub(crate) async fn renew(opened: Arc<Opened>, id: PermitId, ttl: Option<f64>) -> PyResult<Option<bool>> {
+    if !opened.is_of_this_process() {
         return Err(errors::not_held("it is held by the process that this one was forked from"));
     }
-    let renewed = of.semaphore().renew(&id, span(ttl)).await;
-    renewed.map_err(|error| errors::renew(&error)).map(|()| DONE)
+    let renewed = opened.semaphore().renew(&id, span(ttl)).await;
+    renewed.map_err(|error| errors::renew(&error)).map(|()| NONE)
 }
 
 /// Set when a slot is lost: its time to live is up, it was evicted, or its home could not be told that its holder lives.
@@ -204,11 +204,11 @@ impl Lost {
     /// `await result.lost.wait()`: waits until the slot is lost, and gives True. It never is if it is given back before.
     fn wait<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let signal = self.signal.clone();
-        let wait = Call::question(async move {
+        let wait = Call::drop_on_cancel(async move {
             signal.cancelled().await;
             Ok(true)
         });
-        wait.unsure().into_coroutine(py)
+        wait.may_never_end().into_coroutine(py)
     }
 
     fn __repr__(&self) -> String {

@@ -11,14 +11,14 @@ use pyo3::prelude::*;
 use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
 
 use crate::attached;
-use crate::bell::Bell;
 use crate::call::Work;
+use crate::loop_queue::LoopQueue;
 
 /// Ends a future that a task of an event loop awaits.
 pub(crate) struct LoopWaker {
     /// Weak: the engine knows the waker, and must not keep a task alive that everybody else has given up.
     woken: Py<PyWeakrefReference>,
-    bell: Arc<Bell>,
+    queue: Arc<LoopQueue>,
     work: Weak<Work>,
     has_fired: AtomicBool,
 }
@@ -32,29 +32,29 @@ impl LoopWaker {
     ) -> PyResult<Self> {
         Ok(Self {
             woken: PyWeakrefReference::new(woken)?.unbind(),
-            bell: Bell::of(event_loop)?,
+            queue: LoopQueue::of(event_loop)?,
             work: Arc::downgrade(work),
             has_fired: AtomicBool::new(false),
         })
     }
 
     /// True if this is where its loop runs.
-    fn deliver_here(&self, py: Python<'_>) -> bool {
-        let is_here = self.bell.is_here(py);
-        if is_here {
-            self.deliver(py);
+    fn wake_if_running_here(&self, py: Python<'_>) -> bool {
+        let is_running_here = self.queue.is_running_here(py);
+        if is_running_here {
+            self.wake_future(py);
         }
-        is_here
+        is_running_here
     }
 
     /// In its loop.
-    fn deliver(&self, py: Python<'_>) {
-        if self.tell(py).is_err() {
-            self.give_up();
+    fn wake_future(&self, py: Python<'_>) {
+        if self.set_result(py).is_err() {
+            self.abandon_call();
         }
     }
 
-    fn tell(&self, py: Python<'_>) -> PyResult<()> {
+    fn set_result(&self, py: Python<'_>) -> PyResult<()> {
         let Some(woken) = self.woken.bind(py).upgrade() else { return Ok(()) };
         // Cancelled, perhaps.
         if !woken.call_method0(intern!(py, "done"))?.is_truthy()? {
@@ -64,7 +64,7 @@ impl LoopWaker {
     }
 
     /// The loop is closed: whoever waited there never comes back, and must not keep others from the slot.
-    fn give_up(&self) {
+    fn abandon_call(&self) {
         if let Some(work) = self.work.upgrade() {
             work.abandon();
         }
@@ -76,12 +76,12 @@ impl Wake for LoopWaker {
         if self.has_fired.swap(true, Ordering::Relaxed) {
             return;
         }
-        if attached::is_here() && Python::attach(|py| self.deliver_here(py)) {
+        if attached::is_known() && Python::attach(|py| self.wake_if_running_here(py)) {
             return;
         }
         let this = Arc::clone(&self);
-        if !self.bell.ring(Box::new(move |py| this.deliver(py))) {
-            self.give_up();
+        if !self.queue.push(Box::new(move |py| this.wake_future(py))) {
+            self.abandon_call();
         }
     }
 }

@@ -61,7 +61,7 @@ pub(crate) fn stats(
     names: Option<Vec<String>>,
     limit: usize,
 ) -> Call {
-    Call::question(async move {
+    Call::drop_on_cancel(async move {
         let query = query(names.as_deref());
         let stats = match url {
             None => process::registry().stats(&query),
