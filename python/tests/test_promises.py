@@ -118,7 +118,7 @@ def test_release_without_an_id_releases_the_latest_slot_of_the_task(run: Any, ne
         async def other() -> None:
             await sem.acquire()
             await sem.release()
-            with pytest.raises(NotHeldError, match="this task holds nothing"):
+            with pytest.raises(NotHeldError, match="this task holds no slot"):
                 await sem.release()
 
         first, second = await sem.acquire(), await sem.acquire()
@@ -306,7 +306,7 @@ def test_evict(run: Any, new: New) -> None:
         await sem.release((await next_one).acquisition_id)
         with pytest.raises(NotHeldError):
             await sem.evict(held.acquisition_id)
-        with pytest.raises(NotHeldError, match="is no acquisition id"):
+        with pytest.raises(NotHeldError, match="invalid acquisition id"):
             await sem.evict("what?")
 
     run(program())

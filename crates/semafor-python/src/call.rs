@@ -1,6 +1,7 @@
-//! Something that was asked of the engine, as Python awaits it.
+//! A call to the engine, which Python awaits.
 //!
-//! Who awaits polls: the answer is made in the thread that needs it, and nothing runs for a task that nobody looks at.
+//! The awaiting task polls the call. So the result is made on the thread that needs it, and nothing runs for a task that
+//! was abandoned.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,19 +17,19 @@ use tokio_util::sync::CancellationToken;
 use crate::wake::{LoopWaker, ThreadWaker};
 use crate::{attached, process};
 
-/// How often a thread that waits looks whether Ctrl-C was pressed.
+/// How often a waiting thread checks for Ctrl-C.
 const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Makes the result, where there is an interpreter to make it in. Dropping it gives back what it has.
+/// Makes the Python object of the result, on an attached thread. Dropping it releases the slot of the result, if any.
 pub(crate) type MakeResult = Box<dyn for<'py> FnOnce(Python<'py>) -> PyResult<Py<PyAny>> + Send>;
 
 type CallFuture = Pin<Box<dyn Future<Output = MakeResult> + Send>>;
 
-/// An answer of the engine's that is to come. Await it once.
+/// A call to the engine. Await it once.
 #[pyclass(frozen, module = "semafor._native")]
 pub struct Call {
     work: Arc<Work>,
-    /// False if the answer may never come: who waits for it may be given up.
+    /// False if the call may wait forever: the event loop then need not keep a task alive that awaits it.
     #[pyo3(get)]
     surely_ends: bool,
 }
@@ -46,7 +47,7 @@ enum State {
 }
 
 impl Call {
-    /// `ask` gets a token that is cancelled when the answer is not wanted any more, and is to come to an end then.
+    /// `start` gets a token. When it is cancelled, the future must clean up and end.
     pub(crate) fn new<F>(start: impl FnOnce(CancellationToken) -> F) -> Self
     where
         F: Future<Output = MakeResult> + Send + 'static,
@@ -57,7 +58,7 @@ impl Call {
         Self { work: Arc::new(work), surely_ends: true }
     }
 
-    /// A question that can be dropped at any time.
+    /// A call whose future may be dropped at any time.
     pub(crate) fn drop_on_cancel<T>(future: impl Future<Output = PyResult<T>> + Send + 'static) -> Self
     where
         T: for<'py> IntoPyObject<'py> + Send + 'static,
@@ -71,7 +72,7 @@ impl Call {
         Self { surely_ends: false, ..self }
     }
 
-    /// For users: as a coroutine, which can be made a task of, and complains if nobody awaits it.
+    /// A coroutine for users: asyncio can make a task of it, and Python warns if it is never awaited.
     pub(crate) fn into_coroutine(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
         await_call(Bound::new(py, self)?)
     }
@@ -81,7 +82,7 @@ impl Call {
     }
 }
 
-/// What a call answers that has nothing to say: `None`.
+/// The result of a call that returns nothing.
 pub(crate) const NONE: Option<bool> = None;
 
 pub(crate) fn make_none() -> MakeResult {
@@ -100,33 +101,33 @@ where
 
 #[pymethods]
 impl Call {
-    /// True if there is an answer. Else, `woken` will be done when it pays to ask again.
+    /// Returns true if the call has ended. If not, the future `woken` is done when it is time to poll again.
     fn poll(&self, event_loop: &Bound<'_, PyAny>, woken: &Bound<'_, PyAny>) -> PyResult<bool> {
         let waker = LoopWaker::new(event_loop, woken, &self.work)?;
         Ok(self.work.poll(woken.py(), &Arc::new(waker).into()))
     }
 
-    /// The result, once.
+    /// Returns the result. Works once.
     fn result(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match attached::with(py, || self.work.take()) {
             State::Finished(make) => attached::with(py, || make(py)),
             _ => Err(pyo3::exceptions::PyRuntimeError::new_err(
-                "there is no result: it was not waited for, or taken",
+                "this call has no result: it has not ended yet, or its result was already taken",
             )),
         }
     }
 
-    /// It is not wanted any more. Wait for its answer all the same: then everything has been given back.
+    /// Cancels the call. Still wait for its result: then it has left the line and released its slot.
     fn cancel(&self, py: Python<'_>) {
         attached::with(py, || self.work.cancel_token.cancel());
     }
 
-    /// Drops it, without waiting for anything.
+    /// Drops the call without waiting. What it holds is released in the background.
     fn abandon(&self, py: Python<'_>) {
         attached::with(py, || self.work.abandon());
     }
 
-    /// Waits for the answer on this thread. `interruptible`: on the main thread, where signals arrive.
+    /// Blocks this thread until the call ends. `interruptible`: this is the main thread, which receives signals.
     fn wait(&self, py: Python<'_>, interruptible: bool) -> PyResult<Py<PyAny>> {
         let thread = Arc::new(ThreadWaker::default());
         let waker = Waker::from(Arc::clone(&thread));
@@ -164,7 +165,7 @@ impl Work {
     }
 
     fn take(&self) -> State {
-        // Whoever has the lock may need the interpreter to go on.
+        // The thread that has the lock may need the interpreter to continue.
         let mut state = match attached::is_known() {
             true => Python::attach(|py| self.state.lock_py_attached(py)),
             false => self.state.lock(),
@@ -172,7 +173,7 @@ impl Work {
         std::mem::replace(&mut *state, State::Taken)
     }
 
-    /// Drops it, from any thread.
+    /// Drops the call, on any thread.
     pub(crate) fn abandon(&self) {
         self.discard(self.take());
     }
@@ -182,17 +183,17 @@ impl Work {
             return std::mem::forget(state);
         }
         drop(state);
-        // Whatever works for it elsewhere stops.
+        // Stops threads that work for the call.
         self.cancel_token.cancel();
     }
 
-    /// Sees to it that it leaves, and does not wait.
+    /// Cancels the call without waiting.
     pub(crate) fn begin_cancel(&self, py: Python<'_>) {
         self.cancel_token.cancel();
         self.poll(py, Waker::noop());
     }
 
-    /// Sees to it that it leaves; waits until it has, or until then. True if it has.
+    /// Cancels the call and waits until it has ended, at most until `until`. Returns true if it has ended.
     pub(crate) fn cancel_and_wait(&self, py: Python<'_>, until: Instant) -> bool {
         self.cancel_token.cancel();
         let thread = Arc::new(ThreadWaker::default());

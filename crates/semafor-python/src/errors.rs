@@ -1,4 +1,4 @@
-//! The engine's errors as Python's.
+//! Python exceptions for the errors of the engine.
 
 use pyo3::exceptions::{PyConnectionError, PyPermissionError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;

@@ -1,8 +1,7 @@
-//! What this process holds.
+//! The slots that this process holds.
 //!
-//! A [`Acquisition`] is one acquisition, until it ends. Who acquired by [`acquire`](crate::semaphore::Semaphore::acquire) has only
-//! an id to give it back by, so the acquisition is kept in the table here. A context manager has the acquisition itself, and gives it back
-//! by letting go of it, if need be when the garbage collector comes.
+//! A user of `acquire()` has only the id to release a slot by, so the table here keeps the [`Acquisition`]. A context
+//! manager has the acquisition itself. Dropping it releases the slot, at the latest when it is garbage collected.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -23,15 +22,15 @@ use crate::opened::Opened;
 use crate::process::NameState;
 use crate::{attached, process};
 
-/// The table is looked through for what was lost when it has grown to twice what was left the last time, and to this.
+/// Lost slots are removed from the table when it has doubled since the last time, and has at least so many entries.
 const MIN_SWEEP: usize = 1024;
 
-/// The asyncio task that acquired. The interpreter has one plain weak reference for each object, so it can be told apart by it.
+/// The asyncio task that acquired a slot. An object has one plain weak reference, whose address identifies the task.
 #[derive(Clone)]
 pub(crate) struct Task(Arc<Py<PyWeakrefReference>>);
 
 impl Task {
-    /// `None` outside of event loops.
+    /// `None` outside a task.
     pub(crate) fn current(py: Python<'_>) -> Option<Self> {
         static CURRENT_TASK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let task = CURRENT_TASK.import(py, "asyncio", "current_task").ok()?.call0().ok()?;
@@ -45,32 +44,32 @@ impl Task {
         self.0.as_ptr() as usize
     }
 
-    /// That of the loop it runs in.
+    /// The queue of the loop that the task runs in.
     fn queue(&self, py: Python<'_>) -> Option<Arc<LoopQueue>> {
         let task = self.0.bind(py).upgrade()?;
         LoopQueue::of(&task.call_method0("get_loop").ok()?).ok()
     }
 
-    /// On the thread of its loop.
+    /// Call it on the thread of the loop.
     fn cancel(&self, py: Python<'_>, why: String) {
         if let Some(task) = self.0.bind(py).upgrade() {
-            // Its loop may be closed: then there is nothing to cancel.
+            // This fails if the loop is closed: then there is nothing to cancel.
             let _ = task.call_method1("cancel", (why,));
         }
     }
 }
 
-/// One acquisition.
+/// A slot that was granted.
 pub(crate) struct Acquisition {
     fork_count: u32,
     name: Arc<NameState>,
     held: Mutex<Option<Held>>,
-    /// Why it was lost, if it was when it was given back.
+    /// Set at the release, if the slot was lost before.
     lost: OnceLock<NotHeld>,
 }
 
 struct Held {
-    /// Dropped first: giving back is not losing.
+    /// Dropped first, because a release is not a loss.
     _watch: Option<Watch>,
     permit: Permit<'static>,
     task: Option<Task>,
@@ -104,7 +103,7 @@ impl Acquisition {
         })
     }
 
-    /// What remains to be done about it, if it is held by this process.
+    /// Takes the permit, to release it. `None` if it was taken before, or if another process holds it.
     pub(crate) fn take_permit(&self) -> Option<Permit<'static>> {
         self.is_of_this_process().then_some(())?;
         let Held { permit, .. } = self.held.lock().take()?;
@@ -112,14 +111,14 @@ impl Acquisition {
         Some(permit)
     }
 
-    /// Why it was lost; `None` if it was not.
+    /// Why the slot was lost, or `None`.
     pub(crate) fn why_lost(&self) -> Option<NotHeld> {
         self.is_of_this_process().then_some(())?;
         let held = self.held.lock();
         held.as_ref().map_or_else(|| self.lost.get().copied(), |held| held.permit.why_not_held())
     }
 
-    /// Cancelled when it is lost.
+    /// Cancelled when the slot is lost.
     pub(crate) fn lost_signal(&self) -> CancellationToken {
         let held = self.is_of_this_process().then(|| self.held.lock());
         if let Some(held) = held.as_deref().and_then(Option::as_ref) {
@@ -156,7 +155,7 @@ impl Drop for Acquisition {
 
 /// Cancels a task when its slot is lost.
 struct Watch {
-    /// Polled once; then it waits.
+    /// Polled once, to register the waker.
     _lost: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>,
     canceller: Arc<Canceller>,
 }
@@ -184,7 +183,7 @@ struct Canceller {
     semaphore_name: Box<str>,
     acquisition: Weak<Acquisition>,
     queue: Arc<LoopQueue>,
-    /// The task has given the slot back: what it does now is none of ours, even if the letter is on its way.
+    /// True once the task has released the slot. Then it is not cancelled, even if the callback is already queued.
     is_released: AtomicBool,
 }
 
@@ -210,13 +209,15 @@ static TABLE: Mutex<Option<Table>> = Mutex::new(None);
 
 #[derive(Default)]
 struct Table {
-    /// By the number of their name as well: two agents may issue the same id.
+    /// The key includes the number of the name, because two agents may issue the same id.
     by_id: HashMap<(u32, PermitId), Arc<Acquisition>>,
-    /// What each task acquired, the latest last.
+    /// The slots that each task acquired, the latest last.
     by_task: HashMap<usize, Vec<(u32, PermitId)>>,
+    /// The number of entries after the last sweep.
     swept_at: usize,
-    /// What has to be told to a home when the interpreter ends, besides what is held by id.
+    /// Slots of context managers outside this process, to be released at exit.
     guards: Vec<Weak<Acquisition>>,
+    /// Waiters outside this process, to be cancelled at exit.
     waiters: Vec<Weak<Work>>,
 }
 
@@ -224,7 +225,7 @@ fn with_table<R>(work: impl FnOnce(&mut Table) -> R) -> R {
     work(TABLE.lock().get_or_insert_default())
 }
 
-/// Keeps it until it is released by its id.
+/// Keeps the acquisition until it is released by its id.
 pub(crate) fn keep(py: Python<'_>, id: PermitId, acquisition: Arc<Acquisition>) {
     let lost = with_table(|table| {
         if let Some(task) = acquisition.task_key() {
@@ -236,12 +237,13 @@ pub(crate) fn keep(py: Python<'_>, id: PermitId, acquisition: Arc<Acquisition>) 
     attached::with(py, || drop(lost));
 }
 
-/// Takes it out of the table, if it is there.
+/// Removes the acquisition from the table.
 pub(crate) fn take(number: u32, id: &PermitId) -> Option<Arc<Acquisition>> {
     with_table(|table| table.take(&(number, id.clone())))
 }
 
-/// Takes the latest out that the task acquired of this semaphore. It may be lost: the one before it is not meant.
+/// Removes the task's latest acquisition of this semaphore from the table. It may be lost: `release()` never means an
+/// earlier one.
 pub(crate) fn take_latest(task: &Task, number: u32) -> Option<Arc<Acquisition>> {
     with_table(|table| {
         let own = table.by_task.get(&task.key())?;
@@ -250,17 +252,17 @@ pub(crate) fn take_latest(task: &Task, number: u32) -> Option<Arc<Acquisition>> 
     })
 }
 
-/// Remembers a guard of a home outside of this process, for the end.
+/// Remembers the slot of a context manager, to release it at exit.
 pub(crate) fn track_guard(acquisition: &Arc<Acquisition>) {
     with_table(|table| track(&mut table.guards, acquisition));
 }
 
-/// Remembers a place in such a line, for the end.
+/// Remembers a waiter, to cancel it at exit.
 pub(crate) fn track_waiter(work: &Arc<Work>) {
     with_table(|table| track(&mut table.waiters, work));
 }
 
-/// Room for another, by way of those that are gone. As many again as there are before it looks for them the next time.
+/// Adds an entry. Removes dropped ones each time the number of entries has doubled.
 fn track<T>(all: &mut Vec<Weak<T>>, one: &Arc<T>) {
     if all.len() == all.capacity() {
         all.retain(|known| known.strong_count() > 0);
@@ -285,7 +287,7 @@ impl Table {
         Some(acquisition)
     }
 
-    /// Those who lost their slot need not come to give it back.
+    /// Removes lost slots: their holders need not release them.
     fn sweep(&mut self) -> Vec<Arc<Acquisition>> {
         if self.by_id.len() < MIN_SWEEP.max(2 * self.swept_at) {
             return Vec::new();
@@ -302,11 +304,12 @@ pub(crate) fn after_fork() {
     std::mem::forget(TABLE.lock().take());
 }
 
-/// Leaves all waiters outside of this process, and gives all slots there back. Waits for as long as that goes on, and no longer than
-/// [`EXIT_TIMEOUT`](process::EXIT_TIMEOUT) for the next step of it.
+/// Leaves all lines and releases all slots outside this process. Waits at most [`EXIT_TIMEOUT`](process::EXIT_TIMEOUT)
+/// for each next step.
 pub(crate) fn release_everything(py: Python<'_>) {
     let Some(table) = TABLE.lock_py_attached(py).take() else { return };
-    // Or they would have what is given back next. All of them begin to leave before the first is waited for: they go in batches.
+    // Waiters first, because they would be granted the slots released next. All are cancelled before waiting for the
+    // first, so that the home gets them in batches.
     let waiters: Vec<_> = table.waiters.iter().filter_map(Weak::upgrade).collect();
     waiters.iter().for_each(|waiter| waiter.begin_cancel(py));
     cancel_and_wait_all(py, waiters.iter());
@@ -314,7 +317,7 @@ pub(crate) fn release_everything(py: Python<'_>) {
     let acquisitions: Vec<_> = guards.chain(table.by_id.into_values()).collect();
     let permits = acquisitions.iter().filter_map(|acquisition| acquisition.take_permit());
     let mut releases: Vec<_> = permits.map(|permit| Box::pin(permit.release())).collect();
-    // All of them say it before the first is waited for.
+    // All releases are sent before the first is waited for.
     let mut context = Context::from_waker(Waker::noop());
     releases.retain_mut(|release| release.as_mut().poll(&mut context).is_pending());
     let releases: Vec<_> = releases

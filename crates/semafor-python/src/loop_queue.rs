@@ -1,8 +1,8 @@
-//! How the engine reaches an event loop: it leaves a callback there, and rings.
+//! Runs callbacks in an event loop, from any thread.
 //!
-//! Who rings keeps deadlines and heartbeats, and must not stand still because some C code does not let go of the interpreter.
-//! So nothing of ours ever waits for the interpreter: ringing is writing a byte that the loop listens for, and the callbacks
-//! are read when the loop gets round to it.
+//! The threads of the engine watch deadlines and send heartbeats. They must never wait for the interpreter, because C
+//! code can keep its lock for long. So they only queue a callback and write a byte to a socket. The event loop reads
+//! the socket and runs the callbacks.
 
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
@@ -19,11 +19,10 @@ use crate::{attached, process};
 
 pub(crate) type Callback = Box<dyn for<'py> FnOnce(Python<'py>) + Send>;
 
-/// That of one event loop.
+/// The callbacks for one event loop.
 pub(crate) struct LoopQueue {
     wake_sender: UnixStream,
     pending: Mutex<Pending>,
-    /// Of the loop.
     loop_address: usize,
     fork_count: u32,
 }
@@ -34,11 +33,11 @@ struct Pending {
     is_closed: bool,
 }
 
-/// By the loop_address of the loop. A loop that is gone has closed its queue, so an loop_address that is used again does no harm.
+/// By the address of the loop. A closed loop has closed its queue, so another loop may get the same address.
 static QUEUES: Mutex<Option<HashMap<usize, Weak<LoopQueue>>>> = Mutex::new(None);
 
 impl LoopQueue {
-    /// That of `event_loop`, hung up if need be. Call it where the loop runs.
+    /// Returns the queue of `event_loop`; opens it if there is none. Call it on the thread of the loop.
     pub(crate) fn of(event_loop: &Bound<'_, PyAny>) -> PyResult<Arc<Self>> {
         let loop_address = event_loop.as_ptr() as usize;
         let known = QUEUES.lock().get_or_insert_default().get(&loop_address).and_then(Weak::upgrade);
@@ -61,7 +60,7 @@ impl LoopQueue {
         let receiver_fd = wake_receiver.as_raw_fd();
         let (loop_address, fork_count) = (event_loop.as_ptr() as usize, process::fork_count());
         let queue = Arc::new(Self { wake_sender, pending: Mutex::default(), loop_address, fork_count });
-        // Only the loop has it: when the loop is closed, it goes.
+        // Only the loop has a reference to the reader: closing the loop drops it.
         let reader = Bound::new(py, Reader { queue: Arc::clone(&queue), wake_receiver })?;
         event_loop.call_method1(intern!(py, "add_reader"), (receiver_fd, reader))?;
         Ok(queue)
@@ -71,18 +70,18 @@ impl LoopQueue {
         self.fork_count == process::fork_count() && !self.pending.lock().is_closed
     }
 
-    /// True in whatever the loop is running right now. A loop may move from thread to thread.
+    /// True if the loop runs on this thread now. A loop may move from thread to thread.
     pub(crate) fn is_running_here(&self, py: Python<'_>) -> bool {
         static RUNNING_LOOP: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let running = RUNNING_LOOP.import(py, "asyncio", "_get_running_loop").and_then(Bound::call0);
         running.is_ok_and(|event_loop| event_loop.as_ptr() as usize == self.loop_address)
     }
 
-    /// Has the loop read the callback. False if the loop is closed.
+    /// Queues a callback. Returns false if the loop is closed.
     pub(crate) fn push(&self, callback: Callback) -> bool {
         let mut pending = self.pending.lock();
         if pending.is_closed {
-            // Not under the lock: it may hold anything.
+            // Not under the lock: the drop may run any code.
             drop(pending);
             drop(callback);
             return false;
@@ -91,14 +90,14 @@ impl LoopQueue {
         let is_first = pending.callbacks.len() == 1;
         drop(pending);
         if is_first {
-            // If it is full, it rings already.
+            // If the socket is full, the loop is about to read it.
             let _ = (&self.wake_sender).write(&[1]);
         }
         true
     }
 }
 
-/// What an event loop calls when its queue rings.
+/// The event loop calls this when the socket is readable.
 #[pyclass(frozen, module = "semafor._native")]
 struct Reader {
     queue: Arc<LoopQueue>,
@@ -127,7 +126,7 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         if self.queue.fork_count == process::fork_count() {
-            // Whoever has got a callback learns that nobody is there any more.
+            // Runs the callbacks that are left, and closes the queue. They find that the loop is closed.
             Python::attach(|py| self.run_callbacks(py, true));
         }
     }

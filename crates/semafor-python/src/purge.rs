@@ -1,4 +1,4 @@
-//! The purger, on a thread of its own.
+//! The purger, which runs on a thread of its own.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use crate::call::{Call, make_result};
 use crate::loop_queue::LoopQueue;
 
-/// How far a purge has come.
+/// The progress of a purge.
 #[pyclass(frozen, get_all, module = "semafor.purge", name = "PurgeProgress")]
 pub struct Progress {
     dirs_scanned: u64,
@@ -29,7 +29,7 @@ pub struct Progress {
     elapsed: f64,
 }
 
-/// What a purge has done.
+/// The result of a purge.
 #[pyclass(frozen, get_all, module = "semafor.purge", name = "PurgeSummary")]
 pub struct Summary {
     dry_run: bool,
@@ -66,7 +66,7 @@ impl Summary {
     }
 }
 
-/// `progress` is called every so many seconds and at the end, by the event loop.
+/// `progress`: an event loop, a callback that it calls, and the seconds between two calls. The last call is at the end.
 #[pyfunction]
 #[pyo3(signature = (
     root, *, dry_run, max_concurrency_deletion, max_concurrency_scanning, memory_limit_mb, max_empty_dirs_to_delete,
@@ -117,7 +117,7 @@ pub(crate) fn purge(
             purger.on_progress(seconds(every)?, move |seen| progress_listener.report(current_progress(seen)));
     }
     Ok(Call::new(|cancel_token| async move {
-        // When nobody wants it any more, it stops, and says what it has done until then.
+        // A cancelled purge stops and returns its summary.
         let purger = purger.cancelled_by(cancel_token);
         let (ended, end) = oneshot::channel();
         let thread = std::thread::Builder::new().name("semafor-purge".into());
@@ -135,13 +135,13 @@ pub(crate) fn purge(
         make_result(match (started, end.await) {
             (Ok(_), Ok(Ok(done))) => Ok(summary(done)),
             (Ok(_), Ok(Err(error))) => Err(purge_error(&error)),
-            (Err(error), _) => Err(PyOSError::new_err(format!("no thread: {error}"))),
-            (_, Err(_)) => Err(PyOSError::new_err("the purge has failed; this is a bug")),
+            (Err(error), _) => Err(PyOSError::new_err(format!("cannot start the purge thread: {error}"))),
+            (_, Err(_)) => Err(PyOSError::new_err("the purge ended without a result; this is a bug")),
         })
     }))
 }
 
-/// A function, and the event loop that calls it.
+/// A Python callback, and the queue of the event loop that calls it.
 #[derive(Clone)]
 struct Listener {
     queue: Arc<LoopQueue>,
@@ -212,7 +212,7 @@ fn summary(done: semafor_purge::Summary) -> Summary {
 
 fn seconds(seconds: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds)
-        .map_err(|_| PyValueError::new_err(format!("{seconds} is no number of seconds")))
+        .map_err(|_| PyValueError::new_err(format!("invalid number of seconds: {seconds}")))
 }
 
 fn purge_error(error: &PurgeError) -> PyErr {

@@ -1,4 +1,4 @@
-//! A semaphore, as `semafor.MemorySemaphore` and `semafor.RedisSemaphore` use it.
+//! The handle that every class of `semafor.Semaphore` uses.
 
 use std::future::poll_fn;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use crate::result::{AcquisitionResult, renew};
 use crate::stats;
 use crate::{attached, errors, process};
 
-/// A handle to a name, opened when it is first used, and anew in a forked child.
+/// A handle to a name. Opened at the first use, and again in a forked child.
 #[pyclass(frozen, module = "semafor._native")]
 pub struct Semaphore {
     spec: Arc<Spec>,
@@ -32,7 +32,8 @@ pub struct Semaphore {
 impl Semaphore {
     #[new]
     #[pyo3(signature = (
-        *, name, slots, ttl, max_acquire_time, cancel_task_after_ttl, label, url=None, program=None, heartbeat_max_interval=None
+        *, name, slots, ttl, max_acquire_time, cancel_task_after_ttl, label, url=None, program=None,
+        heartbeat_max_interval=None
     ))]
     #[expect(clippy::too_many_arguments, reason = "all of them named")]
     fn new(
@@ -60,7 +61,7 @@ impl Semaphore {
         Ok(Self { spec: Arc::new(spec), opened: Mutex::default() })
     }
 
-    /// Takes a slot if that needs no waiting, for a line or for a home.
+    /// Acquires a slot if that needs no waiting. `None` if it does: for a slot, or for a reply of the home.
     #[pyo3(signature = (weight, by_id))]
     fn acquire_now(&self, weight: &Bound<'_, PyAny>, by_id: bool) -> PyResult<Option<AcquisitionResult>> {
         if self.spec.url.is_some() {
@@ -79,12 +80,12 @@ impl Semaphore {
         }
     }
 
-    /// Stands in line for a slot.
+    /// Waits in line for a slot.
     #[pyo3(signature = (weight, by_id))]
     fn acquire(&self, weight: &Bound<'_, PyAny>, by_id: bool) -> PyResult<Call> {
         if process::is_exiting() && self.spec.url.is_some() {
             return Err(PyRuntimeError::new_err(
-                "the interpreter is ending: nothing can be acquired any more",
+                "the interpreter is exiting: no slot can be acquired any more",
             ));
         }
         let py = weight.py();
@@ -107,11 +108,12 @@ impl Semaphore {
         Ok(call)
     }
 
-    /// Gives a slot back by its id, or else the one that the current task acquired last. `None` if that is done already.
+    /// Releases a slot by its id; without an id, the latest one that the current task acquired. `None` if that needs no
+    /// waiting.
     #[pyo3(signature = (acquisition_id))]
     fn release(&self, py: Python<'_>, acquisition_id: Option<&str>) -> PyResult<Option<Call>> {
         let Some(text) = acquisition_id else { return self.release_latest(py) };
-        // What is no id was never issued.
+        // An invalid id was never issued.
         let Ok(id) = text.parse::<PermitId>() else { return Ok(None) };
         if let Some(acquisition) = held::take(self.name_number(), &id) {
             return Ok(acquisition.take_permit().and_then(|permit| self.release_permit(py, permit)));
@@ -125,7 +127,7 @@ impl Semaphore {
         Ok(Some(Call::new(|_| async move { make_release_result(opened.semaphore().release(&id).await) })))
     }
 
-    /// Gives back what a context manager has. `None` if that is done already.
+    /// Releases the slot of a context manager. `None` if that needs no waiting.
     fn release_result(&self, py: Python<'_>, result: &AcquisitionResult) -> Option<Call> {
         let (_, permit) = result.take_permit()?;
         self.release_permit(py, permit)
@@ -144,7 +146,6 @@ impl Semaphore {
         }))
     }
 
-    /// Ends what somebody holds: its holder is told.
     fn evict(&self, acquisition_id: &str) -> PyResult<Call> {
         let (id, opened) = (parse_id(acquisition_id)?, self.opened()?);
         Ok(Call::drop_on_cancel(async move {
@@ -178,12 +179,12 @@ impl Semaphore {
 }
 
 impl Semaphore {
-    /// Whether it has to be known which task acquires: to find the latest one, or to cancel it.
+    /// Whether the acquiring task must be known: to find its latest slot, or to cancel it.
     fn needs_task(&self, by_id: bool) -> bool {
         by_id || self.spec.cancel_task_after_ttl
     }
 
-    /// That of its name, at home.
+    /// The number that stands for the home and the name.
     fn name_number(&self) -> u32 {
         match &*self.opened.lock() {
             Some(opened) if opened.is_of_this_process() => opened.name.number,
@@ -210,8 +211,8 @@ impl Semaphore {
         let Some(acquisition) = latest else {
             let name = &self.spec.name;
             return Err(errors::not_held(&format!(
-                "this task holds nothing of {name:?} that it acquired with acquire(): \
-                 pass the acquisition_id of what is to be released"
+                "this task holds no slot of {name:?} that it acquired with acquire(): \
+                 pass the acquisition_id of the slot to release"
             )));
         };
         Ok(acquisition.take_permit().and_then(|permit| self.release_permit(py, permit)))
@@ -222,7 +223,7 @@ impl Semaphore {
             attached::with(py, || drop(permit));
             return None;
         }
-        // Under way at once: nobody may ever look at the call.
+        // Sent at once: the caller may never await the call.
         let mut release = Box::pin(permit.release());
         match poll_once(release.as_mut()) {
             Some(Err(error @ ReleaseError::Home(_))) => {
@@ -235,11 +236,11 @@ impl Semaphore {
 }
 
 fn parse_id(acquisition_id: &str) -> PyResult<PermitId> {
-    let invalid = |_| errors::not_held(&format!("{acquisition_id:?} is no acquisition id"));
+    let invalid = |_| errors::not_held(&format!("invalid acquisition id: {acquisition_id:?}"));
     acquisition_id.parse().map_err(invalid)
 }
 
-/// Here and not in Python, because every acquire has one.
+/// In Rust because every acquire needs it, and Python is slow.
 fn parse_weight(weight: &Bound<'_, PyAny>) -> PyResult<u32> {
     if weight.is_exact_instance_of::<PyInt>()
         && let Ok(count @ 1..) = weight.extract()
@@ -258,7 +259,7 @@ fn parse_weight(weight: &Bound<'_, PyAny>) -> PyResult<u32> {
     weight.extract().map_err(|_| PyValueError::new_err(wrong("from 1 to 4294967295")))
 }
 
-/// `None` if it was cancelled.
+/// Acquires a slot. If the token is cancelled, leaves the line and returns `None`.
 async fn acquire_or_leave(
     opened: &Opened,
     weight: u32,
@@ -281,7 +282,7 @@ async fn acquire_or_leave(
     }
 }
 
-/// What it answers without waiting.
+/// Polls the future once; `None` if it is not ready.
 fn poll_once<F: Future>(future: F) -> Option<F::Output> {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     match pin!(future).poll(&mut context) {
@@ -290,7 +291,7 @@ fn poll_once<F: Future>(future: F) -> Option<F::Output> {
     }
 }
 
-/// A second release, or one that comes too late, is none.
+/// Releasing a slot that is no longer held is not an error.
 fn make_release_result(released: Result<(), ReleaseError>) -> MakeResult {
     make_result(match released {
         Err(ReleaseError::Home(error)) => Err(errors::home(&error)),
