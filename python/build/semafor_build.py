@@ -1,6 +1,6 @@
 """Builds the package with maturin and adds the `semafor` command.
 
-The command is the native program, not a Python script that calls the extension: it starts within a millisecond, and it
+The command is a native program, not a Python script that calls the extension: it starts within a millisecond, and it
 forks, which is not safe in an interpreter with threads.
 """
 
@@ -49,7 +49,7 @@ prepare_metadata_for_build_editable = prepare_metadata_for_build_wheel
 
 @contextmanager
 def command_in_data() -> Iterator[None]:
-    """Puts the command into the folder whose contents maturin installs with the package."""
+    """Puts the command into the directory whose contents maturin installs with the package."""
     with empty_data_directory():
         shutil.copy2(build_command(), DATA / "scripts")
         yield

@@ -9,15 +9,15 @@ from ._native import Call
 
 T = TypeVar("T")
 
-# How many seconds a cancelled task waits until Redis confirms that it has left. If Redis does not reply in time, the
-# release happens later, in the background.
+# How many seconds a cancelled task waits for the home to confirm that it left the line or released its slot. Without a
+# reply in time, that happens later, in the background.
 CANCEL_TIMEOUT = 10.0
 
 
 async def await_call(call: Call[T]) -> T:
     """Awaits the call and returns its result.
 
-    A task that is cancelled meanwhile has left the line, or released its slot, when this raises `CancelledError`.
+    If the task is cancelled meanwhile, it has left the line or released its slot when `CancelledError` is raised.
     """
     loop = asyncio.get_running_loop()
     waiting = _waiting(loop) if call.surely_ends else set()
@@ -58,7 +58,8 @@ async def await_call(call: Call[T]) -> T:
 def _waiting(loop: asyncio.AbstractEventLoop) -> set[asyncio.Future[Any]]:
     """Returns the futures that tasks of the loop await.
 
-    The engine has only weak references to them, so the loop keeps them alive, as it does for tasks in `asyncio.sleep`.
+    The engine has only weak references to them. This set, an attribute of the loop, keeps them alive, as the loop does
+    for tasks in `asyncio.sleep`.
     """
     attributes = getattr(loop, "__dict__", None)
     return set() if attributes is None else attributes.setdefault("_semafor_waiting", set())

@@ -21,7 +21,7 @@ class SingleUse:
 
     __slots__ = ("_native", "_weight", "_result", "_is_entered", "_is_exited")
 
-    # The method that makes one, for error messages.
+    # The method that returns it, for error messages.
     made_by: ClassVar[str]
 
     def __init__(self, native: Semaphore, weight: int):
@@ -105,11 +105,12 @@ class SyncManager(SingleUse, AbstractContextManager[AcquisitionResult]):
 
 
 async def wait_until_released(released: Call[None], kind: type[BaseException] | None) -> None:
-    """Waits until the slot is released after a block that ended with an exception of this kind.
+    """Waits until the slot is released, after a block that ended with an exception of this kind, or with none.
 
-    If Redis is unreachable as well, the block's own exception is raised: the slot is released when the heartbeats stop.
+    If the block and the release both fail, the exception of the block is raised. The slot is then free when the home
+    gets no more heartbeats.
     """
-    # A coroutine that is being closed must not await: its slot is released in the background.
+    # A coroutine that is being closed must not await. Its slot is released in the background.
     if kind is GeneratorExit:
         return
     try:
@@ -134,7 +135,7 @@ class Entered:
 
     def __init__(self) -> None:
         self._by_task: dict[weakref.ref[asyncio.Task[Any]], list[AcquisitionResult]] = {}
-        # The number of blocks that are not exited yet although their slots are already released.
+        # The number of blocks that are not exited yet, although their slots are already released.
         self._dropped = 0
 
     def push(self, result: AcquisitionResult) -> None:
@@ -148,8 +149,8 @@ class Entered:
     def pop(self, is_closed: bool) -> AcquisitionResult | None:
         """Returns the result of the block that is exited now; None if it was dropped with its task.
 
-        `is_closed`: a coroutine is being closed, perhaps the one of such a task. Another task than the one that entered
-        the block may exit it: generators and exit stacks can be closed anywhere. That takes the latest result.
+        `is_closed`: a coroutine is being closed, perhaps that of a collected task. A task without results here exits the
+        block of another task, because generators and exit stacks can be closed anywhere. It gets the latest result.
         """
         task = asyncio.current_task() if asyncio._get_running_loop() else None
         key = None if task is None else weakref.ref(task)
@@ -174,5 +175,5 @@ class Entered:
 def current_task() -> asyncio.Task[Any]:
     task = asyncio.current_task()
     if task is None:
-        raise RuntimeError("`async with sem` needs a running task: without one, use `with sem.sync()`")
+        raise RuntimeError("`async with sem` needs a running task; without one, use `with sem.sync()`")
     return task

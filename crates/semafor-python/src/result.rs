@@ -100,7 +100,7 @@ impl AcquisitionResult {
         text.bind(py)
     }
 
-    /// The slot number, from 0. No two holders have the same one, so it can stand for a port, a device or a worker.
+    /// From 0. No two holders have the same slot number, so it can stand for a port, a device or a worker.
     #[getter]
     fn slot_number(&self) -> u32 {
         self.slot_number
@@ -132,7 +132,7 @@ impl AcquisitionResult {
         lost.map(|lost| lost.clone_ref(py))
     }
 
-    /// `await result.renew(ttl)`: renews the lease to `ttl` seconds from now; None: no limit.
+    /// `await result.renew(ttl)`: sets the lease of the slot to `ttl` seconds from now. None: no limit.
     ///
     /// Raises NotHeldError if the slot is no longer held.
     #[pyo3(signature = (ttl))]
@@ -203,7 +203,7 @@ impl Lost {
         why.map(|why| why.to_string())
     }
 
-    /// `await result.lost.wait()`: waits until the slot is lost and returns True. Never returns if it is released.
+    /// `await result.lost.wait()`: waits until the slot is lost and returns True. Never returns if released.
     fn wait<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let signal = self.signal.clone();
         let wait = Call::drop_on_cancel(async move {
