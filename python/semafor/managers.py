@@ -149,8 +149,8 @@ class Entered:
     def pop(self, is_closed: bool) -> AcquisitionResult | None:
         """Returns the result of the block that is exited now; None if it was dropped with its task.
 
-        `is_closed`: a coroutine is being closed, perhaps that of a collected task. A task without results here exits the
-        block of another task, because generators and exit stacks can be closed anywhere. It gets the latest result.
+        `is_closed`: a coroutine is being closed, perhaps that of a collected task. A task without results here exits
+        a block of another task, because generators and exit stacks can be closed anywhere. It gets the latest result.
         """
         task = asyncio.current_task() if asyncio._get_running_loop() else None
         key = None if task is None else weakref.ref(task)

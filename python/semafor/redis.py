@@ -95,8 +95,8 @@ class RedisSemaphore(Semaphore):
     - `label`: a text that `holders()`, `waiters()` and `semafor inspect` show. None by default.
     - `cancel_task_after_ttl`: cancel the task whose slot is lost. False by default.
     - `config`: the address of Redis, a RedisConfig; `RedisConfig()` by default.
-    - `heartbeat_max_interval`: a slot is lost after so many seconds without a heartbeat; 180 by default. A `ttl` that is
-      shorter replaces it.
+    - `heartbeat_max_interval`: a slot is lost after so many seconds without a heartbeat; 180 by default. A shorter
+      `ttl` replaces it.
     - `ping_interval`, `use_polling_after_delay`, `poll_delay`: ignored. They exist for code that was written for
       `asyncio-advanced-semaphores`. This package polls nothing, and sends all heartbeats of a process together.
 

@@ -1,4 +1,4 @@
-"""Says what the public names of a library do: `every_public_name.py LIBRARY URL NAMESPACE`."""
+"""Prints what the public names of a library do: `every_public_name.py LIBRARY URL NAMESPACE`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ lib: Any = importlib.import_module(library)
 
 async def main() -> None:
     config = lib.RedisConfig(url=url, namespace=namespace)
-    report("config", lib.RedisConfig().namespace, config.max_connections, config == lib.RedisConfig(url=url, namespace=namespace))
+    same = lib.RedisConfig(url=url, namespace=namespace)
+    report("config", lib.RedisConfig().namespace, config.max_connections, config == same)
     report_call("few connections", lambda: lib.RedisConfig(max_connections=5))
     for kind, arguments in ((lib.MemorySemaphore, {}), (lib.RedisSemaphore, {"config": config})):
         await use(kind, arguments)
@@ -52,10 +53,10 @@ async def use(kind: Any, arguments: dict[str, Any]) -> None:
         await sem.release(second.acquisition_id)
         await sem.release("unknown")
         report("released again", await kind.get_acquired_stats(**query))
-    report("left", await kind.get_acquired_stats(**query), await sem.locked())
+    report("exited", await kind.get_acquired_stats(**query), await sem.locked())
 
     manager = sem.cm()
-    await report_await("left before entered", manager.__aexit__(None, None, None))
+    await report_await("exited before entered", manager.__aexit__(None, None, None))
     async with manager:
         await report_await("entered twice", manager.__aenter__())
     await report_await("used again", manager.__aenter__())
@@ -98,7 +99,7 @@ async def expiry() -> None:
     kept = lib.MemorySemaphore(name="kept", value=1, ttl=1)
     await kept.acquire()
     again = await kept.acquire()
-    report("taken back after its ttl", await kept.locked())
+    report("lost after its ttl", await kept.locked())
     await kept.release(again.acquisition_id)
 
 

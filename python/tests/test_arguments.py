@@ -1,4 +1,4 @@
-"""Wrong arguments are refused where they are given: the field is named, what would be right, and what was given."""
+"""A wrong argument is refused at once. The error names the field, the values it accepts and the value it got."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from semafor.purge import Purger
 
 
 class Index:
-    """As the integers of numpy."""
+    """Like an integer of numpy."""
 
     def __init__(self, number: int):
         self.number = number
@@ -40,7 +40,7 @@ REQUIRED: dict[Any, dict[str, Any]] = {
 ABOVE_ZERO = "a number of seconds greater than 0"
 FROM_ZERO = "a number of seconds of at least 0"
 
-# Of whom, the field, what is given, and what is said.
+# The class, the field, the wrong value, and the message.
 WRONG_TYPE: list[tuple[Any, str, Any, str]] = [
     (MemorySemaphore, "name", None, "a non-empty str, got None"),
     (MemorySemaphore, "name", b"a", "a non-empty str, got b'a'"),
@@ -137,14 +137,18 @@ RIGHT: list[tuple[Any, str, Any]] = [
 
 
 @pytest.mark.parametrize("error, kind, field, given, message", WRONG)
-def test_wrong_argument_is_refused_at_construction(error: type[Exception], kind: Any, field: str, given: Any, message: str) -> None:
+def test_wrong_argument_is_refused_at_construction(
+    error: type[Exception], kind: Any, field: str, given: Any, message: str
+) -> None:
     with pytest.raises(error, match=re.escape(f"{field} must be {message}")) as raised:
         kind(**{**REQUIRED[kind], field: given})
     assert "password" not in str(raised.value)
 
 
 @pytest.mark.parametrize("error, kind, field, given, message", [each for each in WRONG if each[1] is not RedisConfig])
-def test_wrong_value_is_refused_at_assignment(error: type[Exception], kind: Any, field: str, given: Any, message: str) -> None:
+def test_wrong_value_is_refused_at_assignment(
+    error: type[Exception], kind: Any, field: str, given: Any, message: str
+) -> None:
     made = kind(**REQUIRED[kind])
     before = getattr(made, field)
     with pytest.raises(error, match=re.escape(f"{field} must be {message}")):
@@ -177,7 +181,8 @@ def test_engine_accepts_every_accepted_kind_of_number(run: Any, name: str) -> No
 def test_wrong_weight_or_value_is_refused(run: Any, new: New) -> None:
     async def program() -> None:
         sem: Any = new(value=2)
-        for weight, error in [("1", TypeError), (True, TypeError), (1.5, TypeError), (0, ValueError), (2**32, ValueError)]:
+        types, values = ["1", True, 1.5], [0, 2**32]
+        for weight, error in [*((each, TypeError) for each in types), *((each, ValueError) for each in values)]:
             message = "weight must be (an int of )?(at least|from) 1"
             with pytest.raises(error, match=message):
                 await sem.acquire(weight=weight)

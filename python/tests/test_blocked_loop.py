@@ -1,4 +1,4 @@
-"""Heartbeats do not depend on Python: neither on its event loops, nor on its interpreter lock."""
+"""Heartbeats need neither the event loop nor the interpreter lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever is cancelled has given everything back when the exception is out."""
+"""A cancelled task has left the line and released its slot when CancelledError is raised."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_cancel_while_waiting_in_line(run: Any, new: New) -> None:
 
 
 def test_cancel_at_every_step_of_an_acquire(run: Any, new: New) -> None:
-    """However many turns of the event loop it gets before it is cancelled."""
+    """Cancels after 0, 1, 3, 7... turns of the event loop, until the acquire succeeds."""
 
     async def program() -> None:
         sem = new()
@@ -102,7 +102,7 @@ def test_cancel_while_connecting(run: Any, name: str) -> None:
             connection, _ = await asyncio.to_thread(silent.accept)
             with connection:
                 task.cancel()
-                # There is nothing to give back, so nothing to wait for.
+                # There is nothing to release, so nothing to wait for.
                 ended, _ = await asyncio.wait([task], timeout=_calls.CANCEL_TIMEOUT / 2)
                 assert ended
 

@@ -1,4 +1,4 @@
-"""Examples in docstrings and in the README run."""
+"""The examples in docstrings and READMEs run, and every argument is documented."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def outputs_of_examples(readme: Path) -> list[str]:
 
 @pytest.fixture
 def homes(redis: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Where examples look for a Redis, and for an agent."""
+    """Sets the addresses of Redis and of the agent for the examples."""
     monkeypatch.setenv("REDIS_URL", redis.url)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     yield

@@ -1,4 +1,4 @@
-"""However an interpreter ends, it neither hangs nor leaves anything held."""
+"""An exiting interpreter neither hangs nor leaves a slot held."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def one_waiter():
         await asyncio.sleep(0.001)
 """
 
-# Each holds two slots, and one stands in line.
+# Each program holds two slots and has one waiter.
 ENDINGS = {
     "in the middle of an acquire": """
 async def main():
@@ -76,7 +76,7 @@ async def main():
     raise SystemExit(7)
 asyncio.run(main())
 """,
-    "with a loop that nobody closed": """
+    "with a loop that is not closed": """
 async def main():
     await sem.acquire()
     manager = sem.cm()
@@ -123,7 +123,7 @@ def test_exit_releases_slots_on_redis(redis: RedisServer, script: Any, name: str
     assert held_and_waiting(sem) == (0, 0)
 
 
-# Thousands stand in line, and some slots are held, when the interpreter ends.
+# Holds two slots and has thousands of waiters when the interpreter exits.
 THOUSANDS = """
 async def main():
     await sem.acquire()
@@ -135,7 +135,7 @@ async def main():
 everything = []
 """
 ENDINGS_WITH_THOUSANDS = {
-    "with a loop that nobody closed": THOUSANDS
+    "with a loop that is not closed": THOUSANDS
     + """
 asyncio.new_event_loop().run_until_complete(main())
 print("ready")
@@ -153,7 +153,9 @@ asyncio.run(then_exit())
 
 
 @pytest.mark.parametrize("ending", ENDINGS_WITH_THOUSANDS)
-def test_exit_with_thousands_of_waiters_leaves_none_in_line(redis: RedisServer, script: Any, name: str, ending: str) -> None:
+def test_exit_with_thousands_of_waiters_leaves_none_in_line(
+    redis: RedisServer, script: Any, name: str, ending: str
+) -> None:
     waiters = os.environ.get("SEMAFOR_WAITERS", "2000")
     begin = BEGIN.replace("place, name, home = sys.argv[1:]", "place, name, home = sys.argv[1:4]")
     program = script(begin + ENDINGS_WITH_THOUSANDS[ending], redis.url, name, "redis", waiters)
@@ -164,7 +166,7 @@ def test_exit_with_thousands_of_waiters_leaves_none_in_line(redis: RedisServer, 
     assert program.wait_for_exit() == 0
     assert (redis.holders(name), redis.waiters(name)) == (0, 0)
     calls = redis.scripts() - before
-    assert calls < int(waiters) / 4, f"{calls} calls for {waiters} waiters: they leave together"
+    assert calls < int(waiters) / 4, f"{calls} calls for {waiters} waiters: they must leave in batches"
 
 
 def held_and_waiting(sem: Semaphore) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""This package, the library `asyncio-advanced-semaphores` and the `semafor` command, on one name."""
+"""This package, the Python library asyncio-advanced-semaphores and the command `semafor` share a name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from conftest import PATIENCE, RedisServer
 
 SLOTS, ROUNDS = 2, 15
 
-# Each writes a line when it enters and when it leaves, in one write, to a file that all append to.
+# Appends a character to a shared file when it enters a block, and another one before it exits.
 MEMBER = """
 import asyncio, os, sys
 if sys.argv[1] == "ours":
@@ -42,7 +42,7 @@ asyncio.run(main())
 
 
 def command() -> str:
-    """The one that came with this package."""
+    """The command that was installed with this package."""
     return str(Path(sysconfig.get_path("scripts")) / "semafor")
 
 

@@ -1,4 +1,4 @@
-"""What is given up by everybody goes, and gives back what it had. Nothing grows."""
+"""Abandoned objects are garbage collected, and release their slots. Memory does not grow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MANY = 100_000
 
 
 def memory() -> int:
-    """In bytes, right now."""
+    """The memory of this process now, in bytes."""
     with open("/proc/self/statm") as numbers:
         return int(numbers.read().split()[1]) * resource.getpagesize()
 
@@ -117,14 +117,14 @@ def test_memory_does_not_grow(kind: Any, name: str) -> None:
         before = memory()
         await abandon(MANY)
         gc.collect()
-        # A hundred bytes for each would be ten megabytes.
+        # A leak of a hundred bytes each would be ten megabytes.
         assert memory() - before < MANY * 40
 
     asyncio.run(program())
 
 
 def run_and_abandon(main: Coroutine[Any, Any, None]) -> None:
-    """With all the tasks that are left when `main` is over."""
+    """Runs `main`, then closes the loop and drops it with all unfinished tasks."""
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(lambda *_: None)
     loop.run_until_complete(main)
@@ -196,7 +196,7 @@ def test_collected_task_does_not_release_the_slot_of_another_task(name: str) -> 
 
 
 def test_loop_keeps_waiting_tasks_alive(name: str) -> None:
-    """As with the semaphores of asyncio: nobody else need know the task."""
+    """Like the semaphores of asyncio: a task that waits in line needs no other reference."""
     sem, done = MemorySemaphore(name=name, value=1), []
 
     async def work(number: int) -> None:
@@ -215,7 +215,7 @@ def test_loop_keeps_waiting_tasks_alive(name: str) -> None:
 
 
 def test_loop_does_not_keep_tasks_that_wait_for_a_loss(name: str) -> None:
-    """It need not ever come."""
+    """A loss may never happen, so such tasks could stay alive forever."""
 
     async def watch(result: AcquisitionResult) -> None:
         await result.lost.wait()
@@ -265,7 +265,7 @@ print(len(os.listdir("/proc/self/task")))
 
 
 def test_cancelled_waiters_can_be_collected(name: str) -> None:
-    """The engine knows its waiters, and keeps none of them alive."""
+    """The engine keeps no references to tasks that waited."""
     sem = MemorySemaphore(name=name, value=1)
 
     async def program() -> None:

@@ -1,4 +1,4 @@
-"""What only the local home has: an agent, which the command shares, and processes that end."""
+"""The local home: its agent, the command that shares it, and processes that end."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_slot_is_lost_when_the_agent_stops(run: Any, tmp_path: Path) -> None:
         Agent(tmp_path).ask("agent", "stop", "--force")
         assert await held.lost.wait()
         await sem.release(held.acquisition_id)
-        # There is a new one for whoever comes.
+        # The next acquire starts a new agent.
         async with sem.cm():
             assert len(await sem.holders()) == 1
         Agent(tmp_path).ask("agent", "stop", "--force")
@@ -94,7 +94,7 @@ def test_queries_start_no_agent(run: Any, tmp_path: Path) -> None:
 
 
 def test_agents_do_not_share_slots(run: Any, agent: Agent, tmp_path: Path, name: str) -> None:
-    """Their ids may be the same."""
+    """Two agents may issue the same id."""
 
     async def program() -> None:
         here = LocalSemaphore(name=name, value=1, directory=agent.directory)

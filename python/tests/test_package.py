@@ -1,4 +1,4 @@
-"""What the package itself says and has."""
+"""The version and the modules of the package."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ def test_version_is_the_installed_version() -> None:
 
 
 def test_effects_and_purge_are_imported_on_first_use() -> None:
-    assert output_of("import semafor; print(semafor.effects.run, semafor.purge.Purger)").endswith("<class 'semafor.purge.Purger'>")
-    assert output_of("import semafor, sys; print('semafor.effects' in sys.modules, 'semafor.purge' in sys.modules)") == "False False"
+    used = output_of("import semafor; print(semafor.effects.run, semafor.purge.Purger)")
+    assert used.endswith("<class 'semafor.purge.Purger'>")
+    modules = "'semafor.effects' in sys.modules, 'semafor.purge' in sys.modules"
+    assert output_of(f"import semafor, sys; print({modules})") == "False False"
     with pytest.raises(AttributeError, match="module 'semafor' has no attribute 'nothing'"):
         semafor.nothing  # type: ignore[attr-defined]

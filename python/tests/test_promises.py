@@ -1,4 +1,4 @@
-"""What every semaphore promises, in memory and on Redis, under asyncio and uvloop."""
+"""What every semaphore promises, on every home, under asyncio and uvloop."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_block_may_be_exited_by_another_task(run: Any, new: New) -> None:
 
         async for _ in numbers():
             break
-        # The event loop closes it, in a task of its own.
+        # The event loop closes the generator, in a task of its own.
         gc.collect()
         deadline = time.monotonic() + 10
         while await sem.holders():
@@ -290,7 +290,7 @@ def test_lost_slot_sets_lost_and_goes_to_the_next_waiter(run: Any, new: New) -> 
         assert "time to live" in repr(first.lost)
         assert [each.acquisition_id for each in await sem.holders()] == [(await second).acquisition_id]
         await sem.release((await second).acquisition_id)
-        assert not (await second).lost.is_set(), "giving back is not losing"
+        assert not (await second).lost.is_set(), "a release is not a loss"
 
     run(program())
 
@@ -307,7 +307,7 @@ def test_evict(run: Any, new: New) -> None:
         with pytest.raises(NotHeldError):
             await sem.evict(held.acquisition_id)
         with pytest.raises(NotHeldError, match="invalid acquisition id"):
-            await sem.evict("what?")
+            await sem.evict("no id")
 
     run(program())
 
@@ -367,7 +367,7 @@ def test_cancel_task_after_ttl_cancels_the_task_that_lost_its_slot(run: Any, new
                 pass
             await sem.acquire()
             await sem.release()
-            # What was given back is not lost, whatever comes later.
+            # A task that has released its slots is not cancelled later.
             await asyncio.gather(*others, return_exceptions=True)
 
         others = [asyncio.create_task(by_id()), asyncio.create_task(in_a_block())]
@@ -387,7 +387,7 @@ def test_task_is_not_cancelled_after_it_exited_the_block(run: Any, new: New) -> 
             async with sem.cm() as result:
                 while not result.lost.is_set():
                     time.sleep(0.001)
-            # More turns of the event loop than the letter needs.
+            # More turns of the event loop than the queued callback needs.
             for _ in range(100):
                 await asyncio.sleep(0)
 

@@ -1,4 +1,4 @@
-"""The purger, from Python. What it removes and what it does not is tested where it is made."""
+"""The purger, from Python. The tests of `semafor-purge` check what it removes."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_closed_coroutine_stops_the_purge(run: Any, tmp_path: Path) -> None:
     def threads() -> list[str]:
         names = []
         for thread in Path("/proc/self/task").iterdir():
-            # Some end meanwhile.
+            # The thread may end meanwhile.
             with suppress(OSError):
                 names.append((thread / "comm").read_text())
         return [name for name in names if name.startswith("semafor-purge")]
@@ -168,7 +168,7 @@ def test_files_rewritten_before_their_removal_stay_and_are_counted(run: Any, tmp
     async def program() -> None:
         done = await Purger(tmp_path, max_age=60, rate=10, on_progress=rewrite, progress_interval=0.01).purge()
         left = [file for file in files if file.exists()]
-        # One may have been removed at that very moment.
+        # One of them may have been removed just after it was rewritten.
         assert len(rewritten) > 1 and len(set(rewritten) - set(left)) <= 1
         assert done.files_removed == len(files) - len(left)
         assert 1 <= done.files_changed <= len(left) and done.dirs_changed == 0

@@ -1,4 +1,4 @@
-"""What only Redis has: a server that can be missing, and times by which it takes us for dead."""
+"""The Redis home: an unreachable server, heartbeats, namespaces and several processes."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_failed_release_does_not_replace_the_exception_of_the_block(run: Any, tm
 
 
 class Unreachable:
-    """Gives slots, and can't be told that one is given back."""
+    """A home that grants slots, but can't be reached for a release."""
 
     def acquire_now(self, weight: int, by_id: bool) -> AcquisitionResult:
         return AcquisitionResult("made up", 0)

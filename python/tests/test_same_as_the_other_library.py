@@ -1,4 +1,4 @@
-"""A program that uses every public name of `asyncio-advanced-semaphores` says the same with this package."""
+"""A program that uses every public name of asyncio-advanced-semaphores prints the same with this package."""
 
 from __future__ import annotations
 

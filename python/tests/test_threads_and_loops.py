@@ -1,4 +1,4 @@
-"""Any number of event loops in any number of threads, and threads without one."""
+"""Many event loops in many threads, and threads without an event loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from homes import New, new  # noqa: F401
 
 
 class Counter:
-    """How many are inside, and the most there ever were."""
+    """Counts how many are inside, now and at most."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -96,7 +96,7 @@ def test_slot_outlives_the_loop_it_was_acquired_in(new: New) -> None:
     held = asyncio.run(sem.acquire())
 
     async def next_in_line() -> None:
-        # Its time to live is watched, although its loop is closed.
+        # The lease ends on time, although the loop of the holder is closed.
         await sem.acquire()
         assert held.lost.is_set()
         await sem.release()
@@ -108,7 +108,7 @@ def test_waiter_of_a_closed_loop_does_not_block_the_line(new: New) -> None:
     sem = new()
     held = asyncio.run(sem.acquire())
     closed = asyncio.new_event_loop()
-    # It would complain of what is done here.
+    # It would report the unfinished task.
     closed.set_exception_handler(lambda *_: None)
     abandoned = closed.create_task(sem.acquire())
     closed.run_until_complete(waiting(sem, 1))
@@ -140,7 +140,7 @@ def test_loop_may_move_to_another_thread(new: New) -> None:
         moved = pool.submit(go_on)
         while not loop.is_running():
             pass
-        # On the thread where it waited, but does not any more.
+        # On the thread where the loop ran before.
         asyncio.run(sem.release(held.acquisition_id))
         asyncio.run(sem.release(moved.result()))
     loop.close()
@@ -165,7 +165,7 @@ def test_sync_times_out_and_misuse_raises_a_clear_error(new: New) -> None:
 
 
 def test_process_needs_one_connection(redis: RedisServer, script: Any) -> None:
-    """Loops, threads, semaphores and waiters of a process share one."""
+    """The loops, threads, semaphores and waiters of a process share it."""
     program = script(
         """
 import asyncio, sys, threading

@@ -1,4 +1,4 @@
-"""Checked by mypy: what the public names take and give."""
+"""Checked by mypy: the types of the public names."""
 
 from __future__ import annotations
 
