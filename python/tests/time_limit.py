@@ -1,7 +1,7 @@
 """Ends a run whose test hangs, and names the test.
 
 A process of its own, the watcher, measures the time, so that an interpreter that hangs can't stop it. The run tells it
-when a test begins and ends. It sends SIGABRT to a run that takes too long, and pytest then prints the stacks of all threads.
+when a test begins and ends. It sends SIGABRT to a run that takes too long, and pytest then prints all stacks.
 """
 
 from __future__ import annotations
