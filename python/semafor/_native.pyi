@@ -52,7 +52,7 @@ class AcquisitionResult:
         """Identifies the slot that was granted, for `release`, `renew` and `evict`."""
     @property
     def slot_number(self) -> int:
-        """From 0. No two holders have the same slot number, so it can stand for a port, a device or a worker."""
+        """The slot number, from 0. No two holders have the same, so it can stand for a port, a device or a worker."""
     @property
     def fencing_token(self) -> int:
         """Grows with every grant of the name.

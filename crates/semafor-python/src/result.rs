@@ -100,7 +100,7 @@ impl AcquisitionResult {
         text.bind(py)
     }
 
-    /// From 0. No two holders have the same slot number, so it can stand for a port, a device or a worker.
+    /// The slot number, from 0. No two holders have the same, so it can stand for a port, a device or a worker.
     #[getter]
     fn slot_number(&self) -> u32 {
         self.slot_number
