@@ -1,6 +1,6 @@
 """Builds the package with maturin and adds the `semafor` command.
 
-The command is the native program, not a Python script that calls the extension: it starts within a millisecond, and it
+The command is a native program, not a Python script that calls the extension: it starts within a millisecond, and it
 forks, which is not safe in an interpreter with threads.
 """
 
@@ -26,12 +26,12 @@ DATA = ROOT / "python" / "semafor.data"
 
 
 def build_wheel(directory: str, config: Any = None, metadata: str | None = None) -> str:
-    with command():
+    with command_in_data():
         return maturin.build_wheel(directory, config, metadata)
 
 
 def build_editable(directory: str, config: Any = None, metadata: str | None = None) -> str:
-    with command():
+    with command_in_data():
         return maturin.build_editable(directory, config, metadata)
 
 
@@ -40,7 +40,7 @@ def build_sdist(directory: str, config: Any = None) -> str:
 
 
 def prepare_metadata_for_build_wheel(directory: str, config: Any = None) -> str:
-    with empty_data():
+    with empty_data_directory():
         return maturin.prepare_metadata_for_build_wheel(directory, config)
 
 
@@ -48,15 +48,15 @@ prepare_metadata_for_build_editable = prepare_metadata_for_build_wheel
 
 
 @contextmanager
-def command() -> Iterator[None]:
-    """Puts the command into the folder whose contents maturin installs with the package."""
-    with empty_data():
-        shutil.copy2(built(), DATA / "scripts")
+def command_in_data() -> Iterator[None]:
+    """Puts the command into the directory whose contents maturin installs with the package."""
+    with empty_data_directory():
+        shutil.copy2(build_command(), DATA / "scripts")
         yield
 
 
 @contextmanager
-def empty_data() -> Iterator[None]:
+def empty_data_directory() -> Iterator[None]:
     (DATA / "scripts").mkdir(parents=True, exist_ok=True)
     try:
         yield
@@ -64,8 +64,8 @@ def empty_data() -> Iterator[None]:
         shutil.rmtree(DATA)
 
 
-def built() -> str:
+def build_command() -> str:
     cargo = ["cargo", "build", "--release", "--package=semafor-cli", "--message-format=json-render-diagnostics"]
     messages = subprocess.run(cargo, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
-    made = [json.loads(line).get("executable") for line in messages.splitlines()]
-    return next(path for path in made if path)
+    executables = [json.loads(line).get("executable") for line in messages.splitlines()]
+    return next(path for path in executables if path)

@@ -1,13 +1,21 @@
-"""semafor limits how many do a thing at once: tasks in a process, processes on a machine, or a fleet through Redis.
+"""Named semaphores: limit how many tasks, processes or machines do a thing at once.
 
-Waiters are served first come, first served. No more slots are granted than there are. A slot comes back however its
-holder ends. `holders()` and `waiters()` list the holders and the waiters.
+First come, first served; never more holders than slots; no slot is leaked; and you can always list the holders and the
+waiters.
 
-- `MemorySemaphore` shares its slots with the tasks and threads of this process.
-- `LocalSemaphore` shares its slots with the processes of this user on this machine, and with the command `semafor`.
-- `RedisSemaphore` shares its slots with all processes that use the same Redis, namespace and name.
-- `semafor.effects` runs generators as cooperative tasks on a deterministic scheduler.
-- `semafor.purge` removes empty directories.
+- A semaphore is a handle to a name. All handles to the same name share the slots: in this process (`MemorySemaphore`),
+  between the processes of this user on this machine and the command `semafor` (`LocalSemaphore`), or between many
+  machines through Redis (`RedisSemaphore`).
+- `sem.cm()` holds a slot in an `async with` block; `sem.acquire()` holds it until `sem.release()`. Both return an
+  `AcquisitionResult` with an id, a slot number and a fencing token. The slot may have a lease (`ttl`). When the slot is
+  lost, `result.lost` is set.
+- `get_acquired_stats()`, `holders()` and `waiters()` show what is held and waiting.
+
+Works under asyncio and uvloop, and on plain threads (`sem.sync()`). A thread of the engine watches the deadlines, so a
+lease ends on time even if the holder's event loop is blocked or gone.
+
+`semafor.effects` runs generators as cooperative tasks on a deterministic scheduler. `semafor.purge` removes empty
+directories.
 
 >>> import asyncio
 >>> from semafor import MemorySemaphore
@@ -66,4 +74,4 @@ else:
         return import_module(f".{name}", __name__)
 
 
-_process.watch()
+_process.register_hooks()

@@ -9,18 +9,18 @@ from ._native import Call
 
 T = TypeVar("T")
 
-# How many seconds a cancelled task waits until Redis confirms that it has left. If Redis does not reply in time, the
-# release happens later, in the background.
-LONGEST_LEAVE = 10.0
+# How many seconds a cancelled task waits for the home to confirm that it left the line or released its slot. Without a
+# reply in time, that happens later, in the background.
+CANCEL_TIMEOUT = 10.0
 
 
-async def settle(call: Call[T]) -> T:
+async def await_call(call: Call[T]) -> T:
     """Awaits the call and returns its result.
 
-    A task that is cancelled meanwhile has left the line, or released its slot, when this raises `CancelledError`.
+    If the task is cancelled meanwhile, it has left the line or released its slot when `CancelledError` is raised.
     """
     loop = asyncio.get_running_loop()
-    waiting = _waiting(loop) if call.is_sure else set()
+    waiting = _waiting(loop) if call.surely_ends else set()
     cancelled: asyncio.CancelledError | None = None
     deadline = 0.0
     while True:
@@ -39,8 +39,8 @@ async def settle(call: Call[T]) -> T:
         except asyncio.CancelledError as error:
             if cancelled is None:
                 cancelled = error
-                deadline = loop.time() + LONGEST_LEAVE
-            call.leave()
+                deadline = loop.time() + CANCEL_TIMEOUT
+            call.cancel()
         except BaseException:
             # The coroutine is being closed: it must not await anything.
             call.abandon()
@@ -52,16 +52,17 @@ async def settle(call: Call[T]) -> T:
     if cancelled is not None:
         call.abandon()
         raise cancelled
-    return call.answer()
+    return call.result()
 
 
 def _waiting(loop: asyncio.AbstractEventLoop) -> set[asyncio.Future[Any]]:
     """Returns the futures that tasks of the loop await.
 
-    The engine has only weak references to them, so the loop keeps them alive, as it does for tasks in `asyncio.sleep`.
+    The engine has only weak references to them. This set, an attribute of the loop, keeps them alive, as the loop does
+    for tasks in `asyncio.sleep`.
     """
-    kept = getattr(loop, "__dict__", None)
-    return set() if kept is None else kept.setdefault("_semafor_waiting", set())
+    attributes = getattr(loop, "__dict__", None)
+    return set() if attributes is None else attributes.setdefault("_semafor_waiting", set())
 
 
 def _wake(woken: asyncio.Future[None]) -> None:

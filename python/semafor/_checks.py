@@ -45,7 +45,7 @@ def whole(least: int, *, below: int = 2**32, or_none: bool = False) -> Check:
 
 
 def seconds(*, may_be_zero: bool = False, may_be_infinite: bool = False, or_none: bool = False) -> Check:
-    """`may_be_infinite`: for fields where the engine takes infinity as "no limit"."""
+    """`may_be_infinite`: for fields where infinity means "no limit"."""
     wanted = "a number of seconds " + ("of at least 0" if may_be_zero else "greater than 0")
     wanted += "" if may_be_infinite else " and less than infinity"
     wanted += ", or None" if or_none else ""
@@ -93,7 +93,7 @@ def patterns(field: str, given: Any) -> None:
     """One pattern or a collection of patterns."""
     if isinstance(given, str):
         return
-    # An iterator would be empty at the second purge.
+    # A second purge would find an iterator empty.
     if not isinstance(given, Collection) or not all(map(is_path, given)):
         raise TypeError(f"{field} must be a pattern, or a list of patterns, each of them a str, got {given!r}")
 

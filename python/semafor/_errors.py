@@ -1,4 +1,4 @@
-"""Exceptions that Python does not have."""
+"""The exceptions of this package."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if sys.version_info >= (3, 11):
 else:
 
     class AcquireTimeoutError(TimeoutError, asyncio.TimeoutError):
-        """No slot within `max_acquire_time`.
+        """No slot came free within `max_acquire_time`.
 
-        Python 3.10 has two timeout errors; this is caught as either.
+        Python 3.10 has two timeout errors, and this is both.
         """
 
 
@@ -23,14 +23,14 @@ class NotHeldError(Exception):
 
 
 class TaskCancelledError(Exception):
-    """This task was cancelled. Clean up and return; effects still work while you do."""
+    """This task was cancelled. Clean up and return; effects still work during the cleanup."""
 
 
 class SchedulerDeadlockError(RuntimeError):
     """This task waits in a circle, or for something that can't happen any more.
 
-    `links` lists the waiting tasks, what each one waits for, and where. Each task waits for the next one; if
-    `is_cycle`, the last one waits for the first.
+    `links` lists the waiting tasks, what each one waits for, and where. Each task waits for the next one. If `is_cycle`
+    is true, the last one waits for the first.
     """
 
     def __init__(self, is_cycle: bool, links: list[tuple[str, str, str | None]]):

@@ -23,24 +23,24 @@ class Call(Generic[T]):
 
     def __await__(self) -> Generator[Any, None, T]: ...
     @property
-    def is_sure(self) -> bool: ...
+    def surely_ends(self) -> bool: ...
     def poll(self, event_loop: AbstractEventLoop, woken: Future[None]) -> bool: ...
-    def answer(self) -> T: ...
-    def leave(self) -> None: ...
+    def result(self) -> T: ...
+    def cancel(self) -> None: ...
     def abandon(self) -> None: ...
     def wait(self, interruptible: bool) -> T: ...
 
 @final
 class Lost:
-    """Set when the slot is lost: its lease expired, it was evicted, or the home was unreachable for too long."""
+    """Set when the slot is lost: its lease expired, it was evicted, or its home was unreachable for too long."""
 
     def is_set(self) -> bool:
-        """Returns True once the slot is lost. A released slot is not lost."""
+        """Returns True once the slot is lost. A release is not a loss."""
     def wait(self) -> Coroutine[Any, Any, bool]:
-        """`await result.lost.wait()`: waits until the slot is lost, then returns True. Never ends if it is released."""
+        """`await result.lost.wait()`: waits until the slot is lost and returns True. Never returns if released."""
     @property
     def reason(self) -> str | None:
-        """Why the slot was lost, as text; `None` while it is not lost."""
+        """Why the slot was lost, as a sentence; None if it was not lost."""
 
 @final
 class AcquisitionResult:
@@ -49,24 +49,24 @@ class AcquisitionResult:
     def __new__(cls, acquisition_id: str, slot_number: int) -> AcquisitionResult: ...
     @property
     def acquisition_id(self) -> str:
-        """Names the grant, for `release`, `renew` and `evict`."""
+        """Identifies the slot that was granted, for `release`, `renew` and `evict`."""
     @property
     def slot_number(self) -> int:
-        """From 0; no two holders have the same one, so it can stand for a port, a device or a worker."""
+        """The slot number, from 0. No two holders have the same, so it can stand for a port, a device or a worker."""
     @property
     def fencing_token(self) -> int:
         """Grows with every grant of the name.
 
-        A resource that refuses lower tokens than it has seen is safe from holders that lost their slot.
+        A resource that refuses tokens lower than the highest it has seen is safe from holders that lost their slot.
         """
     @property
     def waited(self) -> float:
-        """Seconds in the line."""
+        """How long the acquire waited in line, in seconds."""
     @property
     def lost(self) -> Lost:
         """Set when the slot is lost: `result.lost.is_set()`, or `await result.lost.wait()`."""
     def renew(self, ttl: float | None) -> Coroutine[Any, Any, None]:
-        """`await result.renew(ttl)`: keeps the slot for `ttl` seconds from now; `None`: without limit.
+        """`await result.renew(ttl)`: sets the lease of the slot to `ttl` seconds from now. None: no limit.
 
         Raises NotHeldError if the slot is no longer held.
         """
@@ -86,10 +86,10 @@ class Semaphore:
         program: str | None = None,
         heartbeat_max_interval: float | None = None,
     ) -> Semaphore: ...
-    def take(self, weight: int, by_id: bool) -> AcquisitionResult | None: ...
+    def acquire_now(self, weight: int, by_id: bool) -> AcquisitionResult | None: ...
     def acquire(self, weight: int, by_id: bool) -> Call[AcquisitionResult]: ...
     def release(self, acquisition_id: str | None) -> Call[None] | None: ...
-    def let_go(self, result: AcquisitionResult) -> Call[None] | None: ...
+    def release_result(self, result: AcquisitionResult) -> Call[None] | None: ...
     def renew(self, acquisition_id: str, ttl: float | None) -> Call[None]: ...
     def resize(self, slots: int) -> Call[None]: ...
     def evict(self, acquisition_id: str) -> Call[None]: ...

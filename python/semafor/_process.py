@@ -9,18 +9,18 @@ import sys
 from . import _native
 
 
-def watch() -> None:
+def register_hooks() -> None:
     atexit.register(_native.at_exit)
     os.register_at_fork(before=_before_fork, after_in_child=_native.after_fork)
 
 
-_knows_multiprocessing = False
+_is_hooked_into_multiprocessing = False
 
 
 def _before_fork() -> None:
     """Registers the exit hook with multiprocessing, too: its children do not run atexit functions."""
-    global _knows_multiprocessing
+    global _is_hooked_into_multiprocessing
     util = sys.modules.get("multiprocessing.util")
-    if util is not None and not _knows_multiprocessing:
-        _knows_multiprocessing = True
+    if util is not None and not _is_hooked_into_multiprocessing:
+        _is_hooked_into_multiprocessing = True
         util.register_after_fork(_native, lambda _: util.Finalize(None, _native.at_exit, exitpriority=100))

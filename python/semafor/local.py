@@ -16,23 +16,24 @@ from .stats import SemaphoreStats, acquired
 
 @dataclass(kw_only=True)
 class LocalSemaphore(Semaphore):
-    """A semaphore for the processes of this user on this machine, and the command `semafor`; no server to set up.
+    """A semaphore for the processes of this user on this machine, and for the command `semafor`.
 
-    The first process that needs the agent starts it; the agent exits after a minute without use. A process that ends,
-    in any way, releases its slots.
+    There is no server to set up: the first process that needs the agent starts it, and the agent exits after a minute
+    without use. When a process ends, in any way, its slots are released.
 
-    - `name`: handles of the same name share the slots.
-    - `value`: the number of slots. While the name is in use, another number is a ValueError; a name without holders and
-      waiters takes the new one.
-    - `max_acquire_time`: the timeout in seconds; then TimeoutError. 0: do not wait. None, the default: no limit.
-    - `ttl`: the lease in seconds: how long a slot may be held. Then it is taken back, and `result.lost` is set. None,
-      the default: no limit.
-    - `label`: shown in `holders()`, `waiters()` and `semafor inspect`. None by default.
+    - `name`: handles with the same name share the slots and the line.
+    - `value`: the number of slots. ValueError if the name has another number of slots and is in use. A name without
+      holders and waiters takes the new number.
+    - `max_acquire_time`: the timeout: how many seconds an acquire waits in line before it raises TimeoutError. 0: no
+      wait. None, the default: no limit.
+    - `ttl`: the lease: how many seconds a slot may be held. After that the slot is lost: `result.lost` is set, and the
+      next waiter gets the slot. None, the default: no limit.
+    - `label`: a text that `holders()`, `waiters()` and `semafor inspect` show. None by default.
     - `cancel_task_after_ttl`: cancel the task whose slot is lost. False by default.
-    - `directory`: the directory of the agent's socket; other users must not have access to it. None, the default: the
-      same one as the command uses.
+    - `directory`: the directory of the agent's socket. Other users must not have access to it. None, the default: the
+      directory that the command uses.
 
-    Another handle of the same name may have another `ttl`, `max_acquire_time` and `label`.
+    Handles with the same name may have different `ttl`, `max_acquire_time` and `label`.
 
     >>> import asyncio
     >>> async def main():
@@ -68,11 +69,11 @@ def _address(directory: str | os.PathLike[str] | None) -> str:
 
 @functools.cache
 def _command() -> str | None:
-    """Returns the command that was installed with this package. None: use the one in PATH."""
+    """Returns the command that was installed with this package, or None: then the engine uses the one in PATH."""
     beside = Path(sysconfig.get_path("scripts"), "semafor")
     if beside.is_file():
         return str(beside)
-    # The package was installed into another place than this Python's scripts directory.
+    # The scripts were not installed into the scripts directory of this Python.
     from importlib import metadata
 
     try:

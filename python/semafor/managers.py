@@ -12,51 +12,51 @@ from typing import Any, ClassVar
 from ._native import AcquisitionResult, Call, Semaphore
 
 NOT_ENTERED = "this context manager was exited without having been entered"
-TWICE = "this context manager is already entered: call {} for each `with`, do not share its result"
-REUSED = "this context manager was already used: call {} for each `with`"
+ALREADY_ENTERED = "this context manager is already entered: call {} for each `with`, do not share its result"
+ALREADY_USED = "this context manager was already used: call {} for each `with`"
 
 
-class Once:
+class SingleUse:
     """A context manager that holds a slot and can be used once."""
 
-    __slots__ = ("_native", "_weight", "_result", "_is_entered", "_is_over")
+    __slots__ = ("_native", "_weight", "_result", "_is_entered", "_is_exited")
 
-    # The method that makes one, for error messages.
-    called: ClassVar[str]
+    # The method that returns it, for error messages.
+    made_by: ClassVar[str]
 
     def __init__(self, native: Semaphore, weight: int):
         self._native = native
         self._weight = weight
         self._result: AcquisitionResult | None = None
         self._is_entered = False
-        self._is_over = False
+        self._is_exited = False
 
     def _begin(self) -> None:
         if self._is_entered:
-            raise RuntimeError((REUSED if self._is_over else TWICE).format(self.called))
+            raise RuntimeError((ALREADY_USED if self._is_exited else ALREADY_ENTERED).format(self.made_by))
         self._is_entered = True
 
     def _end(self) -> Call[None] | None:
         """Releases the slot. Returns the call to wait for, or None if the slot is already released."""
         result = self._result
         if result is None:
-            raise RuntimeError(REUSED.format(self.called) if self._is_over else NOT_ENTERED)
+            raise RuntimeError(ALREADY_USED.format(self.made_by) if self._is_exited else NOT_ENTERED)
         self._result = None
-        self._is_over = True
-        return self._native.let_go(result)
+        self._is_exited = True
+        return self._native.release_result(result)
 
 
-class Manager(Once, AbstractAsyncContextManager[AcquisitionResult]):
+class Manager(SingleUse, AbstractAsyncContextManager[AcquisitionResult]):
     """`async with sem.cm() as result`."""
 
     __slots__ = ()
-    called = "cm()"
+    made_by = "cm()"
 
     async def __aenter__(self) -> AcquisitionResult:
         self._begin()
         native = self._native
         try:
-            self._result = result = native.take(self._weight, False) or await native.acquire(self._weight, False)
+            self._result = result = native.acquire_now(self._weight, False) or await native.acquire(self._weight, False)
         except BaseException:
             self._is_entered = False
             raise
@@ -67,14 +67,14 @@ class Manager(Once, AbstractAsyncContextManager[AcquisitionResult]):
     ) -> None:
         released = self._end()
         if released is not None:
-            await given_back(released, kind)
+            await wait_until_released(released, kind)
 
 
-class SyncManager(Once, AbstractContextManager[AcquisitionResult]):
+class SyncManager(SingleUse, AbstractContextManager[AcquisitionResult]):
     """`with sem.sync() as result`, on a thread without an event loop."""
 
     __slots__ = ()
-    called = "sync()"
+    made_by = "sync()"
 
     def __enter__(self) -> AcquisitionResult:
         if asyncio._get_running_loop() is not None:
@@ -82,7 +82,9 @@ class SyncManager(Once, AbstractContextManager[AcquisitionResult]):
         self._begin()
         native = self._native
         try:
-            result = native.take(self._weight, False) or native.acquire(self._weight, False).wait(is_main_thread())
+            result = native.acquire_now(self._weight, False)
+            if result is None:
+                result = native.acquire(self._weight, False).wait(is_main_thread())
         except BaseException:
             self._is_entered = False
             raise
@@ -97,17 +99,18 @@ class SyncManager(Once, AbstractContextManager[AcquisitionResult]):
             try:
                 released.wait(is_main_thread())
             except Exception:
-                # As in `given_back`: do not replace the block's own exception.
+                # As in `wait_until_released`: do not replace the block's own exception.
                 if kind is None:
                     raise
 
 
-async def given_back(released: Call[None], kind: type[BaseException] | None) -> None:
-    """Waits until the slot is released after a block that ended with an exception of this kind.
+async def wait_until_released(released: Call[None], kind: type[BaseException] | None) -> None:
+    """Waits until the slot is released, after a block that ended with an exception of this kind, or with none.
 
-    If Redis is unreachable as well, the block's own exception is raised: the slot is released when the heartbeats stop.
+    If the block and the release both fail, the exception of the block is raised. The slot is then free when the home
+    gets no more heartbeats.
     """
-    # A coroutine that is being closed must not await: its slot is released in the background.
+    # A coroutine that is being closed must not await. Its slot is released in the background.
     if kind is GeneratorExit:
         return
     try:
@@ -128,32 +131,32 @@ class Entered:
     when its coroutine is closed.
     """
 
-    __slots__ = ("_by_task", "_given_up")
+    __slots__ = ("_by_task", "_dropped")
 
     def __init__(self) -> None:
         self._by_task: dict[weakref.ref[asyncio.Task[Any]], list[AcquisitionResult]] = {}
-        # The number of blocks that are not exited yet although their slots are already released.
-        self._given_up = 0
+        # The number of blocks that are not exited yet, although their slots are already released.
+        self._dropped = 0
 
     def push(self, result: AcquisitionResult) -> None:
         task = current_task()
         own = self._by_task.get(weakref.ref(task))
         if own is None:
-            self._by_task[weakref.ref(task, self._give_up)] = [result]
+            self._by_task[weakref.ref(task, self._drop_results)] = [result]
         else:
             own.append(result)
 
     def pop(self, is_closed: bool) -> AcquisitionResult | None:
         """Returns the result of the block that is exited now; None if it was dropped with its task.
 
-        `is_closed`: a coroutine is being closed, perhaps the one of such a task. Another task than the one that entered
-        the block may exit it: generators and exit stacks can be closed anywhere. That takes the latest result.
+        `is_closed`: a coroutine is being closed, perhaps that of a collected task. A task without results here exits
+        a block of another task, because generators and exit stacks can be closed anywhere. It gets the latest result.
         """
         task = asyncio.current_task() if asyncio._get_running_loop() else None
         key = None if task is None else weakref.ref(task)
         is_own = key in self._by_task
-        if self._given_up > 0 and (is_closed or not is_own):
-            self._given_up -= 1
+        if self._dropped > 0 and (is_closed or not is_own):
+            self._dropped -= 1
             return None
         if not is_own:
             key = next(reversed(self._by_task), None)
@@ -165,12 +168,12 @@ class Entered:
             del self._by_task[key]
         return result
 
-    def _give_up(self, task: weakref.ref[asyncio.Task[Any]]) -> None:
-        self._given_up += len(self._by_task.pop(task, ()))
+    def _drop_results(self, task: weakref.ref[asyncio.Task[Any]]) -> None:
+        self._dropped += len(self._by_task.pop(task, ()))
 
 
 def current_task() -> asyncio.Task[Any]:
     task = asyncio.current_task()
     if task is None:
-        raise RuntimeError("`async with sem` needs a running task: without one, use `with sem.sync()`")
+        raise RuntimeError("`async with sem` needs a running task; without one, use `with sem.sync()`")
     return task

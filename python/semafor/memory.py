@@ -13,16 +13,17 @@ from .stats import SemaphoreStats, acquired
 class MemorySemaphore(Semaphore):
     """A semaphore for the tasks and threads of this process.
 
-    - `name`: handles of the same name share the slots.
-    - `value`: the number of slots. While the name is in use, another number is a ValueError; a name without holders and
-      waiters takes the new one.
-    - `max_acquire_time`: the timeout in seconds; then TimeoutError. 0: do not wait. None, the default: no limit.
-    - `ttl`: the lease in seconds: how long a slot may be held. Then it is taken back, and `result.lost` is set. None,
-      the default: no limit.
-    - `label`: shown in `holders()` and `waiters()`. None by default.
+    - `name`: handles with the same name share the slots and the line.
+    - `value`: the number of slots. ValueError if the name has another number of slots and is in use. A name without
+      holders and waiters takes the new number.
+    - `max_acquire_time`: the timeout: how many seconds an acquire waits in line before it raises TimeoutError. 0: no
+      wait. None, the default: no limit.
+    - `ttl`: the lease: how many seconds a slot may be held. After that the slot is lost: `result.lost` is set, and the
+      next waiter gets the slot. None, the default: no limit.
+    - `label`: a text that `holders()` and `waiters()` show. None by default.
     - `cancel_task_after_ttl`: cancel the task whose slot is lost. False by default.
 
-    Another handle of the same name may have another `ttl`, `max_acquire_time` and `label`.
+    Handles with the same name may have different `ttl`, `max_acquire_time` and `label`.
 
     >>> import asyncio
     >>> async def main():

@@ -16,23 +16,24 @@ __all__ = ["PurgeProgress", "PurgeSummary", "Purger"]
 
 @dataclass
 class Purger:
-    """Removes the empty directories below `root_path`, and the directories that become empty by it.
+    """Removes the empty directories below `root_path`, and the directories that become empty by that.
 
     - `root_path`: the directory to purge.
-    - `max_concurrency_deletion`, `max_concurrency_scanning`: the largest number of removals, and of directories read,
-      at once. None, the default: the purger decides.
+    - `max_concurrency_deletion`, `max_concurrency_scanning`: how many entries to remove, and how many directories to
+      read, at once. None, the default: the purger decides.
     - `memory_limit_mb`: the purge slows down at 85 % of this and stops at 95 %; 800 by default. 0: no limit.
     - `max_empty_dirs_to_delete`: stop after so many directories. 0, the default: no limit.
-    - `dry_run`: remove nothing, report what would be removed. False by default.
+    - `dry_run`: remove nothing, and count what would be removed. False by default.
     - `max_age`: also remove files whose last change is at least so many seconds ago. None, the default: no files. A
-      file that is changed, replaced or moved before it is removed stays, and `files_changed` of the summary counts it.
+      file that is changed, replaced or moved before its removal stays, and `files_changed` of the summary counts it.
     - `min_age`: keep directories that were changed less than so many seconds before the start, or before their removal;
-      0 by default. `dirs_changed` counts the latter, and directories that stay because a parent was moved.
-    - `exclude`: entries to keep, with everything in them: a name, or a path below the root, or a list of these, with
-      `*`, `?`, `[a-z]` and `**`.
-    - `remove_root`: also remove the root if it is empty in the end. False by default.
-    - `rate`: the largest number of removals per second. 0, the default: no limit.
-    - `force`: purge even if the root is a directory of the system. False by default.
+      0 by default. `dirs_changed` of the summary counts the latter, and directories that stay because a parent was
+      moved.
+    - `exclude`: entries to keep, with everything in them: a name, a path below the root, or a list of these. The
+      wildcards are `*`, `?`, `[a-z]` and `**`.
+    - `remove_root`: also remove the root if it is empty at the end. False by default.
+    - `rate`: at most so many removals per second. 0, the default: no limit.
+    - `force`: purge even if the root belongs to the system, such as `/etc`. False by default.
     - `on_progress`, `progress_interval`: the event loop calls `on_progress` with a PurgeProgress every
       `progress_interval` seconds and at the end. None and 1 by default.
 
@@ -46,7 +47,7 @@ class Purger:
     ...     asyncio.run(main(root))
     3 3 completed
 
-    Cancelling the task stops the purge first; entries removed by then stay removed.
+    If the task is cancelled, the purge stops before CancelledError is raised. Entries removed until then stay removed.
     """
 
     root_path: str | os.PathLike[str]

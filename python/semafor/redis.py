@@ -1,4 +1,4 @@
-"""Semaphores for a fleet, on Redis."""
+"""Semaphores for many machines, on Redis."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ class RedisConfig:
     - `url`: `redis://localhost:6379` by default; also `rediss://` (TLS), `unix://`, `redis+cluster://`,
       `redis+sentinel://`.
     - `namespace`: the prefix of all keys, `adv-sem` by default. On a cluster it needs a `{tag}`.
-    - `max_connections`: accepted, must be over 10; 300 by default. A process needs one connection, whatever it holds
-      and waits for.
-    - `socket_timeout`, `socket_connect_timeout`: seconds to wait for a reply, and for a connection; 30 and 10 by
-      default.
-    - `number_of_attempts`: attempts before a ConnectionError; 3 by default.
-    - `retry_multiplier`, `retry_min_delay`, `retry_max_delay`: seconds between attempts: the first pause is
-      `retry_multiplier`, each further one twice as long, within the other two; 2, 1 and 60 by default.
+    - `max_connections`: greater than 10; 300 by default. A process needs only one connection, however many slots it
+      holds and waits for.
+    - `socket_timeout`, `socket_connect_timeout`: how many seconds to wait for a reply, and for a connection; 30 and 10
+      by default.
+    - `number_of_attempts`: how often to try before ConnectionError is raised; 3 by default.
+    - `retry_multiplier`, `retry_min_delay`, `retry_max_delay`: the pauses between attempts, in seconds. The first pause
+      is `retry_multiplier`, each next one is twice as long. No pause is shorter than `retry_min_delay` or longer than
+      `retry_max_delay`. 2, 1 and 60 by default.
 
-    A RedisConfig can't be changed, so any number of semaphores may share it.
+    A RedisConfig can't be changed, and any number of semaphores may share it.
 
     >>> RedisConfig(url="redis://cache.example:6379/2", namespace="my-app").namespace
     'my-app'
@@ -69,7 +70,7 @@ class RedisConfig:
             "socket_timeout": float(self.socket_timeout),
             "socket_connect_timeout": float(self.socket_connect_timeout),
             "number_of_attempts": self.number_of_attempts,
-            # The engine accepts no pauses of 0.
+            # The engine does not accept a pause of 0.
             "retry_multiplier": max(float(self.retry_multiplier), 0.001),
             "retry_min_delay": max(float(self.retry_min_delay), 0.001),
             "retry_max_delay": max(float(self.retry_max_delay), 0.001),
@@ -81,24 +82,25 @@ class RedisConfig:
 class RedisSemaphore(Semaphore):
     """A semaphore for all processes that use the same Redis, namespace and name.
 
-    A thread of the engine sends the heartbeats: a blocked event loop does not lose the slot. If Redis is unreachable
-    for too long, `result.lost` is set before another process can get the slot.
+    A thread of the engine sends the heartbeats, so a holder with a blocked event loop keeps its slot. If Redis is
+    unreachable for too long, `result.lost` is set before another process can get the slot.
 
-    - `name`: handles of the same name share the slots.
-    - `value`: the number of slots. While the name is in use, another number is a ValueError; a name without holders and
-      waiters takes the new one.
-    - `max_acquire_time`: the timeout in seconds; then TimeoutError. 0: do not wait. None, the default: no limit.
-    - `ttl`: the lease in seconds: how long a slot may be held. Then it is taken back, and `result.lost` is set. None,
-      the default: no limit.
-    - `label`: shown in `holders()`, `waiters()` and `semafor inspect`. None by default.
+    - `name`: handles with the same name share the slots and the line.
+    - `value`: the number of slots. ValueError if the name has another number of slots and is in use. A name without
+      holders and waiters takes the new number.
+    - `max_acquire_time`: the timeout: how many seconds an acquire waits in line before it raises TimeoutError. 0: no
+      wait. None, the default: no limit.
+    - `ttl`: the lease: how many seconds a slot may be held. After that the slot is lost: `result.lost` is set, and the
+      next waiter gets the slot. None, the default: no limit.
+    - `label`: a text that `holders()`, `waiters()` and `semafor inspect` show. None by default.
     - `cancel_task_after_ttl`: cancel the task whose slot is lost. False by default.
-    - `config`: the server, a RedisConfig; `RedisConfig()` by default.
-    - `heartbeat_max_interval`: seconds without a heartbeat after which a slot is taken back; 180 by default. A shorter
-      `ttl` counts instead.
-    - `ping_interval`, `use_polling_after_delay`, `poll_delay`: accepted for code written for
-      `asyncio-advanced-semaphores`, and ignored: nothing is polled, and the process sends all its heartbeats together.
+    - `config`: the address of Redis, a RedisConfig; `RedisConfig()` by default.
+    - `heartbeat_max_interval`: a slot is lost after so many seconds without a heartbeat; 180 by default. A shorter
+      `ttl` replaces it.
+    - `ping_interval`, `use_polling_after_delay`, `poll_delay`: ignored. They exist for code that was written for
+      `asyncio-advanced-semaphores`. This package polls nothing, and sends all heartbeats of a process together.
 
-    Another handle of the same name may have another `ttl`, `max_acquire_time` and `label`.
+    Handles with the same name may have different `ttl`, `max_acquire_time` and `label`.
 
     >>> import asyncio, os
     >>> async def main():

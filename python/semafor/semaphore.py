@@ -11,19 +11,20 @@ from typing import Any, ClassVar
 
 from . import _checks, _native
 from ._native import AcquisitionResult
-from .managers import Entered, Manager, SyncManager, given_back
+from .managers import Entered, Manager, SyncManager, wait_until_released
 from .stats import Holder, SemaphoreStats, Waiter
 
 
 @dataclass(kw_only=True)
 class Semaphore(ABC):
-    """Limits how many do a thing at once: a named set of slots with a line of waiters, first come, first served.
+    """Limits how many tasks, processes or machines do a thing at once.
 
-    Name, number of slots and home identify the semaphore. Another handle of the same name may have another `ttl`,
-    `max_acquire_time` and `label`. Arguments can be changed by assignment, from the next use on. Copies and unpickled
-    objects are handles of the same semaphore; they hold nothing.
+    A named set of slots with one line of waiters, first come, first served. All handles to the same name share the
+    slots and the line; they may have different `ttl`, `max_acquire_time` and `label`. Any number of event loops and
+    threads may use a handle. An argument that is changed by assignment applies from the next use on.
 
-    Any number of event loops and threads may use one semaphore.
+    A copy or an unpickled object is another handle to the same name. It can acquire slots, and release slots by their
+    id, like every handle. Copying does not acquire a slot.
     """
 
     name: str
@@ -51,15 +52,15 @@ class Semaphore(ABC):
             check(field, value)
         super().__setattr__(field, value)
         if not field.startswith("_"):
-            # The open handle has the old value: open it again at the next use.
+            # The open handle has the old value: the next use opens it again.
             super().__setattr__("_opened", None)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies and unpickled objects are handles of the same semaphore; they hold nothing."""
+        """The slots of the `async with` blocks stay with this handle: a copy starts with none."""
         return {**self.__dict__, "_opened": None, "_entered": Entered()}
 
     def _open(self) -> _native.Semaphore:
-        """Opens the semaphore with the current arguments and keeps the handle in `_opened`."""
+        """Opens the semaphore with the current arguments, and keeps it in `_opened`."""
         self._opened = _native.Semaphore(
             name=self.name,
             slots=self.value,
@@ -73,21 +74,21 @@ class Semaphore(ABC):
 
     @abstractmethod
     def _home(self) -> dict[str, Any]:
-        """Returns the arguments that tell the engine the home of the semaphore."""
+        """Returns the arguments of the engine that say where the semaphore is."""
 
     async def acquire(self, *, weight: int = 1) -> AcquisitionResult:
-        """Waits in line for a slot and holds it until `release(result.acquisition_id)`; `weight=2` acquires two.
+        """Waits in line for a slot, and holds it until `release(result.acquisition_id)`. `weight=2` acquires two slots.
 
-        Raises TimeoutError if there is no slot within `max_acquire_time`.
+        Raises TimeoutError if no slot comes free within `max_acquire_time`.
         """
         native = self._opened or self._open()
-        return native.take(weight, True) or await native.acquire(weight, True)
+        return native.acquire_now(weight, True) or await native.acquire(weight, True)
 
     async def release(self, acquisition_id: str | None = None) -> None:
-        """Releases a slot; without an id, the latest one that the current task acquired with `acquire()`.
+        """Releases a slot by its id. Without an id, the latest slot that the current task acquired with `acquire()`.
 
-        Releasing an id that is no longer held is not an error. Without an id, raises NotHeldError if the task holds
-        none.
+        Releasing an id that no longer holds a slot is not an error. Without an id, raises NotHeldError if the task has
+        no slot to release.
         """
         if acquisition_id.__class__ is not str:
             _checks.acquisition_id(acquisition_id, or_none=True)
@@ -96,17 +97,17 @@ class Semaphore(ABC):
             await released
 
     def cm(self, *, weight: int = 1) -> AbstractAsyncContextManager[AcquisitionResult]:
-        """`async with sem.cm() as result`: holds a slot in the block; `cm(weight=2)` holds two."""
+        """`async with sem.cm() as result`: holds a slot in the block. `cm(weight=2)` holds two slots."""
         return Manager(self._opened or self._open(), weight)
 
     def sync(self, *, weight: int = 1) -> AbstractContextManager[AcquisitionResult]:
-        """`with sem.sync() as result`: the same on threads without an event loop."""
+        """`with sem.sync() as result`: holds a slot in the block, on a thread without an event loop."""
         return SyncManager(self._opened or self._open(), weight)
 
     async def __aenter__(self) -> AcquisitionResult:
-        """`async with sem as result`: holds a slot in the block. May be nested, and used by many tasks at once."""
+        """`async with sem as result`: holds a slot in the block. Blocks may be nested, and many tasks may enter."""
         native = self._opened or self._open()
-        result = native.take(1, False) or await native.acquire(1, False)
+        result = native.acquire_now(1, False) or await native.acquire(1, False)
         self._entered.push(result)
         return result
 
@@ -116,43 +117,47 @@ class Semaphore(ABC):
         result = self._entered.pop(kind is GeneratorExit)
         if result is None:
             return
-        released = (self._opened or self._open()).let_go(result)
+        released = (self._opened or self._open()).release_result(result)
         if released is not None:
-            await given_back(released, kind)
+            await wait_until_released(released, kind)
 
     async def locked(self) -> bool:
-        """Returns True if an acquire would have to wait."""
+        """Returns True if an acquire of one slot would have to wait now."""
         return await (self._opened or self._open()).locked()
 
     async def renew(self, acquisition_id: str, ttl: float | None) -> None:
-        """Lets the holder keep the slot for `ttl` seconds from now; None: without limit.
+        """Sets the lease of the slot to `ttl` seconds from now. None: no limit.
 
-        Raises NotHeldError if the slot is no longer held.
+        Raises NotHeldError if the id no longer holds a slot.
         """
         _checks.acquisition_id(acquisition_id)
         self._allowed["ttl"]("ttl", ttl)
         await (self._opened or self._open()).renew(acquisition_id, ttl)
 
     async def resize(self, value: int) -> None:
-        """Changes the number of slots, for all handles. Holders keep their slots."""
+        """Changes the number of slots, for all handles to the name.
+
+        Growing serves the line at once. When shrinking, holders keep their slots; new grants wait until enough slots
+        are released.
+        """
         self._allowed["value"]("value", value)
         await (self._opened or self._open()).resize(value)
         self.value = value
 
     async def evict(self, acquisition_id: str) -> None:
-        """Takes the slot away from its holder, in any process: `result.lost` is set there.
+        """Takes the slot away from its holder, in this or another process. The holder's `result.lost` is set.
 
-        Raises NotHeldError if the slot is no longer held.
+        Raises NotHeldError if the id no longer holds a slot.
         """
         _checks.acquisition_id(acquisition_id)
         await (self._opened or self._open()).evict(acquisition_id)
 
     async def holders(self) -> list[Holder]:
-        """Returns the holders, by slot number."""
+        """Returns the holders, in the order of their slot numbers."""
         return [Holder(*holder) for holder in await (self._opened or self._open()).holders()]
 
     async def waiters(self) -> list[Waiter]:
-        """Returns the waiters, in order."""
+        """Returns the waiters, in the order of the line."""
         return [Waiter(*waiter) for waiter in await (self._opened or self._open()).waiters()]
 
     @classmethod
@@ -160,12 +165,13 @@ class Semaphore(ABC):
     async def get_acquired_stats(
         cls, *, names: list[str] | None = None, limit: int = 100
     ) -> dict[str, SemaphoreStats]:
-        """Returns the slots held and the slots in total, by name, the fullest semaphore first.
+        """Returns the slots held and the slots in total, by name. The fullest semaphore is first.
 
-        Without `names`, at most `limit` semaphores of which a slot is held; with `names`, all of these that exist.
+        With `names`, returns those of them that exist. Without `names`, returns at most `limit` semaphores that have a
+        holder.
         """
 
     @classmethod
     async def get_acquisition_statistics(cls, **query: Any) -> dict[str, SemaphoreStats]:
-        """Another name for `get_acquired_stats`."""
+        """The same as `get_acquired_stats`."""
         return await cls.get_acquired_stats(**query)

@@ -9,7 +9,7 @@ from . import _checks, _native
 
 @dataclass
 class SemaphoreStats:
-    """Slots held and slots in total.
+    """The slots held and the slots in total.
 
     >>> SemaphoreStats(acquired_slots=1, max_slots=4).acquired_percent
     25.0
@@ -26,7 +26,7 @@ class SemaphoreStats:
 async def acquired(
     names: list[str] | None, limit: int, *, url: str | None = None, program: str | None = None
 ) -> dict[str, SemaphoreStats]:
-    """Returns the result of `get_acquired_stats` for the home at that URL; without a URL, for this process."""
+    """Returns the result of `get_acquired_stats` for the home at the URL; without a URL, for this process."""
     _checks.limit("limit", limit)
     usage = await _native.stats(url, program, _checks.names(names), limit)
     return {name: SemaphoreStats(held, slots) for name, held, slots in usage}

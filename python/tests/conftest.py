@@ -1,4 +1,4 @@
-"""What the tests have in common: event loops, names, a Redis, and the other library."""
+"""Fixtures and helpers: event loops, names, a Redis server, an agent, scripts, and the other library."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from time_limit import pytest_configure, pytest_runtest_protocol, pytest_unconfi
 T = TypeVar("T")
 Run = Callable[[Coroutine[Any, Any, T]], T]
 
-# How long something may take that has to happen. Nothing is measured by it.
+# How long to wait for something that must happen, in seconds. Large, because no test measures time with it.
 PATIENCE = 30.0
 
 
@@ -48,25 +48,25 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Waits for something that nobody tells."""
+    """Polls until the condition is true."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
+        assert time.monotonic() < deadline, "the condition did not become true"
         await asyncio.sleep(0.001)
 
 
 async def waiting(sem: Any, count: int) -> None:
-    """Waits until so many stand in line."""
+    """Waits until there are so many waiters."""
     deadline = time.monotonic() + PATIENCE
     while len(await sem.waiters()) != count:
-        assert time.monotonic() < deadline, f"there are {len(await sem.waiters())} in line, not {count}"
+        assert time.monotonic() < deadline, f"{len(await sem.waiters())} waiters, not {count}"
         await asyncio.sleep(0.001)
 
 
 class RedisServer:
-    """A server of the tests' own, on a free port of the loopback interface."""
+    """A Redis server for tests, on a free port of the loopback interface."""
 
-    # Those that the fixture below stops with their test.
+    # The fixture below stops these at the end of each test.
     started: list[RedisServer] = []
 
     def __init__(self, folder: Path, port: int | None = None):
@@ -78,20 +78,20 @@ class RedisServer:
             settings = {"bind": "127.0.0.1", "port": self.port, "dir": folder, "save": "", "appendonly": "no"}
             words = [str(word) for key, value in settings.items() for word in (f"--{key}", value)]
             self.process = subprocess.Popen([program, *words], stdout=subprocess.DEVNULL)
-            is_up = self._comes_up()
-            assert is_up or port is None, f"redis-server has ended: is the port {port} taken?"
+            is_up = self._wait_until_up()
+            assert is_up or port is None, f"redis-server exited: is port {port} in use?"
         self.started.append(self)
 
-    def _comes_up(self) -> bool:
-        """False if it has ended: somebody was quicker to take the port."""
+    def _wait_until_up(self) -> bool:
+        """Returns False if the server exited, because another process took the port first."""
         deadline = time.monotonic() + PATIENCE
         while self.process.poll() is None:
             try:
-                if f"process_id:{self.process.pid}" in self.answer("INFO", "server"):
+                if f"process_id:{self.process.pid}" in self.reply("INFO", "server"):
                     return True
             except OSError:
                 pass
-            assert time.monotonic() < deadline, "redis-server does not answer"
+            assert time.monotonic() < deadline, "redis-server does not reply"
             time.sleep(0.01)
         return False
 
@@ -103,10 +103,10 @@ class RedisServer:
         return RedisConfig(url=self.url, **changes)
 
     def ask(self, *words: str) -> str:
-        """The first line of the answer."""
-        return self.answer(*words).splitlines()[0]
+        """Sends a command and returns the first line of the reply."""
+        return self.reply(*words).splitlines()[0]
 
-    def answer(self, *words: str) -> str:
+    def reply(self, *words: str) -> str:
         command = "".join([f"*{len(words)}\r\n", *(f"${len(word.encode())}\r\n{word}\r\n" for word in words)])
         with socket.create_connection(("127.0.0.1", self.port), PATIENCE) as connection:
             connection.sendall(f"{command}QUIT\r\n".encode())
@@ -115,19 +115,19 @@ class RedisServer:
     def holders(self, name: str) -> int:
         return int(self.ask("ZCARD", f"adv-sem:semaphore_main:{name}").lstrip(":"))
 
-    def in_line(self, name: str) -> int:
+    def waiters(self, name: str) -> int:
         return int(self.ask("ZCARD", f"adv-sem:semaphore_waiting:{name}").lstrip(":"))
 
     def scripts(self) -> int:
-        """How many scripts it has run."""
+        """The number of scripts that the server has run."""
         return sum(calls for calls, _ in self.script_stats())
 
     def script_time(self) -> int:
-        """How long it has spent in scripts, in microseconds."""
+        """The time that the server has spent in scripts, in microseconds."""
         return sum(usec for _, usec in self.script_stats())
 
     def script_stats(self) -> list[tuple[int, int]]:
-        lines = [line for line in self.answer("INFO", "commandstats").splitlines() if line.startswith("cmdstat_eval")]
+        lines = [line for line in self.reply("INFO", "commandstats").splitlines() if line.startswith("cmdstat_eval")]
         fields = [dict(field.split("=") for field in line.split(":")[1].split(",")) for line in lines]
         return [(int(field["calls"]), int(field["usec"])) for field in fields]
 
@@ -145,7 +145,7 @@ def free_port() -> int:
 
 @pytest.fixture(autouse=True)
 def stop_servers_of_the_test() -> Iterator[None]:
-    """Also if the test fails."""
+    """Stops them even if the test fails."""
     yield
     while RedisServer.started:
         RedisServer.started.pop().stop()
@@ -160,7 +160,7 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
 
 
 class Agent:
-    """The agent of a folder of the tests' own. The first test that needs it starts it."""
+    """The agent of a directory. The first test that needs the agent starts it."""
 
     def __init__(self, directory: Path):
         self.directory = directory
@@ -175,37 +175,37 @@ class Agent:
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
     agent = Agent(tmp_path_factory.mktemp("agent"))
     yield agent
-    # What tests still hold would have another one started.
+    # Releases all slots: a slot that is still held would start another agent.
     _native.at_exit()
     agent.ask("agent", "stop", "--force")
 
 
 @pytest.fixture(scope="session")
 def other_python() -> str:
-    """An interpreter that has `asyncio-advanced-semaphores`, which needs a newer Python than we do."""
+    """A Python that has `asyncio-advanced-semaphores`, which needs a newer Python than this package."""
     python = os.environ.get("SEMAFOR_WIRE_PYTHON")
     assert python, "SEMAFOR_WIRE_PYTHON is not set: `cargo xtask test python` sets it"
     return python
 
 
 class Script:
-    """A program in a process of its own, line by line."""
+    """A Python program in a process of its own. It prints lines, and continues when it reads one."""
 
     def __init__(self, python: str, text: str, *args: str):
         self.process = subprocess.Popen(
             [python, "-u", "-c", text, *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
-    def reads(self, expected: str) -> None:
+    def expect_line(self, expected: str) -> None:
         assert self.process.stdout is not None
         assert self.process.stdout.readline().strip() == expected
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
 
-    def end(self) -> int:
+    def wait_for_exit(self) -> int:
         self.process.communicate(timeout=PATIENCE)
         return self.process.returncode
 
@@ -219,6 +219,6 @@ def script() -> Iterator[Callable[..., Script]]:
         return started[-1]
 
     yield start
-    for each in started:
-        each.process.kill()
-        each.process.communicate()
+    for script in started:
+        script.process.kill()
+        script.process.communicate()

@@ -1,4 +1,4 @@
-"""Says what the public names of a library do: `every_public_name.py LIBRARY URL NAMESPACE`."""
+"""Prints what the public names of a library do: `every_public_name.py LIBRARY URL NAMESPACE`."""
 
 from __future__ import annotations
 
@@ -15,56 +15,57 @@ lib: Any = importlib.import_module(library)
 
 async def main() -> None:
     config = lib.RedisConfig(url=url, namespace=namespace)
-    say("config", lib.RedisConfig().namespace, config.max_connections, config == lib.RedisConfig(url=url, namespace=namespace))
-    fails("few connections", lambda: lib.RedisConfig(max_connections=5))
-    for kind, given in ((lib.MemorySemaphore, {}), (lib.RedisSemaphore, {"config": config})):
-        await use(kind, given)
-    say("heartbeat", lib.RedisSemaphore(name="h", value=1, ttl=20).heartbeat_max_interval)
-    fails("ping", lambda: lib.RedisSemaphore(name="h", value=1, ping_interval=500))
+    same = lib.RedisConfig(url=url, namespace=namespace)
+    report("config", lib.RedisConfig().namespace, config.max_connections, config == same)
+    report_call("few connections", lambda: lib.RedisConfig(max_connections=5))
+    for kind, arguments in ((lib.MemorySemaphore, {}), (lib.RedisSemaphore, {"config": config})):
+        await use(kind, arguments)
+    report("heartbeat", lib.RedisSemaphore(name="h", value=1, ttl=20).heartbeat_max_interval)
+    report_call("ping", lambda: lib.RedisSemaphore(name="h", value=1, ping_interval=500))
     stats = lib.SemaphoreStats(acquired_slots=1, max_slots=3)
-    say("stats", stats, f"{stats.acquired_percent:.1f}")
-    say("result", lib.AcquisitionResult(acquisition_id="x", slot_number=2))
+    report("stats", stats, f"{stats.acquired_percent:.1f}")
+    report("result", lib.AcquisitionResult(acquisition_id="x", slot_number=2))
     await expiry()
 
 
-async def use(kind: Any, given: dict[str, Any]) -> None:
+async def use(kind: Any, arguments: dict[str, Any]) -> None:
     def new(**more: Any) -> Any:
-        return kind(**{"name": "used", "value": 2, **given, **more})
+        return kind(**{"name": "used", "value": 2, **arguments, **more})
 
     sem = new()
-    query = {"config": given["config"]} if given else {}
-    say(kind.__name__, isinstance(sem, lib.Semaphore), sem.name, sem.value, sem.ttl, sem.max_acquire_time)
-    say("equal", sem == new(value=3))
-    fails("no value", lambda: new(value=0))
-    fails("positional", lambda: kind("used", 2))
+    query = {"config": arguments["config"]} if arguments else {}
+    report(kind.__name__, isinstance(sem, lib.Semaphore), sem.name, sem.value, sem.ttl, sem.max_acquire_time)
+    report("equal", sem == new(value=3))
+    report_call("no value", lambda: new(value=0))
+    report_call("positional", lambda: kind("used", 2))
 
     async with sem.cm() as result:
-        say("in a block", type(result.acquisition_id), result.slot_number in (0, 1, 2), await sem.locked())
-        say("stats", await kind.get_acquired_stats(**query))
-        say("stats by name", await kind.get_acquired_stats(names=["used", "nobody"], **query))
-        say("no stats", await kind.get_acquired_stats(names=["nobody"], **query))
-        say("limit", len(await kind.get_acquired_stats(limit=1, **query)))
+        report("in a block", type(result.acquisition_id), result.slot_number in (0, 1, 2), await sem.locked())
+        report("stats", await kind.get_acquired_stats(**query))
+        report("stats by name", await kind.get_acquired_stats(names=["used", "unknown"], **query))
+        report("no stats", await kind.get_acquired_stats(names=["unknown"], **query))
+        report("limit", len(await kind.get_acquired_stats(limit=1, **query)))
         second = await new().acquire()
-        say("locked", await sem.locked(), second.acquisition_id != result.acquisition_id)
-        await fails_in("timeout", new(max_acquire_time=0.05).acquire())
+        report("locked", await sem.locked(), second.acquisition_id != result.acquisition_id)
+        await report_await("timeout", new(max_acquire_time=0.05).acquire())
         await sem.release(second.acquisition_id)
-        say("released", await sem.locked())
+        report("released", await sem.locked())
         await sem.release(second.acquisition_id)
         await sem.release("unknown")
-        say("released again", await kind.get_acquired_stats(**query))
-    say("left", await kind.get_acquired_stats(**query), await sem.locked())
+        report("released again", await kind.get_acquired_stats(**query))
+    report("exited", await kind.get_acquired_stats(**query), await sem.locked())
 
     manager = sem.cm()
-    await fails_in("left before entered", manager.__aexit__(None, None, None))
+    await report_await("exited before entered", manager.__aexit__(None, None, None))
     async with manager:
-        await fails_in("entered twice", manager.__aenter__())
-    await fails_in("used again", manager.__aenter__())
+        await report_await("entered twice", manager.__aenter__())
+    await report_await("used again", manager.__aenter__())
 
     try:
         async with sem.cm():
             raise KeyError("from the block")
     except KeyError as error:
-        say("exception", error, await sem.locked())
+        report("exception", error, await sem.locked())
 
     only = new(name="only", value=1)
     order: list[int] = []
@@ -79,10 +80,10 @@ async def use(kind: Any, given: dict[str, Any]) -> None:
     await asyncio.sleep(0.1)
     cancelled.cancel()
     await asyncio.wait([cancelled])
-    say("cancelled", cancelled.cancelled())
+    report("cancelled", cancelled.cancelled())
     await only.release(held.acquisition_id)
     await asyncio.gather(*tasks)
-    say("all had their turn", sorted(order), await kind.get_acquired_stats(**query))
+    report("all had their turn", sorted(order), await kind.get_acquired_stats(**query))
 
 
 async def expiry() -> None:
@@ -94,34 +95,34 @@ async def expiry() -> None:
 
     task = asyncio.create_task(hang())
     await asyncio.wait([task])
-    say("cancelled after its ttl", task.cancelled(), await sem.locked())
+    report("cancelled after its ttl", task.cancelled(), await sem.locked())
     kept = lib.MemorySemaphore(name="kept", value=1, ttl=1)
     await kept.acquire()
     again = await kept.acquire()
-    say("taken back after its ttl", await kept.locked())
+    report("lost after its ttl", await kept.locked())
     await kept.release(again.acquisition_id)
 
 
-def say(*words: Any) -> None:
+def report(*words: Any) -> None:
     print(*words)
 
 
-def fails(what: str, call: Any) -> None:
+def report_call(what: str, call: Any) -> None:
     try:
         call()
-        say(what, "works")
+        report(what, "works")
     except Exception:
-        say(what, "fails")
+        report(what, "fails")
 
 
-async def fails_in(what: str, awaitable: Any) -> None:
+async def report_await(what: str, awaitable: Any) -> None:
     try:
         await awaitable
-        say(what, "works")
+        report(what, "works")
     except TimeoutError:
-        say(what, "times out")
+        report(what, "times out")
     except Exception:
-        say(what, "fails")
+        report(what, "fails")
 
 
 asyncio.run(main())

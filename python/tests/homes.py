@@ -1,4 +1,4 @@
-"""One suite of promises for every home."""
+"""A fixture that runs a test on every home."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ New = Callable[..., Semaphore]
 
 @pytest.fixture(params=["memory", "local", "redis"])
 def new(request: pytest.FixtureRequest, name: str) -> New:
-    """Opens the test's semaphore at home."""
+    """Returns a function that opens the semaphore of the test."""
     if request.param == "memory":
         return lambda **given: MemorySemaphore(**{"name": name, "value": 1, **given})
     if request.param == "local":
@@ -24,8 +24,8 @@ def new(request: pytest.FixtureRequest, name: str) -> New:
     return lambda **given: RedisSemaphore(**{"name": name, "value": 1, "config": redis.config(), **given})
 
 
-def at_home(sem: Semaphore) -> dict[str, Any]:
-    """Where it is, as its class is asked for statistics."""
+def stats_arguments(sem: Semaphore) -> dict[str, Any]:
+    """The arguments of `get_acquired_stats` that say where the semaphore is."""
     if isinstance(sem, LocalSemaphore):
         return {"directory": sem.directory}
     return {"config": sem.config} if isinstance(sem, RedisSemaphore) else {}

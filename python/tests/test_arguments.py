@@ -1,4 +1,4 @@
-"""Wrong arguments are refused where they are given: the field is named, what would be right, and what was given."""
+"""A wrong argument is refused at once. The error names the field, the values it accepts and the value it got."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from semafor.purge import Purger
 
 
 class Index:
-    """As the integers of numpy."""
+    """Like an integer of numpy."""
 
     def __init__(self, number: int):
         self.number = number
@@ -29,7 +29,7 @@ class Index:
         return f"Index({self.number})"
 
 
-GIVEN: dict[Any, dict[str, Any]] = {
+REQUIRED: dict[Any, dict[str, Any]] = {
     MemorySemaphore: {"name": "a", "value": 1},
     LocalSemaphore: {"name": "a", "value": 1},
     RedisSemaphore: {"name": "a", "value": 1},
@@ -40,7 +40,7 @@ GIVEN: dict[Any, dict[str, Any]] = {
 ABOVE_ZERO = "a number of seconds greater than 0"
 FROM_ZERO = "a number of seconds of at least 0"
 
-# Of whom, the field, what is given, and what is said.
+# The class, the field, the wrong value, and the message.
 WRONG_TYPE: list[tuple[Any, str, Any, str]] = [
     (MemorySemaphore, "name", None, "a non-empty str, got None"),
     (MemorySemaphore, "name", b"a", "a non-empty str, got b'a'"),
@@ -136,33 +136,37 @@ RIGHT: list[tuple[Any, str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("error, kind, field, given, said", WRONG)
-def test_at_construction(error: type[Exception], kind: Any, field: str, given: Any, said: str) -> None:
-    with pytest.raises(error, match=re.escape(f"{field} must be {said}")) as raised:
-        kind(**{**GIVEN[kind], field: given})
+@pytest.mark.parametrize("error, kind, field, given, message", WRONG)
+def test_wrong_argument_is_refused_at_construction(
+    error: type[Exception], kind: Any, field: str, given: Any, message: str
+) -> None:
+    with pytest.raises(error, match=re.escape(f"{field} must be {message}")) as raised:
+        kind(**{**REQUIRED[kind], field: given})
     assert "password" not in str(raised.value)
 
 
-@pytest.mark.parametrize("error, kind, field, given, said", [each for each in WRONG if each[1] is not RedisConfig])
-def test_at_assignment(error: type[Exception], kind: Any, field: str, given: Any, said: str) -> None:
-    made = kind(**GIVEN[kind])
+@pytest.mark.parametrize("error, kind, field, given, message", [each for each in WRONG if each[1] is not RedisConfig])
+def test_wrong_value_is_refused_at_assignment(
+    error: type[Exception], kind: Any, field: str, given: Any, message: str
+) -> None:
+    made = kind(**REQUIRED[kind])
     before = getattr(made, field)
-    with pytest.raises(error, match=re.escape(f"{field} must be {said}")):
+    with pytest.raises(error, match=re.escape(f"{field} must be {message}")):
         setattr(made, field, given)
     assert getattr(made, field) == before
 
 
 @pytest.mark.parametrize("kind, field, given", RIGHT)
-def test_what_is_right(kind: Any, field: str, given: Any) -> None:
-    assert getattr(kind(**{**GIVEN[kind], field: given}), field) is given
+def test_valid_argument_is_kept_unchanged(kind: Any, field: str, given: Any) -> None:
+    assert getattr(kind(**{**REQUIRED[kind], field: given}), field) is given
 
 
-@pytest.mark.parametrize("kind", GIVEN)
+@pytest.mark.parametrize("kind", REQUIRED)
 def test_every_field_is_checked(kind: Any) -> None:
     assert {field for field in kind.__dataclass_fields__ if not field.startswith("_")} == set(kind._allowed)
 
 
-def test_what_is_checked_is_what_the_engine_takes(run: Any, name: str) -> None:
+def test_engine_accepts_every_accepted_kind_of_number(run: Any, name: str) -> None:
     async def program() -> None:
         sem = MemorySemaphore(name=name, value=Index(2), ttl=1e300, max_acquire_time=math.inf)  # type: ignore[arg-type]
         sem.ttl = Decimal("1000.5")  # type: ignore[assignment]
@@ -174,25 +178,26 @@ def test_what_is_checked_is_what_the_engine_takes(run: Any, name: str) -> None:
     run(program())
 
 
-def test_weights_and_sizes(run: Any, new: New) -> None:
+def test_wrong_weight_or_value_is_refused(run: Any, new: New) -> None:
     async def program() -> None:
         sem: Any = new(value=2)
-        for weight, error in [("1", TypeError), (True, TypeError), (1.5, TypeError), (0, ValueError), (2**32, ValueError)]:
-            said = "weight must be (an int of )?(at least|from) 1"
-            with pytest.raises(error, match=said):
+        types, values = ["1", True, 1.5], [0, 2**32]
+        for weight, error in [*((each, TypeError) for each in types), *((each, ValueError) for each in values)]:
+            message = "weight must be (an int of )?(at least|from) 1"
+            with pytest.raises(error, match=message):
                 await sem.acquire(weight=weight)
-            with pytest.raises(error, match=said):
+            with pytest.raises(error, match=message):
                 await sem.cm(weight=weight).__aenter__()
-            with pytest.raises(error, match=said):
+            with pytest.raises(error, match=message):
                 await asyncio.to_thread(sem.sync(weight=weight).__enter__)
-            with pytest.raises(error, match=said.replace("weight", "value")):
+            with pytest.raises(error, match=message.replace("weight", "value")):
                 await sem.resize(weight)
         assert await sem.holders() == []
 
     run(program())
 
 
-def test_ids(run: Any, new: New) -> None:
+def test_wrong_acquisition_id_is_refused(run: Any, new: New) -> None:
     async def program() -> None:
         sem: Any = new()
         held = await sem.acquire()
@@ -215,20 +220,20 @@ def test_ids(run: Any, new: New) -> None:
 
 
 @pytest.mark.parametrize("kind", [MemorySemaphore, LocalSemaphore, RedisSemaphore])
-def test_questions(run: Any, kind: Any) -> None:
-    for query, said in [
+def test_wrong_statistics_query_is_refused(run: Any, kind: Any) -> None:
+    for query, message in [
         ({"names": "w"}, "names must be a list of names, or None, got 'w'"),
         ({"names": [1]}, "names must be a list of names, or None, got [1]"),
         ({"names": 5}, "names must be a list of names, or None, got 5"),
         ({"limit": "1"}, "limit must be an int of at least 0, got '1'"),
     ]:
-        with pytest.raises(TypeError, match=re.escape(said)):
+        with pytest.raises(TypeError, match=re.escape(message)):
             run(kind.get_acquired_stats(**query))
     with pytest.raises(ValueError, match="limit must be at least 0, got -1"):
         run(kind.get_acquired_stats(limit=-1))
 
 
-def test_where_to_ask(run: Any) -> None:
+def test_wrong_home_of_a_statistics_query_is_refused(run: Any) -> None:
     with pytest.raises(TypeError, match="config must be a RedisConfig, or None, got str"):
         run(RedisSemaphore.get_acquired_stats(config="redis://localhost"))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="directory must be a path"):

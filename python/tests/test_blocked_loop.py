@@ -1,4 +1,4 @@
-"""Heartbeats do not depend on Python: neither on its event loops, nor on its interpreter lock."""
+"""Heartbeats need neither the event loop nor the interpreter lock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEARTBEAT = 1
     [time.sleep, ctypes.PyDLL(None).sleep],
     ids=["the event loop", "the interpreter"],
 )
-def test_a_blocked_holder_keeps_its_slot(redis: RedisServer, name: str, block: Callable[[int], object]) -> None:
+def test_blocked_holder_keeps_its_slot(redis: RedisServer, name: str, block: Callable[[int], object]) -> None:
     async def program() -> None:
         sem = RedisSemaphore(name=name, value=1, config=redis.config(), heartbeat_max_interval=HEARTBEAT)
         async with sem.cm() as result:

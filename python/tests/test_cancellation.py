@@ -1,4 +1,4 @@
-"""Whoever is cancelled has given everything back when the exception is out."""
+"""A cancelled task has left the line and released its slot when CancelledError is raised."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from homes import New, new  # noqa: F401
 from semafor import RedisConfig, RedisSemaphore, _calls
 
 
-def test_in_line(run: Any, new: New) -> None:
+def test_cancel_while_waiting_in_line(run: Any, new: New) -> None:
     async def program() -> None:
         sem = new()
         async with sem.cm():
@@ -27,8 +27,8 @@ def test_in_line(run: Any, new: New) -> None:
     run(program())
 
 
-def test_at_every_step_of_an_acquire(run: Any, new: New) -> None:
-    """However many turns of the event loop it gets before it is cancelled."""
+def test_cancel_at_every_step_of_an_acquire(run: Any, new: New) -> None:
+    """Cancels after 0, 1, 3, 7... turns of the event loop, until the acquire succeeds."""
 
     async def program() -> None:
         sem = new()
@@ -53,7 +53,7 @@ def test_at_every_step_of_an_acquire(run: Any, new: New) -> None:
     run(program())
 
 
-def test_when_the_slot_has_just_been_granted(run: Any, new: New) -> None:
+def test_cancel_just_after_the_grant(run: Any, new: New) -> None:
     async def program() -> None:
         sem = new()
         first = await sem.acquire()
@@ -73,7 +73,7 @@ def test_when_the_slot_has_just_been_granted(run: Any, new: New) -> None:
     run(program())
 
 
-def test_during_a_release(run: Any, new: New) -> None:
+def test_cancel_during_a_release(run: Any, new: New) -> None:
     async def program() -> None:
         sem = new()
 
@@ -92,7 +92,7 @@ def test_during_a_release(run: Any, new: New) -> None:
     run(program())
 
 
-def test_while_it_connects(run: Any, name: str) -> None:
+def test_cancel_while_connecting(run: Any, name: str) -> None:
     async def program() -> None:
         with socket.socket() as silent:
             silent.bind(("127.0.0.1", 0))
@@ -102,14 +102,14 @@ def test_while_it_connects(run: Any, name: str) -> None:
             connection, _ = await asyncio.to_thread(silent.accept)
             with connection:
                 task.cancel()
-                # There is nothing to give back, so nothing to wait for.
-                ended, _ = await asyncio.wait([task], timeout=_calls.LONGEST_LEAVE / 2)
+                # There is nothing to release, so nothing to wait for.
+                ended, _ = await asyncio.wait([task], timeout=_calls.CANCEL_TIMEOUT / 2)
                 assert ended
 
     run(program())
 
 
-def test_many_times(run: Any, new: New) -> None:
+def test_cancel_three_times(run: Any, new: New) -> None:
     async def program() -> None:
         sem = new()
         async with sem.cm():
@@ -124,7 +124,7 @@ def test_many_times(run: Any, new: New) -> None:
     run(program())
 
 
-def test_a_timeout_from_outside(run: Any, new: New) -> None:
+def test_wait_for_that_times_out_leaves_the_line(run: Any, new: New) -> None:
     async def program() -> None:
         sem = new()
         async with sem.cm():
@@ -135,7 +135,7 @@ def test_a_timeout_from_outside(run: Any, new: New) -> None:
     run(program())
 
 
-def test_storm(run: Any, new: New) -> None:
+def test_cancelling_every_third_task_leaks_no_slot(run: Any, new: New) -> None:
     async def program() -> None:
         sem, inside, most = new(value=2), 0, 0
 

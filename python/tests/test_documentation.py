@@ -1,4 +1,4 @@
-"""Examples in docstrings and in the README run."""
+"""Examples in docstrings, in the README files and in the book run and print what is shown."""
 
 from __future__ import annotations
 

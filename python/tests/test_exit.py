@@ -1,4 +1,4 @@
-"""However an interpreter ends, it neither hangs nor leaves anything held."""
+"""An exiting interpreter neither hangs nor leaves a slot held."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ elif home == "local":
 else:
     sem = RedisSemaphore(name=name, value=2, config=RedisConfig(url=place))
 
-async def lined_up():
+async def one_waiter():
     while len(await sem.waiters()) != 1:
         await asyncio.sleep(0.001)
 """
 
-# Each holds two slots, and one stands in line.
+# Each program holds two slots and has one waiter.
 ENDINGS = {
     "in the middle of an acquire": """
 async def main():
     await sem.acquire()
     async with sem.cm():
         line = asyncio.create_task(sem.acquire())
-        await lined_up()
+        await one_waiter()
         print("ready")
         sys.stdin.readline()
         sys.exit(7)
@@ -45,7 +45,7 @@ async def main():
     await sem.acquire()
     async with sem.cm():
         line = asyncio.create_task(sem.acquire())
-        await lined_up()
+        await one_waiter()
         ready.set()
         await line
 ready = threading.Event()
@@ -60,7 +60,7 @@ asyncio.run(sem.acquire())
 guard = sem.sync()
 guard.__enter__()
 threading.Thread(target=lambda: sem.sync().__enter__(), daemon=True).start()
-asyncio.run(lined_up())
+asyncio.run(one_waiter())
 print("ready")
 sys.stdin.readline()
 sys.exit(7)
@@ -70,19 +70,19 @@ async def main():
     await sem.acquire()
     await sem.acquire()
     line = asyncio.create_task(sem.acquire())
-    await lined_up()
+    await one_waiter()
     print("ready")
     sys.stdin.readline()
     raise SystemExit(7)
 asyncio.run(main())
 """,
-    "with a loop that nobody closed": """
+    "with a loop that is not closed": """
 async def main():
     await sem.acquire()
     manager = sem.cm()
     await manager.__aenter__()
     everything.append((manager, asyncio.get_running_loop().create_task(sem.acquire())))
-    await lined_up()
+    await one_waiter()
 everything = []
 loop = asyncio.new_event_loop()
 loop.run_until_complete(main())
@@ -94,37 +94,37 @@ sys.exit(7)
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_exit(script: Any, name: str, ending: str) -> None:
+def test_exit_does_not_hang(script: Any, name: str, ending: str) -> None:
     program = script(BEGIN + ENDINGS[ending], "here", name, "memory")
-    program.reads("ready")
-    program.go_on()
-    assert program.end() == 7
+    program.expect_line("ready")
+    program.resume()
+    assert program.wait_for_exit() == 7
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_exit_gives_back_what_is_held_on_the_machine(agent: Agent, script: Any, name: str, ending: str) -> None:
+def test_exit_releases_slots_of_the_local_home(agent: Agent, script: Any, name: str, ending: str) -> None:
     program = script(BEGIN + ENDINGS[ending], str(agent.directory), name, "local")
-    program.reads("ready")
+    program.expect_line("ready")
     sem = LocalSemaphore(name=name, value=2, directory=agent.directory)
     assert held_and_waiting(sem) == (2, 1)
-    program.go_on()
-    assert program.end() == 7
+    program.resume()
+    assert program.wait_for_exit() == 7
     assert held_and_waiting(sem) == (0, 0)
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_exit_gives_back_what_is_held_on_redis(redis: RedisServer, script: Any, name: str, ending: str) -> None:
+def test_exit_releases_slots_on_redis(redis: RedisServer, script: Any, name: str, ending: str) -> None:
     program = script(BEGIN + ENDINGS[ending], redis.url, name, "redis")
-    program.reads("ready")
+    program.expect_line("ready")
     sem = RedisSemaphore(name=name, value=2, config=redis.config())
     assert held_and_waiting(sem) == (2, 1)
-    program.go_on()
-    assert program.end() == 7
+    program.resume()
+    assert program.wait_for_exit() == 7
     assert held_and_waiting(sem) == (0, 0)
 
 
-# Thousands stand in line, and some slots are held, when the interpreter ends.
-CROWD = """
+# Holds two slots and has thousands of waiters when the interpreter exits.
+THOUSANDS = """
 async def main():
     await sem.acquire()
     await sem.acquire()
@@ -134,37 +134,39 @@ async def main():
         await asyncio.sleep(0.01)
 everything = []
 """
-CROWDS = {
-    "with a loop that nobody closed": CROWD
+ENDINGS_WITH_THOUSANDS = {
+    "with a loop that is not closed": THOUSANDS
     + """
 asyncio.new_event_loop().run_until_complete(main())
 print("ready")
 sys.stdin.readline()
 """,
-    "with a loop that is closed": CROWD
+    "with a loop that is closed": THOUSANDS
     + """
-async def then_leave():
+async def then_exit():
     await main()
     print("ready")
     sys.stdin.readline()
-asyncio.run(then_leave())
+asyncio.run(then_exit())
 """,
 }
 
 
-@pytest.mark.parametrize("ending", CROWDS)
-def test_exit_with_thousands_in_line_leaves_nothing(redis: RedisServer, script: Any, name: str, ending: str) -> None:
-    crowd = os.environ.get("SEMAFOR_WAITERS", "2000")
+@pytest.mark.parametrize("ending", ENDINGS_WITH_THOUSANDS)
+def test_exit_with_thousands_of_waiters_leaves_none_in_line(
+    redis: RedisServer, script: Any, name: str, ending: str
+) -> None:
+    waiters = os.environ.get("SEMAFOR_WAITERS", "2000")
     begin = BEGIN.replace("place, name, home = sys.argv[1:]", "place, name, home = sys.argv[1:4]")
-    program = script(begin + CROWDS[ending], redis.url, name, "redis", crowd)
-    program.reads("ready")
-    assert (redis.holders(name), redis.in_line(name)) == (2, int(crowd))
+    program = script(begin + ENDINGS_WITH_THOUSANDS[ending], redis.url, name, "redis", waiters)
+    program.expect_line("ready")
+    assert (redis.holders(name), redis.waiters(name)) == (2, int(waiters))
     before = redis.scripts()
-    program.go_on()
-    assert program.end() == 0
-    assert (redis.holders(name), redis.in_line(name)) == (0, 0)
+    program.resume()
+    assert program.wait_for_exit() == 0
+    assert (redis.holders(name), redis.waiters(name)) == (0, 0)
     calls = redis.scripts() - before
-    assert calls < int(crowd) / 4, f"{calls} calls for {crowd} waiters: they leave together"
+    assert calls < int(waiters) / 4, f"{calls} calls for {waiters} waiters: they must leave in batches"
 
 
 def held_and_waiting(sem: Semaphore) -> tuple[int, int]:
@@ -177,13 +179,13 @@ def held_and_waiting(sem: Semaphore) -> tuple[int, int]:
 def test_exit_without_a_server_does_not_hang(tmp_path: Any, script: Any, name: str) -> None:
     server = RedisServer(tmp_path)
     program = script(BEGIN + ENDINGS["while a daemon thread waits"], server.url, name, "redis")
-    program.reads("ready")
+    program.expect_line("ready")
     server.stop()
-    program.go_on()
-    assert program.end() == 7
+    program.resume()
+    assert program.wait_for_exit() == 7
 
 
-def test_an_acquire_after_the_end_does_not_crash(redis: RedisServer, script: Any, name: str) -> None:
+def test_acquire_in_an_exit_hook_does_not_crash(redis: RedisServer, script: Any, name: str) -> None:
     text = "import atexit\n" + "atexit.register(lambda: print(asyncio.run(late())))\n"
     late = """
 async def late():
@@ -191,8 +193,8 @@ async def late():
         return "late"
 """
     program = script(text + BEGIN + late, redis.url, name, "memory")
-    program.reads("late")
-    assert program.end() == 0
+    program.expect_line("late")
+    assert program.wait_for_exit() == 0
 
 
 def test_ctrl_c_reaches_a_thread_that_waits(redis: RedisServer, script: Any, name: str) -> None:
@@ -209,9 +211,9 @@ with sem.sync(weight=2):
         print("interrupted")
 """
     program = script(BEGIN + text, redis.url, name, "redis")
-    program.reads("ready")
-    asyncio.run(until(lambda: redis.in_line(name) == 1))
+    program.expect_line("ready")
+    asyncio.run(until(lambda: redis.waiters(name) == 1))
     program.process.send_signal(signal.SIGINT)
-    program.reads("interrupted")
-    assert program.end() == 0
-    assert (redis.holders(name), redis.in_line(name)) == (0, 0)
+    program.expect_line("interrupted")
+    assert program.wait_for_exit() == 0
+    assert (redis.holders(name), redis.waiters(name)) == (0, 0)

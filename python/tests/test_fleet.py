@@ -1,4 +1,4 @@
-"""This package, the library `asyncio-advanced-semaphores` and the `semafor` command, on one name."""
+"""This package, the Python library asyncio-advanced-semaphores and the command `semafor` share a name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from conftest import PATIENCE, RedisServer
 
 SLOTS, ROUNDS = 2, 15
 
-# Each writes a line when it enters and when it leaves, in one write, to a file that all append to.
+# Appends a character to a shared file when it enters a block, and another one before it exits.
 MEMBER = """
 import asyncio, os, sys
 if sys.argv[1] == "ours":
@@ -42,12 +42,12 @@ asyncio.run(main())
 
 
 def command() -> str:
-    """The one that came with this package."""
+    """The command that was installed with this package."""
     return str(Path(sysconfig.get_path("scripts")) / "semafor")
 
 
 @pytest.mark.other_library
-def test_a_mixed_fleet_keeps_to_the_slots(
+def test_mixed_fleet_never_exceeds_the_slots(
     redis: RedisServer, other_python: str, name: str, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
@@ -71,10 +71,10 @@ def test_a_mixed_fleet_keeps_to_the_slots(
         most = max(most, inside)
     assert (inside, len(log.read_text())) == (0, 2 * (4 * 2 * ROUNDS + ROUNDS))
     assert most <= SLOTS
-    assert (redis.holders(name), redis.in_line(name)) == (0, 0)
+    assert (redis.holders(name), redis.waiters(name)) == (0, 0)
 
 
-def test_the_command_sees_who_holds(redis: RedisServer, script: Any, name: str) -> None:
+def test_command_shows_holders_of_the_package(redis: RedisServer, script: Any, name: str) -> None:
     holder = script(
         """
 import asyncio, sys
@@ -87,16 +87,16 @@ sys.stdin.readline()
         redis.url,
         name,
     )
-    holder.reads("held")
+    holder.expect_line("held")
     inspect = [command(), "inspect", "--url", redis.url, name]
     seen = subprocess.run(inspect, check=True, capture_output=True, text=True, timeout=PATIENCE).stdout
     assert "from python" in seen
-    holder.go_on()
-    assert holder.end() == 0
+    holder.resume()
+    assert holder.wait_for_exit() == 0
 
 
-def test_the_command_is_a_program() -> None:
+def test_command_is_a_native_program() -> None:
     assert Path(command()).read_bytes()[:4] == b"\x7fELF"
-    said = subprocess.run([command(), "--version"], check=True, capture_output=True, text=True).stdout
-    assert said.startswith("semafor ")
+    version = subprocess.run([command(), "--version"], check=True, capture_output=True, text=True).stdout
+    assert version.startswith("semafor ")
     assert shutil.which("semafor", path=str(Path(command()).parent))

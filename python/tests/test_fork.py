@@ -1,4 +1,4 @@
-"""A forked child has its own engine, and nothing of what its parent holds."""
+"""A forked child has its own engine, and holds none of its parent's slots."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 
 def in_child(work: Callable[[], object]) -> None:
-    """Fails if it fails there."""
+    """Runs `work` in a forked child. Fails if it fails there."""
     sys.stdout.flush()
     pid = os.fork()
     if pid == 0:
@@ -36,7 +36,7 @@ def in_child(work: Callable[[], object]) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def test_a_child_inherits_no_permit_and_takes_none(new: New) -> None:
+def test_child_inherits_no_slot_and_releases_none(new: New) -> None:
     sem = new(value=2)
     inherited: list[Any] = []
 
@@ -60,7 +60,7 @@ def test_a_child_inherits_no_permit_and_takes_none(new: New) -> None:
 
     async def in_the_child(held: str, guarded: Any) -> None:
         if isinstance(sem, MemorySemaphore):
-            # Its own slots, all of them free.
+            # The child has its own slots, all of them free.
             assert await sem.holders() == []
             await sem.release(held)
         else:
@@ -81,8 +81,8 @@ def test_a_child_inherits_no_permit_and_takes_none(new: New) -> None:
     asyncio.run(parent())
 
 
-def test_a_child_of_a_busy_process_works(new: New) -> None:
-    """Whatever the threads of the parent are doing when it forks."""
+def test_child_of_a_busy_process_works(new: New) -> None:
+    """The parent forks while its threads acquire and release."""
     sem = new(value=2)
 
     async def work() -> None:
@@ -102,7 +102,7 @@ def test_a_child_of_a_busy_process_works(new: New) -> None:
     asyncio.run(parent())
 
 
-def test_a_child_of_multiprocessing_gives_back_what_it_holds(redis: RedisServer, name: str) -> None:
+def test_child_of_multiprocessing_releases_its_slots(redis: RedisServer, name: str) -> None:
     sem = RedisSemaphore(name=name, value=1, config=redis.config())
 
     async def hold() -> None:

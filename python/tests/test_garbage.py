@@ -1,4 +1,4 @@
-"""What is given up by everybody goes, and gives back what it had. Nothing grows."""
+"""Abandoned objects are garbage collected, and release their slots. Memory does not grow."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ MANY = 100_000
 
 
 def memory() -> int:
-    """In bytes, right now."""
+    """The memory of this process now, in bytes."""
     with open("/proc/self/statm") as numbers:
         return int(numbers.read().split()[1]) * resource.getpagesize()
 
 
 def abandoned_handles(name: str) -> Callable[[int], Coroutine[Any, Any, None]]:
-    async def give_up(count: int) -> None:
+    async def abandon(count: int) -> None:
         for number in range(count):
             await MemorySemaphore(name=f"{name} {number % 100}", value=2).locked()
 
-    return give_up
+    return abandon
 
 
 def abandoned_acquires(name: str) -> Callable[[int], Coroutine[Any, Any, None]]:
     sem = MemorySemaphore(name=name, value=1)
 
-    async def give_up(count: int) -> None:
+    async def abandon(count: int) -> None:
         async with sem.cm():
             for _ in range(count):
                 line = sem.acquire()
@@ -40,18 +40,18 @@ def abandoned_acquires(name: str) -> Callable[[int], Coroutine[Any, Any, None]]:
                 del line
             assert await sem.waiters() == []
 
-    return give_up
+    return abandon
 
 
 def abandoned_managers(name: str) -> Callable[[int], Coroutine[Any, Any, None]]:
     sem = MemorySemaphore(name=name, value=1)
 
-    async def give_up(count: int) -> None:
+    async def abandon(count: int) -> None:
         for _ in range(count):
             await sem.cm().__aenter__()
             assert await sem.holders() == []
 
-    return give_up
+    return abandon
 
 
 def abandoned_blocks(name: str) -> Callable[[int], Coroutine[Any, Any, None]]:
@@ -61,40 +61,40 @@ def abandoned_blocks(name: str) -> Callable[[int], Coroutine[Any, Any, None]]:
         async with sem.cm():
             await asyncio.Event().wait()
 
-    async def give_up(count: int) -> None:
+    async def abandon(count: int) -> None:
         for _ in range(count):
             abandoned = block()
             abandoned.send(None)
             del abandoned
             assert await sem.holders() == []
 
-    return give_up
+    return abandon
 
 
 def abandoned_calls(name: str) -> Callable[[int], Coroutine[Any, Any, None]]:
     sem = MemorySemaphore(name=name, value=1)
 
-    async def give_up(count: int) -> None:
+    async def abandon(count: int) -> None:
         held = await sem.acquire()
         for _ in range(count):
             held.lost.wait().close()
             _native.stats(None, None, None, 10)
         await sem.release(held.acquisition_id)
 
-    return give_up
+    return abandon
 
 
 def lost_slots(name: str) -> Callable[[int], Coroutine[Any, Any, None]]:
     sem = MemorySemaphore(name=name, value=MANY, ttl=0.01)
 
-    async def give_up(count: int) -> None:
+    async def abandon(count: int) -> None:
         for start in range(0, count, 1000):
             for _ in range(min(1000, count - start)):
                 await sem.acquire()
             await sem.acquire()
             await (await sem.acquire()).lost.wait()
 
-    return give_up
+    return abandon
 
 
 @pytest.mark.parametrize(
@@ -108,23 +108,23 @@ def lost_slots(name: str) -> Callable[[int], Coroutine[Any, Any, None]]:
         lost_slots,
     ],
 )
-def test_nothing_grows(kind: Any, name: str) -> None:
-    give_up = kind(name)
+def test_memory_does_not_grow(kind: Any, name: str) -> None:
+    abandon = kind(name)
 
     async def program() -> None:
-        await give_up(MANY // 10)
+        await abandon(MANY // 10)
         gc.collect()
         before = memory()
-        await give_up(MANY)
+        await abandon(MANY)
         gc.collect()
-        # A hundred bytes for each would be ten megabytes.
+        # A leak of a hundred bytes each would be ten megabytes.
         assert memory() - before < MANY * 40
 
     asyncio.run(program())
 
 
-def run_and_give_up(main: Coroutine[Any, Any, None]) -> None:
-    """With all the tasks that are left when `main` is over."""
+def run_and_abandon(main: Coroutine[Any, Any, None]) -> None:
+    """Runs `main`, then closes the loop and drops it with all unfinished tasks."""
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(lambda *_: None)
     loop.run_until_complete(main)
@@ -133,7 +133,7 @@ def run_and_give_up(main: Coroutine[Any, Any, None]) -> None:
     gc.collect()
 
 
-def test_a_task_that_is_given_up_inside_a_block_gives_its_slot_back(name: str) -> None:
+def test_collected_task_releases_the_slot_of_its_block(name: str) -> None:
     sem = MemorySemaphore(name=name, value=2)
 
     async def entered(event: asyncio.Event) -> None:
@@ -147,15 +147,15 @@ def test_a_task_that_is_given_up_inside_a_block_gives_its_slot_back(name: str) -
         await event.wait()
         del task
 
-    run_and_give_up(main())
+    run_and_abandon(main())
 
-    async def given_back() -> None:
+    async def no_holders() -> None:
         assert await sem.holders() == []
 
-    asyncio.run(given_back())
+    asyncio.run(no_holders())
 
 
-def test_a_waiter_that_is_given_up_leaves_the_line(name: str) -> None:
+def test_collected_waiter_leaves_the_line(name: str) -> None:
     sem = MemorySemaphore(name=name, value=1)
 
     async def main() -> None:
@@ -165,15 +165,15 @@ def test_a_waiter_that_is_given_up_leaves_the_line(name: str) -> None:
             await asyncio.sleep(0)
         del line
 
-    run_and_give_up(main())
+    run_and_abandon(main())
 
-    async def left() -> None:
+    async def no_waiters() -> None:
         assert await sem.waiters() == []
 
-    asyncio.run(left())
+    asyncio.run(no_waiters())
 
 
-def test_a_task_that_is_given_up_takes_nobody_elses_slot(name: str) -> None:
+def test_collected_task_does_not_release_the_slot_of_another_task(name: str) -> None:
     sem = MemorySemaphore(name=name, value=2)
 
     async def entered(event: asyncio.Event) -> None:
@@ -195,8 +195,8 @@ def test_a_task_that_is_given_up_takes_nobody_elses_slot(name: str) -> None:
     asyncio.run(main())
 
 
-def test_who_stands_in_line_is_kept_by_the_loop(name: str) -> None:
-    """As with the semaphores of asyncio: nobody else need know the task."""
+def test_loop_keeps_waiting_tasks_alive(name: str) -> None:
+    """Like the semaphores of asyncio: a task that waits in line needs no other reference."""
     sem, done = MemorySemaphore(name=name, value=1), []
 
     async def work(number: int) -> None:
@@ -214,8 +214,8 @@ def test_who_stands_in_line_is_kept_by_the_loop(name: str) -> None:
     asyncio.run(main())
 
 
-def test_who_waits_for_a_loss_is_not_kept(name: str) -> None:
-    """It need not ever come."""
+def test_loop_does_not_keep_tasks_that_wait_for_a_loss(name: str) -> None:
+    """A loss may never happen, so such tasks could stay alive forever."""
 
     async def watch(result: AcquisitionResult) -> None:
         await result.lost.wait()
@@ -231,7 +231,7 @@ def test_who_waits_for_a_loss_is_not_kept(name: str) -> None:
     asyncio.run(main())
 
 
-def test_an_exception_that_takes_a_slot_along_stays_what_it_is(name: str) -> None:
+def test_release_by_the_interpreter_keeps_the_raised_exception(name: str) -> None:
     sem = MemorySemaphore(name=name, value=1)
 
     async def main() -> None:
@@ -260,12 +260,12 @@ asyncio.run(main())
 print(len(os.listdir("/proc/self/task")))
 """
     program = script(text)
-    program.reads("1")
-    assert program.end() == 0
+    program.expect_line("1")
+    assert program.wait_for_exit() == 0
 
 
-def test_what_was_waited_for_can_be_collected(name: str) -> None:
-    """The engine knows its waiters, and keeps none of them alive."""
+def test_cancelled_waiters_can_be_collected(name: str) -> None:
+    """The engine keeps no references to tasks that waited."""
     sem = MemorySemaphore(name=name, value=1)
 
     async def program() -> None:

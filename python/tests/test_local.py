@@ -1,4 +1,4 @@
-"""What only the local home has: an agent, which the command shares, and processes that end."""
+"""The local home: its agent, the command that shares it, and processes that end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ asyncio.run(sem.acquire())
 """
 
 
-def test_the_command_shares_it(agent: Agent, name: str) -> None:
+def test_command_shares_the_slots(agent: Agent, name: str) -> None:
     sem = LocalSemaphore(name=name, value=1, directory=agent.directory)
 
     async def program() -> None:
@@ -39,15 +39,15 @@ def test_the_command_shares_it(agent: Agent, name: str) -> None:
     asyncio.run(program())
 
 
-def test_a_killed_process_gives_its_slot_back(agent: Agent, script: Any, name: str) -> None:
+def test_killed_process_releases_its_slot(agent: Agent, script: Any, name: str) -> None:
     program = script(HOLDS + "print('held')\nsys.stdin.readline()", str(agent.directory), name)
-    program.reads("held")
+    program.expect_line("held")
     program.process.kill()
     asyncio.run(LocalSemaphore(name=name, value=1, directory=agent.directory).acquire())
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_child_does_not_keep_the_slot_of_its_parent(agent: Agent, script: Any, name: str) -> None:
+def test_child_does_not_keep_the_slot_of_its_parent(agent: Agent, script: Any, name: str) -> None:
     fork = """
 if os.fork() == 0:
     print(os.getpid())
@@ -62,14 +62,14 @@ sys.stdin.readline()
     os.kill(child, signal.SIGKILL)
 
 
-def test_an_agent_that_dies_is_noticed(run: Any, tmp_path: Path) -> None:
+def test_slot_is_lost_when_the_agent_stops(run: Any, tmp_path: Path) -> None:
     async def program() -> None:
         sem = LocalSemaphore(name="dies", value=1, directory=tmp_path)
         held = await sem.acquire()
         Agent(tmp_path).ask("agent", "stop", "--force")
         assert await held.lost.wait()
         await sem.release(held.acquisition_id)
-        # There is a new one for whoever comes.
+        # The next acquire starts a new agent.
         async with sem.cm():
             assert len(await sem.holders()) == 1
         Agent(tmp_path).ask("agent", "stop", "--force")
@@ -77,15 +77,15 @@ def test_an_agent_that_dies_is_noticed(run: Any, tmp_path: Path) -> None:
     run(program())
 
 
-def test_a_folder_that_others_can_enter_is_refused(run: Any, tmp_path: Path) -> None:
+def test_directory_open_to_other_users_is_refused(run: Any, tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     with pytest.raises(PermissionError, match="chmod 700"):
         run(LocalSemaphore(name="open", value=1, directory=tmp_path).acquire())
 
 
-def test_questions_start_no_agent(run: Any, tmp_path: Path) -> None:
+def test_queries_start_no_agent(run: Any, tmp_path: Path) -> None:
     async def program() -> None:
-        sem = LocalSemaphore(name="nobody", value=1, directory=tmp_path)
+        sem = LocalSemaphore(name="unknown", value=1, directory=tmp_path)
         assert await sem.holders() == []
         assert await LocalSemaphore.get_acquired_stats(directory=tmp_path) == {}
         assert list(tmp_path.iterdir()) == []
@@ -93,8 +93,8 @@ def test_questions_start_no_agent(run: Any, tmp_path: Path) -> None:
     run(program())
 
 
-def test_agents_are_apart(run: Any, agent: Agent, tmp_path: Path, name: str) -> None:
-    """Their ids may be the same."""
+def test_agents_do_not_share_slots(run: Any, agent: Agent, tmp_path: Path, name: str) -> None:
+    """Two agents may issue the same id."""
 
     async def program() -> None:
         here = LocalSemaphore(name=name, value=1, directory=agent.directory)

@@ -1,4 +1,4 @@
-"""What only memory has to see to itself."""
+"""Behaviour of the memory home only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from semafor import MemorySemaphore
 
 
-def test_a_handle_from_before_the_number_of_slots_changed_is_refused(run: Any, name: str) -> None:
+def test_handle_with_the_old_number_of_slots_is_refused(run: Any, name: str) -> None:
     async def program() -> None:
         def new(value: int) -> MemorySemaphore:
             return MemorySemaphore(name=name, value=value)
@@ -19,7 +19,7 @@ def test_a_handle_from_before_the_number_of_slots_changed_is_refused(run: Any, n
         async with new(3).cm():
             with pytest.raises(ValueError, match="in use with 3 slots, not 2"):
                 await old.acquire()
-        # Nobody uses it now: it may have as many as before.
+        # The name has no holder now, so it takes the old number of slots again.
         async with old.cm(), old.cm():
             assert await old.locked()
 

@@ -1,4 +1,4 @@
-"""The examples of the document that the memory semaphore was specified by, verbatim but for the import."""
+"""The examples of the specification of the memory semaphore, verbatim except for the import."""
 
 from __future__ import annotations
 

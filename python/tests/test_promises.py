@@ -1,4 +1,4 @@
-"""What every semaphore promises, in memory and on Redis, under asyncio and uvloop."""
+"""What every semaphore promises, on every home, under asyncio and uvloop."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 from conftest import waiting
-from homes import New, at_home, new  # noqa: F401
+from homes import New, new, stats_arguments  # noqa: F401
 from semafor import AcquisitionResult, MemorySemaphore, NotHeldError, Semaphore, SemaphoreStats
 
 
-def test_no_more_than_there_are_slots(run: Any, new: New) -> None:
+def test_never_more_holders_than_slots(run: Any, new: New) -> None:
     async def program() -> None:
         sem, inside, most = new(value=3), 0, 0
 
@@ -71,7 +71,7 @@ def test_slot_numbers_are_unique_and_tokens_grow(run: Any, new: New) -> None:
     run(program())
 
 
-def test_a_timeout_is_a_timeout_error(run: Any, new: New) -> None:
+def test_timeout_raises_timeout_error(run: Any, new: New) -> None:
     async def program() -> None:
         sem = new(max_acquire_time=0.05)
         async with sem.cm():
@@ -99,7 +99,7 @@ def test_release_by_id_is_idempotent(run: Any, new: New) -> None:
     run(program())
 
 
-def test_an_id_is_of_one_semaphore(run: Any, new: New) -> None:
+def test_id_is_valid_for_one_semaphore_only(run: Any, new: New) -> None:
     async def program() -> None:
         sem = new()
         held = await sem.acquire()
@@ -111,14 +111,14 @@ def test_an_id_is_of_one_semaphore(run: Any, new: New) -> None:
     run(program())
 
 
-def test_release_without_an_id_gives_back_what_the_task_acquired_last(run: Any, new: New) -> None:
+def test_release_without_an_id_releases_the_latest_slot_of_the_task(run: Any, new: New) -> None:
     async def program() -> None:
         sem, same = new(value=4), new(value=4)
 
         async def other() -> None:
             await sem.acquire()
             await sem.release()
-            with pytest.raises(NotHeldError, match="this task holds nothing"):
+            with pytest.raises(NotHeldError, match="this task holds no slot"):
                 await sem.release()
 
         first, second = await sem.acquire(), await sem.acquire()
@@ -132,7 +132,7 @@ def test_release_without_an_id_gives_back_what_the_task_acquired_last(run: Any, 
     run(program())
 
 
-def test_release_without_an_id_means_the_latest_even_if_it_is_lost(run: Any, new: New) -> None:
+def test_release_without_an_id_means_the_latest_slot_even_if_it_is_lost(run: Any, new: New) -> None:
     async def program() -> None:
         sem = new(value=2, ttl=1)
         outer = await sem.acquire()
@@ -147,7 +147,7 @@ def test_release_without_an_id_means_the_latest_even_if_it_is_lost(run: Any, new
     run(program())
 
 
-def test_a_block_may_be_left_by_another_task(run: Any, new: New) -> None:
+def test_block_may_be_exited_by_another_task(run: Any, new: New) -> None:
     async def program() -> None:
         sem = new(value=2)
 
@@ -158,7 +158,7 @@ def test_a_block_may_be_left_by_another_task(run: Any, new: New) -> None:
 
         async for _ in numbers():
             break
-        # The event loop closes it, in a task of its own.
+        # The event loop closes the generator, in a task of its own.
         gc.collect()
         deadline = time.monotonic() + 10
         while await sem.holders():
@@ -192,7 +192,7 @@ def test_nested_with_statements(run: Any, new: New) -> None:
     run(program())
 
 
-def test_a_context_manager_says_how_it_was_misused(run: Any, new: New) -> None:
+def test_misused_context_manager_raises_a_clear_error(run: Any, new: New) -> None:
     async def program() -> None:
         sem = new(value=2)
         manager = sem.cm()
@@ -220,7 +220,7 @@ def test_a_context_manager_says_how_it_was_misused(run: Any, new: New) -> None:
     run(program())
 
 
-def test_a_block_that_fails_gives_its_slot_back(run: Any, new: New) -> None:
+def test_failed_block_releases_its_slot(run: Any, new: New) -> None:
     async def program() -> None:
         sem = new()
         with pytest.raises(ZeroDivisionError):
@@ -275,7 +275,7 @@ def test_resize(run: Any, new: New) -> None:
     run(program())
 
 
-def test_a_lost_slot_is_told_about_and_goes_to_the_next(run: Any, new: New) -> None:
+def test_lost_slot_sets_lost_and_goes_to_the_next_waiter(run: Any, new: New) -> None:
     async def program() -> None:
         sem = new(ttl=1)
         first = await sem.acquire()
@@ -290,7 +290,7 @@ def test_a_lost_slot_is_told_about_and_goes_to_the_next(run: Any, new: New) -> N
         assert "time to live" in repr(first.lost)
         assert [each.acquisition_id for each in await sem.holders()] == [(await second).acquisition_id]
         await sem.release((await second).acquisition_id)
-        assert not (await second).lost.is_set(), "giving back is not losing"
+        assert not (await second).lost.is_set(), "a release is not a loss"
 
     run(program())
 
@@ -306,13 +306,13 @@ def test_evict(run: Any, new: New) -> None:
         await sem.release((await next_one).acquisition_id)
         with pytest.raises(NotHeldError):
             await sem.evict(held.acquisition_id)
-        with pytest.raises(NotHeldError, match="is no acquisition id"):
-            await sem.evict("what?")
+        with pytest.raises(NotHeldError, match="invalid acquisition id"):
+            await sem.evict("no id")
 
     run(program())
 
 
-def test_a_loss_can_be_asked_about_when_the_block_is_left(run: Any, new: New) -> None:
+def test_lost_can_be_read_after_the_block(run: Any, new: New) -> None:
     async def program() -> None:
         sem = new(ttl=1)
         async with sem.cm() as result:
@@ -341,7 +341,7 @@ def test_renew(run: Any, new: New) -> None:
     run(program())
 
 
-def test_the_task_that_lost_its_slot_is_cancelled_if_asked_for(run: Any, new: New) -> None:
+def test_cancel_task_after_ttl_cancels_the_task_that_lost_its_slot(run: Any, new: New) -> None:
     async def program() -> None:
         sem = new(ttl=1, cancel_task_after_ttl=True)  # type: ignore[call-arg]
 
@@ -367,7 +367,7 @@ def test_the_task_that_lost_its_slot_is_cancelled_if_asked_for(run: Any, new: Ne
                 pass
             await sem.acquire()
             await sem.release()
-            # What was given back is not lost, whatever comes later.
+            # A task that has released its slots is not cancelled later.
             await asyncio.gather(*others, return_exceptions=True)
 
         others = [asyncio.create_task(by_id()), asyncio.create_task(in_a_block())]
@@ -379,7 +379,7 @@ def test_the_task_that_lost_its_slot_is_cancelled_if_asked_for(run: Any, new: Ne
     run(program())
 
 
-def test_who_has_left_the_block_is_not_cancelled_any_more(run: Any, new: New) -> None:
+def test_task_is_not_cancelled_after_it_exited_the_block(run: Any, new: New) -> None:
     async def program() -> None:
         sem = new(ttl=0.1, cancel_task_after_ttl=True)  # type: ignore[call-arg]
 
@@ -387,7 +387,7 @@ def test_who_has_left_the_block_is_not_cancelled_any_more(run: Any, new: New) ->
             async with sem.cm() as result:
                 while not result.lost.is_set():
                     time.sleep(0.001)
-            # More turns of the event loop than the letter needs.
+            # More turns of the event loop than the queued callback needs.
             for _ in range(100):
                 await asyncio.sleep(0)
 
@@ -399,13 +399,13 @@ def test_who_has_left_the_block_is_not_cancelled_any_more(run: Any, new: New) ->
 def test_statistics(run: Any, new: New, name: str, request: pytest.FixtureRequest) -> None:
     async def program() -> None:
         sem = new(value=4)
-        query = at_home(sem)
+        query = stats_arguments(sem)
         assert name not in await sem.get_acquired_stats(**query)
         async with sem.cm():
             everything = await sem.get_acquired_stats(**query)
             assert everything[name] == SemaphoreStats(acquired_slots=1, max_slots=4)
             assert everything[name].acquired_percent == 25.0
-            named = await sem.get_acquisition_statistics(names=[name, "nobody"], **query)
+            named = await sem.get_acquisition_statistics(names=[name, "unknown"], **query)
             assert named == {name: SemaphoreStats(acquired_slots=1, max_slots=4)}
             assert len(await sem.get_acquired_stats(limit=1, **query)) == 1
             assert list(await sem.get_acquired_stats(names=[name], limit=0, **query)) == [name]
@@ -413,7 +413,7 @@ def test_statistics(run: Any, new: New, name: str, request: pytest.FixtureReques
     run(program())
 
 
-def test_who_holds_and_who_waits(run: Any, new: New) -> None:
+def test_holders_and_waiters(run: Any, new: New) -> None:
     async def program() -> None:
         sem = new(label="resize", ttl=60)
         async with sem.cm() as result:
@@ -429,7 +429,7 @@ def test_who_holds_and_who_waits(run: Any, new: New) -> None:
     run(program())
 
 
-def test_another_number_of_slots_is_refused_while_it_is_in_use(run: Any, new: New) -> None:
+def test_another_value_is_refused_while_the_name_is_in_use(run: Any, new: New) -> None:
     async def program() -> None:
         async with new(value=2).cm():
             with pytest.raises(ValueError, match="in use with 2 slots, not 3"):
@@ -440,7 +440,7 @@ def test_another_number_of_slots_is_refused_while_it_is_in_use(run: Any, new: Ne
     run(program())
 
 
-def test_what_makes_no_sense_is_refused(new: New) -> None:
+def test_invalid_values_are_refused(new: New) -> None:
     with pytest.raises(ValueError, match="value must be at least 1, got 0"):
         new(value=0)
     with pytest.raises(ValueError, match="value must be from 1 to 4294967295, got 4294967296"):
@@ -450,7 +450,7 @@ def test_what_makes_no_sense_is_refused(new: New) -> None:
 
 
 
-def test_what_it_is(new: New) -> None:
+def test_attributes_equality_and_repr(new: New) -> None:
     sem = new(value=3, ttl=30)
     assert isinstance(sem, Semaphore)
     assert (sem.value, sem.ttl, sem.max_acquire_time) == (3, 30, None)
@@ -474,7 +474,7 @@ def test_a_copy_holds_nothing(run: Any, new: New) -> None:
     run(program())
 
 
-def test_values_can_be_changed_until_the_next_use(run: Any, new: New) -> None:
+def test_changed_arguments_apply_from_the_next_use(run: Any, new: New) -> None:
     async def program() -> None:
         sem = new(max_acquire_time=1000)
         async with sem:

@@ -1,4 +1,4 @@
-"""The purger, from Python. What it removes and what it does not is tested where it is made."""
+"""The purger, from Python. The tests of `semafor-purge` check what it removes."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from conftest import until
 from semafor.purge import PurgeProgress, Purger
 
 
-def grow(root: Path, count: int) -> None:
+def make_tree(root: Path, count: int) -> None:
     for number in range(count):
         (root / f"{number % 10}" / f"{number}").mkdir(parents=True)
     (root / "kept").mkdir()
     (root / "kept" / "file").touch()
 
 
-def test_it_says_what_it_has_done(run: Any, tmp_path: Path) -> None:
-    grow(tmp_path, 100)
+def test_summary_of_a_purge_and_of_a_dry_run(run: Any, tmp_path: Path) -> None:
+    make_tree(tmp_path, 100)
 
     async def program() -> None:
         would = await Purger(tmp_path, dry_run=True).purge()
@@ -34,8 +34,8 @@ def test_it_says_what_it_has_done(run: Any, tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["kept"]
 
 
-def test_its_limit_is_exact(run: Any, tmp_path: Path) -> None:
-    grow(tmp_path, 100)
+def test_directory_limit_is_exact(run: Any, tmp_path: Path) -> None:
+    make_tree(tmp_path, 100)
 
     async def program() -> None:
         done = await Purger(tmp_path, max_empty_dirs_to_delete=7).purge()
@@ -44,26 +44,26 @@ def test_its_limit_is_exact(run: Any, tmp_path: Path) -> None:
     run(program())
 
 
-def test_progress_is_told_in_the_event_loop(run: Any, tmp_path: Path) -> None:
-    grow(tmp_path, 300)
+def test_on_progress_is_called_in_the_event_loop(run: Any, tmp_path: Path) -> None:
+    make_tree(tmp_path, 300)
     seen: list[PurgeProgress] = []
 
     async def program() -> None:
         loop = asyncio.get_running_loop()
 
-        def tell(progress: PurgeProgress) -> None:
+        def on_progress(progress: PurgeProgress) -> None:
             assert asyncio.get_running_loop() is loop
             seen.append(progress)
 
-        await Purger(tmp_path, rate=300, on_progress=tell, progress_interval=0.01).purge()
+        await Purger(tmp_path, rate=300, on_progress=on_progress, progress_interval=0.01).purge()
 
     run(program())
     assert len(seen) > 1 and all(one.dirs_removed <= other.dirs_removed for one, other in zip(seen, seen[1:]))
 
 
 @pytest.mark.parametrize("limit, stopped_by", [(0, "completed"), (1, "limit")])
-def test_the_end_is_told_before_it_is_over(run: Any, tmp_path: Path, limit: int, stopped_by: str) -> None:
-    grow(tmp_path, 10)
+def test_last_progress_is_reported_before_purge_returns(run: Any, tmp_path: Path, limit: int, stopped_by: str) -> None:
+    make_tree(tmp_path, 10)
     seen: list[PurgeProgress] = []
 
     async def program() -> None:
@@ -77,15 +77,15 @@ def test_the_end_is_told_before_it_is_over(run: Any, tmp_path: Path, limit: int,
     run(program())
 
 
-def test_a_dry_run_says_that_it_is_one(run: Any, tmp_path: Path) -> None:
-    grow(tmp_path, 10)
+def test_repr_of_a_dry_run_says_would_be_removed(run: Any, tmp_path: Path) -> None:
+    make_tree(tmp_path, 10)
     would, done = run(Purger(tmp_path, dry_run=True).purge()), run(Purger(tmp_path).purge())
     assert repr(would) == "<PurgeSummary: 20 directories and 0 files would be removed, 0 errors, completed>"
     assert repr(done) == "<PurgeSummary: 20 directories and 0 files removed, 0 errors, completed>"
 
 
-def test_a_cancelled_task_stops_it_first(run: Any, tmp_path: Path) -> None:
-    grow(tmp_path, 1000)
+def test_cancelled_task_stops_the_purge_first(run: Any, tmp_path: Path) -> None:
+    make_tree(tmp_path, 1000)
 
     async def program() -> None:
         begun = asyncio.Event()
@@ -103,13 +103,13 @@ def test_a_cancelled_task_stops_it_first(run: Any, tmp_path: Path) -> None:
     run(program())
 
 
-def test_a_coroutine_that_is_closed_stops_it(run: Any, tmp_path: Path) -> None:
-    grow(tmp_path, 1000)
+def test_closed_coroutine_stops_the_purge(run: Any, tmp_path: Path) -> None:
+    make_tree(tmp_path, 1000)
 
     def threads() -> list[str]:
         names = []
         for thread in Path("/proc/self/task").iterdir():
-            # Some end meanwhile.
+            # The thread may end meanwhile.
             with suppress(OSError):
                 names.append((thread / "comm").read_text())
         return [name for name in names if name.startswith("semafor-purge")]
@@ -126,7 +126,7 @@ def test_a_coroutine_that_is_closed_stops_it(run: Any, tmp_path: Path) -> None:
     assert len(list(tmp_path.rglob("*"))) > 500
 
 
-def test_what_it_refuses(run: Any, tmp_path: Path) -> None:
+def test_invalid_roots_and_patterns_are_refused(run: Any, tmp_path: Path) -> None:
     async def program() -> None:
         with pytest.raises(FileNotFoundError):
             await Purger(tmp_path / "missing").purge()
@@ -138,8 +138,8 @@ def test_what_it_refuses(run: Any, tmp_path: Path) -> None:
     run(program())
 
 
-def test_old_files_and_what_is_left_alone(run: Any, tmp_path: Path) -> None:
-    grow(tmp_path, 10)
+def test_old_files_are_removed_and_excluded_entries_kept(run: Any, tmp_path: Path) -> None:
+    make_tree(tmp_path, 10)
 
     async def program() -> None:
         done = await Purger(tmp_path, max_age=0, exclude=["3"], min_age=0).purge()
@@ -149,7 +149,7 @@ def test_old_files_and_what_is_left_alone(run: Any, tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["3"]
 
 
-def test_files_that_are_rewritten_before_their_turn_stay_and_are_counted(run: Any, tmp_path: Path) -> None:
+def test_files_rewritten_before_their_removal_stay_and_are_counted(run: Any, tmp_path: Path) -> None:
     files = [tmp_path / str(number) for number in range(12)]
     for file in files:
         file.write_text("old")
@@ -168,7 +168,7 @@ def test_files_that_are_rewritten_before_their_turn_stay_and_are_counted(run: An
     async def program() -> None:
         done = await Purger(tmp_path, max_age=60, rate=10, on_progress=rewrite, progress_interval=0.01).purge()
         left = [file for file in files if file.exists()]
-        # One may have been removed at that very moment.
+        # One of them may have been removed just after it was rewritten.
         assert len(rewritten) > 1 and len(set(rewritten) - set(left)) <= 1
         assert done.files_removed == len(files) - len(left)
         assert 1 <= done.files_changed <= len(left) and done.dirs_changed == 0
@@ -177,7 +177,7 @@ def test_files_that_are_rewritten_before_their_turn_stay_and_are_counted(run: An
     run(program())
 
 
-def test_one_pattern_is_one_pattern(run: Any, tmp_path: Path) -> None:
+def test_single_string_is_one_pattern(run: Any, tmp_path: Path) -> None:
     for name in (".snapshot", "s", "other"):
         (tmp_path / name / "empty").mkdir(parents=True)
     run(Purger(tmp_path, exclude=".snapshot").purge())

@@ -1,4 +1,4 @@
-"""What only Redis has: a server that can be missing, and times by which it takes us for dead."""
+"""The Redis home: an unreachable server, heartbeats, namespaces and several processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from conftest import RedisServer, free_port
 from semafor import AcquisitionResult, MemorySemaphore, RedisConfig, RedisSemaphore, Semaphore
 
 
-def test_a_server_that_is_not_there(run: Any) -> None:
+def test_unreachable_server_raises_connection_error(run: Any) -> None:
     async def program() -> None:
         config = RedisConfig(url="redis://127.0.0.1:1", number_of_attempts=1, socket_connect_timeout=1)
         sem = RedisSemaphore(name="nowhere", value=1, config=config)
@@ -24,7 +24,7 @@ def test_a_server_that_is_not_there(run: Any) -> None:
     run(program())
 
 
-def test_a_server_that_comes_up_later_is_waited_for(run: Any, tmp_path: Any) -> None:
+def test_acquire_retries_until_the_server_is_up(run: Any, tmp_path: Any) -> None:
     async def program() -> None:
         port = free_port()
         url = f"redis://127.0.0.1:{port}"
@@ -40,7 +40,7 @@ def test_a_server_that_comes_up_later_is_waited_for(run: Any, tmp_path: Any) -> 
     run(program())
 
 
-def test_a_time_that_is_over_before_the_answer_comes_is_an_error(run: Any, redis: RedisServer, name: str) -> None:
+def test_lease_that_expires_before_the_reply_is_an_error(run: Any, redis: RedisServer, name: str) -> None:
     async def program() -> None:
         sem = RedisSemaphore(name=name, value=1, config=redis.config(), ttl=0.001)
         with pytest.raises(RuntimeError, match="its time to live ran out"):
@@ -49,7 +49,7 @@ def test_a_time_that_is_over_before_the_answer_comes_is_an_error(run: Any, redis
     run(program())
 
 
-def test_an_address_that_is_none(run: Any) -> None:
+def test_invalid_url_is_refused_without_showing_secrets(run: Any) -> None:
     async def program() -> None:
         sem = RedisSemaphore(name="nowhere", value=1, config=RedisConfig(url="http://localhost:secret@x"))
         with pytest.raises(ValueError, match="is no address of a Redis") as error:
@@ -59,7 +59,7 @@ def test_an_address_that_is_none(run: Any) -> None:
     run(program())
 
 
-def test_what_the_configuration_refuses() -> None:
+def test_invalid_configuration_is_refused() -> None:
     with pytest.raises(ValueError, match="max_connections must be greater than 10"):
         RedisConfig(max_connections=10)
     with pytest.raises(ValueError, match="ping_interval must be lower"):
@@ -69,7 +69,7 @@ def test_what_the_configuration_refuses() -> None:
     assert hash(RedisConfig()) == hash(RedisConfig())
 
 
-def test_a_server_that_dies_is_noticed_before_others_can_have_the_slot(run: Any, tmp_path: Any) -> None:
+def test_slot_is_lost_when_the_server_dies(run: Any, tmp_path: Any) -> None:
     async def program() -> None:
         server = RedisServer(tmp_path)
         sem = RedisSemaphore(name="dies", value=1, config=server.config(), heartbeat_max_interval=2)
@@ -95,7 +95,7 @@ WAYS = ["async with sem", "cm", "sync"]
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_an_exception_of_the_block_is_not_replaced_by_that_of_the_release(run: Any, tmp_path: Path, way: str) -> None:
+def test_failed_release_does_not_replace_the_exception_of_the_block(run: Any, tmp_path: Path, way: str) -> None:
     server = RedisServer(tmp_path)
     config = server.config(number_of_attempts=1, socket_connect_timeout=1)
 
@@ -108,12 +108,12 @@ def test_an_exception_of_the_block_is_not_replaced_by_that_of_the_release(run: A
 
 
 class Unreachable:
-    """Gives slots, and can't be told that one is given back."""
+    """A home that grants slots, but can't be reached for a release."""
 
-    def take(self, weight: int, by_id: bool) -> AcquisitionResult:
+    def acquire_now(self, weight: int, by_id: bool) -> AcquisitionResult:
         return AcquisitionResult("made up", 0)
 
-    def let_go(self, result: AcquisitionResult) -> Unreachable:
+    def release_result(self, result: AcquisitionResult) -> Unreachable:
         return self
 
     def wait(self, interruptible: bool) -> None:
@@ -125,7 +125,7 @@ class Unreachable:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_block_that_ends_well_raises_what_the_release_does(run: Any, way: str) -> None:
+def test_failed_release_is_raised_after_a_block_without_exception(run: Any, way: str) -> None:
     def fails() -> None:
         raise ZeroDivisionError
 
@@ -137,7 +137,7 @@ def test_a_block_that_ends_well_raises_what_the_release_does(run: Any, way: str)
         enter(run, way, sem, fails)
 
 
-def test_namespaces_are_apart(run: Any, redis: RedisServer, name: str) -> None:
+def test_namespaces_do_not_share_slots(run: Any, redis: RedisServer, name: str) -> None:
     async def program() -> None:
         one = RedisSemaphore(name=name, value=1, config=redis.config(namespace="one"))
         two = RedisSemaphore(name=name, value=1, config=redis.config(namespace="two & more"))
@@ -168,16 +168,16 @@ async def main():
 asyncio.run(main())
 """
     first, second = script(text, redis.url, name), None
-    first.reads("held")
+    first.expect_line("held")
     second = script(text, redis.url, name)
-    asyncio.run(lined_up(redis, name))
-    first.go_on()
-    second.reads("held")
-    second.go_on()
-    assert (first.end(), second.end()) == (0, 0)
+    asyncio.run(one_waiter(redis, name))
+    first.resume()
+    second.expect_line("held")
+    second.resume()
+    assert (first.wait_for_exit(), second.wait_for_exit()) == (0, 0)
 
 
-def test_a_killed_process_loses_its_slot(redis: RedisServer, script: Any, name: str) -> None:
+def test_killed_process_loses_its_slot(redis: RedisServer, script: Any, name: str) -> None:
     text = """
 import asyncio, sys
 from semafor import RedisConfig, RedisSemaphore
@@ -187,7 +187,7 @@ print("held")
 sys.stdin.readline()
 """
     program = script(text, redis.url, name)
-    program.reads("held")
+    program.expect_line("held")
     program.process.kill()
 
     async def next_in_line() -> None:
@@ -196,6 +196,6 @@ sys.stdin.readline()
     asyncio.run(next_in_line())
 
 
-async def lined_up(redis: RedisServer, name: str) -> None:
-    while redis.in_line(name) != 1:
+async def one_waiter(redis: RedisServer, name: str) -> None:
+    while redis.waiters(name) != 1:
         await asyncio.sleep(0.001)

@@ -1,4 +1,4 @@
-"""The examples of the document that the Redis semaphore was specified by, verbatim but for the import and the address."""
+"""The examples of the specification of the Redis semaphore, verbatim except for the import and the address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any number of event loops in any number of threads, and threads without one."""
+"""Many event loops in many threads, and threads without an event loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from homes import New, new  # noqa: F401
 
 
 class Counter:
-    """How many are inside, and the most there ever were."""
+    """Counts how many are inside, now and at most."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -52,7 +52,7 @@ def test_many_loops_and_plain_threads_share_one_line(new: New, run: Any) -> None
     async def program() -> None:
         await asyncio.gather(*(work() for _ in range(tasks)))
 
-    def plainly() -> None:
+    def on_plain_thread() -> None:
         sem = new(value=slots)
         for _ in range(rounds * tasks):
             with sem.sync():
@@ -61,7 +61,7 @@ def test_many_loops_and_plain_threads_share_one_line(new: New, run: Any) -> None
 
     with ThreadPoolExecutor(loops + 2) as pool:
         jobs = [pool.submit(in_loop, number, program()) for number in range(loops)]
-        jobs += [pool.submit(plainly) for _ in range(2)]
+        jobs += [pool.submit(on_plain_thread) for _ in range(2)]
         for job in jobs:
             job.result()
     assert (counter.inside, counter.total) == (0, (loops + 2) * tasks * rounds)
@@ -91,12 +91,12 @@ def test_acquired_in_one_loop_and_released_in_another(new: New) -> None:
     assert not asyncio.run(sem.locked())
 
 
-def test_a_slot_outlives_the_loop_it_was_acquired_in(new: New) -> None:
+def test_slot_outlives_the_loop_it_was_acquired_in(new: New) -> None:
     sem = new(ttl=1)
     held = asyncio.run(sem.acquire())
 
     async def next_in_line() -> None:
-        # Its time to live is watched, although its loop is closed.
+        # The lease ends on time, although the loop of the holder is closed.
         await sem.acquire()
         assert held.lost.is_set()
         await sem.release()
@@ -104,11 +104,11 @@ def test_a_slot_outlives_the_loop_it_was_acquired_in(new: New) -> None:
     asyncio.run(next_in_line())
 
 
-def test_who_waited_in_a_loop_that_was_closed_keeps_nobody_waiting(new: New) -> None:
+def test_waiter_of_a_closed_loop_does_not_block_the_line(new: New) -> None:
     sem = new()
     held = asyncio.run(sem.acquire())
     closed = asyncio.new_event_loop()
-    # It would complain of what is done here.
+    # It would report the unfinished task.
     closed.set_exception_handler(lambda *_: None)
     abandoned = closed.create_task(sem.acquire())
     closed.run_until_complete(waiting(sem, 1))
@@ -126,7 +126,7 @@ def test_who_waited_in_a_loop_that_was_closed_keeps_nobody_waiting(new: New) -> 
     assert not abandoned.done()
 
 
-def test_a_loop_may_move_to_another_thread(new: New) -> None:
+def test_loop_may_move_to_another_thread(new: New) -> None:
     sem = new()
     loop = asyncio.new_event_loop()
     held = loop.run_until_complete(sem.acquire())
@@ -140,14 +140,14 @@ def test_a_loop_may_move_to_another_thread(new: New) -> None:
         moved = pool.submit(go_on)
         while not loop.is_running():
             pass
-        # On the thread where it waited, but does not any more.
+        # On the thread where the loop ran before.
         asyncio.run(sem.release(held.acquisition_id))
         asyncio.run(sem.release(moved.result()))
     loop.close()
     assert not asyncio.run(sem.locked())
 
 
-def test_sync_times_out_and_says_how_it_was_misused(new: New) -> None:
+def test_sync_times_out_and_misuse_raises_a_clear_error(new: New) -> None:
     sem = new(max_acquire_time=0.05)
     manager = sem.sync()
     with pytest.raises(RuntimeError, match="exited without having been entered"):
@@ -164,8 +164,8 @@ def test_sync_times_out_and_says_how_it_was_misused(new: New) -> None:
         pass
 
 
-def test_one_connection_for_all(redis: RedisServer, script: Any) -> None:
-    """Loops, threads, semaphores and waiters of a process share one."""
+def test_process_needs_one_connection(redis: RedisServer, script: Any) -> None:
+    """The loops, threads, semaphores and waiters of a process share it."""
     program = script(
         """
 import asyncio, sys, threading
@@ -199,10 +199,10 @@ go_on.set()
         redis.url,
     )
     before = connections(redis)
-    program.reads("ready")
+    program.expect_line("ready")
     assert connections(redis) - before == 1
-    program.go_on()
-    assert program.end() == 0
+    program.resume()
+    assert program.wait_for_exit() == 0
 
 
 def connections(redis: RedisServer) -> int:

@@ -1,7 +1,7 @@
 """Ends a run whose test hangs, and names the test.
 
-A process of its own looks at the clock, so that no lock of the interpreter that hangs can keep it from that. It is told
-when a test begins and ends. A run that takes too long is sent SIGABRT, on which pytest prints where all threads are.
+A process of its own, the watcher, measures the time, so that an interpreter that hangs can't stop it. The run tells it
+when a test begins and ends. It sends SIGABRT to a run that takes too long, and pytest then prints all stacks.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import Any
 
 import pytest
 
-# How long a test may take, its fixtures included. `cargo xtask test` knows the variable, too. Beyond a century, `select`
-# refuses it.
+# How long a test may take, with its fixtures. `cargo xtask test` reads the variable, too. `select` refuses more than a
+# century.
 SECONDS = min(float(os.environ.get("SEMAFOR_TEST_LIMIT_SECONDS", "600")), 100 * 365 * 86400.0)
-# How long an interpreter may take to say where it hangs.
-LAST_WORDS = 10.0
+# How long an interpreter may take to print where it hangs.
+ABORT_TIMEOUT = 10.0
 
-# In the environment of everything that the tests start, so that it can be found although its parent has ended.
+# In the environment of all processes that the tests start, to find those whose parent has ended.
 MARK = "SEMAFOR_TEST_RUN"
 
-WATCH = pytest.StashKey[subprocess.Popen[bytes]]()
+WATCHER = pytest.StashKey[subprocess.Popen[bytes]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -35,45 +35,45 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     os.environ[MARK] = f"{os.getpid()}-{time.time_ns()}"
     words = [sys.executable, __file__, str(os.getpid()), str(SECONDS)]
-    config.stash[WATCH] = subprocess.Popen(words, stdin=subprocess.PIPE)
+    config.stash[WATCHER] = subprocess.Popen(words, stdin=subprocess.PIPE)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    config.stash[WATCH].communicate(timeout=LAST_WORDS)
+    config.stash[WATCHER].communicate(timeout=ABORT_TIMEOUT)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
-    tell(item, item.nodeid.replace("\n", " "))
+    report_test(item, item.nodeid.replace("\n", " "))
     try:
         return (yield)
     finally:
-        tell(item, "")
+        report_test(item, "")
 
 
-def tell(item: pytest.Item, name: str) -> None:
-    """The test that runs from now on; nothing for none."""
-    stdin = item.config.stash[WATCH].stdin
+def report_test(item: pytest.Item, name: str) -> None:
+    """Tells the watcher which test runs now. An empty name: none."""
+    stdin = item.config.stash[WATCHER].stdin
     assert stdin is not None
     stdin.write(f"{name}\n".encode())
     stdin.flush()
 
 
 def watch(pytest_id: int, seconds: float) -> None:
-    """Returns when the run has ended, by itself or by us."""
-    test, heard = b"", b""
+    """Runs in the watcher. Returns when the run has ended, or kills it when a test takes too long."""
+    test, buffer = b"", b""
     while True:
         if not select.select([0], [], [], seconds if test else None)[0]:
             break
         more = os.read(0, 65536)
         if not more:
             return
-        *lines, heard = (heard + more).split(b"\n")
+        *lines, buffer = (buffer + more).split(b"\n")
         test = lines[-1] if lines else test
     print(f"\nHUNG: {test.decode()} has not ended within {seconds:g} seconds", file=sys.stderr, flush=True)
     started = list(descendants(pytest_id))
     os.kill(pytest_id, signal.SIGABRT)
-    deadline = time.monotonic() + LAST_WORDS
+    deadline = time.monotonic() + ABORT_TIMEOUT
     while is_alive(pytest_id) and time.monotonic() < deadline:
         time.sleep(0.01)
     for process in [pytest_id, *started, *marked()]:
@@ -84,7 +84,7 @@ def watch(pytest_id: int, seconds: float) -> None:
 
 
 def descendants(of: int) -> Iterator[int]:
-    """All that it has started, and those have, but us. Where the system does not tell, none."""
+    """The children of the process and their children, except the watcher. None on systems without `/proc`."""
     for process in Path("/proc").glob("[0-9]*"):
         pid = int(process.name)
         if parent(pid) == of and pid != os.getpid():
@@ -93,7 +93,7 @@ def descendants(of: int) -> Iterator[int]:
 
 
 def marked() -> Iterator[int]:
-    """All that have our mark, but us: also those whose parent has ended."""
+    """All processes with our mark, except the watcher. Includes those whose parent has ended."""
     mark = f"{MARK}={os.environ[MARK]}".encode()
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -115,7 +115,7 @@ def is_alive(pid: int) -> bool:
 
 
 def stat(pid: int) -> list[str]:
-    """From its state on. The name before it may have anything in it."""
+    """The fields of `stat` from the state on. The name before it may contain any character."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
@@ -123,6 +123,6 @@ def stat(pid: int) -> list[str]:
 
 
 if __name__ == "__main__":
-    # Ctrl-C is for the tests: this ends with them.
+    # Ctrl-C is meant for the tests. The watcher ends with them.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     watch(int(sys.argv[1]), float(sys.argv[2]))

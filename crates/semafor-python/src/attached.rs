@@ -1,6 +1,6 @@
-//! Whether this thread has the interpreter right now.
+//! Whether this thread is known to be attached to the interpreter.
 //!
-//! The stable ABI can't be asked. So whatever comes from Python and may wake somebody says so.
+//! The stable ABI has no function for that. So code that is called from Python and may call a waker runs in [`with`].
 
 use std::cell::Cell;
 
@@ -10,7 +10,7 @@ thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Does `work` on a thread that has the interpreter, and is known to.
+/// Runs `work` on this attached thread. Meanwhile [`is_known`] returns true.
 pub(crate) fn with<R>(_py: Python<'_>, work: impl FnOnce() -> R) -> R {
     struct Left;
     impl Drop for Left {
@@ -23,7 +23,7 @@ pub(crate) fn with<R>(_py: Python<'_>, work: impl FnOnce() -> R) -> R {
     work()
 }
 
-/// True within [`with`].
-pub(crate) fn is_here() -> bool {
+/// True inside [`with`].
+pub(crate) fn is_known() -> bool {
     DEPTH.get() > 0
 }

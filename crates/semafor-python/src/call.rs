@@ -1,6 +1,7 @@
-//! Something that was asked of the engine, as Python awaits it.
+//! A call to the engine, which Python awaits.
 //!
-//! Who awaits polls: the answer is made in the thread that needs it, and nothing runs for a task that nobody looks at.
+//! The awaiting task polls the call. So the result is made on the thread that needs it, and nothing runs for a task that
+//! was abandoned.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,64 +17,64 @@ use tokio_util::sync::CancellationToken;
 use crate::wake::{LoopWaker, ThreadWaker};
 use crate::{attached, process};
 
-/// How often a thread that waits looks whether Ctrl-C was pressed.
-const SIGNALS: Duration = Duration::from_millis(50);
+/// How often a waiting thread checks for Ctrl-C.
+const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Makes the answer, where there is an interpreter to make it in. Dropping it gives back what it has.
+/// Makes the Python object of the result, on an attached thread. Dropping it releases the slot of the result, if any.
 pub(crate) type MakeResult = Box<dyn for<'py> FnOnce(Python<'py>) -> PyResult<Py<PyAny>> + Send>;
 
-type Asked = Pin<Box<dyn Future<Output = MakeResult> + Send>>;
+type CallFuture = Pin<Box<dyn Future<Output = MakeResult> + Send>>;
 
-/// An answer of the engine's that is to come. Await it once.
+/// A call to the engine. Await it once.
 #[pyclass(frozen, module = "semafor._native")]
 pub struct Call {
     work: Arc<Work>,
-    /// False if the answer may never come: who waits for it may be given up.
+    /// False if the call may wait forever: the event loop then need not keep a task alive that awaits it.
     #[pyo3(get)]
-    is_sure: bool,
+    surely_ends: bool,
 }
 
 pub(crate) struct Work {
-    life: u32,
-    progress: Mutex<Progress>,
-    leave: CancellationToken,
+    fork_count: u32,
+    state: Mutex<State>,
+    cancel_token: CancellationToken,
 }
 
-enum Progress {
-    Asked(Asked),
-    Answered(MakeResult),
-    Over,
+enum State {
+    Running(CallFuture),
+    Finished(MakeResult),
+    Taken,
 }
 
 impl Call {
-    /// `ask` gets a token that is cancelled when the answer is not wanted any more, and is to come to an end then.
-    pub(crate) fn new<F>(ask: impl FnOnce(CancellationToken) -> F) -> Self
+    /// `start` gets a token. When it is cancelled, the future must clean up and end.
+    pub(crate) fn new<F>(start: impl FnOnce(CancellationToken) -> F) -> Self
     where
         F: Future<Output = MakeResult> + Send + 'static,
     {
-        let leave = CancellationToken::new();
-        let asked = Progress::Asked(Box::pin(ask(leave.clone())));
-        let work = Work { life: process::life(), progress: Mutex::new(asked), leave };
-        Self { work: Arc::new(work), is_sure: true }
+        let cancel_token = CancellationToken::new();
+        let state = State::Running(Box::pin(start(cancel_token.clone())));
+        let work = Work { fork_count: process::fork_count(), state: Mutex::new(state), cancel_token };
+        Self { work: Arc::new(work), surely_ends: true }
     }
 
-    /// A question that can be dropped at any time.
-    pub(crate) fn question<T>(question: impl Future<Output = PyResult<T>> + Send + 'static) -> Self
+    /// A call whose future may be dropped at any time.
+    pub(crate) fn drop_on_cancel<T>(future: impl Future<Output = PyResult<T>> + Send + 'static) -> Self
     where
         T: for<'py> IntoPyObject<'py> + Send + 'static,
     {
-        Self::new(
-            |leave| async move { leave.run_until_cancelled(question).await.map_or_else(nothing, in_python) },
-        )
+        Self::new(|cancel_token| async move {
+            cancel_token.run_until_cancelled(future).await.map_or_else(make_none, make_result)
+        })
     }
 
-    pub(crate) fn unsure(self) -> Self {
-        Self { is_sure: false, ..self }
+    pub(crate) fn may_never_end(self) -> Self {
+        Self { surely_ends: false, ..self }
     }
 
-    /// For users: as a coroutine, which can be made a task of, and complains if nobody awaits it.
+    /// A coroutine for users: asyncio can make a task of it, and Python warns if it is never awaited.
     pub(crate) fn into_coroutine(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-        settle(Bound::new(py, self)?)
+        await_call(Bound::new(py, self)?)
     }
 
     pub(crate) fn work(&self) -> &Arc<Work> {
@@ -81,18 +82,18 @@ impl Call {
     }
 }
 
-/// What a call answers that has nothing to say: `None`.
-pub(crate) const DONE: Option<bool> = None;
+/// The result of a call that returns nothing.
+pub(crate) const NONE: Option<bool> = None;
 
-pub(crate) fn nothing() -> MakeResult {
-    in_python(Ok(DONE))
+pub(crate) fn make_none() -> MakeResult {
+    make_result(Ok(NONE))
 }
 
-pub(crate) fn in_python<T>(answer: PyResult<T>) -> MakeResult
+pub(crate) fn make_result<T>(result: PyResult<T>) -> MakeResult
 where
     T: for<'py> IntoPyObject<'py> + Send + 'static,
 {
-    Box::new(move |py| match answer?.into_pyobject(py) {
+    Box::new(move |py| match result?.into_pyobject(py) {
         Ok(object) => Ok(object.into_any().unbind()),
         Err(error) => Err(error.into()),
     })
@@ -100,122 +101,122 @@ where
 
 #[pymethods]
 impl Call {
-    /// True if there is an answer. Else, `woken` will be done when it pays to ask again.
+    /// Returns true if the call has ended. If not, the future `woken` is done when it is time to poll again.
     fn poll(&self, event_loop: &Bound<'_, PyAny>, woken: &Bound<'_, PyAny>) -> PyResult<bool> {
         let waker = LoopWaker::new(event_loop, woken, &self.work)?;
         Ok(self.work.poll(woken.py(), &Arc::new(waker).into()))
     }
 
-    /// The answer, once.
-    fn answer(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+    /// Returns the result. Works once.
+    fn result(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match attached::with(py, || self.work.take()) {
-            Progress::Answered(answer) => attached::with(py, || answer(py)),
+            State::Finished(make) => attached::with(py, || make(py)),
             _ => Err(pyo3::exceptions::PyRuntimeError::new_err(
-                "there is no answer: it was not waited for, or taken",
+                "this call has no result: it has not ended yet, or its result was already taken",
             )),
         }
     }
 
-    /// It is not wanted any more. Wait for its answer all the same: then everything has been given back.
-    fn leave(&self, py: Python<'_>) {
-        attached::with(py, || self.work.leave.cancel());
+    /// Cancels the call. Still wait for its result: then it has left the line and released its slot.
+    fn cancel(&self, py: Python<'_>) {
+        attached::with(py, || self.work.cancel_token.cancel());
     }
 
-    /// Drops it, without waiting for anything.
+    /// Drops the call without waiting. What it holds is released in the background.
     fn abandon(&self, py: Python<'_>) {
         attached::with(py, || self.work.abandon());
     }
 
-    /// Waits for the answer on this thread. `interruptible`: on the main thread, where signals arrive.
+    /// Blocks this thread until the call ends. `interruptible`: this is the main thread, which receives signals.
     fn wait(&self, py: Python<'_>, interruptible: bool) -> PyResult<Py<PyAny>> {
         let thread = Arc::new(ThreadWaker::default());
         let waker = Waker::from(Arc::clone(&thread));
         while !self.work.poll(py, &waker) {
-            py.detach(|| thread.wait(interruptible.then_some(SIGNALS)));
+            py.detach(|| thread.wait(interruptible.then_some(SIGNAL_CHECK_INTERVAL)));
             if let Err(interrupt) = py.check_signals() {
-                self.leave(py);
-                self.work.finish(py, Instant::now() + process::LAST_WAIT);
+                self.cancel(py);
+                self.work.cancel_and_wait(py, Instant::now() + process::EXIT_TIMEOUT);
                 return Err(interrupt);
             }
         }
-        self.answer(py)
+        self.result(py)
     }
 
     fn __await__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
-        settle(slf)?.call_method0("__await__")
+        await_call(slf)?.call_method0("__await__")
     }
 }
 
-fn settle(call: Bound<'_, Call>) -> PyResult<Bound<'_, PyAny>> {
-    static SETTLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    SETTLE.import(call.py(), "semafor._calls", "settle")?.call1((call,))
+fn await_call(call: Bound<'_, Call>) -> PyResult<Bound<'_, PyAny>> {
+    static AWAIT_CALL: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    AWAIT_CALL.import(call.py(), "semafor._calls", "await_call")?.call1((call,))
 }
 
 impl Work {
     fn poll(&self, py: Python<'_>, waker: &Waker) -> bool {
-        let mut progress = self.progress.lock_py_attached(py);
-        if let Progress::Asked(asked) = &mut *progress {
-            match attached::with(py, || asked.as_mut().poll(&mut Context::from_waker(waker))) {
+        let mut state = self.state.lock_py_attached(py);
+        if let State::Running(future) = &mut *state {
+            match attached::with(py, || future.as_mut().poll(&mut Context::from_waker(waker))) {
                 Poll::Pending => return false,
-                Poll::Ready(answer) => *progress = Progress::Answered(answer),
+                Poll::Ready(result) => *state = State::Finished(result),
             }
         }
         true
     }
 
-    fn take(&self) -> Progress {
-        // Whoever has the lock may need the interpreter to go on.
-        let mut progress = match attached::is_here() {
-            true => Python::attach(|py| self.progress.lock_py_attached(py)),
-            false => self.progress.lock(),
+    fn take(&self) -> State {
+        // The thread that has the lock may need the interpreter to continue.
+        let mut state = match attached::is_known() {
+            true => Python::attach(|py| self.state.lock_py_attached(py)),
+            false => self.state.lock(),
         };
-        std::mem::replace(&mut *progress, Progress::Over)
+        std::mem::replace(&mut *state, State::Taken)
     }
 
-    /// Drops it, from any thread.
+    /// Drops the call, on any thread.
     pub(crate) fn abandon(&self) {
-        self.give_back(self.take());
+        self.discard(self.take());
     }
 
-    fn give_back(&self, progress: Progress) {
-        if self.life != process::life() {
-            return std::mem::forget(progress);
+    fn discard(&self, state: State) {
+        if self.fork_count != process::fork_count() {
+            return std::mem::forget(state);
         }
-        drop(progress);
-        // Whatever works for it elsewhere stops.
-        self.leave.cancel();
+        drop(state);
+        // Stops threads that work for the call.
+        self.cancel_token.cancel();
     }
 
-    /// Sees to it that it leaves, and does not wait.
-    pub(crate) fn begin_to_leave(&self, py: Python<'_>) {
-        self.leave.cancel();
+    /// Cancels the call without waiting.
+    pub(crate) fn begin_cancel(&self, py: Python<'_>) {
+        self.cancel_token.cancel();
         self.poll(py, Waker::noop());
     }
 
-    /// Sees to it that it leaves; waits until it has, or until then. True if it has.
-    pub(crate) fn finish(&self, py: Python<'_>, until: Instant) -> bool {
-        self.leave.cancel();
+    /// Cancels the call and waits until it has ended, at most until `until`. Returns true if it has ended.
+    pub(crate) fn cancel_and_wait(&self, py: Python<'_>, until: Instant) -> bool {
+        self.cancel_token.cancel();
         let thread = Arc::new(ThreadWaker::default());
         let waker = Waker::from(Arc::clone(&thread));
-        let mut has_left = self.poll(py, &waker);
-        while !has_left {
+        let mut has_ended = self.poll(py, &waker);
+        while !has_ended {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
             py.detach(|| thread.wait(Some(left)));
-            has_left = self.poll(py, &waker);
+            has_ended = self.poll(py, &waker);
         }
         attached::with(py, || self.abandon());
-        has_left
+        has_ended
     }
 }
 
 impl Drop for Work {
     fn drop(&mut self) {
-        let progress = std::mem::replace(self.progress.get_mut(), Progress::Over);
-        if !matches!(progress, Progress::Over) {
-            self.give_back(progress);
+        let state = std::mem::replace(self.state.get_mut(), State::Taken);
+        if !matches!(state, State::Taken) {
+            self.discard(state);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The engine's errors as Python's.
+//! Python exceptions for the errors of the engine.
 
 use pyo3::exceptions::{PyConnectionError, PyPermissionError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -7,16 +7,17 @@ use semafor::{AcquireError, BuildError, HomeError, HomeErrorKind, ReleaseError, 
 
 use crate::opened::Opened;
 
-pub(crate) fn acquire(of: &Opened, error: &AcquireError) -> PyErr {
+pub(crate) fn acquire(opened: &Opened, error: &AcquireError) -> PyErr {
     match error {
         AcquireError::Home(error) => home(error),
         AcquireError::Open(error) => build(error),
         AcquireError::TooHeavy { .. } | AcquireError::ZeroWeight | AcquireError::InvalidDuration(_) => {
             PyValueError::new_err(error.to_string())
         }
-        error if error.is_timeout() || error.is_busy() => {
-            ours("AcquireTimeoutError", format!("semaphore {:?}: {error}", of.semaphore().name()))
-        }
+        error if error.is_timeout() || error.is_busy() => semafor_exception(
+            "AcquireTimeoutError",
+            format!("semaphore {:?}: {error}", opened.semaphore().name()),
+        ),
         error => PyRuntimeError::new_err(error.to_string()),
     }
 }
@@ -42,19 +43,19 @@ pub(crate) fn home(error: &HomeError) -> PyErr {
 pub(crate) fn renew(error: &RenewError) -> PyErr {
     match error {
         RenewError::Home(error) => home(error),
-        RenewError::NotHeld(why) => ours("NotHeldError", why.to_string()),
+        RenewError::NotHeld(why) => semafor_exception("NotHeldError", why.to_string()),
         error => PyValueError::new_err(error.to_string()),
     }
 }
 
 pub(crate) fn not_held(message: &str) -> PyErr {
-    ours("NotHeldError", message.to_owned())
+    semafor_exception("NotHeldError", message.to_owned())
 }
 
 pub(crate) fn release(error: &ReleaseError) -> PyErr {
     match error {
         ReleaseError::Home(error) => home(error),
-        error => ours("NotHeldError", error.to_string()),
+        error => semafor_exception("NotHeldError", error.to_string()),
     }
 }
 
@@ -66,7 +67,7 @@ pub(crate) fn resize(error: &ResizeError) -> PyErr {
 }
 
 /// An exception of `semafor._errors`.
-fn ours(name: &'static str, message: String) -> PyErr {
+fn semafor_exception(name: &'static str, message: String) -> PyErr {
     static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
     let made = Python::attach(|py| {
         let module = MODULE.get_or_try_init(py, || py.import("semafor._errors").map(Bound::unbind))?;

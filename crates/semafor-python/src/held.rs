@@ -1,8 +1,7 @@
-//! What this process holds.
+//! The slots that this process holds.
 //!
-//! A [`Acquisition`] is one acquisition, until it ends. Who acquired by [`acquire`](crate::semaphore::Semaphore::acquire) has only
-//! an id to give it back by, so the acquisition is kept in the table here. A context manager has the acquisition itself, and gives it back
-//! by letting go of it, if need be when the garbage collector comes.
+//! A user of `acquire()` has only the id to release a slot by, so the table here keeps the [`Acquisition`]. A context
+//! manager has the acquisition itself. Dropping it releases the slot, at the latest when it is garbage collected.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -17,21 +16,21 @@ use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
 use semafor::{NotHeld, Permit, PermitId};
 use tokio_util::sync::CancellationToken;
 
-use crate::bell::Bell;
 use crate::call::Work;
+use crate::loop_queue::LoopQueue;
 use crate::opened::Opened;
 use crate::process::NameState;
 use crate::{attached, process};
 
-/// The table is looked through for what was lost when it has grown to twice what was left the last time, and to this.
-const SMALLEST_SWEEP: usize = 1024;
+/// Lost slots are removed from the table when it has doubled since the last time, and has at least so many entries.
+const MIN_SWEEP: usize = 1024;
 
-/// The asyncio task that acquired. The interpreter has one plain weak reference for each object, so it can be told apart by it.
+/// The asyncio task that acquired a slot. An object has one plain weak reference, whose address identifies the task.
 #[derive(Clone)]
 pub(crate) struct Task(Arc<Py<PyWeakrefReference>>);
 
 impl Task {
-    /// `None` outside of event loops.
+    /// `None` outside a task.
     pub(crate) fn current(py: Python<'_>) -> Option<Self> {
         static CURRENT_TASK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let task = CURRENT_TASK.import(py, "asyncio", "current_task").ok()?.call0().ok()?;
@@ -45,73 +44,83 @@ impl Task {
         self.0.as_ptr() as usize
     }
 
-    /// That of the loop it runs in.
-    fn bell(&self, py: Python<'_>) -> Option<Arc<Bell>> {
+    /// The queue of the loop that the task runs in.
+    fn queue(&self, py: Python<'_>) -> Option<Arc<LoopQueue>> {
         let task = self.0.bind(py).upgrade()?;
-        Bell::of(&task.call_method0("get_loop").ok()?).ok()
+        LoopQueue::of(&task.call_method0("get_loop").ok()?).ok()
     }
 
-    /// On the thread of its loop.
+    /// Call it on the thread of the loop.
     fn cancel(&self, py: Python<'_>, why: String) {
         if let Some(task) = self.0.bind(py).upgrade() {
-            // Its loop may be closed: then there is nothing to cancel.
+            // This fails if the loop is closed: then there is nothing to cancel.
             let _ = task.call_method1("cancel", (why,));
         }
     }
 }
 
-/// One acquisition.
+/// A slot that was granted.
 pub(crate) struct Acquisition {
-    life: u32,
+    fork_count: u32,
     name: Arc<NameState>,
     held: Mutex<Option<Held>>,
-    /// Why it was lost, if it was when it was given back.
+    /// Set at the release, if the slot was lost before.
     lost: OnceLock<NotHeld>,
 }
 
 struct Held {
-    /// Dropped first: giving back is not losing.
+    /// Dropped first, because a release is not a loss.
     _watch: Option<Watch>,
     permit: Permit<'static>,
     task: Option<Task>,
 }
 
 impl Acquisition {
-    pub(crate) fn new(py: Python<'_>, of: &Opened, permit: Permit<'static>, task: Option<Task>) -> Arc<Self> {
-        let watched = task.clone().filter(|_| of.cancel_task_after_ttl);
-        let bell = watched.as_ref().and_then(|task| task.bell(py));
+    pub(crate) fn new(
+        py: Python<'_>,
+        opened: &Opened,
+        permit: Permit<'static>,
+        task: Option<Task>,
+    ) -> Arc<Self> {
+        let watched = task.clone().filter(|_| opened.cancel_task_after_ttl);
+        let queue = watched.as_ref().and_then(|task| task.queue(py));
         Arc::new_cyclic(|acquisition| {
-            let canceller = watched.zip(bell).map(|(task, bell)| Canceller {
+            let canceller = watched.zip(queue).map(|(task, queue)| Canceller {
                 task,
-                of: of.semaphore().name().into(),
+                semaphore_name: opened.semaphore().name().into(),
                 acquisition: Weak::clone(acquisition),
-                bell,
-                is_over: AtomicBool::new(false),
+                queue,
+                is_released: AtomicBool::new(false),
             });
             let watch = canceller.map(|canceller| Watch::new(&permit, canceller));
             let held = Mutex::new(Some(Held { _watch: watch, permit, task }));
-            Self { life: process::life(), name: Arc::clone(&of.name), held, lost: OnceLock::new() }
+            Self {
+                fork_count: process::fork_count(),
+                name: Arc::clone(&opened.name),
+                held,
+                lost: OnceLock::new(),
+            }
         })
     }
 
-    /// What remains to be done about it, if it is held by this process.
-    pub(crate) fn end(&self) -> Option<Permit<'static>> {
-        self.is_of_this_life().then_some(())?;
+    /// Takes the permit, to release it. `None` if it was taken before, or if another process holds it.
+    pub(crate) fn take_permit(&self) -> Option<Permit<'static>> {
+        self.is_of_this_process().then_some(())?;
         let Held { permit, .. } = self.held.lock().take()?;
         permit.why_not_held().map(|why| self.lost.set(why));
         Some(permit)
     }
 
-    /// Why it was lost; `None` if it was not.
+    /// Why the slot was lost, or `None`.
     pub(crate) fn why_lost(&self) -> Option<NotHeld> {
-        self.is_of_this_life().then_some(())?;
+        self.is_of_this_process().then_some(())?;
         let held = self.held.lock();
         held.as_ref().map_or_else(|| self.lost.get().copied(), |held| held.permit.why_not_held())
     }
 
-    /// Cancelled when it is lost.
+    /// Cancelled when the slot is lost.
     pub(crate) fn lost_signal(&self) -> CancellationToken {
-        let held = self.is_of_this_life().then(|| self.held.lock());
+        let held = self.is_of_this_process().then(|| self.held.lock());
         if let Some(held) = held.as_deref().and_then(Option::as_ref) {
             return held.permit.lost_signal().cancellation_token();
         }
@@ -123,11 +132,11 @@ impl Acquisition {
     }
 
     /// False in a forked child.
-    fn is_of_this_life(&self) -> bool {
-        self.life == process::life()
+    fn is_of_this_process(&self) -> bool {
+        self.fork_count == process::fork_count()
     }
 
-    fn is_over(&self) -> bool {
+    fn has_ended(&self) -> bool {
         self.held.lock().as_ref().is_none_or(|held| held.permit.is_lost())
     }
 
@@ -138,7 +147,7 @@ impl Acquisition {
 
 impl Drop for Acquisition {
     fn drop(&mut self) {
-        if !self.is_of_this_life() {
+        if !self.is_of_this_process() {
             std::mem::forget(self.held.get_mut().take());
         }
     }
@@ -146,7 +155,7 @@ impl Drop for Acquisition {
 
 /// Cancels a task when its slot is lost.
 struct Watch {
-    /// Polled once; then it waits.
+    /// Polled once, to register the waker.
     _lost: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>,
     canceller: Arc<Canceller>,
 }
@@ -165,31 +174,31 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.canceller.is_over.store(true, Ordering::Relaxed);
+        self.canceller.is_released.store(true, Ordering::Relaxed);
     }
 }
 
 struct Canceller {
     task: Task,
-    of: Box<str>,
+    semaphore_name: Box<str>,
     acquisition: Weak<Acquisition>,
-    bell: Arc<Bell>,
-    /// The task has given the slot back: what it does now is none of ours, even if the letter is on its way.
-    is_over: AtomicBool,
+    queue: Arc<LoopQueue>,
+    /// True once the task has released the slot. Then it is not cancelled, even if the callback is already queued.
+    is_released: AtomicBool,
 }
 
 impl Canceller {
     fn why(&self) -> String {
         let why = self.acquisition.upgrade().and_then(|acquisition| acquisition.why_lost());
-        format!("semaphore {:?}: {}", self.of, why.unwrap_or(NotHeld::Unknown))
+        format!("semaphore {:?}: {}", self.semaphore_name, why.unwrap_or(NotHeld::Unknown))
     }
 }
 
 impl Wake for Canceller {
     fn wake(self: Arc<Self>) {
         let this = Arc::clone(&self);
-        self.bell.ring(Box::new(move |py| {
-            if !this.is_over.load(Ordering::Relaxed) {
+        self.queue.push(Box::new(move |py| {
+            if !this.is_released.load(Ordering::Relaxed) {
                 this.task.cancel(py, this.why());
             }
         }));
@@ -200,21 +209,23 @@ static TABLE: Mutex<Option<Table>> = Mutex::new(None);
 
 #[derive(Default)]
 struct Table {
-    /// By the number of their name as well: two agents may issue the same id.
+    /// The key includes the number of the name, because two agents may issue the same id.
     by_id: HashMap<(u32, PermitId), Arc<Acquisition>>,
-    /// What each task acquired, the latest last.
+    /// The slots that each task acquired, the latest last.
     by_task: HashMap<usize, Vec<(u32, PermitId)>>,
+    /// The number of entries after the last sweep.
     swept_at: usize,
-    /// What has to be told to a home when the interpreter ends, besides what is held by id.
+    /// Slots of context managers outside this process, to be released at exit.
     guards: Vec<Weak<Acquisition>>,
-    lines: Vec<Weak<Work>>,
+    /// Waiters outside this process, to be cancelled at exit.
+    waiters: Vec<Weak<Work>>,
 }
 
 fn with_table<R>(work: impl FnOnce(&mut Table) -> R) -> R {
     work(TABLE.lock().get_or_insert_default())
 }
 
-/// Keeps it until it is released by its id.
+/// Keeps the acquisition until it is released by its id.
 pub(crate) fn keep(py: Python<'_>, id: PermitId, acquisition: Arc<Acquisition>) {
     let lost = with_table(|table| {
         if let Some(task) = acquisition.task_key() {
@@ -226,12 +237,13 @@ pub(crate) fn keep(py: Python<'_>, id: PermitId, acquisition: Arc<Acquisition>) 
     attached::with(py, || drop(lost));
 }
 
-/// Takes it out of the table, if it is there.
+/// Removes the acquisition from the table.
 pub(crate) fn take(number: u32, id: &PermitId) -> Option<Arc<Acquisition>> {
     with_table(|table| table.take(&(number, id.clone())))
 }
 
-/// Takes the latest out that the task acquired of this semaphore. It may be lost: the one before it is not meant.
+/// Removes the task's latest acquisition of this semaphore from the table. It may be lost: `release()` never means an
+/// earlier one.
 pub(crate) fn take_latest(task: &Task, number: u32) -> Option<Arc<Acquisition>> {
     with_table(|table| {
         let own = table.by_task.get(&task.key())?;
@@ -240,18 +252,18 @@ pub(crate) fn take_latest(task: &Task, number: u32) -> Option<Arc<Acquisition>> 
     })
 }
 
-/// Remembers a guard of a home outside of this process, for the end.
-pub(crate) fn note_guard(acquisition: &Arc<Acquisition>) {
-    with_table(|table| note(&mut table.guards, acquisition));
+/// Remembers the slot of a context manager, to release it at exit.
+pub(crate) fn track_guard(acquisition: &Arc<Acquisition>) {
+    with_table(|table| track(&mut table.guards, acquisition));
 }
 
-/// Remembers a place in such a line, for the end.
-pub(crate) fn note_line(work: &Arc<Work>) {
-    with_table(|table| note(&mut table.lines, work));
+/// Remembers a waiter, to cancel it at exit.
+pub(crate) fn track_waiter(work: &Arc<Work>) {
+    with_table(|table| track(&mut table.waiters, work));
 }
 
-/// Room for another, by way of those that are gone. As many again as there are before it looks for them the next time.
-fn note<T>(all: &mut Vec<Weak<T>>, one: &Arc<T>) {
+/// Adds an entry. Removes dropped ones each time the number of entries has doubled.
+fn track<T>(all: &mut Vec<Weak<T>>, one: &Arc<T>) {
     if all.len() == all.capacity() {
         all.retain(|known| known.strong_count() > 0);
         all.reserve(all.len() + 1);
@@ -275,16 +287,16 @@ impl Table {
         Some(acquisition)
     }
 
-    /// Those who lost their slot need not come to give it back.
+    /// Removes lost slots: their holders need not release them.
     fn sweep(&mut self) -> Vec<Arc<Acquisition>> {
-        if self.by_id.len() < SMALLEST_SWEEP.max(2 * self.swept_at) {
+        if self.by_id.len() < MIN_SWEEP.max(2 * self.swept_at) {
             return Vec::new();
         }
-        let over = self.by_id.iter().filter(|(_, acquisition)| acquisition.is_over());
-        let over: Vec<_> = over.map(|(key, _)| key.clone()).collect();
-        let over = over.iter().filter_map(|key| self.take(key)).collect();
+        let ended = self.by_id.iter().filter(|(_, acquisition)| acquisition.has_ended());
+        let ended: Vec<_> = ended.map(|(key, _)| key.clone()).collect();
+        let ended = ended.iter().filter_map(|key| self.take(key)).collect();
         self.swept_at = self.by_id.len();
-        over
+        ended
     }
 }
 
@@ -292,38 +304,39 @@ pub(crate) fn after_fork() {
     std::mem::forget(TABLE.lock().take());
 }
 
-/// Leaves all lines outside of this process, and gives all slots there back. Waits for as long as that goes on, and no longer than
-/// [`LAST_WAIT`](process::LAST_WAIT) for the next step of it.
-pub(crate) fn give_everything_back(py: Python<'_>) {
+/// Leaves all lines and releases all slots outside this process. Waits at most [`EXIT_TIMEOUT`](process::EXIT_TIMEOUT)
+/// for each next step.
+pub(crate) fn release_everything(py: Python<'_>) {
     let Some(table) = TABLE.lock_py_attached(py).take() else { return };
-    // Or they would have what is given back next. All of them begin to leave before the first is waited for: they go in batches.
-    let lines: Vec<_> = table.lines.iter().filter_map(Weak::upgrade).collect();
-    lines.iter().for_each(|line| line.begin_to_leave(py));
-    finish_all(py, lines.iter());
+    // Waiters first, because they would be granted the slots released next. All are cancelled before waiting for the
+    // first, so that the home gets them in batches.
+    let waiters: Vec<_> = table.waiters.iter().filter_map(Weak::upgrade).collect();
+    waiters.iter().for_each(|waiter| waiter.begin_cancel(py));
+    cancel_and_wait_all(py, waiters.iter());
     let guards = table.guards.iter().filter_map(Weak::upgrade);
     let acquisitions: Vec<_> = guards.chain(table.by_id.into_values()).collect();
-    let permits = acquisitions.iter().filter_map(|acquisition| acquisition.end());
+    let permits = acquisitions.iter().filter_map(|acquisition| acquisition.take_permit());
     let mut releases: Vec<_> = permits.map(|permit| Box::pin(permit.release())).collect();
-    // All of them say it before the first is waited for.
+    // All releases are sent before the first is waited for.
     let mut context = Context::from_waker(Waker::noop());
     releases.retain_mut(|release| release.as_mut().poll(&mut context).is_pending());
-    let answers: Vec<_> = releases
+    let releases: Vec<_> = releases
         .into_iter()
         .map(|release| {
             crate::call::Call::new(|_| async move {
                 let _ = release.await;
-                crate::call::nothing()
+                crate::call::make_none()
             })
         })
         .collect();
-    finish_all(py, answers.iter().map(crate::call::Call::work));
+    cancel_and_wait_all(py, releases.iter().map(crate::call::Call::work));
 }
 
-fn finish_all<'a>(py: Python<'_>, all: impl Iterator<Item = &'a Arc<Work>>) {
-    let mut until = Instant::now() + process::LAST_WAIT;
+fn cancel_and_wait_all<'a>(py: Python<'_>, all: impl Iterator<Item = &'a Arc<Work>>) {
+    let mut until = Instant::now() + process::EXIT_TIMEOUT;
     for work in all {
-        if work.finish(py, until) {
-            until = Instant::now() + process::LAST_WAIT;
+        if work.cancel_and_wait(py, until) {
+            until = Instant::now() + process::EXIT_TIMEOUT;
         }
     }
 }

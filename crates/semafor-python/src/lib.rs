@@ -1,25 +1,25 @@
-//! The engine of the Python package `semafor`: what decides who gets a slot, for event loops and threads of Python.
+//! The engine of the Python package `semafor`.
 //!
-//! Python asks, and polls the answer itself ([`call`]), so there is no runtime in between. Whatever wakes it comes from
-//! threads that must not wait for the interpreter, and rings a [`bell`]. A child made by `fork` and an interpreter that ends
-//! are looked after in [`process`].
+//! Python polls its calls itself ([`call`]), so there is no runtime in between. The threads that wake a call must never
+//! wait for the interpreter: they put a callback into the queue of the event loop ([`loop_queue`]). [`process`] handles
+//! forks and the exit of the interpreter.
 
 mod attached;
-mod bell;
 mod call;
 mod effects;
 mod errors;
 mod held;
-mod insight;
+mod loop_queue;
 mod opened;
 mod process;
 #[cfg(target_os = "linux")]
 mod purge;
 mod result;
 mod semaphore;
+mod stats;
 mod wake;
 
-/// What the modules in `python/semafor` are made of.
+/// The extension module that the modules in `python/semafor` use.
 #[pyo3::pymodule]
 mod _native {
     #[pymodule_export]
@@ -30,8 +30,6 @@ mod _native {
     #[pymodule_export]
     use super::effects::effects;
     #[pymodule_export]
-    use super::insight::stats;
-    #[pymodule_export]
     use super::process::{after_fork, at_exit};
     #[cfg(target_os = "linux")]
     #[pymodule_export]
@@ -40,4 +38,6 @@ mod _native {
     use super::result::{AcquisitionResult, Lost};
     #[pymodule_export]
     use super::semaphore::Semaphore;
+    #[pymodule_export]
+    use super::stats::stats;
 }

@@ -1,4 +1,4 @@
-//! A semaphore of the engine's, and how it is opened.
+//! A semaphore of the engine, and how it is opened.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use semafor::{Acquire, BuildError, Builder, Semaphore, Span, secs};
 use crate::errors;
 use crate::process::{self, NameState};
 
-/// What a Python object says about its semaphore.
+/// The arguments of a Python semaphore.
 pub(crate) struct Spec {
     pub(crate) name: String,
     pub(crate) slots: u32,
@@ -17,26 +17,26 @@ pub(crate) struct Spec {
     pub(crate) max_acquire_time: Option<f64>,
     pub(crate) cancel_task_after_ttl: bool,
     pub(crate) label: Option<String>,
-    /// In memory if there is none.
+    /// `None`: in memory.
     pub(crate) url: Option<String>,
-    /// The `semafor` command, for where an agent has to be started.
+    /// The `semafor` command that starts an agent. `None`: the one in `PATH`.
     pub(crate) program: Option<PathBuf>,
     pub(crate) heartbeat_max_interval: Option<f64>,
 }
 
-/// It was opened in this life of the process.
+/// An open semaphore. A forked child does not use the ones it inherits: see [`process`].
 pub(crate) struct Opened {
-    /// Until it is dropped.
+    /// `None` only while it is dropped.
     semaphore: Option<Semaphore>,
     pub(crate) name: Arc<NameState>,
-    era: u32,
-    life: u32,
+    slots_version: u32,
+    fork_count: u32,
     pub(crate) cancel_task_after_ttl: bool,
     pub(crate) is_in_memory: bool,
 }
 
 impl Spec {
-    /// Asks nobody outside of this process.
+    /// Opens the semaphore. Connects to nothing.
     pub(crate) fn open(&self) -> PyResult<Opened> {
         let builder = match &self.url {
             None => process::registry().named(&self.name),
@@ -60,9 +60,9 @@ impl Spec {
         let name = process::name(self.url.as_deref(), &self.name);
         Ok(Opened {
             semaphore: Some(semaphore),
-            era: name.note_opened(self.slots),
+            slots_version: name.record_opened(self.slots),
             name,
-            life: process::life(),
+            fork_count: process::fork_count(),
             cancel_task_after_ttl: self.cancel_task_after_ttl,
             is_in_memory: self.url.is_none(),
         })
@@ -71,18 +71,18 @@ impl Spec {
 
 impl Opened {
     pub(crate) fn semaphore(&self) -> &Semaphore {
-        self.semaphore.as_ref().expect("nothing but a drop takes it")
+        self.semaphore.as_ref().expect("only a drop takes it")
     }
 
     /// False in a forked child.
-    pub(crate) fn is_of_this_life(&self) -> bool {
-        self.life == process::life()
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.fork_count == process::fork_count()
     }
 
-    /// False in a forked child, and if the name was opened with another number of slots since. Elsewhere than in memory, the
-    /// home sees to the latter.
+    /// False in a forked child, and in memory also if the name was since opened with another number of slots. The other
+    /// homes check that themselves.
     pub(crate) fn is_current(&self) -> bool {
-        self.is_of_this_life() && (!self.is_in_memory || self.era == self.name.era())
+        self.is_of_this_process() && (!self.is_in_memory || self.slots_version == self.name.slots_version())
     }
 
     pub(crate) fn acquire(&self, weight: u32) -> Acquire<'_> {
@@ -95,7 +95,7 @@ impl Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        if !self.is_of_this_life() {
+        if !self.is_of_this_process() {
             std::mem::forget(self.semaphore.take());
         }
     }

@@ -1,10 +1,10 @@
-//! What this process has one of, and what becomes of it.
+//! The state of this process: its registry, its homes and the names in use. Forks and the exit of the interpreter.
 //!
-//! A child made by `fork` begins a new *life*: it has its own registry and connections, and nothing of what its parent
-//! holds. What it has inherited is neither used nor dropped, because the threads are gone that would have to help, and
-//! the connections are its parent's.
+//! A forked child has its own registry and connections, and holds none of its parent's slots. It neither uses nor drops
+//! what it inherits: the threads that a drop needs do not exist in the child, and the connections belong to the parent.
+//! Objects keep the [`fork_count`] of the process that made them, to recognise their own process.
 //!
-//! All of this is touched only by threads that have the interpreter, so it is never half done when one of them forks.
+//! Only attached threads touch this state, so no change is half done when one of them forks.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,40 +18,41 @@ use semafor::{Home, HomeError, Registry, local};
 
 use crate::held;
 
-/// How long an interpreter that ends waits for Redis to hear of the next thing that is given back.
-pub(crate) const LAST_WAIT: Duration = Duration::from_secs(2);
+/// How long an exiting interpreter waits for the next reply of a home, and an interrupted thread for its call to end.
+pub(crate) const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
-static LIFE: AtomicU32 = AtomicU32::new(0);
-static IS_ENDING: AtomicBool = AtomicBool::new(false);
+static FORK_COUNT: AtomicU32 = AtomicU32::new(0);
+static IS_EXITING: AtomicBool = AtomicBool::new(false);
 static STATE: Mutex<Option<State>> = Mutex::new(None);
 
 struct State {
     registry: Registry,
-    /// By URL. Kept until the end: a connection is not worth making anew for each semaphore.
+    /// By URL. Kept until the process ends, so that semaphores share connections.
     homes: HashMap<String, Home>,
     /// By home and name.
     names: HashMap<(Option<String>, String), Arc<NameState>>,
 }
 
-/// What all handles to a semaphore share.
+/// The state that all handles of a semaphore share.
 pub(crate) struct NameState {
     pub(crate) number: u32,
-    /// How many slots it was last opened with.
+    /// The number of slots it was last opened with.
     slots: AtomicU32,
-    /// How often that was another number than before.
-    era: AtomicU32,
+    /// How often `slots` has changed.
+    slots_version: AtomicU32,
 }
 
 impl NameState {
-    pub(crate) fn era(&self) -> u32 {
-        self.era.load(Ordering::Relaxed)
+    pub(crate) fn slots_version(&self) -> u32 {
+        self.slots_version.load(Ordering::Relaxed)
     }
 
-    /// It was opened with so many slots. Handles of an earlier era have to be opened anew, to find out whether theirs still
-    /// are as many.
-    pub(crate) fn note_opened(&self, slots: u32) -> u32 {
+    /// Records that the name was opened with so many slots. Returns the version, which grows if the number changed.
+    /// Handles of an earlier version are opened again, which checks their number of slots.
+    pub(crate) fn record_opened(&self, slots: u32) -> u32 {
         let before = self.slots.swap(slots, Ordering::Relaxed);
-        u32::from(before != slots) + self.era.fetch_add(u32::from(before != slots), Ordering::Relaxed)
+        u32::from(before != slots)
+            + self.slots_version.fetch_add(u32::from(before != slots), Ordering::Relaxed)
     }
 }
 
@@ -64,14 +65,14 @@ fn with_state<R>(work: impl FnOnce(&mut State) -> R) -> R {
     }))
 }
 
-/// Grows with each fork.
-pub(crate) fn life() -> u32 {
-    LIFE.load(Ordering::Relaxed)
+/// How many forks lie between the first process and this one.
+pub(crate) fn fork_count() -> u32 {
+    FORK_COUNT.load(Ordering::Relaxed)
 }
 
-/// True when nothing is to be acquired any more that others would wait for.
-pub(crate) fn is_ending() -> bool {
-    IS_ENDING.load(Ordering::Relaxed)
+/// True once the interpreter exits: then no slots may be acquired outside this process.
+pub(crate) fn is_exiting() -> bool {
+    IS_EXITING.load(Ordering::Relaxed)
 }
 
 pub(crate) fn registry() -> Registry {
@@ -84,20 +85,20 @@ pub(crate) fn name(url: Option<&str>, name: &str) -> Arc<NameState> {
         if let Some(known) = state.names.get(&key) {
             return Arc::clone(known);
         }
-        // Those that nobody uses any more go, each time that as many have come.
+        // Removes unused names each time the number of names has doubled.
         if state.names.len() == state.names.capacity() {
             state.names.retain(|_, name| Arc::strong_count(name) > 1);
             state.names.reserve(state.names.len() + 1);
         }
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = Arc::new(NameState { number, slots: AtomicU32::new(0), era: AtomicU32::new(0) });
+        let name = Arc::new(NameState { number, slots: AtomicU32::new(0), slots_version: AtomicU32::new(0) });
         state.names.insert(key, Arc::clone(&name));
         name
     })
 }
 
-/// The home at `url`, which connects when it has to. `program` is what starts an agent there.
+/// Returns the home at `url`, which connects at first use. `program` starts the agent of a local home.
 pub(crate) fn home(url: &str, program: Option<&Path>) -> Result<Home, HomeError> {
     if let Some(home) = with_state(|state| state.homes.get(url).cloned()) {
         return Ok(home);
@@ -111,22 +112,22 @@ pub(crate) fn home(url: &str, program: Option<&Path>) -> Result<Home, HomeError>
     Ok(with_state(|state| state.homes.entry(url.to_owned()).or_insert(home).clone()))
 }
 
-/// In a forked child.
+/// Called in a forked child.
 #[pyfunction]
 pub(crate) fn after_fork() {
-    LIFE.fetch_add(1, Ordering::Relaxed);
-    IS_ENDING.store(false, Ordering::Relaxed);
+    FORK_COUNT.fetch_add(1, Ordering::Relaxed);
+    IS_EXITING.store(false, Ordering::Relaxed);
     std::mem::forget(STATE.lock().take());
     held::after_fork();
     semafor::after_fork();
 }
 
-/// Before the interpreter goes: gives back what is held outside of this process, and leaves the lines there.
+/// Called before the interpreter exits: releases all slots outside this process, and leaves all lines there.
 #[pyfunction]
 pub(crate) fn at_exit(py: Python<'_>) {
-    IS_ENDING.store(true, Ordering::Relaxed);
-    held::give_everything_back(py);
-    // What was cancelled or dropped before, and is still on its way.
+    IS_EXITING.store(true, Ordering::Relaxed);
+    held::release_everything(py);
+    // Waits for releases of slots that were dropped or cancelled before.
     let homes = STATE.lock().as_ref().map(|state| state.homes.values().cloned().collect::<Vec<_>>());
     py.detach(|| homes.iter().flatten().for_each(Home::finish_background_work));
 }

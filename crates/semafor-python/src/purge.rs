@@ -1,4 +1,4 @@
-//! The purger, on a thread of its own.
+//! The purger, which runs on a thread of its own.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use semafor_pipeline::MemoryGuard;
 use semafor_purge::{PurgeError, Purger};
 use tokio::sync::oneshot;
 
-use crate::bell::Bell;
-use crate::call::{Call, in_python};
+use crate::call::{Call, make_result};
+use crate::loop_queue::LoopQueue;
 
-/// How far a purge has come.
+/// The progress of a purge.
 #[pyclass(frozen, get_all, module = "semafor.purge", name = "PurgeProgress")]
 pub struct Progress {
     dirs_scanned: u64,
@@ -29,7 +29,7 @@ pub struct Progress {
     elapsed: f64,
 }
 
-/// What a purge has done.
+/// The result of a purge.
 #[pyclass(frozen, get_all, module = "semafor.purge", name = "PurgeSummary")]
 pub struct Summary {
     dry_run: bool,
@@ -66,7 +66,7 @@ impl Summary {
     }
 }
 
-/// `progress` is called every so many seconds and at the end, by the event loop.
+/// `progress`: an event loop, a callback that it calls, and the seconds between two calls. The last call is at the end.
 #[pyfunction]
 #[pyo3(signature = (
     root, *, dry_run, max_concurrency_deletion, max_concurrency_scanning, memory_limit_mb, max_empty_dirs_to_delete,
@@ -107,58 +107,59 @@ pub(crate) fn purge(
         purger = purger.max_concurrency_scanning(most);
     }
     for pattern in exclude {
-        purger = purger.exclude(pattern).map_err(|error| complaint(&error))?;
+        purger = purger.exclude(pattern).map_err(|error| purge_error(&error))?;
     }
     let mut listener = None;
-    if let Some((event_loop, tell, every)) = progress {
-        let hears = Listener { bell: Bell::of(&event_loop)?, tell: Arc::new(tell) };
-        listener = Some(hears.clone());
-        purger = purger.on_progress(seconds(every)?, move |seen| hears.hear(on_the_way(seen)));
+    if let Some((event_loop, callback, every)) = progress {
+        let progress_listener = Listener { queue: LoopQueue::of(&event_loop)?, callback: Arc::new(callback) };
+        listener = Some(progress_listener.clone());
+        purger =
+            purger.on_progress(seconds(every)?, move |seen| progress_listener.report(current_progress(seen)));
     }
-    Ok(Call::new(|leave| async move {
-        // When nobody wants it any more, it stops, and says what it has done until then.
-        let purger = purger.cancelled_by(leave);
+    Ok(Call::new(|cancel_token| async move {
+        // A cancelled purge stops and returns its summary.
+        let purger = purger.cancelled_by(cancel_token);
         let (ended, end) = oneshot::channel();
         let thread = std::thread::Builder::new().name("semafor-purge".into());
         let started = thread.spawn(move || {
             let done = purger.purge();
             match (listener, done) {
                 (Some(listener), Ok(done)) => {
-                    listener.hear(at_the_end(&done, memory.now()));
+                    listener.report(final_progress(&done, memory.now()));
                     // The loop calls the listener first, even if the purge ends before it is awaited.
-                    listener.bell.ring(Box::new(move |_| drop(ended.send(Ok(done)))));
+                    listener.queue.push(Box::new(move |_| drop(ended.send(Ok(done)))));
                 }
                 (_, done) => drop(ended.send(done)),
             }
         });
-        in_python(match (started, end.await) {
+        make_result(match (started, end.await) {
             (Ok(_), Ok(Ok(done))) => Ok(summary(done)),
-            (Ok(_), Ok(Err(error))) => Err(complaint(&error)),
-            (Err(error), _) => Err(PyOSError::new_err(format!("no thread: {error}"))),
-            (_, Err(_)) => Err(PyOSError::new_err("the purge has failed; this is a bug")),
+            (Ok(_), Ok(Err(error))) => Err(purge_error(&error)),
+            (Err(error), _) => Err(PyOSError::new_err(format!("cannot start the purge thread: {error}"))),
+            (_, Err(_)) => Err(PyOSError::new_err("the purge ended without a result; this is a bug")),
         })
     }))
 }
 
-/// A function, and the event loop that calls it.
+/// A Python callback, and the queue of the event loop that calls it.
 #[derive(Clone)]
 struct Listener {
-    bell: Arc<Bell>,
-    tell: Arc<Py<PyAny>>,
+    queue: Arc<LoopQueue>,
+    callback: Arc<Py<PyAny>>,
 }
 
 impl Listener {
-    fn hear(&self, progress: Progress) {
-        let tell = Arc::clone(&self.tell);
-        self.bell.ring(Box::new(move |py| {
-            if let Err(error) = tell.call1(py, (progress,)) {
+    fn report(&self, progress: Progress) {
+        let callback = Arc::clone(&self.callback);
+        self.queue.push(Box::new(move |py| {
+            if let Err(error) = callback.call1(py, (progress,)) {
                 error.write_unraisable(py, None);
             }
         }));
     }
 }
 
-fn on_the_way(seen: &semafor_purge::Progress) -> Progress {
+fn current_progress(seen: &semafor_purge::Progress) -> Progress {
     Progress {
         dirs_scanned: seen.dirs_scanned,
         dirs_removed: seen.dirs_removed,
@@ -174,7 +175,7 @@ fn on_the_way(seen: &semafor_purge::Progress) -> Progress {
     }
 }
 
-fn at_the_end(done: &semafor_purge::Summary, memory_bytes: u64) -> Progress {
+fn final_progress(done: &semafor_purge::Summary, memory_bytes: u64) -> Progress {
     Progress {
         dirs_scanned: done.dirs_scanned,
         dirs_removed: done.dirs_removed,
@@ -211,10 +212,10 @@ fn summary(done: semafor_purge::Summary) -> Summary {
 
 fn seconds(seconds: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds)
-        .map_err(|_| PyValueError::new_err(format!("{seconds} is no number of seconds")))
+        .map_err(|_| PyValueError::new_err(format!("invalid number of seconds: {seconds}")))
 }
 
-fn complaint(error: &PurgeError) -> PyErr {
+fn purge_error(error: &PurgeError) -> PyErr {
     match error {
         PurgeError::Root { source, .. } => std::io::Error::new(source.kind(), error.to_string()).into(),
         error => PyValueError::new_err(error.to_string()),

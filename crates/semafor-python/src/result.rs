@@ -1,4 +1,4 @@
-//! What an acquire gives.
+//! The result of an acquire.
 
 use std::sync::Arc;
 
@@ -8,40 +8,40 @@ use pyo3::types::PyString;
 use semafor::{Permit, PermitId};
 use tokio_util::sync::CancellationToken;
 
-use crate::call::{Call, DONE};
+use crate::call::{Call, NONE};
 use crate::held::{self, Acquisition, Task};
 use crate::opened::{Opened, span};
 use crate::{attached, errors};
 
-/// A slot, and how to name it.
+/// A slot that was granted, and its id.
 #[pyclass(frozen, module = "semafor", weakref)]
 pub struct AcquisitionResult {
     id: Id,
     slot_number: u32,
     fencing_token: u64,
     waited: f64,
-    text: PyOnceLock<Py<PyString>>,
+    id_text: PyOnceLock<Py<PyString>>,
     grant: Option<Grant>,
     lost: PyOnceLock<Py<Lost>>,
 }
 
 enum Id {
     Permit(PermitId),
-    /// Somebody made one up.
+    /// The user constructed the result.
     Text,
 }
 
-/// Where it came from.
+/// Where the slot came from.
 struct Grant {
-    of: Arc<Opened>,
+    opened: Arc<Opened>,
     acquisition: Arc<Acquisition>,
 }
 
 impl AcquisitionResult {
-    /// `by_id`: it is held until somebody releases it by its id. Else, until this lets go of it.
+    /// `by_id`: the slot is held until it is released by its id. Otherwise dropping this result releases it.
     pub(crate) fn new(
         py: Python<'_>,
-        of: &Arc<Opened>,
+        opened: &Arc<Opened>,
         permit: Permit<'static>,
         task: Option<Task>,
         by_id: bool,
@@ -49,70 +49,72 @@ impl AcquisitionResult {
         let id = permit.id();
         let (slot_number, fencing_token) = (permit.slot(), permit.fencing_token());
         let waited = permit.waited().as_secs_f64();
-        let acquisition = Acquisition::new(py, of, permit, task);
+        let acquisition = Acquisition::new(py, opened, permit, task);
         if by_id {
             held::keep(py, id.clone(), Arc::clone(&acquisition));
-        } else if !of.is_in_memory {
-            held::note_guard(&acquisition);
+        } else if !opened.is_in_memory {
+            held::track_guard(&acquisition);
         }
         Self {
             id: Id::Permit(id),
             slot_number,
             fencing_token,
             waited,
-            text: PyOnceLock::new(),
-            grant: Some(Grant { of: Arc::clone(of), acquisition }),
+            id_text: PyOnceLock::new(),
+            grant: Some(Grant { opened: Arc::clone(opened), acquisition }),
             lost: PyOnceLock::new(),
         }
     }
 
-    /// What remains to be done to give it back.
-    pub(crate) fn end(&self) -> Option<(Arc<Opened>, Permit<'static>)> {
+    /// Takes the permit, to release it. `None` if it was taken before.
+    pub(crate) fn take_permit(&self) -> Option<(Arc<Opened>, Permit<'static>)> {
         let grant = self.grant.as_ref()?;
-        Some((Arc::clone(&grant.of), grant.acquisition.end()?))
+        Some((Arc::clone(&grant.opened), grant.acquisition.take_permit()?))
     }
 }
 
 #[pymethods]
 impl AcquisitionResult {
     #[new]
-    fn made_up(acquisition_id: Py<PyString>, slot_number: u32, py: Python<'_>) -> PyResult<Self> {
-        let text = PyOnceLock::new();
-        let _ = text.set(py, acquisition_id);
+    fn constructed(acquisition_id: Py<PyString>, slot_number: u32, py: Python<'_>) -> PyResult<Self> {
+        let id_text = PyOnceLock::new();
+        let _ = id_text.set(py, acquisition_id);
         Ok(Self {
             id: Id::Text,
             slot_number,
             fencing_token: 0,
             waited: 0.0,
-            text,
+            id_text,
             grant: None,
             lost: PyOnceLock::new(),
         })
     }
 
-    /// Names this acquisition, for `release` and `renew`.
+    /// Identifies the slot that was granted, for `release`, `renew` and `evict`.
     #[getter]
     fn acquisition_id<'py>(&self, py: Python<'py>) -> &Bound<'py, PyString> {
-        let text = self.text.get_or_init(py, || match &self.id {
+        let text = self.id_text.get_or_init(py, || match &self.id {
             Id::Permit(id) => PyString::new(py, &id.to_string()).unbind(),
             Id::Text => PyString::new(py, "").unbind(),
         });
         text.bind(py)
     }
 
-    /// Which slot it is, from 0. No other holder has the same, so it can stand for a port, a device or a worker.
+    /// The slot number, from 0. No two holders have the same, so it can stand for a port, a device or a worker.
     #[getter]
     fn slot_number(&self) -> u32 {
         self.slot_number
     }
 
-    /// Grows with every grant of the name: a resource that refuses lower ones than it has seen is safe from late holders.
+    /// Grows with every grant of the name.
+    ///
+    /// A resource that refuses tokens lower than the highest it has seen is safe from holders that lost their slot.
     #[getter]
     fn fencing_token(&self) -> u64 {
         self.fencing_token
     }
 
-    /// How long it stood in line, in seconds.
+    /// How long the acquire waited in line, in seconds.
     #[getter]
     fn waited(&self) -> f64 {
         self.waited
@@ -130,15 +132,15 @@ impl AcquisitionResult {
         lost.map(|lost| lost.clone_ref(py))
     }
 
-    /// `await result.renew(ttl)`: keeps the slot for `ttl` seconds from now; `None`: for as long as it takes.
+    /// `await result.renew(ttl)`: sets the lease of the slot to `ttl` seconds from now. None: no limit.
     ///
-    /// Raises NotHeldError if it is not held any more.
+    /// Raises NotHeldError if the slot is no longer held.
     #[pyo3(signature = (ttl))]
     fn renew<'py>(&self, py: Python<'py>, ttl: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
         let (Some(grant), Id::Permit(id)) = (&self.grant, &self.id) else {
-            return Err(errors::not_held("it was not acquired, but made up"));
+            return Err(errors::not_held("this result was not returned by an acquire"));
         };
-        Call::question(renew(Arc::clone(&grant.of), id.clone(), ttl)).into_coroutine(py)
+        Call::drop_on_cancel(renew(Arc::clone(&grant.opened), id.clone(), ttl)).into_coroutine(py)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
@@ -159,8 +161,8 @@ impl AcquisitionResult {
 impl Drop for AcquisitionResult {
     fn drop(&mut self) {
         if let Some(grant) = self.grant.take() {
-            // Only the interpreter drops its objects, perhaps while it raises an exception. The next in line is told by Python,
-            // which must not find that.
+            // Only the interpreter drops its objects, perhaps while it raises an exception. The drop calls Python
+            // code to wake the next waiter, and that code must run without the exception.
             Python::attach(|py| {
                 let raised = PyErr::take(py);
                 attached::with(py, || drop(grant));
@@ -172,15 +174,15 @@ impl Drop for AcquisitionResult {
     }
 }
 
-pub(crate) async fn renew(of: Arc<Opened>, id: PermitId, ttl: Option<f64>) -> PyResult<Option<bool>> {
-    if !of.is_of_this_life() {
-        return Err(errors::not_held("it is held by the process that this one was forked from"));
+pub(crate) async fn renew(opened: Arc<Opened>, id: PermitId, ttl: Option<f64>) -> PyResult<Option<bool>> {
+    if !opened.is_of_this_process() {
+        return Err(errors::not_held("the slot is held by the process that this one was forked from"));
     }
-    let renewed = of.semaphore().renew(&id, span(ttl)).await;
-    renewed.map_err(|error| errors::renew(&error)).map(|()| DONE)
+    let renewed = opened.semaphore().renew(&id, span(ttl)).await;
+    renewed.map_err(|error| errors::renew(&error)).map(|()| NONE)
 }
 
-/// Set when a slot is lost: its time to live is up, it was evicted, or its home could not be told that its holder lives.
+/// Set when the slot is lost: its lease expired, it was evicted, or its home was unreachable for too long.
 #[pyclass(frozen, module = "semafor")]
 pub struct Lost {
     signal: CancellationToken,
@@ -189,26 +191,26 @@ pub struct Lost {
 
 #[pymethods]
 impl Lost {
-    /// True once the slot is lost. Giving it back is not losing it.
+    /// Returns True once the slot is lost. A release is not a loss.
     fn is_set(&self) -> bool {
         self.signal.is_cancelled()
     }
 
-    /// Why, in words; `None` if it is not lost.
+    /// Why the slot was lost, as a sentence; None if it was not lost.
     #[getter]
     fn reason(&self) -> Option<String> {
         let why = self.is_set().then_some(self.acquisition.as_ref()?)?.why_lost();
         why.map(|why| why.to_string())
     }
 
-    /// `await result.lost.wait()`: waits until the slot is lost, and gives True. It never is if it is given back before.
+    /// `await result.lost.wait()`: waits until the slot is lost and returns True. Never returns if released.
     fn wait<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let signal = self.signal.clone();
-        let wait = Call::question(async move {
+        let wait = Call::drop_on_cancel(async move {
             signal.cancelled().await;
             Ok(true)
         });
-        wait.unsure().into_coroutine(py)
+        wait.may_never_end().into_coroutine(py)
     }
 
     fn __repr__(&self) -> String {

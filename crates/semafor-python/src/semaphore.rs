@@ -1,4 +1,4 @@
-//! A semaphore, as `semafor.MemorySemaphore` and `semafor.RedisSemaphore` use it.
+//! The handle that every class of `semafor.Semaphore` uses.
 
 use std::future::poll_fn;
 use std::path::PathBuf;
@@ -14,14 +14,14 @@ use pyo3::types::{PyBool, PyInt};
 use semafor::{AcquireError, Permit, PermitId, ReleaseError};
 use tokio_util::sync::CancellationToken;
 
-use crate::call::{Call, DONE, MakeResult, in_python, nothing};
+use crate::call::{Call, MakeResult, NONE, make_none, make_result};
 use crate::held::{self, Task};
-use crate::insight;
 use crate::opened::{Opened, Spec};
 use crate::result::{AcquisitionResult, renew};
+use crate::stats;
 use crate::{attached, errors, process};
 
-/// A handle to a name, opened when it is first used, and anew in a forked child.
+/// A handle to a name. Opened at the first use, and again in a forked child.
 #[pyclass(frozen, module = "semafor._native")]
 pub struct Semaphore {
     spec: Arc<Spec>,
@@ -32,7 +32,8 @@ pub struct Semaphore {
 impl Semaphore {
     #[new]
     #[pyo3(signature = (
-        *, name, slots, ttl, max_acquire_time, cancel_task_after_ttl, label, url=None, program=None, heartbeat_max_interval=None
+        *, name, slots, ttl, max_acquire_time, cancel_task_after_ttl, label, url=None, program=None,
+        heartbeat_max_interval=None
     ))]
     #[expect(clippy::too_many_arguments, reason = "all of them named")]
     fn new(
@@ -60,18 +61,18 @@ impl Semaphore {
         Ok(Self { spec: Arc::new(spec), opened: Mutex::default() })
     }
 
-    /// Takes a slot if that needs no waiting, for a line or for a home.
+    /// Acquires a slot if that needs no waiting. `None` if it does: for a slot, or for a reply of the home.
     #[pyo3(signature = (weight, by_id))]
-    fn take(&self, weight: &Bound<'_, PyAny>, by_id: bool) -> PyResult<Option<AcquisitionResult>> {
+    fn acquire_now(&self, weight: &Bound<'_, PyAny>, by_id: bool) -> PyResult<Option<AcquisitionResult>> {
         if self.spec.url.is_some() {
             return Ok(None);
         }
         let py = weight.py();
-        let weight = checked(weight)?;
+        let weight = parse_weight(weight)?;
         let opened = self.opened()?;
         match opened.acquire(weight).now().blocking() {
             Ok(permit) => {
-                let task = self.concerns_task(by_id).then(|| Task::current(py)).flatten();
+                let task = self.needs_task(by_id).then(|| Task::current(py)).flatten();
                 Ok(Some(AcquisitionResult::new(py, &opened, permit.into_owned(), task, by_id)))
             }
             Err(AcquireError::Busy) => Ok(None),
@@ -79,22 +80,22 @@ impl Semaphore {
         }
     }
 
-    /// Stands in line for a slot.
+    /// Waits in line for a slot.
     #[pyo3(signature = (weight, by_id))]
     fn acquire(&self, weight: &Bound<'_, PyAny>, by_id: bool) -> PyResult<Call> {
-        if process::is_ending() && self.spec.url.is_some() {
+        if process::is_exiting() && self.spec.url.is_some() {
             return Err(PyRuntimeError::new_err(
-                "the interpreter is ending: nothing can be acquired any more",
+                "the interpreter is exiting: no slot can be acquired any more",
             ));
         }
         let py = weight.py();
-        let weight = checked(weight)?;
-        let task = self.concerns_task(by_id).then(|| Task::current(py)).flatten();
+        let weight = parse_weight(weight)?;
+        let task = self.needs_task(by_id).then(|| Task::current(py)).flatten();
         let opened = self.opened()?;
-        let call = Call::new(|leave| async move {
-            match stand_in_line(&opened, weight, &leave).await {
-                None => nothing(),
-                Some(Err(error)) => in_python(Err::<bool, _>(errors::acquire(&opened, &error))),
+        let call = Call::new(|cancel_token| async move {
+            match acquire_or_leave(&opened, weight, &cancel_token).await {
+                None => make_none(),
+                Some(Err(error)) => make_result(Err::<bool, _>(errors::acquire(&opened, &error))),
                 Some(Ok(permit)) => Box::new(move |py: Python<'_>| {
                     let result = AcquisitionResult::new(py, &opened, permit, task, by_id);
                     Ok(Py::new(py, result)?.into_any())
@@ -102,102 +103,102 @@ impl Semaphore {
             }
         });
         if self.spec.url.is_some() {
-            held::note_line(call.work());
+            held::track_waiter(call.work());
         }
         Ok(call)
     }
 
-    /// Gives a slot back by its id, or else the one that the current task acquired last. `None` if that is done already.
+    /// Releases a slot by its id; without an id, the latest one that the current task acquired. `None` if that needs no
+    /// waiting.
     #[pyo3(signature = (acquisition_id))]
     fn release(&self, py: Python<'_>, acquisition_id: Option<&str>) -> PyResult<Option<Call>> {
         let Some(text) = acquisition_id else { return self.release_latest(py) };
-        // What is no id was never issued.
+        // An invalid id was never issued.
         let Ok(id) = text.parse::<PermitId>() else { return Ok(None) };
-        if let Some(acquisition) = held::take(self.number(), &id) {
-            return Ok(acquisition.end().and_then(|permit| self.give_back(py, permit)));
+        if let Some(acquisition) = held::take(self.name_number(), &id) {
+            return Ok(acquisition.take_permit().and_then(|permit| self.release_permit(py, permit)));
         }
         if self.spec.url.is_none() {
             let opened = self.opened()?;
-            attached::with(py, || drop(now(opened.semaphore().release(&id))));
+            attached::with(py, || drop(poll_once(opened.semaphore().release(&id))));
             return Ok(None);
         }
         let opened = self.opened()?;
-        Ok(Some(Call::new(|_| async move { released_in_python(opened.semaphore().release(&id).await) })))
+        Ok(Some(Call::new(|_| async move { make_release_result(opened.semaphore().release(&id).await) })))
     }
 
-    /// Gives back what a context manager has. `None` if that is done already.
-    fn let_go(&self, py: Python<'_>, result: &AcquisitionResult) -> Option<Call> {
-        let (_, permit) = result.end()?;
-        self.give_back(py, permit)
+    /// Releases the slot of a context manager. `None` if that needs no waiting.
+    fn release_result(&self, py: Python<'_>, result: &AcquisitionResult) -> Option<Call> {
+        let (_, permit) = result.take_permit()?;
+        self.release_permit(py, permit)
     }
 
     fn renew(&self, acquisition_id: &str, ttl: Option<f64>) -> PyResult<Call> {
-        let id = named(acquisition_id)?;
-        Ok(Call::question(renew(self.opened()?, id, ttl)))
+        let id = parse_id(acquisition_id)?;
+        Ok(Call::drop_on_cancel(renew(self.opened()?, id, ttl)))
     }
 
     fn resize(&self, slots: u32) -> PyResult<Call> {
         let opened = self.opened()?;
-        Ok(Call::question(async move {
+        Ok(Call::drop_on_cancel(async move {
             let resized = opened.semaphore().resize(slots).await;
-            resized.map_err(|error| errors::resize(&error)).map(|()| DONE)
+            resized.map_err(|error| errors::resize(&error)).map(|()| NONE)
         }))
     }
 
-    /// Ends what somebody holds: its holder is told.
     fn evict(&self, acquisition_id: &str) -> PyResult<Call> {
-        let (id, opened) = (named(acquisition_id)?, self.opened()?);
-        Ok(Call::question(async move {
+        let (id, opened) = (parse_id(acquisition_id)?, self.opened()?);
+        Ok(Call::drop_on_cancel(async move {
             let evicted = opened.semaphore().evict(&id).await;
-            evicted.map_err(|error| errors::release(&error)).map(|()| DONE)
+            evicted.map_err(|error| errors::release(&error)).map(|()| NONE)
         }))
     }
 
     fn locked(&self) -> PyResult<Call> {
         let opened = self.opened()?;
-        Ok(Call::question(
-            async move { opened.semaphore().locked().await.map_err(|error| errors::home(&error)) },
-        ))
+        Ok(Call::drop_on_cancel(async move {
+            opened.semaphore().locked().await.map_err(|error| errors::home(&error))
+        }))
     }
 
     fn holders(&self) -> PyResult<Call> {
         let opened = self.opened()?;
-        Ok(Call::question(async move {
+        Ok(Call::drop_on_cancel(async move {
             let holders = opened.semaphore().holders().await.map_err(|error| errors::home(&error))?;
-            Ok(holders.into_iter().map(insight::holder).collect::<Vec<_>>())
+            Ok(holders.into_iter().map(stats::holder).collect::<Vec<_>>())
         }))
     }
 
     fn waiters(&self) -> PyResult<Call> {
         let opened = self.opened()?;
-        Ok(Call::question(async move {
+        Ok(Call::drop_on_cancel(async move {
             let waiters = opened.semaphore().waiters().await.map_err(|error| errors::home(&error))?;
-            Ok(waiters.into_iter().map(insight::waiter).collect::<Vec<_>>())
+            Ok(waiters.into_iter().map(stats::waiter).collect::<Vec<_>>())
         }))
     }
 }
 
 impl Semaphore {
-    /// Whether it has to be known which task acquires: to find the latest one, or to cancel it.
-    fn concerns_task(&self, by_id: bool) -> bool {
+    /// Whether the acquiring task must be known: to find its latest slot, or to cancel it.
+    fn needs_task(&self, by_id: bool) -> bool {
         by_id || self.spec.cancel_task_after_ttl
     }
 
-    /// That of its name, at home.
-    fn number(&self) -> u32 {
+    /// The number that stands for the home and the name.
+    fn name_number(&self) -> u32 {
         match &*self.opened.lock() {
-            Some(opened) if opened.is_of_this_life() => opened.name.number,
+            Some(opened) if opened.is_of_this_process() => opened.name.number,
             _ => process::name(self.spec.url.as_deref(), &self.spec.name).number,
         }
     }
 
-    fn known(&self) -> Option<Arc<Opened>> {
+    fn current_handle(&self) -> Option<Arc<Opened>> {
         let opened = self.opened.lock();
         opened.as_ref().filter(|opened| opened.is_current()).cloned()
     }
 
     fn opened(&self) -> PyResult<Arc<Opened>> {
-        if let Some(opened) = self.known() {
+        if let Some(opened) = self.current_handle() {
             return Ok(opened);
         }
         let opened = Arc::new(self.spec.open()?);
@@ -206,41 +207,41 @@ impl Semaphore {
     }
 
     fn release_latest(&self, py: Python<'_>) -> PyResult<Option<Call>> {
-        let latest = Task::current(py).and_then(|task| held::take_latest(&task, self.number()));
+        let latest = Task::current(py).and_then(|task| held::take_latest(&task, self.name_number()));
         let Some(acquisition) = latest else {
             let name = &self.spec.name;
             return Err(errors::not_held(&format!(
-                "this task holds nothing of {name:?} that it acquired with acquire(): \
-                 pass the acquisition_id of what is to be released"
+                "this task holds no slot of {name:?} that it acquired with acquire(): \
+                 pass the acquisition_id of the slot to release"
             )));
         };
-        Ok(acquisition.end().and_then(|permit| self.give_back(py, permit)))
+        Ok(acquisition.take_permit().and_then(|permit| self.release_permit(py, permit)))
     }
 
-    fn give_back(&self, py: Python<'_>, permit: Permit<'static>) -> Option<Call> {
+    fn release_permit(&self, py: Python<'_>, permit: Permit<'static>) -> Option<Call> {
         if self.spec.url.is_none() {
             attached::with(py, || drop(permit));
             return None;
         }
-        // Under way at once: nobody may ever look at the call.
+        // Sent at once: the caller may never await the call.
         let mut release = Box::pin(permit.release());
-        match now(release.as_mut()) {
+        match poll_once(release.as_mut()) {
             Some(Err(error @ ReleaseError::Home(_))) => {
-                Some(Call::new(|_| async move { released_in_python(Err(error)) }))
+                Some(Call::new(|_| async move { make_release_result(Err(error)) }))
             }
             Some(_) => None,
-            None => Some(Call::new(|_| async move { released_in_python(release.await) })),
+            None => Some(Call::new(|_| async move { make_release_result(release.await) })),
         }
     }
 }
 
-fn named(acquisition_id: &str) -> PyResult<PermitId> {
-    let not_one = |_| errors::not_held(&format!("{acquisition_id:?} is no acquisition id"));
-    acquisition_id.parse().map_err(not_one)
+fn parse_id(acquisition_id: &str) -> PyResult<PermitId> {
+    let invalid = |_| errors::not_held(&format!("invalid acquisition id: {acquisition_id:?}"));
+    acquisition_id.parse().map_err(invalid)
 }
 
-/// Here and not in Python, because every acquire has one.
-fn checked(weight: &Bound<'_, PyAny>) -> PyResult<u32> {
+/// In Rust because every acquire needs it, and Python is slow.
+fn parse_weight(weight: &Bound<'_, PyAny>) -> PyResult<u32> {
     if weight.is_exact_instance_of::<PyInt>()
         && let Ok(count @ 1..) = weight.extract()
     {
@@ -258,16 +259,16 @@ fn checked(weight: &Bound<'_, PyAny>) -> PyResult<u32> {
     weight.extract().map_err(|_| PyValueError::new_err(wrong("from 1 to 4294967295")))
 }
 
-/// `None` if it was left.
-async fn stand_in_line(
+/// Acquires a slot. If the token is cancelled, leaves the line and returns `None`.
+async fn acquire_or_leave(
     opened: &Opened,
     weight: u32,
-    leave: &CancellationToken,
+    cancel_token: &CancellationToken,
 ) -> Option<Result<Permit<'static>, AcquireError>> {
     let mut acquire = opened.acquire(weight);
-    let mut left = pin!(leave.cancelled());
+    let mut cancelled = pin!(cancel_token.cancelled());
     let outcome = poll_fn(|cx| {
-        if left.as_mut().poll(cx).is_ready() {
+        if cancelled.as_mut().poll(cx).is_ready() {
             return Poll::Ready(None);
         }
         Pin::new(&mut acquire).poll(cx).map(Some)
@@ -281,19 +282,19 @@ async fn stand_in_line(
     }
 }
 
-/// What it answers without waiting.
-fn now<F: Future>(future: F) -> Option<F::Output> {
+/// Polls the future once; `None` if it is not ready.
+fn poll_once<F: Future>(future: F) -> Option<F::Output> {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     match pin!(future).poll(&mut context) {
-        Poll::Ready(answer) => Some(answer),
+        Poll::Ready(output) => Some(output),
         Poll::Pending => None,
     }
 }
 
-/// A second release, or one that comes too late, is none.
-fn released_in_python(released: Result<(), ReleaseError>) -> MakeResult {
-    in_python(match released {
+/// Releasing a slot that is no longer held is not an error.
+fn make_release_result(released: Result<(), ReleaseError>) -> MakeResult {
+    make_result(match released {
         Err(ReleaseError::Home(error)) => Err(errors::home(&error)),
-        _ => Ok(DONE),
+        _ => Ok(NONE),
     })
 }

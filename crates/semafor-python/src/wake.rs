@@ -1,4 +1,4 @@
-//! How a waker of the engine's reaches somebody in Python.
+//! Wakers that wake tasks and threads of Python.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -11,20 +11,20 @@ use pyo3::prelude::*;
 use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
 
 use crate::attached;
-use crate::bell::Bell;
 use crate::call::Work;
+use crate::loop_queue::LoopQueue;
 
-/// Ends a future that a task of an event loop awaits.
+/// Sets the result of a future that a task of an event loop awaits.
 pub(crate) struct LoopWaker {
-    /// Weak: the engine knows the waker, and must not keep a task alive that everybody else has given up.
+    /// Weak: the engine keeps the waker, which must not keep an abandoned task alive.
     woken: Py<PyWeakrefReference>,
-    bell: Arc<Bell>,
+    queue: Arc<LoopQueue>,
     work: Weak<Work>,
     has_fired: AtomicBool,
 }
 
 impl LoopWaker {
-    /// Call it where the loop runs.
+    /// Call it on the thread of the loop.
     pub(crate) fn new(
         event_loop: &Bound<'_, PyAny>,
         woken: &Bound<'_, PyAny>,
@@ -32,39 +32,39 @@ impl LoopWaker {
     ) -> PyResult<Self> {
         Ok(Self {
             woken: PyWeakrefReference::new(woken)?.unbind(),
-            bell: Bell::of(event_loop)?,
+            queue: LoopQueue::of(event_loop)?,
             work: Arc::downgrade(work),
             has_fired: AtomicBool::new(false),
         })
     }
 
-    /// True if this is where its loop runs.
-    fn deliver_here(&self, py: Python<'_>) -> bool {
-        let is_here = self.bell.is_here(py);
-        if is_here {
-            self.deliver(py);
+    /// Wakes the future if its loop runs on this thread. Returns whether it does.
+    fn wake_if_running_here(&self, py: Python<'_>) -> bool {
+        let is_running_here = self.queue.is_running_here(py);
+        if is_running_here {
+            self.wake_future(py);
         }
-        is_here
+        is_running_here
     }
 
-    /// In its loop.
-    fn deliver(&self, py: Python<'_>) {
-        if self.tell(py).is_err() {
-            self.give_up();
+    /// Call it on the thread of the loop.
+    fn wake_future(&self, py: Python<'_>) {
+        if self.set_result(py).is_err() {
+            self.abandon_call();
         }
     }
 
-    fn tell(&self, py: Python<'_>) -> PyResult<()> {
+    fn set_result(&self, py: Python<'_>) -> PyResult<()> {
         let Some(woken) = self.woken.bind(py).upgrade() else { return Ok(()) };
-        // Cancelled, perhaps.
+        // It may be cancelled.
         if !woken.call_method0(intern!(py, "done"))?.is_truthy()? {
             woken.call_method1(intern!(py, "set_result"), (py.None(),))?;
         }
         Ok(())
     }
 
-    /// The loop is closed: whoever waited there never comes back, and must not keep others from the slot.
-    fn give_up(&self) {
+    /// Called if the loop is closed: its task never runs again, so its call must not keep a slot or a place in line.
+    fn abandon_call(&self) {
         if let Some(work) = self.work.upgrade() {
             work.abandon();
         }
@@ -76,17 +76,17 @@ impl Wake for LoopWaker {
         if self.has_fired.swap(true, Ordering::Relaxed) {
             return;
         }
-        if attached::is_here() && Python::attach(|py| self.deliver_here(py)) {
+        if attached::is_known() && Python::attach(|py| self.wake_if_running_here(py)) {
             return;
         }
         let this = Arc::clone(&self);
-        if !self.bell.ring(Box::new(move |py| this.deliver(py))) {
-            self.give_up();
+        if !self.queue.push(Box::new(move |py| this.wake_future(py))) {
+            self.abandon_call();
         }
     }
 }
 
-/// Lets a thread go on that waits without an event loop.
+/// Wakes a thread that waits without an event loop.
 #[derive(Default)]
 pub(crate) struct ThreadWaker {
     is_woken: Mutex<bool>,
@@ -94,7 +94,7 @@ pub(crate) struct ThreadWaker {
 }
 
 impl ThreadWaker {
-    /// Waits until woken, for so long at most. Call it without the interpreter.
+    /// Waits until woken, at most for `at_most`. Call it detached from the interpreter.
     pub(crate) fn wait(&self, at_most: Option<Duration>) {
         let mut is_woken = self.is_woken.lock();
         while !*is_woken {

@@ -1,4 +1,4 @@
-"""Checked by mypy: what the public names take and give."""
+"""Checked by mypy: the types of the public names."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ async def statistics() -> None:
 
 
 async def purge() -> None:
-    def tell(progress: PurgeProgress) -> None:
+    def on_progress(progress: PurgeProgress) -> None:
         assert_type(progress.dirs_removed, int)
 
-    summary = await Purger("/data", dry_run=True, on_progress=tell).purge()
+    summary = await Purger("/data", dry_run=True, on_progress=on_progress).purge()
     assert_type(summary, PurgeSummary)
     assert_type(summary.errors_by_kind, dict[str, int])
 

@@ -1,4 +1,4 @@
-//! Who holds what, as plain tuples: Python makes its own objects of them.
+//! Holders, waiters and statistics as plain tuples, of which Python makes its objects.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -48,11 +48,11 @@ fn text(text: Option<Arc<str>>) -> Text {
     text.map(|text| text.as_ref().to_owned())
 }
 
-/// Name, slots held and slots there are.
+/// Name, slots held, slots in total.
 type Usage = (String, u32, u32);
 
-/// The busiest first. Who asks by name gets all that are known, idle ones too; else it is so many that are in use. In memory if
-/// there is no URL.
+/// Slots held and slots in total, the fullest semaphore first. With `names`, all of these that exist; without, at most
+/// `limit` semaphores of which a slot is held. Without a URL, the semaphores in memory.
 #[pyfunction]
 #[pyo3(signature = (url, program, names, limit))]
 pub(crate) fn stats(
@@ -61,7 +61,7 @@ pub(crate) fn stats(
     names: Option<Vec<String>>,
     limit: usize,
 ) -> Call {
-    Call::question(async move {
+    Call::drop_on_cancel(async move {
         let query = query(names.as_deref());
         let stats = match url {
             None => process::registry().stats(&query),
