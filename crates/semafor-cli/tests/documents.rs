@@ -22,6 +22,8 @@ macro_rules! documents {
 
 documents! {
     readme: "README.md",
+    effects: "docs/src/effects.md",
+    migration: "docs/src/migration.md",
 }
 
 /// Rust blocks are doctests of `semafor-book`, Python blocks are run by `python/tests/test_documentation.py`, and a `text` block
