@@ -22,6 +22,8 @@ macro_rules! documents {
 
 documents! {
     readme: "README.md",
+    guide_fleet: "docs/src/guide/fleet.md",
+    guide_memory: "docs/src/guide/memory.md",
 }
 
 /// Rust blocks are doctests of `semafor-book`, Python blocks are run by `python/tests/test_documentation.py`, and a `text` block
