@@ -23,6 +23,8 @@ macro_rules! documents {
 documents! {
     readme: "README.md",
     effects: "docs/src/effects.md",
+    guide_fleet: "docs/src/guide/fleet.md",
+    guide_memory: "docs/src/guide/memory.md",
     migration: "docs/src/migration.md",
 }
 
