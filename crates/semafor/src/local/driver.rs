@@ -25,7 +25,7 @@ use super::socket::{self, Socket};
 use super::{engine, fork, launch};
 use crate::error::{HomeError, HomeErrorKind};
 use crate::remote::call::{Call, Command, Push, Reply};
-use crate::remote::client::{Client, Event, Hearing, Liveness, Need, Retry, Settings};
+use crate::remote::client::{Client, Event, Liveness, Retry, ServerPushes, ServerStart, Settings};
 use crate::remote::clock::Instant;
 use crate::remote::per_process::PerProcess;
 
@@ -84,7 +84,7 @@ pub(super) struct AgentCard {
 /// Something that the agent can answer at once.
 struct Question {
     frame: Vec<u8>,
-    need: Need,
+    start: ServerStart,
     deadline: Instant,
     pages: Vec<Response>,
     asker: oneshot::Sender<Result<Vec<Response>, HomeError>>,
@@ -115,11 +115,11 @@ impl Anchor {
 
     pub(super) fn new(config: Config) -> Arc<Self> {
         let client = Client::new(Settings {
-            liveness: Liveness::Connection { answer_time: SLACK + ANSWER_TIME },
+            liveness: Liveness::Connection { reply_timeout: SLACK + ANSWER_TIME },
             // A call is repeated by the next connection, not by itself.
             retry: Retry { attempts: 1, multiplier: 1.0, shortest: ANSWER_TIME, longest: ANSWER_TIME },
-            answer_time: ANSWER_TIME,
-            silent: no_answer("the agent"),
+            reply_timeout: ANSWER_TIME,
+            no_reply_error: no_answer("the agent"),
         });
         let state = State {
             client,
@@ -145,10 +145,10 @@ impl Anchor {
     pub(super) fn ask(
         &self,
         ask: Request,
-        need: Need,
+        start: ServerStart,
     ) -> impl Future<Output = Result<Vec<Response>, HomeError>> + Send + use<'_> {
         let (asker, answer) = oneshot::channel();
-        self.0.put_question(ask, need, asker);
+        self.0.put_question(ask, start, asker);
         async move { answer.await.unwrap_or_else(|_| Err(no_answer("the agent"))) }
     }
 }
@@ -181,14 +181,14 @@ impl LocalDriver {
         result
     }
 
-    pub(super) fn look<R>(&self, look: impl FnOnce(&Client, Instant) -> R) -> R {
-        look(&self.state.lock().client, Instant::now())
+    pub(super) fn read<R>(&self, read: impl FnOnce(&Client, Instant) -> R) -> R {
+        read(&self.state.lock().client, Instant::now())
     }
 
     fn put_question(
         self: &Arc<Self>,
         ask: Request,
-        need: Need,
+        start: ServerStart,
         asker: oneshot::Sender<Result<Vec<Response>, HomeError>>,
     ) {
         let is_thread_needed = {
@@ -201,7 +201,7 @@ impl LocalDriver {
                 socket.send(&frame);
                 socket.wake_by(Some(deadline));
             }
-            state.questions.insert(n, Question { frame, need, deadline, pages: Vec::new(), asker });
+            state.questions.insert(n, Question { frame, start, deadline, pages: Vec::new(), asker });
             state.begin_connecting()
         };
         if is_thread_needed {
@@ -331,13 +331,13 @@ impl LocalDriver {
     fn is_agent_needed(&self, has_died: bool) -> bool {
         let (questions, events) = {
             let mut state = self.state.lock();
-            let of_questions = state.questions.values().map(|question| question.need).max();
-            let need = state.client.need().max(of_questions.unwrap_or(Need::Nothing));
-            if need == Need::Server || need == Need::Successor && has_died {
+            let for_questions = state.questions.values().map(|question| question.start).max();
+            let start = state.client.server_start().max(for_questions.unwrap_or(ServerStart::Never));
+            if start == ServerStart::Always || start == ServerStart::IfOneDied && has_died {
                 return true;
             }
             let now = Instant::now();
-            state.client.nobody_there(now);
+            state.client.no_server(now);
             state.question_deadlines.clear();
             (std::mem::take(&mut state.questions), state.send_calls(now))
         };
@@ -378,7 +378,7 @@ impl LocalDriver {
             let hello = Request::Hello { protocol: PROTOCOL, version, lifeline };
             socket.send(&frame(&protocol::Call { n: 0, ask: hello }));
             state.phase = Phase::Connected(socket);
-            state.client.connected(Hearing::default(), now);
+            state.client.connected(ServerPushes::default(), now);
             let events = state.send_calls(now);
             let State { phase, questions, .. } = &mut *state;
             if let Phase::Connected(socket) = phase {
@@ -528,7 +528,7 @@ impl LocalDriver {
         {
             let mut state = self.state.lock();
             // No agent will occupy them, and no agent needs to wait for their holder.
-            state.client.give_up_leases();
+            state.client.forget_grants();
             state.lifeline = None;
         }
         self.fail_all(error);
@@ -560,11 +560,11 @@ impl State {
                 for (n, ask) in engine::encode(&call) {
                     socket.send(&frame(&protocol::Call { n, ask }));
                 }
-                if let Command::End { those } = &call.ask {
+                if let Command::End { acquisitions } = &call.command {
                     // The agent does not answer the request of one that leaves.
-                    those.iter().for_each(|(key, _)| drop(self.calls.remove(&key.0)));
+                    acquisitions.iter().for_each(|(key, _)| drop(self.calls.remove(&key.0)));
                 }
-                if engine::is_answered(&call.ask) {
+                if engine::is_answered(&call.command) {
                     self.calls.insert(call.number, (call, now));
                 } else {
                     self.client.handle_reply(call, Reply::Done, now);
@@ -586,8 +586,8 @@ impl State {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let of_questions = self.question_deadlines.first().map(|(deadline, _)| *deadline);
-        [of_questions, self.client.poll_timeout()].into_iter().flatten().min()
+        let for_questions = self.question_deadlines.first().map(|(deadline, _)| *deadline);
+        [for_questions, self.client.poll_timeout()].into_iter().flatten().min()
     }
 
     fn take_question(&mut self, n: u64) -> Option<Question> {
@@ -610,8 +610,8 @@ impl State {
         if let Phase::Connected(socket) = &self.phase {
             let directory = socket.directory.clone();
             self.agent = Some(AgentCard { pid, version, directory });
-            let silent = no_answer(&self.agent_name());
-            self.client.set_silent(silent);
+            let error = no_answer(&self.agent_name());
+            self.client.set_no_reply_error(error);
         }
         Ok(())
     }

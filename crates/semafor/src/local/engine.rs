@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::driver::{too_old, unexpected};
 use super::protocol::{self, Complaint, Request, Response, in_short};
 use crate::error::AcquireError;
-use crate::remote::call::{Call, Command, Failure, Grant, How, Key, LeaseEnd, Reply};
+use crate::remote::call::{Call, Command, EndReason, Failure, Grant, Key, LeaseEnd, Reply};
 use crate::remote::clock::{Instant, ServerClock};
 use crate::remote::target::Target;
 use crate::remote::{AcquireRequest, Wait};
@@ -24,27 +24,31 @@ pub(super) fn target(target: &Target) -> protocol::Target {
 /// What to say for a call, each with its number.
 pub(super) fn encode(call: &Call) -> Vec<(u64, Request)> {
     let of = || target(&call.target);
-    let said = match &call.ask {
+    let said = match &call.command {
         Command::Acquire { request, wait_left, .. } => {
             let request = protocol::AcquireRequest { timeout: *wait_left, ..on_the_wire(request) };
             Request::Acquire { of: of(), request }
         }
         Command::Release { key } => Request::Release { lease: key.0 },
-        Command::EndById { id, how: How::Evicted } => Request::Evict { of: of(), id: id.to_string() },
+        Command::EndById { id, reason: EndReason::Evicted } => {
+            Request::Evict { of: of(), id: id.to_string() }
+        }
         Command::EndById { id, .. } => Request::ReleaseId { of: of(), id: id.to_string() },
         Command::Renew { id, ttl } => Request::Renew { of: of(), id: id.to_string(), ttl: *ttl },
-        Command::End { those } => {
-            return those.iter().map(|(key, _)| (0, Request::Cancel { call: key.0 })).collect();
+        Command::End { acquisitions } => {
+            return acquisitions.iter().map(|(key, _)| (0, Request::Cancel { call: key.0 })).collect();
         }
         Command::Detach { key } => return vec![(0, Request::Detach { lease: key.0 })],
-        Command::Occupy { key, id, weight, slot, slots } => {
+        Command::Reclaim { key, id, weight, slot, slots } => {
             let id = Some(Arc::clone(id));
             let occupy = Request::Occupy { of: of(), weight: *weight, slot: Some(*slot), id, slots: *slots };
             return vec![(key.0, occupy)];
         }
-        Command::Back { calls } => return vec![(0, Request::Back { calls: *calls })],
+        Command::Reconnected { calls } => return vec![(0, Request::Back { calls: *calls })],
         // The agent does all this by itself.
-        Command::Confirm { .. } | Command::Listen { .. } | Command::Heartbeat { .. } => return Vec::new(),
+        Command::CheckWaiter { .. } | Command::Subscribe { .. } | Command::Heartbeat { .. } => {
+            return Vec::new();
+        }
         Command::Sweep | Command::Watch | Command::Connect => return Vec::new(),
     };
     vec![(call.number, said)]
@@ -80,14 +84,24 @@ pub(super) fn decode(
     sent: Instant,
     now: Instant,
 ) -> Result<Reply, Failure> {
-    let failed = |error| Failure { error, is_passing: false, was_sent: true };
-    match (&call.ask, say) {
+    let failed = |error| Failure { error, is_transient: false, was_sent: true };
+    match (&call.command, say) {
         (Command::Acquire { .. }, Response::Granted { id, slot, token, waited, slots }) => {
             call.target.note_agreed();
             // The agent watches the time to live. What is shown of it here counts from the grant.
             let (clock, safe_until) = (ServerClock::new(0.0, now, now), now);
-            let (id, slots, ends, neighbours) = (id.into(), slots, LeaseEnd::AfterTtl, None);
-            Ok(Reply::Granted(Grant { id, slot, token, waited, slots, clock, ends, safe_until, neighbours }))
+            let (id, slots, ends, python_clients) = (id.into(), slots, LeaseEnd::AfterTtl, None);
+            Ok(Reply::Granted(Grant {
+                id,
+                slot,
+                token,
+                waited,
+                slots,
+                clock,
+                ends,
+                safe_until,
+                python_clients,
+            }))
         }
         (Command::Acquire { .. }, Response::No(complaint)) => {
             let error = complaint.into_acquire_error(&call.target.name);

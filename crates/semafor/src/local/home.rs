@@ -9,9 +9,9 @@ use super::engine;
 use super::protocol::{Request, Response};
 use crate::error::{BuildError, HomeError, InvalidDuration};
 use crate::remote::BoxFuture;
-use crate::remote::client::{Client, Need};
+use crate::remote::client::{Client, ServerStart};
 use crate::remote::clock::Instant;
-use crate::remote::driver::{Driver, Kept, RemoteHome};
+use crate::remote::driver::{Driver, KeepAlive, RemoteHome};
 use crate::remote::semaphore::NamedSemaphore;
 use crate::remote::target::Target;
 use crate::{HolderInfo, Stats, StatsQuery, WaiterInfo};
@@ -41,7 +41,8 @@ impl LocalHome {
 
     pub(crate) async fn stats(&self, query: &StatsQuery) -> Result<Vec<Stats>, HomeError> {
         let mut stats = Vec::new();
-        for page in self.0.ask(Request::Survey { names: query.names.clone() }, Need::Successor).await? {
+        for page in self.0.ask(Request::Survey { names: query.names.clone() }, ServerStart::IfOneDied).await?
+        {
             match page {
                 Response::Stats(page) => stats.extend(page.into_iter().map(Stats::from)),
                 other => return Err(unexpected(&other)),
@@ -65,7 +66,7 @@ fn failure(say: Response) -> HomeError {
 
 impl Anchor {
     async fn ask_truth(&self, ask: Request) -> Result<bool, HomeError> {
-        match only(self.ask(ask, Need::Successor).await?) {
+        match only(self.ask(ask, ServerStart::IfOneDied).await?) {
             None => Ok(false),
             Some(Response::Truth(truth)) => Ok(truth),
             Some(other) => Err(failure(other)),
@@ -73,7 +74,7 @@ impl Anchor {
     }
 
     async fn ask_to(&self, ask: Request) -> Result<(), HomeError> {
-        match only(self.ask(ask, Need::Server).await?) {
+        match only(self.ask(ask, ServerStart::Always).await?) {
             Some(Response::Done) | None => Ok(()),
             Some(other) => Err(failure(other)),
         }
@@ -85,12 +86,12 @@ impl Driver for Anchor {
         self.driver().change(change);
     }
 
-    fn look(&self, look: &mut dyn FnMut(&Client, Instant)) {
-        self.driver().look(look);
+    fn read(&self, read: &mut dyn FnMut(&Client, Instant)) {
+        self.driver().read(read);
     }
 
     /// Without a time to live, it is held as long as the connection lasts.
-    fn keep_alive(self: Arc<Self>) -> Option<Kept> {
+    fn keep_alive(self: Arc<Self>) -> Option<KeepAlive> {
         Some(Box::new(self))
     }
 
@@ -102,7 +103,7 @@ impl Driver for Anchor {
 impl RemoteHome for Anchor {
     fn open<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<(), BuildError>> {
         Box::pin(async move {
-            match only(self.ask(Request::Open(engine::target(target)), Need::Server).await?) {
+            match only(self.ask(Request::Open(engine::target(target)), ServerStart::Always).await?) {
                 Some(Response::Done) => {
                     target.note_agreed();
                     Ok(())
@@ -132,11 +133,12 @@ impl RemoteHome for Anchor {
 
     fn stats<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<Stats, HomeError>> {
         Box::pin(async move {
-            let stats = match only(self.ask(Request::Stats(engine::target(target)), Need::Successor).await?) {
-                Some(Response::Stats(mut stats)) => stats.pop(),
-                None => None,
-                Some(other) => return Err(failure(other)),
-            };
+            let stats =
+                match only(self.ask(Request::Stats(engine::target(target)), ServerStart::IfOneDied).await?) {
+                    Some(Response::Stats(mut stats)) => stats.pop(),
+                    None => None,
+                    Some(other) => return Err(failure(other)),
+                };
             Ok(stats.map_or_else(
                 || {
                     let mut nothing = semafor_core::Stats::default();
@@ -151,7 +153,7 @@ impl RemoteHome for Anchor {
     fn holders<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<Vec<HolderInfo>, HomeError>> {
         Box::pin(async move {
             let mut holders = Vec::new();
-            for page in self.ask(Request::Holders(engine::target(target)), Need::Successor).await? {
+            for page in self.ask(Request::Holders(engine::target(target)), ServerStart::IfOneDied).await? {
                 match page {
                     Response::Holders(page) => holders.extend(page.into_iter().map(HolderInfo::from)),
                     other => return Err(failure(other)),
@@ -164,7 +166,7 @@ impl RemoteHome for Anchor {
     fn waiters<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<Vec<WaiterInfo>, HomeError>> {
         Box::pin(async move {
             let mut waiters = Vec::new();
-            for page in self.ask(Request::Waiters(engine::target(target)), Need::Successor).await? {
+            for page in self.ask(Request::Waiters(engine::target(target)), ServerStart::IfOneDied).await? {
                 match page {
                     Response::Waiters(page) => waiters.extend(page.into_iter().map(WaiterInfo::from)),
                     other => return Err(failure(other)),

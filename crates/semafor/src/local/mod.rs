@@ -54,7 +54,7 @@ pub(crate) use fork::after_fork;
 pub(crate) use home::LocalHome;
 
 use crate::error::HomeError;
-use crate::remote::client::Need;
+use crate::remote::client::ServerStart;
 use driver::Anchor;
 use protocol::{Request, Response};
 
@@ -104,7 +104,7 @@ pub enum Stopped {
 /// [`HomeError`] if there is one that does not answer.
 pub async fn status(config: &Config) -> Result<Option<Status>, HomeError> {
     let anchor = Anchor::new(config.clone());
-    let said = anchor.ask(Request::Status, Need::Nothing).await?.pop();
+    let said = anchor.ask(Request::Status, ServerStart::Never).await?.pop();
     match (said, anchor.driver().agent()) {
         (Some(Response::Status(condition)), Some(agent)) => Ok(Some(Status {
             pid: agent.pid,
@@ -127,7 +127,7 @@ pub async fn status(config: &Config) -> Result<Option<Status>, HomeError> {
 ///
 /// [`HomeError`] if there is one that does not answer.
 pub async fn stop(config: &Config, force: bool) -> Result<Stopped, HomeError> {
-    match Anchor::new(config.clone()).ask(Request::Stop { force }, Need::Nothing).await?.pop() {
+    match Anchor::new(config.clone()).ask(Request::Stop { force }, ServerStart::Never).await?.pop() {
         Some(Response::Done) => Ok(Stopped::Yes),
         Some(Response::InUse { held, waiting }) => Ok(Stopped::InUse { held, waiting }),
         None => Ok(Stopped::NotRunning),

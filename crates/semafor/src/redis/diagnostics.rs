@@ -12,7 +12,7 @@ use crate::error::{HomeError, HomeErrorKind};
 const OLDEST: (u32, u32) = (6, 0);
 
 /// True if the same may work on another connection, or a little later.
-pub(super) fn is_passing(error: &RedisError, config: &Config) -> bool {
+pub(super) fn is_transient(error: &RedisError, config: &Config) -> bool {
     match error.kind() {
         ErrorKind::ClusterConnectionNotFound | ErrorKind::MasterNameNotFoundBySentinel => true,
         // While somebody else is made master.
@@ -115,7 +115,7 @@ pub(super) fn explain(error: &RedisError, config: &Config) -> HomeError {
         (InvalidUrl, format!("no TLS with {place}: {complaint}"))
     } else if matches!(error.code(), Some("CROSSSLOT" | "MOVED" | "ASK")) && !config.is_cluster() {
         (Unsupported, one_of_a_cluster(config))
-    } else if is_passing(error, config) {
+    } else if is_transient(error, config) {
         let message = format!("{place} does not answer: {error}. Is it running, and is this its address?");
         (Unreachable, message)
     } else {
@@ -421,10 +421,10 @@ mod tests {
     fn what_passes_on_a_cluster_does_not_pass_elsewhere() {
         let (one, cluster) = (config("redis://host"), config("redis+cluster://host/?namespace={a}"));
         let moved = server_error("MOVED 1 10.0.0.1:7000");
-        assert!(is_passing(&moved, &cluster) && !is_passing(&moved, &one));
+        assert!(is_transient(&moved, &cluster) && !is_transient(&moved, &one));
         assert!(breaks_connection(&moved));
         assert_eq!(explain(&moved, &cluster).kind(), HomeErrorKind::Unreachable);
         let denied = server_error("NOPERM no permissions");
-        assert!(is_refusal(&denied) && !is_passing(&denied, &one) && !breaks_connection(&denied));
+        assert!(is_refusal(&denied) && !is_transient(&denied, &one) && !breaks_connection(&denied));
     }
 }

@@ -150,8 +150,8 @@ impl RedisDriver {
         let client = Client::new(Settings {
             liveness: Liveness::Heartbeats,
             retry: config.retry(),
-            answer_time: config.socket_timeout,
-            silent: diagnostics::silent(&config),
+            reply_timeout: config.socket_timeout,
+            no_reply_error: diagnostics::silent(&config),
         });
         let driver = Arc::new_cyclic(|driver: &Weak<Self>| Self {
             link: {
@@ -184,7 +184,8 @@ impl RedisDriver {
         let now = Instant::now();
         let (result, (calls, events), is_sooner) = {
             let mut state = self.state.lock();
-            let (progress, had_loose_ends) = (state.client.progress(), state.client.has_loose_ends());
+            let (progress, had_unfinished_work) =
+                (state.client.progress(), state.client.has_unfinished_work());
             let result = change(&mut state.client, now);
             let calls: Vec<_> = std::iter::from_fn(|| state.client.poll_transmit(now)).collect();
             let events: Vec<_> = std::iter::from_fn(|| state.client.poll_event()).collect();
@@ -194,7 +195,7 @@ impl RedisDriver {
                 state.sleeps_until = next;
             }
             let went_on = progress != state.client.progress();
-            if went_on || had_loose_ends && !state.client.has_loose_ends() {
+            if went_on || had_unfinished_work && !state.client.has_unfinished_work() {
                 self.went_on.notify_all();
             }
             (result, (calls, events), is_sooner)
@@ -206,13 +207,13 @@ impl RedisDriver {
         result
     }
 
-    pub(super) fn look<R>(&self, look: impl FnOnce(&Client, Instant) -> R) -> R {
-        look(&self.state.lock().client, Instant::now())
+    pub(super) fn read<R>(&self, read: impl FnOnce(&Client, Instant) -> R) -> R {
+        read(&self.state.lock().client, Instant::now())
     }
 
     fn carry_out(self: &Arc<Self>, calls: Vec<Call>, events: Vec<Event>) {
         for call in calls {
-            let place = self.place_for(&call.ask);
+            let place = self.place_for(&call.command);
             // Also if the runtime has ended, and drops it unbegun, the client learns of that.
             let on_its_way = OnItsWay { driver: Arc::clone(self), call: Some(call) };
             place.spawn(on_its_way.send());
@@ -220,7 +221,7 @@ impl RedisDriver {
         for event in events {
             match event {
                 // It may be the last hold on this driver, and nobody is to wait here for what is given back.
-                Event::Drop(kept) => drop(self.runtime.spawn(async move { drop(kept) })),
+                Event::DropKeepAlive(keep_alive) => drop(self.runtime.spawn(async move { drop(keep_alive) })),
                 event => event.carry_out(&self.shown),
             }
         }
@@ -231,8 +232,8 @@ impl RedisDriver {
         let is_awaited = matches!(
             ask,
             Command::Acquire { .. }
-                | Command::Confirm { .. }
-                | Command::Listen { .. }
+                | Command::CheckWaiter { .. }
+                | Command::Subscribe { .. }
                 | Command::Release { .. }
         );
         match Handle::try_current() {
@@ -242,18 +243,18 @@ impl RedisDriver {
     }
 
     async fn perform(&self, call: &Call) -> Result<Reply, Failure> {
-        let unsent = |error: HomeError| Failure { is_passing: true, was_sent: false, error };
-        match &call.ask {
+        let unsent = |error: HomeError| Failure { is_transient: true, was_sent: false, error };
+        match &call.command {
             Command::Connect => self.link.line().await.map(|_| Reply::Done).map_err(unsent),
-            Command::Listen { waiters } => self.listen(&call.target, waiters).await.map_err(unsent),
+            Command::Subscribe { waiters } => self.listen(&call.target, waiters).await.map_err(unsent),
             Command::Watch => {
                 let holders = [call.target.keys[0].clone()];
                 let is_watched = self.link.track(&holders).await.is_ok();
-                let next = match self.run(call).await {
-                    Ok(Reply::Swept(next)) => Some(next),
+                let state = match self.run(call).await {
+                    Ok(Reply::Swept(state)) => Some(state),
                     _ => None,
                 };
-                Ok(Reply::Watched { is_watched, next })
+                Ok(Reply::Watched { is_watched, state })
             }
             Command::Heartbeat { .. } => self.beat(call).await,
             _ => self.run(call).await,
@@ -261,10 +262,10 @@ impl RedisDriver {
     }
 
     async fn run(&self, call: &Call) -> Result<Reply, Failure> {
-        let Some(script) = Engine::script(&call.ask) else { return Ok(Reply::Done) };
+        let Some(script) = Engine::script(&call.command) else { return Ok(Reply::Done) };
         let encode = |command: &mut redis::Cmd| self.engine.encode(call, command);
         let answered = self.link.attempt(script, &call.target.keys, encode).await?;
-        let failure = |error| Failure { error, is_passing: false, was_sent: true };
+        let failure = |error| Failure { error, is_transient: false, was_sent: true };
         self.engine.decode(call, &answered).map_err(failure)
     }
 
@@ -279,12 +280,12 @@ impl RedisDriver {
         // Where the server tells nothing, heartbeats ask.
         let exists = self.link.track(&lists).await?.unwrap_or_default();
         let granted = owners.into_iter().zip(exists).filter(|(_, exists)| *exists).map(|(key, _)| key);
-        Ok(Reply::Listening { granted: granted.collect() })
+        Ok(Reply::Subscribed { granted: granted.collect() })
     }
 
     /// If no answer comes, checks whether the user's runtime still carries the connection.
     async fn beat(&self, call: &Call) -> Result<Reply, Failure> {
-        let interval = self.look(|client, _| client.heartbeat_interval());
+        let interval = self.read(|client, _| client.heartbeat_interval());
         let host_time = (interval * 2).clamp(HOST_TIME.0, HOST_TIME.1);
         let mut answer = pin!(self.run(call));
         loop {
@@ -293,7 +294,7 @@ impl RedisDriver {
                 Err(_) if self.link.is_host_at_work().await => {}
                 Err(_) => {
                     self.link.leave_host();
-                    return Err(Failure { error: gone(), is_passing: true, was_sent: true });
+                    return Err(Failure { error: gone(), is_transient: true, was_sent: true });
                 }
             }
         }
@@ -303,8 +304,8 @@ impl RedisDriver {
     fn hear(self: &Arc<Self>, event: LinkEvent) {
         match event {
             LinkEvent::Connected => {
-                let hearing = self.link.hearing();
-                self.change(|client, now| client.connected(hearing, now));
+                let pushes = self.link.pushes();
+                self.change(|client, now| client.connected(pushes, now));
             }
             LinkEvent::Push { generation, push } if push.kind == PushKind::Disconnection => {
                 self.link.hang_up(generation);
@@ -337,7 +338,7 @@ impl RedisDriver {
             }
         }
         let mut last_wait = LastWait::new(&self);
-        while self.look(|client, _| client.has_loose_ends()) && Instant::now() < last_wait.end(&self) {
+        while self.read(|client, _| client.has_unfinished_work()) && Instant::now() < last_wait.end(&self) {
             tokio::time::sleep(Duration::from_millis(1)).await;
             self.change(Client::handle_timeout);
         }
@@ -360,12 +361,12 @@ impl RedisDriver {
         answered.await.unwrap_or_else(|_| Err(gone()))
     }
 
-    pub(super) fn wait_for_loose_ends(&self) {
+    pub(super) fn wait_for_unfinished_work(&self) {
         let has_waited = Cell::new(false);
         let wait = || {
             let mut last_wait = LastWait::new(self);
             let mut state = self.state.lock();
-            while state.client.has_loose_ends() {
+            while state.client.has_unfinished_work() {
                 let end = last_wait.renewed(state.client.progress());
                 if Instant::now() >= end {
                     break;
@@ -414,7 +415,7 @@ impl Drop for OnItsWay {
         if let Some(call) = self.call.take() {
             let driver = Arc::clone(&self.driver);
             self.driver.runtime.spawn(async move {
-                let failure = Failure { error: gone(), is_passing: true, was_sent: true };
+                let failure = Failure { error: gone(), is_transient: true, was_sent: true };
                 driver.change(|client, now| client.handle_failure(call, &failure, now));
             });
         }
@@ -429,12 +430,12 @@ struct LastWait {
 
 impl LastWait {
     fn new(driver: &RedisDriver) -> Self {
-        let progress = driver.look(|client, _| client.progress());
+        let progress = driver.read(|client, _| client.progress());
         Self { progress, end: Instant::now() + LAST_WAIT }
     }
 
     fn end(&mut self, driver: &RedisDriver) -> Instant {
-        self.renewed(driver.look(|client, _| client.progress()))
+        self.renewed(driver.read(|client, _| client.progress()))
     }
 
     fn renewed(&mut self, progress: u64) -> Instant {
@@ -454,8 +455,10 @@ impl Anchor {
 impl Drop for Anchor {
     fn drop(&mut self) {
         let driver = &self.0;
-        if std::thread::current().id() != driver.thread && driver.look(|client, _| client.has_loose_ends()) {
-            driver.wait_for_loose_ends();
+        if std::thread::current().id() != driver.thread
+            && driver.read(|client, _| client.has_unfinished_work())
+        {
+            driver.wait_for_unfinished_work();
         }
         driver.stop.cancel();
     }

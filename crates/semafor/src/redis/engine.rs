@@ -18,8 +18,8 @@ use super::script::schema::{self, ending, word};
 use super::{diagnostics, inspect};
 use crate::error::{AcquireError, BuildError, HomeError};
 use crate::remote::call::{
-    Call, Command, Ended, Gone, Grant, HolderState, How, Key, LeaseEnd, Neighbours, Next, Push, Reply,
-    WaiterState,
+    Call, Command, EndReason, Ended, Grant, HolderState, Key, LeaseEnd, NameState, NotInLine, Push,
+    PythonClients, Reply, WaiterState,
 };
 use crate::remote::client::safe_for;
 use crate::remote::clock::{Instant, ServerClock};
@@ -69,22 +69,22 @@ impl Engine {
     pub(super) fn script(ask: &Command) -> Option<&'static Script> {
         Some(match ask {
             Command::Acquire { .. } => &lua::QUEUE,
-            Command::Confirm { .. } => &lua::ACQUIRE,
+            Command::CheckWaiter { .. } => &lua::ACQUIRE,
             Command::Release { .. } | Command::EndById { .. } => &lua::RELEASE,
             Command::End { .. } => &lua::LEAVE,
             Command::Renew { .. } => &lua::RENEW,
             Command::Heartbeat { .. } => &lua::PING,
             Command::Sweep | Command::Watch => &lua::WAKE_UP_NEXTS,
-            Command::Listen { .. } | Command::Connect => return None,
+            Command::Subscribe { .. } | Command::Connect => return None,
             // There is nothing to say: heartbeats and ids tell the server everything.
-            Command::Detach { .. } | Command::Occupy { .. } | Command::Back { .. } => return None,
+            Command::Detach { .. } | Command::Reclaim { .. } | Command::Reconnected { .. } => return None,
         })
     }
 
     /// Adds the arguments of a call's script.
     pub(super) fn encode(&self, call: &Call, command: &mut Cmd) {
         let target = &*call.target;
-        match &call.ask {
+        match &call.command {
             Command::Acquire { request, place, .. } => {
                 command
                     .arg(&*self.id(target, Key(call.number)))
@@ -98,27 +98,31 @@ impl Engine {
                     .arg(u8::from(target.is_open()))
                     .arg(target.epoch())
                     .arg(max_waiting(target))
-                    .arg(u8::from(call.again))
+                    .arg(u8::from(call.is_repeat))
                     .arg(*place)
                     .arg(self.newest_token());
             }
-            Command::Confirm { key } => {
+            Command::CheckWaiter { key } => {
                 command.arg(&*self.id(target, *key)).arg(self.newest_token());
             }
             Command::Release { key } => {
                 command
                     .arg(&*self.id(target, *key))
-                    .arg(how_word(How::Released))
+                    .arg(reason_word(EndReason::Released))
                     .arg(0)
-                    .arg(u8::from(call.again));
+                    .arg(u8::from(call.is_repeat));
             }
-            Command::EndById { id, how } => {
+            Command::EndById { id, reason } => {
                 let is_others = !self.ids.is_own(id);
-                command.arg(&**id).arg(how_word(*how)).arg(u8::from(is_others)).arg(u8::from(call.again));
+                command
+                    .arg(&**id)
+                    .arg(reason_word(*reason))
+                    .arg(u8::from(is_others))
+                    .arg(u8::from(call.is_repeat));
             }
-            Command::End { those } => {
-                for (key, how) in those {
-                    command.arg(&*self.id(target, *key)).arg(how_word(*how));
+            Command::End { acquisitions } => {
+                for (key, reason) in acquisitions {
+                    command.arg(&*self.id(target, *key)).arg(reason_word(*reason));
                 }
             }
             Command::Renew { id, ttl } => {
@@ -138,8 +142,8 @@ impl Engine {
                     command.arg(seconds(waiter.heartbeat));
                 }
             }
-            Command::Sweep | Command::Watch | Command::Listen { .. } | Command::Connect => {}
-            Command::Detach { .. } | Command::Occupy { .. } | Command::Back { .. } => {}
+            Command::Sweep | Command::Watch | Command::Subscribe { .. } | Command::Connect => {}
+            Command::Detach { .. } | Command::Reclaim { .. } | Command::Reconnected { .. } => {}
         }
     }
 
@@ -148,11 +152,11 @@ impl Engine {
     pub(super) fn decode(&self, call: &Call, answered: &Answered) -> Result<Reply, HomeError> {
         let target = &*call.target;
         let mut words = Words::of(answered.value.clone())?;
-        match &call.ask {
+        match &call.command {
             Command::Acquire { request, .. } => {
                 self.read_acquire(target, Key(call.number), request.weight, &mut words, answered)
             }
-            Command::Confirm { key } => match words.text()?.as_str() {
+            Command::CheckWaiter { key } => match words.text()?.as_str() {
                 word::GRANTED => {
                     note_open(target, &mut words)?;
                     self.read_grant(target, *key, &mut words, answered).map(Reply::Granted)
@@ -161,21 +165,21 @@ impl Engine {
                     self.read_clock(&mut words, answered)?;
                     Ok(Reply::Waiting)
                 }
-                _ => Ok(Reply::Gone(gone(words.number()?))),
+                _ => Ok(Reply::NotInLine(gone(words.number()?))),
             },
             Command::Release { key } => {
                 let id = self.id(target, *key);
-                read_release(target, &id, How::Released, call.again, &mut words)
+                read_release(target, &id, EndReason::Released, call.is_repeat, &mut words)
             }
-            Command::EndById { id, how } => read_release(target, id, *how, call.again, &mut words),
-            Command::End { those } => {
+            Command::EndById { id, reason } => read_release(target, id, *reason, call.is_repeat, &mut words),
+            Command::End { acquisitions } => {
                 let (held, slots, waiting) = (words.number()?, words.number()?, words.number()?);
-                let read = |(key, _): &(Key, How)| {
+                let read = |(key, _): &(Key, EndReason)| {
                     let outcome =
                         read_outcome(target, &self.id(target, *key), &mut words)?.map_err(|(_, why)| why);
                     Ok(Ended { outcome, held, slots, waiting })
                 };
-                those.iter().map(read).collect::<Result<_, HomeError>>().map(Reply::Ended)
+                acquisitions.iter().map(read).collect::<Result<_, HomeError>>().map(Reply::Ended)
             }
             Command::Renew { id, ttl } => {
                 if words.text()? != word::RENEWED {
@@ -185,14 +189,18 @@ impl Engine {
                 Ok(Reply::Renewed { clock, ends: ttl.map(|ttl| clock.now() + ttl.as_secs_f64()) })
             }
             Command::Heartbeat { holders, .. } => {
-                let next = self.read_next(&mut words, answered)?;
+                let state = self.read_name_state(&mut words, answered)?;
                 let mut states = words.rest();
                 let of_holders = states.by_ref().take(holders.len()).map(read_holder).collect();
-                Ok(Reply::Heartbeat { next, holders: of_holders, waiters: states.map(read_waiter).collect() })
+                Ok(Reply::Heartbeat {
+                    state,
+                    holders: of_holders,
+                    waiters: states.map(read_waiter).collect(),
+                })
             }
-            Command::Sweep | Command::Watch => self.read_next(&mut words, answered).map(Reply::Swept),
-            Command::Listen { .. } | Command::Connect => Ok(Reply::Done),
-            Command::Detach { .. } | Command::Occupy { .. } | Command::Back { .. } => Ok(Reply::Done),
+            Command::Sweep | Command::Watch => self.read_name_state(&mut words, answered).map(Reply::Swept),
+            Command::Subscribe { .. } | Command::Connect => Ok(Reply::Done),
+            Command::Detach { .. } | Command::Reclaim { .. } | Command::Reconnected { .. } => Ok(Reply::Done),
         }
     }
 
@@ -212,7 +220,7 @@ impl Engine {
             word::QUEUED => {
                 note_open(target, words)?;
                 let place = words.some_seconds()?;
-                Reply::Queued { place, next: self.read_next(words, answered)? }
+                Reply::Queued { place, state: self.read_name_state(words, answered)? }
             }
             word::BUSY => {
                 note_open(target, words)?;
@@ -239,12 +247,12 @@ impl Engine {
         let (slot, token, waited) = (words.number()?, words.number()?, span(words.some_seconds()?));
         let clock = self.read_clock(words, answered)?;
         self.note_token(token);
-        let neighbours = neighbours(words.number()?);
+        let python_clients = python_clients(words.number()?);
         // What was granted before has an end that does not count from now.
         let ends = if words.is_empty() { LeaseEnd::AfterTtl } else { LeaseEnd::At(words.seconds()?) };
-        let safe_until = answered.sent + safe_for(target.heartbeat, neighbours);
-        let (id, slots, neighbours) = (self.id(target, key), Some(target.slots()), Some(neighbours));
-        Ok(Grant { id, slot, token, waited, slots, clock, ends, safe_until, neighbours })
+        let safe_until = answered.sent + safe_for(target.heartbeat, python_clients);
+        let (id, slots, python_clients) = (self.id(target, key), Some(target.slots()), Some(python_clients));
+        Ok(Grant { id, slot, token, waited, slots, clock, ends, safe_until, python_clients })
     }
 
     fn read_clock(&self, words: &mut Words, answered: &Answered) -> Result<ServerClock, HomeError> {
@@ -253,11 +261,11 @@ impl Engine {
         Ok(clock)
     }
 
-    /// The server's time, its next deadline, and its neighbours, as several scripts tell them.
-    fn read_next(&self, words: &mut Words, answered: &Answered) -> Result<Next, HomeError> {
+    /// The server's time, its next deadline, and its python_clients, as several scripts tell them.
+    fn read_name_state(&self, words: &mut Words, answered: &Answered) -> Result<NameState, HomeError> {
         let clock = self.read_clock(words, answered)?;
         let deadline = words.seconds()?.and_then(|then| clock.latest(then));
-        Ok(Next { clock, deadline, neighbours: neighbours(words.number()?) })
+        Ok(NameState { clock, deadline, python_clients: python_clients(words.number()?) })
     }
 
     // What the server tells without being asked
@@ -288,8 +296,8 @@ impl Engine {
                 Some(grant) => Push::Granted { key, grant },
                 None => Push::MayBeGranted { key },
             },
-            word::CLOSED => Push::WaiterGone { key, how: Gone::Closed },
-            word::TOO_HEAVY => Push::WaiterGone { key, how: Gone::TooHeavy },
+            word::CLOSED => Push::WaiterRemoved { key, why: NotInLine::Closed },
+            word::TOO_HEAVY => Push::WaiterRemoved { key, why: NotInLine::TooHeavy },
             word::WATCH => Push::WatchNeeded { key },
             word::RENEWED => Push::Renewed { key, end: self.read_renewal(words, now) },
             word::LOST => {
@@ -317,8 +325,8 @@ impl Engine {
         let safe_until = clock.earliest(until?)?;
         self.note_token(token);
         let (waited, ends) = (span(waited?), LeaseEnd::AfterTtl);
-        let (id, slots, neighbours) = (id.into(), None, None);
-        Some(Grant { id, slot, token, waited, slots, clock, ends, safe_until, neighbours })
+        let (id, slots, python_clients) = (id.into(), None, None);
+        Some(Grant { id, slot, token, waited, slots, clock, ends, safe_until, python_clients })
     }
 
     fn read_renewal<'a>(
@@ -367,30 +375,30 @@ pub(super) fn why_not_open(target: &Target, word: &str, words: &mut Words) -> Re
     })
 }
 
-fn how_word(how: How) -> &'static str {
-    match how {
-        How::Released => word::RELEASED,
-        How::Evicted => word::EVICTED,
-        How::Cancelled => word::CANCELLED,
-        How::TimedOut => word::TIMED_OUT,
+fn reason_word(reason: EndReason) -> &'static str {
+    match reason {
+        EndReason::Released => word::RELEASED,
+        EndReason::Evicted => word::EVICTED,
+        EndReason::Cancelled => word::CANCELLED,
+        EndReason::TimedOut => word::TIMED_OUT,
     }
 }
 
 /// As gate.company in `gate.lua` numbers them.
-fn neighbours(company: u8) -> Neighbours {
+fn python_clients(company: u8) -> PythonClients {
     match company {
-        0 => Neighbours::None,
-        1 => Neighbours::Holding,
-        _ => Neighbours::Seen,
+        0 => PythonClients::None,
+        1 => PythonClients::Holding,
+        _ => PythonClients::Seen,
     }
 }
 
-fn gone(code: i64) -> Gone {
+fn gone(code: i64) -> NotInLine {
     match code {
-        ending::CLOSED => Gone::Closed,
-        ending::TOO_HEAVY => Gone::TooHeavy,
-        ending::EVICTED => Gone::Evicted,
-        _ => Gone::Forgotten,
+        ending::CLOSED => NotInLine::Closed,
+        ending::TOO_HEAVY => NotInLine::TooHeavy,
+        ending::EVICTED => NotInLine::Evicted,
+        _ => NotInLine::Forgotten,
     }
 }
 
@@ -418,14 +426,14 @@ fn read_outcome(
 fn read_release(
     target: &Target,
     id: &str,
-    how: How,
+    reason: EndReason,
     again: bool,
     words: &mut Words,
 ) -> Result<Reply, HomeError> {
     let found = read_outcome(target, id, words)?;
     let is_own_doing = match found {
         Err((ending::RELEASED | ending::FORGOTTEN, _)) => true,
-        Err((ending::EVICTED, _)) => how == How::Evicted,
+        Err((ending::EVICTED, _)) => reason == EndReason::Evicted,
         _ => false,
     };
     // It was an earlier attempt of this very call.

@@ -16,7 +16,7 @@ use crate::error::{BuildError, HomeError, InvalidDuration, MeantAs};
 use crate::remote::BoxFuture;
 use crate::remote::client::Client;
 use crate::remote::clock::Instant;
-use crate::remote::driver::{Driver, Kept, RemoteHome};
+use crate::remote::driver::{Driver, KeepAlive, RemoteHome};
 use crate::remote::semaphore::NamedSemaphore;
 use crate::remote::target::Target;
 use crate::span::LONGEST;
@@ -43,7 +43,7 @@ impl RedisHome {
     }
 
     pub(crate) fn finish_background_work(&self) {
-        self.0.driver().wait_for_loose_ends();
+        self.0.driver().wait_for_unfinished_work();
     }
 
     pub(crate) fn semaphore(
@@ -101,12 +101,12 @@ impl Driver for Anchor {
         self.driver().change(change);
     }
 
-    fn look(&self, look: &mut dyn FnMut(&Client, Instant)) {
-        self.driver().look(look);
+    fn read(&self, read: &mut dyn FnMut(&Client, Instant)) {
+        self.driver().read(read);
     }
 
     /// Heartbeats have to go on although nobody has a handle any more.
-    fn keep_alive(self: Arc<Self>) -> Option<Kept> {
+    fn keep_alive(self: Arc<Self>) -> Option<KeepAlive> {
         Some(Box::new(self))
     }
 

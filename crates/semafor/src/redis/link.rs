@@ -25,7 +25,7 @@ use tokio::time::{sleep, timeout};
 
 use super::config::{Address, Config, Protocol};
 use super::diagnostics::{
-    Introduction, breaks_connection, denied, explain, explain_greeting, forgetful, is_passing, is_refusal,
+    Introduction, breaks_connection, denied, explain, explain_greeting, forgetful, is_refusal, is_transient,
     is_unknown_script, silent_for, wrong_type,
 };
 use super::keys;
@@ -33,7 +33,7 @@ use super::script::lua::Script;
 use super::{discovery, needs};
 use crate::error::{HomeError, HomeErrorKind};
 use crate::remote::call::Failure;
-use crate::remote::client::Hearing;
+use crate::remote::client::ServerPushes;
 use crate::remote::clock::Instant;
 
 /// How long a runtime may take to begin with something.
@@ -68,7 +68,7 @@ pub(super) struct Link {
     /// Nodes of the cluster that were seen, beside those of the URL.
     nodes: Mutex<Vec<ConnectionInfo>>,
     /// What was last said about how little the server tells.
-    announced: Mutex<Option<Hearing>>,
+    announced: Mutex<Option<ServerPushes>>,
     /// How the server makes room when its memory runs out, if it deletes keys in use.
     eviction_policy: Mutex<Option<String>>,
     /// Where a part of the cluster is on its way to.
@@ -89,7 +89,7 @@ struct DialFailure {
 pub(super) struct Line {
     wire: MultiplexedConnection,
     generation: u64,
-    pub(super) hearing: Hearing,
+    pub(super) pushes: ServerPushes,
     info: Arc<ConnectionInfo>,
     /// What its user may not do of what scripts need.
     missing: Option<Arc<str>>,
@@ -170,7 +170,7 @@ impl Link {
                 Err(failure) => failure,
             };
             attempts += 1;
-            if !failure.is_passing || attempts >= retry.attempts {
+            if !failure.is_transient || attempts >= retry.attempts {
                 return Err(failure.error);
             }
             sleep(retry.pause_after(attempts)).await;
@@ -185,24 +185,24 @@ impl Link {
         arguments: impl Fn(&mut Cmd),
     ) -> Result<Answered, Failure> {
         let line = self.line().await.map_err(|error| Failure {
-            is_passing: is_worth_another_try(&error),
+            is_transient: is_worth_another_try(&error),
             was_sent: false,
             error,
         })?;
         self.check(&line, script).await.map_err(|error| Failure {
             error,
-            is_passing: false,
+            is_transient: false,
             was_sent: false,
         })?;
         let sent = Instant::now();
         match self.call(&line, script, keys, arguments).await {
             Ok(value) => Ok(Answered { value, sent, received: Instant::now() }),
-            Err(error) if is_passing(&error, &self.config) => {
-                Err(Failure { error: explain(&error, &self.config), is_passing: true, was_sent: true })
+            Err(error) if is_transient(&error, &self.config) => {
+                Err(Failure { error: explain(&error, &self.config), is_transient: true, was_sent: true })
             }
             Err(error) => {
                 let error = self.explain_more(&line, &error, keys).await;
-                Err(Failure { error, is_passing: false, was_sent: true })
+                Err(Failure { error, is_transient: false, was_sent: true })
             }
         }
     }
@@ -250,7 +250,7 @@ impl Link {
     /// server does not tell.
     pub(super) async fn track(self: &Arc<Self>, keys: &[String]) -> Result<Option<Vec<bool>>, HomeError> {
         let line = self.line().await?;
-        if !line.hearing.tracking {
+        if !line.pushes.tracking {
             return Ok(None);
         }
         let mut pipeline = Pipeline::with_capacity(keys.len() * 2);
@@ -395,8 +395,8 @@ impl Link {
         self.current.lock().is_some()
     }
 
-    pub(super) fn hearing(&self) -> Hearing {
-        self.current.lock().as_ref().map_or(Hearing::default(), |line| line.hearing)
+    pub(super) fn pushes(&self) -> ServerPushes {
+        self.current.lock().as_ref().map_or(ServerPushes::default(), |line| line.pushes)
     }
 
     async fn dial_where_it_lives(self: &Arc<Self>) -> Result<Line, HomeError> {
@@ -457,7 +457,7 @@ impl Link {
         let mut line = Line {
             wire: wire.map_err(greeted)?,
             generation,
-            hearing: Hearing::default(),
+            pushes: ServerPushes::default(),
             info: Arc::new(info),
             missing: None,
         };
@@ -465,9 +465,9 @@ impl Link {
         let (missing, ()) = tokio::join!(self.ask_for_missing(&line), self.look_at_eviction(&line));
         line.missing = missing.map_err(explained)?;
         if resp3 {
-            line.hearing = self.listen(&line).await.map_err(explained)?;
+            line.pushes = self.listen(&line).await.map_err(explained)?;
         }
-        self.announce(line.hearing);
+        self.announce(line.pushes);
         if let Address::Cluster(seeds) = &self.address
             && let (Some(seed), Ok(slots)) =
                 (seeds.first(), self.send(&line, cmd("CLUSTER").arg("SLOTS")).await)
@@ -545,21 +545,21 @@ impl Link {
     }
 
     /// Asks for push messages. Without the right to, it goes without.
-    async fn listen(&self, line: &Line) -> Result<Hearing, RedisError> {
+    async fn listen(&self, line: &Line) -> Result<ServerPushes, RedisError> {
         let subscribed = self.in_time(line, async { line.wire.clone().subscribe(&self.channel).await }).await;
         let tracked = self.send(line, cmd("CLIENT").arg("TRACKING").arg("ON").arg("OPTIN")).await;
         let is_granted = |answer: Result<(), RedisError>| match answer {
             Err(error) if !is_refusal(&error) => Err(error),
             answer => Ok(answer.is_ok()),
         };
-        Ok(Hearing { messages: is_granted(subscribed)?, tracking: is_granted(tracked.map(drop))? })
+        Ok(ServerPushes { messages: is_granted(subscribed)?, tracking: is_granted(tracked.map(drop))? })
     }
 
     /// Once, and again only if it has changed.
-    fn announce(&self, hearing: Hearing) {
-        let before = self.announced.lock().replace(hearing);
-        if before != Some(hearing) && !(hearing.messages && hearing.tracking) {
-            crate::observe::home_hears_little(&self.config.shown(), hearing.messages);
+    fn announce(&self, pushes: ServerPushes) {
+        let before = self.announced.lock().replace(pushes);
+        if before != Some(pushes) && !(pushes.messages && pushes.tracking) {
+            crate::observe::home_hears_little(&self.config.shown(), pushes.messages);
         }
     }
 }

@@ -22,9 +22,9 @@ pub struct Call {
     /// Unique among the calls of this client; a repeated call keeps its number.
     pub number: u64,
     pub target: Arc<Target>,
-    pub ask: Command,
+    pub command: Command,
     /// An earlier attempt may have been carried out.
-    pub again: bool,
+    pub is_repeat: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -38,11 +38,11 @@ pub enum Command {
         wait_left: Option<Duration>,
     },
     /// Asks what became of a waiter.
-    Confirm {
+    CheckWaiter {
         key: Key,
     },
     /// Asks the server to send a message when one of these waiters is granted its slots.
-    Listen {
+    Subscribe {
         waiters: Vec<(Key, u32)>,
     },
     /// Gives back a slot, and says whether it was held.
@@ -51,12 +51,12 @@ pub enum Command {
     },
     /// Gives back what these have: slots or places in line.
     End {
-        those: Vec<(Key, How)>,
+        acquisitions: Vec<(Key, EndReason)>,
     },
     /// Ends a grant, which may belong to another process.
     EndById {
         id: Arc<str>,
-        how: How,
+        reason: EndReason,
     },
     Renew {
         id: Arc<str>,
@@ -66,7 +66,7 @@ pub enum Command {
     Heartbeat {
         holders: Vec<LiveHolder>,
         waiters: Vec<LiveWaiter>,
-        part: RollPart,
+        part: HeartbeatPart,
     },
     /// Ends everything that is due, and serves the line.
     Sweep,
@@ -79,7 +79,7 @@ pub enum Command {
         key: Key,
     },
     /// Claims slots that a former server had granted. Not answered.
-    Occupy {
+    Reclaim {
         key: Key,
         id: Arc<str>,
         weight: u32,
@@ -87,17 +87,17 @@ pub enum Command {
         slots: Option<u32>,
     },
     /// All slots that this process holds have been claimed; that many repeated calls follow. Not answered.
-    Back {
+    Reconnected {
         calls: usize,
     },
 }
 
 /// Which part of a heartbeat it is; see `heartbeat.rs`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RollPart {
+pub enum HeartbeatPart {
     Holders,
     FirstWaiters,
-    Crowd,
+    MoreWaiters,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -118,7 +118,7 @@ pub struct LiveWaiter {
 
 /// How a holder or waiter ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum How {
+pub enum EndReason {
     Released,
     Evicted,
     Cancelled,
@@ -133,7 +133,7 @@ pub enum Reply {
     /// To `Acquire`.
     Queued {
         place: f64,
-        next: Next,
+        state: NameState,
     },
     /// To `Acquire`, if the request does not wait.
     Busy {
@@ -146,9 +146,9 @@ pub enum Reply {
     /// To `Confirm`: it is still in line.
     Waiting,
     /// To `Confirm`: it is not in line any more.
-    Gone(Gone),
+    NotInLine(NotInLine),
     /// To `Listen`: these have been granted their slots already, or may have been.
-    Listening {
+    Subscribed {
         granted: Vec<Key>,
     },
     /// To `Release` and `EndById`: one entry. To `End`: one entry for each.
@@ -161,15 +161,15 @@ pub enum Reply {
     /// To `Renew` and `EndById`: the id holds nothing.
     NotHeld(NotHeld),
     Heartbeat {
-        next: Next,
+        state: NameState,
         holders: Vec<HolderState>,
         waiters: Vec<WaiterState>,
     },
     /// To `Sweep`.
-    Swept(Next),
+    Swept(NameState),
     Watched {
         is_watched: bool,
-        next: Option<Next>,
+        state: Option<NameState>,
     },
     /// To all other calls.
     Done,
@@ -186,9 +186,9 @@ pub enum Push {
     MayBeGranted {
         key: Key,
     },
-    WaiterGone {
+    WaiterRemoved {
         key: Key,
-        how: Gone,
+        why: NotInLine,
     },
     /// A slot is lost. If `is_kept`, the server keeps it occupied until the holder releases it.
     Lost {
@@ -228,7 +228,7 @@ pub struct Grant {
     /// Until then no other client can get these slots, even if the connection fails.
     pub safe_until: Instant,
     /// `None` if the server did not say.
-    pub neighbours: Option<Neighbours>,
+    pub python_clients: Option<PythonClients>,
 }
 
 /// When a lease ends on the server's clock.
@@ -242,7 +242,7 @@ pub enum LeaseEnd {
 
 /// Why a waiter is not in line any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Gone {
+pub enum NotInLine {
     Closed,
     /// The semaphore shrank below its weight.
     TooHeavy,
@@ -274,21 +274,21 @@ pub enum HolderState {
 pub enum WaiterState {
     Present,
     Granted,
-    Gone(Gone),
+    Gone(NotInLine),
 }
 
 /// The state of a name.
 #[derive(Clone, Copy, Debug)]
-pub struct Next {
+pub struct NameState {
     pub clock: ServerClock,
     /// When a lease or a heartbeat ends there next.
     pub deadline: Option<Instant>,
-    pub neighbours: Neighbours,
+    pub python_clients: PythonClients,
 }
 
 /// Clients of another library under the same name.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum Neighbours {
+pub enum PythonClients {
     #[default]
     None,
     /// They hold slots now. Their releases wake none of our waiters.
@@ -297,8 +297,8 @@ pub enum Neighbours {
     Seen,
 }
 
-impl Neighbours {
-    pub fn are_near(self) -> bool {
+impl PythonClients {
+    pub fn may_be_present(self) -> bool {
         self != Self::None
     }
 }
@@ -308,7 +308,7 @@ impl Neighbours {
 pub struct Failure {
     pub error: HomeError,
     /// Another attempt may succeed.
-    pub is_passing: bool,
+    pub is_transient: bool,
     /// The server may have carried out the call.
     pub was_sent: bool,
 }
