@@ -10,10 +10,10 @@ for i = 2, #ARGV, 2 do
         break
     end
 end
-gate.mend()
+gate.repair()
 local answer = { 0, 0, 0 }
 for i = 2, #ARGV, 2 do
-    local outcome, ending = gate.finish(ARGV[i], ARGV[i + 1], false, false)
+    local outcome, ending = gate.end_id(ARGV[i], ARGV[i + 1], false, false)
     answer[#answer + 1] = outcome
     answer[#answer + 1] = ending
 end

@@ -16,7 +16,7 @@ if ttl and call('ZSCORE', MAIN, id) then
     --- unpack short INFO ---
     local bits = string.sub(info, BITS)
     local head = call('ZRANGE', WAITING, 0, 0)[1]
-    -- If a script of Python's cut the expiry of MAIN, it may have cut others, too: gate.mend repairs all of them.
+    -- If a script of Python's cut the expiry of MAIN, it may have cut others, too: gate.repair repairs all of them.
     local is_cut = keep_until > NOW and call('PTTL', MAIN) < (keep_until - NOW) * 1000
     local next_ttl, next_heartbeat, next_since, next_rest -- next_rest is grace and who
     if head and closed == 0 and ours >= slots and call('ZCARD', MAIN) + hidden == slots
@@ -73,10 +73,10 @@ end
 if call('HEXISTS', RECORDS, id) == 1 then
     call('ZREM', MAIN, '') -- so that a server out of memory accepts the other writes: see ping.lua
 end
-gate.mend()
+gate.repair()
 if how == 'evicted' then
     gate.sweep() -- a lease that has ended can't be evicted any more
 end
-local outcome, ending = gate.finish(id, how, ARGV[4] == '1', ARGV[5] == '1')
+local outcome, ending = gate.end_id(id, how, ARGV[4] == '1', ARGV[5] == '1')
 gate.save()
 return { outcome, ending, gate.held, gate.slots, how == 'timed_out' and gate.waiting() or 0 }

@@ -57,24 +57,24 @@ impl Config {
     /// Calls `tell` with what the user should know although all goes on: a place for an agent that another user has
     /// prepared, a journal that a former agent has left damaged. Called on a thread of the connection. By default nothing
     /// is told.
-    pub fn on_warning(mut self, tell: impl Fn(&str) + Send + Sync + 'static) -> Self {
-        self.on_warning = Some(OnWarning(Arc::new(tell)));
+    pub fn on_warning(mut self, callback: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.on_warning = Some(OnWarning(Arc::new(callback)));
         self
     }
 
     /// True if one connection will do for both.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        let is_told_same = match (&self.on_warning, &other.on_warning) {
+        let is_same_callback = match (&self.on_warning, &other.on_warning) {
             (None, None) => true,
             (Some(OnWarning(one)), Some(OnWarning(other))) => Arc::ptr_eq(one, other),
             _ => false,
         };
-        is_told_same && self.directory == other.directory && self.program == other.program
+        is_same_callback && self.directory == other.directory && self.program == other.program
     }
 
     pub(super) fn warn(&self, message: &str) {
-        if let Some(OnWarning(tell)) = &self.on_warning {
-            crate::catch_panic::call(|| tell(message));
+        if let Some(OnWarning(callback)) = &self.on_warning {
+            crate::catch_panic::call(|| callback(message));
         }
     }
 
@@ -110,18 +110,18 @@ impl FromStr for Config {
 }
 
 fn usual_places(runtime_dir: Option<&OsStr>, user: u32) -> Vec<PathBuf> {
-    let by_session = PathBuf::from(format!("/run/user/{user}"));
+    let session_dir = PathBuf::from(format!("/run/user/{user}"));
     let is_own = |path: &Path| fs::metadata(path).is_ok_and(|found| found.is_dir() && found.uid() == user);
-    if let Some(said) = runtime_dir.map(Path::new)
-        && said != by_session
-        && said.is_absolute()
-        && is_own(said)
+    if let Some(runtime_dir) = runtime_dir.map(Path::new)
+        && runtime_dir != session_dir
+        && runtime_dir.is_absolute()
+        && is_own(runtime_dir)
     {
-        return vec![said.join("semafor")];
+        return vec![runtime_dir.join("semafor")];
     }
     let mut places = Vec::new();
-    if is_own(&by_session) {
-        places.push(by_session.join("semafor"));
+    if is_own(&session_dir) {
+        places.push(session_dir.join("semafor"));
     }
     places.push(PathBuf::from(format!("/tmp/semafor-{user}")));
     places
@@ -194,14 +194,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_error_of_the_operating_system_is_the_source() {
+    fn error_of_the_operating_system_is_the_source() {
         let error = make(Path::new("/nonexistent/folder/of/semafor")).unwrap_err();
         let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<io::Error>());
         assert_eq!(source.map(io::Error::kind), Some(ErrorKind::NotFound));
     }
 
     #[test]
-    fn addresses_are_read() {
+    fn valid_urls_are_accepted_and_invalid_ones_are_named() {
         let directory = |url: &str| url.parse::<Config>().map(|config| config.directory);
         assert_eq!(directory("local:"), Ok(None));
         assert_eq!(directory("local://"), Ok(None));
@@ -217,25 +217,25 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_directory_of_ones_own_is_the_only_place() {
+    fn own_runtime_directory_is_the_only_place() {
         let user = geteuid().as_raw();
         let own = tempfile::tempdir().expect("a folder can be made");
         assert_eq!(usual_places(Some(own.path().as_os_str()), user), [own.path().join("semafor")]);
     }
 
     #[test]
-    fn without_one_all_processes_of_a_user_look_in_the_same_places() {
+    fn without_own_runtime_directory_all_processes_of_a_user_look_in_the_same_places() {
         let user = geteuid().as_raw();
-        let bare = usual_places(None, user);
-        let of_session = format!("/run/user/{user}");
-        for said in [of_session.as_str(), "/nowhere/at/all", "relative", ""] {
-            assert_eq!(usual_places(Some(OsStr::new(said)), user), bare, "{said}");
+        let without = usual_places(None, user);
+        let session = format!("/run/user/{user}");
+        for runtime_dir in [session.as_str(), "/nowhere/at/all", "relative", ""] {
+            assert_eq!(usual_places(Some(OsStr::new(runtime_dir)), user), without, "{runtime_dir}");
         }
-        assert_eq!(bare.last(), Some(&PathBuf::from(format!("/tmp/semafor-{user}"))));
+        assert_eq!(without.last(), Some(&PathBuf::from(format!("/tmp/semafor-{user}"))));
     }
 
     #[test]
-    fn a_folder_that_others_can_enter_is_refused() {
+    fn folder_open_to_others_is_refused() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().expect("a folder can be made");
         let place = folder.path().join("semafor");

@@ -28,9 +28,9 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::net::UnixListener;
 use tokio::sync::Notify;
 
-use self::absent::{Absent, Kept};
+use self::absent::{Absent, AbsentGrant};
 use self::by_id::ById;
-use self::journal::{Client, Found, Journal, Term};
+use self::journal::{Client, FoundJournal, Journal, StoredLease};
 use super::address;
 use super::lifeline::{Lifelines, ProcessKey};
 use crate::error::HomeError;
@@ -130,7 +130,7 @@ impl Agent {
         let socket = address::socket_in(&directory);
         let has_died = address::has_socket(&directory);
         let lifelines = Lifelines::in_folder(&directory);
-        let found = Found::in_folder(&directory);
+        let found = FoundJournal::in_folder(&directory);
         // Tokens go on growing from one agent to the next: no agent grants a million times a second, and if the clock was
         // set back, the journal knows better.
         let now = wall_clock.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -144,15 +144,15 @@ impl Agent {
         );
         let (now, mut warnings) = (Instant::now(), Vec::new());
         let mut opens_at = now;
-        if !found.is_whole && (has_died || found.complaint.is_some()) {
+        if !found.is_complete && (has_died || found.problem.is_some()) {
             let missing = || format!("an agent died in {} and left no journal", directory.display());
-            let complaint = found.complaint.clone().unwrap_or_else(missing);
+            let problem = found.problem.clone().unwrap_or_else(missing);
             if lifelines.as_ref().is_some_and(Lifelines::are_all_gone) {
-                warnings.extend(found.complaint.clone());
+                warnings.extend(found.problem.clone());
             } else {
                 opens_at = now + RECOVERY;
                 warnings.push(format!(
-                    "{complaint}. No slot is granted for {RECOVERY:?}, so that former holders can return first"
+                    "{problem}. No slot is granted for {RECOVERY:?}, so that former holders can return first"
                 ));
             }
         }
@@ -203,15 +203,15 @@ impl Agent {
             self.listener.set_nonblocking(true).and_then(|()| UnixListener::from_std(self.listener));
         let listener = listener.map_err(|error| address::io_failure("serve in", &self.directory, error))?;
         let shared = Arc::new(self.shared);
-        let watched = Arc::clone(&shared);
-        tokio::spawn(async move { watched.absent.watch(watched.lifelines.as_ref()).await });
+        let watcher = Arc::clone(&shared);
+        tokio::spawn(async move { watcher.absent.watch(watcher.lifelines.as_ref()).await });
         by_id::watch_all(&shared);
         let mut idle_since = Instant::now();
         loop {
             let is_alone = shared.clients.load(Ordering::Relaxed) == 0;
             tokio::select! {
                 accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) => session::begin(&shared, stream),
+                    Ok((stream, _)) => session::start(&shared, stream),
                     // Out of file descriptors, most likely: those who knock wait until others have left.
                     Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
                 },
@@ -245,7 +245,7 @@ impl Drop for Shared {
 
 impl Shared {
     /// Keeps everything occupied that a former agent had granted to clients that are still alive.
-    fn take_over(&self, found: Found) {
+    fn take_over(&self, found: FoundJournal) {
         let has_same_lifelines = found.lifelines.is_some()
             && found.lifelines == self.lifelines.as_ref().and_then(Lifelines::identity);
         for name in &found.resized {
@@ -258,9 +258,10 @@ impl Shared {
         }
         for mut grant in found.live.into_values() {
             grant.client.lifeline = grant.client.lifeline.filter(|_| has_same_lifelines);
-            let term = grant.by_id.take();
+            let lease = grant.by_id.take();
             // A slot held by id outlives its client.
-            let has_ended = term.as_ref().map_or_else(|| !self.may_be_alive(grant.client), Term::is_over);
+            let has_ended =
+                lease.as_ref().map_or_else(|| !self.may_be_alive(grant.client), StoredLease::is_over);
             if has_ended {
                 continue;
             }
@@ -273,18 +274,18 @@ impl Shared {
             grant.slot = permit.slot();
             grant.token = grant.token.max(permit.fencing_token());
             let entry = self.journal.grant(grant);
-            if let Some(term) = term {
+            if let Some(lease) = lease {
                 // It is held: it was reserved just now.
-                let _ = permit.gate().map(|gate| gate.renew(permit.id().in_memory(), term.remaining()));
+                let _ = permit.gate().map(|gate| gate.renew(permit.id().in_memory(), lease.remaining()));
                 self.by_id.keep(permit, id, entry);
                 continue;
             }
-            self.absent.keep(name, id, Kept { permit, entry, client, has_ttl: false });
+            self.absent.keep(name, id, AbsentGrant { permit, entry, client, has_ttl: false });
         }
     }
 
     /// Returns when newcomers are let in: those of before say first what they hold, and of how many.
-    async fn until_open(&self) {
+    async fn wait_until_open(&self) {
         if Instant::now() < self.opens_at {
             tokio::time::sleep_until(self.opens_at.into()).await;
         }
@@ -386,7 +387,7 @@ mod tests {
     }
 
     /// `is_held`: with a slot that is held when the agent ends.
-    fn tokens_grow_although_the_clock_is_set_back(is_held: bool) {
+    fn check_tokens_grow_when_the_clock_is_set_back(is_held: bool) {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let place = folder.path().join("semafor");
         let config = Config::default().directory(&place).program("/bin/true");
@@ -412,18 +413,18 @@ mod tests {
     }
 
     #[test]
-    fn tokens_grow_from_one_agent_to_the_next_although_the_clock_is_set_back() {
-        tokens_grow_although_the_clock_is_set_back(false);
+    fn tokens_grow_across_agents_even_if_the_clock_is_set_back() {
+        check_tokens_grow_when_the_clock_is_set_back(false);
     }
 
     #[test]
-    fn tokens_grow_from_a_dead_agent_to_the_next_although_the_clock_is_set_back() {
-        tokens_grow_although_the_clock_is_set_back(true);
+    fn tokens_grow_after_an_agent_died_even_if_the_clock_is_set_back() {
+        check_tokens_grow_when_the_clock_is_set_back(true);
     }
 
     /// The time to live that counts is the one that it has when it is detached, not the one that it was acquired with.
     #[test]
-    fn a_permit_that_was_renewed_with_a_time_to_live_outlives_its_connection_when_detached() {
+    fn detached_permit_renewed_with_a_ttl_outlives_its_connection() {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let place = folder.path().join("semafor");
         let config = Config::default().directory(&place).program("/bin/true");

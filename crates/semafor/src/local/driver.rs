@@ -32,18 +32,18 @@ use crate::remote::per_process::PerProcess;
 /// How long an agent may take for what it can answer at once.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
 /// How much later than it should an agent may say that a timeout is over.
-const SLACK: Duration = Duration::from_secs(2);
+const TIMEOUT_SLACK: Duration = Duration::from_secs(2);
 /// How long to go on trying to find or start an agent.
 const START_TIME: Duration = Duration::from_secs(10);
 /// How long to leave starting one to another process that is about to.
-const START_BY_ANOTHER: Duration = Duration::from_secs(2);
+const WAIT_FOR_OTHER_STARTER: Duration = Duration::from_secs(2);
 /// The pause between two attempts, the first and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
 /// The pause of a holder that has failed to find or start an agent, before it tries again.
-const LONG_PAUSE: Duration = Duration::from_secs(1);
+const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 
 /// A user's hold on the connection. When the last one goes, it is closed.
-pub(super) struct Anchor(Arc<LocalDriver>);
+pub(super) struct DriverHandle(Arc<LocalDriver>);
 
 pub(super) struct LocalDriver {
     pub(super) config: Config,
@@ -59,7 +59,7 @@ struct State {
     question_deadlines: BTreeSet<(Instant, u64)>,
     phase: Phase,
     /// Once it has said who it is.
-    agent: Option<AgentCard>,
+    agent: Option<AgentInfo>,
     /// Shows the agent, and the next one, that this process is alive. There while it uses one.
     lifeline: Option<Lifeline>,
     is_abandoned: bool,
@@ -67,7 +67,7 @@ struct State {
 
 enum Phase {
     /// No connection, and no thread.
-    Resting,
+    Idle,
     /// The thread is about to have one.
     Connecting,
     Connected(Socket),
@@ -75,7 +75,7 @@ enum Phase {
 
 /// Who the agent is.
 #[derive(Clone, Debug)]
-pub(super) struct AgentCard {
+pub(super) struct AgentInfo {
     pub(super) pid: u32,
     pub(super) version: String,
     pub(super) directory: PathBuf,
@@ -87,10 +87,10 @@ struct Question {
     start: ServerStart,
     deadline: Instant,
     pages: Vec<Response>,
-    asker: oneshot::Sender<Result<Vec<Response>, HomeError>>,
+    reply_to: oneshot::Sender<Result<Vec<Response>, HomeError>>,
 }
 
-type Drivers = Mutex<Vec<(Config, Weak<Anchor>)>>;
+type Drivers = Mutex<Vec<(Config, Weak<DriverHandle>)>>;
 
 static DRIVERS: PerProcess<Drivers> = PerProcess::new();
 
@@ -99,23 +99,23 @@ pub(super) fn after_fork() {
     DRIVERS.begin_anew();
 }
 
-impl Anchor {
+impl DriverHandle {
     /// The connection that this process has to the same agent already, or else a new one, made when it is needed.
     pub(super) fn at(config: Config) -> Arc<Self> {
         let mut known = DRIVERS.get().lock();
-        known.retain(|(_, anchor)| anchor.strong_count() > 0);
+        known.retain(|(_, handle)| handle.strong_count() > 0);
         let found = known.iter().find(|(known, _)| known.is_same(&config));
-        if let Some(anchor) = found.and_then(|(_, anchor)| anchor.upgrade()) {
-            return anchor;
+        if let Some(handle) = found.and_then(|(_, handle)| handle.upgrade()) {
+            return handle;
         }
-        let anchor = Self::new(config.clone());
-        known.push((config, Arc::downgrade(&anchor)));
-        anchor
+        let handle = Self::new(config.clone());
+        known.push((config, Arc::downgrade(&handle)));
+        handle
     }
 
     pub(super) fn new(config: Config) -> Arc<Self> {
         let client = Client::new(Settings {
-            liveness: Liveness::Connection { reply_timeout: SLACK + ANSWER_TIME },
+            liveness: Liveness::Connection { reply_timeout: TIMEOUT_SLACK + ANSWER_TIME },
             // A call is repeated by the next connection, not by itself.
             retry: Retry { attempts: 1, multiplier: 1.0, shortest: ANSWER_TIME, longest: ANSWER_TIME },
             reply_timeout: ANSWER_TIME,
@@ -126,7 +126,7 @@ impl Anchor {
             calls: BTreeMap::new(),
             questions: BTreeMap::new(),
             question_deadlines: BTreeSet::new(),
-            phase: Phase::Resting,
+            phase: Phase::Idle,
             agent: None,
             lifeline: None,
             is_abandoned: false,
@@ -144,16 +144,16 @@ impl Anchor {
     /// one, the connection is closed.
     pub(super) fn ask(
         &self,
-        ask: Request,
+        request: Request,
         start: ServerStart,
     ) -> impl Future<Output = Result<Vec<Response>, HomeError>> + Send + use<'_> {
-        let (asker, answer) = oneshot::channel();
-        self.0.put_question(ask, start, asker);
+        let (reply_to, answer) = oneshot::channel();
+        self.0.put_question(request, start, reply_to);
         async move { answer.await.unwrap_or_else(|_| Err(no_answer("the agent"))) }
     }
 }
 
-impl Drop for Anchor {
+impl Drop for DriverHandle {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         state.is_abandoned = true;
@@ -187,21 +187,21 @@ impl LocalDriver {
 
     fn put_question(
         self: &Arc<Self>,
-        ask: Request,
+        request: Request,
         start: ServerStart,
-        asker: oneshot::Sender<Result<Vec<Response>, HomeError>>,
+        reply_to: oneshot::Sender<Result<Vec<Response>, HomeError>>,
     ) {
         let is_thread_needed = {
             let mut state = self.state.lock();
-            let n = state.client.next_number();
+            let number = state.client.next_number();
             let deadline = Instant::now() + ANSWER_TIME;
-            let frame = frame(&protocol::Call { n, ask });
-            state.question_deadlines.insert((deadline, n));
+            let frame = frame(&protocol::Call { number, request });
+            state.question_deadlines.insert((deadline, number));
             if let Phase::Connected(socket) = &mut state.phase {
                 socket.send(&frame);
                 socket.wake_by(Some(deadline));
             }
-            state.questions.insert(n, Question { frame, start, deadline, pages: Vec::new(), asker });
+            state.questions.insert(number, Question { frame, start, deadline, pages: Vec::new(), reply_to });
             state.begin_connecting()
         };
         if is_thread_needed {
@@ -210,14 +210,14 @@ impl LocalDriver {
     }
 
     /// Says something that is not answered. If there is no agent, nobody needs to hear it.
-    pub(super) fn say(&self, ask: Request) {
+    pub(super) fn send(&self, request: Request) {
         if let Phase::Connected(socket) = &mut self.state.lock().phase {
-            socket.send(&frame(&protocol::Call { n: 0, ask }));
+            socket.send(&frame(&protocol::Call { number: 0, request }));
         }
     }
 
     /// Who answers, if anybody does.
-    pub(super) fn agent(&self) -> Option<AgentCard> {
+    pub(super) fn agent(&self) -> Option<AgentInfo> {
         self.state.lock().agent.clone()
     }
 
@@ -229,22 +229,22 @@ impl LocalDriver {
         if let Err(error) = thread.spawn(move || this.run()) {
             let message = format!("no thread for the connection: {error}");
             self.give_up(&HomeError::caused_by(error, HomeErrorKind::Unreachable, message));
-            self.state.lock().phase = Phase::Resting;
+            self.state.lock().phase = Phase::Idle;
         }
     }
 
     fn run(self: Arc<Self>) {
-        let mut deaths = 0;
+        let mut failed_sessions = 0;
         loop {
             let mut has_failed = false;
             match self.connect() {
-                Ok(Some((stream, ear))) => {
-                    self.attend(&stream, &ear);
+                Ok(Some((stream, wake_receiver))) => {
+                    self.read_replies(&stream, &wake_receiver);
                     // One that served was no failure.
-                    let was_welcome = self.state.lock().agent.take().is_some();
-                    deaths = if was_welcome { 0 } else { deaths + 1 };
-                    if deaths > 20 {
-                        self.give_up(&refused("the agent hangs up at once, again and again".to_owned()));
+                    let was_accepted = self.state.lock().agent.take().is_some();
+                    failed_sessions = if was_accepted { 0 } else { failed_sessions + 1 };
+                    if failed_sessions > 20 {
+                        self.give_up(&unreachable("the agent hangs up at once, again and again".to_owned()));
                     }
                 }
                 Ok(None) => {}
@@ -253,24 +253,24 @@ impl LocalDriver {
                     self.fail_all(&error);
                 }
             }
-            if self.rest() {
+            if self.end_if_idle() {
                 return;
             }
             if has_failed {
                 // The next agent, whenever it starts, has to occupy the slots that are held here.
-                std::thread::sleep(LONG_PAUSE);
+                std::thread::sleep(FAILURE_PAUSE);
             }
-            if deaths > 0 {
-                std::thread::sleep(PAUSE.0 * deaths);
+            if failed_sessions > 0 {
+                std::thread::sleep(PAUSE.0 * failed_sessions);
             }
         }
     }
 
     /// True if the connection is abandoned, or nothing is left that needs one: then the thread ends.
-    fn rest(&self) -> bool {
+    fn end_if_idle(&self) -> bool {
         let mut state = self.state.lock();
         let is_done = state.is_abandoned || state.questions.is_empty() && state.client.is_idle();
-        state.phase = if is_done { Phase::Resting } else { Phase::Connecting };
+        state.phase = if is_done { Phase::Idle } else { Phase::Connecting };
         if is_done {
             // Nothing of what an agent may remember is held any more.
             state.lifeline = None;
@@ -288,19 +288,19 @@ impl LocalDriver {
             let (mut places, mut skipped) = (Vec::new(), Vec::new());
             for directory in self.config.places() {
                 match socket::connect(&directory) {
-                    Ok(Some(stream)) => return self.greet(stream, &directory).map(Some),
+                    Ok(Some(stream)) => return self.start_session(stream, &directory).map(Some),
                     Ok(None) => places.push(directory),
                     Err(error) if error.kind() == HomeErrorKind::AccessDenied => skipped.push(error),
                     Err(error) => return Err(error),
                 }
             }
             // Where an agent has died, its journal is: the next one has to read that, wherever it would start otherwise.
-            let deserted = places.iter().find(|directory| address::has_socket(directory));
-            let Some(first) = deserted.or(places.first()) else {
-                let nowhere = || refused("there is no place for an agent".to_owned());
-                return Err(skipped.into_iter().next().unwrap_or_else(nowhere));
+            let with_dead_agent = places.iter().find(|directory| address::has_socket(directory));
+            let Some(first) = with_dead_agent.or(places.first()) else {
+                let no_place = || unreachable("there is no place for an agent".to_owned());
+                return Err(skipped.into_iter().next().unwrap_or_else(no_place));
             };
-            if !self.is_agent_needed(deserted.is_some()) {
+            if !self.is_agent_needed(with_dead_agent.is_some()) {
                 return Ok(None);
             }
             if is_retry {
@@ -317,10 +317,11 @@ impl LocalDriver {
                     "no agent answers in {}, and none could be started within {START_TIME:?}",
                     first.display()
                 );
-                return Err(refused(message));
+                return Err(unreachable(message));
             }
-            let may_wait = started.elapsed() < START_BY_ANOTHER;
-            if let Some(warnings) = launch::start(self.config.program.as_deref(), first, may_wait)? {
+            let may_leave_to_other = started.elapsed() < WAIT_FOR_OTHER_STARTER;
+            if let Some(warnings) = launch::start(self.config.program.as_deref(), first, may_leave_to_other)?
+            {
                 self.config.warn(&warnings);
             }
             is_retry = true;
@@ -342,41 +343,41 @@ impl LocalDriver {
             (std::mem::take(&mut state.questions), state.send_calls(now))
         };
         for question in questions.into_values() {
-            let _ = question.asker.send(Ok(Vec::new()));
+            let _ = question.reply_to.send(Ok(Vec::new()));
         }
         carry_out(events);
         false
     }
 
     /// Says everything that is to be said on a new connection.
-    fn greet(
+    fn start_session(
         &self,
         stream: UnixStream,
         directory: &Path,
     ) -> Result<(Arc<UnixStream>, UnixStream), HomeError> {
-        let pair = UnixStream::pair().and_then(|(bell, ear)| {
-            ear.set_nonblocking(true)?;
-            bell.set_nonblocking(true)?;
-            Ok((bell, ear))
+        let pair = UnixStream::pair().and_then(|(wake_sender, wake_receiver)| {
+            wake_receiver.set_nonblocking(true)?;
+            wake_sender.set_nonblocking(true)?;
+            Ok((wake_sender, wake_receiver))
         });
-        let (bell, ear) = pair.map_err(|error| {
+        let (wake_sender, wake_receiver) = pair.map_err(|error| {
             let message = format!("no sockets: {error}");
             HomeError::caused_by(error, HomeErrorKind::Unreachable, message)
         })?;
         let stream = Arc::new(stream);
-        fork::note_connection(&stream);
-        let mut socket = Socket::new(Arc::clone(&stream), bell, directory);
+        fork::register_connection(&stream);
+        let mut socket = Socket::new(Arc::clone(&stream), wake_sender, directory);
         let now = Instant::now();
         let events = {
             let mut state = self.state.lock();
             if !state.lifeline.as_ref().is_some_and(|lifeline| lifeline.is_in(directory)) {
                 state.lifeline = Lifeline::take(directory);
-                state.lifeline.iter().for_each(fork::note_lifeline);
+                state.lifeline.iter().for_each(fork::register_lifeline);
             }
             let lifeline = state.lifeline.as_ref().map(Lifeline::byte);
             let version = env!("CARGO_PKG_VERSION").to_owned();
             let hello = Request::Hello { protocol: PROTOCOL, version, lifeline };
-            socket.send(&frame(&protocol::Call { n: 0, ask: hello }));
+            socket.send(&frame(&protocol::Call { number: 0, request: hello }));
             state.phase = Phase::Connected(socket);
             state.client.connected(ServerPushes::default(), now);
             let events = state.send_calls(now);
@@ -387,12 +388,12 @@ impl LocalDriver {
             events
         };
         carry_out(events);
-        Ok((stream, ear))
+        Ok((stream, wake_receiver))
     }
 
     /// Hears what the agent says, until the connection ends.
-    fn attend(&self, stream: &UnixStream, ear: &UnixStream) {
-        let mut heard = Vec::new();
+    fn read_replies(&self, stream: &UnixStream, wake_receiver: &UnixStream) {
+        let mut received = Vec::new();
         let mut chunk = vec![0; 16 * 1024];
         loop {
             let (flags, wait) = {
@@ -404,26 +405,26 @@ impl LocalDriver {
                 (flags, next.map(|next| next.saturating_duration_since(Instant::now())))
             };
             let timeout = wait.and_then(|wait| Timespec::try_from(wait).ok());
-            let mut ready = [PollFd::new(stream, flags), PollFd::new(ear, PollFlags::IN)];
+            let mut ready = [PollFd::new(stream, flags), PollFd::new(wake_receiver, PollFlags::IN)];
             let _ = poll(&mut ready, timeout.as_ref());
-            let (of_stream, of_ear) = (ready[0].revents(), ready[1].revents());
-            if !of_ear.is_empty() {
-                let _ = (&mut &*ear).read(&mut chunk);
+            let (stream_events, wake_events) = (ready[0].revents(), ready[1].revents());
+            if !wake_events.is_empty() {
+                let _ = (&mut &*wake_receiver).read(&mut chunk);
             }
-            if of_stream.contains(PollFlags::OUT)
+            if stream_events.contains(PollFlags::OUT)
                 && let Phase::Connected(socket) = &mut self.state.lock().phase
             {
                 socket.flush();
             }
-            self.end_overdue();
-            if !of_stream.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
+            self.handle_timeouts();
+            if !stream_events.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
                 continue;
             }
             let ending = match (&mut &*stream).read(&mut chunk) {
                 Ok(0) => Some(None),
                 Ok(count) => {
-                    heard.extend_from_slice(&chunk[..count]);
-                    self.understand(&mut heard).err().map(Some)
+                    received.extend_from_slice(&chunk[..count]);
+                    self.handle_bytes(&mut received).err().map(Some)
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => None,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => None,
@@ -439,43 +440,46 @@ impl LocalDriver {
         }
     }
 
-    fn understand(&self, heard: &mut Vec<u8>) -> Result<(), HomeError> {
-        while let Some(reply) = take_first(heard).map_err(not_understood)? {
-            self.hear(reply)?;
+    fn handle_bytes(&self, received: &mut Vec<u8>) -> Result<(), HomeError> {
+        while let Some(reply) = take_first(received).map_err(invalid_message)? {
+            self.handle_message(reply)?;
         }
-        debug_assert!(heard.len() <= MAX_MESSAGE + 4);
+        debug_assert!(received.len() <= MAX_MESSAGE + 4);
         Ok(())
     }
 
-    fn hear(&self, protocol::Reply { n, more, say }: protocol::Reply) -> Result<(), HomeError> {
+    fn handle_message(
+        &self,
+        protocol::Reply { number, more, response }: protocol::Reply,
+    ) -> Result<(), HomeError> {
         let now = Instant::now();
         let mut state = self.state.lock();
-        match say {
+        match response {
             Response::Welcome { protocol, version, pid } => {
-                return state.note_welcome(protocol, version, pid);
+                return state.handle_welcome(protocol, version, pid);
             }
             Response::Lost { why, is_kept } => {
-                let push = Push::Lost { key: engine::key(n), why: why.into(), is_kept };
+                let push = Push::Lost { key: engine::key(number), why: why.into(), is_kept };
                 state.client.handle_push(push, now);
             }
-            say if more => {
-                if let Some(question) = state.questions.get_mut(&n) {
-                    question.pages.push(say);
+            response if more => {
+                if let Some(question) = state.questions.get_mut(&number) {
+                    question.pages.push(response);
                 }
             }
-            say => {
-                if let Some(question) = state.take_question(n) {
+            response => {
+                if let Some(question) = state.take_question(number) {
                     let agent = state.agent_name();
                     drop(state);
-                    let answer = match say {
-                        Response::Misunderstood(_) => Err(too_old(&agent)),
-                        say => Ok(question.pages.into_iter().chain([say]).collect()),
+                    let answer = match response {
+                        Response::NotUnderstood(_) => Err(too_old(&agent)),
+                        response => Ok(question.pages.into_iter().chain([response]).collect()),
                     };
-                    let _ = question.asker.send(answer);
+                    let _ = question.reply_to.send(answer);
                     return Ok(());
                 }
-                let Some((call, sent)) = state.calls.remove(&n) else { return Ok(()) };
-                match engine::decode(&call, say, &state.agent_name(), sent, now) {
+                let Some((call, sent)) = state.calls.remove(&number) else { return Ok(()) };
+                match engine::decode(&call, response, &state.agent_name(), sent, now) {
                     Ok(reply) => state.client.handle_reply(call, reply, now),
                     Err(failure) => state.client.handle_failure(call, &failure, now),
                 }
@@ -487,21 +491,21 @@ impl LocalDriver {
         Ok(())
     }
 
-    fn end_overdue(&self) {
+    fn handle_timeouts(&self) {
         let now = Instant::now();
         let (questions, events, agent) = {
             let mut state = self.state.lock();
             let mut overdue = Vec::new();
-            while let Some((deadline, n)) = state.question_deadlines.first().copied()
+            while let Some((deadline, number)) = state.question_deadlines.first().copied()
                 && deadline <= now
             {
-                overdue.extend(state.take_question(n));
+                overdue.extend(state.take_question(number));
             }
             state.client.handle_timeout(now);
             (overdue, state.send_calls(now), state.agent_name())
         };
         for question in questions {
-            let _ = question.asker.send(Err(no_answer(&agent)));
+            let _ = question.reply_to.send(Err(no_answer(&agent)));
         }
         carry_out(events);
     }
@@ -546,7 +550,7 @@ impl LocalDriver {
             (std::mem::take(&mut state.questions), state.send_calls(now))
         };
         for question in questions.into_values() {
-            let _ = question.asker.send(Err(error.clone()));
+            let _ = question.reply_to.send(Err(error.clone()));
         }
         carry_out(events);
     }
@@ -557,8 +561,8 @@ impl State {
     fn send_calls(&mut self, now: Instant) -> Vec<Event> {
         if let Phase::Connected(socket) = &mut self.phase {
             while let Some(call) = self.client.poll_transmit(now) {
-                for (n, ask) in engine::encode(&call) {
-                    socket.send(&frame(&protocol::Call { n, ask }));
+                for (number, request) in engine::encode(&call) {
+                    socket.send(&frame(&protocol::Call { number, request }));
                 }
                 if let Command::End { acquisitions } = &call.command {
                     // The agent does not answer the request of one that leaves.
@@ -578,7 +582,7 @@ impl State {
     /// True if a thread has to be started now.
     fn begin_connecting(&mut self) -> bool {
         let is_needed =
-            matches!(self.phase, Phase::Resting) && (self.client.has_calls() || !self.questions.is_empty());
+            matches!(self.phase, Phase::Idle) && (self.client.has_calls() || !self.questions.is_empty());
         if is_needed {
             self.phase = Phase::Connecting;
         }
@@ -590,13 +594,13 @@ impl State {
         [for_questions, self.client.poll_timeout()].into_iter().flatten().min()
     }
 
-    fn take_question(&mut self, n: u64) -> Option<Question> {
-        let question = self.questions.remove(&n)?;
-        self.question_deadlines.remove(&(question.deadline, n));
+    fn take_question(&mut self, number: u64) -> Option<Question> {
+        let question = self.questions.remove(&number)?;
+        self.question_deadlines.remove(&(question.deadline, number));
         Some(question)
     }
 
-    fn note_welcome(&mut self, protocol: u32, version: String, pid: u32) -> Result<(), HomeError> {
+    fn handle_welcome(&mut self, protocol: u32, version: String, pid: u32) -> Result<(), HomeError> {
         if protocol < PROTOCOL {
             let agent = format!("the agent (pid {pid}, semafor {version})");
             return Err(HomeError::new(
@@ -609,7 +613,7 @@ impl State {
         }
         if let Phase::Connected(socket) = &self.phase {
             let directory = socket.directory.clone();
-            self.agent = Some(AgentCard { pid, version, directory });
+            self.agent = Some(AgentInfo { pid, version, directory });
             let error = no_answer(&self.agent_name());
             self.client.set_no_reply_error(error);
         }
@@ -618,7 +622,7 @@ impl State {
 
     /// What to call it.
     fn agent_name(&self) -> String {
-        let name = |agent: &AgentCard| format!("the agent (pid {}, semafor {})", agent.pid, agent.version);
+        let name = |agent: &AgentInfo| format!("the agent (pid {}, semafor {})", agent.pid, agent.version);
         self.agent.as_ref().map_or_else(|| "the agent".to_owned(), name)
     }
 }
@@ -627,12 +631,12 @@ fn carry_out(events: Vec<Event>) {
     events.into_iter().for_each(|event| event.carry_out("local:"));
 }
 
-fn refused(message: String) -> HomeError {
+fn unreachable(message: String) -> HomeError {
     HomeError::new(HomeErrorKind::Unreachable, message)
 }
 
 fn no_answer(agent: &str) -> HomeError {
-    refused(format!(
+    unreachable(format!(
         "{agent} does not answer: is it stopped, or the machine that busy? `semafor agent status` tells"
     ))
 }
@@ -645,13 +649,13 @@ pub(super) fn too_old(agent: &str) -> HomeError {
     HomeError::new(HomeErrorKind::Unsupported, message)
 }
 
-fn not_understood(error: io::Error) -> HomeError {
+fn invalid_message(error: io::Error) -> HomeError {
     let message = format!("the agent says something that makes no sense: {error}");
     HomeError::caused_by(error, HomeErrorKind::Other, message)
 }
 
-pub(super) fn unexpected(say: &Response) -> HomeError {
-    HomeError::new(HomeErrorKind::Other, format!("the agent says {say:?}, which is no answer to this"))
+pub(super) fn unexpected(response: &Response) -> HomeError {
+    HomeError::new(HomeErrorKind::Other, format!("the agent says {response:?}, which is no answer to this"))
 }
 
 #[cfg(test)]
@@ -663,24 +667,24 @@ mod tests {
     use crate::local::{Agent, stop};
 
     #[test]
-    fn a_waiter_that_leaves_the_line_leaves_no_call_behind() {
+    fn waiter_that_leaves_the_line_leaves_no_call_behind() {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let place = folder.path().join("semafor");
         let agent = Agent::bind(&place).expect("no other agent");
         let agent = std::thread::spawn(move || agent.serve());
         let config = Config::default().directory(&place).program("/bin/true");
-        let anchor = Anchor::at(config.clone());
+        let handle = DriverHandle::at(config.clone());
         pollster::block_on(async {
             let semaphore = Home::local(config.clone()).named("it").slots(1).build().expect("a valid name");
             let held = semaphore.acquire().await.expect("it is free");
             for _ in 0..10 {
                 let mut waiting = Box::pin(semaphore.acquire().into_future());
-                let look = std::future::poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx).is_pending()));
-                assert!(look.await, "it waits");
+                let polled = std::future::poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx).is_pending()));
+                assert!(polled.await, "it waits");
             }
             // The agent has heard of all that when it answers this.
             held.release().await.expect("it is held");
-            assert_eq!(anchor.driver().state.lock().calls.len(), 0);
+            assert_eq!(handle.driver().state.lock().calls.len(), 0);
             stop(&config, true).await.expect("it answers");
         });
         agent.join().expect("it does not panic").expect("it serves to its end");

@@ -14,15 +14,15 @@ use super::lifeline::Lifeline;
 static CONNECTIONS: Mutex<Vec<Weak<UnixStream>>> = Mutex::new(Vec::new());
 static LIFELINES: Mutex<Vec<Weak<File>>> = Mutex::new(Vec::new());
 
-pub(super) fn note_lifeline(lifeline: &Lifeline) {
-    note(&LIFELINES, lifeline.file());
+pub(super) fn register_lifeline(lifeline: &Lifeline) {
+    register(&LIFELINES, lifeline.file());
 }
 
-pub(super) fn note_connection(stream: &Arc<UnixStream>) {
-    note(&CONNECTIONS, stream);
+pub(super) fn register_connection(stream: &Arc<UnixStream>) {
+    register(&CONNECTIONS, stream);
 }
 
-fn note<T>(all: &Mutex<Vec<Weak<T>>>, new: &Arc<T>) {
+fn register<T>(all: &Mutex<Vec<Weak<T>>>, new: &Arc<T>) {
     let mut all = all.lock();
     all.retain(|known| known.strong_count() > 0);
     all.push(Arc::downgrade(new));
@@ -32,16 +32,16 @@ fn note<T>(all: &Mutex<Vec<Weak<T>>>, new: &Arc<T>) {
 /// alive.
 pub(crate) fn after_fork() {
     driver::after_fork();
-    let Ok(nothing) = File::open("/dev/null") else { return };
+    let Ok(dev_null) = File::open("/dev/null") else { return };
     // If another thread was noting one just then, it is left as it is.
     if let Some(mut connections) = CONNECTIONS.try_lock() {
         connections
             .drain(..)
             .filter_map(|stream| stream.upgrade())
-            .for_each(|stream| replace(&*stream, &nothing));
+            .for_each(|stream| replace(&*stream, &dev_null));
     }
     if let Some(mut lifelines) = LIFELINES.try_lock() {
-        lifelines.drain(..).filter_map(|file| file.upgrade()).for_each(|file| replace(&*file, &nothing));
+        lifelines.drain(..).filter_map(|file| file.upgrade()).for_each(|file| replace(&*file, &dev_null));
     }
 }
 

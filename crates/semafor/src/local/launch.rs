@@ -18,11 +18,11 @@ use crate::error::{HomeError, HomeErrorKind};
 pub(super) fn start(
     program: Option<&Path>,
     directory: &Path,
-    may_wait: bool,
+    may_leave_to_other: bool,
 ) -> Result<Option<String>, HomeError> {
     address::make(directory)?;
-    let turn = Turn::take(directory);
-    if may_wait && matches!(turn, Turn::Another) {
+    let lock = StartLock::take(directory);
+    if may_leave_to_other && matches!(lock, StartLock::HeldByOther) {
         return Ok(None);
     }
     let program = program.map(Path::to_owned).or_else(|| in_path("semafor"));
@@ -43,36 +43,36 @@ pub(super) fn start(
         }
         Err(error) => return Err(address::io_failure("start the agent for", directory, error)),
     };
-    drop(turn);
-    let said = String::from_utf8_lossy(&output.stderr);
-    let said = said.trim().trim_start_matches("semafor: ");
+    drop(lock);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let stderr = stderr.trim().trim_start_matches("semafor: ");
     if output.status.success() {
-        return Ok(Some(said.to_owned()).filter(|said| !said.is_empty()));
+        return Ok(Some(stderr.to_owned()).filter(|stderr| !stderr.is_empty()));
     }
-    let message = if said.is_empty() {
+    let message = if stderr.is_empty() {
         format!("{} could not start an agent: {}", program.display(), output.status)
     } else {
-        said.to_owned()
+        stderr.to_owned()
     };
     Err(HomeError::new(HomeErrorKind::Unreachable, message))
 }
 
 /// Whose turn it is to start an agent.
-enum Turn {
+enum StartLock {
     /// Ours, while the file is open; or it can't be told.
     Ours {
         _lock: Option<File>,
     },
-    Another,
+    HeldByOther,
 }
 
-impl Turn {
+impl StartLock {
     fn take(directory: &Path) -> Self {
         let mut options = OpenOptions::new();
         options.create(true).truncate(false).write(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
         let file = options.open(directory.join("agent.starting")).ok();
         match file.as_ref().map(|file| flock(file, FlockOperation::NonBlockingLockExclusive)) {
-            Some(Err(rustix::io::Errno::WOULDBLOCK)) => Self::Another,
+            Some(Err(rustix::io::Errno::WOULDBLOCK)) => Self::HeldByOther,
             _ => Self::Ours { _lock: file },
         }
     }

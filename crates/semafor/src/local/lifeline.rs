@@ -73,7 +73,7 @@ impl Lifeline {
 pub(super) struct Lifelines {
     file: File,
     /// True if a former agent had left the file.
-    was_there: bool,
+    existed_before: bool,
 }
 
 impl Lifelines {
@@ -86,10 +86,10 @@ impl Lifelines {
                     && file.uid() == rustix::process::geteuid().as_raw()
                     && file.mode() & 0o077 == 0
             });
-            return is_ours.then_some(Self { file, was_there: true });
+            return is_ours.then_some(Self { file, existed_before: true });
         }
         let file = options().create_new(true).open(&path).ok()?;
-        Some(Self { file, was_there: false })
+        Some(Self { file, existed_before: false })
     }
 
     /// True unless all copies of that client's process are certainly gone.
@@ -99,7 +99,7 @@ impl Lifelines {
 
     /// True if it is certain that no client of a former agent is alive.
     pub(super) fn are_all_gone(&self) -> bool {
-        self.was_there && is_locked(&self.file, 0, 0) == Ok(false)
+        self.existed_before && is_locked(&self.file, 0, 0) == Ok(false)
     }
 
     /// Tells this file from another of the same name.
@@ -168,11 +168,11 @@ pub(super) struct ProcessKey {
 
 impl ProcessKey {
     pub(super) fn of(pid: u32) -> Self {
-        Self { pid, started: start_of(pid).unwrap_or(0) }
+        Self { pid, started: start_time(pid).unwrap_or(0) }
     }
 
     /// One that can be told alive in another way: only its id is of interest.
-    pub(super) fn known_otherwise(pid: u32) -> Self {
+    pub(super) fn pid_only(pid: u32) -> Self {
         Self { pid, started: 0 }
     }
 
@@ -182,7 +182,7 @@ impl ProcessKey {
 
     /// True unless it is certainly gone.
     pub(super) fn may_be_alive(self) -> bool {
-        match start_of(self.pid) {
+        match start_time(self.pid) {
             Ok(started) => self.started == 0 || started == self.started,
             Err(error) if error.kind() == io::ErrorKind::NotFound && Path::new("/proc/self").exists() => {
                 false
@@ -196,7 +196,7 @@ impl ProcessKey {
 }
 
 /// Linux tells, for processes that have not ended.
-fn start_of(pid: u32) -> io::Result<u64> {
+fn start_time(pid: u32) -> io::Result<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The name, in parentheses, may have anything in it. Of what follows, the start is number 20, the state the first.
     let words = stat.rsplit_once(") ").map(|(_, rest)| rest.split(' ').collect::<Vec<_>>());
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lifeline_is_held_until_its_last_copy_is_dropped() {
+    fn lifeline_is_held_until_its_last_copy_is_dropped() {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let lifelines = Lifelines::in_folder(folder.path()).expect("the file can be made");
         assert!(!lifelines.are_all_gone(), "the file is new, so it can't tell");
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_known_by_its_id_and_its_start() {
+    fn process_is_identified_by_its_id_and_its_start_time() {
         let mut child =
             std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().expect("it runs");
         let key = ProcessKey::of(child.id());

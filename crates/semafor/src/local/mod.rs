@@ -55,7 +55,7 @@ pub(crate) use home::LocalHome;
 
 use crate::error::HomeError;
 use crate::remote::client::ServerStart;
-use driver::Anchor;
+use driver::DriverHandle;
 use protocol::{Request, Response};
 
 /// How an agent is, as [`status`] tells.
@@ -103,18 +103,18 @@ pub enum Stopped {
 ///
 /// [`HomeError`] if there is one that does not answer.
 pub async fn status(config: &Config) -> Result<Option<Status>, HomeError> {
-    let anchor = Anchor::new(config.clone());
-    let said = anchor.ask(Request::Status, ServerStart::Never).await?.pop();
-    match (said, anchor.driver().agent()) {
-        (Some(Response::Status(condition)), Some(agent)) => Ok(Some(Status {
+    let handle = DriverHandle::new(config.clone());
+    let response = handle.ask(Request::Status, ServerStart::Never).await?.pop();
+    match (response, handle.driver().agent()) {
+        (Some(Response::Status(status)), Some(agent)) => Ok(Some(Status {
             pid: agent.pid,
             version: agent.version,
             directory: agent.directory,
-            uptime: condition.uptime,
-            clients: condition.clients.saturating_sub(1),
-            names: condition.names,
-            held: condition.held,
-            waiting: condition.waiting,
+            uptime: status.uptime,
+            clients: status.clients.saturating_sub(1),
+            names: status.names,
+            held: status.held,
+            waiting: status.waiting,
         })),
         (Some(Response::Status(_)) | None, _) => Ok(None),
         (Some(other), _) => Err(driver::unexpected(&other)),
@@ -127,7 +127,7 @@ pub async fn status(config: &Config) -> Result<Option<Status>, HomeError> {
 ///
 /// [`HomeError`] if there is one that does not answer.
 pub async fn stop(config: &Config, force: bool) -> Result<Stopped, HomeError> {
-    match Anchor::new(config.clone()).ask(Request::Stop { force }, ServerStart::Never).await?.pop() {
+    match DriverHandle::new(config.clone()).ask(Request::Stop { force }, ServerStart::Never).await?.pop() {
         Some(Response::Done) => Ok(Stopped::Yes),
         Some(Response::InUse { held, waiting }) => Ok(Stopped::InUse { held, waiting }),
         None => Ok(Stopped::NotRunning),

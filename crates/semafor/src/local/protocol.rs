@@ -23,13 +23,15 @@ pub(super) const MAX_MESSAGE: usize = 1024 * 1024;
 /// Entries of a list in one message.
 pub(super) const PAGE: usize = 50;
 /// The longest label or command, in bytes. What is longer is cut.
-const MAX_WORDS: usize = 1024;
+const MAX_TEXT: usize = 1024;
 
 /// Client to agent.
 #[derive(Serialize, Deserialize, Debug)]
 pub(super) struct Call {
-    pub(super) n: u64,
-    pub(super) ask: Request,
+    #[serde(rename = "n")]
+    pub(super) number: u64,
+    #[serde(rename = "ask")]
+    pub(super) request: Request,
 }
 
 #[derive(Serialize, Deserialize, Debug)]
@@ -51,7 +53,8 @@ pub(super) enum Request {
     },
     /// Stands in for slots that were granted on a former connection, perhaps by a former agent, until they are let go. They
     /// count whether they fit or not. Not answered with anything of use.
-    Occupy {
+    #[serde(rename = "occupy")]
+    Reclaim {
         of: Target,
         weight: u32,
         /// Its number, which somebody may go by.
@@ -65,7 +68,8 @@ pub(super) enum Request {
     },
     /// Everything that is held has been said. So many of the calls that follow were said on a former connection. Not
     /// answered.
-    Back {
+    #[serde(rename = "back")]
+    Reconnected {
         calls: usize,
     },
     /// Leave the line, or give back what came meanwhile. Not answered.
@@ -107,7 +111,8 @@ pub(super) enum Request {
     Forget {
         handle: u64,
     },
-    Survey {
+    #[serde(rename = "survey")]
+    AllStats {
         names: Option<Vec<String>>,
     },
     Status,
@@ -146,11 +151,13 @@ pub(super) struct AcquireRequest {
 #[derive(Serialize, Deserialize, Debug)]
 pub(super) struct Reply {
     /// Which call it answers, or which lease it tells of.
-    pub(super) n: u64,
+    #[serde(rename = "n")]
+    pub(super) number: u64,
     /// The rest of the list is still to come.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) more: bool,
-    pub(super) say: Response,
+    #[serde(rename = "say")]
+    pub(super) response: Response,
 }
 
 #[derive(Serialize, Deserialize, Debug)]
@@ -176,23 +183,26 @@ pub(super) enum Response {
         why: Ending,
         is_kept: bool,
     },
-    No(Complaint),
-    Truth(bool),
-    Stats(Vec<Numbers>),
+    #[serde(rename = "no")]
+    Refused(Refusal),
+    #[serde(rename = "truth")]
+    Bool(bool),
+    Stats(Vec<StatsData>),
     Holders(Vec<Holder>),
     Waiters(Vec<Waiter>),
-    Status(Condition),
+    Status(AgentStatus),
     /// It would have to take slots from these many.
     InUse {
         held: usize,
         waiting: usize,
     },
-    Misunderstood(String),
+    #[serde(rename = "misunderstood")]
+    NotUnderstood(String),
 }
 
 /// How the agent is.
 #[derive(Serialize, Deserialize, Debug)]
-pub(super) struct Condition {
+pub(super) struct AgentStatus {
     pub(super) uptime: Duration,
     pub(super) clients: usize,
     pub(super) names: usize,
@@ -240,7 +250,7 @@ impl From<Ending> for NotHeld {
 /// Why something was not done.
 #[derive(Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Complaint {
+pub(super) enum Refusal {
     SlotsNotSet,
     SlotsMismatch { live: u32, asked: u32 },
     Closing { held: u32 },
@@ -256,7 +266,7 @@ pub(super) enum Complaint {
     Other(String),
 }
 
-impl From<BuildError> for Complaint {
+impl From<BuildError> for Refusal {
     fn from(error: BuildError) -> Self {
         match error {
             BuildError::SlotsNotSet { .. } => Self::SlotsNotSet,
@@ -268,7 +278,7 @@ impl From<BuildError> for Complaint {
     }
 }
 
-impl From<AcquireError> for Complaint {
+impl From<AcquireError> for Refusal {
     fn from(error: AcquireError) -> Self {
         match error {
             AcquireError::Busy => Self::Busy,
@@ -285,7 +295,7 @@ impl From<AcquireError> for Complaint {
     }
 }
 
-impl Complaint {
+impl Refusal {
     pub(super) fn into_build_error(self, name: &str) -> BuildError {
         let name = name.to_owned();
         match self {
@@ -323,7 +333,7 @@ impl Complaint {
 }
 
 #[derive(Serialize, Deserialize, Debug)]
-pub(super) struct Numbers {
+pub(super) struct StatsData {
     name: Arc<str>,
     slots: u32,
     held: u32,
@@ -339,30 +349,30 @@ pub(super) struct Numbers {
     timed_out: u64,
     cancelled: u64,
     refused: u64,
-    waits: Times,
-    holds: Times,
+    waits: HistogramData,
+    holds: HistogramData,
 }
 
 #[derive(Serialize, Deserialize, Debug)]
-struct Times {
+struct HistogramData {
     buckets: Vec<(usize, u64)>,
     total: Duration,
     max: Duration,
 }
 
-impl From<&Histogram> for Times {
+impl From<&Histogram> for HistogramData {
     fn from(histogram: &Histogram) -> Self {
         Self { buckets: histogram.counts().collect(), total: histogram.total(), max: histogram.max() }
     }
 }
 
-impl From<Times> for Histogram {
-    fn from(times: Times) -> Self {
-        Self::restore(times.buckets, times.total, times.max)
+impl From<HistogramData> for Histogram {
+    fn from(data: HistogramData) -> Self {
+        Self::restore(data.buckets, data.total, data.max)
     }
 }
 
-impl From<Stats> for Numbers {
+impl From<Stats> for StatsData {
     fn from(stats: Stats) -> Self {
         let totals = stats.totals;
         Self {
@@ -380,35 +390,35 @@ impl From<Stats> for Numbers {
             timed_out: totals.timed_out,
             cancelled: totals.cancelled,
             refused: totals.refused,
-            waits: Times::from(&stats.waits),
-            holds: Times::from(&stats.holds),
+            waits: HistogramData::from(&stats.waits),
+            holds: HistogramData::from(&stats.holds),
             name: stats.name,
         }
     }
 }
 
-impl From<Numbers> for Stats {
-    fn from(numbers: Numbers) -> Self {
+impl From<StatsData> for Stats {
+    fn from(data: StatsData) -> Self {
         let mut totals = Totals::default();
-        totals.granted = numbers.granted;
-        totals.released = numbers.released;
-        totals.queued = numbers.queued;
-        totals.expired = numbers.expired;
-        totals.evicted = numbers.evicted;
-        totals.handed_on = numbers.handed_on;
-        totals.timed_out = numbers.timed_out;
-        totals.cancelled = numbers.cancelled;
-        totals.refused = numbers.refused;
+        totals.granted = data.granted;
+        totals.released = data.released;
+        totals.queued = data.queued;
+        totals.expired = data.expired;
+        totals.evicted = data.evicted;
+        totals.handed_on = data.handed_on;
+        totals.timed_out = data.timed_out;
+        totals.cancelled = data.cancelled;
+        totals.refused = data.refused;
         let mut stats = semafor_core::Stats::default();
-        stats.slots = numbers.slots;
-        stats.held = numbers.held;
-        stats.holders = numbers.holders;
-        stats.waiting = numbers.waiting;
-        stats.longest_wait = numbers.longest_wait;
+        stats.slots = data.slots;
+        stats.held = data.held;
+        stats.holders = data.holders;
+        stats.waiting = data.waiting;
+        stats.longest_wait = data.longest_wait;
         stats.totals = totals;
-        stats.waits = numbers.waits.into();
-        stats.holds = numbers.holds.into();
-        Self::new(numbers.name, stats)
+        stats.waits = data.waits.into();
+        stats.holds = data.holds.into();
+        Self::new(data.name, stats)
     }
 }
 
@@ -470,15 +480,15 @@ impl From<Waiter> for WaiterInfo {
 }
 
 /// What somebody says about itself, short enough to be told to others.
-pub(super) fn in_short(who: &Who) -> (Option<Arc<str>>, Option<Arc<str>>) {
-    (who.label.as_ref().map(cut), who.command.as_ref().map(cut))
+pub(super) fn label_and_command(who: &Who) -> (Option<Arc<str>>, Option<Arc<str>>) {
+    (who.label.as_ref().map(shorten), who.command.as_ref().map(shorten))
 }
 
-fn cut(text: &Arc<str>) -> Arc<str> {
-    if text.len() <= MAX_WORDS {
+fn shorten(text: &Arc<str>) -> Arc<str> {
+    if text.len() <= MAX_TEXT {
         return Arc::clone(text);
     }
-    let end = (0..=MAX_WORDS).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    let end = (0..=MAX_TEXT).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     format!("{}…", &text[..end]).into()
 }
 
@@ -517,42 +527,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_come_out_as_they_went_in_however_they_are_cut() {
-        let said: Vec<u8> =
-            (1..4).flat_map(|n| frame(&Call { n, ask: Request::Cancel { call: n } })).collect();
-        let (mut buffer, mut heard) = (Vec::new(), Vec::new());
-        for byte in said {
+    fn messages_are_read_whole_from_any_chunks() {
+        let bytes: Vec<u8> =
+            (1..4).flat_map(|n| frame(&Call { number: n, request: Request::Cancel { call: n } })).collect();
+        let (mut buffer, mut received) = (Vec::new(), Vec::new());
+        for byte in bytes {
             buffer.push(byte);
-            while let Some(Call { n, .. }) = take_first(&mut buffer).expect("it is one") {
-                heard.push(n);
+            while let Some(Call { number, .. }) = take_first(&mut buffer).expect("it is one") {
+                received.push(number);
             }
         }
-        assert_eq!(heard, [1, 2, 3]);
+        assert_eq!(received, [1, 2, 3]);
     }
 
     #[test]
-    fn an_overlong_message_is_refused_before_it_is_read() {
+    fn too_long_message_is_refused_before_it_is_read() {
         let mut buffer = u32::MAX.to_le_bytes().to_vec();
         assert!(take_first::<Call>(&mut buffer).is_err());
     }
 
     #[test]
     fn unknown_fields_are_ignored() {
-        let said = br#"{"n":1,"ask":{"hello":{"protocol":9,"version":"9.9.9","mood":"good"}},"more":0}"#;
-        let call: Call = serde_json::from_slice(said).expect("it is understood");
-        assert!(matches!(call.ask, Request::Hello { protocol: 9, .. }));
+        let message = br#"{"n":1,"ask":{"hello":{"protocol":9,"version":"9.9.9","mood":"good"}},"more":0}"#;
+        let call: Call = serde_json::from_slice(message).expect("it is understood");
+        assert!(matches!(call.request, Request::Hello { protocol: 9, .. }));
     }
 
     #[test]
-    fn long_labels_are_cut_at_a_character() {
+    fn long_labels_are_shortened_at_a_character_boundary() {
         let label: Arc<str> = "ä".repeat(2000).into();
-        let short = cut(&label);
-        assert!(short.len() <= MAX_WORDS + 3 && short.ends_with("ä…"));
+        let short = shorten(&label);
+        assert!(short.len() <= MAX_TEXT + 3 && short.ends_with("ä…"));
     }
 
     #[test]
-    fn a_page_of_the_longest_entries_fits_into_a_message() {
-        let words: Arc<str> = "\u{1}".repeat(MAX_WORDS).into();
+    fn page_of_the_longest_entries_fits_into_a_message() {
+        let words: Arc<str> = "\u{1}".repeat(MAX_TEXT).into();
         let longest = || Waiter {
             ahead: usize::MAX,
             weight: u32::MAX,
@@ -563,7 +573,7 @@ mod tests {
             waited_for: Duration::MAX,
         };
         let page = Response::Waiters(std::iter::repeat_with(longest).take(PAGE).collect());
-        let framed = frame(&Reply { n: u64::MAX, more: true, say: page });
+        let framed = frame(&Reply { number: u64::MAX, more: true, response: page });
         assert!(framed.len() <= MAX_MESSAGE, "{}", framed.len());
     }
 }

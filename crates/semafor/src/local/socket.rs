@@ -16,16 +16,16 @@ pub(super) struct Socket {
     /// What the socket would not take yet.
     unsent: Vec<u8>,
     /// Wakes the thread.
-    bell: Arc<UnixStream>,
+    wake_sender: Arc<UnixStream>,
     /// Until when the thread sleeps, unless it hears something.
     pub(super) sleeps_until: Option<Instant>,
     pub(super) directory: PathBuf,
 }
 
 impl Socket {
-    pub(super) fn new(stream: Arc<UnixStream>, bell: UnixStream, directory: &Path) -> Self {
-        let (bell, directory) = (Arc::new(bell), directory.to_owned());
-        Self { stream, unsent: Vec::new(), bell, sleeps_until: None, directory }
+    pub(super) fn new(stream: Arc<UnixStream>, wake_sender: UnixStream, directory: &Path) -> Self {
+        let (wake_sender, directory) = (Arc::new(wake_sender), directory.to_owned());
+        Self { stream, unsent: Vec::new(), wake_sender, sleeps_until: None, directory }
     }
 
     /// Never waits: what the socket does not take, the thread sends when it does.
@@ -35,7 +35,7 @@ impl Socket {
         if is_idle {
             self.flush();
             if !self.unsent.is_empty() {
-                self.ring();
+                self.wake();
             }
         }
     }
@@ -60,12 +60,12 @@ impl Socket {
         let Some(deadline) = deadline else { return };
         if self.sleeps_until.is_none_or(|until| deadline < until) {
             self.sleeps_until = Some(deadline);
-            self.ring();
+            self.wake();
         }
     }
 
-    fn ring(&self) {
-        let _ = rustix::net::send(&*self.bell, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    fn wake(&self) {
+        let _ = rustix::net::send(&*self.wake_sender, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 }
 

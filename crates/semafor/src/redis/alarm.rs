@@ -16,10 +16,10 @@ impl Alarm {
     }
 
     /// Returns at that time, or a little later. Cancel safe.
-    pub(super) async fn ring_at(&self, then: Instant) {
+    pub(super) async fn sleep_until(&self, then: Instant) {
         #[cfg(any(target_os = "linux", target_os = "android"))]
         if let Some(timer) = &self.0
-            && timer.ring_at(then).await.is_ok()
+            && timer.sleep_until(then).await.is_ok()
         {
             return;
         }
@@ -51,7 +51,7 @@ mod timer {
             Ok(Self(timer))
         }
 
-        pub(super) async fn ring_at(&self, then: super::Instant) -> io::Result<()> {
+        pub(super) async fn sleep_until(&self, then: super::Instant) -> io::Result<()> {
             let then = Timespec {
                 tv_sec: then.since_origin().as_secs().try_into().unwrap_or(i64::MAX),
                 // Nothing at all would be never.
@@ -87,32 +87,32 @@ mod tests {
     use crate::remote::clock::tests::ONE_AT_A_TIME;
 
     #[tokio::test]
-    async fn an_alarm_rings_and_can_be_set_anew() {
+    async fn alarm_wakes_and_can_be_set_again() {
         let _turn = ONE_AT_A_TIME.lock().await;
         let alarm = Alarm::new();
         let started = Instant::now();
         let soon = Duration::from_millis(20);
         for round in 1..=3 {
             let then = started + soon * round;
-            alarm.ring_at(then).await;
+            alarm.sleep_until(then).await;
             assert!(Instant::now() >= then);
         }
         // One that was not waited for is forgotten, whether it has rung or not.
-        let brief =
-            tokio::time::timeout(Duration::from_millis(1), alarm.ring_at(Instant::now() + soon)).await;
-        assert!(brief.is_err());
+        let unfinished =
+            tokio::time::timeout(Duration::from_millis(1), alarm.sleep_until(Instant::now() + soon)).await;
+        assert!(unfinished.is_err());
         std::thread::sleep(soon);
         let later = Instant::now() + soon;
-        alarm.ring_at(later).await;
+        alarm.sleep_until(later).await;
         assert!(Instant::now() >= later);
         // What is over rings at once.
-        alarm.ring_at(started).await;
+        alarm.sleep_until(started).await;
     }
 
     /// No test can suspend the machine. But it can see which clock is used.
     #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn an_alarm_goes_by_the_clock_that_goes_on_while_the_machine_is_suspended() {
+    async fn alarm_uses_the_clock_that_goes_on_while_the_machine_is_suspended() {
         const CLOCK_BOOTTIME: &str = "clockid: 7";
         let alarm = Alarm::new();
         let descriptor = alarm.0.as_ref().expect("a timer").descriptor();

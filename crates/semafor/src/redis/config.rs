@@ -65,7 +65,7 @@ pub enum Protocol {
 pub(super) enum Address {
     Server(Box<ConnectionInfo>),
     Cluster(Vec<ConnectionInfo>),
-    Sentinel { sentinels: Vec<ConnectionInfo>, master: String, then: Box<ConnectionInfo> },
+    Sentinel { sentinels: Vec<ConnectionInfo>, master: String, server: Box<ConnectionInfo> },
 }
 
 const FORMS: &str = "redis://host:port/db, rediss://host (TLS), unix:///path/to/socket, \
@@ -169,21 +169,21 @@ impl Config {
         let (scheme, rest) = self
             .url
             .split_once("://")
-            .ok_or_else(|| self.no_address("it has no ://, as in redis://host:6379"))?;
+            .ok_or_else(|| self.invalid_url("it has no ://, as in redis://host:6379"))?;
         if self.is_tls() && cfg!(not(feature = "redis-tls")) {
-            return Err(self.no_address("TLS needs the feature `redis-tls` of the crate semafor"));
+            return Err(self.invalid_url("TLS needs the feature `redis-tls` of the crate semafor"));
         }
         match scheme {
             "redis" | "rediss" | "unix" | "redis+unix" => {
-                Ok(Address::Server(Box::new(self.server(self.url.clone())?)))
+                Ok(Address::Server(Box::new(self.connection_info(self.url.clone())?)))
             }
             "redis+cluster" | "rediss+cluster" => {
                 let scheme = scheme.trim_end_matches("+cluster");
                 let (hosts, path) = self.hosts(rest)?;
                 if !path.is_empty() && path != "0" {
-                    return Err(self.no_address("a cluster has no database but 0"));
+                    return Err(self.invalid_url("a cluster has no database but 0"));
                 }
-                let nodes = hosts.iter().map(|host| self.server(format!("{scheme}://{host}/")));
+                let nodes = hosts.iter().map(|host| self.connection_info(format!("{scheme}://{host}/")));
                 Ok(Address::Cluster(nodes.collect::<Result<_, _>>()?))
             }
             "redis+sentinel" | "rediss+sentinel" => {
@@ -191,22 +191,23 @@ impl Config {
                 let (hosts, path) = self.hosts(rest)?;
                 let (master, db) = path.split_once('/').unwrap_or((path, "0"));
                 if master.is_empty() {
-                    return Err(self.no_address("the name of the master is missing after the hosts"));
+                    return Err(self.invalid_url("the name of the master is missing after the hosts"));
                 }
                 let with_port = |host: &str| match host.rsplit_once(':') {
                     Some((_, port)) if port.parse::<u16>().is_ok() => host.to_owned(),
                     _ => format!("{host}:26379"),
                 };
                 let sentinels =
-                    hosts.iter().map(|host| self.server(format!("{scheme}://{}/", with_port(host))));
-                let then = hosts.first().map(|host| self.server(format!("{scheme}://{host}/{db}")));
+                    hosts.iter().map(|host| self.connection_info(format!("{scheme}://{}/", with_port(host))));
+                let server =
+                    hosts.first().map(|host| self.connection_info(format!("{scheme}://{host}/{db}")));
                 Ok(Address::Sentinel {
                     sentinels: sentinels.collect::<Result<_, _>>()?,
                     master: master.into(),
-                    then: Box::new(then.ok_or_else(|| self.no_address("it has no host"))??),
+                    server: Box::new(server.ok_or_else(|| self.invalid_url("it has no host"))??),
                 })
             }
-            _ => Err(self.no_address("its scheme is not known")),
+            _ => Err(self.invalid_url("its scheme is not known")),
         }
     }
 
@@ -220,13 +221,13 @@ impl Config {
         let hosts: Vec<_> =
             hosts.split(',').filter(|host| !host.is_empty()).map(|host| format!("{user}{host}")).collect();
         if hosts.is_empty() {
-            return Err(self.no_address("it has no host"));
+            return Err(self.invalid_url("it has no host"));
         }
         Ok((hosts, path.trim_end_matches('/')))
     }
 
-    fn server(&self, url: String) -> Result<ConnectionInfo, HomeError> {
-        let info = url.into_connection_info().map_err(|error| self.no_address(&error.to_string()))?;
+    fn connection_info(&self, url: String) -> Result<ConnectionInfo, HomeError> {
+        let info = url.into_connection_info().map_err(|error| self.invalid_url(&error.to_string()))?;
         let settings = info.redis_settings().clone();
         Ok(info.set_redis_settings(settings.set_protocol(match self.protocol {
             Protocol::Resp2 => ProtocolVersion::RESP2,
@@ -234,8 +235,11 @@ impl Config {
         })))
     }
 
-    fn no_address(&self, complaint: &str) -> HomeError {
-        invalid(format!("{:?} is no address of a Redis ({complaint}): it looks like {FORMS}", self.shown()))
+    fn invalid_url(&self, complaint: &str) -> HomeError {
+        invalid(format!(
+            "{:?} is no address of a Redis ({complaint}): it looks like {FORMS}",
+            self.redacted_url()
+        ))
     }
 
     pub(super) fn is_cluster(&self) -> bool {
@@ -255,15 +259,15 @@ impl Config {
         let servers = match self.address() {
             Ok(Address::Server(server)) => vec![*server],
             Ok(Address::Cluster(nodes)) => nodes,
-            Ok(Address::Sentinel { then, .. }) => vec![*then],
+            Ok(Address::Sentinel { server, .. }) => vec![*server],
             Err(_) => Vec::new(),
         };
         servers.iter().filter_map(|server| server.redis_settings().password().map(str::to_owned)).collect()
     }
 
     /// The URL as it may be shown to anybody.
-    pub(super) fn shown(&self) -> String {
-        redacted(&self.url)
+    pub(super) fn redacted_url(&self) -> String {
+        redact(&self.url)
     }
 }
 
@@ -279,18 +283,18 @@ impl std::str::FromStr for Config {
             ));
         }
         let mut config = Self::new(base.to_owned());
-        let mut ours = Vec::new();
+        let mut kept_options = Vec::new();
         for (option, value) in form_urlencoded::parse(options.as_bytes()) {
             // A socket has no other place for these in its URL.
             match &*option {
                 "db" | "user" | "pass" if base.starts_with("unix:") || base.starts_with("redis+unix:") => {
-                    ours.push((option.into_owned(), value.into_owned()));
+                    kept_options.push((option.into_owned(), value.into_owned()));
                 }
                 _ => config.set(&option, &value)?,
             }
         }
-        if !ours.is_empty() {
-            let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(ours).finish();
+        if !kept_options.is_empty() {
+            let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(kept_options).finish();
             config.url = format!("{base}?{query}");
         }
         config.check()?;
@@ -301,7 +305,7 @@ impl std::str::FromStr for Config {
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")
-            .field("url", &self.shown())
+            .field("url", &self.redacted_url())
             .field("namespace", &self.namespace)
             .finish_non_exhaustive()
     }
@@ -318,7 +322,7 @@ fn has_hash_tag(namespace: &str) -> bool {
 }
 
 /// Without what stands between the scheme and the host, and without the options.
-fn redacted(url: &str) -> String {
+fn redact(url: &str) -> String {
     let base = url.split_once('?').map_or(url, |(base, _)| base);
     match base.split_once("://") {
         Some((scheme, rest)) => match rest.rsplit_once('@') {
@@ -339,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_those_of_the_python_library() {
+    fn defaults_are_those_of_the_python_library() {
         let config = parse("redis://localhost:6379").unwrap();
         assert_eq!(config.namespace, "adv-sem");
         assert_eq!((config.max_connections, config.number_of_attempts), (300, 3));
@@ -349,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_of_address_is_understood() {
+    fn every_form_of_url_is_accepted() {
         for url in [
             "redis://127.0.0.1",
             "redis://user:pass@host:6380/3?namespace=app",
@@ -361,7 +365,7 @@ mod tests {
             let config = parse(url).unwrap_or_else(|error| panic!("{url}: {error}"));
             config.address().unwrap_or_else(|error| panic!("{url}: {error}"));
         }
-        let Address::Sentinel { sentinels, master, then } =
+        let Address::Sentinel { sentinels, master, server } =
             parse("redis+sentinel://u:p@a,b:26380/mymaster/1").unwrap().address().unwrap()
         else {
             panic!("not a sentinel");
@@ -369,11 +373,11 @@ mod tests {
         assert_eq!((sentinels.len(), master.as_str()), (2, "mymaster"));
         assert_eq!(sentinels[0].addr().to_string(), "a:26379");
         assert_eq!(sentinels[1].addr().to_string(), "b:26380");
-        assert_eq!((then.redis_settings().db(), then.redis_settings().password()), (1, Some("p")));
+        assert_eq!((server.redis_settings().db(), server.redis_settings().password()), (1, Some("p")));
     }
 
     #[test]
-    fn what_is_wrong_is_named_and_passwords_are_not() {
+    fn errors_name_the_mistake_and_no_password() {
         for (url, complaint) in [
             ("localhost:6379", "it has no ://"),
             ("http://u:hunter2@host", "its scheme is not known"),

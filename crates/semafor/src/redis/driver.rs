@@ -24,10 +24,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::alarm::Alarm;
 use super::config::Config;
+use super::connection::{Connection, Event as ConnectionEvent};
 use super::diagnostics;
 use super::engine::Engine;
 use super::keys;
-use super::link::{Event as LinkEvent, Link};
 use crate::error::{HomeError, HomeErrorKind};
 use crate::remote::call::{Call, Command, Failure, Key, Reply};
 use crate::remote::client::{Client, Event, Liveness, Settings};
@@ -37,22 +37,22 @@ use crate::remote::target::Target;
 
 /// How long the last one to leave waits for what was dropped to be given back: as long as that goes on, and no longer than
 /// this for the next step of it.
-const LAST_WAIT: Duration = Duration::from_secs(2);
+const FINAL_WAIT: Duration = Duration::from_secs(2);
 /// Bounds of the time that a user's runtime may take to carry a heartbeat.
-const HOST_TIME: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
+const HOST_TIMEOUT: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
 
 pub(super) struct RedisDriver {
     pub(super) config: Arc<Config>,
     /// What the server is called where anybody may read it.
-    shown: String,
+    display_name: String,
     pub(super) engine: Engine,
-    pub(super) link: Arc<Link>,
+    pub(super) connection: Arc<Connection>,
     runtime: Handle,
     thread: ThreadId,
     state: Mutex<State>,
     timeout_changed: Notify,
     /// Something has been given back.
-    went_on: Condvar,
+    progressed: Condvar,
     stop: CancellationToken,
 }
 
@@ -66,7 +66,7 @@ type Drivers = Mutex<Known>;
 
 #[derive(Default)]
 struct Known {
-    drivers: Vec<(Config, Weak<Anchor>)>,
+    drivers: Vec<(Config, Weak<DriverHandle>)>,
     /// The largest fencing token that this process has seen of each server. A server may forget those that it gave out last: in
     /// a failover, or with its clock set back. So it is told with every request for a slot.
     ///
@@ -78,37 +78,37 @@ struct Known {
 static DRIVERS: PerProcess<Drivers> = PerProcess::new();
 
 /// A user's hold on the driver. When the last one goes, the thread ends, after what was dropped has been given back.
-pub(super) struct Anchor(Arc<RedisDriver>);
+pub(super) struct DriverHandle(Arc<RedisDriver>);
 
 impl RedisDriver {
     /// The one that the process has to the same place already, or else a new one, which will connect when it has to.
-    pub(super) fn at(config: Config) -> Result<Arc<Anchor>, HomeError> {
+    pub(super) fn at(config: Config) -> Result<Arc<DriverHandle>, HomeError> {
         let mut known = DRIVERS.get().lock();
         let Known { drivers, newest_tokens } = &mut *known;
-        drivers.retain(|(_, anchor)| anchor.strong_count() > 0);
+        drivers.retain(|(_, handle)| handle.strong_count() > 0);
         let found = drivers.iter().find(|(known, _)| *known == config);
-        if let Some(anchor) = found.and_then(|(_, anchor)| anchor.upgrade()) {
-            return Ok(anchor);
+        if let Some(handle) = found.and_then(|(_, handle)| handle.upgrade()) {
+            return Ok(handle);
         }
-        let newest_token = Arc::clone(newest_tokens.entry(config.shown()).or_default());
-        let anchor = Arc::new(Anchor(Self::start(config.clone(), newest_token)?));
-        drivers.push((config, Arc::downgrade(&anchor)));
-        Ok(anchor)
+        let newest_token = Arc::clone(newest_tokens.entry(config.redacted_url()).or_default());
+        let handle = Arc::new(DriverHandle(Self::start(config.clone(), newest_token)?));
+        drivers.push((config, Arc::downgrade(&handle)));
+        Ok(handle)
     }
 
     /// The same, connected.
-    pub(super) async fn connect(config: Config) -> Result<Arc<Anchor>, HomeError> {
-        let anchor = Self::at(config)?;
-        let driver = Arc::clone(anchor.driver());
-        if !driver.link.is_connected() {
+    pub(super) async fn connect(config: Config) -> Result<Arc<DriverHandle>, HomeError> {
+        let handle = Self::at(config)?;
+        let driver = Arc::clone(handle.driver());
+        if !driver.connection.is_connected() {
             if let Ok(here) = Handle::try_current()
-                && is_workplace(&here)
+                && can_host_connection(&here)
             {
-                driver.link.move_to(here);
+                driver.connection.move_to(here);
             }
-            driver.on_own_thread(|driver| async move { driver.link.line().await.map(drop) }).await?;
+            driver.on_own_thread(|driver| async move { driver.connection.live().await.map(drop) }).await?;
         }
-        Ok(anchor)
+        Ok(handle)
     }
 
     /// A forked child has none of the threads, and must not speak on connections that are its parent's.
@@ -142,7 +142,7 @@ impl RedisDriver {
             let stop = stop.clone();
             move || {
                 if let Ok(driver) = take_driver.recv() {
-                    runtime.block_on(driver.keep_time(stop));
+                    runtime.block_on(driver.run_timers(stop));
                 }
             }
         });
@@ -151,26 +151,26 @@ impl RedisDriver {
             liveness: Liveness::Heartbeats,
             retry: config.retry(),
             reply_timeout: config.socket_timeout,
-            no_reply_error: diagnostics::silent(&config),
+            no_reply_error: diagnostics::no_answer(&config),
         });
         let driver = Arc::new_cyclic(|driver: &Weak<Self>| Self {
-            link: {
+            connection: {
                 let driver = Weak::clone(driver);
-                let ear = Arc::new(move |event| {
+                let on_event = Arc::new(move |event| {
                     if let Some(driver) = driver.upgrade() {
-                        driver.hear(event);
+                        driver.handle_event(event);
                     }
                 });
-                Arc::new(Link::new(Arc::clone(&config), address, channel, ear, handle.clone()))
+                Arc::new(Connection::new(Arc::clone(&config), address, channel, on_event, handle.clone()))
             },
-            shown: config.shown(),
+            display_name: config.redacted_url(),
             config,
             engine,
             runtime: handle,
             thread,
             state: Mutex::new(State { client, sleeps_until: None }),
             timeout_changed: Notify::new(),
-            went_on: Condvar::new(),
+            progressed: Condvar::new(),
             stop,
         });
         let _ = send_driver.send(Arc::clone(&driver));
@@ -194,9 +194,9 @@ impl RedisDriver {
             if is_sooner {
                 state.sleeps_until = next;
             }
-            let went_on = progress != state.client.progress();
-            if went_on || had_unfinished_work && !state.client.has_unfinished_work() {
-                self.went_on.notify_all();
+            let has_progressed = progress != state.client.progress();
+            if has_progressed || had_unfinished_work && !state.client.has_unfinished_work() {
+                self.progressed.notify_all();
             }
             (result, (calls, events), is_sooner)
         };
@@ -213,22 +213,22 @@ impl RedisDriver {
 
     fn carry_out(self: &Arc<Self>, calls: Vec<Call>, events: Vec<Event>) {
         for call in calls {
-            let place = self.place_for(&call.command);
+            let runtime = self.runtime_for(&call.command);
             // Also if the runtime has ended, and drops it unbegun, the client learns of that.
-            let on_its_way = OnItsWay { driver: Arc::clone(self), call: Some(call) };
-            place.spawn(on_its_way.send());
+            let in_flight = CallInFlight { driver: Arc::clone(self), call: Some(call) };
+            runtime.spawn(in_flight.send());
         }
         for event in events {
             match event {
                 // It may be the last hold on this driver, and nobody is to wait here for what is given back.
                 Event::DropKeepAlive(keep_alive) => drop(self.runtime.spawn(async move { drop(keep_alive) })),
-                event => event.carry_out(&self.shown),
+                event => event.carry_out(&self.display_name),
             }
         }
     }
 
     /// What users wait for is sent from where they are, if that can be done there: no other thread has to be woken.
-    fn place_for(&self, ask: &Command) -> Handle {
+    fn runtime_for(&self, ask: &Command) -> Handle {
         let is_awaited = matches!(
             ask,
             Command::Acquire { .. }
@@ -237,26 +237,26 @@ impl RedisDriver {
                 | Command::Release { .. }
         );
         match Handle::try_current() {
-            Ok(here) if is_awaited && is_workplace(&here) && self.link.is_hosted() => here,
+            Ok(here) if is_awaited && can_host_connection(&here) && self.connection.is_hosted() => here,
             _ => self.runtime.clone(),
         }
     }
 
-    async fn perform(&self, call: &Call) -> Result<Reply, Failure> {
+    async fn execute(&self, call: &Call) -> Result<Reply, Failure> {
         let unsent = |error: HomeError| Failure { is_transient: true, was_sent: false, error };
         match &call.command {
-            Command::Connect => self.link.line().await.map(|_| Reply::Done).map_err(unsent),
-            Command::Subscribe { waiters } => self.listen(&call.target, waiters).await.map_err(unsent),
+            Command::Connect => self.connection.live().await.map(|_| Reply::Done).map_err(unsent),
+            Command::Subscribe { waiters } => self.subscribe(&call.target, waiters).await.map_err(unsent),
             Command::Watch => {
                 let holders = [call.target.keys[0].clone()];
-                let is_watched = self.link.track(&holders).await.is_ok();
+                let is_watched = self.connection.track(&holders).await.is_ok();
                 let state = match self.run(call).await {
                     Ok(Reply::Swept(state)) => Some(state),
                     _ => None,
                 };
                 Ok(Reply::Watched { is_watched, state })
             }
-            Command::Heartbeat { .. } => self.beat(call).await,
+            Command::Heartbeat { .. } => self.send_heartbeat(call).await,
             _ => self.run(call).await,
         }
     }
@@ -264,13 +264,13 @@ impl RedisDriver {
     async fn run(&self, call: &Call) -> Result<Reply, Failure> {
         let Some(script) = Engine::script(&call.command) else { return Ok(Reply::Done) };
         let encode = |command: &mut redis::Cmd| self.engine.encode(call, command);
-        let answered = self.link.attempt(script, &call.target.keys, encode).await?;
+        let script_reply = self.connection.attempt(script, &call.target.keys, encode).await?;
         let failure = |error| Failure { error, is_transient: false, was_sent: true };
-        self.engine.decode(call, &answered).map_err(failure)
+        self.engine.decode(call, &script_reply).map_err(failure)
     }
 
     /// From here on, a grant by Python's scripts is pushed. One that came before is seen now.
-    async fn listen(&self, target: &Target, waiters: &[(Key, u32)]) -> Result<Reply, HomeError> {
+    async fn subscribe(&self, target: &Target, waiters: &[(Key, u32)]) -> Result<Reply, HomeError> {
         let (mut lists, mut owners) = (Vec::new(), Vec::new());
         for (key, weight) in waiters {
             let of_waiter = self.engine.notifications(target, *key, *weight);
@@ -278,46 +278,46 @@ impl RedisDriver {
             lists.extend(of_waiter);
         }
         // Where the server tells nothing, heartbeats ask.
-        let exists = self.link.track(&lists).await?.unwrap_or_default();
+        let exists = self.connection.track(&lists).await?.unwrap_or_default();
         let granted = owners.into_iter().zip(exists).filter(|(_, exists)| *exists).map(|(key, _)| key);
         Ok(Reply::Subscribed { granted: granted.collect() })
     }
 
     /// If no answer comes, checks whether the user's runtime still carries the connection.
-    async fn beat(&self, call: &Call) -> Result<Reply, Failure> {
+    async fn send_heartbeat(&self, call: &Call) -> Result<Reply, Failure> {
         let interval = self.read(|client, _| client.heartbeat_interval());
-        let host_time = (interval * 2).clamp(HOST_TIME.0, HOST_TIME.1);
+        let host_timeout = (interval * 2).clamp(HOST_TIMEOUT.0, HOST_TIMEOUT.1);
         let mut answer = pin!(self.run(call));
         loop {
-            match timeout(host_time, answer.as_mut()).await {
+            match timeout(host_timeout, answer.as_mut()).await {
                 Ok(outcome) => return outcome,
-                Err(_) if self.link.is_host_at_work().await => {}
+                Err(_) if self.connection.is_host_responsive().await => {}
                 Err(_) => {
-                    self.link.leave_host();
-                    return Err(Failure { error: gone(), is_transient: true, was_sent: true });
+                    self.connection.leave_host();
+                    return Err(Failure { error: shut_down(), is_transient: true, was_sent: true });
                 }
             }
         }
     }
 
     /// Called from wherever the connection lives.
-    fn hear(self: &Arc<Self>, event: LinkEvent) {
+    fn handle_event(self: &Arc<Self>, event: ConnectionEvent) {
         match event {
-            LinkEvent::Connected => {
-                let pushes = self.link.pushes();
+            ConnectionEvent::Connected => {
+                let pushes = self.connection.pushes();
                 self.change(|client, now| client.connected(pushes, now));
             }
-            LinkEvent::Push { generation, push } if push.kind == PushKind::Disconnection => {
-                self.link.hang_up(generation);
+            ConnectionEvent::Push { generation, push } if push.kind == PushKind::Disconnection => {
+                self.connection.disconnect(generation);
             }
-            LinkEvent::Push { push, .. } => self.change(|client, now| {
+            ConnectionEvent::Push { push, .. } => self.change(|client, now| {
                 self.engine.read_push(push, now).into_iter().for_each(|push| client.handle_push(push, now));
             }),
-            LinkEvent::Disconnected => self.change(|client, now| client.disconnected(Vec::new(), now)),
+            ConnectionEvent::Disconnected => self.change(|client, now| client.disconnected(Vec::new(), now)),
         }
     }
 
-    async fn keep_time(self: Arc<Self>, stop: CancellationToken) {
+    async fn run_timers(self: Arc<Self>, stop: CancellationToken) {
         let alarm = Alarm::new();
         loop {
             let next = {
@@ -328,7 +328,7 @@ impl RedisDriver {
             let wait = async {
                 match next {
                     None => std::future::pending().await,
-                    Some(next) => alarm.ring_at(next).await,
+                    Some(next) => alarm.sleep_until(next).await,
                 }
             };
             tokio::select! {
@@ -337,8 +337,8 @@ impl RedisDriver {
                 () = stop.cancelled() => break,
             }
         }
-        let mut last_wait = LastWait::new(&self);
-        while self.read(|client, _| client.has_unfinished_work()) && Instant::now() < last_wait.end(&self) {
+        let mut final_wait = FinalWait::new(&self);
+        while self.read(|client, _| client.has_unfinished_work()) && Instant::now() < final_wait.end(&self) {
             tokio::time::sleep(Duration::from_millis(1)).await;
             self.change(Client::handle_timeout);
         }
@@ -353,30 +353,30 @@ impl RedisDriver {
         T: Send + 'static,
         F: Future<Output = Result<T, HomeError>> + Send + 'static,
     {
-        let (answer, answered) = tokio::sync::oneshot::channel();
+        let (sender, receiver) = tokio::sync::oneshot::channel();
         let work = work(Arc::clone(self));
         self.runtime.spawn(async move {
-            let _ = answer.send(work.await);
+            let _ = sender.send(work.await);
         });
-        answered.await.unwrap_or_else(|_| Err(gone()))
+        receiver.await.unwrap_or_else(|_| Err(shut_down()))
     }
 
     pub(super) fn wait_for_unfinished_work(&self) {
         let has_waited = Cell::new(false);
         let wait = || {
-            let mut last_wait = LastWait::new(self);
+            let mut final_wait = FinalWait::new(self);
             let mut state = self.state.lock();
             while state.client.has_unfinished_work() {
-                let end = last_wait.renewed(state.client.progress());
+                let end = final_wait.renewed(state.client.progress());
                 if Instant::now() >= end {
                     break;
                 }
-                self.went_on.wait_until(&mut state, end.into());
+                self.progressed.wait_until(&mut state, end.into());
             }
             has_waited.set(true);
         };
         let is_in_task = tokio::task::try_id().is_some();
-        if is_in_task && Handle::try_current().is_ok_and(|here| is_workplace(&here)) {
+        if is_in_task && Handle::try_current().is_ok_and(|here| can_host_connection(&here)) {
             // This may be the very thread that has to do it: it leaves its work to another. In a `LocalSet` that is not
             // allowed, and not needed.
             crate::catch_panic::call(|| tokio::task::block_in_place(wait));
@@ -389,19 +389,19 @@ impl RedisDriver {
 
 /// A call that somebody carries to the server. If that ends halfway, with the runtime it was in, say, the client learns that
 /// it failed.
-struct OnItsWay {
+struct CallInFlight {
     driver: Arc<RedisDriver>,
     call: Option<Call>,
 }
 
-impl OnItsWay {
+impl CallInFlight {
     async fn send(self) {
         let Some(call) = &self.call else { return };
-        let outcome = self.driver.perform(call).await;
-        self.arrive(outcome);
+        let outcome = self.driver.execute(call).await;
+        self.finish(outcome);
     }
 
-    fn arrive(mut self, outcome: Result<Reply, Failure>) {
+    fn finish(mut self, outcome: Result<Reply, Failure>) {
         let Some(call) = self.call.take() else { return };
         self.driver.change(|client, now| match outcome {
             Ok(reply) => client.handle_reply(call, reply, now),
@@ -410,12 +410,12 @@ impl OnItsWay {
     }
 }
 
-impl Drop for OnItsWay {
+impl Drop for CallInFlight {
     fn drop(&mut self) {
         if let Some(call) = self.call.take() {
             let driver = Arc::clone(&self.driver);
             self.driver.runtime.spawn(async move {
-                let failure = Failure { error: gone(), is_transient: true, was_sent: true };
+                let failure = Failure { error: shut_down(), is_transient: true, was_sent: true };
                 driver.change(|client, now| client.handle_failure(call, &failure, now));
             });
         }
@@ -423,15 +423,15 @@ impl Drop for OnItsWay {
 }
 
 /// Until when to wait for loose ends: longer, whenever one of them has come on.
-struct LastWait {
+struct FinalWait {
     progress: u64,
     end: Instant,
 }
 
-impl LastWait {
+impl FinalWait {
     fn new(driver: &RedisDriver) -> Self {
         let progress = driver.read(|client, _| client.progress());
-        Self { progress, end: Instant::now() + LAST_WAIT }
+        Self { progress, end: Instant::now() + FINAL_WAIT }
     }
 
     fn end(&mut self, driver: &RedisDriver) -> Instant {
@@ -440,19 +440,19 @@ impl LastWait {
 
     fn renewed(&mut self, progress: u64) -> Instant {
         if progress != self.progress {
-            *self = Self { progress, end: Instant::now() + LAST_WAIT };
+            *self = Self { progress, end: Instant::now() + FINAL_WAIT };
         }
         self.end
     }
 }
 
-impl Anchor {
+impl DriverHandle {
     pub(super) fn driver(&self) -> &Arc<RedisDriver> {
         &self.0
     }
 }
 
-impl Drop for Anchor {
+impl Drop for DriverHandle {
     fn drop(&mut self) {
         let driver = &self.0;
         if std::thread::current().id() != driver.thread
@@ -465,11 +465,11 @@ impl Drop for Anchor {
 }
 
 /// True if connections can live in that runtime. One with a single thread is too easily kept from it.
-fn is_workplace(runtime: &Handle) -> bool {
+fn can_host_connection(runtime: &Handle) -> bool {
     runtime.runtime_flavor() == RuntimeFlavor::MultiThread
 }
 
-pub(super) fn gone() -> HomeError {
+pub(super) fn shut_down() -> HomeError {
     HomeError::new(HomeErrorKind::Other, "the connection to Redis was shut down meanwhile")
 }
 
@@ -482,7 +482,7 @@ mod tests {
 
     /// In a child, a lock that another thread of its parent held stays locked.
     #[test]
-    fn a_forked_child_does_not_wait_for_threads_that_it_has_not() {
+    fn forked_child_does_not_wait_for_threads_of_its_parent() {
         let _turn = ONE_FORK_AT_A_TIME.lock();
         let (is_locked, locked) = std::sync::mpsc::channel();
         let (done, is_done) = std::sync::mpsc::channel::<()>();
@@ -509,7 +509,7 @@ mod tests {
 
     /// It gets no token at or below those that its parent has seen.
     #[test]
-    fn a_forked_child_knows_the_tokens_that_its_parent_has_seen() {
+    fn forked_child_knows_the_tokens_that_its_parent_has_seen() {
         let _turn = ONE_FORK_AT_A_TIME.lock();
         // Another test may hold the lock of the list at that very moment. Then the child knows nothing; but not every time.
         let knows = (1..=20).any(|token| {
@@ -527,7 +527,7 @@ mod tests {
     /// The server's clock has gone on, and the time is over in which no other client could get the slot.
     #[cfg(feature = "_test-redis")]
     #[tokio::test]
-    async fn a_holder_does_not_believe_in_its_slot_after_the_machine_was_suspended() {
+    async fn permit_is_lost_after_the_machine_was_suspended() {
         use std::sync::atomic::Ordering::SeqCst;
 
         use semafor_core::{Loss, NotHeld};
@@ -545,12 +545,12 @@ mod tests {
         server.pause();
         SUSPENDED_NANOS.store(61_000_000_000, SeqCst);
         let (lost, expired) = (held.is_lost(), leased.is_lost());
-        let told =
+        let losses =
             tokio::time::timeout(Duration::from_secs(60), async { (held.lost().await, leased.lost().await) });
-        let told = told.await;
+        let losses = losses.await;
         SUSPENDED_NANOS.store(0, SeqCst);
         server.resume();
         assert!(lost && expired, "it is known at once");
-        assert_eq!(told, Ok((NotHeld::Lost(Loss::OutOfTouch), NotHeld::Lost(Loss::Expired))));
+        assert_eq!(losses, Ok((NotHeld::Lost(Loss::OutOfTouch), NotHeld::Lost(Loss::Expired))));
     }
 }

@@ -9,11 +9,11 @@ use redis::{Cmd, PushInfo, PushKind, Value};
 use semafor_core::{Loss, NotHeld};
 
 use super::config::Config;
+use super::connection::ScriptReply;
 use super::ids::{self, Ids};
 use super::keys;
-use super::link::Answered;
 use super::script::lua::{self, Script};
-use super::script::reply::{Words, read_ending, seconds, span, text, unexpected};
+use super::script::reply::{ReplyReader, read_ending, seconds, span, text, unexpected};
 use super::script::schema::{self, ending, word};
 use super::{diagnostics, inspect};
 use crate::error::{AcquireError, BuildError, HomeError};
@@ -92,7 +92,7 @@ impl Engine {
                     .arg(seconds(request.ttl.unwrap_or_default()))
                     .arg(seconds(target.heartbeat))
                     .arg(seconds(grace(request.who.as_deref())))
-                    .arg(inspect::who(request.who.as_deref()))
+                    .arg(inspect::process_details(request.who.as_deref()))
                     .arg(if request.wait.is_try() { word::TRY } else { word::WAIT })
                     .arg(target.slots())
                     .arg(u8::from(target.is_open()))
@@ -149,23 +149,23 @@ impl Engine {
 
     // Replies
 
-    pub(super) fn decode(&self, call: &Call, answered: &Answered) -> Result<Reply, HomeError> {
+    pub(super) fn decode(&self, call: &Call, script_reply: &ScriptReply) -> Result<Reply, HomeError> {
         let target = &*call.target;
-        let mut words = Words::of(answered.value.clone())?;
+        let mut words = ReplyReader::of(script_reply.value.clone())?;
         match &call.command {
             Command::Acquire { request, .. } => {
-                self.read_acquire(target, Key(call.number), request.weight, &mut words, answered)
+                self.read_acquire(target, Key(call.number), request.weight, &mut words, script_reply)
             }
             Command::CheckWaiter { key } => match words.text()?.as_str() {
                 word::GRANTED => {
                     note_open(target, &mut words)?;
-                    self.read_grant(target, *key, &mut words, answered).map(Reply::Granted)
+                    self.read_grant(target, *key, &mut words, script_reply).map(Reply::Granted)
                 }
                 word::WAITING => {
-                    self.read_clock(&mut words, answered)?;
+                    self.read_clock(&mut words, script_reply)?;
                     Ok(Reply::Waiting)
                 }
-                _ => Ok(Reply::NotInLine(gone(words.number()?))),
+                _ => Ok(Reply::NotInLine(not_in_line(words.number()?))),
             },
             Command::Release { key } => {
                 let id = self.id(target, *key);
@@ -185,11 +185,11 @@ impl Engine {
                 if words.text()? != word::RENEWED {
                     return Ok(Reply::NotHeld(why_not_held(target, id, words.number()?)));
                 }
-                let clock = self.read_clock(&mut words, answered)?;
+                let clock = self.read_clock(&mut words, script_reply)?;
                 Ok(Reply::Renewed { clock, ends: ttl.map(|ttl| clock.now() + ttl.as_secs_f64()) })
             }
             Command::Heartbeat { holders, .. } => {
-                let state = self.read_name_state(&mut words, answered)?;
+                let state = self.read_name_state(&mut words, script_reply)?;
                 let mut states = words.rest();
                 let of_holders = states.by_ref().take(holders.len()).map(read_holder).collect();
                 Ok(Reply::Heartbeat {
@@ -198,7 +198,9 @@ impl Engine {
                     waiters: states.map(read_waiter).collect(),
                 })
             }
-            Command::Sweep | Command::Watch => self.read_name_state(&mut words, answered).map(Reply::Swept),
+            Command::Sweep | Command::Watch => {
+                self.read_name_state(&mut words, script_reply).map(Reply::Swept)
+            }
             Command::Subscribe { .. } | Command::Connect => Ok(Reply::Done),
             Command::Detach { .. } | Command::Reclaim { .. } | Command::Reconnected { .. } => Ok(Reply::Done),
         }
@@ -209,18 +211,18 @@ impl Engine {
         target: &Target,
         key: Key,
         weight: u32,
-        words: &mut Words,
-        answered: &Answered,
+        words: &mut ReplyReader,
+        script_reply: &ScriptReply,
     ) -> Result<Reply, HomeError> {
         Ok(match words.text()?.as_str() {
             word::GRANTED => {
                 note_open(target, words)?;
-                Reply::Granted(self.read_grant(target, key, words, answered)?)
+                Reply::Granted(self.read_grant(target, key, words, script_reply)?)
             }
             word::QUEUED => {
                 note_open(target, words)?;
                 let place = words.some_seconds()?;
-                Reply::Queued { place, state: self.read_name_state(words, answered)? }
+                Reply::Queued { place, state: self.read_name_state(words, script_reply)? }
             }
             word::BUSY => {
                 note_open(target, words)?;
@@ -229,7 +231,7 @@ impl Engine {
             word::FULL => Reply::Refused(AcquireError::LineFull { limit: words.number()? }),
             word::TOO_HEAVY => Reply::Refused(AcquireError::TooHeavy { weight, slots: words.number()? }),
             word::UNSEEN => {
-                let error = diagnostics::too_heavy_to_be_seen(weight, words.number()?, &target.name);
+                let error = diagnostics::weight_too_large_for_python(weight, words.number()?, &target.name);
                 Reply::Refused(error.into())
             }
             word::CLOSED => Reply::Refused(AcquireError::Closed),
@@ -241,29 +243,37 @@ impl Engine {
         &self,
         target: &Target,
         key: Key,
-        words: &mut Words,
-        answered: &Answered,
+        words: &mut ReplyReader,
+        script_reply: &ScriptReply,
     ) -> Result<Grant, HomeError> {
         let (slot, token, waited) = (words.number()?, words.number()?, span(words.some_seconds()?));
-        let clock = self.read_clock(words, answered)?;
+        let clock = self.read_clock(words, script_reply)?;
         self.note_token(token);
         let python_clients = python_clients(words.number()?);
         // What was granted before has an end that does not count from now.
         let ends = if words.is_empty() { LeaseEnd::AfterTtl } else { LeaseEnd::At(words.seconds()?) };
-        let safe_until = answered.sent + safe_for(target.heartbeat, python_clients);
+        let safe_until = script_reply.sent + safe_for(target.heartbeat, python_clients);
         let (id, slots, python_clients) = (self.id(target, key), Some(target.slots()), Some(python_clients));
         Ok(Grant { id, slot, token, waited, slots, clock, ends, safe_until, python_clients })
     }
 
-    fn read_clock(&self, words: &mut Words, answered: &Answered) -> Result<ServerClock, HomeError> {
-        let clock = ServerClock::new(words.some_seconds()?, answered.sent, answered.received);
+    fn read_clock(
+        &self,
+        words: &mut ReplyReader,
+        script_reply: &ScriptReply,
+    ) -> Result<ServerClock, HomeError> {
+        let clock = ServerClock::new(words.some_seconds()?, script_reply.sent, script_reply.received);
         *self.clock.lock() = Some(clock);
         Ok(clock)
     }
 
     /// The server's time, its next deadline, and its python_clients, as several scripts tell them.
-    fn read_name_state(&self, words: &mut Words, answered: &Answered) -> Result<NameState, HomeError> {
-        let clock = self.read_clock(words, answered)?;
+    fn read_name_state(
+        &self,
+        words: &mut ReplyReader,
+        script_reply: &ScriptReply,
+    ) -> Result<NameState, HomeError> {
+        let clock = self.read_clock(words, script_reply)?;
         let deadline = words.seconds()?.and_then(|then| clock.latest(then));
         Ok(NameState { clock, deadline, python_clients: python_clients(words.number()?) })
     }
@@ -342,7 +352,7 @@ impl Engine {
 
     fn read_change(&self, key: &str) -> Option<Push> {
         let namespace = &self.config.namespace;
-        if let Some(id) = keys::notified(namespace, key) {
+        if let Some(id) = keys::notified_id(namespace, key) {
             return self.ids.key_of(id).map(|key| Push::MayBeGranted { key });
         }
         keys::name_of_main(namespace, key).map(|name| Push::HoldersChanged { name: name.into() })
@@ -360,12 +370,16 @@ pub(super) fn max_waiting(target: &Target) -> i64 {
 }
 
 /// Reads the number of slots and the epoch.
-pub(super) fn note_open(target: &Target, words: &mut Words) -> Result<(), HomeError> {
+pub(super) fn note_open(target: &Target, words: &mut ReplyReader) -> Result<(), HomeError> {
     target.note_open(words.number()?, words.number()?);
     Ok(())
 }
 
-pub(super) fn why_not_open(target: &Target, word: &str, words: &mut Words) -> Result<BuildError, HomeError> {
+pub(super) fn why_not_open(
+    target: &Target,
+    word: &str,
+    words: &mut ReplyReader,
+) -> Result<BuildError, HomeError> {
     let name = target.name.to_string();
     Ok(match word {
         word::MISMATCH => BuildError::SlotsMismatch { name, live: words.number()?, asked: target.slots() },
@@ -384,16 +398,16 @@ fn reason_word(reason: EndReason) -> &'static str {
     }
 }
 
-/// As gate.company in `gate.lua` numbers them.
-fn python_clients(company: u8) -> PythonClients {
-    match company {
+/// As gate.python_clients in `gate.lua` numbers them.
+fn python_clients(code: u8) -> PythonClients {
+    match code {
         0 => PythonClients::None,
         1 => PythonClients::Holding,
         _ => PythonClients::Seen,
     }
 }
 
-fn gone(code: i64) -> NotInLine {
+fn not_in_line(code: i64) -> NotInLine {
     match code {
         ending::CLOSED => NotInLine::Closed,
         ending::TOO_HEAVY => NotInLine::TooHeavy,
@@ -414,7 +428,7 @@ fn why_not_held(target: &Target, id: &str, code: i64) -> NotHeld {
 fn read_outcome(
     target: &Target,
     id: &str,
-    words: &mut Words,
+    words: &mut ReplyReader,
 ) -> Result<Result<(), (i64, NotHeld)>, HomeError> {
     let (word, code) = (words.text()?, words.number()?);
     Ok(match word.as_str() {
@@ -428,7 +442,7 @@ fn read_release(
     id: &str,
     reason: EndReason,
     again: bool,
-    words: &mut Words,
+    words: &mut ReplyReader,
 ) -> Result<Reply, HomeError> {
     let found = read_outcome(target, id, words)?;
     let is_own_doing = match found {
@@ -462,14 +476,14 @@ fn read_holder(state: Value) -> HolderState {
 fn read_waiter(state: Value) -> WaiterState {
     let is_list = matches!(state, Value::Array(_));
     match read_gone(state) {
-        Some(code) => WaiterState::Gone(gone(code)),
+        Some(code) => WaiterState::Gone(not_in_line(code)),
         None if is_list => WaiterState::Granted,
         None => WaiterState::Present,
     }
 }
 
 fn read_gone(state: Value) -> Option<i64> {
-    let mut words = Words::of(state).ok()?;
+    let mut words = ReplyReader::of(state).ok()?;
     match words.text().as_deref() {
         Ok(word::GONE) => Some(words.number().unwrap_or(ending::RELEASED)),
         _ => None,

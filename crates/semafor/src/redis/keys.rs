@@ -66,7 +66,7 @@ pub(super) fn notifications(namespace: &str, id: &str, weight: u32) -> Vec<Strin
 }
 
 /// The id whose list this is.
-pub(super) fn notified<'a>(namespace: &str, key: &'a str) -> Option<&'a str> {
+pub(super) fn notified_id<'a>(namespace: &str, key: &'a str) -> Option<&'a str> {
     let member = key.strip_prefix(namespace)?.strip_prefix(":acquisition_notification:")?;
     Some(id_of(member))
 }
@@ -87,7 +87,7 @@ pub(super) fn channel(namespace: &str, process: &str) -> String {
 }
 
 /// A key of the namespace, to ask where they are.
-pub(super) fn any(namespace: &str) -> String {
+pub(super) fn any_key(namespace: &str) -> String {
     format!("{namespace}:semafor")
 }
 
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shared_keys_are_named_as_documented() {
+    fn shared_keys_are_named_as_documented() {
         let keys = Keys::new("adv-sem", "images");
         assert_eq!(
             keys.all[..5],
@@ -131,19 +131,19 @@ mod tests {
             ]
         );
         assert_eq!(notification("adv-sem", "1f"), "adv-sem:acquisition_notification:1f");
-        assert_eq!(notified("adv-sem", "adv-sem:acquisition_notification:1f"), Some("1f"));
-        assert_eq!(notified("adv", "adv-sem:acquisition_notification:1f"), None);
+        assert_eq!(notified_id("adv-sem", "adv-sem:acquisition_notification:1f"), Some("1f"));
+        assert_eq!(notified_id("adv", "adv-sem:acquisition_notification:1f"), None);
         let [first, last] = &notifications("adv-sem", "1f", 3)[..] else { panic!("two of three") };
         assert_eq!(
             (&**first, &**last),
             ("adv-sem:acquisition_notification:1f", "adv-sem:acquisition_notification:1f#00002")
         );
-        assert_eq!(notified("adv-sem", last), Some("1f"));
+        assert_eq!(notified_id("adv-sem", last), Some("1f"));
         assert_eq!(name_of_main("adv-sem", "adv-sem:semaphore_main:a:b"), Some("a:b"));
     }
 
     #[test]
-    fn a_namespace_is_no_pattern() {
+    fn namespace_is_escaped_in_patterns() {
         assert_eq!(patterns("a*[b]")[0], "a\\*\\[b\\]:semaphore_main:*");
     }
 }

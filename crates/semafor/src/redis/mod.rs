@@ -56,6 +56,7 @@
 
 mod alarm;
 mod config;
+mod connection;
 mod diagnostics;
 mod discovery;
 mod driver;
@@ -64,8 +65,7 @@ mod home;
 mod ids;
 mod inspect;
 mod keys;
-mod link;
-mod needs;
+mod requirements;
 mod script;
 #[cfg(feature = "redis-tls")]
 mod tls;

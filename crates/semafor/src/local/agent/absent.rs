@@ -20,10 +20,10 @@ const WITHOUT_LIFELINE: Duration = Duration::from_secs(60);
 /// The pause between two checks which clients are alive, the first and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 /// Looking takes at most one part in so many of the agent's time.
-const SHARE: u32 = 20;
+const CHECK_SHARE: u32 = 20;
 
 /// A slot that is kept for a holder that is not there.
-pub(super) struct Kept {
+pub(super) struct AbsentGrant {
     pub(super) permit: Permit<'static>,
     pub(super) entry: Entry,
     pub(super) client: Client,
@@ -32,38 +32,38 @@ pub(super) struct Kept {
 
 #[derive(Default)]
 pub(super) struct Absent {
-    by_client: Mutex<HashMap<Option<Byte>, HashMap<Key, Waited>>>,
-    came: Notify,
+    by_client: Mutex<HashMap<Option<Byte>, HashMap<Key, AbsentEntry>>>,
+    added: Notify,
 }
 
 /// The name, and the id by which the holder knows its grant.
 type Key = (Arc<str>, Arc<str>);
 
-struct Waited {
-    kept: Kept,
+struct AbsentEntry {
+    grant: AbsentGrant,
     since: Instant,
 }
 
 impl Absent {
-    pub(super) fn keep(&self, name: Arc<str>, id: Arc<str>, kept: Kept) {
+    pub(super) fn keep(&self, name: Arc<str>, id: Arc<str>, grant: AbsentGrant) {
         let mut by_client = self.by_client.lock();
-        let of_client = by_client.entry(kept.client.lifeline).or_default();
-        of_client.insert((name, id), Waited { kept, since: Instant::now() });
-        self.came.notify_one();
+        let of_client = by_client.entry(grant.client.lifeline).or_default();
+        of_client.insert((name, id), AbsentEntry { grant, since: Instant::now() });
+        self.added.notify_one();
     }
 
     /// For the holder that has come back.
-    pub(super) fn take(&self, client: Client, name: &Arc<str>, id: &Arc<str>) -> Option<Kept> {
+    pub(super) fn take(&self, client: Client, name: &Arc<str>, id: &Arc<str>) -> Option<AbsentGrant> {
         let mut by_client = self.by_client.lock();
         let key = (Arc::clone(name), Arc::clone(id));
         // With a lifeline or without: a client may have found the file of the lifelines replaced.
         let mut take = |lifeline| by_client.get_mut(&lifeline)?.remove(&key);
-        let waited = take(client.lifeline).or_else(|| take(None))?;
-        Some(waited.kept)
+        let entry = take(client.lifeline).or_else(|| take(None))?;
+        Some(entry.grant)
     }
 
     /// The client has taken back all that it holds: it has let go of the rest.
-    pub(super) fn end_rest(&self, lifeline: Byte) {
+    pub(super) fn release_rest(&self, lifeline: Byte) {
         let rest = self.by_client.lock().remove(&Some(lifeline));
         // Not under the lock: this serves those who wait.
         drop(rest);
@@ -74,14 +74,14 @@ impl Absent {
         let mut pause = PAUSE.0;
         loop {
             if self.by_client.lock().values().all(HashMap::is_empty) {
-                self.came.notified().await;
+                self.added.notified().await;
                 pause = PAUSE.0;
             }
             let began = Instant::now();
             self.sweep(lifelines);
-            let rest = (began.elapsed() * SHARE).max(pause);
+            let next_pause = (began.elapsed() * CHECK_SHARE).max(pause);
             pause = (pause * 2).min(PAUSE.1);
-            tokio::time::sleep(rest).await;
+            tokio::time::sleep(next_pause).await;
         }
     }
 
@@ -92,13 +92,13 @@ impl Absent {
             if let Some(byte) = lifeline
                 && !lifelines.is_some_and(|lifelines| lifelines.is_held(*byte))
             {
-                gone.extend(of_client.drain().map(|(_, waited)| waited));
+                gone.extend(of_client.drain().map(|(_, entry)| entry));
             }
             // Evicted, or its time to live is over; or it has no lifeline, and is gone or late.
-            let is_over = |_: &Key, waited: &mut Waited| {
-                waited.kept.permit.is_lost() || lifeline.is_none() && waited.is_given_up()
+            let is_over = |_: &Key, entry: &mut AbsentEntry| {
+                entry.grant.permit.is_lost() || lifeline.is_none() && entry.has_timed_out()
             };
-            gone.extend(of_client.extract_if(is_over).map(|(_, waited)| waited));
+            gone.extend(of_client.extract_if(is_over).map(|(_, entry)| entry));
             !of_client.is_empty()
         });
         drop(by_client);
@@ -106,9 +106,9 @@ impl Absent {
     }
 }
 
-impl Waited {
-    fn is_given_up(&self) -> bool {
-        let may_be_alive = self.kept.client.process.is_none_or(ProcessKey::may_be_alive);
+impl AbsentEntry {
+    fn has_timed_out(&self) -> bool {
+        let may_be_alive = self.grant.client.process.is_none_or(ProcessKey::may_be_alive);
         !may_be_alive || self.since.elapsed() > WITHOUT_LIFELINE
     }
 }

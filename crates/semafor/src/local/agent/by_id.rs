@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::Shared;
-use super::journal::{Entry, Term};
+use super::journal::{Entry, StoredLease};
 use crate::{Permit, PermitId};
 
 /// The pause between two looks at whether an evicted holder's grace is over.
@@ -31,7 +31,7 @@ struct Held {
     permit: Permit<'static>,
     name: Arc<str>,
     /// By which the holder knows it.
-    known_as: Arc<str>,
+    client_id: Arc<str>,
     // Dropped after the permit: until that is given back, the grant is live.
     entry: Entry,
 }
@@ -41,7 +41,7 @@ impl ById {
     pub(super) fn keep(
         &self,
         permit: Permit<'static>,
-        known_as: Arc<str>,
+        client_id: Arc<str>,
         mut entry: Entry,
     ) -> Option<PermitId> {
         let name = permit.gate()?.shared_name();
@@ -49,18 +49,18 @@ impl ById {
         if permit.is_lost() {
             return None;
         }
-        entry.held_by_id(Term::of(left));
+        entry.held_by_id(StoredLease::of(left));
         let id = permit.id();
         let mut table = self.0.lock();
-        if *known_as != *id.to_string() {
-            table.former.insert((Arc::clone(&name), Arc::clone(&known_as)), id.clone());
+        if *client_id != *id.to_string() {
+            table.former.insert((Arc::clone(&name), Arc::clone(&client_id)), id.clone());
         }
-        table.held.insert(id.clone(), Held { permit, name, known_as, entry });
+        table.held.insert(id.clone(), Held { permit, name, client_id, entry });
         Some(id)
     }
 
     /// The id that the slot has here, if a former agent has given it another one.
-    pub(super) fn present(&self, name: &Arc<str>, id: &PermitId) -> Option<PermitId> {
+    pub(super) fn current_id(&self, name: &Arc<str>, id: &PermitId) -> Option<PermitId> {
         let table = self.0.lock();
         if table.former.is_empty() {
             return None;
@@ -69,21 +69,21 @@ impl ById {
     }
 
     /// The slot has another time to live from now on.
-    pub(super) fn renewed(&self, id: &PermitId) {
+    pub(super) fn note_renewal(&self, id: &PermitId) {
         if let Some(held) = self.0.lock().held.get_mut(id) {
             let left = held.permit.expires_at().map(|end| end.saturating_duration_since(Instant::now()));
-            held.entry.held_by_id(Term::of(left));
+            held.entry.held_by_id(StoredLease::of(left));
         }
     }
 
     /// Takes it out if it is not held any more. An evicted one is held until its grace is over.
-    pub(super) fn end_if_over(&self, id: &PermitId) {
+    pub(super) fn remove_if_ended(&self, id: &PermitId) {
         let ended = {
             let mut table = self.0.lock();
             let is_over = |held: &Held| held.permit.is_lost() && !held.permit.is_leaving();
             let ended = table.held.get(id).is_some_and(is_over).then(|| table.held.remove(id)).flatten();
-            if let Some(Held { name, known_as, .. }) = &ended {
-                table.former.remove(&(Arc::clone(name), Arc::clone(known_as)));
+            if let Some(Held { name, client_id, .. }) = &ended {
+                table.former.remove(&(Arc::clone(name), Arc::clone(client_id)));
             }
             ended
         };
@@ -118,7 +118,7 @@ pub(super) fn watch(shared: &Arc<Shared>, id: PermitId) {
             tokio::time::sleep(GRACE_PAUSE).await;
         }
         if let Some(shared) = shared.upgrade() {
-            shared.by_id.end_if_over(&id);
+            shared.by_id.remove_if_ended(&id);
         }
     });
 }

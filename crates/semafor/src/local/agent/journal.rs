@@ -28,11 +28,11 @@ use crate::{Registry, StatsQuery};
 
 const VERSION: u32 = 1;
 /// It is written anew when it is longer than this, and four times as long as it would have to be.
-const SHORT: usize = 64 * 1024;
+const MIN_REWRITE_LENGTH: usize = 64 * 1024;
 /// No agent writes a longer one.
-const LONGEST: u64 = 1 << 30;
+const MAX_LENGTH: u64 = 1 << 30;
 /// How long to wait before writing is tried again after it failed.
-const RETRY: Duration = Duration::from_secs(1);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// A client, as a later agent can find out whether it is alive.
 #[derive(Clone, Copy, Default, Serialize, Deserialize, Debug)]
@@ -56,12 +56,12 @@ pub(super) struct Grant {
     pub(super) client: Client,
     /// Set once it is held by its id, whether its client is alive or not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) by_id: Option<Term>,
+    pub(super) by_id: Option<StoredLease>,
 }
 
 /// How long a slot is held by its id, by a clock that goes on from one agent to the next.
 #[derive(Clone, Serialize, Deserialize, Debug)]
-pub(super) struct Term {
+pub(super) struct StoredLease {
     /// Counted from the start of the machine. `None` without a time to live.
     ends_at: Option<Duration>,
     /// What was left when this was written: no more can be left later, whatever the clock says.
@@ -70,7 +70,7 @@ pub(super) struct Term {
     boot: Option<Arc<str>>,
 }
 
-impl Term {
+impl StoredLease {
     pub(super) fn of(left: Option<Duration>) -> Self {
         let ends_at = left.map(|left| since_boot().saturating_add(left));
         Self { ends_at, left, boot: boot() }
@@ -125,11 +125,11 @@ enum Record {
 
 /// What a former agent has written.
 #[derive(Default, Debug)]
-pub(super) struct Found {
+pub(super) struct FoundJournal {
     /// True if all of it could be read.
-    pub(super) is_whole: bool,
+    pub(super) is_complete: bool,
     /// What is wrong with it, if there is something to be told.
-    pub(super) complaint: Option<String>,
+    pub(super) problem: Option<String>,
     /// No token was above this.
     pub(super) token: u64,
     pub(super) lifelines: Option<(u64, u64)>,
@@ -145,7 +145,7 @@ pub(super) fn file_in(directory: &Path) -> PathBuf {
     directory.join("agent.journal")
 }
 
-impl Found {
+impl FoundJournal {
     /// Reads what is there, if it can be trusted.
     pub(super) fn in_folder(directory: &Path) -> Self {
         let path = file_in(directory);
@@ -153,32 +153,32 @@ impl Found {
             Ok(None) => Self::default(),
             Ok(Some(text)) => {
                 let mut found = Self::default();
-                match found.understand(&text) {
-                    Ok(()) => found.is_whole = true,
-                    Err(why) => found.complaint = Some(complain(&path, &why)),
+                match found.read_lines(&text) {
+                    Ok(()) => found.is_complete = true,
+                    Err(why) => found.problem = Some(untrusted(&path, &why)),
                 }
                 found
             }
-            Err(why) => Self { complaint: Some(complain(&path, &why.to_string())), ..Self::default() },
+            Err(why) => Self { problem: Some(untrusted(&path, &why.to_string())), ..Self::default() },
         }
     }
 
     /// Takes in all lines that are intact. Says what is wrong with the first that is not.
-    fn understand(&mut self, text: &[u8]) -> Result<(), String> {
+    fn read_lines(&mut self, text: &[u8]) -> Result<(), String> {
         let mut outcome = Ok(());
         for (at, line) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
-            let taken_in = match parse(line) {
+            let applied = match parse(line) {
                 Some(Record::Head { version, .. }) if version != VERSION => {
                     return Err(format!("it is of version {version}, and this semafor knows {VERSION}"));
                 }
                 Some(Record::Head { .. }) if at > 0 => Err(()),
                 Some(record) if at > 0 || matches!(record, Record::Head { .. }) => {
-                    self.take_in(record);
+                    self.apply(record);
                     Ok(())
                 }
                 _ => Err(()),
             };
-            if taken_in.is_err() && outcome.is_ok() {
+            if applied.is_err() && outcome.is_ok() {
                 outcome = Err(format!("line {} is torn", at + 1));
             }
         }
@@ -188,7 +188,7 @@ impl Found {
         outcome
     }
 
-    fn take_in(&mut self, record: Record) {
+    fn apply(&mut self, record: Record) {
         match record {
             Record::Head { token, lifelines, .. } => {
                 self.token = token;
@@ -208,7 +208,7 @@ impl Found {
     }
 }
 
-fn complain(path: &Path, why: &str) -> String {
+fn untrusted(path: &Path, why: &str) -> String {
     format!("the journal {} is not to be trusted: {why}", path.display())
 }
 
@@ -228,7 +228,7 @@ fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
         "it belongs to another user"
     } else if found.mode() & 0o077 != 0 {
         "it is open to other users"
-    } else if found.len() > LONGEST {
+    } else if found.len() > MAX_LENGTH {
         "it is too long"
     } else {
         let mut text = Vec::new();
@@ -294,8 +294,8 @@ pub(super) struct Entry {
 
 impl Entry {
     /// Notes down that the grant is held by its id from now on, for so long. Its holder may be told when this returns.
-    pub(super) fn held_by_id(&mut self, term: Term) {
-        self.grant.by_id = Some(term);
+    pub(super) fn held_by_id(&mut self, lease: StoredLease) {
+        self.grant.by_id = Some(lease);
         self.journal.0.lock().note(self.key, self.grant.clone());
     }
 }
@@ -335,7 +335,7 @@ impl Journal {
     pub(super) fn begin(&self) {
         let mut inner = self.0.lock();
         inner.is_sealed = false;
-        inner.write_anew();
+        inner.rewrite();
     }
 
     /// Notes down a grant. Its holder may be told when this returns.
@@ -367,7 +367,7 @@ impl Journal {
     pub(super) fn finish(&self) {
         let mut inner = self.0.lock();
         inner.resized.clear();
-        inner.write_anew();
+        inner.rewrite();
         inner.is_sealed = true;
     }
 }
@@ -397,13 +397,14 @@ impl Inner {
         if self.is_sealed {
             return;
         }
-        let is_long = self.length > SHORT && self.length / 4 > self.live_bytes + self.resized_bytes;
+        let is_long =
+            self.length > MIN_REWRITE_LENGTH && self.length / 4 > self.live_bytes + self.resized_bytes;
         let is_due = is_long || self.file.is_none();
         if is_due && self.retry_at.is_none_or(|at| at <= Instant::now()) {
             // With all that is live; what this line tells of is not among it yet.
-            self.write_anew();
+            self.rewrite();
         }
-        if self.file.is_some() && self.append(line).is_err() && self.write_over(line).is_err() {
+        if self.file.is_some() && self.append(line).is_err() && self.rewrite_in_place(line).is_err() {
             self.abandon();
         }
     }
@@ -416,7 +417,7 @@ impl Inner {
     }
 
     /// The disk is full: what has ended makes room for what is live. An agent that dies meanwhile leaves a torn journal.
-    fn write_over(&mut self, line: &[u8]) -> io::Result<()> {
+    fn rewrite_in_place(&mut self, line: &[u8]) -> io::Result<()> {
         let former = self.length;
         let text = self.text();
         // Else it would have to be done again soon, and takes as long each time as much is live.
@@ -449,7 +450,7 @@ impl Inner {
     }
 
     /// Writes all that is so right now to a new file, which takes the place of the old one.
-    fn write_anew(&mut self) {
+    fn rewrite(&mut self) {
         let text = self.text();
         let fresh = self.path.with_extension("journal.new");
         let written = || -> io::Result<File> {
@@ -477,7 +478,7 @@ impl Inner {
             }
             Err(_) => {
                 let _ = fs::remove_file(&fresh);
-                self.retry_at = Some(Instant::now() + RETRY);
+                self.retry_at = Some(Instant::now() + RETRY_PAUSE);
                 // The one that there is may be long, and lacks nothing.
             }
         }
@@ -486,7 +487,7 @@ impl Inner {
     /// The disk is full, say. Without a journal the next agent is careful, with one that lacks something it would not be.
     fn abandon(&mut self) {
         self.file = None;
-        self.retry_at = Some(Instant::now() + RETRY);
+        self.retry_at = Some(Instant::now() + RETRY_PAUSE);
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -514,27 +515,27 @@ mod tests {
         }
     }
 
-    fn begun(directory: &Path) -> Arc<Journal> {
+    fn started(directory: &Path) -> Arc<Journal> {
         let journal = Journal::new(directory, Registry::new(), 5, Some((1, 2)));
         journal.begin();
         journal
     }
 
-    fn tokens(found: &Found) -> Vec<u64> {
+    fn tokens(found: &FoundJournal) -> Vec<u64> {
         found.live.values().map(|grant| grant.token).collect()
     }
 
     #[test]
-    fn what_is_live_is_found_again() {
+    fn live_grants_are_found_again() {
         let folder = tempfile::tempdir().expect("a folder can be made");
-        assert!(!Found::in_folder(folder.path()).is_whole, "there is no journal yet");
-        let journal = begun(folder.path());
+        assert!(!FoundJournal::in_folder(folder.path()).is_complete, "there is no journal yet");
+        let journal = started(folder.path());
         let (one, two) = (journal.grant(grant("a", 10)), journal.grant(grant("b", 12)));
         journal.resized(&"a".into(), 9);
         drop(one);
         let three = journal.grant(grant("b", 11));
-        let found = Found::in_folder(folder.path());
-        assert!(found.is_whole && found.complaint.is_none(), "{found:?}");
+        let found = FoundJournal::in_folder(folder.path());
+        assert!(found.is_complete && found.problem.is_none(), "{found:?}");
         assert_eq!((found.token, found.lifelines), (12, Some((1, 2))));
         assert_eq!(tokens(&found), [12, 11]);
         assert_eq!(found.slots.get("a"), Some(&9));
@@ -542,20 +543,20 @@ mod tests {
     }
 
     #[test]
-    fn it_is_written_anew_before_it_grows_long() {
+    fn journal_is_rewritten_before_it_grows_long() {
         let folder = tempfile::tempdir().expect("a folder can be made");
-        let journal = begun(folder.path());
-        let kept = journal.grant(grant("a", 10));
+        let journal = started(folder.path());
+        let held = journal.grant(grant("a", 10));
         for token in 11..20_000 {
             drop(journal.grant(grant("a", token)));
         }
         let length = fs::metadata(file_in(folder.path())).expect("it is there").len();
-        assert!(length < 4 * SHORT as u64, "{length}");
-        let found = Found::in_folder(folder.path());
-        assert!(found.is_whole);
+        assert!(length < 4 * MIN_REWRITE_LENGTH as u64, "{length}");
+        let found = FoundJournal::in_folder(folder.path());
+        assert!(found.is_complete);
         assert_eq!(found.live.values().next().map(|grant| grant.token), Some(10));
         assert_eq!(found.token, 19_999);
-        drop(kept);
+        drop(held);
     }
 
     fn inode(directory: &Path) -> u64 {
@@ -563,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_slots_do_not_have_it_written_anew_again_and_again() {
+    fn many_resizes_cause_few_rewrites() {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let registry = Registry::new();
         let journal = Journal::new(folder.path(), registry.clone(), 5, None);
@@ -586,132 +587,133 @@ mod tests {
             count();
         }
         assert!(rewrites <= 10, "written anew {rewrites} times");
-        let found = Found::in_folder(folder.path());
-        assert_eq!((found.is_whole, found.resized.len(), found.live.len()), (true, 3000, 0));
+        let found = FoundJournal::in_folder(folder.path());
+        assert_eq!((found.is_complete, found.resized.len(), found.live.len()), (true, 3000, 0));
         drop(used);
     }
 
     #[test]
-    fn a_journal_that_cannot_be_written_anew_goes_on_as_it_is() {
+    fn journal_that_cannot_be_rewritten_is_appended_to() {
         let folder = tempfile::tempdir().expect("a folder can be made");
-        let journal = begun(folder.path());
-        let kept = journal.grant(grant("a", 10));
+        let journal = started(folder.path());
+        let held = journal.grant(grant("a", 10));
         // Nothing that is no empty file of ours can be replaced.
         fs::create_dir_all(folder.path().join("agent.journal.new/full")).expect("it can be made");
         for token in 11..2000 {
             drop(journal.grant(grant("a", token)));
         }
-        let found = Found::in_folder(folder.path());
-        assert!(found.is_whole, "{:?}", found.complaint);
+        let found = FoundJournal::in_folder(folder.path());
+        assert!(found.is_complete, "{:?}", found.problem);
         assert_eq!((tokens(&found), found.token), (vec![10], 1999));
-        drop(kept);
+        drop(held);
     }
 
     #[test]
-    fn what_is_held_by_id_is_found_with_the_rest_of_its_time() {
+    fn grant_held_by_id_is_found_with_the_rest_of_its_lease() {
         let folder = tempfile::tempdir().expect("a folder can be made");
-        let journal = begun(folder.path());
+        let journal = started(folder.path());
         let (hour, ended) = (Duration::from_secs(3600), Duration::from_nanos(1));
         let mut held = [hour, ended].map(|left| (journal.grant(grant("a", 10)), left));
-        held.iter_mut().for_each(|(entry, left)| entry.held_by_id(Term::of(Some(*left))));
-        let found = Found::in_folder(folder.path());
-        let terms: Vec<&Term> = found.live.values().filter_map(|grant| grant.by_id.as_ref()).collect();
-        let [lasting, over] = terms[..] else { panic!("{found:?}") };
+        held.iter_mut().for_each(|(entry, left)| entry.held_by_id(StoredLease::of(Some(*left))));
+        let found = FoundJournal::in_folder(folder.path());
+        let leases: Vec<&StoredLease> =
+            found.live.values().filter_map(|grant| grant.by_id.as_ref()).collect();
+        let [lasting, over] = leases[..] else { panic!("{found:?}") };
         assert!(!lasting.is_over() && over.is_over(), "{found:?}");
         assert!(lasting.remaining().is_some_and(|left| left <= hour && left > hour / 2), "{found:?}");
-        let before = Term { boot: Some("another".into()), ..lasting.clone() };
+        let before = StoredLease { boot: Some("another".into()), ..lasting.clone() };
         assert!(before.is_over(), "the machine was started again since");
-        let set_back = Term { ends_at: lasting.ends_at.map(|end| end + 9 * hour), ..lasting.clone() };
+        let set_back = StoredLease { ends_at: lasting.ends_at.map(|end| end + 9 * hour), ..lasting.clone() };
         assert!(set_back.remaining().is_some_and(|left| left <= hour));
         drop(held);
     }
 
     #[test]
-    fn a_sealed_journal_keeps_what_was_live() {
+    fn sealed_journal_keeps_the_live_grants() {
         let folder = tempfile::tempdir().expect("a folder can be made");
-        let journal = begun(folder.path());
+        let journal = started(folder.path());
         let held = journal.grant(grant("a", 10));
         journal.seal();
         drop(held);
-        assert_eq!(tokens(&Found::in_folder(folder.path())), [10]);
+        assert_eq!(tokens(&FoundJournal::in_folder(folder.path())), [10]);
     }
 
     #[test]
-    fn a_journal_that_was_finished_has_the_tokens_and_nothing_else() {
+    fn finished_journal_has_only_the_tokens() {
         let folder = tempfile::tempdir().expect("a folder can be made");
-        let journal = begun(folder.path());
+        let journal = started(folder.path());
         drop(journal.grant(grant("a", 10)));
         journal.finish();
-        let found = Found::in_folder(folder.path());
-        assert!(found.is_whole && found.live.is_empty() && found.resized.is_empty(), "{found:?}");
+        let found = FoundJournal::in_folder(folder.path());
+        assert!(found.is_complete && found.live.is_empty() && found.resized.is_empty(), "{found:?}");
         assert_eq!(found.token, 10);
     }
 
     #[test]
-    fn a_torn_journal_is_refused_wherever_it_is_torn() {
+    fn torn_journal_is_refused_wherever_it_is_torn() {
         let folder = tempfile::tempdir().expect("a folder can be made");
-        let journal = begun(folder.path());
+        let journal = started(folder.path());
         let held = (journal.grant(grant("a", 10)), journal.grant(grant("b", 11)));
         let path = file_in(folder.path());
         let whole = fs::read(&path).expect("it is there");
         let ends: Vec<usize> = (1..=whole.len()).filter(|end| whole[end - 1] == b'\n').collect();
         for end in (0..whole.len()).filter(|end| !ends.contains(end)) {
             fs::write(&path, &whole[..end]).expect("it is ours");
-            let found = Found::in_folder(folder.path());
-            assert!(!found.is_whole && found.complaint.is_some(), "{end} bytes: {found:?}");
+            let found = FoundJournal::in_folder(folder.path());
+            assert!(!found.is_complete && found.problem.is_some(), "{end} bytes: {found:?}");
         }
         for at in 0..whole.len() {
             let mut changed = whole.clone();
             changed[at] ^= 1;
             fs::write(&path, &changed).expect("it is ours");
-            let found = Found::in_folder(folder.path());
-            assert!(!found.is_whole && found.complaint.is_some(), "byte {at}: {found:?}");
+            let found = FoundJournal::in_folder(folder.path());
+            assert!(!found.is_complete && found.problem.is_some(), "byte {at}: {found:?}");
         }
         drop(held);
     }
 
     #[test]
-    fn a_journal_of_another_version_is_refused() {
+    fn journal_of_another_version_is_refused() {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let head = Record::Head { version: VERSION + 1, token: 1, lifelines: None };
         let path = file_in(folder.path());
         let mut file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
         file.as_mut().expect("it can be made").write_all(&line(&head)).expect("it is ours");
-        let found = Found::in_folder(folder.path());
-        assert!(found.complaint.is_some_and(|why| why.contains("version 2")) && !found.is_whole);
+        let found = FoundJournal::in_folder(folder.path());
+        assert!(found.problem.is_some_and(|why| why.contains("version 2")) && !found.is_complete);
     }
 
     #[test]
-    fn what_is_no_file_of_the_user_is_refused() {
+    fn journal_that_is_not_a_private_file_of_the_user_is_refused() {
         use std::os::unix::fs::{PermissionsExt, symlink};
         let folder = tempfile::tempdir().expect("a folder can be made");
         let elsewhere = tempfile::tempdir().expect("a folder can be made");
-        drop(begun(elsewhere.path()));
+        drop(started(elsewhere.path()));
         let path = file_in(folder.path());
-        let complaint = || Found::in_folder(folder.path()).complaint.expect("it is refused");
+        let problem = || FoundJournal::in_folder(folder.path()).problem.expect("it is refused");
         symlink(file_in(elsewhere.path()), &path).expect("it can be made");
-        complaint();
+        problem();
         fs::remove_file(&path).expect("it is ours");
         fs::copy(file_in(elsewhere.path()), &path).expect("it can be written");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("it is ours");
-        assert!(complaint().contains("open to other users"));
+        assert!(problem().contains("open to other users"));
         fs::remove_file(&path).expect("it is ours");
         fs::create_dir(&path).expect("it can be made");
-        assert!(complaint().contains("no file"));
+        assert!(problem().contains("no file"));
     }
 
     #[test]
-    fn without_room_there_is_no_journal_until_there_is_some() {
+    fn journal_that_cannot_be_written_is_written_once_it_can() {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let place = folder.path().join("gone");
-        let journal = begun(&place);
+        let journal = started(&place);
         let held = journal.grant(grant("a", 10));
-        assert!(!Found::in_folder(&place).is_whole);
+        assert!(!FoundJournal::in_folder(&place).is_complete);
         fs::create_dir(&place).expect("it can be made");
         journal.0.lock().retry_at = None;
         drop(journal.grant(grant("b", 11)));
-        let found = Found::in_folder(&place);
-        assert!(found.is_whole && tokens(&found).contains(&10), "{found:?}");
+        let found = FoundJournal::in_folder(&place);
+        assert!(found.is_complete && tokens(&found).contains(&10), "{found:?}");
         drop(held);
     }
 }

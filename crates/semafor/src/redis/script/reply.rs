@@ -9,9 +9,9 @@ use super::schema::ending;
 use crate::error::{HomeError, HomeErrorKind};
 
 /// A list of an answer, read from its start.
-pub(in crate::redis) struct Words(std::vec::IntoIter<Value>);
+pub(in crate::redis) struct ReplyReader(std::vec::IntoIter<Value>);
 
-impl Words {
+impl ReplyReader {
     pub(in crate::redis) fn of(value: Value) -> Result<Self, HomeError> {
         value.into_sequence().map(|words| Self(words.into_iter())).map_err(|value| unexpected(&value))
     }

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn generated_code_is_what_one_would_write() {
+    fn generated_code_is_as_expected() {
         let pairs = [
             ("lease", LEASE),
             ("visible", "local VISIBLE = 64"),
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "not complete")]
-    fn a_record_without_all_fields_is_refused() {
+    fn record_without_all_fields_is_refused() {
         joined("weight='1' ttl='0'");
     }
 
@@ -343,7 +343,7 @@ mod tests {
                 "refused('",
                 "outcome = '",
                 "how == '",
-                "gate.tell(id, '",
+                "gate.publish(id, '",
                 "(head, '",
             ] {
                 for (at, _) in source.match_indices(start) {

@@ -9,7 +9,7 @@ use crate::redis::script::schema::ending::CLOSED;
 
 /// Otherwise the server could not answer other clients meanwhile.
 #[test]
-fn a_long_line_is_turned_away_in_steps() {
+fn long_line_is_turned_away_in_steps() {
     let server = RedisServer::start();
     let scripts = &mut Scripts::new(&server);
     scripts.clear();

@@ -8,7 +8,7 @@ use super::scripts::{Operation, Scripts, id_of, texts};
 
 /// The clock is set back, and the server has forgotten what tokens it gave out. Processes have not.
 #[test]
-fn a_token_is_above_those_that_the_asking_process_has_seen() {
+fn token_is_above_those_that_the_process_has_seen() {
     let server = RedisServer::start();
     let scripts = &mut Scripts::new(&server);
     let slot_for = |scripts: &mut Scripts, number: usize, floor: u64| -> u64 {

@@ -9,8 +9,8 @@ use proptest::test_runner::TestCaseResult;
 use redis::Value;
 
 use super::clock::{GRACE, TICKS_PER_SECOND, seconds};
-use super::play::{play, with_moves};
-use super::request::{AcquireRequest, How, Queue};
+use super::random_runs::{run_random, with_steps};
+use super::request::{AcquireRequest, EndReason, Queue};
 use super::scripts::{Operation, Scripts, Seen, dues, id_of, number_of, plain, texts, weights};
 use crate::redis::script::reply::text;
 use crate::redis::script::schema::ending::{EVICTED, EXPIRED, RELEASED, VANISHED};
@@ -52,7 +52,7 @@ struct Step {
 
 #[derive(Clone, Debug)]
 enum Action {
-    Command {
+    Acquire {
         request: AcquireRequest,
         heartbeat: u64,
     },
@@ -74,13 +74,13 @@ enum Action {
     Nothing,
 }
 
-fn game() -> impl Strategy<Value = (u32, Vec<Step>)> {
+fn steps() -> impl Strategy<Value = (u32, Vec<Step>)> {
     let ttl = prop_oneof![3 => Just(None), 1 => (1..=20 * TICKS_PER_SECOND).prop_map(Some)];
     let heartbeat = prop_oneof![2 => 1..=5 * TICKS_PER_SECOND, 1 => GRACE - 64..=GRACE + 64];
     let grace = prop_oneof![1 => Just(None), 1 => (1..=20 * TICKS_PER_SECOND).prop_map(Some)];
     let ask = (1..=3u32, ttl.clone(), heartbeat, grace).prop_map(|(weight, ttl, heartbeat, grace)| {
         let request = AcquireRequest { weight, ttl, grace };
-        Action::Command { request, heartbeat }
+        Action::Acquire { request, heartbeat }
     });
     let vouched = prop_oneof![1 => Just(0), 1 => 1..=20 * TICKS_PER_SECOND];
     let renew = (any::<Index>(), ttl, vouched).prop_map(|(which, ttl, vouched)| Action::Renew {
@@ -194,7 +194,7 @@ impl Expected<'_> {
     /// Takes in what was told.
     fn note(&mut self, seen: &Seen) -> TestCaseResult {
         let now = self.scripts.now;
-        for words in &seen.told {
+        for words in &seen.messages {
             let number = number_of(&words[1]);
             let acquisition = &self.acquisitions[number];
             match (&*words[0], acquisition.state) {
@@ -293,7 +293,7 @@ impl Expected<'_> {
         match &*words[0] {
             "granted" => {
                 let ends_at = request.ttl.map(|ttl| now + ttl);
-                if !seen.told.is_empty() {
+                if !seen.messages.is_empty() {
                     // Back in line, and out of it at once.
                     self.take_place(number, now + heartbeat);
                     self.note(&seen)?;
@@ -364,7 +364,7 @@ impl Expected<'_> {
         self.end_dead_waiters();
         // Granted by the ping itself, before or after its heartbeat was taken in.
         let granted = |words: &&Vec<String>| words[0] == "granted";
-        for number in seen.told.iter().filter(granted).map(|words| number_of(&words[1])) {
+        for number in seen.messages.iter().filter(granted).map(|words| number_of(&words[1])) {
             let due = dues(&seen.main).get(&number).and_then(|dues| dues.first().copied());
             let acquisition = &mut self.acquisitions[number];
             let (grace, lease) = (now + acquisition.lease().min(GRACE), now + acquisition.lease());
@@ -392,12 +392,12 @@ impl Expected<'_> {
         self.check(&seen)
     }
 
-    fn end(&mut self, number: usize, how: How) -> TestCaseResult {
+    fn end(&mut self, number: usize, reason: EndReason) -> TestCaseResult {
         let is_holder = matches!(self.acquisitions[number].state, State::Holds { .. });
         self.acquisitions[number].state = State::Over { is_dead_waiter: false };
         self.numbers.end(number);
         self.line.retain(|other| *other != number);
-        let seen = self.scripts.run(Operation::Release, &texts([&id_of(number), &how.word(), &0]));
+        let seen = self.scripts.run(Operation::Release, &texts([&id_of(number), &reason.word(), &0]));
         prop_assert_eq!(&seen.words()[0], if is_holder { "ended" } else { "left" });
         self.note(&seen)?;
         self.check(&seen)
@@ -421,7 +421,7 @@ impl Expected<'_> {
                         &plain(&seconds(ttl.unwrap_or(0))),
                         &seconds(now),
                     ]);
-                    prop_assert_eq!(seen.told.pop(), Some(told), "its process is told");
+                    prop_assert_eq!(seen.messages.pop(), Some(told), "its process is told");
                 }
                 texts([&"renewed", &seconds(now)])
             }
@@ -436,7 +436,7 @@ impl Expected<'_> {
         let now = self.scripts.now;
         let mut seen = self.scripts.run(Operation::Release, &texts([&id_of(number), &"evicted", &1]));
         prop_assert_eq!(&seen.words()[0], "ended");
-        let told = seen.told.remove(0);
+        let told = seen.messages.remove(0);
         prop_assert_eq!(&told, &texts([&"lost", &id_of(number), &EVICTED]));
         let acquisition = &mut self.acquisitions[number];
         match (acquisition.request.grace, &mut acquisition.state) {
@@ -461,7 +461,7 @@ impl Expected<'_> {
         let live = self.live();
         let pick = |index: &Index| (!live.is_empty()).then(|| *index.get(&live));
         match &step.action {
-            Action::Command { request, heartbeat } => {
+            Action::Acquire { request, heartbeat } => {
                 self.acquisitions.push(Acquisition {
                     request: *request,
                     heartbeat: *heartbeat,
@@ -488,13 +488,13 @@ impl Expected<'_> {
                 if let Some(number) = pick(index).filter(holds) {
                     match step.action {
                         Action::Evict(_) => self.evict(number)?,
-                        _ => self.end(number, How::Released)?,
+                        _ => self.end(number, EndReason::Released)?,
                     }
                 }
             }
             Action::Cancel(index) => {
                 if let Some(number) = pick(index) {
-                    self.end(number, How::Cancelled)?;
+                    self.end(number, EndReason::Cancelled)?;
                 }
             }
             Action::Return(index) => {
@@ -518,8 +518,8 @@ impl Expected<'_> {
 }
 
 #[test]
-fn who_gives_no_sign_of_life_is_gone_on_time_and_leaves_nothing() {
-    play(100, game(), |scripts, (slots, steps)| {
+fn client_without_heartbeats_is_removed_on_time_and_leaves_nothing() {
+    run_random(100, steps(), |scripts, (slots, steps)| {
         scripts.run(Operation::Open, &texts([&slots, &-1]));
         let mut expected = Expected {
             scripts,
@@ -530,12 +530,12 @@ fn who_gives_no_sign_of_life_is_gone_on_time_and_leaves_nothing() {
             line: Vec::new(),
         };
         for (n, step) in steps.iter().enumerate() {
-            expected.make(step).map_err(|error| with_moves(slots, &steps[..=n], error))?;
+            expected.make(step).map_err(|error| with_steps(slots, &steps[..=n], error))?;
         }
         // No more heartbeats.
         while let Some(due) = expected.next_deadline() {
             let rest = due.saturating_sub(expected.scripts.now);
-            expected.pass(rest).map_err(|error| with_moves(slots, &steps, error))?;
+            expected.pass(rest).map_err(|error| with_steps(slots, &steps, error))?;
         }
         prop_assert_eq!(expected.held, 0);
         Ok(())

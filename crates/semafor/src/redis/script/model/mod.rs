@@ -2,10 +2,10 @@
 
 mod clock;
 mod closing;
-mod core_game;
+mod core_comparison;
 mod fencing;
 mod heartbeats;
 mod lost_keys;
-mod play;
+mod random_runs;
 mod request;
 mod scripts;

@@ -14,14 +14,14 @@ pub(super) struct AcquireRequest {
 pub(super) const ONE_SLOT: AcquireRequest = AcquireRequest { weight: 1, ttl: None, grace: None };
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) enum How {
+pub(super) enum EndReason {
     Released,
     Evicted,
     Cancelled,
     TimedOut,
 }
 
-impl How {
+impl EndReason {
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Released => "released",

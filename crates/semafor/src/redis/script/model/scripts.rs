@@ -33,7 +33,7 @@ operations! {
     Renew = "renew.lua",
     Resize = "resize.lua",
     Close = "close.lua",
-    Card = "card.lua",
+    Snapshot = "snapshot.lua",
 }
 
 /// The scripts of one semaphore on a server, with the clock that they read and a subscription to the process's channel.
@@ -48,8 +48,8 @@ pub(super) struct Scripts {
 /// What a script replied and published, and the keys after it.
 pub(super) struct Seen {
     pub(super) answer: Value,
-    pub(super) told: Vec<Vec<String>>,
-    pub(super) card: Value,
+    pub(super) messages: Vec<Vec<String>>,
+    pub(super) snapshot: Value,
     /// Who holds: member, and when it is taken for dead.
     pub(super) main: Vec<(String, f64)>,
     /// Ends of leases, by number.
@@ -96,7 +96,7 @@ impl Scripts {
         pipeline.cmd("SET").arg("clock").arg(clock).ignore();
         pipeline.add_command(self.script(operation, arguments));
         pipeline.cmd("PUBLISH").arg(keys::channel(NAMESPACE, PROCESS)).arg("end").ignore();
-        pipeline.add_command(self.script(Operation::Card, &[]));
+        pipeline.add_command(self.script(Operation::Snapshot, &[]));
         let [main, ttl, _, line, beats, ..] = &self.keys.all;
         for set in [main, ttl, line, beats] {
             pipeline.cmd("ZRANGE").arg(set).arg(0).arg(-1).arg("WITHSCORES");
@@ -104,7 +104,7 @@ impl Scripts {
         pipeline.cmd("HKEYS").arg(&self.keys.all[6]);
         pipeline.cmd("ZRANGE").arg(&self.keys.all[9]).arg(0).arg(-1).arg("WITHSCORES");
         type Scores = Vec<(String, f64)>;
-        let (answer, card, main, leases, line, beats, records, own): (
+        let (answer, snapshot, main, leases, line, beats, records, own): (
             _,
             _,
             Scores,
@@ -115,19 +115,19 @@ impl Scripts {
             Scores,
         ) = pipeline.query(&mut self.connection).unwrap_or_else(|error| panic!("{operation:?}: {error}"));
 
-        let mut told = Vec::new();
+        let mut messages = Vec::new();
         loop {
             let message = self.subscription.recv_response().expect("a message");
             let [_, _, message]: [String; 3] = redis::from_redis_value(message).expect("kind, channel, text");
             if message == "end" {
                 break;
             }
-            told.push(message.split(' ').map(plain).collect());
+            messages.push(message.split(' ').map(plain).collect());
         }
         Seen {
             answer,
-            told,
-            card,
+            messages,
+            snapshot,
             main,
             leases: leases.iter().map(|(id, end)| (number_of(id), ticks(*end))).collect(),
             line,

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use semafor_core::Opening;
 
-use crate::redis::script::model::request::{AcquireRequest, How};
+use crate::redis::script::model::request::{AcquireRequest, EndReason};
 
 #[derive(Clone, Debug)]
 pub(super) struct Step {
@@ -17,7 +17,7 @@ pub(super) struct Step {
 
 #[derive(Clone, Debug)]
 pub(super) enum Action {
-    Command {
+    Acquire {
         request: AcquireRequest,
         is_try: bool,
     },
@@ -29,7 +29,7 @@ pub(super) enum Action {
     ArriveLate(Index),
     End {
         which: Which,
-        how: How,
+        reason: EndReason,
         by_another: bool,
     },
     Renew(Which, Option<u64>),
@@ -48,12 +48,12 @@ pub(super) enum Which {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Game {
+pub(super) struct Run {
     pub(super) slots: u32,
     pub(super) steps: Vec<Step>,
 }
 
-pub(super) fn game() -> impl Strategy<Value = Game> {
+pub(super) fn steps() -> impl Strategy<Value = Run> {
     let ticks = prop_oneof![8 => 0..=2u64, 1 => 3..=30u64];
     let step = (ticks, action(), prop::bool::weighted(0.25));
     let step = step.prop_map(|(ticks, action, again)| Step { ticks, action, again });
@@ -62,7 +62,7 @@ pub(super) fn game() -> impl Strategy<Value = Game> {
     (1..=6u32, scale, vec(step, 1..80)).prop_map(|(slots, scale, steps)| {
         let steps =
             steps.into_iter().map(|step| Step { action: step.action.scaled(scale), ..step }).collect();
-        Game { slots: slots * scale, steps }
+        Run { slots: slots * scale, steps }
     })
 }
 
@@ -70,7 +70,7 @@ impl Action {
     fn scaled(self, scale: u32) -> Self {
         let heavier = |request: AcquireRequest| AcquireRequest { weight: request.weight * scale, ..request };
         match self {
-            Self::Command { request, is_try } => Self::Command { request: heavier(request), is_try },
+            Self::Acquire { request, is_try } => Self::Acquire { request: heavier(request), is_try },
             Self::CancelEarly(request) => Self::CancelEarly(heavier(request)),
             Self::Resize(slots) => Self::Resize(slots * scale),
             Self::Open(opening) => {
@@ -83,12 +83,12 @@ impl Action {
 
 fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
-        45 => (request(), prop::bool::weighted(0.2)).prop_map(|(request, is_try)| Action::Command { request, is_try }),
+        45 => (request(), prop::bool::weighted(0.2)).prop_map(|(request, is_try)| Action::Acquire { request, is_try }),
         5 => which().prop_map(Action::AskAgain),
         2 => request().prop_map(Action::CancelEarly),
         3 => any::<Index>().prop_map(Action::ArriveLate),
-        40 => (which(), how(), any::<bool>())
-            .prop_map(|(which, how, by_another)| Action::End { which, how, by_another }),
+        40 => (which(), reason(), any::<bool>())
+            .prop_map(|(which, reason, by_another)| Action::End { which, reason, by_another }),
         10 => (which(), ttl()).prop_map(|(which, ttl)| Action::Renew(which, ttl)),
         8 => which().prop_map(Action::Look),
         6 => vec(any::<Index>(), 1..5).prop_map(Action::Ping),
@@ -121,11 +121,11 @@ fn which() -> impl Strategy<Value = Which> {
     prop_oneof![5 => any::<Index>().prop_map(Which::Live), 2 => any::<Index>().prop_map(Which::Seen)]
 }
 
-fn how() -> impl Strategy<Value = How> {
+fn reason() -> impl Strategy<Value = EndReason> {
     prop_oneof![
-        6 => Just(How::Released),
-        4 => Just(How::Evicted),
-        3 => Just(How::Cancelled),
-        2 => Just(How::TimedOut)
+        6 => Just(EndReason::Released),
+        4 => Just(EndReason::Evicted),
+        3 => Just(EndReason::Cancelled),
+        2 => Just(EndReason::TimedOut)
     ]
 }

@@ -8,7 +8,7 @@ use proptest::test_runner::TestCaseResult;
 use semafor_core::{NotHeld, Timestamp};
 
 use super::{Comparison, code};
-use crate::redis::inspect::Card;
+use crate::redis::inspect::Snapshot;
 use crate::redis::script::model::clock::NANOS_PER_TICK;
 use crate::redis::script::model::scripts::{Seen, number_of, texts, weights};
 use crate::redis::script::schema::VISIBLE;
@@ -18,7 +18,7 @@ impl Comparison<'_> {
     pub(super) fn check(&mut self, seen: &Seen) -> TestCaseResult {
         let effects = std::mem::take(&mut self.effects);
         let (mut settled, mut lost) = (Vec::new(), Vec::new());
-        for words in &seen.told {
+        for words in &seen.messages {
             let number = number_of(&words[1]);
             match &*words[0] {
                 "lost" => lost.push((number, words[2].parse().expect("a code"))),
@@ -36,7 +36,7 @@ impl Comparison<'_> {
             .iter()
             .map(|number| (*number, if self.holds(*number) { "granted" } else { "turned away" }));
         prop_assert_eq!(settled, woken.collect::<Vec<_>>(), "who was woken");
-        let by_scripts = self.told_by_scripts.drain(..);
+        let by_scripts = self.reported_by_scripts_only.drain(..);
         let core_lost = effects.lost.iter().map(|lost| (lost.tag, code(NotHeld::Lost(lost.loss))));
         let mut expected: Vec<_> = by_scripts.chain(core_lost).collect();
         // Leases that end at the same time end in any order.
@@ -44,7 +44,7 @@ impl Comparison<'_> {
         lost.sort_unstable();
         prop_assert_eq!(lost, expected, "who lost");
         self.check_keys(seen)?;
-        self.check_card(seen)
+        self.check_snapshot(seen)
     }
 
     fn check_keys(&self, seen: &Seen) -> TestCaseResult {
@@ -72,11 +72,11 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    fn check_card(&self, seen: &Seen) -> TestCaseResult {
+    fn check_snapshot(&self, seen: &Seen) -> TestCaseResult {
         let core = self.gate.stats(self.now());
-        let card = Card::read(seen.card.clone()).expect("a card");
-        prop_assert_eq!(card.is_closed(), self.gate.is_closed());
-        let stats = card.into_stats("name".into(), 0);
+        let snapshot = Snapshot::read(seen.snapshot.clone()).expect("a snapshot");
+        prop_assert_eq!(snapshot.is_closed(), self.gate.is_closed());
+        let stats = snapshot.into_stats("name".into(), 0);
         // What is due counts as ended.
         let due = self.gate.holders().filter(|holder| holder.expires <= self.now());
         let (due, weight) = due.fold((0, 0), |(count, weight), holder| (count + 1, weight + holder.weight));
@@ -91,7 +91,7 @@ impl Comparison<'_> {
         let mut totals = core.totals;
         totals.timed_out += self.timed_out;
         totals.cancelled -= self.timed_out;
-        totals.refused += self.came_late;
+        totals.refused += self.late_requests;
         prop_assert_eq!(stats.totals, totals);
         prop_assert_eq!(&stats.waits, &core.waits, "waits");
         prop_assert_eq!(&stats.holds, &core.holds, "holds");

@@ -25,19 +25,19 @@ use tokio::time::{sleep, timeout};
 
 use super::config::{Address, Config, Protocol};
 use super::diagnostics::{
-    Introduction, breaks_connection, denied, explain, explain_greeting, forgetful, is_refusal, is_transient,
-    is_unknown_script, silent_for, wrong_type,
+    ServerInfo, breaks_connection, eviction_warning, explain, explain_connect_error, is_refusal,
+    is_transient, is_unknown_script, missing_permission, no_connection_within, wrong_type,
 };
 use super::keys;
 use super::script::lua::Script;
-use super::{discovery, needs};
+use super::{discovery, requirements};
 use crate::error::{HomeError, HomeErrorKind};
 use crate::remote::call::Failure;
 use crate::remote::client::ServerPushes;
 use crate::remote::clock::Instant;
 
 /// How long a runtime may take to begin with something.
-const HOST_PATIENCE: Duration = Duration::from_millis(100);
+const HOST_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// What happens on the connection without being asked for.
 pub(super) enum Event {
@@ -52,23 +52,23 @@ pub(super) enum Event {
 }
 
 /// Hears them, at once and without waiting.
-pub(super) type Ear = Arc<dyn Fn(Event) + Send + Sync>;
+pub(super) type EventHandler = Arc<dyn Fn(Event) + Send + Sync>;
 
-pub(super) struct Link {
+pub(super) struct Connection {
     config: Arc<Config>,
     address: Address,
     channel: String,
-    ear: Ear,
-    own: Handle,
+    on_event: EventHandler,
+    own_runtime: Handle,
     host: Mutex<Option<Handle>>,
-    current: Mutex<Option<Line>>,
+    current: Mutex<Option<LiveConnection>>,
     /// Held by who dials; the last failure is for all who waited for it.
-    dialling: tokio::sync::Mutex<Option<DialFailure>>,
+    connecting: tokio::sync::Mutex<Option<ConnectFailure>>,
     generations: AtomicU64,
     /// Nodes of the cluster that were seen, beside those of the URL.
     nodes: Mutex<Vec<ConnectionInfo>>,
     /// What was last said about how little the server tells.
-    announced: Mutex<Option<ServerPushes>>,
+    logged_pushes: Mutex<Option<ServerPushes>>,
     /// How the server makes room when its memory runs out, if it deletes keys in use.
     eviction_policy: Mutex<Option<String>>,
     /// Where a part of the cluster is on its way to.
@@ -80,13 +80,13 @@ struct Destination {
     wire: MultiplexedConnection,
 }
 
-struct DialFailure {
+struct ConnectFailure {
     at: Instant,
     why: HomeError,
 }
 
 #[derive(Clone)]
-pub(super) struct Line {
+pub(super) struct LiveConnection {
     wire: MultiplexedConnection,
     generation: u64,
     pub(super) pushes: ServerPushes,
@@ -96,26 +96,32 @@ pub(super) struct Line {
 }
 
 /// What a script answered, and when it was asked. The server's time of execution lies between the two.
-pub(super) struct Answered {
+pub(super) struct ScriptReply {
     pub(super) value: Value,
     pub(super) sent: Instant,
     pub(super) received: Instant,
 }
 
-impl Link {
-    pub(super) fn new(config: Arc<Config>, address: Address, channel: String, ear: Ear, own: Handle) -> Self {
+impl Connection {
+    pub(super) fn new(
+        config: Arc<Config>,
+        address: Address,
+        channel: String,
+        on_event: EventHandler,
+        own_runtime: Handle,
+    ) -> Self {
         Self {
             address,
             config,
             channel,
-            ear,
-            own,
+            on_event,
+            own_runtime,
             host: Mutex::default(),
             current: Mutex::new(None),
-            dialling: tokio::sync::Mutex::new(None),
+            connecting: tokio::sync::Mutex::new(None),
             generations: AtomicU64::new(0),
             nodes: Mutex::default(),
-            announced: Mutex::default(),
+            logged_pushes: Mutex::default(),
             eviction_policy: Mutex::default(),
             destination: Mutex::default(),
         }
@@ -124,7 +130,7 @@ impl Link {
     /// What is wrong with the server, though it works.
     pub(super) fn warnings(&self) -> Vec<String> {
         let policy = self.eviction_policy.lock();
-        policy.iter().map(|policy| forgetful(policy, &self.config)).collect()
+        policy.iter().map(|policy| eviction_warning(policy, &self.config)).collect()
     }
 
     /// Lets the next connection live in that runtime.
@@ -140,17 +146,17 @@ impl Link {
     /// Moves to the driver's own thread, whatever its host may be doing.
     pub(super) fn leave_host(&self) {
         let host = self.host.lock().take();
-        let generation = self.current.lock().as_ref().map(|line| line.generation);
+        let generation = self.current.lock().as_ref().map(|live| live.generation);
         if let (Some(_), Some(generation)) = (host, generation) {
-            self.hang_up(generation);
+            self.disconnect(generation);
         }
     }
 
     /// False if its host does not get round to anything; then it is not the server that keeps everybody waiting.
-    pub(super) async fn is_host_at_work(&self) -> bool {
+    pub(super) async fn is_host_responsive(&self) -> bool {
         let host = self.host.lock().clone();
         match host {
-            Some(host) => timeout(HOST_PATIENCE, host.spawn(async {})).await.is_ok_and(|done| done.is_ok()),
+            Some(host) => timeout(HOST_TIMEOUT, host.spawn(async {})).await.is_ok_and(|done| done.is_ok()),
             None => true,
         }
     }
@@ -161,12 +167,12 @@ impl Link {
         script: &Script,
         keys: &[String],
         arguments: impl Fn(&mut Cmd),
-    ) -> Result<Answered, HomeError> {
+    ) -> Result<ScriptReply, HomeError> {
         let retry = self.config.retry();
         let mut attempts = 0;
         loop {
             let failure = match self.attempt(script, keys, &arguments).await {
-                Ok(answered) => return Ok(answered),
+                Ok(script_reply) => return Ok(script_reply),
                 Err(failure) => failure,
             };
             attempts += 1;
@@ -183,47 +189,47 @@ impl Link {
         script: &Script,
         keys: &[String],
         arguments: impl Fn(&mut Cmd),
-    ) -> Result<Answered, Failure> {
-        let line = self.line().await.map_err(|error| Failure {
-            is_transient: is_worth_another_try(&error),
+    ) -> Result<ScriptReply, Failure> {
+        let live = self.live().await.map_err(|error| Failure {
+            is_transient: is_worth_a_retry(&error),
             was_sent: false,
             error,
         })?;
-        self.check(&line, script).await.map_err(|error| Failure {
+        self.check_permissions(&live, script).await.map_err(|error| Failure {
             error,
             is_transient: false,
             was_sent: false,
         })?;
         let sent = Instant::now();
-        match self.call(&line, script, keys, arguments).await {
-            Ok(value) => Ok(Answered { value, sent, received: Instant::now() }),
+        match self.call(&live, script, keys, arguments).await {
+            Ok(value) => Ok(ScriptReply { value, sent, received: Instant::now() }),
             Err(error) if is_transient(&error, &self.config) => {
                 Err(Failure { error: explain(&error, &self.config), is_transient: true, was_sent: true })
             }
             Err(error) => {
-                let error = self.explain_more(&line, &error, keys).await;
+                let error = self.explain_wrong_type(&live, &error, keys).await;
                 Err(Failure { error, is_transient: false, was_sent: true })
             }
         }
     }
 
     /// Says why a script must not be run: it would be stopped half-way. The user may have been given the right meanwhile.
-    async fn check(&self, line: &Line, script: &Script) -> Result<(), HomeError> {
-        if line.missing.is_none() || !script.changes {
+    async fn check_permissions(&self, live: &LiveConnection, script: &Script) -> Result<(), HomeError> {
+        if live.missing.is_none() || !script.is_write {
             return Ok(());
         }
-        let missing = self.ask_for_missing(line).await.map_err(|error| explain(&error, &self.config))?;
+        let missing = self.missing_permissions(live).await.map_err(|error| explain(&error, &self.config))?;
         if let Some(current) =
-            self.current.lock().as_mut().filter(|current| current.generation == line.generation)
+            self.current.lock().as_mut().filter(|current| current.generation == live.generation)
         {
             current.missing.clone_from(&missing);
         }
-        missing.map_or(Ok(()), |missing| Err(denied(&missing, &self.config)))
+        missing.map_or(Ok(()), |missing| Err(missing_permission(&missing, &self.config)))
     }
 
     async fn call(
         &self,
-        line: &Line,
+        live: &LiveConnection,
         script: &Script,
         keys: &[String],
         arguments: impl Fn(&mut Cmd),
@@ -234,23 +240,23 @@ impl Link {
             arguments(&mut command);
             command
         };
-        match self.send(line, &build("EVALSHA", &script.digest)).await {
-            Err(error) if is_unknown_script(&error) => self.send(line, &build("EVAL", &script.code)).await,
+        match self.send(live, &build("EVALSHA", &script.digest)).await {
+            Err(error) if is_unknown_script(&error) => self.send(live, &build("EVAL", &script.code)).await,
             answer => answer,
         }
     }
 
     /// Sends a command that is no script of ours.
     pub(super) async fn ask(self: &Arc<Self>, command: &Cmd) -> Result<Value, HomeError> {
-        let line = self.line().await?;
-        self.send(&line, command).await.map_err(|error| explain(&error, &self.config))
+        let live = self.live().await?;
+        self.send(&live, command).await.map_err(|error| explain(&error, &self.config))
     }
 
     /// Looks at `keys` in such a way that the server tells when they change. Says which of them exist; `None` where the
     /// server does not tell.
     pub(super) async fn track(self: &Arc<Self>, keys: &[String]) -> Result<Option<Vec<bool>>, HomeError> {
-        let line = self.line().await?;
-        if !line.pushes.tracking {
+        let live = self.live().await?;
+        if !live.pushes.tracking {
             return Ok(None);
         }
         let mut pipeline = Pipeline::with_capacity(keys.len() * 2);
@@ -258,22 +264,22 @@ impl Link {
             pipeline.cmd("CLIENT").arg("CACHING").arg("YES").ignore();
             pipeline.cmd("EXISTS").arg(key);
         }
-        let answers = self.in_time(&line, async {
-            let mut wire = line.wire.clone();
+        let answers = self.with_timeout(&live, async {
+            let mut wire = live.wire.clone();
             pipeline.query_async::<Vec<bool>>(&mut wire).await
         });
         answers.await.map(Some).map_err(|error| explain(&error, &self.config))
     }
 
-    async fn send(&self, line: &Line, command: &Cmd) -> Result<Value, RedisError> {
-        let mut wire = line.wire.clone();
+    async fn send(&self, live: &LiveConnection, command: &Cmd) -> Result<Value, RedisError> {
+        let mut wire = live.wire.clone();
         let answer =
-            self.in_time(line, async { wire.req_packed_command(command).await?.extract_error() }).await;
+            self.with_timeout(live, async { wire.req_packed_command(command).await?.extract_error() }).await;
         match answer {
             Err(error)
                 if error.kind() == ErrorKind::Server(ServerErrorKind::Ask) && self.config.is_cluster() =>
             {
-                self.send_on(line, &error, command).await
+                self.send_to_destination(live, &error, command).await
             }
             answer => answer,
         }
@@ -281,8 +287,13 @@ impl Link {
 
     /// Sends a command to where `ASK` points: the part of the cluster that it is about is on its way there, and what the
     /// command needs has arrived.
-    async fn send_on(&self, line: &Line, ask: &RedisError, command: &Cmd) -> Result<Value, RedisError> {
-        let Some(info) = discovery::destination(ask, &line.info) else { return Err(ask.clone()) };
+    async fn send_to_destination(
+        &self,
+        live: &LiveConnection,
+        ask: &RedisError,
+        command: &Cmd,
+    ) -> Result<Value, RedisError> {
+        let Some(info) = discovery::destination(ask, &live.info) else { return Err(ask.clone()) };
         let known = self
             .destination
             .lock()
@@ -292,7 +303,7 @@ impl Link {
         let answer = async {
             let mut wire = match known {
                 Some(wire) => wire,
-                None => self.dial_destination(&info).await?,
+                None => self.connect_to_destination(&info).await?,
             };
             let mut both = Pipeline::with_capacity(2);
             both.cmd("ASKING").add_command(command.clone());
@@ -307,15 +318,18 @@ impl Link {
         answer
     }
 
-    async fn dial_destination(&self, info: &ConnectionInfo) -> Result<MultiplexedConnection, RedisError> {
+    async fn connect_to_destination(
+        &self,
+        info: &ConnectionInfo,
+    ) -> Result<MultiplexedConnection, RedisError> {
         let client = self.client(&discovery::plain(info))?;
         let options = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         // It outlives the runtime of who happens to ask.
-        let dialled = self
-            .own
+        let connected = self
+            .own_runtime
             .spawn(async move { client.get_multiplexed_async_connection_with_config(&options).await })
             .await;
-        let wire = dialled.unwrap_or_else(|_| Err(self.no_answer()))?;
+        let wire = connected.unwrap_or_else(|_| Err(self.no_answer()))?;
         *self.destination.lock() = Some(Destination { address: info.addr().clone(), wire: wire.clone() });
         Ok(wire)
     }
@@ -325,9 +339,9 @@ impl Link {
         std::io::Error::new(std::io::ErrorKind::TimedOut, format!("no answer within {wait:?}")).into()
     }
 
-    async fn in_time<T>(
+    async fn with_timeout<T>(
         &self,
-        line: &Line,
+        live: &LiveConnection,
         answer: impl Future<Output = Result<T, RedisError>>,
     ) -> Result<T, RedisError> {
         let answer = match timeout(self.config.socket_timeout, answer).await {
@@ -335,19 +349,24 @@ impl Link {
             Err(_) => Err(self.no_answer()),
         };
         if answer.as_ref().is_err_and(breaks_connection) {
-            self.hang_up(line.generation);
+            self.disconnect(live.generation);
         }
         answer
     }
 
     /// Names the key that is in the way.
-    async fn explain_more(&self, line: &Line, error: &RedisError, keys: &[String]) -> HomeError {
+    async fn explain_wrong_type(
+        &self,
+        live: &LiveConnection,
+        error: &RedisError,
+        keys: &[String],
+    ) -> HomeError {
         let explained = explain(error, &self.config);
         if explained.kind() != HomeErrorKind::WrongType {
             return explained;
         }
         for (key, expected) in keys::with_types(keys) {
-            let found = self.send(line, cmd("TYPE").arg(key)).await.ok();
+            let found = self.send(live, cmd("TYPE").arg(key)).await.ok();
             let found = found.and_then(|value| redis::from_redis_value::<String>(value).ok());
             if let Some(found) = found.filter(|found| found != expected && found != "none") {
                 return wrong_type(key, &found, expected, &self.config);
@@ -357,37 +376,37 @@ impl Link {
     }
 
     /// The connection there is, or else a new one.
-    pub(super) async fn line(self: &Arc<Self>) -> Result<Line, HomeError> {
-        if let Some(line) = self.current.lock().clone() {
-            return Ok(line);
+    pub(super) async fn live(self: &Arc<Self>) -> Result<LiveConnection, HomeError> {
+        if let Some(live) = self.current.lock().clone() {
+            return Ok(live);
         }
         let asked = Instant::now();
-        let mut last_failure = self.dialling.lock().await;
-        if let Some(line) = self.current.lock().clone() {
-            return Ok(line);
+        let mut last_failure = self.connecting.lock().await;
+        if let Some(live) = self.current.lock().clone() {
+            return Ok(live);
         }
         if let Some(failure) = last_failure.as_ref().filter(|failure| failure.at >= asked) {
             return Err(failure.why.clone());
         }
-        match self.dial_where_it_lives().await {
-            Ok(line) => {
-                *self.current.lock() = Some(line.clone());
-                (self.ear)(Event::Connected);
-                Ok(line)
+        match self.connect_in_runtime().await {
+            Ok(live) => {
+                *self.current.lock() = Some(live.clone());
+                (self.on_event)(Event::Connected);
+                Ok(live)
             }
             Err(why) => {
-                *last_failure = Some(DialFailure { at: Instant::now(), why: why.clone() });
+                *last_failure = Some(ConnectFailure { at: Instant::now(), why: why.clone() });
                 Err(why)
             }
         }
     }
 
     /// Has no more to do with that connection.
-    pub(super) fn hang_up(&self, generation: u64) {
-        let hung_up = self.current.lock().take_if(|line| line.generation == generation);
-        if hung_up.is_some() {
+    pub(super) fn disconnect(&self, generation: u64) {
+        let ended = self.current.lock().take_if(|live| live.generation == generation);
+        if ended.is_some() {
             // It is silent from now on, whoever ended it.
-            (self.ear)(Event::Disconnected);
+            (self.on_event)(Event::Disconnected);
         }
     }
 
@@ -396,88 +415,90 @@ impl Link {
     }
 
     pub(super) fn pushes(&self) -> ServerPushes {
-        self.current.lock().as_ref().map_or(ServerPushes::default(), |line| line.pushes)
+        self.current.lock().as_ref().map_or(ServerPushes::default(), |live| live.pushes)
     }
 
-    async fn dial_where_it_lives(self: &Arc<Self>) -> Result<Line, HomeError> {
+    async fn connect_in_runtime(self: &Arc<Self>) -> Result<LiveConnection, HomeError> {
         let host = self.host.lock().clone();
         if let Some(host) = host {
             let this = Arc::clone(self);
             let wait = self.config.socket_connect_timeout + Duration::from_millis(500);
-            match timeout(wait, host.spawn(async move { this.dial().await })).await {
-                Ok(Ok(line)) => return line,
+            match timeout(wait, host.spawn(async move { this.connect().await })).await {
+                Ok(Ok(live)) => return live,
                 // It is gone, is busy otherwise, or lacks what is needed.
                 Ok(Err(_)) | Err(_) => *self.host.lock() = None,
             }
         }
         let this = Arc::clone(self);
-        let dialled = self.own.spawn(async move { this.dial().await });
-        dialled.await.unwrap_or_else(|_| Err(silent_for(Duration::ZERO, &self.config)))
+        let connected = self.own_runtime.spawn(async move { this.connect().await });
+        connected.await.unwrap_or_else(|_| Err(no_connection_within(Duration::ZERO, &self.config)))
     }
 
-    async fn dial(&self) -> Result<Line, HomeError> {
+    async fn connect(&self) -> Result<LiveConnection, HomeError> {
         let wait = self.config.socket_connect_timeout;
-        match timeout(wait, self.dial_in_peace()).await {
-            Ok(line) => line,
-            Err(_) => Err(silent_for(wait, &self.config)),
+        match timeout(wait, self.connect_without_timeout()).await {
+            Ok(live) => live,
+            Err(_) => Err(no_connection_within(wait, &self.config)),
         }
     }
 
-    async fn dial_in_peace(&self) -> Result<Line, HomeError> {
+    async fn connect_without_timeout(&self) -> Result<LiveConnection, HomeError> {
         let explained = |error: RedisError| explain(&error, &self.config);
         let info = match &self.address {
             Address::Server(info) => (**info).clone(),
-            Address::Cluster(seeds) => {
+            Address::Cluster(url_nodes) => {
                 let known = self.nodes.lock().clone();
-                let nodes: Vec<_> = seeds.iter().filter(|seed| !has(&known, seed)).chain(&known).collect();
-                let key = keys::any(&self.config.namespace);
+                let nodes: Vec<_> =
+                    url_nodes.iter().filter(|node| !contains(&known, node)).chain(&known).collect();
+                let key = keys::any_key(&self.config.namespace);
                 discovery::of_cluster(&nodes, &key, |info| self.client(info)).await.map_err(explained)?
             }
-            Address::Sentinel { sentinels, master, then } => {
-                let found = discovery::of_sentinels(sentinels, master, then, |info| self.client(info)).await;
+            Address::Sentinel { sentinels, master, server } => {
+                let found =
+                    discovery::of_sentinels(sentinels, master, server, |info| self.client(info)).await;
                 found.map_err(explained)?
             }
         };
-        let greeted = |error: RedisError| explain_greeting(&error, &self.config);
+        let connect_error = |error: RedisError| explain_connect_error(&error, &self.config);
         let generation = self.generations.fetch_add(1, Ordering::Relaxed);
-        let ear = Arc::clone(&self.ear);
+        let on_event = Arc::clone(&self.on_event);
         let listener = move |push: PushInfo| -> Result<(), Infallible> {
-            ear(Event::Push { generation, push });
+            on_event(Event::Push { generation, push });
             Ok(())
         };
         let mut resp3 = self.config.protocol == Protocol::Resp3;
-        let wire = match self.dial_server(&info, listener.clone()).await {
+        let wire = match self.connect_to(&info, listener.clone()).await {
             Err(error) if error.kind() == ErrorKind::RESP3NotSupported => {
                 resp3 = false;
                 let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP2);
-                self.dial_server(&info.clone().set_redis_settings(settings), listener).await
+                self.connect_to(&info.clone().set_redis_settings(settings), listener).await
             }
-            dialled => dialled,
+            connected => connected,
         };
-        let mut line = Line {
-            wire: wire.map_err(greeted)?,
+        let mut live = LiveConnection {
+            wire: wire.map_err(connect_error)?,
             generation,
             pushes: ServerPushes::default(),
             info: Arc::new(info),
             missing: None,
         };
-        self.inspect(&line).await?;
-        let (missing, ()) = tokio::join!(self.ask_for_missing(&line), self.look_at_eviction(&line));
-        line.missing = missing.map_err(explained)?;
+        self.check_server(&live).await?;
+        let (missing, ()) = tokio::join!(self.missing_permissions(&live), self.check_eviction_policy(&live));
+        live.missing = missing.map_err(explained)?;
         if resp3 {
-            line.pushes = self.listen(&line).await.map_err(explained)?;
+            live.pushes = self.subscribe_to_pushes(&live).await.map_err(explained)?;
         }
-        self.announce(line.pushes);
-        if let Address::Cluster(seeds) = &self.address
-            && let (Some(seed), Ok(slots)) =
-                (seeds.first(), self.send(&line, cmd("CLUSTER").arg("SLOTS")).await)
+        self.log_missing_pushes(live.pushes);
+        if let Address::Cluster(url_nodes) = &self.address
+            && let (Some(template), Ok(slots)) =
+                (url_nodes.first(), self.send(&live, cmd("CLUSTER").arg("SLOTS")).await)
         {
-            *self.nodes.lock() = discovery::nodes(&slots, seed);
+            *self.nodes.lock() = discovery::nodes(&slots, template);
         }
-        Ok(line)
+        Ok(live)
     }
 
-    async fn dial_server(
+    async fn connect_to(
         &self,
         info: &ConnectionInfo,
         listener: impl Fn(PushInfo) -> Result<(), Infallible> + Send + Sync + 'static,
@@ -507,25 +528,27 @@ impl Link {
     }
 
     /// Says what is wrong before anybody relies on it. What a user may not ask is taken for granted.
-    async fn inspect(&self, line: &Line) -> Result<(), HomeError> {
-        match self.send(line, &cmd("HELLO")).await {
-            Ok(hello) => Introduction::read(hello).check(&self.config),
+    async fn check_server(&self, live: &LiveConnection) -> Result<(), HomeError> {
+        match self.send(live, &cmd("HELLO")).await {
+            Ok(hello) => ServerInfo::read(hello).check(&self.config),
             Err(error) if is_refusal(&error) => {
                 // Too old to introduce itself?
-                let info = self.send(line, cmd("INFO").arg("server")).await;
+                let info = self.send(live, cmd("INFO").arg("server")).await;
                 let info = info.ok().and_then(|info| redis::from_redis_value::<String>(info).ok());
-                Introduction::from_info(&info.unwrap_or_default()).check(&self.config)
+                ServerInfo::from_info(&info.unwrap_or_default()).check(&self.config)
             }
             Err(error) => Err(explain(&error, &self.config)),
         }
     }
 
     /// The permissions that scripts need and the user lacks. A user that may not ask counts as one that has them all.
-    async fn ask_for_missing(&self, line: &Line) -> Result<Option<Arc<str>>, RedisError> {
+    async fn missing_permissions(&self, live: &LiveConnection) -> Result<Option<Arc<str>>, RedisError> {
         let namespace = &self.config.namespace;
         let process = self.channel.rsplit(':').next().unwrap_or_default();
-        match self.send(line, &needs::ask_for_missing(namespace, process)).await {
-            Ok(answer) => Ok(needs::read_missing(answer, namespace).ok().flatten().map(Arc::from)),
+        match self.send(live, &requirements::ask_for_missing_permissions(namespace, process)).await {
+            Ok(answer) => {
+                Ok(requirements::read_missing_permissions(answer, namespace).ok().flatten().map(Arc::from))
+            }
             Err(error) if breaks_connection(&error) => Err(error),
             Err(_) => Ok(None),
         }
@@ -533,21 +556,22 @@ impl Link {
 
     /// Warns of a server that deletes keys in use when its memory runs out: once, and again only if its policy changes.
     /// A user that may not ask is not warned.
-    async fn look_at_eviction(&self, line: &Line) {
-        let info = self.send(line, cmd("INFO").arg("memory")).await;
+    async fn check_eviction_policy(&self, live: &LiveConnection) {
+        let info = self.send(live, cmd("INFO").arg("memory")).await;
         let info =
             info.ok().and_then(|info| redis::from_redis_value::<String>(info).ok()).unwrap_or_default();
-        let policy = needs::eviction_policy(&info).map(str::to_owned);
+        let policy = requirements::eviction_policy(&info).map(str::to_owned);
         let before = std::mem::replace(&mut *self.eviction_policy.lock(), policy.clone());
         if let Some(policy) = policy.filter(|policy| before.as_ref() != Some(policy)) {
-            crate::observe::home_may_forget(&forgetful(&policy, &self.config));
+            crate::observe::home_may_forget(&eviction_warning(&policy, &self.config));
         }
     }
 
     /// Asks for push messages. Without the right to, it goes without.
-    async fn listen(&self, line: &Line) -> Result<ServerPushes, RedisError> {
-        let subscribed = self.in_time(line, async { line.wire.clone().subscribe(&self.channel).await }).await;
-        let tracked = self.send(line, cmd("CLIENT").arg("TRACKING").arg("ON").arg("OPTIN")).await;
+    async fn subscribe_to_pushes(&self, live: &LiveConnection) -> Result<ServerPushes, RedisError> {
+        let subscribed =
+            self.with_timeout(live, async { live.wire.clone().subscribe(&self.channel).await }).await;
+        let tracked = self.send(live, cmd("CLIENT").arg("TRACKING").arg("ON").arg("OPTIN")).await;
         let is_granted = |answer: Result<(), RedisError>| match answer {
             Err(error) if !is_refusal(&error) => Err(error),
             answer => Ok(answer.is_ok()),
@@ -556,19 +580,19 @@ impl Link {
     }
 
     /// Once, and again only if it has changed.
-    fn announce(&self, pushes: ServerPushes) {
-        let before = self.announced.lock().replace(pushes);
+    fn log_missing_pushes(&self, pushes: ServerPushes) {
+        let before = self.logged_pushes.lock().replace(pushes);
         if before != Some(pushes) && !(pushes.messages && pushes.tracking) {
-            crate::observe::home_hears_little(&self.config.shown(), pushes.messages);
+            crate::observe::home_hears_little(&self.config.redacted_url(), pushes.messages);
         }
     }
 }
 
 /// True if somebody is expected to be back, or to be made master.
-fn is_worth_another_try(error: &HomeError) -> bool {
+fn is_worth_a_retry(error: &HomeError) -> bool {
     matches!(error.kind(), HomeErrorKind::Unreachable | HomeErrorKind::ReadOnly)
 }
 
-fn has(nodes: &[ConnectionInfo], node: &ConnectionInfo) -> bool {
+fn contains(nodes: &[ConnectionInfo], node: &ConnectionInfo) -> bool {
     nodes.iter().any(|known| known.addr() == node.addr())
 }

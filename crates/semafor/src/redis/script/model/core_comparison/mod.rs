@@ -1,7 +1,7 @@
 //! The same random game on `semafor-core` and on Redis: the scripts reply, publish and count as the core does.
 
 mod checks;
-mod moves;
+mod steps;
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ use semafor_core::{
     Refusal, Request, Ticket, Timestamp,
 };
 
-use self::moves::{Action, Step, Which, game};
+use self::steps::{Action, Step, Which, steps};
 use super::clock::{FOREVER, GRACE, NANOS_PER_TICK, START, seconds, span, ticks, time};
-use super::play::{play, with_moves};
-use super::request::{AcquireRequest, How, ONE_SLOT, Queue};
+use super::random_runs::{run_random, with_steps};
+use super::request::{AcquireRequest, EndReason, ONE_SLOT, Queue};
 use super::scripts::{Operation, Scripts, Seen, id_of, number_of, texts};
 use crate::redis::script::schema::ending::{CLOSED, EVICTED, EXPIRED, RELEASED, TOO_HEAVY, UNWANTED};
 
@@ -55,10 +55,10 @@ struct Comparison<'a> {
     /// Of those who left the line. To the core a client that times out has cancelled.
     timed_out: u64,
     /// Requests that came after their end, and were refused.
-    came_late: u64,
+    late_requests: u64,
     /// Losses that the core does not report and the scripts do: holders whose slot another process released, and holders
     /// that were evicted and have their grace.
-    told_by_scripts: Vec<(usize, i64)>,
+    reported_by_scripts_only: Vec<(usize, i64)>,
 }
 
 /// What a move expects to be answered.
@@ -171,7 +171,7 @@ impl Comparison<'_> {
     /// Runs a script, and takes in what it told.
     fn run(&mut self, operation: Operation, arguments: &[String]) -> Result<Seen, TestCaseError> {
         let seen = self.scripts.run(operation, arguments);
-        for words in &seen.told {
+        for words in &seen.messages {
             let number = number_of(&words[1]);
             if words[0] == "granted" {
                 self.note_grant(number, &words[2], &words[3])?;
@@ -236,7 +236,7 @@ impl Comparison<'_> {
         // Every waiter that is granted a slot claims it before the reservation ends.
         self.scripts.now = (self.scripts.now + step.ticks).min(START + GRACE - 1);
         match &step.action {
-            Action::Command { request, is_try } => {
+            Action::Acquire { request, is_try } => {
                 let number = self.new_client(*request, *is_try);
                 let refusal = self.core_acquire(number);
                 let seen = self.ask(number, false)?;
@@ -272,7 +272,7 @@ impl Comparison<'_> {
             }
             Action::CancelEarly(request) => {
                 let number = self.new_client(*request, false);
-                self.end(number, How::Cancelled, false, step.again)?;
+                self.end(number, EndReason::Cancelled, false, step.again)?;
             }
             Action::ArriveLate(index) => {
                 let late = |client: &Client| client.is_unwanted;
@@ -283,20 +283,20 @@ impl Comparison<'_> {
                 let number = *index.get(&late);
                 for again in [false, true] {
                     self.expire();
-                    self.came_late += 1;
+                    self.late_requests += 1;
                     let seen = self.ask(number, again)?;
                     prop_assert_eq!(seen.words(), ["closed"], "it arrives after its end");
                     self.check(&seen)?;
                 }
             }
-            Action::End { which, how, by_another } => {
+            Action::End { which, reason, by_another } => {
                 let Some(number) = self.pick(*which) else { return Ok(true) };
                 let is_known = matches!(self.clients[number].state, State::Has(_)) && self.holds(number);
-                if is_known && matches!(how, How::Cancelled | How::TimedOut) {
+                if is_known && matches!(reason, EndReason::Cancelled | EndReason::TimedOut) {
                     // A client does not cancel a slot that it knows it holds.
                     return Ok(true);
                 }
-                self.end(number, *how, *by_another, step.again)?;
+                self.end(number, *reason, *by_another, step.again)?;
             }
             Action::Renew(which, ttl) => {
                 let Some(number) = self.pick(*which) else { return Ok(true) };
@@ -363,7 +363,7 @@ impl Comparison<'_> {
                 let expected = match opened {
                     Ok(Opened::Joined) => texts([&"open", &self.gate.slots(), &0]),
                     Ok(Opened::Succeeded { opening, .. }) => {
-                        texts([&"open", &opening.slots.expect("it says how many"), &1])
+                        texts([&"open", &opening.slots.expect("it has a number of slots"), &1])
                     }
                     Err(OpenRefusal::SlotsMismatch { live, .. }) => texts([&"mismatch", &live]),
                     Err(OpenRefusal::Closing { held }) => texts([&"closing", &held]),
@@ -429,13 +429,13 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    fn end(&mut self, number: usize, how: How, by_another: bool, again: bool) -> TestCaseResult {
+    fn end(&mut self, number: usize, reason: EndReason, by_another: bool, again: bool) -> TestCaseResult {
         let now = self.now();
-        let is_unwanted = matches!(how, How::Cancelled | How::TimedOut);
-        if how == How::Evicted && self.is_waiting(number) {
+        let is_unwanted = matches!(reason, EndReason::Cancelled | EndReason::TimedOut);
+        if reason == EndReason::Evicted && self.is_waiting(number) {
             // It may get a slot just now; then that is what it loses.
             self.sweep()?;
-        } else if how == How::Evicted {
+        } else if reason == EndReason::Evicted {
             self.expire();
         }
         // A client cancels its own request.
@@ -449,7 +449,7 @@ impl Comparison<'_> {
                 self.clients[number].state = State::Over(RELEASED);
                 match cancelled {
                     Cancelled::Left(_) => {
-                        self.timed_out += u64::from(how == How::TimedOut);
+                        self.timed_out += u64::from(reason == EndReason::TimedOut);
                         "left"
                     }
                     Cancelled::HandedOn => "ended",
@@ -457,12 +457,12 @@ impl Comparison<'_> {
                 }
             }
             State::Has(id) => {
-                let ended = match how {
-                    How::Evicted => self.core_evict(number, id),
+                let ended = match reason {
+                    EndReason::Evicted => self.core_evict(number, id),
                     _ => self.gate.release(id, now, &mut self.effects).map(drop),
                 };
-                if ended.is_ok() && how == How::Released && by_another {
-                    self.told_by_scripts.push((number, RELEASED));
+                if ended.is_ok() && reason == EndReason::Released && by_another {
+                    self.reported_by_scripts_only.push((number, RELEASED));
                 }
                 if ended.is_ok() { "ended" } else { "gone" }
             }
@@ -472,8 +472,8 @@ impl Comparison<'_> {
             let outcome = match is_again {
                 false => outcome,
                 // The same eviction once more does not shorten the grace.
-                true if how == How::Evicted && self.is_leaving(number) => {
-                    self.told_by_scripts.push((number, EVICTED));
+                true if reason == EndReason::Evicted && self.is_leaving(number) => {
+                    self.reported_by_scripts_only.push((number, EVICTED));
                     "ended"
                 }
                 true => "gone",
@@ -483,14 +483,15 @@ impl Comparison<'_> {
             let waiting = self.gate.waiting();
             if is_unwanted {
                 // Those who give up leave together; here each is alone.
-                let seen = self.run(Operation::Leave, &texts([&id_of(number), &how.word()]))?;
+                let seen = self.run(Operation::Leave, &texts([&id_of(number), &reason.word()]))?;
                 let expected = texts([&held, &slots, &waiting, &outcome, &code]);
                 prop_assert_eq!(seen.words(), expected, "held, slots, waiting, outcome, ending");
                 self.clients[number].is_unwanted |= outcome == "gone";
                 self.check(&seen)?;
                 continue;
             }
-            let arguments = texts([&id_of(number), &how.word(), &u8::from(by_another), &u8::from(is_again)]);
+            let arguments =
+                texts([&id_of(number), &reason.word(), &u8::from(by_another), &u8::from(is_again)]);
             let seen = self.run(Operation::Release, &arguments)?;
             prop_assert_eq!(&seen.words()[..2], texts([&outcome, &code]), "outcome, ending");
             self.check(&seen)?;
@@ -502,7 +503,7 @@ impl Comparison<'_> {
         let grace = span(self.clients[number].request.grace.unwrap_or(0));
         let now = self.now();
         if let Evicted::Leaving { .. } = self.gate.evict(id, grace, now, &mut self.effects)? {
-            self.told_by_scripts.push((number, EVICTED));
+            self.reported_by_scripts_only.push((number, EVICTED));
         }
         Ok(())
     }
@@ -556,25 +557,25 @@ fn code(why: NotHeld) -> i64 {
 }
 
 #[test]
-fn the_scripts_answer_tell_and_count_as_the_core_does() {
-    play(150, game(), |scripts, game| {
-        let seen = scripts.run(Operation::Open, &texts([&game.slots, &-1]));
-        prop_assert_eq!(seen.words(), texts([&"open", &game.slots, &0]));
+fn scripts_reply_publish_and_count_as_the_core_does() {
+    run_random(150, steps(), |scripts, run| {
+        let seen = scripts.run(Operation::Open, &texts([&run.slots, &-1]));
+        prop_assert_eq!(seen.words(), texts([&"open", &run.slots, &0]));
         let mut comparison = Comparison {
             scripts,
-            gate: Gate::new(1, game.slots).expect("at least one slot"),
+            gate: Gate::new(1, run.slots).expect("at least one slot"),
             effects: Effects::default(),
             clients: Vec::new(),
             last_token: 0,
             timed_out: 0,
-            came_late: 0,
-            told_by_scripts: Vec::new(),
+            late_requests: 0,
+            reported_by_scripts_only: Vec::new(),
         };
-        for (n, step) in game.steps.iter().enumerate() {
+        for (n, step) in run.steps.iter().enumerate() {
             match comparison.make(step) {
                 Ok(true) => {}
                 Ok(false) => break,
-                Err(error) => return Err(with_moves(game.slots, &game.steps[..=n], error)),
+                Err(error) => return Err(with_steps(run.slots, &run.steps[..=n], error)),
             }
         }
         Ok(())
