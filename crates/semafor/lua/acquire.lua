@@ -1,4 +1,4 @@
--- Confirms a grant. Called for a waiter that was notified by another client's script, or that mistrusts an old notice.
+-- Confirms a grant. Called for a waiter that was notified by another client's script, or by a message that may be old.
 -- ARGV: namespace, id, largest fencing token that the process has seen
 -- Returns {'granted', slots, epoch, slot, token, waited, now, python clients, end of lease}, {'waiting', now},
 --      or {'gone', how it ended}.

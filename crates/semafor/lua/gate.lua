@@ -20,14 +20,16 @@ do
         held = call('ZCARD', MAIN) + hidden,
         is_line_empty = call('ZCARD', WAITING) == 0,
         -- Reserves room for the functions below: a table that grows is copied again and again.
-        save = 0, check_types = 0, extend = 0, keep_all = 0, keep = 0, keep_new = 0, keep_if_new = 0, id_of = 0, member_of = 0, put = 0,
-        remove = 0, parts_of = 0, members_of = 0, has_all = 0, has_slots = 0, record_of = 0, write_record = 0, lease_of = 0,
-        note_time = 0, publish = 0, notification_of = 0, remember = 0, ending_of = 0, ids_in_line = 0, waiting = 0, occupy = 0,
-        rebuild = 0, replace_record = 0, complete_record = 0, turn_away = 0, restore = 0, reconcile = 0, extend_hold = 0, complete_grant = 0, grant_at_once = 0, end_grant = 0, leave_line = 0,
-        grant_to_waiter = 0, serve = 0, sweep_leases = 0, sweep_dead = 0, earliest_end = 0, sweep = 0, make_holder = 0,
-        next_deadline = 0, has_python_holders = 0, open = 0, drop_notifications = 0, ask_head_to_watch = 0, end_removed = 0,
-        ask_to_leave = 0, is_leaving = 0, sweep_own = 0, return_to_line = 0, end_id = 0, python_clients = 0, has_python_clients = 0,
-        track_own = 0, repair = 0, is_expiry_cut = 0, set_lease = 0, touch = 0, hold_until = 0, confirm = 0, end_tracking = 0,
+        save = 0, check_types = 0, extend = 0, keep_all = 0, keep = 0, keep_new = 0, keep_if_new = 0, id_of = 0,
+        member_of = 0, put = 0, remove = 0, parts_of = 0, members_of = 0, has_all = 0, has_slots = 0, record_of = 0,
+        write_record = 0, lease_of = 0, note_time = 0, publish = 0, notification_of = 0, remember = 0, ending_of = 0,
+        ids_in_line = 0, waiting = 0, occupy = 0, rebuild = 0, replace_record = 0, complete_record = 0, turn_away = 0,
+        restore = 0, reconcile = 0, extend_hold = 0, complete_grant = 0, grant_at_once = 0, end_grant = 0,
+        leave_line = 0, grant_to_waiter = 0, serve = 0, sweep_leases = 0, sweep_dead = 0, earliest_end = 0, sweep = 0,
+        make_holder = 0, next_deadline = 0, has_python_holders = 0, open = 0, drop_notifications = 0,
+        ask_head_to_watch = 0, end_removed = 0, ask_to_leave = 0, is_leaving = 0, sweep_own = 0, return_to_line = 0,
+        end_id = 0, python_clients = 0, has_python_clients = 0, track_own = 0, repair = 0, is_expiry_cut = 0,
+        set_lease = 0, touch = 0, hold_until = 0, confirm = 0, end_tracking = 0,
     }
 end
 
@@ -249,7 +251,7 @@ function gate.note_time(kind, seconds)
 end
 
 -- Our ids contain the id of their process, which listens on this channel. Without permission to publish, clients
--- learn the news from their heartbeats.
+-- learn the same from their heartbeats.
 function gate.publish(id, ...)
     redis.pcall('PUBLISH', NAMESPACE .. ':semafor:' .. string.sub(id, 9, 20), table.concat({ ... }, ' '))
 end
@@ -476,7 +478,8 @@ function gate.repair()
     elseif gate.held < gate.ours then
         gate.reconcile()
     end
-    if gate.keep_until > NOW and (gate.is_expiry_cut(MAIN) or gate.is_expiry_cut(TTL) or gate.is_expiry_cut(WAITING) or gate.is_expiry_cut(BEATS)) then
+    if gate.keep_until > NOW and (gate.is_expiry_cut(MAIN) or gate.is_expiry_cut(TTL) or gate.is_expiry_cut(WAITING)
+        or gate.is_expiry_cut(BEATS)) then
         gate.shared = NOW
         gate.keep_all(gate.keep_until - NOW)
     end
@@ -576,7 +579,7 @@ function gate.grant_at_once(id, record)
     gate.keep(math.max(record.heartbeat, record.ttl))
 end
 
--- Ends a grant. `how` is one of the totals; `loss` says what became of it if its holder did not end it.
+-- Ends a grant. `how` is one of the totals; `loss` is the code of the loss if its holder did not end it.
 function gate.end_grant(id, record, how, loss)
     if how == 'expired' and gate.is_leaving(record) then
         how, loss = 'evicted', loss and EVICTED -- its grace is over
@@ -610,7 +613,7 @@ function gate.end_grant(id, record, how, loss)
     end
 end
 
--- Python's releases do not wake our waiters, so the first in line watches MAIN. It is told so whenever the first in
+-- Python's releases do not wake our waiters, so the first in line watches MAIN. It gets a message whenever the first in
 -- line may have changed.
 function gate.ask_head_to_watch()
     local head = gate.has_python_holders() == 1 and call('ZRANGE', WAITING, 0, 0)[1]
@@ -860,8 +863,8 @@ function gate.python_clients()
     return gate.held > gate.ours and 1 or NOW < gate.shared + KEPT and 2 or 0
 end
 
--- Gives back what an id has, a slot or a place in line, and serves the line. Returns the outcome, and how the id
--- ended if it had nothing. See release.lua.
+-- Releases what an id has, a slot or a place in line, and serves the line. Returns the outcome, and how the id ended
+-- if it had nothing. See release.lua.
 function gate.end_id(id, how, by_another, again)
     local record = gate.record_of(id)
     local is_unwanted = how == 'cancelled' or how == 'timed_out'

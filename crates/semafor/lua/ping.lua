@@ -1,8 +1,8 @@
 -- A heartbeat for everything that one process holds and waits for under a name.
 -- ARGV: namespace, number of holders, largest fencing token that the process has seen,
 --       then for each holder id, weight, heartbeat, slot, token; then for each waiter id, weight, heartbeat
--- Returns {now, next deadline, python clients (see gate.python_clients), state, state, …}. The state of a holder is the end of its
--- lease ('' without a lease, 1 if the end is not known here). The state of a waiter is 1 while it waits, or
+-- Returns {now, next deadline, python clients (see gate.python_clients), state, state, …}. The state of a holder is the
+-- end of its lease ('' without a lease, 1 if the end is not known here). The state of a waiter is 1 while it waits, or
 -- {'granted', slot, token, waited}. Either may be {'gone', how it ended}, also for a holder that was asked to leave
 -- and has not left yet.
 local holders = tonumber(ARGV[2])

@@ -1,6 +1,6 @@
--- Takes slots, or a place in line. One round trip when slots are free. ARGV: namespace, id, weight, ttl (0: none),
--- heartbeat, grace (how long it keeps its slot after an eviction; 0: not at all),
---       who (details about the process), 'wait' or 'try', slots, opened (0 or 1), epoch, bound of the line (-1:
+-- Takes slots, or a place in line. One round trip when slots are free.
+-- ARGV: namespace, id, weight, ttl (0: none), heartbeat, grace (how long it keeps its slot after an eviction; 0: not at
+--       all), who (details about the process), 'wait' or 'try', slots, opened (0 or 1), epoch, bound of the line (-1:
 --       unchanged), again (1 if the reply to the same call may have been lost), arrival (0: now; else the score of a
 --       place in line that the server has lost), largest fencing token that the process has seen: the server may have
 --       forgotten it
@@ -8,7 +8,7 @@
 --               end of lease (if it was granted before)}
 --      or {'queued', slots, epoch, arrival, now, next deadline, python clients}
 --      or {'busy', slots, epoch, held, waiting}, {'full', bound}, {'too_heavy', slots}, {'unseen', largest weight},
---      {'closed'}, or a refusal of open.lua.
+--      {'closed'}, or a refusal as in open.lua.
 
 -- The fast path: one slot is asked for and free, the line is empty, nothing is due, and nothing needs repair.
 if #info >= BITS and ARGV[3] == '1' and ARGV[10] == '1' and ARGV[13] == '0' then
@@ -72,7 +72,8 @@ local record = {
 
 local function granted(to, ends)
     gate.save()
-    return { 'granted', gate.slots, gate.epoch, to.slot, to.token, tostring(to.waited), NOW_TEXT, gate.python_clients(), ends }
+    return { 'granted', gate.slots, gate.epoch, to.slot, to.token, tostring(to.waited), NOW_TEXT,
+        gate.python_clients(), ends }
 end
 
 local function queued(arrival)
@@ -104,7 +105,8 @@ end
 if is_again then
     -- A repeated call never gets two slots, nor a slot and a place in line.
     local known = gate.record_of(id)
-    if not known.is_ours and (call('ZSCORE', MAIN, id) or call('ZSCORE', WAITING, gate.member_of(id, gate.parts_of(weight) - 1))) then
+    if not known.is_ours and (call('ZSCORE', MAIN, id)
+        or call('ZSCORE', WAITING, gate.member_of(id, gate.parts_of(weight) - 1))) then
         -- Its record was lost. This call has everything that was in it.
         known = record
         known.since = tonumber(ARGV[14]) > 0 and math.min(tonumber(ARGV[14]), NOW) or NOW

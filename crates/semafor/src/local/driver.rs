@@ -1,11 +1,11 @@
-//! Carries the calls of this process's [`Client`] to the agent, and tells the client what comes back and what time it is.
+//! Sends the calls of this process's [`Client`] to the agent, and passes the replies and the time to the client.
 //!
-//! Whoever asks writes its call to the socket itself; a thread reads the answers. The thread is there while there is a
-//! connection: it also makes it, starts an agent where one is needed, and makes a new one when the agent died. Then the client
-//! repeats what has no answer yet, in its order.
+//! A user's thread writes its call to the socket itself; a thread of the driver reads the replies. That thread runs
+//! while there is a connection: it also connects, starts an agent if one is needed, and connects again when the agent
+//! died. Then the client repeats the calls without a reply, in their order.
 //!
-//! Questions that concern no acquisition (statistics, say) are not the client's. They are numbered with its calls, and
-//! repeated here.
+//! Questions that concern no acquisition (statistics, for example) do not go through the client. They share the numbers
+//! of its calls, and are repeated here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind, Read};
@@ -29,20 +29,20 @@ use crate::remote::client::{Client, Event, Liveness, Retry, ServerPushes, Server
 use crate::remote::clock::Instant;
 use crate::remote::per_process::PerProcess;
 
-/// How long an agent may take for what it can answer at once.
+/// How long an agent may take for an answer that needs no waiting in line.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
-/// How much later than it should an agent may say that a timeout is over.
+/// How late an agent may report that a timeout has ended.
 const TIMEOUT_SLACK: Duration = Duration::from_secs(2);
-/// How long to go on trying to find or start an agent.
+/// How long to try to find or start an agent.
 const START_TIME: Duration = Duration::from_secs(10);
-/// How long to leave starting one to another process that is about to.
+/// How long to wait for an agent that another process is starting.
 const WAIT_FOR_OTHER_STARTER: Duration = Duration::from_secs(2);
-/// The pause between two attempts, the first and the longest.
+/// The pauses between attempts, the first and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
-/// The pause of a holder that has failed to find or start an agent, before it tries again.
+/// The pause after a failure to find or start an agent, for a holder that needs one.
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 
-/// A user's hold on the connection. When the last one goes, it is closed.
+/// Keeps the connection open. When the last handle is dropped, the connection is closed.
 pub(super) struct DriverHandle(Arc<LocalDriver>);
 
 pub(super) struct LocalDriver {
@@ -52,28 +52,28 @@ pub(super) struct LocalDriver {
 
 struct State {
     client: Client,
-    /// Calls of the client that are sent and have no answer yet, with when they were sent.
+    /// Calls of the client that were sent and have no reply yet, with the time of sending.
     calls: BTreeMap<u64, (Call, Instant)>,
-    /// Not answered yet.
+    /// Questions without an answer yet.
     questions: BTreeMap<u64, Question>,
     question_deadlines: BTreeSet<(Instant, u64)>,
     phase: Phase,
-    /// Once it has said who it is.
+    /// `None` until the agent has sent its welcome.
     agent: Option<AgentInfo>,
-    /// Shows the agent, and the next one, that this process is alive. There while it uses one.
+    /// Shows this agent and the next one that this process is alive. `None` while it uses no agent.
     lifeline: Option<Lifeline>,
     is_abandoned: bool,
 }
 
 enum Phase {
-    /// No connection, and no thread.
+    /// There is no connection and no thread.
     Idle,
-    /// The thread is about to have one.
+    /// The thread is connecting.
     Connecting,
     Connected(Socket),
 }
 
-/// Who the agent is.
+/// The agent at the other end of the connection.
 #[derive(Clone, Debug)]
 pub(super) struct AgentInfo {
     pub(super) pid: u32,
@@ -81,7 +81,7 @@ pub(super) struct AgentInfo {
     pub(super) directory: PathBuf,
 }
 
-/// Something that the agent can answer at once.
+/// A request that the agent can answer at once.
 struct Question {
     frame: Vec<u8>,
     start: ServerStart,
@@ -94,13 +94,13 @@ type Drivers = Mutex<Vec<(Config, Weak<DriverHandle>)>>;
 
 static DRIVERS: PerProcess<Drivers> = PerProcess::new();
 
-/// A forked child has none of the threads, and must not speak on connections that are its parent's.
+/// A forked child has none of the threads, and must not write to the connections of its parent.
 pub(super) fn after_fork() {
     DRIVERS.begin_anew();
 }
 
 impl DriverHandle {
-    /// The connection that this process has to the same agent already, or else a new one, made when it is needed.
+    /// The existing connection of this process to the same agent, or a new one, which connects when it is needed.
     pub(super) fn at(config: Config) -> Arc<Self> {
         let mut known = DRIVERS.get().lock();
         known.retain(|(_, handle)| handle.strong_count() > 0);
@@ -116,7 +116,7 @@ impl DriverHandle {
     pub(super) fn new(config: Config) -> Arc<Self> {
         let client = Client::new(Settings {
             liveness: Liveness::Connection { reply_timeout: TIMEOUT_SLACK + ANSWER_TIME },
-            // A call is repeated by the next connection, not by itself.
+            // Calls are repeated on the next connection, not on this one.
             retry: Retry { attempts: 1, multiplier: 1.0, shortest: ANSWER_TIME, longest: ANSWER_TIME },
             reply_timeout: ANSWER_TIME,
             no_reply_error: no_answer("the agent"),
@@ -138,10 +138,11 @@ impl DriverHandle {
         &self.0
     }
 
-    /// Asks what the agent can answer at once. If no agent runs and `need` does not start one, the answer is empty.
+    /// Sends a request that the agent can answer at once. If no agent runs and `start` does not start one, the answer
+    /// is empty.
     ///
-    /// The question is sent when this is called, whether the answer is awaited or not. The answer borrows the anchor: without
-    /// one, the connection is closed.
+    /// The request is sent when this is called, even if the answer is not awaited. The answer borrows the handle,
+    /// because the connection is closed without one.
     pub(super) fn ask(
         &self,
         request: Request,
@@ -158,14 +159,14 @@ impl Drop for DriverHandle {
         let mut state = self.0.state.lock();
         state.is_abandoned = true;
         if let Phase::Connected(socket) = &state.phase {
-            // What was said before is still heard.
+            // The agent still reads what was sent before.
             let _ = socket.stream.shutdown(std::net::Shutdown::Both);
         }
     }
 }
 
 impl LocalDriver {
-    /// Changes the client, and carries out what follows from that.
+    /// Changes the client, and carries out the resulting calls and events.
     pub(super) fn change<R>(self: &Arc<Self>, change: impl FnOnce(&mut Client, Instant) -> R) -> R {
         let now = Instant::now();
         let (result, events, is_thread_needed) = {
@@ -209,14 +210,14 @@ impl LocalDriver {
         }
     }
 
-    /// Says something that is not answered. If there is no agent, nobody needs to hear it.
+    /// Sends a request that has no reply. Without an agent, it is not needed.
     pub(super) fn send(&self, request: Request) {
         if let Phase::Connected(socket) = &mut self.state.lock().phase {
             socket.send(&frame(&protocol::Call { number: 0, request }));
         }
     }
 
-    /// Who answers, if anybody does.
+    /// The agent, once it has sent its welcome.
     pub(super) fn agent(&self) -> Option<AgentInfo> {
         self.state.lock().agent.clone()
     }
@@ -227,7 +228,7 @@ impl LocalDriver {
         let this = Arc::clone(self);
         let thread = std::thread::Builder::new().name("semafor-local".into());
         if let Err(error) = thread.spawn(move || this.run()) {
-            let message = format!("no thread for the connection: {error}");
+            let message = format!("can't start the thread for the connection: {error}");
             self.give_up(&HomeError::caused_by(error, HomeErrorKind::Unreachable, message));
             self.state.lock().phase = Phase::Idle;
         }
@@ -240,11 +241,11 @@ impl LocalDriver {
             match self.connect() {
                 Ok(Some((stream, wake_receiver))) => {
                     self.read_replies(&stream, &wake_receiver);
-                    // One that served was no failure.
+                    // A session that was accepted is not a failure.
                     let was_accepted = self.state.lock().agent.take().is_some();
                     failed_sessions = if was_accepted { 0 } else { failed_sessions + 1 };
                     if failed_sessions > 20 {
-                        self.give_up(&unreachable("the agent hangs up at once, again and again".to_owned()));
+                        self.give_up(&unreachable("the agent closes every connection at once".to_owned()));
                     }
                 }
                 Ok(None) => {}
@@ -257,7 +258,7 @@ impl LocalDriver {
                 return;
             }
             if has_failed {
-                // The next agent, whenever it starts, has to occupy the slots that are held here.
+                // Tries again: the next agent has to occupy the slots that are held here.
                 std::thread::sleep(FAILURE_PAUSE);
             }
             if failed_sessions > 0 {
@@ -266,25 +267,25 @@ impl LocalDriver {
         }
     }
 
-    /// True if the connection is abandoned, or nothing is left that needs one: then the thread ends.
+    /// True if no handle is left, or nothing needs a connection: then the thread ends.
     fn end_if_idle(&self) -> bool {
         let mut state = self.state.lock();
         let is_done = state.is_abandoned || state.questions.is_empty() && state.client.is_idle();
         state.phase = if is_done { Phase::Idle } else { Phase::Connecting };
         if is_done {
-            // Nothing of what an agent may remember is held any more.
+            // Nothing that an agent may know of this process is held any more.
             state.lifeline = None;
             state.client.forget_connection();
         }
         is_done
     }
 
-    /// Finds an agent, or starts one if need be. `None` if no agent runs and nothing needs one.
+    /// Finds an agent, or starts one if needed. `None` if no agent runs and nothing needs one.
     fn connect(&self) -> Result<Option<(Arc<UnixStream>, UnixStream)>, HomeError> {
         let started = Instant::now();
         let (mut is_retry, mut pause) = (false, PAUSE.0);
         loop {
-            // Skips places of other users, if another place is left: so other users can't get in the way.
+            // Skips places that belong to other users, so that they can't block this user.
             let (mut places, mut skipped) = (Vec::new(), Vec::new());
             for directory in self.config.places() {
                 match socket::connect(&directory) {
@@ -294,17 +295,17 @@ impl LocalDriver {
                     Err(error) => return Err(error),
                 }
             }
-            // Where an agent has died, its journal is: the next one has to read that, wherever it would start otherwise.
+            // Where an agent has died, it left its journal: the next agent has to start there to read it.
             let with_dead_agent = places.iter().find(|directory| address::has_socket(directory));
             let Some(first) = with_dead_agent.or(places.first()) else {
-                let no_place = || unreachable("there is no place for an agent".to_owned());
+                let no_place = || unreachable("there is no folder for an agent".to_owned());
                 return Err(skipped.into_iter().next().unwrap_or_else(no_place));
             };
             if !self.is_agent_needed(with_dead_agent.is_some()) {
                 return Ok(None);
             }
             if is_retry {
-                // Another process's, that is not quite there yet, or on its way out.
+                // An agent may be about to start, or about to end.
                 std::thread::sleep(pause);
                 pause = (pause * 2).min(PAUSE.1);
             } else {
@@ -314,7 +315,7 @@ impl LocalDriver {
             }
             if started.elapsed() > START_TIME {
                 let message = format!(
-                    "no agent answers in {}, and none could be started within {START_TIME:?}",
+                    "no agent answers in {}, and no agent could be started within {START_TIME:?}",
                     first.display()
                 );
                 return Err(unreachable(message));
@@ -328,7 +329,7 @@ impl LocalDriver {
         }
     }
 
-    /// Answers with nothing what needs no agent. True if something else is left.
+    /// True if pending work needs an agent. If not, ends the pending work with empty answers.
     fn is_agent_needed(&self, has_died: bool) -> bool {
         let (questions, events) = {
             let mut state = self.state.lock();
@@ -349,7 +350,7 @@ impl LocalDriver {
         false
     }
 
-    /// Says everything that is to be said on a new connection.
+    /// Starts a new connection with the hello, and with everything that has to be repeated.
     fn start_session(
         &self,
         stream: UnixStream,
@@ -361,7 +362,7 @@ impl LocalDriver {
             Ok((wake_sender, wake_receiver))
         });
         let (wake_sender, wake_receiver) = pair.map_err(|error| {
-            let message = format!("no sockets: {error}");
+            let message = format!("can't create a pair of sockets: {error}");
             HomeError::caused_by(error, HomeErrorKind::Unreachable, message)
         })?;
         let stream = Arc::new(stream);
@@ -391,7 +392,7 @@ impl LocalDriver {
         Ok((stream, wake_receiver))
     }
 
-    /// Hears what the agent says, until the connection ends.
+    /// Reads the agent's messages until the connection ends.
     fn read_replies(&self, stream: &UnixStream, wake_receiver: &UnixStream) {
         let mut received = Vec::new();
         let mut chunk = vec![0; 16 * 1024];
@@ -510,7 +511,7 @@ impl LocalDriver {
         carry_out(events);
     }
 
-    /// The agent is gone.
+    /// The connection to the agent has ended.
     fn disconnect(&self) {
         let events = {
             let mut state = self.state.lock();
@@ -527,18 +528,18 @@ impl LocalDriver {
         carry_out(events);
     }
 
-    /// Fails everything that is asked, and gives up all leases.
+    /// Fails everything pending, and forgets all grants.
     fn give_up(&self, error: &HomeError) {
         {
             let mut state = self.state.lock();
-            // No agent will occupy them, and no agent needs to wait for their holder.
+            // No agent will occupy their slots, or wait for this process.
             state.client.forget_grants();
             state.lifeline = None;
         }
         self.fail_all(error);
     }
 
-    /// Fails everything that is asked. The leases stay, for the next agent to occupy.
+    /// Fails everything pending. Grants stay: the next agent occupies their slots.
     fn fail_all(&self, error: &HomeError) {
         let (questions, events) = {
             let mut state = self.state.lock();
@@ -557,7 +558,7 @@ impl LocalDriver {
 }
 
 impl State {
-    /// Writes what the client has to say. Returns what is left to do without the lock.
+    /// Sends the client's calls. Returns its events, to be carried out without the lock.
     fn send_calls(&mut self, now: Instant) -> Vec<Event> {
         if let Phase::Connected(socket) = &mut self.phase {
             while let Some(call) = self.client.poll_transmit(now) {
@@ -565,7 +566,7 @@ impl State {
                     socket.send(&frame(&protocol::Call { number, request }));
                 }
                 if let Command::End { acquisitions } = &call.command {
-                    // The agent does not answer the request of one that leaves.
+                    // The agent does not reply to the request of an acquisition that leaves.
                     acquisitions.iter().for_each(|(key, _)| drop(self.calls.remove(&key.0)));
                 }
                 if engine::is_answered(&call.command) {
@@ -606,7 +607,7 @@ impl State {
             return Err(HomeError::new(
                 HomeErrorKind::Unsupported,
                 format!(
-                    "{agent} is older than this: once nothing is held, `semafor agent stop` ends it, \
+                    "{agent} is older than this program: once nothing is held, `semafor agent stop` ends it, \
                      and the next command starts a new one"
                 ),
             ));
@@ -620,7 +621,7 @@ impl State {
         Ok(())
     }
 
-    /// What to call it.
+    /// The agent, for error messages.
     fn agent_name(&self) -> String {
         let name = |agent: &AgentInfo| format!("the agent (pid {}, semafor {})", agent.pid, agent.version);
         self.agent.as_ref().map_or_else(|| "the agent".to_owned(), name)
@@ -637,25 +638,28 @@ fn unreachable(message: String) -> HomeError {
 
 fn no_answer(agent: &str) -> HomeError {
     unreachable(format!(
-        "{agent} does not answer: is it stopped, or the machine that busy? `semafor agent status` tells"
+        "{agent} does not answer: is it stopped, or the machine too busy? `semafor agent status` shows its state"
     ))
 }
 
 pub(super) fn too_old(agent: &str) -> HomeError {
     let message = format!(
-        "{agent} does not know how to do that: it is older than this. Once nothing is held, `semafor agent stop` ends it, \
-         and the next command starts a new one"
+        "{agent} does not know this request: it is older than this program. Once nothing is held, \
+         `semafor agent stop` ends it, and the next command starts a new one"
     );
     HomeError::new(HomeErrorKind::Unsupported, message)
 }
 
 fn invalid_message(error: io::Error) -> HomeError {
-    let message = format!("the agent says something that makes no sense: {error}");
+    let message = format!("the agent sent an invalid message: {error}");
     HomeError::caused_by(error, HomeErrorKind::Other, message)
 }
 
 pub(super) fn unexpected(response: &Response) -> HomeError {
-    HomeError::new(HomeErrorKind::Other, format!("the agent says {response:?}, which is no answer to this"))
+    HomeError::new(
+        HomeErrorKind::Other,
+        format!("the agent replied {response:?}, which does not fit the request"),
+    )
 }
 
 #[cfg(test)]
@@ -682,7 +686,7 @@ mod tests {
                 let polled = std::future::poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx).is_pending()));
                 assert!(polled.await, "it waits");
             }
-            // The agent has heard of all that when it answers this.
+            // When the agent replies to this, it has read all of the above.
             held.release().await.expect("it is held");
             assert_eq!(handle.driver().state.lock().calls.len(), 0);
             stop(&config, true).await.expect("it answers");

@@ -1,4 +1,4 @@
-//! The client's calls in the words of the agent's protocol, and back.
+//! Encodes the client's calls for the agent's protocol, and decodes the replies.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::remote::clock::{Instant, ServerClock};
 use crate::remote::target::Target;
 use crate::remote::{AcquireRequest, Wait};
 
-/// Which semaphore, as the agent has to know it.
+/// The semaphore, in the agent's protocol.
 pub(super) fn encode_target(target: &Target) -> protocol::Target {
     protocol::Target {
         handle: target.number,
@@ -21,7 +21,7 @@ pub(super) fn encode_target(target: &Target) -> protocol::Target {
     }
 }
 
-/// What to say for a call, each with its number.
+/// The requests to send for a call, each with its number.
 pub(super) fn encode(call: &Call) -> Vec<(u64, Request)> {
     let target = || encode_target(&call.target);
     let request = match &call.command {
@@ -46,7 +46,7 @@ pub(super) fn encode(call: &Call) -> Vec<(u64, Request)> {
             return vec![(key.0, reclaim)];
         }
         Command::Reconnected { calls } => return vec![(0, Request::Reconnected { calls: *calls })],
-        // The agent does all this by itself.
+        // The agent does all this without a request.
         Command::CheckWaiter { .. } | Command::Subscribe { .. } | Command::Heartbeat { .. } => {
             return Vec::new();
         }
@@ -55,7 +55,7 @@ pub(super) fn encode(call: &Call) -> Vec<(u64, Request)> {
     vec![(call.number, request)]
 }
 
-/// True if the agent answers it.
+/// True if the agent replies to it.
 pub(super) fn is_answered(ask: &Command) -> bool {
     matches!(
         ask,
@@ -77,7 +77,7 @@ fn encode_request(request: &AcquireRequest) -> protocol::AcquireRequest {
     }
 }
 
-/// What the agent's answer to a call means. It was sent at `sent`.
+/// Decodes the agent's response to a call that was sent at `sent`.
 pub(super) fn decode(
     call: &Call,
     response: Response,
@@ -89,7 +89,7 @@ pub(super) fn decode(
     match (&call.command, response) {
         (Command::Acquire { .. }, Response::Granted { id, slot, token, waited, slots }) => {
             call.target.note_agreed();
-            // The agent watches the time to live. What is shown of it here counts from the grant.
+            // The agent ends the lease. The end that is shown here counts from when the grant was read.
             let (clock, safe_until) = (ServerClock::new(0.0, now, now), now);
             let (id, slots, ends, python_clients) = (id.into(), slots, LeaseEnd::AfterTtl, None);
             Ok(Reply::Granted(Grant {

@@ -34,7 +34,7 @@ impl LocalHome {
         slots: Option<u32>,
         max_waiting: Option<usize>,
     ) -> NamedSemaphore {
-        // The connection is the sign of life.
+        // No heartbeats: the agent knows by the connection that this process is alive.
         let target = Target::new(name, slots, max_waiting, Duration::ZERO, []);
         NamedSemaphore::new(Arc::<DriverHandle>::clone(&self.0), target)
     }
@@ -53,7 +53,7 @@ impl LocalHome {
     }
 }
 
-/// The answer, where there is one.
+/// The only page of an answer, if there is an answer.
 fn last_page(mut pages: Vec<Response>) -> Option<Response> {
     pages.pop()
 }
@@ -91,7 +91,7 @@ impl Driver for DriverHandle {
         self.driver().read(read);
     }
 
-    /// Without a time to live, it is held as long as the connection lasts.
+    /// A permit without a time to live is held as long as the connection lasts.
     fn keep_alive(self: Arc<Self>) -> Option<KeepAlive> {
         Some(Box::new(self))
     }

@@ -1,8 +1,9 @@
-//! What clients and the agent say to each other.
+//! The messages between clients and the agent.
 //!
-//! A message is its length, four bytes, little endian, and so many bytes of JSON. A client may say several things before
-//! it hears anything; answers carry the number of the call they answer, in any order. Fields that are not known are
-//! ignored, a call that is not known is answered with [`Response::Misunderstood`]: so each side can be newer than the other.
+//! A message is its length in four bytes, little endian, and then that many bytes of JSON. A client may send several
+//! requests before it reads a reply. A reply carries the number of its request, and replies come in any order. Unknown
+//! fields are ignored, and the reply to an unknown request is [`Response::NotUnderstood`]: so each side can be newer than
+//! the other.
 
 use std::io;
 use std::sync::Arc;
@@ -16,13 +17,13 @@ use crate::error::{AcquireError, BuildError, HomeError, HomeErrorKind};
 use crate::stats::Who;
 use crate::{HolderInfo, PermitId, Stats, WaiterInfo};
 
-/// What this version speaks. Grows when an older side could not be understood any more.
+/// The version of the protocol. Grows when messages of an older side can't be understood any more.
 pub(super) const PROTOCOL: u32 = 1;
-/// The longest message. Longer lists come in several.
+/// The longest message. Longer lists are sent in several messages.
 pub(super) const MAX_MESSAGE: usize = 1024 * 1024;
 /// Entries of a list in one message.
 pub(super) const PAGE: usize = 50;
-/// The longest label or command, in bytes. What is longer is cut.
+/// The longest label or command, in bytes. Longer ones are shortened.
 const MAX_TEXT: usize = 1024;
 
 /// Client to agent.
@@ -37,11 +38,11 @@ pub(super) struct Call {
 #[derive(Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Request {
-    /// Comes first.
+    /// The first request of a connection.
     Hello {
         protocol: u32,
         version: String,
-        /// Which byte of the agent's file it has locked; see [`lifeline`](super::lifeline).
+        /// The byte of the agent's file that the client has locked; see [`lifeline`](super::lifeline).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         lifeline: Option<u32>,
     },
@@ -51,36 +52,36 @@ pub(super) enum Request {
         #[serde(rename = "wish")]
         request: AcquireRequest,
     },
-    /// Stands in for slots that were granted on a former connection, perhaps by a former agent, until they are let go. They
-    /// count whether they fit or not. Not answered with anything of use.
+    /// Occupies slots that were granted on a former connection, perhaps by a former agent, until they are released. They
+    /// count even if they do not fit. The client ignores the reply.
     #[serde(rename = "occupy")]
     Reclaim {
         of: Target,
         weight: u32,
-        /// Its number, which somebody may go by.
+        /// Its slot number, which the holder may use as an index.
         slot: Option<u32>,
-        /// By which the client knows the grant.
+        /// The id by which the client knows the grant.
         #[serde(default)]
         id: Option<Arc<str>>,
-        /// How many slots there were when it was granted.
+        /// The number of slots when it was granted.
         #[serde(default)]
         slots: Option<u32>,
     },
-    /// Everything that is held has been said. So many of the calls that follow were said on a former connection. Not
-    /// answered.
+    /// The client has reclaimed everything that it holds. This many of the requests that follow were sent before, on a
+    /// former connection. Has no reply.
     #[serde(rename = "back")]
     Reconnected {
         calls: usize,
     },
-    /// Leave the line, or give back what came meanwhile. Not answered.
+    /// Leaves the line, or releases what was granted meanwhile. Has no reply.
     Cancel {
         call: u64,
     },
-    /// Give back what that call acquired.
+    /// Releases what that call acquired.
     Release {
         lease: u64,
     },
-    /// Hold it by its id from now on: beyond the end of this connection, if it has a time to live. Not answered.
+    /// Holds it by its id from now on, and with a time to live beyond the end of this connection. Has no reply.
     Detach {
         lease: u64,
     },
@@ -107,7 +108,7 @@ pub(super) enum Request {
     Stats(Target),
     Holders(Target),
     Waiters(Target),
-    /// No handle needs it any more. Not answered.
+    /// No handle needs it any more. Has no reply.
     Forget {
         handle: u64,
     },
@@ -121,14 +122,14 @@ pub(super) enum Request {
     },
 }
 
-/// Which semaphore, by the client's number for its handle; and how to open it, if the agent does not know that yet.
+/// A semaphore, by the client's number for its handle; and how to open it, if the agent does not know the handle yet.
 #[derive(Clone, Serialize, Deserialize, Debug)]
 pub(super) struct Target {
     pub(super) handle: u64,
     pub(super) name: Arc<str>,
     pub(super) slots: Option<u32>,
     pub(super) max_waiting: Option<usize>,
-    /// An agent has agreed to the number of slots before. If it has been changed since, that is no mistake.
+    /// An agent has agreed to the number of slots before. A different number then means a resize, not a mistake.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_agreed: bool,
 }
@@ -137,9 +138,9 @@ pub(super) struct Target {
 pub(super) struct AcquireRequest {
     pub(super) weight: u32,
     pub(super) ttl: Option<Duration>,
-    /// `None` for as long as it takes.
+    /// `None` to wait without a limit.
     pub(super) timeout: Option<Duration>,
-    /// False for somebody who does not stand in line, and is told so.
+    /// False if the request fails instead of waiting in line.
     pub(super) waits: bool,
     pub(super) label: Option<Arc<str>>,
     pub(super) command: Option<Arc<str>>,
@@ -150,10 +151,10 @@ pub(super) struct AcquireRequest {
 /// Agent to client.
 #[derive(Serialize, Deserialize, Debug)]
 pub(super) struct Reply {
-    /// Which call it answers, or which lease it tells of.
+    /// The number of the call that it replies to, or that acquired the lease it is about.
     #[serde(rename = "n")]
     pub(super) number: u64,
-    /// The rest of the list is still to come.
+    /// More pages of the list follow.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) more: bool,
     #[serde(rename = "say")]
@@ -174,11 +175,11 @@ pub(super) enum Response {
         slot: u32,
         token: u64,
         waited: Duration,
-        /// How many slots there are.
+        /// The number of slots of the semaphore.
         #[serde(default)]
         slots: Option<u32>,
     },
-    /// A lease is over, and its holder did not do it. If it is kept, its slot waits for the holder to let go.
+    /// A lease is lost. If `is_kept`, the agent keeps the slot occupied until the holder releases it.
     Lost {
         why: Ending,
         is_kept: bool,
@@ -191,7 +192,7 @@ pub(super) enum Response {
     Holders(Vec<Holder>),
     Waiters(Vec<Waiter>),
     Status(AgentStatus),
-    /// It would have to take slots from these many.
+    /// The agent does not stop, because it has holders or waiters.
     InUse {
         held: usize,
         waiting: usize,
@@ -200,7 +201,7 @@ pub(super) enum Response {
     NotUnderstood(String),
 }
 
-/// How the agent is.
+/// The state of the agent.
 #[derive(Serialize, Deserialize, Debug)]
 pub(super) struct AgentStatus {
     pub(super) uptime: Duration,
@@ -247,7 +248,7 @@ impl From<Ending> for NotHeld {
     }
 }
 
-/// Why something was not done.
+/// Why the agent refuses a request.
 #[derive(Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Refusal {
@@ -326,7 +327,7 @@ impl Refusal {
     pub(super) fn into_home_error(self) -> HomeError {
         let message = match self {
             Self::Other(message) => message,
-            other => format!("the agent says {other:?}, which is no answer to this"),
+            other => format!("the agent replied {other:?}, which does not fit the request"),
         };
         HomeError::new(HomeErrorKind::Other, message)
     }
@@ -479,7 +480,7 @@ impl From<Waiter> for WaiterInfo {
     }
 }
 
-/// What somebody says about itself, short enough to be told to others.
+/// The label and the command of a client, shortened to fit into messages.
 pub(super) fn label_and_command(who: &Who) -> (Option<Arc<str>>, Option<Arc<str>>) {
     (who.label.as_ref().map(shorten), who.command.as_ref().map(shorten))
 }
@@ -492,27 +493,27 @@ fn shorten(text: &Arc<str>) -> Arc<str> {
     format!("{}…", &text[..end]).into()
 }
 
-/// A message as it goes over the wire.
+/// A message as bytes, with its length.
 pub(super) fn frame(message: &impl Serialize) -> Vec<u8> {
     let mut frame = vec![0; 4];
-    // Nothing of what is sent can fail to be written: no maps with odd keys, no writer that fails.
+    // Never fails: no message has maps with odd keys, and the writer is a vector.
     let _ = serde_json::to_writer(&mut frame, message);
     let length = u32::try_from(frame.len() - 4).unwrap_or(u32::MAX);
     frame[..4].copy_from_slice(&length.to_le_bytes());
     frame
 }
 
-/// How long the message is that begins so.
+/// The length of a message that begins with these bytes.
 pub(super) fn length(prefix: [u8; 4]) -> io::Result<usize> {
     let length = u32::from_le_bytes(prefix) as usize;
     if length > MAX_MESSAGE {
-        let message = format!("a message of {length} bytes, where {MAX_MESSAGE} is the limit");
+        let message = format!("a message of {length} bytes, the limit is {MAX_MESSAGE}");
         return Err(io::Error::new(io::ErrorKind::InvalidData, message));
     }
     Ok(length)
 }
 
-/// Takes the first message off `buffer`, if it has come in full.
+/// Takes the first message out of `buffer`, if it is complete.
 pub(super) fn take_first<M: DeserializeOwned>(buffer: &mut Vec<u8>) -> io::Result<Option<M>> {
     let Some(prefix) = buffer.first_chunk() else { return Ok(None) };
     let end = 4 + length(*prefix)?;

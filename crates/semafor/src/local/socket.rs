@@ -1,4 +1,4 @@
-//! The socket to an agent.
+//! The connection to an agent.
 
 use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
@@ -13,11 +13,11 @@ use crate::remote::clock::Instant;
 
 pub(super) struct Socket {
     pub(super) stream: Arc<UnixStream>,
-    /// What the socket would not take yet.
+    /// Bytes that the socket did not accept yet.
     unsent: Vec<u8>,
     /// Wakes the thread.
     wake_sender: Arc<UnixStream>,
-    /// Until when the thread sleeps, unless it hears something.
+    /// Until when the thread sleeps, unless it receives something.
     pub(super) sleeps_until: Option<Instant>,
     pub(super) directory: PathBuf,
 }
@@ -28,7 +28,7 @@ impl Socket {
         Self { stream, unsent: Vec::new(), wake_sender, sleeps_until: None, directory }
     }
 
-    /// Never waits: what the socket does not take, the thread sends when it does.
+    /// Never blocks: the thread sends later what the socket does not accept now.
     pub(super) fn send(&mut self, frame: &[u8]) {
         let is_idle = self.unsent.is_empty();
         self.unsent.extend_from_slice(frame);
@@ -50,7 +50,7 @@ impl Socket {
                 Ok(count) => drop(self.unsent.drain(..count)),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => return,
-                // The thread hears of it, too, and says everything again to the next agent.
+                // The thread notices it, too, and sends everything again to the next agent.
                 Err(_) => self.unsent.clear(),
             }
         }
@@ -69,7 +69,7 @@ impl Socket {
     }
 }
 
-/// Connects to the agent of that folder, if there is one.
+/// Connects to the agent of that folder, if one is running.
 pub(super) fn connect(directory: &Path) -> Result<Option<UnixStream>, HomeError> {
     if !address::check(directory)? {
         return Ok(None);
@@ -82,7 +82,7 @@ pub(super) fn connect(directory: &Path) -> Result<Option<UnixStream>, HomeError>
     }
 }
 
-/// Checks that it is the user's own agent, not a process of another user.
+/// Checks that the agent is a process of this user.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn check_peer(stream: &UnixStream, directory: &Path) -> Result<(), HomeError> {
     let peer = rustix::net::sockopt::socket_peercred(stream);
@@ -95,7 +95,7 @@ fn check_peer(stream: &UnixStream, directory: &Path) -> Result<(), HomeError> {
     }
 }
 
-/// The folder is the user's, and closed to others.
+/// Nothing to check: the folder belongs to the user and is closed to others.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn check_peer(_: &UnixStream, _: &Path) -> Result<(), HomeError> {
     Ok(())

@@ -12,7 +12,7 @@ use crate::remote::client::Retry;
 /// The longest namespace, in bytes.
 const MAX_NAMESPACE_LEN: usize = 256;
 
-/// How to reach a Redis, and how to deal with it. Made from a URL; see the [module](crate::redis) for its forms.
+/// How to reach a Redis, and how to use it. Parsed from a URL; see the [module](crate::redis) for its forms.
 ///
 /// ```
 /// use std::time::Duration;
@@ -26,17 +26,17 @@ const MAX_NAMESPACE_LEN: usize = 256;
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Config {
-    /// Where: everything of the URL but its options.
+    /// The URL without its options.
     pub url: String,
     /// The prefix of all keys. On a cluster it needs a `{tag}`.
     pub namespace: String,
-    /// Never more connections than this. One is enough for any number of holders and waiters.
+    /// The most connections. One is enough for any number of holders and waiters.
     pub max_connections: u32,
-    /// How long to wait for an answer.
+    /// How long to wait for a reply.
     pub socket_timeout: Duration,
     /// How long to wait for a connection.
     pub socket_connect_timeout: Duration,
-    /// How often to try, all in all.
+    /// The number of attempts in total.
     pub number_of_attempts: u32,
     /// The pause before the first retry, in seconds; each further one is twice as long.
     pub retry_multiplier: f64,
@@ -44,17 +44,17 @@ pub struct Config {
     pub retry_min_delay: Duration,
     /// The longest pause.
     pub retry_max_delay: Duration,
-    /// Push messages (RESP3), or polling only.
+    /// RESP3 with push messages, or RESP2 with polling only.
     pub protocol: Protocol,
-    /// The certificate to trust, in PEM, in place of the system's.
+    /// The certificate authority to trust, in PEM, instead of the system's.
     pub ca: Option<PathBuf>,
 }
 
-/// How to speak with the server.
+/// The protocol of the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Protocol {
-    /// The old one: no push messages on the one connection, so waiters are polled for.
+    /// The old one: no push messages on the one connection, so waiters poll.
     Resp2,
     /// The new one.
     Resp3,
@@ -72,7 +72,7 @@ const FORMS: &str = "redis://host:port/db, rediss://host (TLS), unix:///path/to/
     redis+cluster://host,host,host or redis+sentinel://host,host/master/db";
 
 impl Config {
-    /// With the defaults, for this URL without options.
+    /// The defaults, for a URL without options.
     fn new(url: String) -> Self {
         Self {
             url,
@@ -89,7 +89,7 @@ impl Config {
         }
     }
 
-    /// When a call that failed is tried again.
+    /// When a failed call is repeated.
     pub(super) fn retry(&self) -> Retry {
         Retry {
             attempts: self.number_of_attempts,
@@ -128,7 +128,7 @@ impl Config {
             "ca" => self.ca = Some(value.into()),
             _ => {
                 return Err(invalid(format!(
-                    "there is no option {option:?}: there are namespace, socket_timeout, socket_connect_timeout, \
+                    "unknown option {option:?}: the options are namespace, socket_timeout, socket_connect_timeout, \
                      number_of_attempts, retry_multiplier, retry_min_delay, retry_max_delay, max_connections, \
                      protocol and ca"
                 )));
@@ -161,10 +161,10 @@ impl Config {
         } else {
             return Ok(());
         };
-        Err(invalid(format!("namespace {namespace:?} won't do: {complaint}")))
+        Err(invalid(format!("namespace {namespace:?} is invalid: {complaint}")))
     }
 
-    /// Where the URL points to.
+    /// The servers that the URL names.
     pub(super) fn address(&self) -> Result<Address, HomeError> {
         let (scheme, rest) = self
             .url
@@ -181,7 +181,7 @@ impl Config {
                 let scheme = scheme.trim_end_matches("+cluster");
                 let (hosts, path) = self.hosts(rest)?;
                 if !path.is_empty() && path != "0" {
-                    return Err(self.invalid_url("a cluster has no database but 0"));
+                    return Err(self.invalid_url("a cluster has only the database 0"));
                 }
                 let nodes = hosts.iter().map(|host| self.connection_info(format!("{scheme}://{host}/")));
                 Ok(Address::Cluster(nodes.collect::<Result<_, _>>()?))
@@ -207,7 +207,7 @@ impl Config {
                     server: Box::new(server.ok_or_else(|| self.invalid_url("it has no host"))??),
                 })
             }
-            _ => Err(self.invalid_url("its scheme is not known")),
+            _ => Err(self.invalid_url("its scheme is unknown")),
         }
     }
 
@@ -237,7 +237,7 @@ impl Config {
 
     fn invalid_url(&self, complaint: &str) -> HomeError {
         invalid(format!(
-            "{:?} is no address of a Redis ({complaint}): it looks like {FORMS}",
+            "{:?} is not the URL of a Redis ({complaint}): it looks like {FORMS}",
             self.redacted_url()
         ))
     }
@@ -265,7 +265,7 @@ impl Config {
         servers.iter().filter_map(|server| server.redis_settings().password().map(str::to_owned)).collect()
     }
 
-    /// The URL as it may be shown to anybody.
+    /// The URL without passwords.
     pub(super) fn redacted_url(&self) -> String {
         redact(&self.url)
     }
@@ -277,7 +277,7 @@ impl std::str::FromStr for Config {
     fn from_str(text: &str) -> Result<Self, HomeError> {
         let (base, options) = text.split_once('?').unwrap_or((text, ""));
         if options.contains('@') && !base.contains('@') && !base.contains("unix:") {
-            // Whatever follows the question mark, it is not to be shown.
+            // The text behind the question mark may be a password, so it is not shown.
             return Err(invalid(
                 "in the URL, a ? in a user name or password has to be written as %3F".into(),
             ));
@@ -285,7 +285,7 @@ impl std::str::FromStr for Config {
         let mut config = Self::new(base.to_owned());
         let mut kept_options = Vec::new();
         for (option, value) in form_urlencoded::parse(options.as_bytes()) {
-            // A socket has no other place for these in its URL.
+            // The URL of a socket has no other place for these.
             match &*option {
                 "db" | "user" | "pass" if base.starts_with("unix:") || base.starts_with("redis+unix:") => {
                     kept_options.push((option.into_owned(), value.into_owned()));
@@ -315,13 +315,13 @@ fn invalid(message: String) -> HomeError {
     HomeError::new(HomeErrorKind::InvalidUrl, message)
 }
 
-/// True if Redis hashes only a part of it: the first non-empty text in braces.
+/// True if it has a hash tag: Redis then hashes only the first non-empty text in braces.
 fn has_hash_tag(namespace: &str) -> bool {
     let tag = namespace.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
     tag.is_some_and(|(tag, _)| !tag.is_empty())
 }
 
-/// Without what stands between the scheme and the host, and without the options.
+/// Removes the user name, the password and the options.
 fn redact(url: &str) -> String {
     let base = url.split_once('?').map_or(url, |(base, _)| base);
     match base.split_once("://") {
@@ -329,7 +329,7 @@ fn redact(url: &str) -> String {
             Some((_, host)) => format!("{scheme}://***@{host}"),
             None => base.into(),
         },
-        // Whatever this is, it may be a password that got into the wrong place.
+        // It may be a password in the wrong place.
         None => "…".into(),
     }
 }
@@ -380,8 +380,8 @@ mod tests {
     fn errors_name_the_mistake_and_no_password() {
         for (url, complaint) in [
             ("localhost:6379", "it has no ://"),
-            ("http://u:hunter2@host", "its scheme is not known"),
-            ("redis://u:hunter2@host:99999999/", "is no address of a Redis"),
+            ("http://u:hunter2@host", "its scheme is unknown"),
+            ("redis://u:hunter2@host:99999999/", "is not the URL of a Redis"),
             (
                 "redis://u:hunter2@host/?socket_timeout=soon",
                 "socket_timeout must be a number of seconds above 0, got \"soon\"",
@@ -390,19 +390,19 @@ mod tests {
                 "redis://h/?number_of_attempts=0",
                 "number_of_attempts must be a whole number of at least 1, got \"0\"",
             ),
-            ("redis://h/?colour=red", "there is no option \"colour\""),
-            ("redis://h/?namespace=", "namespace \"\" won't do: it is empty"),
+            ("redis://h/?colour=red", "unknown option \"colour\""),
+            ("redis://h/?namespace=", "namespace \"\" is invalid: it is empty"),
             ("redis://h/?namespace=a%20b", "' ' in it is white space"),
             ("redis://h/?namespace=n:semaphore_main:x", "those of a name in the namespace \"n\""),
             ("redis+cluster://a,b/?namespace=app", "it needs a tag in braces, such as {app}"),
             ("redis+sentinel://a,b/", "the name of the master is missing"),
             ("redis+cluster:///", "it has no host"),
-            ("redis+cluster://a/3?namespace={app}", "a cluster has no database but 0"),
-            ("redis://h/two", "is no address of a Redis"),
+            ("redis+cluster://a/3?namespace={app}", "a cluster has only the database 0"),
+            ("redis://h/two", "is not the URL of a Redis"),
             ("redis://u:hun?ter2@host", "has to be written as %3F"),
-            ("redis://u:hunter2/3@host", "is no address of a Redis"),
-            ("redis://u:hunter2#3@host", "is no address of a Redis"),
-            ("unix:///s?pass=hunter2&colour=red", "there is no option \"colour\""),
+            ("redis://u:hunter2/3@host", "is not the URL of a Redis"),
+            ("redis://u:hunter2#3@host", "is not the URL of a Redis"),
+            ("unix:///s?pass=hunter2&colour=red", "unknown option \"colour\""),
             ("redis://u:hunter2@h/?ca=/ca.pem", "ca is for TLS"),
             ("redis://h/?protocol=4", "protocol must be resp2 or resp3"),
             ("redis://h/?retry_max_delay=NaN", "retry_max_delay must be a number of seconds above 0"),

@@ -1,13 +1,13 @@
-//! The one connection.
+//! The one connection of a process to a Redis.
 //!
-//! Runs scripts, and dials anew when the connection is lost. What the server pushes, and that there is a new connection, goes
-//! to the [driver](super::driver) as [`Event`]s.
+//! Runs scripts, and connects again when the connection is lost. Messages of the server, and changes of the connection,
+//! go to the [driver](super::driver) as [`Event`]s.
 //!
-//! What reads and writes it lives in the runtime that connected, if that has several threads: a trip then wakes no thread that
-//! a bare one would not, and waking threads is what a trip costs. If that runtime is gone, or does not get round to it in
-//! time for a heartbeat, it moves to the driver's own thread, and stays there.
+//! The user's runtime that connected, the host, drives the connection if it has several threads: then a round trip wakes
+//! no additional thread, and waking threads is most of its cost. If the host has ended, or is too busy for a heartbeat,
+//! the connection moves to the driver's own thread, and stays there.
 //!
-//! It is one connection to one server on a cluster as well: a namespace has one `{tag}`, so all it has is in one place.
+//! On a cluster it is also one connection to one node: a namespace has one `{tag}`, so all its keys are on one node.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -36,14 +36,14 @@ use crate::remote::call::Failure;
 use crate::remote::client::ServerPushes;
 use crate::remote::clock::Instant;
 
-/// How long a runtime may take to begin with something.
+/// How long the host may take to run an empty task.
 const HOST_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// What happens on the connection without being asked for.
+/// A change of the connection, or a message of the server.
 pub(super) enum Event {
-    /// There is a new one: nothing is registered on it yet.
+    /// There is a new connection: the server does not know this client on it yet.
     Connected,
-    /// It has ended.
+    /// The connection has ended.
     Disconnected,
     Push {
         generation: u64,
@@ -51,7 +51,7 @@ pub(super) enum Event {
     },
 }
 
-/// Hears them, at once and without waiting.
+/// Called for each event. Must not block.
 pub(super) type EventHandler = Arc<dyn Fn(Event) + Send + Sync>;
 
 pub(super) struct Connection {
@@ -62,16 +62,16 @@ pub(super) struct Connection {
     own_runtime: Handle,
     host: Mutex<Option<Handle>>,
     current: Mutex<Option<LiveConnection>>,
-    /// Held by who dials; the last failure is for all who waited for it.
+    /// Locked while a task connects. All tasks that wait for it share the last failure.
     connecting: tokio::sync::Mutex<Option<ConnectFailure>>,
     generations: AtomicU64,
-    /// Nodes of the cluster that were seen, beside those of the URL.
+    /// Known nodes of the cluster, besides those of the URL.
     nodes: Mutex<Vec<ConnectionInfo>>,
-    /// What was last said about how little the server tells.
+    /// Which pushes were available when that was last logged.
     logged_pushes: Mutex<Option<ServerPushes>>,
-    /// How the server makes room when its memory runs out, if it deletes keys in use.
+    /// The server's `maxmemory-policy`, if it deletes keys in use.
     eviction_policy: Mutex<Option<String>>,
-    /// Where a part of the cluster is on its way to.
+    /// The node that a part of the cluster moves to.
     destination: Mutex<Option<Destination>>,
 }
 
@@ -91,11 +91,11 @@ pub(super) struct LiveConnection {
     generation: u64,
     pub(super) pushes: ServerPushes,
     info: Arc<ConnectionInfo>,
-    /// What its user may not do of what scripts need.
+    /// The permissions that scripts need and its user lacks.
     missing: Option<Arc<str>>,
 }
 
-/// What a script answered, and when it was asked. The server's time of execution lies between the two.
+/// The reply of a script, and its times. The server ran the script between the two.
 pub(super) struct ScriptReply {
     pub(super) value: Value,
     pub(super) sent: Instant,
@@ -127,23 +127,23 @@ impl Connection {
         }
     }
 
-    /// What is wrong with the server, though it works.
+    /// Problems of the server that do not stop the work.
     pub(super) fn warnings(&self) -> Vec<String> {
         let policy = self.eviction_policy.lock();
         policy.iter().map(|policy| eviction_warning(policy, &self.config)).collect()
     }
 
-    /// Lets the next connection live in that runtime.
+    /// Makes that runtime the host of the next connection.
     pub(super) fn move_to(&self, host: Handle) {
         *self.host.lock() = Some(host);
     }
 
-    /// True if it does not live on the driver's own thread.
+    /// True if a user's runtime drives the connection.
     pub(super) fn is_hosted(&self) -> bool {
         self.host.lock().is_some()
     }
 
-    /// Moves to the driver's own thread, whatever its host may be doing.
+    /// Moves the connection to the driver's own thread.
     pub(super) fn leave_host(&self) {
         let host = self.host.lock().take();
         let generation = self.current.lock().as_ref().map(|live| live.generation);
@@ -152,7 +152,7 @@ impl Connection {
         }
     }
 
-    /// False if its host does not get round to anything; then it is not the server that keeps everybody waiting.
+    /// False if the host does not run tasks. Then missing replies are not the server's fault.
     pub(super) async fn is_host_responsive(&self) -> bool {
         let host = self.host.lock().clone();
         match host {
@@ -161,7 +161,7 @@ impl Connection {
         }
     }
 
-    /// Runs a script, and tries as often as the configuration says. `arguments` are those behind the namespace.
+    /// Runs a script, with retries as configured. `arguments` adds the arguments behind the namespace.
     pub(super) async fn run(
         self: &Arc<Self>,
         script: &Script,
@@ -213,7 +213,7 @@ impl Connection {
         }
     }
 
-    /// Says why a script must not be run: it would be stopped half-way. The user may have been given the right meanwhile.
+    /// Fails if the server would stop the script half-way. Asks again, because the user may have the permissions by now.
     async fn check_permissions(&self, live: &LiveConnection, script: &Script) -> Result<(), HomeError> {
         if live.missing.is_none() || !script.is_write {
             return Ok(());
@@ -252,8 +252,8 @@ impl Connection {
         self.send(&live, command).await.map_err(|error| explain(&error, &self.config))
     }
 
-    /// Looks at `keys` in such a way that the server tells when they change. Says which of them exist; `None` where the
-    /// server does not tell.
+    /// Asks the server to push a message when one of `keys` changes. Returns which of them exist; `None` if the server
+    /// does not push.
     pub(super) async fn track(self: &Arc<Self>, keys: &[String]) -> Result<Option<Vec<bool>>, HomeError> {
         let live = self.live().await?;
         if !live.pushes.tracking {
@@ -285,8 +285,8 @@ impl Connection {
         }
     }
 
-    /// Sends a command to where `ASK` points: the part of the cluster that it is about is on its way there, and what the
-    /// command needs has arrived.
+    /// Sends a command to the node that `ASK` names: a part of the cluster is moving there, and the keys of the command
+    /// are there already.
     async fn send_to_destination(
         &self,
         live: &LiveConnection,
@@ -324,7 +324,7 @@ impl Connection {
     ) -> Result<MultiplexedConnection, RedisError> {
         let client = self.client(&discovery::plain(info))?;
         let options = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-        // It outlives the runtime of who happens to ask.
+        // In the driver's runtime, because the connection may outlive the caller's runtime.
         let connected = self
             .own_runtime
             .spawn(async move { client.get_multiplexed_async_connection_with_config(&options).await })
@@ -354,7 +354,7 @@ impl Connection {
         answer
     }
 
-    /// Names the key that is in the way.
+    /// Names the key that has the wrong type.
     async fn explain_wrong_type(
         &self,
         live: &LiveConnection,
@@ -375,7 +375,7 @@ impl Connection {
         explained
     }
 
-    /// The connection there is, or else a new one.
+    /// The current connection, or a new one.
     pub(super) async fn live(self: &Arc<Self>) -> Result<LiveConnection, HomeError> {
         if let Some(live) = self.current.lock().clone() {
             return Ok(live);
@@ -401,11 +401,11 @@ impl Connection {
         }
     }
 
-    /// Has no more to do with that connection.
+    /// Drops that connection, if it is the current one.
     pub(super) fn disconnect(&self, generation: u64) {
         let ended = self.current.lock().take_if(|live| live.generation == generation);
         if ended.is_some() {
-            // It is silent from now on, whoever ended it.
+            // No more messages come from it, whichever side ended it.
             (self.on_event)(Event::Disconnected);
         }
     }
@@ -425,7 +425,7 @@ impl Connection {
             let wait = self.config.socket_connect_timeout + Duration::from_millis(500);
             match timeout(wait, host.spawn(async move { this.connect().await })).await {
                 Ok(Ok(live)) => return live,
-                // It is gone, is busy otherwise, or lacks what is needed.
+                // The host has ended, is too busy, or was built without I/O or timers.
                 Ok(Err(_)) | Err(_) => *self.host.lock() = None,
             }
         }
@@ -503,7 +503,7 @@ impl Connection {
         info: &ConnectionInfo,
         listener: impl Fn(PushInfo) -> Result<(), Infallible> + Send + Sync + 'static,
     ) -> Result<MultiplexedConnection, RedisError> {
-        // There are timeouts around all of it already.
+        // The callers have their own timeouts.
         let mut options = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
@@ -527,12 +527,12 @@ impl Connection {
         redis::Client::open(info.clone())
     }
 
-    /// Says what is wrong before anybody relies on it. What a user may not ask is taken for granted.
+    /// Fails early if the server can't be used. Properties that the user may not query are assumed to be right.
     async fn check_server(&self, live: &LiveConnection) -> Result<(), HomeError> {
         match self.send(live, &cmd("HELLO")).await {
             Ok(hello) => ServerInfo::read(hello).check(&self.config),
             Err(error) if is_refusal(&error) => {
-                // Too old to introduce itself?
+                // It may be too old for HELLO.
                 let info = self.send(live, cmd("INFO").arg("server")).await;
                 let info = info.ok().and_then(|info| redis::from_redis_value::<String>(info).ok());
                 ServerInfo::from_info(&info.unwrap_or_default()).check(&self.config)
@@ -567,7 +567,7 @@ impl Connection {
         }
     }
 
-    /// Asks for push messages. Without the right to, it goes without.
+    /// Asks for push messages. Works without them if the user lacks the permission.
     async fn subscribe_to_pushes(&self, live: &LiveConnection) -> Result<ServerPushes, RedisError> {
         let subscribed =
             self.with_timeout(live, async { live.wire.clone().subscribe(&self.channel).await }).await;
@@ -579,7 +579,7 @@ impl Connection {
         Ok(ServerPushes { messages: is_granted(subscribed)?, tracking: is_granted(tracked.map(drop))? })
     }
 
-    /// Once, and again only if it has changed.
+    /// Logs once, and again only after a change.
     fn log_missing_pushes(&self, pushes: ServerPushes) {
         let before = self.logged_pushes.lock().replace(pushes);
         if before != Some(pushes) && !(pushes.messages && pushes.tracking) {
@@ -588,7 +588,7 @@ impl Connection {
     }
 }
 
-/// True if somebody is expected to be back, or to be made master.
+/// True if the server may come back, or another one may become master.
 fn is_worth_a_retry(error: &HomeError) -> bool {
     matches!(error.kind(), HomeErrorKind::Unreachable | HomeErrorKind::ReadOnly)
 }

@@ -1,4 +1,4 @@
-//! What Redis says when something is wrong, in words that say what to do.
+//! Explains errors of Redis, and says what to do.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 use super::config::Config;
 use crate::error::{HomeError, HomeErrorKind};
 
-/// The oldest server that will do: scripts that replicate their effects, and push messages.
+/// The oldest server that works: its scripts replicate their effects, and it has push messages.
 const OLDEST: (u32, u32) = (6, 0);
 
-/// True if the same may work on another connection, or a little later.
+/// True if a retry on another connection, or a little later, may work.
 pub(super) fn is_transient(error: &RedisError, config: &Config) -> bool {
     match error.kind() {
         ErrorKind::ClusterConnectionNotFound | ErrorKind::MasterNameNotFoundBySentinel => true,
-        // While somebody else is made master.
+        // While another server becomes master.
         ErrorKind::Server(
             ServerErrorKind::BusyLoading
             | ServerErrorKind::TryAgain
@@ -29,7 +29,7 @@ pub(super) fn is_transient(error: &RedisError, config: &Config) -> bool {
     }
 }
 
-/// True if the connection it came over is of no use any more.
+/// True if the connection can't be used any more after this error.
 pub(super) fn breaks_connection(error: &RedisError) -> bool {
     matches!(
         error.kind(),
@@ -44,7 +44,7 @@ pub(super) fn breaks_connection(error: &RedisError) -> bool {
     )
 }
 
-/// True if the server does not know, or does not allow, what it was asked for.
+/// True if the server does not know, or does not allow, the command.
 pub(super) fn is_refusal(error: &RedisError) -> bool {
     matches!(error.code(), Some("ERR" | "NOPERM"))
 }
@@ -59,11 +59,11 @@ pub(super) fn explain(error: &RedisError, config: &Config) -> HomeError {
     };
     let place = config.redacted_url();
     if repeats_password(error, config) {
-        let message = format!("{place} refuses a command that logs in, and its answer repeats the password");
+        let message = format!("{place} refuses the login command, and its answer repeats the password");
         return HomeError::new(AccessDenied, message);
     }
     let detail = error.detail().unwrap_or_default();
-    // Older servers wrap what a command in a script says.
+    // Older servers wrap the error of a command in a script.
     let says = |code: &str| error.code() == Some(code) || detail.contains(&format!("{code} "));
     let (kind, message) = if error.kind() == ErrorKind::AuthenticationFailed || says("WRONGPASS") {
         (AccessDenied, format!("{place} refuses the user name or the password: check them in the URL"))
@@ -75,7 +75,7 @@ pub(super) fn explain(error: &RedisError, config: &Config) -> HomeError {
     } else if says("NOPERM") || detail.contains("ACL failure") || detail.contains("user executing the script")
     {
         let message =
-            format!("the user of {place} may not do what is needed ({detail}). {}", sufficient_acl(config));
+            format!("the user of {place} lacks a permission ({detail}). {}", sufficient_acl(config));
         (AccessDenied, message)
     } else if says("READONLY") {
         let remedy = "use the address of the master, or redis+sentinel://";
@@ -83,7 +83,7 @@ pub(super) fn explain(error: &RedisError, config: &Config) -> HomeError {
     } else if says("OOM") {
         (
             OutOfMemory,
-            format!("{place} has no memory left and takes no writes: raise maxmemory, or free some"),
+            format!("{place} has no memory left and accepts no writes: raise maxmemory, or free some"),
         )
     } else if says("WRONGTYPE") {
         let message = format!(
@@ -93,25 +93,28 @@ pub(super) fn explain(error: &RedisError, config: &Config) -> HomeError {
         );
         (WrongType, message)
     } else if says("MISCONF") {
-        (Other, format!("{place} can't save to its disk, and takes no writes until it can: {detail}"))
+        (Other, format!("{place} can't save to its disk, and accepts no writes until it can: {detail}"))
     } else if detail.contains("DB index is out of range") {
         (
             InvalidUrl,
-            format!("{place} has no database of that number: CONFIG GET databases says how many it has"),
+            format!("{place} has no database of that number: CONFIG GET databases shows how many it has"),
         )
     } else if error.kind() == ErrorKind::InvalidClientConfig {
         let complaint = error.detail().map_or_else(|| error.to_string(), str::to_owned);
         (InvalidUrl, format!("{place} can't be used: {complaint}"))
     } else if error.kind() == ErrorKind::Parse {
-        let remedy = "check host and port, and use rediss:// if it speaks TLS";
-        (InvalidUrl, format!("what answers at {place} does not speak as Redis does: {remedy}"))
+        let remedy = "check host and port, and use rediss:// if it uses TLS";
+        (InvalidUrl, format!("the server at {place} is not a Redis: {remedy}"))
     } else if detail.starts_with("unknown command 'SENTINEL'") {
         (
             InvalidUrl,
-            format!("who answers at {place} is no sentinel: use redis:// if it is the server itself"),
+            format!("the server at {place} is not a sentinel: use redis:// if it is the Redis itself"),
         )
     } else if error.kind() == ErrorKind::MasterNameNotFoundBySentinel {
-        (Unreachable, format!("nobody at {place} knows a master of that name: it comes after the hosts"))
+        (
+            Unreachable,
+            format!("no server at {place} knows a master of that name: check the name after the hosts"),
+        )
     } else if let Some(complaint) = tls_problem(error) {
         (InvalidUrl, format!("no TLS with {place}: {complaint}"))
     } else if matches!(error.code(), Some("CROSSSLOT" | "MOVED" | "ASK")) && !config.is_cluster() {
@@ -136,29 +139,29 @@ fn repeats_password(error: &RedisError, config: &Config) -> bool {
     config.passwords().iter().any(|password| texts.iter().any(|text| text.contains(password)))
 }
 
-/// What a user needs.
+/// The permissions that a user needs.
 fn sufficient_acl(config: &Config) -> String {
     let namespace = &config.namespace;
     format!("This is enough: ACL SETUSER … ~{namespace}:* &{namespace}:* +@all -@admin -@dangerous +info")
 }
 
-/// For a user that lacks what scripts need, before one of them is stopped half-way.
+/// For a user that lacks permissions: without this check, a script would stop half-way.
 pub(super) fn missing_permission(missing: &str, config: &Config) -> HomeError {
     let message =
         format!("the user of {} may not {missing}. {}", config.redacted_url(), sufficient_acl(config));
     HomeError::new(HomeErrorKind::AccessDenied, message)
 }
 
-/// For a server that deletes keys in use.
+/// The warning for a server that deletes keys in use.
 pub(super) fn eviction_warning(policy: &str, config: &Config) -> String {
     format!(
-        "{} has the maxmemory-policy {policy}: when its memory runs out, it deletes semaphores that are in use, and their \
-         slots are given away twice. Use noeviction there, or another server",
+        "{} has the maxmemory-policy {policy}: when its memory runs out, it deletes semaphores that are in use, and grants \
+         their slots twice. Use noeviction there, or another server",
         config.redacted_url()
     )
 }
 
-/// What is wrong with the certificate, or that there is none. It will be so the next time.
+/// A problem with the certificate, or a server without TLS. A retry would not help.
 fn tls_problem(error: &RedisError) -> Option<&'static str> {
     let text = error.to_string();
     if text.contains("invalid peer certificate") {
@@ -169,28 +172,29 @@ fn tls_problem(error: &RedisError) -> Option<&'static str> {
         return Some(if expired {
             "its certificate is not valid at this time"
         } else {
-            "its certificate is signed by nobody who is trusted. Say whom to trust with ?ca=/path/to/ca.pem"
+            "its certificate is not signed by a trusted authority. Trust one with ?ca=/path/to/ca.pem"
         });
     }
     text.contains("received corrupt message")
-        .then_some("it does not speak it there. Is it redis://, or another port?")
+        .then_some("the server does not use TLS there. Is it redis://, or another port?")
 }
 
-/// For who has not even greeted.
+/// For an error before the first reply on a connection.
 pub(super) fn explain_connect_error(error: &RedisError, config: &Config) -> HomeError {
     let hung_up = error.is_connection_dropped() && !error.is_connection_refusal();
     if !hung_up || config.is_tls() {
         return explain(error, config);
     }
-    let message = format!("{} hangs up: {error}. If it speaks TLS, use rediss://", config.redacted_url());
+    let message =
+        format!("{} closes the connection: {error}. If it uses TLS, use rediss://", config.redacted_url());
     HomeError::caused_by(error.clone(), HomeErrorKind::Unreachable, message)
 }
 
-/// Clients of the Python library count members, and a weight has only so many.
+/// Clients of the Python library count members, and a weight has at most `bound` of them.
 pub(super) fn weight_too_large_for_python(weight: u32, bound: u32, name: &str) -> HomeError {
     let message = format!(
-        "a weight of {weight} can't be had under `{name}`: clients of the Python library use that name, or did within the last \
-         hour, and would count only {bound} of it. Ask for at most {bound}, or use a name that they do not use"
+        "a weight of {weight} is not possible under `{name}`: clients of the Python library use that name, or did within \
+         the last hour, and would count only {bound} of it. Ask for at most {bound}, or use a name that they do not use"
     );
     HomeError::new(HomeErrorKind::Unsupported, message)
 }
@@ -202,7 +206,7 @@ pub(super) fn no_answer(config: &Config) -> HomeError {
 }
 
 pub(super) fn no_connection_within(timeout: Duration, config: &Config) -> HomeError {
-    let tls = if config.is_tls() { ", and does it speak TLS there" } else { "" };
+    let tls = if config.is_tls() { ", and does it use TLS there" } else { "" };
     let message =
         format!("no connection to {} within {timeout:?}: is this its address{tls}?", config.redacted_url());
     HomeError::new(HomeErrorKind::Unreachable, message)
@@ -224,7 +228,7 @@ fn cluster_node_message(config: &Config) -> String {
     )
 }
 
-/// How a server introduces itself. What it does not say is taken for granted.
+/// What a server says about itself. Missing fields are assumed to be right.
 #[derive(Default)]
 pub(super) struct ServerInfo {
     version: Option<String>,
@@ -233,14 +237,14 @@ pub(super) struct ServerInfo {
 }
 
 impl ServerInfo {
-    /// From what `HELLO` says.
+    /// From the reply to `HELLO`.
     pub(super) fn read(hello: Value) -> Self {
         let mut fields: HashMap<String, Value> = redis::from_redis_value(hello).unwrap_or_default();
         let mut text = |field: &str| redis::from_redis_value(fields.remove(field)?).ok();
         Self { version: text("version"), mode: text("mode"), role: text("role") }
     }
 
-    /// From what `INFO server` says.
+    /// From the reply to `INFO server`.
     pub(super) fn from_info(info: &str) -> Self {
         let field = |name: &str| {
             let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -253,13 +257,13 @@ impl ServerInfo {
         matches!(self.role.as_deref(), Some("replica" | "slave"))
     }
 
-    /// Says why it won't do.
+    /// Fails if the server can't be used.
     pub(super) fn check(&self, config: &Config) -> Result<(), HomeError> {
         let place = config.redacted_url();
         if let Some(version) = self.version.as_deref().filter(|version| is_too_old(version)) {
             let (major, minor) = OLDEST;
             let message = format!(
-                "{place} is Redis {version}, which is too old: {major}.{minor} is the oldest that will do"
+                "{place} is Redis {version}, which is too old: {major}.{minor} is the oldest that works"
             );
             return Err(HomeError::new(HomeErrorKind::Unsupported, message));
         }
@@ -314,7 +318,7 @@ mod tests {
         assert_eq!(error.kind(), HomeErrorKind::Unsupported);
         assert_eq!(
             error.to_string(),
-            "redis://host is Redis 5.0.14, which is too old: 6.0 is the oldest that will do"
+            "redis://host is Redis 5.0.14, which is too old: 6.0 is the oldest that works"
         );
     }
 
@@ -322,7 +326,7 @@ mod tests {
     fn cluster_nodes_sentinels_and_replicas_are_recognised() {
         let hello = |fields: &[(&str, &str)]| {
             let text = |text: &str| Value::BulkString(text.into());
-            // As RESP2 has it: a list.
+            // A list, as in RESP2.
             let list = fields.iter().flat_map(|(field, value)| [text(field), text(value)]);
             ServerInfo::read(Value::Array(list.collect()))
         };

@@ -1,7 +1,7 @@
-//! Who is the master right now, of those who can't be found by an address of their own.
+//! Finds the current master of a cluster or behind sentinels.
 //!
-//! All who may know are asked at once, so that nobody who is down or slow holds it up. Whom they name is asked as well: only
-//! who says of itself that it is the one is believed. Others may not have heard yet that it failed.
+//! All known nodes or sentinels are asked at the same time, so that one that is down or slow delays nothing. The server
+//! that they name is asked as well, and must confirm that it is the master: they may not know yet that it failed.
 
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, FromRedisValue,
@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use super::diagnostics::{ServerInfo, is_refusal};
 
-/// What somebody said who was asked for the master.
+/// The answer of a node or sentinel that was asked for the master.
 enum Finding {
     Master(Box<ConnectionInfo>),
     Redirect { host: String, port: u16 },
@@ -19,7 +19,7 @@ enum Finding {
 
 type Findings = JoinSet<Result<Finding, RedisError>>;
 
-/// Of the part of a cluster that `key` is in.
+/// The master of the part of a cluster that has `key`.
 pub(super) async fn of_cluster(
     nodes: &[&ConnectionInfo],
     key: &str,
@@ -30,7 +30,7 @@ pub(super) async fn of_cluster(
         Ok(async move {
             match ask::<Value>(&client, cmd("EXISTS").arg(key)).await {
                 Err(error) => redirection(&error, info.addr()).ok_or(error),
-                // Whoever is no master has no keys of its own.
+                // Only a master answers for its keys; other nodes redirect.
                 Ok(_) => Ok(Finding::Master(info.into())),
             }
         })
@@ -47,7 +47,7 @@ pub(super) async fn of_cluster(
     .await
 }
 
-/// Of the servers that sentinels watch under `name`; `template` says how to sign on with it.
+/// The master that sentinels watch under `name`; `template` has its credentials and options.
 pub(super) async fn of_sentinels(
     sentinels: &[ConnectionInfo],
     name: &str,
@@ -56,7 +56,7 @@ pub(super) async fn of_sentinels(
 ) -> Result<ConnectionInfo, RedisError> {
     let mut findings = Findings::new();
     for sentinel in sentinels {
-        // Many have no password, and would refuse any.
+        // Many sentinels have no password, and refuse any.
         let anonymous = plain(sentinel).set_redis_settings(RedisConnectionInfo::default());
         let (without_password, with_password) = (client(&anonymous)?, client(&plain(sentinel))?);
         let name = name.to_owned();
@@ -75,7 +75,7 @@ pub(super) async fn of_sentinels(
         let (client, info) = (client(&plain(info))?, info.clone());
         findings.spawn(async move {
             let hello = match ask(&client, &cmd("HELLO")).await {
-                // It may not be asked: the sentinel is taken at its word.
+                // The user may not run HELLO: trust the sentinel.
                 Err(error) if is_refusal(&error) => Value::Nil,
                 hello => hello?,
             };
@@ -90,7 +90,7 @@ pub(super) async fn of_sentinels(
     .await
 }
 
-/// Asks whom the answers name, until somebody says that it is the one.
+/// Asks the servers that the answers name, until one confirms that it is the master.
 async fn decide(
     mut findings: Findings,
     template: &ConnectionInfo,
@@ -112,7 +112,7 @@ async fn decide(
             Ok(Err(error)) => error,
             Err(_) => continue,
         };
-        // That somebody is down is to be expected. What somebody says who is not, is what is wrong.
+        // Some servers may be down. An error of one that is up says more.
         if failure.as_ref().is_none_or(RedisError::is_io_error) {
             failure = Some(error);
         }
@@ -145,7 +145,7 @@ async fn ask<T: FromRedisValue>(client: &Client, question: &Cmd) -> Result<T, Re
     question.query_async(&mut connection).await
 }
 
-/// Where `ASK` points to, for who heard it from `from`.
+/// The node that an `ASK` of the node `from` names.
 pub(super) fn destination(ask: &RedisError, from: &ConnectionInfo) -> Option<ConnectionInfo> {
     match redirection(ask, from.addr())? {
         Finding::Redirect { host, port } => Some(at(from, host, port)),
@@ -153,13 +153,13 @@ pub(super) fn destination(ask: &RedisError, from: &ConnectionInfo) -> Option<Con
     }
 }
 
-/// For a question or two, which every server understands.
+/// RESP2, which every server understands, for one or two commands.
 pub(super) fn plain(info: &ConnectionInfo) -> ConnectionInfo {
     let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP2);
     info.clone().set_redis_settings(settings)
 }
 
-/// The same way, to somebody else.
+/// The same connection options for another address.
 fn at(template: &ConnectionInfo, host: String, port: u16) -> ConnectionInfo {
     template.clone().set_addr(match template.addr() {
         ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
@@ -169,7 +169,7 @@ fn at(template: &ConnectionInfo, host: String, port: u16) -> ConnectionInfo {
     })
 }
 
-/// Where `MOVED` or `ASK` points to. Without a host, it is the one that said so.
+/// The node that `MOVED` or `ASK` names. Without a host, it is the host of the sender.
 fn redirection(error: &RedisError, from: &ConnectionAddr) -> Option<Finding> {
     let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
     let host = match (host, from) {
@@ -184,7 +184,7 @@ fn no_master() -> RedisError {
 }
 
 fn still_replica() -> RedisError {
-    RedisError::from((ErrorKind::Server(redis::ServerErrorKind::ReadOnly), "it is a replica still"))
+    RedisError::from((ErrorKind::Server(redis::ServerErrorKind::ReadOnly), "it is still a replica"))
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! Carries the calls of this process's [`Client`] to one Redis, and tells the client what comes back and what time it is.
+//! Sends the calls of this process's [`Client`] to one Redis, and passes the replies and the time to the client.
 //!
-//! A thread of its own keeps the client's time, and sends what keeps slots: heartbeats, sweeps, and what is given back in the
-//! background. So holders keep their slots whatever the users' runtimes do, and what users drop is given back even if their
-//! runtime is gone. Only what users wait for is sent from where they are, as long as that goes well: waking another thread is
-//! what a trip costs.
+//! The driver has its own thread, which handles the client's timeouts and sends heartbeats, sweeps and releases in the
+//! background. So holders keep their slots even if the users' runtimes are blocked, and dropped permits are released even
+//! if the user's runtime has ended. Calls that a user waits for are sent from the user's runtime while that works: waking
+//! another thread is most of the cost of a round trip.
 //!
-//! Nothing here decides anything: who gets a slot is up to the scripts, and what this process holds is up to the client.
+//! The driver decides nothing: the scripts decide which client gets a slot, and [`Client`] what this process holds.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -35,15 +35,14 @@ use crate::remote::clock::Instant;
 use crate::remote::per_process::PerProcess;
 use crate::remote::target::Target;
 
-/// How long the last one to leave waits for what was dropped to be given back: as long as that goes on, and no longer than
-/// this for the next step of it.
+/// How long the drop of the last handle waits for the next release in the background. It waits again after each one.
 const FINAL_WAIT: Duration = Duration::from_secs(2);
-/// Bounds of the time that a user's runtime may take to carry a heartbeat.
+/// Bounds of the time that a user's runtime may take to send a heartbeat.
 const HOST_TIMEOUT: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
 
 pub(super) struct RedisDriver {
     pub(super) config: Arc<Config>,
-    /// What the server is called where anybody may read it.
+    /// The server's URL without passwords, for logs.
     display_name: String,
     pub(super) engine: Engine,
     pub(super) connection: Arc<Connection>,
@@ -51,7 +50,7 @@ pub(super) struct RedisDriver {
     thread: ThreadId,
     state: Mutex<State>,
     timeout_changed: Notify,
-    /// Something has been given back.
+    /// Signals progress of the unfinished work.
     progressed: Condvar,
     stop: CancellationToken,
 }
@@ -67,21 +66,21 @@ type Drivers = Mutex<Known>;
 #[derive(Default)]
 struct Known {
     drivers: Vec<(Config, Weak<DriverHandle>)>,
-    /// The largest fencing token that this process has seen of each server. A server may forget those that it gave out last: in
-    /// a failover, or with its clock set back. So it is told with every request for a slot.
+    /// The largest fencing token that this process has seen of each server. A server may forget its last tokens, in a
+    /// failover or with its clock set back. So every request for a slot carries this token.
     ///
-    /// One number for all names of a server: tokens are close to its time, so nothing is lost if those of one name also rise
-    /// with those of another.
+    /// One number for all names of a server: tokens are close to the server's time, so it does no harm if the tokens of
+    /// one name also rise with those of another.
     newest_tokens: BTreeMap<String, Arc<AtomicU64>>,
 }
 
 static DRIVERS: PerProcess<Drivers> = PerProcess::new();
 
-/// A user's hold on the driver. When the last one goes, the thread ends, after what was dropped has been given back.
+/// Keeps the driver running. When the last handle is dropped, the thread ends, after dropped permits are released.
 pub(super) struct DriverHandle(Arc<RedisDriver>);
 
 impl RedisDriver {
-    /// The one that the process has to the same place already, or else a new one, which will connect when it has to.
+    /// The existing driver of this process for the same server, or a new one, which connects when it is needed.
     pub(super) fn at(config: Config) -> Result<Arc<DriverHandle>, HomeError> {
         let mut known = DRIVERS.get().lock();
         let Known { drivers, newest_tokens } = &mut *known;
@@ -111,7 +110,7 @@ impl RedisDriver {
         Ok(handle)
     }
 
-    /// A forked child has none of the threads, and must not speak on connections that are its parent's.
+    /// A forked child has none of the threads, and must not write to the connections of its parent.
     ///
     /// It knows the tokens that its parent has seen, unless a thread of the parent held the lock when it forked.
     pub(super) fn after_fork() {
@@ -126,7 +125,7 @@ impl RedisDriver {
 
     fn start(config: Config, newest_token: Arc<AtomicU64>) -> Result<Arc<Self>, HomeError> {
         let no_thread = |error: std::io::Error| {
-            let message = format!("the thread for Redis can't be started: {error}");
+            let message = format!("can't start the thread for Redis: {error}");
             HomeError::caused_by(error, HomeErrorKind::Other, message)
         };
         let runtime =
@@ -179,7 +178,7 @@ impl RedisDriver {
 
     // The client
 
-    /// Changes the client, and carries out what follows from that.
+    /// Changes the client, and carries out the resulting calls and events.
     pub(super) fn change<R>(self: &Arc<Self>, change: impl FnOnce(&mut Client, Instant) -> R) -> R {
         let now = Instant::now();
         let (result, (calls, events), is_sooner) = {
@@ -214,20 +213,20 @@ impl RedisDriver {
     fn carry_out(self: &Arc<Self>, calls: Vec<Call>, events: Vec<Event>) {
         for call in calls {
             let runtime = self.runtime_for(&call.command);
-            // Also if the runtime has ended, and drops it unbegun, the client learns of that.
+            // If the runtime has ended and drops the task, the client learns that the call failed.
             let in_flight = CallInFlight { driver: Arc::clone(self), call: Some(call) };
             runtime.spawn(in_flight.send());
         }
         for event in events {
             match event {
-                // It may be the last hold on this driver, and nobody is to wait here for what is given back.
+                // It may be the last handle of this driver: its drop must not wait here for the releases.
                 Event::DropKeepAlive(keep_alive) => drop(self.runtime.spawn(async move { drop(keep_alive) })),
                 event => event.carry_out(&self.display_name),
             }
         }
     }
 
-    /// What users wait for is sent from where they are, if that can be done there: no other thread has to be woken.
+    /// Sends a call that a user waits for from the user's runtime, if possible: then no other thread has to be woken.
     fn runtime_for(&self, ask: &Command) -> Handle {
         let is_awaited = matches!(
             ask,
@@ -269,7 +268,7 @@ impl RedisDriver {
         self.engine.decode(call, &script_reply).map_err(failure)
     }
 
-    /// From here on, a grant by Python's scripts is pushed. One that came before is seen now.
+    /// From now on, the server pushes grants by Python's scripts. The reply shows earlier ones.
     async fn subscribe(&self, target: &Target, waiters: &[(Key, u32)]) -> Result<Reply, HomeError> {
         let (mut lists, mut owners) = (Vec::new(), Vec::new());
         for (key, weight) in waiters {
@@ -277,13 +276,13 @@ impl RedisDriver {
             owners.extend(std::iter::repeat_n(*key, of_waiter.len()));
             lists.extend(of_waiter);
         }
-        // Where the server tells nothing, heartbeats ask.
+        // If the server does not push, heartbeats find the grants.
         let exists = self.connection.track(&lists).await?.unwrap_or_default();
         let granted = owners.into_iter().zip(exists).filter(|(_, exists)| *exists).map(|(key, _)| key);
         Ok(Reply::Subscribed { granted: granted.collect() })
     }
 
-    /// If no answer comes, checks whether the user's runtime still carries the connection.
+    /// If no reply comes, checks whether the user's runtime still drives the connection.
     async fn send_heartbeat(&self, call: &Call) -> Result<Reply, Failure> {
         let interval = self.read(|client, _| client.heartbeat_interval());
         let host_timeout = (interval * 2).clamp(HOST_TIMEOUT.0, HOST_TIMEOUT.1);
@@ -300,7 +299,7 @@ impl RedisDriver {
         }
     }
 
-    /// Called from wherever the connection lives.
+    /// Called in the runtime that drives the connection.
     fn handle_event(self: &Arc<Self>, event: ConnectionEvent) {
         match event {
             ConnectionEvent::Connected => {
@@ -344,7 +343,7 @@ impl RedisDriver {
         }
     }
 
-    /// Runs `work` on the own thread, to its end, even if nobody waits for it any more.
+    /// Runs `work` on the driver's thread, to its end, even if the caller stops waiting.
     pub(super) async fn on_own_thread<T, F>(
         self: &Arc<Self>,
         work: impl FnOnce(Arc<Self>) -> F,
@@ -377,7 +376,7 @@ impl RedisDriver {
         };
         let is_in_task = tokio::task::try_id().is_some();
         if is_in_task && Handle::try_current().is_ok_and(|here| can_host_connection(&here)) {
-            // This may be the very thread that has to do it: it leaves its work to another. In a `LocalSet` that is not
+            // The releases may need this very thread, so it passes its tasks to another one. In a `LocalSet` that is not
             // allowed, and not needed.
             crate::catch_panic::call(|| tokio::task::block_in_place(wait));
         }
@@ -387,8 +386,8 @@ impl RedisDriver {
     }
 }
 
-/// A call that somebody carries to the server. If that ends halfway, with the runtime it was in, say, the client learns that
-/// it failed.
+/// A call that is being sent. If its task is dropped, for example with its runtime, the client learns that the call
+/// failed.
 struct CallInFlight {
     driver: Arc<RedisDriver>,
     call: Option<Call>,
@@ -422,7 +421,7 @@ impl Drop for CallInFlight {
     }
 }
 
-/// Until when to wait for loose ends: longer, whenever one of them has come on.
+/// Until when to wait for unfinished work: longer after each progress.
 struct FinalWait {
     progress: u64,
     end: Instant,
@@ -464,20 +463,20 @@ impl Drop for DriverHandle {
     }
 }
 
-/// True if connections can live in that runtime. One with a single thread is too easily kept from it.
+/// True if that runtime can drive a connection. A runtime with a single thread is too easily blocked.
 fn can_host_connection(runtime: &Handle) -> bool {
     runtime.runtime_flavor() == RuntimeFlavor::MultiThread
 }
 
 pub(super) fn shut_down() -> HomeError {
-    HomeError::new(HomeErrorKind::Other, "the connection to Redis was shut down meanwhile")
+    HomeError::new(HomeErrorKind::Other, "the connection to Redis was shut down before the reply came")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// For those that begin a new list.
+    /// For tests that replace the list of drivers.
     static ONE_FORK_AT_A_TIME: Mutex<()> = Mutex::new(());
 
     /// In a child, a lock that another thread of its parent held stays locked.
@@ -504,27 +503,27 @@ mod tests {
         let is_same = has_begun.recv_timeout(Duration::from_secs(60));
         drop(done);
         other_thread.join().expect("no panic");
-        assert_eq!(is_same, Ok(true), "it has a list of its own, and does not hang");
+        assert_eq!(is_same, Ok(true), "it has its own list, and does not hang");
     }
 
-    /// It gets no token at or below those that its parent has seen.
+    /// So it gets only larger tokens than those that its parent has seen.
     #[test]
     fn forked_child_knows_the_tokens_that_its_parent_has_seen() {
         let _turn = ONE_FORK_AT_A_TIME.lock();
-        // Another test may hold the lock of the list at that very moment. Then the child knows nothing; but not every time.
+        // Another test may hold the lock of the list at that moment, and then the child knows nothing. So several attempts.
         let knows = (1..=20).any(|token| {
             let config: Config = "redis://127.0.0.1:2".parse().expect("an address");
             let parents = RedisDriver::at(config.clone()).expect("a thread");
             parents.driver().engine.note_token(token);
             RedisDriver::after_fork();
             let childs = RedisDriver::at(config).expect("a thread");
-            assert!(!Arc::ptr_eq(&parents, &childs), "it has connections of its own");
+            assert!(!Arc::ptr_eq(&parents, &childs), "it has its own connections");
             childs.driver().engine.newest_token() == token
         });
         assert!(knows);
     }
 
-    /// The server's clock has gone on, and the time is over in which no other client could get the slot.
+    /// The server's clock went on, so another client may have the slot by now.
     #[cfg(feature = "_test-redis")]
     #[tokio::test]
     async fn permit_is_lost_after_the_machine_was_suspended() {
@@ -541,7 +540,7 @@ mod tests {
         let held = semaphore.acquire().await.expect("it is free");
         let leased = semaphore.acquire().ttl(Duration::from_secs(6)).await.expect("it is free");
         assert!(!held.is_lost() && !leased.is_lost());
-        // No heartbeat is answered from now on.
+        // From now on no heartbeat gets a reply.
         server.pause();
         SUSPENDED_NANOS.store(61_000_000_000, SeqCst);
         let (lost, expired) = (held.is_lost(), leased.is_lost());
@@ -550,7 +549,7 @@ mod tests {
         let losses = losses.await;
         SUSPENDED_NANOS.store(0, SeqCst);
         server.resume();
-        assert!(lost && expired, "it is known at once");
+        assert!(lost && expired, "both are lost at once");
         assert_eq!(losses, Ok((NotHeld::Lost(Loss::OutOfTouch), NotHeld::Lost(Loss::Expired))));
     }
 }

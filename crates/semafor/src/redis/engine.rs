@@ -1,4 +1,4 @@
-//! The client's calls as scripts, and what scripts and messages say, as the client understands it.
+//! Encodes the client's calls as scripts, and decodes the replies of scripts and the messages of the server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,13 +27,13 @@ use crate::remote::target::Target;
 use crate::span::LONGEST;
 use crate::stats::Who;
 
-/// The scripts count in doubles, which are exact up to here. The time in microseconds gets there in 2255.
+/// The scripts count in doubles, which are exact up to here. The time in microseconds reaches this in 2255.
 const LARGEST_TOKEN: u64 = 1 << 53;
 
 pub(super) struct Engine {
     config: Arc<Config>,
     pub(super) ids: Ids,
-    /// The server's clock, as its last answer told it: messages say when they were published.
+    /// The server's clock from its last reply, to convert the times in messages.
     clock: Mutex<Option<ServerClock>>,
     newest_token: Arc<AtomicU64>,
 }
@@ -65,7 +65,7 @@ impl Engine {
 
     // Calls
 
-    /// The script that carries a call out; `None` for those that take more than a script.
+    /// The script of a command; `None` for commands that are not one script.
     pub(super) fn script(ask: &Command) -> Option<&'static Script> {
         Some(match ask {
             Command::Acquire { .. } => &lua::QUEUE,
@@ -76,7 +76,7 @@ impl Engine {
             Command::Heartbeat { .. } => &lua::PING,
             Command::Sweep | Command::Watch => &lua::WAKE_UP_NEXTS,
             Command::Subscribe { .. } | Command::Connect => return None,
-            // There is nothing to say: heartbeats and ids tell the server everything.
+            // Not needed: heartbeats and ids tell the server everything.
             Command::Detach { .. } | Command::Reclaim { .. } | Command::Reconnected { .. } => return None,
         })
     }
@@ -126,7 +126,7 @@ impl Engine {
                 }
             }
             Command::Renew { id, ttl } => {
-                // An id of this process has its heartbeats.
+                // This process sends heartbeats for its own ids.
                 let heartbeat = if self.ids.is_own(id) { Duration::ZERO } else { target.heartbeat };
                 let vouched = schema::lease(*ttl, heartbeat);
                 command.arg(&**id).arg(seconds(ttl.unwrap_or_default())).arg(seconds(vouched));
@@ -250,7 +250,7 @@ impl Engine {
         let clock = self.read_clock(words, script_reply)?;
         self.note_token(token);
         let python_clients = python_clients(words.number()?);
-        // What was granted before has an end that does not count from now.
+        // A grant that was made before has an end that does not count from now.
         let ends = if words.is_empty() { LeaseEnd::AfterTtl } else { LeaseEnd::At(words.seconds()?) };
         let safe_until = script_reply.sent + safe_for(target.heartbeat, python_clients);
         let (id, slots, python_clients) = (self.id(target, key), Some(target.slots()), Some(python_clients));
@@ -267,7 +267,7 @@ impl Engine {
         Ok(clock)
     }
 
-    /// The server's time, its next deadline, and its python_clients, as several scripts tell them.
+    /// The server's time, the next deadline and the Python clients, which several scripts return.
     fn read_name_state(
         &self,
         words: &mut ReplyReader,
@@ -278,7 +278,7 @@ impl Engine {
         Ok(NameState { clock, deadline, python_clients: python_clients(words.number()?) })
     }
 
-    // What the server tells without being asked
+    // Messages of the server
 
     pub(super) fn read_push(&self, push: PushInfo, now: Instant) -> Vec<Push> {
         match push.kind {
@@ -318,8 +318,8 @@ impl Engine {
         })
     }
 
-    /// `None` if the message does not say it all. Then the server has to be asked; also if it has forgotten what tokens it
-    /// gave out.
+    /// `None` if the message is incomplete, or its token is too small because the server has forgotten its last tokens:
+    /// then the client has to ask the server.
     fn read_granted<'a>(
         &self,
         id: &str,
@@ -359,7 +359,8 @@ impl Engine {
     }
 }
 
-/// How long a holder keeps its slot when it is evicted; zero if it loses the slot at once. The scripts add it to the time of day.
+/// How long a holder keeps its slot after an eviction; zero if it loses the slot at once. Bounded, because the scripts
+/// add it to the time of day.
 fn grace(who: Option<&Who>) -> Duration {
     let grace = who.and_then(|who| who.grace);
     grace.map_or(Duration::ZERO, |grace| grace.clamp(Duration::from_millis(1), LONGEST))
@@ -398,7 +399,7 @@ fn reason_word(reason: EndReason) -> &'static str {
     }
 }
 
-/// As gate.python_clients in `gate.lua` numbers them.
+/// From the number that `gate.python_clients` in `gate.lua` returns.
 fn python_clients(code: u8) -> PythonClients {
     match code {
         0 => PythonClients::None,
@@ -418,13 +419,13 @@ fn not_in_line(code: i64) -> NotInLine {
 
 fn why_not_held(target: &Target, id: &str, code: i64) -> NotHeld {
     match read_ending(code) {
-        // The ids of a name can be told; that this one was ever issued, nobody remembers.
+        // An id shows its name. Whether it was ever issued is not stored.
         NotHeld::Released if !ids::may_be_of(id, &target.name) => NotHeld::Unknown,
         why => why,
     }
 }
 
-/// What a release found: nothing to end, with the code of how it ended before, or something.
+/// The outcome of a release. If there was nothing to end: the code of how it ended before.
 fn read_outcome(
     target: &Target,
     id: &str,
@@ -450,7 +451,7 @@ fn read_release(
         Err((ending::EVICTED, _)) => reason == EndReason::Evicted,
         _ => false,
     };
-    // It was an earlier attempt of this very call.
+    // An earlier attempt of this call did it.
     let outcome = if is_own_doing && again { Ok(()) } else { found.map_err(|(_, why)| why) };
     let (held, slots, waiting) = (words.number()?, words.number()?, words.number()?);
     Ok(Reply::Ended(vec![Ended { outcome, held, slots, waiting }]))

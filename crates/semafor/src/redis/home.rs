@@ -64,7 +64,7 @@ impl RedisHome {
 }
 
 impl DriverHandle {
-    /// Runs a script that needs nothing of the client's, on the own thread.
+    /// Runs a script on the driver's thread, without the client.
     async fn run(
         &self,
         script: &'static Script,
@@ -106,12 +106,12 @@ impl Driver for DriverHandle {
         self.driver().read(read);
     }
 
-    /// Heartbeats have to go on although nobody has a handle any more.
+    /// Heartbeats have to go on when there is no handle any more.
     fn keep_alive(self: Arc<Self>) -> Option<KeepAlive> {
         Some(Box::new(self))
     }
 
-    /// The server has to count it in milliseconds, and to add it to the time of day.
+    /// The server counts it in milliseconds, and adds it to the time of day.
     fn check_ttl(&self, ttl: Option<Duration>) -> Result<(), InvalidDuration> {
         match ttl {
             Some(ttl) if ttl > LONGEST => {

@@ -1,4 +1,4 @@
-//! Who holds, who waits, and how it stands. Nothing is changed by looking.
+//! Lists holders and waiters, and reads statistics. Changes nothing.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock};
@@ -18,10 +18,10 @@ use crate::error::{HomeError, HomeErrorKind};
 use crate::stats::Who;
 use crate::{HolderInfo, PermitId, Stats, StatsQuery, WaiterInfo};
 
-/// Names to ask for at once: one trip, and not too long a one for the server.
+/// Names to ask for at the same time: more would keep the server busy for too long.
 const NAMES_AT_ONCE: usize = 100;
 
-/// Who this is, as others will read it.
+/// Details about this process, as JSON, for the lists of holders and waiters.
 pub(super) fn process_details(who: Option<&Who>) -> String {
     static HOST: LazyLock<String> =
         LazyLock::new(|| gethostname::gethostname().to_string_lossy().into_owned());
@@ -98,7 +98,7 @@ impl Snapshot {
         Histogram::restore(buckets, nanos(total), nanos(max))
     }
 
-    /// `slots` are those to speak of if the server does not know the name yet.
+    /// `slots` is used if the server does not know the name yet.
     pub(super) fn into_stats(self, name: Arc<str>, slots: u32) -> Stats {
         let mut totals = Totals::default();
         totals.granted = self.field(Info::Granted);
@@ -124,7 +124,7 @@ impl Snapshot {
     }
 }
 
-/// What is known about somebody who holds or waits. Clients of other libraries leave no record.
+/// The record of a holder or waiter. Clients of other libraries have none.
 #[derive(Clone, Default)]
 struct Record {
     weight: Option<u32>,
@@ -156,11 +156,10 @@ impl Record {
     }
 }
 
-/// One page of `lua/list.lua`: some of those who hold or wait, as one moment showed them.
+/// One page of `lua/list.lua`: some holders or waiters, all at one moment.
 struct Page {
     now: f64,
-    /// The first in line may be in the middle of being served a weight, bit by bit, as Python's scripts do it. That is not
-    /// to hold it yet.
+    /// The first in line. Python's scripts may have granted it a part of its weight, and then it is not a holder yet.
     partly_served: String,
     cursor: String,
     last_arrival: String,
@@ -209,7 +208,7 @@ impl Page {
     }
 }
 
-/// Who holds. Those that begin or end to while they are listed may be missing or not; all others are there once.
+/// The holders. One that begins or ends during the listing may be missing; all others are listed once.
 pub(super) async fn holders(driver: &RedisDriver, keys: &[String]) -> Result<Vec<HolderInfo>, HomeError> {
     let mut holders = HashMap::new();
     let mut cursor = "0".to_owned();
@@ -241,7 +240,7 @@ fn note_holders(holders: &mut HashMap<String, HolderInfo>, page: &Page) {
             continue;
         }
         let record = row.record.clone();
-        // The Python library writes an end in 68 years for those without any.
+        // For a holder without a lease, the Python library writes an end in 68 years.
         let ends = ends.filter(|ends| ends - now < 1e9);
         let holder = HolderInfo {
             id: PermitId::remote(id.as_str()),
@@ -259,8 +258,8 @@ fn note_holders(holders: &mut HashMap<String, HolderInfo>, page: &Page) {
     }
 }
 
-/// Who waits, in order. Those that come after the first page are left out; those that leave, or are granted a slot, while the
-/// others are listed may be missing or not; all others are there once.
+/// The waiters, in order. One that comes after the first page is left out; one that leaves or is granted a slot during the
+/// listing may be missing; all others are listed once.
 pub(super) async fn waiters(driver: &RedisDriver, keys: &[String]) -> Result<Vec<WaiterInfo>, HomeError> {
     let mut waiters = Vec::new();
     let mut last: Option<Row> = None;
@@ -325,7 +324,7 @@ pub(super) async fn survey(driver: &Arc<RedisDriver>, query: &StatsQuery) -> Res
                 }
             }
         }
-        // Nothing is known about anybody: then it is not the names.
+        // Access is denied to every name, so it is a problem of the user, not of one name.
         match stats.first().and_then(|stats: &Stats| stats.error.clone()) {
             Some(error)
                 if error.kind() == HomeErrorKind::AccessDenied
@@ -339,7 +338,7 @@ pub(super) async fn survey(driver: &Arc<RedisDriver>, query: &StatsQuery) -> Res
     Ok(query.pick(stats.await?))
 }
 
-/// True if what is wrong with one name need not be wrong with another.
+/// True if other names may work.
 fn concerns_one_name(error: &HomeError) -> bool {
     matches!(error.kind(), HomeErrorKind::WrongType | HomeErrorKind::AccessDenied | HomeErrorKind::Other)
 }

@@ -1,7 +1,7 @@
-//! What the scripts need of a server: which commands its user must be allowed to run, and that it keeps what it is told.
+//! What the scripts need from a server: the commands that its user must be allowed to run, and that it deletes no keys.
 //!
-//! A script that may not run a command stops half-way, when it has changed something already. So this is looked at before the
-//! first one runs.
+//! A script that may not run a command stops half-way, when it has changed something already. So the permissions are
+//! checked before the first script runs.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -13,9 +13,9 @@ use super::script::lua;
 use super::script::reply::{ReplyReader, text};
 use crate::error::HomeError;
 
-/// How commands are called, with `*` for the key: always with as many words as they need, because a server that is asked
-/// whether it would run a command with fewer may crash. They change nothing where there is nothing, but for those that
-/// [`CREATE`] something.
+/// The commands with their arguments, `*` for the key. Each has all arguments that it needs, because a server may crash
+/// if it is asked about a command with fewer. On a key that does not exist they change nothing, except the
+/// [`CREATING`] ones.
 const COMMANDS: &[&str] = &[
     "DEL *",
     "EXISTS *",
@@ -63,7 +63,7 @@ const COMMANDS: &[&str] = &[
 
 const CREATING: [&str; 5] = ["HINCRBY", "HSET", "INCR", "RPUSH", "ZINCRBY"];
 
-/// Those of them that scripts use: what is called without a `p`, which can do without.
+/// The commands that scripts use with `call`. Those with `pcall` are optional.
 static NEEDED: LazyLock<Vec<&str>> = LazyLock::new(|| {
     let used: BTreeSet<_> = lua::sources().flat_map(commands).collect();
     COMMANDS.iter().copied().filter(|call| used.contains(name_of(call))).collect()
@@ -73,14 +73,14 @@ fn name_of(call: &str) -> &str {
     call.split(' ').next().unwrap_or_default()
 }
 
-/// The commands that a script calls by name, and has to be able to.
+/// The commands that a script calls with `call`.
 fn commands(source: &str) -> impl Iterator<Item = &str> {
     let calls = source.match_indices("call('").filter(|(at, _)| !source[..*at].ends_with('p'));
     calls.filter_map(|(at, call)| source[at + call.len()..].split('\'').next())
 }
 
-/// Asks which of the calls the server refuses, and which it refuses only with the first key. Servers before 7.0 can't
-/// say: there the calls are carried out, with keys that no other client uses.
+/// Finds which commands the server refuses, and which it refuses only for the first key. Servers before 7.0 have no
+/// command for that: there the script runs the commands, on keys that no other client uses.
 const PERMISSION_SCRIPT: &str = r"
 local refused, misplaced = {}, {}
 local creates, may_delete = {}, true
@@ -115,13 +115,13 @@ for i = 4, #ARGV do
 end
 return { refused, misplaced }";
 
-/// The question what the user may not do, for [`read_missing`].
+/// The command that finds missing permissions, for [`read_missing_permissions`].
 pub(super) fn ask_for_missing_permissions(namespace: &str, process: &str) -> Cmd {
     question(PERMISSION_SCRIPT, namespace, process)
 }
 
 fn question(script: &str, namespace: &str, process: &str) -> Cmd {
-    // No client uses this id or this name: those of processes are random.
+    // No client uses this id or this name: the id of the process is random.
     let list = keys::notification(namespace, &format!("00000000{process}{:012}", 0));
     let any = format!("{namespace}:semaphore_main:{process}");
     let mut question = cmd("EVAL");
@@ -129,7 +129,7 @@ fn question(script: &str, namespace: &str, process: &str) -> Cmd {
     question
 }
 
-/// What the user may not do of what the scripts need, in words; `None` if nothing is missing.
+/// The missing permissions, in words; `None` if nothing is missing.
 pub(super) fn read_missing_permissions(answer: Value, namespace: &str) -> Result<Option<String>, HomeError> {
     let mut words = ReplyReader::of(answer)?;
     let mut names = || -> Result<Vec<String>, HomeError> { words.list()?.rest().map(text).collect() };
@@ -142,7 +142,7 @@ pub(super) fn read_missing_permissions(answer: Value, namespace: &str) -> Result
     if !refused.is_empty() {
         missing.push(format!("run {}", refused.join(", ")));
     }
-    // Only these are run on the lists. For the others, another key was good enough.
+    // The scripts run only these on the lists.
     let on_lists: Vec<_> =
         ["DEL", "PEXPIRE", "RPUSH"].into_iter().filter(|name| misplaced.iter().any(|m| m == name)).collect();
     if !on_lists.is_empty() {
@@ -152,7 +152,7 @@ pub(super) fn read_missing_permissions(answer: Value, namespace: &str) -> Result
     Ok((!missing.is_empty()).then(|| missing.join(", and not ")))
 }
 
-/// Whether a server deletes keys in use when its memory runs out, by what `INFO memory` says: its policy, if so.
+/// The server's `maxmemory-policy` from `INFO memory`, if it deletes keys in use.
 pub(super) fn eviction_policy(info: &str) -> Option<&str> {
     let policy = info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:"))?.trim();
     (policy.starts_with("allkeys-") || policy.starts_with("volatile-")).then_some(policy)
@@ -171,7 +171,7 @@ mod tests {
                     "a script calls {command:?}: add it to COMMANDS, with as many words as it needs"
                 );
             }
-            // A command that is not written where it is called would not be found.
+            // A command in a variable would not be found.
             for (at, _) in source.match_indices("call(") {
                 let rest = &source[at + "call(".len()..];
                 assert!(rest.starts_with('\''), "{}", rest.lines().next().unwrap_or_default());
@@ -191,7 +191,7 @@ mod tests {
         }
     }
 
-    /// As servers before 7.0 are asked.
+    /// The way for servers before 7.0.
     #[cfg(feature = "_test-redis")]
     #[test]
     fn refused_commands_are_found_without_acl_check_cmd() {
@@ -199,7 +199,7 @@ mod tests {
         let old = PERMISSION_SCRIPT.replace("if redis.acl_check_cmd then", "if false then");
         assert_ne!(old, PERMISSION_SCRIPT);
         let lists = "on the keys ns:acquisition_notification:*";
-        // The old way, what creates something is not tried by who may not delete it.
+        // On old servers, a user that may not delete does not try commands that create keys.
         for (rules, missing, missing_on_old) in [
             (&["~*", "&*", "+@all"][..], None, None),
             (&["~ns:*", "&ns:*", "+@all", "-@admin", "-@dangerous"], None, None),

@@ -1,6 +1,6 @@
 //! The calls of the client to a home, and the home's replies and messages, independent of the home's protocol.
 //!
-//! An engine encodes a [`Call`] for its server, and decodes the server's words into a [`Reply`] or a [`Push`].
+//! An engine encodes a [`Call`] for its server, and decodes the server's messages into a [`Reply`] or a [`Push`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub enum Command {
         /// How long it may still wait. Only used by servers that watch timeouts themselves.
         wait_left: Option<Duration>,
     },
-    /// Asks what became of a waiter.
+    /// Asks for the state of a waiter.
     CheckWaiter {
         key: Key,
     },
@@ -45,11 +45,11 @@ pub enum Command {
     Subscribe {
         waiters: Vec<(Key, u32)>,
     },
-    /// Gives back a slot, and says whether it was held.
+    /// Releases a slot, and asks whether it was held.
     Release {
         key: Key,
     },
-    /// Gives back what these have: slots or places in line.
+    /// Releases what these acquisitions have: slots or places in line.
     End {
         acquisitions: Vec<(Key, EndReason)>,
     },
@@ -70,15 +70,15 @@ pub enum Command {
     },
     /// Ends everything that is due, and serves the line.
     Sweep,
-    /// Asks the server to watch for releases by clients of another library, which wake no waiter of ours.
+    /// Asks the server to report releases by clients of another library, which wake no waiter of ours.
     Watch,
     /// Opens a connection.
     Connect,
-    /// From now on the slot is held by its id, without a guard. Not answered.
+    /// From now on the slot is held by its id, without a guard. Has no reply.
     Detach {
         key: Key,
     },
-    /// Claims slots that a former server had granted. Not answered.
+    /// Claims slots that a former server had granted. Has no reply.
     Reclaim {
         key: Key,
         id: Arc<str>,
@@ -86,13 +86,13 @@ pub enum Command {
         slot: u32,
         slots: Option<u32>,
     },
-    /// All slots that this process holds have been claimed; that many repeated calls follow. Not answered.
+    /// All slots that this process holds have been reclaimed; this many repeated calls follow. Has no reply.
     Reconnected {
         calls: usize,
     },
 }
 
-/// Which part of a heartbeat it is; see `heartbeat.rs`.
+/// The part of a heartbeat that a call is; see `heartbeat.rs`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HeartbeatPart {
     Holders,
@@ -116,7 +116,7 @@ pub struct LiveWaiter {
     pub heartbeat: Duration,
 }
 
-/// How a holder or waiter ends.
+/// Why a holder or waiter ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EndReason {
     Released,
@@ -128,7 +128,7 @@ pub enum EndReason {
 /// The reply of a server.
 #[derive(Debug)]
 pub enum Reply {
-    /// To `Acquire` and `Confirm`.
+    /// To `Acquire` and `CheckWaiter`.
     Granted(Grant),
     /// To `Acquire`.
     Queued {
@@ -143,11 +143,11 @@ pub enum Reply {
     },
     /// To `Acquire`: the server refuses.
     Refused(AcquireError),
-    /// To `Confirm`: it is still in line.
+    /// To `CheckWaiter`: it is still in line.
     Waiting,
-    /// To `Confirm`: it is not in line any more.
+    /// To `CheckWaiter`: it is not in line any more.
     NotInLine(NotInLine),
-    /// To `Listen`: these have been granted their slots already, or may have been.
+    /// To `Subscribe`: these have been granted their slots already, or may have been.
     Subscribed {
         granted: Vec<Key>,
     },

@@ -9,7 +9,7 @@ use super::target::Target;
 use crate::error::{BuildError, HomeError, InvalidDuration};
 use crate::{HolderInfo, Stats, WaiterInfo};
 
-/// Connects a [`Client`] with a server: it carries the client's calls to the server, returns the server's words, and
+/// Connects a [`Client`] with a server: sends the client's calls, passes on the server's replies and messages, and
 /// tells the client the time.
 pub(crate) trait Driver: Send + Sync + 'static {
     /// Changes the client, and carries out the resulting events and calls before it returns. Never waits.

@@ -72,7 +72,7 @@ impl RemoteSemaphore for NamedSemaphore {
         Box::pin(async move {
             let latest =
                 || self.home.with_ref(|client, now| client.latest_detached(task, &self.target.name, now));
-            // What was lost meanwhile is not the latest any more: then it is the one before.
+            // If the latest was lost meanwhile, releases the one before.
             while let Some(latest) = latest() {
                 let id = PermitId::remote(Arc::clone(&latest));
                 match self.release(&id).await {

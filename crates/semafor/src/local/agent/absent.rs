@@ -1,8 +1,8 @@
 //! Slots whose holders have no connection to this agent: a former agent granted them, or their connection broke.
 //!
-//! They stay occupied until the holder comes back and takes them over, or says that it does not hold them any more, or no
-//! copy of its process is alive. How long that takes is not guessed: see [`lifeline`](crate::local::lifeline). Only a client
-//! without a lifeline, of which no more is known than its process id, has to come back [in time](WITHOUT_LIFELINE).
+//! They stay occupied until the holder returns and reclaims them, or returns and does not reclaim them, or no copy of its
+//! process is alive. That is not guessed from time: see [`lifeline`](crate::local::lifeline). Only a client without a
+//! lifeline, of which only the process id is known, has to return [in time](WITHOUT_LIFELINE).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use super::journal::{Client, Entry};
 use crate::Permit;
 use crate::local::lifeline::{Byte, Lifelines, ProcessKey};
 
-/// How long a client without a lifeline has, whose process is alive. Its process may have copies, and may have let go.
+/// How long a live client without a lifeline has to return. Its process may have copies, and may have dropped its slots.
 const WITHOUT_LIFELINE: Duration = Duration::from_secs(60);
-/// The pause between two checks which clients are alive, the first and the longest.
+/// The pauses between checks of which clients are alive, the first and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
-/// Looking takes at most one part in so many of the agent's time.
+/// The checks take at most one part in this many of the agent's time.
 const CHECK_SHARE: u32 = 20;
 
-/// A slot that is kept for a holder that is not there.
+/// A slot that is kept for a holder without a connection.
 pub(super) struct AbsentGrant {
     pub(super) permit: Permit<'static>,
     pub(super) entry: Entry,
@@ -52,24 +52,24 @@ impl Absent {
         self.added.notify_one();
     }
 
-    /// For the holder that has come back.
+    /// Returns the slot to its holder, which has connected again.
     pub(super) fn take(&self, client: Client, name: &Arc<str>, id: &Arc<str>) -> Option<AbsentGrant> {
         let mut by_client = self.by_client.lock();
         let key = (Arc::clone(name), Arc::clone(id));
-        // With a lifeline or without: a client may have found the file of the lifelines replaced.
+        // Also without a lifeline: the file of the lifelines may have been replaced.
         let mut take = |lifeline| by_client.get_mut(&lifeline)?.remove(&key);
         let entry = take(client.lifeline).or_else(|| take(None))?;
         Some(entry.grant)
     }
 
-    /// The client has taken back all that it holds: it has let go of the rest.
+    /// The client has reclaimed everything that it holds: releases the rest.
     pub(super) fn release_rest(&self, lifeline: Byte) {
         let rest = self.by_client.lock().remove(&Some(lifeline));
-        // Not under the lock: this serves those who wait.
+        // Not under the lock: this may serve waiters.
         drop(rest);
     }
 
-    /// Releases slots whose holders will not come back. Never returns.
+    /// Releases slots whose holders will not return. Never ends.
     pub(super) async fn watch(&self, lifelines: Option<&Lifelines>) {
         let mut pause = PAUSE.0;
         loop {
@@ -94,7 +94,7 @@ impl Absent {
             {
                 gone.extend(of_client.drain().map(|(_, entry)| entry));
             }
-            // Evicted, or its time to live is over; or it has no lifeline, and is gone or late.
+            // Evicted, or its lease has ended; or it has no lifeline, and has ended or is late.
             let is_over = |_: &Key, entry: &mut AbsentEntry| {
                 entry.grant.permit.is_lost() || lifeline.is_none() && entry.has_timed_out()
             };

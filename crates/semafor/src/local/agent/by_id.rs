@@ -1,8 +1,8 @@
-//! Slots that are held by an id, with no client behind them.
+//! Slots that are held by an id, without a client.
 //!
-//! The agent keeps their permits until they are released by id, evicted, or their time to live is over. The journal has them
-//! as well, with the end of their time: the script that has the id can't be told that an agent died, so the next agent goes
-//! on holding the slot. There the permit has another id; the one that the script knows is still understood.
+//! The agent keeps their permits until they are released by id, evicted, or their lease ends. The journal has them, too,
+//! with the end of their lease: the shell script that has the id can't learn that an agent died, so the next agent keeps
+//! holding the slot. There the permit has another id, and the old id still works.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::Shared;
 use super::journal::{Entry, StoredLease};
 use crate::{Permit, PermitId};
 
-/// The pause between two looks at whether an evicted holder's grace is over.
+/// The pause between two checks of whether an evicted holder's grace has ended.
 const GRACE_PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
@@ -23,21 +23,21 @@ pub(super) struct ById(Mutex<Table>);
 #[derive(Default)]
 struct Table {
     held: HashMap<PermitId, Held>,
-    /// By the name and the id that a former agent had given.
+    /// The current id, by the name and the id that a former agent issued.
     former: HashMap<(Arc<str>, Arc<str>), PermitId>,
 }
 
 struct Held {
     permit: Permit<'static>,
     name: Arc<str>,
-    /// By which the holder knows it.
+    /// The id by which the holder knows it.
     client_id: Arc<str>,
-    // Dropped after the permit: until that is given back, the grant is live.
+    // Dropped after the permit: until the permit is released, the grant is live.
     entry: Entry,
 }
 
 impl ById {
-    /// Keeps a slot that was detached from its client. Others may rely on it when this returns.
+    /// Keeps a slot that was detached from its client. It is in the journal when this returns.
     pub(super) fn keep(
         &self,
         permit: Permit<'static>,
@@ -59,7 +59,7 @@ impl ById {
         Some(id)
     }
 
-    /// The id that the slot has here, if a former agent has given it another one.
+    /// The current id of a slot for which a former agent issued `id`.
     pub(super) fn current_id(&self, name: &Arc<str>, id: &PermitId) -> Option<PermitId> {
         let table = self.0.lock();
         if table.former.is_empty() {
@@ -68,7 +68,7 @@ impl ById {
         table.former.get(&(Arc::clone(name), id.to_string().into())).cloned()
     }
 
-    /// The slot has another time to live from now on.
+    /// The lease of the slot was renewed.
     pub(super) fn note_renewal(&self, id: &PermitId) {
         if let Some(held) = self.0.lock().held.get_mut(id) {
             let left = held.permit.expires_at().map(|end| end.saturating_duration_since(Instant::now()));
@@ -76,7 +76,7 @@ impl ById {
         }
     }
 
-    /// Takes it out if it is not held any more. An evicted one is held until its grace is over.
+    /// Removes it if it is not held any more. An evicted slot is held until its grace ends.
     pub(super) fn remove_if_ended(&self, id: &PermitId) {
         let ended = {
             let mut table = self.0.lock();
@@ -100,12 +100,12 @@ impl ById {
     }
 }
 
-/// Has all slots that a former agent had granted taken out when they are lost.
+/// Removes each slot that a former agent had granted when it is lost.
 pub(super) fn watch_all(shared: &Arc<Shared>) {
     shared.by_id.ids().into_iter().for_each(|id| watch(shared, id));
 }
 
-/// Has it taken out when it is lost.
+/// Removes it when it is lost.
 pub(super) fn watch(shared: &Arc<Shared>, id: PermitId) {
     let Some(lost) = shared.by_id.0.lock().held.get(&id).map(|held| held.permit.lost_signal()) else {
         return;
@@ -113,7 +113,7 @@ pub(super) fn watch(shared: &Arc<Shared>, id: PermitId) {
     let shared = Arc::downgrade(shared);
     tokio::spawn(async move {
         lost.lost().await;
-        // An evicted holder keeps its slot until its grace is over.
+        // An evicted holder keeps its slot until its grace ends.
         while shared.upgrade().is_some_and(|shared| shared.by_id.is_leaving(&id)) {
             tokio::time::sleep(GRACE_PAUSE).await;
         }

@@ -1,16 +1,16 @@
-//! What the next agent has to know, should this one be killed: which grants are live, how many slots there are, and which
+//! What the next agent has to know if this one is killed: which grants are live, how many slots there are, and which
 //! fencing tokens were issued.
 //!
-//! A file beside the socket. A grant or a new number of slots is written **before** the answer that tells of it leaves the
-//! agent, so whatever a client knows is in the file. The end of a grant is written after it: a grant that is missing would
-//! let others in beside its holder, one too many only keeps its slot until its client has come back or is gone. A grant that
-//! is held by its id has the end of its time written down, because no client comes back for it.
+//! It is a file beside the socket. A grant or a new number of slots is written **before** the agent sends its reply, so
+//! everything that a client knows is in the file. The end of a grant is written after it: a missing grant would let
+//! another holder in beside its holder, while one grant too many only keeps its slot until its client has returned or has
+//! ended. For a grant that is held by its id, the end of its lease is written, too, because no client returns for it.
 //!
-//! Written means handed to the kernel, and nothing is synced: what is written survives the agent however it dies. A machine
-//! that loses its power may lose all of the file, but no holder survives that either.
+//! Written means passed to the kernel; nothing is synced. What is written survives the agent, however it dies. A machine
+//! that loses power may lose the whole file, but then no holder survives either.
 //!
-//! Each line has a checksum. A file that is damaged, or not the user's own, is refused: then the next agent makes no
-//! new grants until all possible holders have had time to come back.
+//! Each line has a checksum. A file that is damaged, or does not belong to the user, is refused: then the next agent
+//! makes no new grants until all possible holders had time to return.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -27,14 +27,14 @@ use crate::local::lifeline::{Byte, ProcessKey};
 use crate::{Registry, StatsQuery};
 
 const VERSION: u32 = 1;
-/// It is written anew when it is longer than this, and four times as long as it would have to be.
+/// The journal is rewritten when it is longer than this and four times as long as necessary.
 const MIN_REWRITE_LENGTH: usize = 64 * 1024;
-/// No agent writes a longer one.
+/// No agent writes a longer journal.
 const MAX_LENGTH: u64 = 1 << 30;
-/// How long to wait before writing is tried again after it failed.
+/// The pause before the next attempt after a failed write.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// A client, as a later agent can find out whether it is alive.
+/// How a later agent can find out whether a client is alive.
 #[derive(Clone, Copy, Default, Serialize, Deserialize, Debug)]
 pub(super) struct Client {
     pub(super) lifeline: Option<Byte>,
@@ -45,28 +45,28 @@ pub(super) struct Client {
 #[derive(Clone, Serialize, Deserialize, Debug)]
 pub(super) struct Grant {
     pub(super) name: Arc<str>,
-    /// How many slots the name had.
+    /// The number of slots of the name.
     pub(super) slots: u32,
-    /// By which its holder knows it. Of the agent that granted it, which may be one before this.
+    /// The id by which its holder knows it. A former agent may have issued it.
     pub(super) id: Arc<str>,
     pub(super) slot: u32,
     pub(super) weight: u32,
-    /// No token of this agent is above the largest of these.
+    /// The largest of these is the largest token of this agent.
     pub(super) token: u64,
     pub(super) client: Client,
-    /// Set once it is held by its id, whether its client is alive or not.
+    /// Set once it is held by its id. Then it does not matter whether its client is alive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) by_id: Option<StoredLease>,
 }
 
-/// How long a slot is held by its id, by a clock that goes on from one agent to the next.
+/// How long a slot is held by its id, on a clock that all agents share.
 #[derive(Clone, Serialize, Deserialize, Debug)]
 pub(super) struct StoredLease {
     /// Counted from the start of the machine. `None` without a time to live.
     ends_at: Option<Duration>,
-    /// What was left when this was written: no more can be left later, whatever the clock says.
+    /// The time left when this was written. Later no more can be left, even if the clock says so.
     left: Option<Duration>,
-    /// Which start of the machine, where that is known. The script that has the id did not survive the next one.
+    /// The boot id of the machine, where known. A shell script with the id does not survive a reboot.
     boot: Option<Arc<str>>,
 }
 
@@ -80,7 +80,7 @@ impl StoredLease {
         self.boot != boot() || self.remaining().is_some_and(|remaining| remaining.is_zero())
     }
 
-    /// How much is left of it; `None` without a time to live.
+    /// The time left; `None` without a time to live.
     pub(super) fn remaining(&self) -> Option<Duration> {
         let (ends_at, left) = (self.ends_at?, self.left?);
         Some(ends_at.saturating_sub(since_boot()).min(left))
@@ -92,7 +92,7 @@ fn since_boot() -> Duration {
     Duration::try_from(now).unwrap_or_default()
 }
 
-/// Tells one start of the machine from another, on Linux.
+/// The boot id of the machine, on Linux.
 fn boot() -> Option<Arc<str>> {
     static BOOT: OnceLock<Option<Arc<str>>> = OnceLock::new();
     let read = || fs::read_to_string("/proc/sys/kernel/random/boot_id").ok().map(|id| id.trim().into());
@@ -102,12 +102,12 @@ fn boot() -> Option<Arc<str>> {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Record {
-    /// Comes first.
+    /// The first line.
     Head {
         version: u32,
-        /// No token was above this.
+        /// All tokens so far are at most this.
         token: u64,
-        /// The file of the lifelines.
+        /// The identity of the file of the lifelines.
         lifelines: Option<(u64, u64)>,
     },
     Resized {
@@ -123,30 +123,30 @@ enum Record {
     },
 }
 
-/// What a former agent has written.
+/// The journal that a former agent has written.
 #[derive(Default, Debug)]
 pub(super) struct FoundJournal {
-    /// True if all of it could be read.
+    /// True if every line could be read.
     pub(super) is_complete: bool,
-    /// What is wrong with it, if there is something to be told.
+    /// Why it can't be trusted, for the user.
     pub(super) problem: Option<String>,
-    /// No token was above this.
+    /// All tokens so far are at most this.
     pub(super) token: u64,
     pub(super) lifelines: Option<(u64, u64)>,
     pub(super) live: BTreeMap<u64, Grant>,
     /// The newest number of slots, by name.
     pub(super) slots: BTreeMap<Arc<str>, u32>,
-    /// Those that were told how many slots they have.
+    /// Names whose number of slots was set by a resize.
     pub(super) resized: BTreeSet<Arc<str>>,
 }
 
-/// Where the journal of an agent is.
+/// The path of an agent's journal.
 pub(super) fn file_in(directory: &Path) -> PathBuf {
     directory.join("agent.journal")
 }
 
 impl FoundJournal {
-    /// Reads what is there, if it can be trusted.
+    /// Reads the journal, if it can be trusted.
     pub(super) fn in_folder(directory: &Path) -> Self {
         let path = file_in(directory);
         match read(&path) {
@@ -163,13 +163,15 @@ impl FoundJournal {
         }
     }
 
-    /// Takes in all lines that are intact. Says what is wrong with the first that is not.
+    /// Applies all intact lines. The error describes the first line that is not intact.
     fn read_lines(&mut self, text: &[u8]) -> Result<(), String> {
         let mut outcome = Ok(());
         for (at, line) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
             let applied = match parse(line) {
                 Some(Record::Head { version, .. }) if version != VERSION => {
-                    return Err(format!("it is of version {version}, and this semafor knows {VERSION}"));
+                    return Err(format!(
+                        "it has version {version}, and this semafor knows version {VERSION}"
+                    ));
                 }
                 Some(Record::Head { .. }) if at > 0 => Err(()),
                 Some(record) if at > 0 || matches!(record, Record::Head { .. }) => {
@@ -209,7 +211,7 @@ impl FoundJournal {
 }
 
 fn untrusted(path: &Path, why: &str) -> String {
-    format!("the journal {} is not to be trusted: {why}", path.display())
+    format!("the journal {} can't be trusted: {why}", path.display())
 }
 
 /// `None` if there is no such file.
@@ -223,7 +225,7 @@ fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     };
     let found = file.metadata()?;
     let refusal = if !found.is_file() {
-        "it is no file"
+        "it is not a file"
     } else if found.uid() != rustix::process::geteuid().as_raw() {
         "it belongs to another user"
     } else if found.mode() & 0o077 != 0 {
@@ -248,7 +250,7 @@ fn parse(line: &[u8]) -> Option<Record> {
 fn line(record: &Record) -> Vec<u8> {
     let mut line = vec![b'0'; 16];
     line.push(b' ');
-    // Nothing of it can fail to be written: no maps with odd keys, no writer that fails.
+    // Never fails: no record has maps with odd keys, and the writer is a vector.
     let _ = serde_json::to_writer(&mut line, record);
     let sum = format!("{:016x}", checksum(&line[17..]));
     line[..16].copy_from_slice(sum.as_bytes());
@@ -256,7 +258,7 @@ fn line(record: &Record) -> Vec<u8> {
     line
 }
 
-/// FNV-1a: against accidents. Who could write the file on purpose is the user.
+/// FNV-1a: it detects accidents. Only the user could change the file on purpose.
 fn checksum(bytes: &[u8]) -> u64 {
     bytes
         .iter()
@@ -269,14 +271,14 @@ pub(super) struct Journal(Mutex<Inner>);
 struct Inner {
     path: PathBuf,
     registry: Registry,
-    /// `None` if the journal could not be written. Then the folder has no journal either.
+    /// `None` if the journal could not be written. Then there is no journal in the folder.
     file: Option<File>,
     retry_at: Option<Instant>,
     length: usize,
     /// The lines of the live grants.
     live: BTreeMap<u64, Vec<u8>>,
     live_bytes: usize,
-    /// The length of the lines that tell how many slots there are.
+    /// The length of the lines with numbers of slots.
     resized_bytes: usize,
     last_key: u64,
     token: u64,
@@ -285,7 +287,7 @@ struct Inner {
     is_sealed: bool,
 }
 
-/// A grant in the journal. Dropped, it has ended.
+/// A grant in the journal. Drop writes that it has ended.
 pub(super) struct Entry {
     journal: Arc<Journal>,
     key: u64,
@@ -293,7 +295,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Notes down that the grant is held by its id from now on, for so long. Its holder may be told when this returns.
+    /// Writes that the grant is held by its id from now on, with this lease. Must be called before the reply is sent.
     pub(super) fn held_by_id(&mut self, lease: StoredLease) {
         self.grant.by_id = Some(lease);
         self.journal.0.lock().note(self.key, self.grant.clone());
@@ -307,7 +309,7 @@ impl Drop for Entry {
 }
 
 impl Journal {
-    /// One that is not written yet: see [`begin`](Self::begin).
+    /// Creates a journal that is not written yet: see [`begin`](Self::begin).
     pub(super) fn new(
         directory: &Path,
         registry: Registry,
@@ -331,14 +333,14 @@ impl Journal {
         })))
     }
 
-    /// Replaces what a former agent has written.
+    /// Replaces the journal of a former agent.
     pub(super) fn begin(&self) {
         let mut inner = self.0.lock();
         inner.is_sealed = false;
         inner.rewrite();
     }
 
-    /// Notes down a grant. Its holder may be told when this returns.
+    /// Writes a grant. Must be called before the grant is sent to its holder.
     pub(super) fn grant(self: &Arc<Self>, grant: Grant) -> Entry {
         let mut inner = self.0.lock();
         inner.last_key += 1;
@@ -348,7 +350,7 @@ impl Journal {
         Entry { journal: Arc::clone(self), key, grant }
     }
 
-    /// Writes down a new number of slots. The client that set it may be answered when this returns.
+    /// Writes a new number of slots. Must be called before the reply is sent.
     pub(super) fn resized(&self, name: &Arc<str>, slots: u32) {
         let mut inner = self.0.lock();
         let line = line(&Record::Resized { name: Arc::clone(name), slots });
@@ -358,12 +360,12 @@ impl Journal {
         inner.write(&line);
     }
 
-    /// Leaves the file as it is: the grants that end from now on end with this agent.
+    /// Stops writing: grants that end from now on end only because this agent ends.
     pub(super) fn seal(&self) {
         self.0.lock().is_sealed = true;
     }
 
-    /// The same, for an agent that leaves no grants: only its tokens are of interest to the next.
+    /// The same, for an agent without grants: the next agent needs only its tokens.
     pub(super) fn finish(&self) {
         let mut inner = self.0.lock();
         inner.resized.clear();
@@ -373,7 +375,7 @@ impl Journal {
 }
 
 impl Inner {
-    /// Writes down a live grant. A line of the same key that was written before is void.
+    /// Writes a live grant. It replaces an earlier line with the same key.
     fn note(&mut self, key: u64, grant: Grant) {
         let line = line(&Record::Granted { key, grant });
         self.write(&line);
@@ -387,7 +389,7 @@ impl Inner {
         if let Some(line) = self.live.remove(&key) {
             self.live_bytes -= line.len();
         }
-        // Where there is no journal, it need not be told either.
+        // Without a journal, its end need not be written.
         if self.file.is_some() {
             self.write(&line(&Record::Ended { key }));
         }
@@ -401,7 +403,7 @@ impl Inner {
             self.length > MIN_REWRITE_LENGTH && self.length / 4 > self.live_bytes + self.resized_bytes;
         let is_due = is_long || self.file.is_none();
         if is_due && self.retry_at.is_none_or(|at| at <= Instant::now()) {
-            // With all that is live; what this line tells of is not among it yet.
+            // Contains all live grants, but not yet the one of this line.
             self.rewrite();
         }
         if self.file.is_some() && self.append(line).is_err() && self.rewrite_in_place(line).is_err() {
@@ -416,11 +418,11 @@ impl Inner {
         Ok(())
     }
 
-    /// The disk is full: what has ended makes room for what is live. An agent that dies meanwhile leaves a torn journal.
+    /// For a full disk: drops the lines of ended grants in place. An agent that dies meanwhile leaves a torn journal.
     fn rewrite_in_place(&mut self, line: &[u8]) -> io::Result<()> {
         let former = self.length;
         let text = self.text();
-        // Else it would have to be done again soon, and takes as long each time as much is live.
+        // Otherwise this would be repeated soon, and each time takes as long as there are live grants.
         if text.len() > former / 2 {
             return Err(ErrorKind::StorageFull.into());
         }
@@ -432,12 +434,12 @@ impl Inner {
         self.append(line)
     }
 
-    /// All that is so right now.
+    /// The current state as journal lines.
     fn text(&mut self) -> Vec<u8> {
         let (version, token, lifelines) = (VERSION, self.token, self.lifelines);
         let mut text = line(&Record::Head { version, token, lifelines });
         self.live.values().for_each(|line| text.extend_from_slice(line));
-        // Names that are not used any more have no number either.
+        // Only names that the registry still knows.
         let names: Vec<String> = self.resized.iter().map(ToString::to_string).collect();
         let known = self.registry.stats(&StatsQuery::default().names(names));
         self.resized = known.iter().map(|stats| Arc::clone(&stats.name)).collect();
@@ -449,7 +451,7 @@ impl Inner {
         text
     }
 
-    /// Writes all that is so right now to a new file, which takes the place of the old one.
+    /// Writes the current state to a new file, which replaces the old one.
     fn rewrite(&mut self) {
         let text = self.text();
         let fresh = self.path.with_extension("journal.new");
@@ -465,7 +467,7 @@ impl Inner {
         };
         let mut outcome = written();
         if outcome.is_err() && self.file.is_none() {
-            // One of a former agent is of no use any more, and may take the room.
+            // The journal of a former agent is useless now, and may take up the space.
             let _ = fs::remove_file(&fresh);
             let _ = fs::remove_file(&self.path);
             outcome = written();
@@ -479,12 +481,13 @@ impl Inner {
             Err(_) => {
                 let _ = fs::remove_file(&fresh);
                 self.retry_at = Some(Instant::now() + RETRY_PAUSE);
-                // The one that there is may be long, and lacks nothing.
+                // The old file stays: it may be long, but it is complete.
             }
         }
     }
 
-    /// The disk is full, say. Without a journal the next agent is careful, with one that lacks something it would not be.
+    /// Gives up the journal, for example on a full disk. Without one the next agent is careful; with an incomplete one
+    /// it would not be.
     fn abandon(&mut self) {
         self.file = None;
         self.retry_at = Some(Instant::now() + RETRY_PAUSE);
@@ -597,7 +600,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let journal = started(folder.path());
         let held = journal.grant(grant("a", 10));
-        // Nothing that is no empty file of ours can be replaced.
+        // A folder that is not empty can't be replaced by a file.
         fs::create_dir_all(folder.path().join("agent.journal.new/full")).expect("it can be made");
         for token in 11..2000 {
             drop(journal.grant(grant("a", token)));
@@ -699,7 +702,7 @@ mod tests {
         assert!(problem().contains("open to other users"));
         fs::remove_file(&path).expect("it is ours");
         fs::create_dir(&path).expect("it can be made");
-        assert!(problem().contains("no file"));
+        assert!(problem().contains("not a file"));
     }
 
     #[test]

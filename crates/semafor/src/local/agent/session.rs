@@ -29,7 +29,7 @@ use crate::local::protocol::{
 use crate::stats::Who;
 use crate::{Permit, PermitId, Semaphore, Span, StatsQuery};
 
-/// Answers that a client has not read yet. When it does not read, it is not listened to either.
+/// Replies that a client has not read yet. With more, the agent stops reading its requests.
 const MAX_UNREAD_REPLIES: usize = 64;
 
 type Outcome = Result<Permit<'static>, AcquireError>;
@@ -37,46 +37,46 @@ type Acquiring = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
 struct Session {
     shared: Arc<Shared>,
-    /// What the kernel says about it.
+    /// The client's process id, as the kernel reports it.
     pid: Option<u32>,
-    /// How a later agent would find out whether it is alive; once that is needed.
+    /// How a later agent can find out whether it is alive; set when it is first needed.
     client: Option<Client>,
-    /// So many calls from now on were said on a former connection, and count as they did there.
+    /// This many of the next calls were sent before, on a former connection.
     repeated_calls: usize,
     handles: HashMap<u64, Semaphore>,
     state: Arc<Mutex<ClientState>>,
     out: mpsc::Sender<Vec<u8>>,
 }
 
-/// What a client waits for and holds, by the number of its call.
+/// What a client waits for and holds, by the number of its call. Drop leaves the line.
 #[derive(Default)]
 struct ClientState {
     in_line: HashMap<u64, (Arc<InLine>, AbortHandle)>,
     leases: HashMap<u64, HeldGrant>,
 }
 
-/// Somebody who waits. Taken out, it has left the line.
+/// A waiter. `None` once it has left the line.
 struct InLine(Mutex<Option<Acquiring>>);
 
 struct HeldGrant {
     permit: Permit<'static>,
-    /// It was acquired with one.
+    /// It was acquired with a time to live.
     has_ttl: bool,
     watch: Watch,
-    /// The id by which the client knows it: of an earlier agent, if that has granted it.
+    /// The id by which the client knows it. A former agent may have issued it.
     id: Arc<str>,
-    // Dropped after the permit: until that is given back, the grant is live.
+    // Dropped after the permit: until the permit is released, the grant is live.
     entry: Entry,
 }
 
 impl HeldGrant {
-    /// True if it ends by itself: a renewal may have changed that.
+    /// True if its lease has an end. A renewal may have changed that.
     fn has_end(&self) -> bool {
         if self.permit.is_lost() { self.has_ttl } else { self.permit.expires_at().is_some() }
     }
 }
 
-/// The task that tells the client when the lease is lost. Ends with the lease.
+/// The task that sends a message when the lease is lost. Ends with the lease.
 #[derive(Default)]
 struct Watch(Option<AbortHandle>);
 
@@ -88,7 +88,7 @@ impl Drop for Watch {
     }
 }
 
-/// Counts a client in, for as long as its task lives.
+/// Counts a client for as long as its task runs.
 struct ConnectedClient(Arc<Shared>);
 
 impl Drop for ConnectedClient {
@@ -98,7 +98,7 @@ impl Drop for ConnectedClient {
     }
 }
 
-/// Takes care of a connection. Nobody but the user is let in.
+/// Serves a connection. Connections of other users are refused.
 pub(super) fn start(shared: &Arc<Shared>, stream: UnixStream) {
     let Ok(peer) = stream.peer_cred() else { return };
     if peer.uid() != geteuid().as_raw() {
@@ -110,7 +110,7 @@ pub(super) fn start(shared: &Arc<Shared>, stream: UnixStream) {
     let (out, unsent) = mpsc::channel(MAX_UNREAD_REPLIES);
     let session = Session {
         shared: Arc::clone(shared),
-        // Zero, if it is in a namespace that we do not see.
+        // Zero if the process is in a pid namespace that we do not see.
         pid: peer.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0),
         client: None,
         repeated_calls: 0,
@@ -122,7 +122,7 @@ pub(super) fn start(shared: &Arc<Shared>, stream: UnixStream) {
         let _connected = connected;
         let mut session = session;
         let writing = tokio::spawn(write(writer, unsent));
-        // However it ends: it has ended.
+        // It does not matter how the connection ended.
         let _ = session.read_requests(reader).await;
         session.leave();
         writing.abort();
@@ -159,7 +159,7 @@ impl Session {
         send_reply(&self.out, number, response).await;
     }
 
-    /// Gives everything back. What a copy of the process still holds, because it has the same lifeline, stays with that.
+    /// Releases everything. If a copy of the process is alive, which shows by its lifeline, the slots stay occupied.
     fn leave(&self) {
         let (in_line, leases) = {
             let mut state = self.state.lock();
@@ -183,7 +183,7 @@ impl Session {
     }
 
     fn handle_hello(&mut self, lifeline: Option<u32>) -> Response {
-        // One of another file says nothing here.
+        // A lifeline in another file proves nothing here.
         let process = self.pid.map(ProcessKey::pid_only);
         let client = Client { lifeline, process };
         self.client = Some(client).filter(|client| self.shared.is_held(*client));
@@ -232,7 +232,7 @@ impl Session {
         self.send(number, response).await;
     }
 
-    /// The semaphore behind a handle. The number of slots counts when it is opened, and not any more later.
+    /// The semaphore of a handle. The handle's number of slots is used only when it is opened.
     fn open(&mut self, of: &Target) -> Result<Semaphore, BuildError> {
         if let Some(semaphore) = self.handles.get(&of.handle) {
             return Ok(semaphore.clone());
@@ -249,16 +249,16 @@ impl Session {
         Ok(semaphore)
     }
 
-    /// The semaphore behind a handle, if the agent knows its name.
+    /// The semaphore of a handle, if the agent knows its name.
     fn look_up(&mut self, of: &Target) -> Option<Semaphore> {
         if let Some(semaphore) = self.handles.get(&of.handle) {
             return Some(semaphore.clone());
         }
-        // As it is there, whatever the client thinks it should be.
+        // With its current number of slots, not the client's.
         self.shared.registry.named(&*of.name).build().ok()
     }
 
-    /// The semaphore behind a handle that was open on a former connection, with the number of slots that it has by now.
+    /// The semaphore of a handle that was open on a former connection, with its current number of slots.
     fn reopen(&mut self, of: &Target) -> Result<Semaphore, BuildError> {
         match self.open(&Target { slots: None, ..of.clone() }) {
             Err(BuildError::SlotsNotSet { .. }) => self.open(of),
@@ -291,7 +291,7 @@ impl Session {
             }
             acquire.await.map(Permit::into_owned)
         });
-        // The first look takes its place in line: here, where calls come in order.
+        // The first poll takes the place in line: here, where calls come in order.
         let (has_ttl, weight) = (request.ttl.is_some(), request.weight);
         let context = AcquireContext { client: self.client(), weight, has_ttl };
         let first_poll = acquiring.as_mut().poll(&mut Context::from_waker(Waker::noop()));
@@ -338,7 +338,7 @@ impl Session {
                 // This agent does not know the grant, but the client holds it. If this agent does not know the name
                 // either, the client's number of slots counts.
                 let least = slot.saturating_add(1).max(weight).max(1);
-                // The number at the grant is newer than the one at the opening.
+                // The number at the grant is newer than the number at the open.
                 let slots = slots.or(of.slots).or(Some(least));
                 let Ok(semaphore) = self.reopen(&Target { slots, ..of }) else { return };
                 let who = self.shared.former_holder(self.pid);
@@ -383,7 +383,7 @@ impl Session {
     }
 
     async fn resize(&mut self, of: Target, slots: u32) -> Response {
-        // Who resizes a name that is not in use, opens it like that.
+        // A resize of a name that is not in use opens it with the new number of slots.
         let of = Target { slots: of.slots.or(Some(slots)), ..of };
         let semaphore = match self.look_up(&of) {
             Some(semaphore) => Ok(semaphore),
@@ -402,7 +402,7 @@ impl Session {
         }
     }
 
-    /// What does not need the name to be open.
+    /// Requests that do not need the name to be open.
     async fn answer(&mut self, request: Request) -> Response {
         let of = match &request {
             Request::ReleaseId { of, .. } | Request::Renew { of, .. } | Request::Evict { of, .. } => of,
@@ -422,7 +422,7 @@ impl Session {
             None => return Response::Refused(Refusal::NotHeld(NotHeld::Unknown.into())),
         };
         let by_id = &self.shared.by_id;
-        // One that a former agent has given is known here by another.
+        // An id that a former agent issued stands for another one here.
         let current_id = |of: &Target, id: &str| {
             let id = parse_id(id);
             by_id.current_id(&of.name, &id).unwrap_or(id)
@@ -431,7 +431,7 @@ impl Session {
             Request::ReleaseId { of, id } => {
                 let id = current_id(&of, &id);
                 let released = semaphore.release(&id).await;
-                // Before that is told: the next agent must not hold it.
+                // Before the reply: the next agent must not hold it.
                 by_id.remove_if_ended(&id);
                 release_response(released)
             }
@@ -519,7 +519,7 @@ impl Session {
             return Response::InUse { held, waiting };
         }
         self.send(number, Response::Done).await;
-        // The answer goes out before the end.
+        // The reply has to be sent before the agent ends.
         while self.out.capacity() < MAX_UNREAD_REPLIES {
             tokio::task::yield_now().await;
         }
@@ -528,7 +528,7 @@ impl Session {
     }
 }
 
-/// The client is gone, and nobody else would tell those that wait for it.
+/// The client is gone, so its waiters leave the line.
 impl Drop for ClientState {
     fn drop(&mut self) {
         for (in_line, task) in self.in_line.values() {
@@ -543,7 +543,7 @@ impl InLine {
         task.abort();
     }
 
-    /// `None` if it has left the line.
+    /// Returns `None` if it has left the line.
     fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Outcome>> {
         let mut acquiring = self.0.lock();
         match acquiring.as_mut() {
@@ -556,7 +556,7 @@ impl InLine {
     }
 }
 
-/// What has to be known of an acquire when it is granted.
+/// The facts about an acquire that are needed when it is granted.
 #[derive(Clone, Copy)]
 struct AcquireContext {
     client: Client,
@@ -565,12 +565,12 @@ struct AcquireContext {
 }
 
 impl AcquireContext {
-    /// Notes a grant down in the journal, before anybody is told of it.
+    /// Writes a grant to the journal, before the reply is sent.
     fn register_grant(self, shared: &Shared, permit: Permit<'static>) -> HeldGrant {
         self.register_grant_as(shared, permit, None)
     }
 
-    /// The same, of what the client knows by another id.
+    /// The same, for a grant that the client knows by another id.
     fn register_grant_as(self, shared: &Shared, permit: Permit<'static>, id: Option<Arc<str>>) -> HeldGrant {
         let id = id.unwrap_or_else(|| permit.id().to_string().into());
         let (name, slots) =
@@ -589,7 +589,7 @@ impl AcquireContext {
     }
 }
 
-/// Says what came of an acquire. From then on, the client hears when it is lost.
+/// Sends the outcome of an acquire. After that, sends a message when the grant is lost.
 async fn report_outcome(
     state: &Arc<Mutex<ClientState>>,
     out: &mpsc::Sender<Vec<u8>>,
@@ -612,7 +612,7 @@ async fn report_outcome(
     state.lock().leases.insert(number, lease);
     send_reply(out, number, granted).await;
 
-    // Not before it has been told that it holds anything.
+    // Only after the grant was sent.
     let (watched, out) = (Arc::downgrade(state), out.clone());
     let task = tokio::spawn(async move {
         lost.lost().await;
@@ -622,7 +622,7 @@ async fn report_outcome(
             state.leases.get(&number).map(|lease| (lease.permit.why_not_held(), lease.permit.is_leaving()))
         };
         let Some((why, is_kept)) = lost_state else { return };
-        // What is over is dropped here; this task goes with it, but not before its next wait.
+        // A lease that has ended is dropped here. That also aborts this task, but only at its next await.
         let lease = if is_kept { None } else { state.lock().leases.remove(&number) };
         drop(state);
         let why = why.unwrap_or(NotHeld::Unknown).into();
@@ -637,11 +637,11 @@ async fn report_outcome(
 }
 
 async fn send_reply(out: &mpsc::Sender<Vec<u8>>, number: u64, response: Response) {
-    // Who does not listen any more, need not be told.
+    // A client that has gone needs no reply.
     let _ = out.send(frame(&Reply { number, more: false, response })).await;
 }
 
-/// What is no id was never issued.
+/// An invalid text becomes an id that was never issued.
 fn parse_id(id: &str) -> PermitId {
     id.parse().unwrap_or_else(|_| PermitId::remote(""))
 }

@@ -1,4 +1,4 @@
-//! The scripts: one per operation, each behind the clock and the prelude that they share.
+//! The scripts: one per operation, each preceded by the shared clock and prelude.
 
 use std::sync::LazyLock;
 
@@ -15,10 +15,10 @@ macro_rules! scripts {
     };
 }
 
-/// Those that change nothing.
+/// The scripts that change nothing.
 const READ_ONLY: [&str; 2] = ["snapshot.lua", "list.lua"];
 
-/// All there is of code.
+/// The source of all scripts.
 pub(in crate::redis) fn sources() -> impl Iterator<Item = &'static str> {
     let shared = [
         include_str!("../../../lua/clock.lua"),
@@ -47,14 +47,14 @@ scripts! {
 pub(in crate::redis) struct Script {
     pub(in crate::redis) code: String,
     pub(in crate::redis) digest: String,
-    /// False if it only looks.
+    /// False if it changes nothing.
     pub(in crate::redis) is_write: bool,
 }
 
-/// Where an operation wants the whole gate. What stands before it does without.
+/// Where an operation needs the whole gate. The code before it is the fast path, which does without.
 const GATE: &str = "--- gate ---\n";
 
-/// The clock is a part of its own, so that a test can hold it.
+/// The clock is a separate part, so that a test can replace it.
 pub(in crate::redis) fn with_clock(clock: &str, operation: &str) -> Script {
     let (prelude, gate) = (include_str!("../../../lua/prelude.lua"), include_str!("../../../lua/gate.lua"));
     let (fast_path, rest) = operation.split_once(GATE).unwrap_or(("", operation));

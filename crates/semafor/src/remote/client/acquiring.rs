@@ -1,4 +1,4 @@
-//! From the first poll to the grant, or to the failure.
+//! An acquire, from the request to the grant or the failure.
 
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -16,8 +16,8 @@ use crate::remote::clock::Instant;
 use crate::remote::target::Target;
 use crate::remote::{AcquireRequest, Wait};
 
-/// How many grants may have ended before this client read them. One is possible if the process slept; if the lease is
-/// shorter than the round trip, all of them are.
+/// An acquire fails after this many grants that had ended before this client read them. One such grant is possible if
+/// the process slept; if the lease is shorter than the round trip, every grant is like that.
 const MAX_STALE_GRANTS: u32 = 3;
 
 impl Client {
@@ -107,7 +107,7 @@ impl Client {
         self.reschedule(key);
     }
 
-    /// Asks what became of a waiter.
+    /// Asks the server for the state of a waiter.
     pub(super) fn check_waiter(&mut self, key: Key) {
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return };
         let State::Waiting(check) = &mut acquisition.state else {
@@ -129,7 +129,7 @@ impl Client {
         self.acquisitions.insert(key, Box::new(acquisition));
     }
 
-    /// Gives back what the server may have granted to a request that its user gave up before it could be sent.
+    /// Releases what the server may have granted to a request that its user cancelled before it could be sent.
     pub(super) fn release_orphan(
         &mut self,
         key: Key,
@@ -216,7 +216,7 @@ impl Client {
         }
     }
 
-    /// Counts a grant that had ended when it was read. True if that was one too many: then the acquire fails.
+    /// Counts a grant that had ended when it was read. True if there were too many: then the acquire fails.
     pub(super) fn count_stale_grant(&mut self, key: Key, now: Instant) -> bool {
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return true };
         acquisition.stale_grants += 1;
@@ -272,7 +272,7 @@ impl Client {
         self.report_failure(key, error);
     }
 
-    /// The acquire fails. Gives back what the server may have granted.
+    /// The acquire fails. Releases what the server may have granted.
     pub(super) fn fail(&mut self, key: Key, error: AcquireError, now: Instant) {
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return };
         if !acquisition.is_abandoned {

@@ -26,14 +26,14 @@ pub(super) struct Acquisition {
     pub(super) state: State,
     /// The error that the user's next poll returns.
     pub(super) failure: Option<AcquireError>,
-    /// Wakes the user, who waits for a slot or for the end of the acquisition.
+    /// Wakes the user's task, which waits for a slot or for the end of the acquisition.
     pub(super) waker: Option<Waker>,
-    /// The user will not ask for the outcome any more.
+    /// The user will not poll for the outcome any more.
     pub(super) is_abandoned: bool,
 
-    /// Its request is on its way, or waits for a connection.
+    /// Its request has no reply yet, or waits for a connection.
     pub(super) is_request_pending: bool,
-    /// There has been a connection since: the server may have got its request.
+    /// There has been a connection since: the server may have received its request.
     pub(super) may_have_arrived: bool,
     /// The server has answered, or was reached: it may know this acquisition.
     pub(super) may_be_known: bool,
@@ -53,21 +53,21 @@ pub(super) struct Acquisition {
 pub(super) enum State {
     /// The request for slots is sent, or will be.
     Requesting,
-    /// It stands in line.
+    /// It waits in line.
     Waiting(WaiterCheck),
     Held(Box<Held>),
-    /// Everything that the server has for it is being given back.
+    /// Its slots, or its place in line, are being released at the server.
     Leaving(Leaving),
     /// Nothing is left at the server; the user has not fetched the error yet.
     Failed,
 }
 
-/// Whether a call that asks for the waiter's state is on its way.
+/// Whether a call that asks for the waiter's state is pending.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum WaiterCheck {
     Idle,
     Pending,
-    /// On its way, and has to be repeated, because something has happened since.
+    /// Pending, and has to be repeated, because a message has come since.
     PendingAndStale,
 }
 
@@ -81,7 +81,7 @@ pub(super) struct Held {
     pub(super) time: LeaseTime,
     /// Why it is not held any more, once that is known.
     pub(super) not_held: Option<NotHeld>,
-    /// The server has something to give back for it.
+    /// The server still counts it, so it has to be released there.
     pub(super) is_at_server: bool,
     pub(super) lost: CancellationToken,
     /// The user has the guard, or has detached it.
@@ -104,7 +104,7 @@ pub type KeepAlive = Box<dyn Any + Send + Sync>;
 pub(super) struct Leaving {
     pub(super) reason: EndReason,
     pub(super) since: Instant,
-    /// When to tell the user that the server does not answer.
+    /// When to report to the user that the server does not reply.
     pub(super) no_reply_at: Option<Instant>,
 }
 
@@ -130,7 +130,7 @@ impl Acquisition {
         }
     }
 
-    /// When this acquisition needs attention next.
+    /// When this acquisition has its next timeout.
     pub(super) fn next_due(&self, liveness: &Liveness) -> Option<Instant> {
         match &self.state {
             State::Requesting | State::Waiting(_) => {

@@ -66,7 +66,7 @@ impl Client {
         }
     }
 
-    /// Tells a new server, which knows nothing, what this client holds, and repeats the calls without a reply.
+    /// Reclaims what this client holds at a new server, which knows nothing, and repeats the calls without a reply.
     pub(super) fn reclaim_and_repeat(&mut self) {
         let later = std::mem::take(&mut self.outbox);
         let mut held: Vec<_> = self
@@ -164,7 +164,7 @@ impl Client {
         !self.outbox.is_empty()
     }
 
-    /// Which server the pending calls and the grants need.
+    /// When to start a server for the pending calls and the grants.
     pub fn server_start(&self) -> ServerStart {
         let of_acquisitions = self.acquisitions.values().map(|acquisition| match &acquisition.state {
             State::Requesting | State::Waiting(_) => ServerStart::Always,
@@ -191,7 +191,7 @@ impl Client {
             && !self.acquisitions.values().any(|acquisition| uses(acquisition))
     }
 
-    /// There is no server, and no pending call needs one to be started.
+    /// No server is running, and no pending call needs one to be started: ends all operations.
     pub fn no_server(&mut self, now: Instant) {
         self.outbox.clear();
         self.unanswered.clear();
@@ -229,7 +229,7 @@ impl Client {
         }
     }
 
-    /// The next server need not be told of any grant of this process.
+    /// Does not reclaim any grant of this process at the next server.
     pub fn forget_grants(&mut self) {
         for acquisition in self.acquisitions.values_mut() {
             if let Some(held) = acquisition.held_mut() {

@@ -1,8 +1,8 @@
 //! Heartbeats, for all holders and waiters of a process at once, and the states that the server replies with.
 //!
-//! Holders send theirs at once. So do waiters, as many as fit into one call. More waiters are a crowd, whose calls
-//! are sent one by one, so that other calls of this client come in between. After that, the crowd pauses for as long
-//! as it took.
+//! Heartbeats of holders are sent at once. So are those of the first waiters of each name, as many as fit into one
+//! call. The calls for more waiters are sent one by one, so that other calls of this client come in between. Then the
+//! waiters pause for as long as that took.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::remote::target::Target;
 /// The longest interval between heartbeats. They also keep the keys of other clients from expiring, because Python's
 /// scripts set shorter expiries.
 const SLOWEST: Duration = Duration::from_secs(5);
-/// Heartbeats per heartbeat time, as in the Python library.
+/// Heartbeats per `heartbeat_max_interval`, as in the Python library.
 const PER_INTERVAL: u32 = 5;
 /// How often to ask for the state of waiters if the server pushes no messages.
 const POLL: Duration = Duration::from_millis(100);
@@ -35,18 +35,18 @@ pub(super) struct Heartbeats {
     waiter_heartbeat: Option<WaiterHeartbeat>,
 }
 
-/// The heartbeat of the waiters that is under way. One at a time: a second one would only wait behind the first, and
-/// delay all other calls.
+/// The waiters' heartbeat that is being sent. One at a time: a second one would only wait behind the first, and delay
+/// all other calls.
 #[derive(Debug)]
 struct WaiterHeartbeat {
-    /// Calls of the first wave that are on their way.
+    /// Calls for the first waiters that have no reply yet.
     first_pending: usize,
-    /// The rest, to be sent one by one.
+    /// The calls for more waiters, to be sent one by one.
     rest_calls: VecDeque<Call>,
     rest_began: Option<Instant>,
     /// The longest pause after it.
     longest_pause: Duration,
-    /// Something has happened since it began, so another one has to follow.
+    /// Messages may have been missed since it began, so another heartbeat has to follow.
     must_repeat: bool,
 }
 
@@ -79,8 +79,8 @@ impl Client {
         self.heartbeats.interval
     }
 
-    /// Sends a heartbeat for all holders and waiters. `is_wanted` if something has happened, so that they need the
-    /// server's news.
+    /// Sends a heartbeat for all holders and waiters. `has_changed` if the server may have changed their states: then
+    /// the waiters' heartbeat follows even if another one is being sent.
     pub(super) fn send_heartbeat(&mut self, has_changed: bool, now: Instant) {
         if !matches!(self.settings.liveness, Liveness::Heartbeats) {
             return;
@@ -131,7 +131,7 @@ impl Client {
             if !includes_waiters {
                 waiters.clear();
             }
-            // Keys are numbers that count up: waiters that the server has forgotten come back in their old order.
+            // Keys count up, so waiters that the server has forgotten return in their old order.
             waiters.sort_unstable_by_key(|waiter| waiter.key);
             let mut waiters = waiters.chunks(BATCH);
             let mut first = waiters.next().unwrap_or_default();

@@ -39,8 +39,8 @@ impl Client {
         if held.not_held.is_some() { None } else { held.time.ends_at() }
     }
 
-    /// `None` once another client may have the slot, and where the connection is the sign of life. A slot that this
-    /// client gave up only because no reply came is still safe until then.
+    /// `None` once another client may have the slot, and where the server knows by the connection that a client is
+    /// alive. A slot that this client gave up only because no reply came is still safe until then.
     pub fn safe_until(&self, key: Key) -> Option<Instant> {
         let held = self.acquisitions.get(&key)?.held()?;
         match (&self.settings.liveness, held.not_held) {
@@ -56,7 +56,7 @@ impl Client {
         match self.acquisitions.get_mut(&key) {
             Some(acquisition) if acquisition.held().is_some_and(|held| held.is_at_server) => {
                 acquisition.is_abandoned = true;
-                // Also if it was lost: this client may only believe so.
+                // Also if it was lost: the server may still count it.
                 self.leave(key, EndReason::Released, now);
             }
             _ => self.remove(key),

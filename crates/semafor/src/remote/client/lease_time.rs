@@ -18,7 +18,7 @@ pub(crate) struct LeaseTime {
     end: Option<End>,
     /// Renewals without a reply, which the server may have carried out. They may have shortened the lease.
     renewals: Vec<Renewal>,
-    /// When to ask the server for the end of the lease: another process may have renewed it. `None` once it was asked.
+    /// When to ask the server for the end of the lease: another process may have renewed it. `None` once it is asked.
     check_at: Option<Instant>,
     /// The newest reply that was used.
     as_of: ServerClock,
@@ -41,7 +41,7 @@ struct Renewal {
     ends: Instant,
 }
 
-/// Where the end of a lease is known from.
+/// Where the client knows the end of a lease from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum EndSource {
     /// The reply to a heartbeat: the server received it after everything that was sent before.

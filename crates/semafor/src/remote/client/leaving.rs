@@ -1,4 +1,4 @@
-//! Gives back what the server has, or may have, for an acquisition that is not wanted any more.
+//! Releases what the server has, or may have, for an acquisition that its user does not want any more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use crate::error::AcquireError;
 use crate::remote::call::{Command, EndReason, Ended, Failure, Key};
 use crate::remote::clock::Instant;
 
-/// How long the server may be silent to a waiter that timed out and wants to leave the line.
+/// How long the server may take to confirm that a waiter that timed out has left the line.
 pub(super) const LEAVE_REPLY_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long to keep trying to give something back. After that, the server ends it because its heartbeats are missing.
+/// How long to repeat a release. After that, the server ends the acquisition because its heartbeats are missing.
 const LEAVE_RETRY_TIME: Duration = Duration::from_secs(60);
 
 impl Client {
-    /// Gives back what the server has for it, or may have. Removes it if the server can't know it.
+    /// Releases what the server has for it, or may have. Removes it if the server can't know it.
     pub(super) fn leave_or_remove(&mut self, key: Key, reason: EndReason, now: Instant) {
         match self.acquisitions.get(&key) {
             Some(acquisition) if acquisition.may_be_known || acquisition.may_have_arrived => {
@@ -114,7 +114,7 @@ impl Client {
         self.remove_name_if_unused(name);
     }
 
-    /// Nothing of it is left at the server.
+    /// The server has nothing of it any more.
     pub(super) fn finish_leaving(&mut self, key: Key, ended: Option<&Ended>, now: Instant) {
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return };
         if !matches!(acquisition.state, State::Leaving(_)) {
@@ -140,7 +140,7 @@ impl Client {
         }
     }
 
-    /// The server has not answered a waiter that timed out for a while.
+    /// The server has not confirmed in time that a waiter that timed out has left.
     pub(super) fn report_no_reply(&mut self, key: Key, now: Instant) {
         let is_server_responsive = self
             .last_reply_at

@@ -1,30 +1,31 @@
 //! Everything that this process holds and waits for at one home: each acquisition is an entry of one table, in one
 //! state.
 //!
-//! It does no I/O, reads no clock and starts no tasks, as the core does not either. A driver passes in what users
-//! want and what the server says, takes out the calls to send ([`poll_transmit`](Client::poll_transmit)) and the
-//! events to carry out ([`poll_event`](Client::poll_event)), and calls [`handle_timeout`](Client::handle_timeout) at
-//! [`poll_timeout`](Client::poll_timeout). A call that was taken out comes back exactly once, with its reply or its
-//! failure.
+//! Like the core, it does no I/O, reads no clock and starts no tasks. A driver passes in the users' requests and the
+//! server's messages, takes out the calls to send ([`poll_transmit`](Client::poll_transmit)) and the events to carry
+//! out ([`poll_event`](Client::poll_event)), and calls [`handle_timeout`](Client::handle_timeout) at
+//! [`poll_timeout`](Client::poll_timeout). The driver returns each call exactly once, with its reply or its failure.
 //!
 //! ```text
-//!   acquire ─► Asking ─► Waiting ─► Held ─► Leaving ─► gone
-//!                │ ▲        │         │        ▲
-//!                │ └────────┘         └ detach │      (a waiter that the server forgot asks again, for its old place)
-//!                └─────────────────────────────┘      (cancelled, timed out, failed)
+//!   acquire ─► Requesting ─► Waiting ─► Held ─► Leaving ─► removed
+//!                 │ ▲           │         │        ▲
+//!                 │ └───────────┘         └ detach │   (a waiter that the server forgot requests its old place again)
+//!                 └────────────────────────────────┘   (cancelled, timed out, failed)
+//!
+//!   Requesting, Waiting, Leaving ─► Failed ─► removed  (when the user has fetched the error)
 //! ```
 //!
 //! Invariants:
 //!
 //! 1. **A lease is trusted for a time that counts from when its request was sent**, so a holder learns of a loss
 //!    before another client can get its slot (`lease_time.rs`).
-//! 2. **Everything that may have been granted is given back.** An acquisition that the server may know leaves the
+//! 2. **Everything that may have been granted is released.** An acquisition that the server may know leaves the
 //!    table only when the server has confirmed its end, or was silent for so long that it must have ended it by
 //!    itself.
 //! 3. **A waiter that the server forgot returns to its old place** in line.
 //! 4. **No call is carried out twice.** A call is repeated only after its failure, under the same key, and is marked
 //!    as a repetition.
-//! 5. **A waiting acquisition costs only its entry**: no call is on its way for it, and no task waits for it.
+//! 5. **A waiting acquisition costs only its entry**: no call is pending for it, and no task waits for it.
 //! 6. **No user code runs under a lock.** Wakers and signals come out as events.
 
 mod acquiring;
@@ -69,14 +70,14 @@ use timetable::Timetable;
 /// Ids in one call; more would block the server for other clients for too long.
 pub const BATCH: usize = 500;
 
-/// How the client treats a home.
+/// How the client works with a home.
 #[derive(Debug)]
 pub struct Settings {
     pub liveness: Liveness,
     pub retry: Retry,
     /// How long a reply may take in total, with all retries.
     pub reply_timeout: Duration,
-    /// The error for users if the server does not answer.
+    /// The error for users if the server does not reply.
     pub no_reply_error: HomeError,
 }
 
@@ -109,12 +110,12 @@ impl Retry {
     }
 }
 
-/// Which news the server pushes.
+/// Which messages the server pushes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ServerPushes {
-    /// What clients of this library do.
+    /// Messages of our own scripts, about what clients of this library do.
     pub messages: bool,
-    /// What clients of other libraries do.
+    /// Changes of tracked keys, which show what clients of other libraries do.
     pub tracking: bool,
 }
 
@@ -122,16 +123,16 @@ pub struct ServerPushes {
 #[derive(Debug)]
 pub enum Event {
     Wake(Waker),
-    /// To be dropped: its task has registered another one.
+    /// To be dropped: its task has registered another waker.
     DropWaker(Waker),
     Lost {
         signal: CancellationToken,
         id: Arc<str>,
         why: NotHeld,
     },
-    /// A user of this process has ended the grant by its id.
+    /// A user of this process has released or evicted the grant by its id.
     EndedById(CancellationToken),
-    /// To be dropped: the permit that it was kept for has ended.
+    /// To be dropped: the permit that needed it has ended.
     DropKeepAlive(KeepAlive),
 }
 
@@ -145,12 +146,12 @@ pub struct Acquired {
     pub lost: CancellationToken,
 }
 
-/// Which server the pending work needs: see [`Client::need`].
+/// When to start a server if none is running: see [`Client::server_start`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum ServerStart {
-    /// Only a server that is already running.
+    /// The pending work needs only a server that is already running.
     Never,
-    /// Also the successor of a server that died: it may know the grant in question.
+    /// Only if a server died here: its successor may know the grant in question.
     IfOneDied,
     Always,
 }
@@ -189,9 +190,9 @@ pub struct Client {
     unanswered: BTreeMap<u64, Call>,
     /// When the server last replied to any call.
     last_reply_at: Option<Instant>,
-    /// Acquisitions that leave, and operations that are not done yet.
+    /// The number of acquisitions in state `Leaving`, and of operations that are not done yet.
     unfinished: usize,
-    /// Counts what has been given back, so that a caller can see progress.
+    /// Counts finished releases and operations, so that a caller can see progress.
     progress: u64,
 }
 
@@ -243,7 +244,7 @@ impl Client {
         self.timetable.next()
     }
 
-    /// Updates a call before it is sent. False if it is not wanted any more.
+    /// Updates a call before it is sent. False if the call is not needed any more.
     fn prepare(&mut self, call: &mut Call, now: Instant) -> bool {
         match &mut call.command {
             Command::Acquire { place, wait_left, request } => {
@@ -266,7 +267,7 @@ impl Client {
             Command::Renew { ttl, .. } => {
                 let Some(operation) = self.operations.get(&call.number) else { return true };
                 call.is_repeat = operation.is_repeat;
-                // Noted before the server can carry it out.
+                // Before the server can carry it out.
                 if let (Some(ttl), OperationKind::Renew { key: Some(key), .. }) = (*ttl, &operation.kind) {
                     let (key, number) = (*key, call.number);
                     self.change_lease(key, |held, _| held.time.note_renewal(number, ttl, now));
@@ -282,7 +283,7 @@ impl Client {
         }
     }
 
-    /// True if something has still to be given back, or to be done for a user that waits.
+    /// True if slots have still to be released, or an operation of a user is not done yet.
     pub fn has_unfinished_work(&self) -> bool {
         self.unfinished > 0
     }
@@ -296,7 +297,7 @@ impl Client {
         self.last_number
     }
 
-    // Words of the server
+    // Messages of the server
 
     /// The reply to a call.
     pub fn handle_reply(&mut self, call: Call, reply: Reply, now: Instant) {
@@ -560,7 +561,7 @@ impl Client {
         self.remove_name_if_unused(&name);
     }
 
-    /// Schedules when the acquisition needs attention next.
+    /// Sets the next timeout of the acquisition.
     fn reschedule(&mut self, key: Key) {
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return };
         let due = if acquisition.failure.is_some() && !matches!(acquisition.state, State::Held(_)) {
@@ -579,8 +580,8 @@ impl Client {
         self.timetable.set(Due::Acquisition(key), due);
     }
 
-    /// True if nothing is held, waited for, or still to be given back. (A pending heartbeat does not count: it would
-    /// be the last.)
+    /// True if nothing is held, waited for, or still to be released. (A pending heartbeat does not count: it would be
+    /// the last.)
     pub fn is_empty(&self) -> bool {
         self.acquisitions.is_empty()
             && self.operations.is_empty()

@@ -6,27 +6,27 @@ use crate::remote::call::{EndReason, Key, PythonClients};
 use crate::remote::clock::Instant;
 use crate::remote::target::Target;
 
-/// Pauses between attempts to give something back.
+/// Pauses between attempts to release, the first and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
-/// A name under which this process holds, waits, or has something to give back.
+/// A name under which this process holds, waits, or has something to release.
 #[derive(Debug)]
 pub(super) struct NameEntry {
     /// One of its handles; any handle of the name will do.
     pub(super) target: Arc<Target>,
-    /// Acquisitions of this name, whatever their state.
+    /// The number of acquisitions of this name, in any state.
     pub(super) acquisitions: usize,
     pub(super) waiting: usize,
-    /// Holders whose lease ends.
+    /// The number of holders whose lease has an end.
     pub(super) leased: usize,
     pub(super) next_sweep: Option<Instant>,
     /// A lease has just ended on our clock; until this time the server is asked to end it, too.
     pub(super) expiring_until: Option<Instant>,
     pub(super) is_watched: bool,
     pub(super) python_clients: PythonClients,
-    /// What has to be given back, in order. Entries that come while a call is on its way go together in the next one.
+    /// Acquisitions to release, in order. Those that are added while a call is pending go together in the next one.
     pub(super) leavers: VecDeque<Leaver>,
-    /// A call for `leavers` is on its way.
+    /// A call for `leavers` is pending.
     pub(super) is_leave_pending: bool,
     pub(super) retry_leave_at: Option<Instant>,
     pause: Duration,

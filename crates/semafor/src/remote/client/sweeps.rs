@@ -9,7 +9,7 @@ use crate::remote::call::{Command, NameState, PythonClients};
 use crate::remote::clock::Instant;
 use crate::remote::target::Target;
 
-/// Between two sweeps for leases that have ended on our clock.
+/// The pause between two sweeps for leases that have ended on our clock.
 const SWEEP_PAUSE: Duration = Duration::from_millis(10);
 /// How long to ask the server to end a lease that has ended on our clock: the server counts from a little later.
 const EXPIRING: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! Random games about heartbeats, which only Redis has: a client that sends none loses its slot or its place on time.
+//! Random runs with heartbeats, which only Redis has: a client that sends none loses its slot or its place on time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use super::scripts::{Operation, Scripts, Seen, dues, id_of, number_of, plain, te
 use crate::redis::script::reply::text;
 use crate::redis::script::schema::ending::{EVICTED, EXPIRED, RELEASED, VANISHED};
 
-/// Who has which slot number, from what was told. The scripts give away the lowest, so a number that leaks shows.
+/// The slot numbers in use, from the messages. The scripts grant the lowest free number, so a leaked number is noticed.
 #[derive(Default)]
 struct SlotNumbers {
     taken: BTreeMap<usize, u32>,
@@ -57,7 +57,7 @@ enum Action {
         heartbeat: u64,
     },
     Ping(Vec<Index>),
-    /// By its own process, or by another one that vouches for it for so long.
+    /// By its own process, or by another one that vouches for it for this time.
     Renew {
         which: Index,
         ttl: Option<u64>,
@@ -68,7 +68,7 @@ enum Action {
     PingLate,
     Release(Index),
     Cancel(Index),
-    /// A waiter that was taken for dead comes back to its place.
+    /// A waiter that counted as dead returns to its place.
     Return(Index),
     Resize(u32),
     Nothing,
@@ -121,7 +121,7 @@ struct Acquisition {
     state: State,
     place: String,
     arrived: u64,
-    /// It was granted its slot in the very moment in which it asked: no clock of a server is that coarse.
+    /// It was granted its slot at the time of its request. On a real server, the clock moves in between.
     is_instant: bool,
 }
 
@@ -135,7 +135,7 @@ impl Acquisition {
     }
 }
 
-/// Who should hold and wait, by what was asked and published. Which waiter gets a slot is left to the scripts.
+/// The expected holders and waiters, from requests and messages. Which waiter gets a slot is up to the scripts.
 struct Expected<'a> {
     scripts: &'a mut Scripts,
     slots: u32,
@@ -191,7 +191,7 @@ impl Expected<'_> {
         self.line.retain(|number| self.acquisitions[*number].is_live());
     }
 
-    /// Takes in what was told.
+    /// Applies the messages.
     fn note(&mut self, seen: &Seen) -> TestCaseResult {
         let now = self.scripts.now;
         for words in &seen.messages {
@@ -228,13 +228,13 @@ impl Expected<'_> {
                     self.acquisitions[number].state = State::Over { is_dead_waiter: false };
                     self.line.retain(|other| *other != number);
                 }
-                told => prop_assert!(false, "{} was told {:?}", number, told),
+                message => prop_assert!(false, "unexpected message for {}: {:?}", number, message),
             }
         }
         Ok(())
     }
 
-    /// The keys have who lives, until when it should, and nothing else.
+    /// The keys contain exactly the live holders and waiters, with the right times.
     fn check(&mut self, seen: &Seen) -> TestCaseResult {
         self.end_dead_waiters();
         let mut main = BTreeMap::new();
@@ -250,9 +250,9 @@ impl Expected<'_> {
                 State::Over { .. } => {}
             }
         }
-        prop_assert_eq!(dues(&seen.main), main.clone(), "who holds, until when");
+        prop_assert_eq!(dues(&seen.main), main.clone(), "holders and their times");
         prop_assert_eq!(&seen.leases, &leases, "leases");
-        prop_assert_eq!(dues(&seen.beats), beats.clone(), "who waits, until when");
+        prop_assert_eq!(dues(&seen.beats), beats.clone(), "waiters and their times");
         let weigh = |number: &usize| (*number, self.acquisitions[*number].request.weight);
         prop_assert_eq!(seen.holders(), main.keys().map(weigh).collect(), "weights held");
         prop_assert_eq!(weights(&seen.line), self.line.iter().map(weigh).collect::<Vec<_>>(), "the line");
@@ -279,7 +279,7 @@ impl Expected<'_> {
         let over =
             |number: &usize| !self.acquisitions[*number].is_live() && !self.acquisitions[*number].is_instant;
         let over: Vec<_> = (0..self.acquisitions.len()).filter(over).collect();
-        prop_assert_eq!(self.scripts.notifications(over.into_iter()), 0, "notifications of who is gone");
+        prop_assert_eq!(self.scripts.notifications(over.into_iter()), 0, "notifications of ended ids");
         Ok(())
     }
 
@@ -294,7 +294,7 @@ impl Expected<'_> {
             "granted" => {
                 let ends_at = request.ttl.map(|ttl| now + ttl);
                 if !seen.messages.is_empty() {
-                    // Back in line, and out of it at once.
+                    // It returned to the line, and was granted its slot at once.
                     self.take_place(number, now + heartbeat);
                     self.note(&seen)?;
                 } else {
@@ -362,7 +362,7 @@ impl Expected<'_> {
         }
         self.note(&seen)?;
         self.end_dead_waiters();
-        // Granted by the ping itself, before or after its heartbeat was taken in.
+        // Granted by the ping itself, before or after its heartbeat counted.
         let granted = |words: &&Vec<String>| words[0] == "granted";
         for number in seen.messages.iter().filter(granted).map(|words| number_of(&words[1])) {
             let due = dues(&seen.main).get(&number).and_then(|dues| dues.first().copied());
@@ -384,11 +384,11 @@ impl Expected<'_> {
             });
         }
         let Value::Array(answer) = &seen.answer else { panic!("no list: {:?}", seen.answer) };
-        let told = answer[3..].iter().map(|state| match state {
+        let replied = answer[3..].iter().map(|state| match state {
             Value::Array(words) => text(words[0].clone()).expect("a word"),
             state => plain(&text(state.clone()).expect("a time or a number")),
         });
-        prop_assert_eq!(told.collect::<Vec<_>>(), states, "states");
+        prop_assert_eq!(replied.collect::<Vec<_>>(), states, "states");
         self.check(&seen)
     }
 
@@ -415,13 +415,13 @@ impl Expected<'_> {
                 let dead_at = now + acquisition.lease().max(vouched);
                 acquisition.state = State::Holds { dead_at, ends_at: ttl.map(|ttl| now + ttl) };
                 if vouched > 0 {
-                    let told = texts([
+                    let message = texts([
                         &"renewed",
                         &id_of(number),
                         &plain(&seconds(ttl.unwrap_or(0))),
                         &seconds(now),
                     ]);
-                    prop_assert_eq!(seen.messages.pop(), Some(told), "its process is told");
+                    prop_assert_eq!(seen.messages.pop(), Some(message), "its process gets a message");
                 }
                 texts([&"renewed", &seconds(now)])
             }
@@ -436,8 +436,8 @@ impl Expected<'_> {
         let now = self.scripts.now;
         let mut seen = self.scripts.run(Operation::Release, &texts([&id_of(number), &"evicted", &1]));
         prop_assert_eq!(&seen.words()[0], "ended");
-        let told = seen.messages.remove(0);
-        prop_assert_eq!(&told, &texts([&"lost", &id_of(number), &EVICTED]));
+        let message = seen.messages.remove(0);
+        prop_assert_eq!(&message, &texts([&"lost", &id_of(number), &EVICTED]));
         let acquisition = &mut self.acquisitions[number];
         match (acquisition.request.grace, &mut acquisition.state) {
             (Some(grace), State::Holds { dead_at, ends_at }) if !acquisition.is_leaving => {

@@ -1,4 +1,4 @@
-//! Random games in which keys are lost: never more holders than slots, and nothing is left over.
+//! Random runs in which keys are lost: never more holders than slots, and nothing is left over.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -95,7 +95,7 @@ impl Process<'_> {
         Ok(seen.words())
     }
 
-    /// It was told of its slot and its token.
+    /// A grant of a slot and a token has arrived.
     fn hold(&mut self, number: usize, got: &[String]) -> TestCaseResult {
         let (slot, token) = (&got[0], &got[1]);
         let mut others = self.in_state(ClientView::Holds).into_iter().filter(|other| *other != number);
@@ -120,7 +120,7 @@ impl Process<'_> {
         let (request, _, place) = self.acquisitions[number].clone();
         let (slots, again) = (self.slots, !place.is_empty());
         let arguments = Queue { slots, again, place: &place, ..Queue::new(number, request) }.arguments();
-        // Before the bound is looked at: the answer counts with what the script told the others.
+        // Before the bound is checked: the reply counts together with the script's messages.
         let before = self.acquisitions[number].1;
         self.acquisitions[number].1 = ClientView::Over;
         let words = self.run(Operation::Queue, &arguments)?;
@@ -239,7 +239,7 @@ impl Process<'_> {
                     .arg(&self.scripts.keys.all[*key])
                     .exec(&mut self.scripts.connection)
                     .expect("a server");
-                // One at a time: a heartbeat comes before the next one is lost. Holders tell in it what their records said.
+                // One at a time: a heartbeat comes before the next key is lost. In it, holders send what their records had.
                 self.ping()?;
             }
             Event::Shorten(key) => {
@@ -254,7 +254,7 @@ impl Process<'_> {
         self.bound_holds()
     }
 
-    /// All clients give back what they have. Slots that no client knows of any more end when their time is up.
+    /// All clients release what they have. Slots that no client knows any more end with their lease.
     fn end(&mut self) -> TestCaseResult {
         for number in [self.in_state(ClientView::Holds), self.in_state(ClientView::Waits)].concat() {
             self.acquisitions[number].1 = ClientView::Over;

@@ -1,4 +1,4 @@
-//! Tests of the scripts on a server, with a clock that the test holds.
+//! Tests of the scripts on a server, with a clock that the test controls.
 
 mod clock;
 mod closing;

@@ -1,4 +1,4 @@
-//! Plays random games, and says after which moves one went wrong.
+//! Runs random steps, and reports the steps up to a failure.
 
 use std::fmt::Debug;
 
@@ -8,13 +8,13 @@ use semafor_testkit::redis::RedisServer;
 
 use super::scripts::Scripts;
 
-/// Adds the moves up to the error to its message.
+/// Adds the steps up to the error to its message.
 pub(super) fn with_steps<M: Debug>(slots: u32, steps: &[M], error: TestCaseError) -> TestCaseError {
     let steps: String = steps.iter().map(|step| format!("\n  {step:?}")).collect();
     TestCaseError::fail(format!("{error}\nwith {slots} slots, after{steps}"))
 }
 
-/// Plays `cases` random games on one server.
+/// Runs `cases` random sequences of steps on one server.
 pub(super) fn run_random<G: Debug>(
     cases: u32,
     runs: impl Strategy<Value = G>,

@@ -1,4 +1,4 @@
-//! The random moves of the game against the core.
+//! The random steps of the comparison with the core.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ use crate::redis::script::model::request::{AcquireRequest, EndReason};
 pub(super) struct Step {
     pub(super) ticks: u64,
     pub(super) action: Action,
-    /// The answer is lost, and the same is asked again.
+    /// The reply is lost, and the request is repeated.
     pub(super) again: bool,
 }
 
@@ -21,11 +21,11 @@ pub(super) enum Action {
         request: AcquireRequest,
         is_try: bool,
     },
-    /// Asks once more, long after the answer was lost.
+    /// Repeats a request, long after its reply was lost.
     AskAgain(Which),
-    /// Cancels what has not arrived yet.
+    /// Cancels a request that has not arrived yet.
     CancelEarly(AcquireRequest),
-    /// And then it arrives.
+    /// Such a request arrives.
     ArriveLate(Index),
     End {
         which: Which,
@@ -57,7 +57,7 @@ pub(super) fn steps() -> impl Strategy<Value = Run> {
     let ticks = prop_oneof![8 => 0..=2u64, 1 => 3..=30u64];
     let step = (ticks, action(), prop::bool::weighted(0.25));
     let step = step.prop_map(|(ticks, action, again)| Step { ticks, action, again });
-    // Of heavy weights, not every part is a member.
+    // Large weights have fewer members than slots.
     let scale = prop_oneof![2 => Just(1), 1 => Just(40)];
     (1..=6u32, scale, vec(step, 1..80)).prop_map(|(slots, scale, steps)| {
         let steps =
@@ -107,7 +107,7 @@ fn opening() -> impl Strategy<Value = Opening> {
 
 fn request() -> impl Strategy<Value = AcquireRequest> {
     let weight = prop_oneof![3 => Just(1), 2 => 1..=5u32];
-    // None, one that ends during the game, and one that may outlast it.
+    // No grace, one that ends during the run, and one that may outlast it.
     let grace =
         prop_oneof![4 => Just(None), 4 => (1..=6u64).prop_map(Some), 2 => (30..=700u64).prop_map(Some)];
     (weight, ttl(), grace).prop_map(|(weight, ttl, grace)| AcquireRequest { weight, ttl, grace })
