@@ -211,7 +211,7 @@ impl Config {
         }
     }
 
-    /// `user:password@a,b/path` as [`user:password@a`, `user:password@b`] and `path`.
+    /// `user:password@a,b/path` as `user:password@a` and `user:password@b`, and `path`.
     fn hosts<'a>(&self, rest: &'a str) -> Result<(Vec<String>, &'a str), HomeError> {
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (user, hosts) = match authority.rsplit_once('@') {

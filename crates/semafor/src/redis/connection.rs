@@ -246,7 +246,7 @@ impl Connection {
         }
     }
 
-    /// Sends a command that is no script of ours.
+    /// Sends a command that is not one of our scripts.
     pub(super) async fn ask(self: &Arc<Self>, command: &Cmd) -> Result<Value, HomeError> {
         let live = self.live().await?;
         self.send(&live, command).await.map_err(|error| explain(&error, &self.config))

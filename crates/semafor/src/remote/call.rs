@@ -70,7 +70,7 @@ pub enum Command {
     },
     /// Ends everything that is due, and serves the line.
     Sweep,
-    /// Asks the server to report releases by clients of another library, which wake no waiter of ours.
+    /// Asks the server to report releases by clients of the Python library, which wake no waiter of ours.
     Watch,
     /// Opens a connection.
     Connect,
@@ -78,7 +78,7 @@ pub enum Command {
     Detach {
         key: Key,
     },
-    /// Claims slots that a former server had granted. Has no reply.
+    /// Claims slots that a former server had granted. The reply is ignored.
     Reclaim {
         key: Key,
         id: Arc<str>,
@@ -286,7 +286,7 @@ pub struct NameState {
     pub python_clients: PythonClients,
 }
 
-/// Clients of another library under the same name.
+/// Clients of the Python library under the same name.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum PythonClients {
     #[default]

@@ -1,8 +1,9 @@
 //! The one description of the scripts' data: the fields of INFO and of a record, the codes of endings, the words of replies
 //! and messages.
 //!
-//! A line such as `--- unpack short INFO ---` in a Lua file is a placeholder: [`expand`] replaces it with code made from this
-//! description, so that no list of fields is written twice and a script does no more work than with the list written out.
+//! A line such as `--- unpack short INFO ---` in a Lua file is a placeholder: [`expand`] replaces it with code that is
+//! generated from this description. So no list of fields is written twice, and a script is as fast as with the list
+//! written out.
 
 use std::time::Duration;
 
@@ -71,7 +72,7 @@ fields! {
 }
 
 impl Info {
-    /// The short ways of `queue.lua` and `release.lua` read and write the fields up to this one.
+    /// The fast paths of `queue.lua` and `release.lua` read and write the fields up to this one.
     const LAST_SHORT: Self = Self::WaitMax;
 
     fn short() -> &'static [Self] {
@@ -261,8 +262,8 @@ fn pattern(name: &str, of: impl Fn(Record) -> &'static str) -> String {
     format!("local {name} = '^{}'", words.join(" "))
 }
 
-/// The text of a record, from `weight='1' ttl=ARGV[4] …`: all fields in order, with a value in Lua for each. `a..b=value` is
-/// one value for the fields from `a` to `b`.
+/// The text of a record, from `weight='1' ttl=ARGV[4] …`: all fields in order, with a value in Lua for each.
+/// `a..b=value` is one value for the fields from `a` to `b`.
 fn joined(values: &str) -> String {
     let mut missing = Record::ALL.iter().map(|field| field.name());
     let mut parts: Vec<String> = Vec::new();

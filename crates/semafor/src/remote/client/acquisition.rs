@@ -87,7 +87,7 @@ pub(super) struct Held {
     /// The user has the guard, or has detached it.
     pub(super) is_delivered: bool,
     pub(super) detached: Option<Detached>,
-    /// Counted in `Name::leased`.
+    /// Counted in `NameEntry::leased`.
     pub(super) is_leased: bool,
 }
 

@@ -86,7 +86,7 @@ impl Client {
         number
     }
 
-    /// Holds it without a guard from now on. `kept` is dropped once it is not held any more.
+    /// Holds it without a guard from now on. `keep_alive` is dropped once it is not held any more.
     pub fn detach(&mut self, key: Key, task: TaskKey, keep_alive: Option<KeepAlive>, now: Instant) {
         let is_connection = matches!(self.settings.liveness, Liveness::Connection { .. });
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return };

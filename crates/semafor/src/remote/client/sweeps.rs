@@ -1,4 +1,4 @@
-//! Sweeps of a name, and watching it for releases by other libraries.
+//! Sweeps of a name, and watching it for releases by clients of the Python library.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ impl Client {
         }
     }
 
-    /// Clients of another library hold slots, and their releases wake none of our waiters. So the set of holders is
+    /// Clients of the Python library hold slots, and their releases wake none of our waiters. So the set of holders is
     /// watched for any change. The server sweeps right after it has begun to watch, so that no earlier change is
     /// missed.
     pub(super) fn watch(&mut self, name: &Arc<str>) {
