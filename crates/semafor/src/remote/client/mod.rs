@@ -364,7 +364,7 @@ impl Client {
                 self.handle_operation_failure(number, failure, now);
             }
             Command::End { acquisitions } => {
-                self.handle_end_failure(&target.name, acquisitions, failure, now)
+                self.handle_end_failure(&target.name, acquisitions, failure, now);
             }
             // Holders give up in time by themselves; a new connection starts with a heartbeat.
             Command::Heartbeat { part, .. } => self.continue_waiter_heartbeat(part, now),
