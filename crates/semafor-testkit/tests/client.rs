@@ -6,8 +6,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use semafor::__client::{
-    AcquireRequest, Call, Client, Command, Failure, Grant, Hearing, Instant, Key, LeaseEnd, Liveness,
-    OperationError, Push, Reply, Retry, ServerClock, Settings, Target, TaskKey, Wait, unreachable,
+    AcquireRequest, Call, Client, Command, Failure, Grant, Instant, Key, LeaseEnd, Liveness, OperationError,
+    Push, Reply, Retry, ServerClock, ServerPushes, Settings, Target, TaskKey, Wait, unreachable,
 };
 use semafor::{AcquireError, Loss, NotHeld};
 use semafor_testkit::client::{HEARTBEAT, World, seconds};
@@ -40,7 +40,7 @@ fn assert_nothing_left(world: &World) {
 }
 
 fn asks(world: &World, process: usize) -> Vec<&Command> {
-    world.processes[process].requests.iter().map(|(call, _)| &call.ask).collect()
+    world.processes[process].requests.iter().map(|(call, _)| &call.command).collect()
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_lost_reply_is_asked_for_again_and_gives_one_slot() {
     assert!(world.poll(0, key).is_pending());
     world.advance(SECOND);
     let (call, _) = world.processes[0].requests.front().expect("it asks again");
-    assert!(call.again);
+    assert!(call.is_repeat);
     world.settle();
     let Poll::Ready(Ok(acquired)) = world.poll(0, key) else { panic!("it is granted") };
     assert_eq!((acquired.slot, world.server.held()), (0, 1));
@@ -190,7 +190,7 @@ fn a_grant_that_is_told_twice_is_one_grant() {
         clock,
         ends: LeaseEnd::AfterTtl,
         safe_until: world.now + HEARTBEAT,
-        neighbours: None,
+        python_clients: None,
     };
     world.with(1, |client, now| client.handle_push(Push::Granted { key, grant }, now));
     assert!(world.poll(1, key).is_pending(), "it is taken already");
@@ -431,7 +431,7 @@ fn a_client_that_has_something_to_lose_connects_again_and_again() {
     let mut attempts = 0;
     for _ in 0..40 {
         world.advance(Duration::from_millis(100));
-        attempts += asks(&world, 0).iter().filter(|ask| matches!(ask, Command::Connect)).count();
+        attempts += asks(&world, 0).iter().filter(|command| matches!(command, Command::Connect)).count();
         while world.lose_next(0) {}
     }
     assert!((4..=12).contains(&attempts), "with growing pauses: {attempts}");
@@ -463,8 +463,8 @@ fn a_detached_permit_is_kept_alive_until_it_is_released_by_its_id() {
     let id =
         world.processes[0].client.latest_detached(TaskKey::current(), "it", world.now).expect("it is held");
     let target = Arc::clone(&world.processes[0].target);
-    let released =
-        world.with(0, |client, now| client.end_by_id(&target, &id, semafor::__client::How::Released, now));
+    let released = world
+        .with(0, |client, now| client.end_by_id(&target, &id, semafor::__client::EndReason::Released, now));
     world.settle();
     let noop = std::task::Waker::noop().clone();
     assert_eq!(world.with(0, |client, _| client.poll_operation(released, noop)), Poll::Ready(Ok(())));
@@ -557,11 +557,11 @@ fn a_close_that_is_heard_before_the_place_in_line_is_not_forgotten() {
     let (mut world, _held) = with_holder(2);
     let key = world.acquire(1, None, Wait::Unlimited);
     world.execute(1);
-    let closed = Push::WaiterGone { key, how: semafor::__client::Gone::Closed };
+    let closed = Push::WaiterRemoved { key, why: semafor::__client::NotInLine::Closed };
     world.with(1, |client, now| client.handle_push(closed, now));
     world.arrive(1);
     assert!(
-        asks(&world, 1).iter().any(|ask| matches!(ask, Command::Confirm { .. })),
+        asks(&world, 1).iter().any(|command| matches!(command, Command::CheckWaiter { .. })),
         "{:?}",
         asks(&world, 1)
     );
@@ -575,7 +575,7 @@ fn a_detached_permit_that_is_released_by_its_id_is_not_a_loss() {
     let id =
         world.processes[0].client.latest_detached(TaskKey::current(), "it", world.now).expect("it is held");
     let target = Arc::clone(&world.processes[0].target);
-    world.with(0, |client, now| client.end_by_id(&target, &id, semafor::__client::How::Released, now));
+    world.with(0, |client, now| client.end_by_id(&target, &id, semafor::__client::EndReason::Released, now));
     world.settle();
     assert!(world.processes[0].losses.is_empty(), "{:?}", world.processes[0].losses);
 }
@@ -583,19 +583,19 @@ fn a_detached_permit_that_is_released_by_its_id_is_not_a_loss() {
 /// A client that holds a slot of an agent.
 fn with_agent(now: Instant) -> (Client, Key) {
     let mut client = Client::new(Settings {
-        liveness: Liveness::Connection { answer_time: 12 * SECOND },
+        liveness: Liveness::Connection { reply_timeout: 12 * SECOND },
         retry: Retry { attempts: 1, multiplier: 1.0, shortest: SECOND, longest: SECOND },
-        answer_time: 10 * SECOND,
-        silent: unreachable("the agent is silent"),
+        reply_timeout: 10 * SECOND,
+        no_reply_error: unreachable("the agent is silent"),
     });
-    client.connected(Hearing::default(), now);
+    client.connected(ServerPushes::default(), now);
     let target = Arc::new(Target::new("it", Some(1), None, Duration::ZERO, []));
     let key = client.acquire(&target, AcquireRequest::new(1, None, Wait::Unlimited), now);
     let call = client.poll_transmit(now).expect("it asks");
     let (clock, ends) = (ServerClock::new(0.0, now, now), LeaseEnd::AfterTtl);
     let (id, waited, slots) = ("an id".into(), Duration::ZERO, Some(1));
     let grant =
-        Grant { id, slot: 0, token: 1, waited, slots, clock, ends, safe_until: now, neighbours: None };
+        Grant { id, slot: 0, token: 1, waited, slots, clock, ends, safe_until: now, python_clients: None };
     client.handle_reply(call, Reply::Granted(grant), now);
     assert!(client.poll_acquire(key, std::task::Waker::noop().clone()).is_ready());
     (client, key)
@@ -608,7 +608,7 @@ fn a_release_fails_if_the_agent_does_not_answer() {
     let (mut client, key) = with_agent(now);
     let noop = || std::task::Waker::noop().clone();
     let release = client.release(key, now);
-    assert!(matches!(client.poll_transmit(now), Some(Call { ask: Command::Release { .. }, .. })));
+    assert!(matches!(client.poll_transmit(now), Some(Call { command: Command::Release { .. }, .. })));
     client.handle_timeout(now + 9 * SECOND);
     assert!(client.poll_operation(release, noop()).is_pending());
     let later = now + 10 * SECOND;
@@ -636,7 +636,7 @@ fn a_release_that_failed_on_its_way_is_made_up_for_in_the_background() {
     let release = world.with(0, |client, now| client.release(key, now));
     for _ in 1..=3 {
         let (call, _) = world.processes[0].requests.pop_front().expect("it asks");
-        let failure = Failure { error: error.clone(), is_passing: true, was_sent: true };
+        let failure = Failure { error: error.clone(), is_transient: true, was_sent: true };
         world.with(0, |client, now| client.handle_failure(call, &failure, now));
         world.advance(Duration::from_millis(500));
     }
@@ -657,7 +657,7 @@ fn renewals_of_many_by_another_process_cost_one_question_each() {
         assert!(matches!(world.poll(0, key), Poll::Ready(Ok(_))));
         world.with(0, |client, now| client.handle_push(Push::Renewed { key, end: None }, now));
     }
-    let asked = asks(&world, 0).into_iter().map(|ask| match ask {
+    let asked = asks(&world, 0).into_iter().map(|command| match command {
         Command::Heartbeat { holders, .. } => holders.len(),
         _ => 0,
     });

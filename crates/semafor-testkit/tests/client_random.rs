@@ -5,7 +5,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use semafor::__client::{How, Key, Push, TaskKey, Wait};
+use semafor::__client::{EndReason, Key, Push, TaskKey, Wait};
 use semafor_testkit::client::World;
 
 const PROCESSES: usize = 3;
@@ -195,9 +195,9 @@ impl Game {
                 }
             }
             Move::EndById { by, whose, which, is_evicted } => {
-                let how = if is_evicted { How::Evicted } else { How::Released };
+                let reason = if is_evicted { EndReason::Evicted } else { EndReason::Released };
                 if let Some(id) = self.touch(whose, which) {
-                    self.end_by_id(by, &id, how);
+                    self.end_by_id(by, &id, reason);
                 }
             }
             Move::RenewById { by, whose, which, millis } => {
@@ -211,7 +211,7 @@ impl Game {
             Move::AllForgotten { by } => {
                 world.with(by, |client, now| client.handle_push(Push::AllForgotten, now));
             }
-            Move::Look => self.look(),
+            Move::Look => self.read(),
             Move::ForgetLine => world.server.forget_line(),
             Move::Advance { millis } => world.advance(Duration::from_millis(millis)),
         }
@@ -225,9 +225,9 @@ impl Game {
         Some(id)
     }
 
-    fn end_by_id(&mut self, by: usize, id: &str, how: How) {
+    fn end_by_id(&mut self, by: usize, id: &str, reason: EndReason) {
         let target = Arc::clone(&self.world.processes[by].target);
-        let end = self.world.with(by, |client, now| client.end_by_id(&target, id, how, now));
+        let end = self.world.with(by, |client, now| client.end_by_id(&target, id, reason, now));
         self.users[by].operations.push(end);
     }
 
@@ -243,7 +243,7 @@ impl Game {
     }
 
     /// Users look what became of what they asked for.
-    fn look(&mut self) {
+    fn read(&mut self) {
         for by in 0..PROCESSES {
             for key in std::mem::take(&mut self.users[by].asking) {
                 match self.world.poll(by, key) {
@@ -295,7 +295,7 @@ proptest! {
             game.world.advance(Duration::from_millis(100));
         }
         game.world.settle();
-        game.look();
+        game.read();
         // By now, each process knows what it does not hold any more.
         for by in 0..PROCESSES {
             for (key, id) in &game.users[by].holding {
@@ -303,12 +303,12 @@ proptest! {
                 prop_assert!(!is_held || game.world.server.has_slot((by, *key)), "{id} of {by}");
             }
             for (_, id) in std::mem::take(&mut game.users[by].detached) {
-                game.end_by_id(by, &id, How::Released);
+                game.end_by_id(by, &id, EndReason::Released);
             }
         }
         for _ in 0..400 {
             game.world.settle();
-            game.look();
+            game.read();
             for by in 0..PROCESSES {
                 if !game.users[by].holding.is_empty() {
                     let asking = game.users[by].asking.len();
@@ -318,7 +318,7 @@ proptest! {
             game.world.advance(Duration::from_millis(100));
         }
         game.world.settle();
-        game.look();
+        game.read();
         for (by, users) in game.users.iter().enumerate() {
             prop_assert!(users.asking.is_empty() && users.operations.is_empty(), "{by} was never served");
             let client = &game.world.processes[by].client;

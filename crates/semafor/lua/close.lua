@@ -5,7 +5,7 @@
 local PAGE = 500 -- members
 local place = tonumber(ARGV[2])
 call('ZREM', MAIN, '') -- so that a server out of memory accepts the other writes: see ping.lua
-gate.mend()
+gate.repair()
 gate.closed = 1
 local turned_away = 0
 local members = call('ZRANGE', WAITING, place, place + PAGE - 1)

@@ -20,14 +20,16 @@ do
         held = call('ZCARD', MAIN) + hidden,
         is_line_empty = call('ZCARD', WAITING) == 0,
         -- Reserves room for the functions below: a table that grows is copied again and again.
-        save = 0, check_types = 0, extend = 0, keep_all = 0, keep = 0, keep_new = 0, keep_if_new = 0, id_of = 0, member_of = 0, put = 0,
-        take = 0, parts_of = 0, members_of = 0, has_all = 0, has_slots = 0, record_of = 0, write_record = 0, lease_of = 0,
-        note_time = 0, tell = 0, notification_of = 0, remember = 0, ending_of = 0, ids_in_line = 0, waiting = 0, occupy = 0,
-        rebuild = 0, replace_record = 0, complete_record = 0, turn_away = 0, restore = 0, reconcile = 0, stay = 0, equip = 0, grant_at_once = 0, end_grant = 0, leave_line = 0,
-        grant_to_waiter = 0, serve = 0, sweep_leases = 0, sweep_dead = 0, earliest_end = 0, sweep = 0, adopt = 0,
-        next_deadline = 0, has_foreign_holders = 0, enter = 0, drop_notifications = 0, alert = 0, write_off = 0,
-        ask_to_leave = 0, is_leaving = 0, sweep_own = 0, back_in_line = 0, finish = 0, company = 0, has_foreign_clients = 0,
-        own = 0, mend = 0, is_cut = 0, set_lease = 0, touch = 0, hold_until = 0, confirm = 0, end_tracking = 0,
+        save = 0, check_types = 0, extend = 0, keep_all = 0, keep = 0, keep_new = 0, keep_if_new = 0, id_of = 0,
+        member_of = 0, put = 0, remove = 0, parts_of = 0, members_of = 0, has_all = 0, has_slots = 0, record_of = 0,
+        write_record = 0, lease_of = 0, note_time = 0, publish = 0, notification_of = 0, remember = 0, ending_of = 0,
+        ids_in_line = 0, waiting = 0, occupy = 0, rebuild = 0, replace_record = 0, complete_record = 0, turn_away = 0,
+        restore = 0, reconcile = 0, extend_hold = 0, complete_grant = 0, grant_at_once = 0, end_grant = 0,
+        leave_line = 0, grant_to_waiter = 0, serve = 0, sweep_leases = 0, sweep_dead = 0, earliest_end = 0, sweep = 0,
+        make_holder = 0, next_deadline = 0, has_python_holders = 0, open = 0, drop_notifications = 0,
+        ask_head_to_watch = 0, end_removed = 0, ask_to_leave = 0, is_leaving = 0, sweep_own = 0, return_to_line = 0,
+        end_id = 0, python_clients = 0, has_python_clients = 0, track_own = 0, repair = 0, is_expiry_cut = 0,
+        set_lease = 0, touch = 0, hold_until = 0, confirm = 0, end_tracking = 0,
     }
 end
 
@@ -137,7 +139,7 @@ function gate.touch(key, id, weight, score)
     end
 end
 
-function gate.take(key, id, weight)
+function gate.remove(key, id, weight)
     if weight == 1 then
         return call('ZREM', key, id)
     end
@@ -157,10 +159,10 @@ end
 function gate.hold_until(id, record, dead_at)
     local ends = record.ttl > 0 and tonumber(call('ZSCORE', TTL, id) or math.huge) or math.huge
     gate.held = gate.held + gate.put(MAIN, id, record.weight, dead_at)
-    gate.own(id, record, math.min(dead_at, ends))
+    gate.track_own(id, record, math.min(dead_at, ends))
 end
 
-function gate.own(id, record, ends)
+function gate.track_own(id, record, ends)
     if call('ZADD', OWN, ends, id) == 1 and call('ZCARD', OWN) == 1 then
         gate.keep_new(OWN, math.max(record.heartbeat, record.ttl))
     end
@@ -206,14 +208,14 @@ end
 
 -- An id without a record belongs to another library: it has a weight of one, and nothing else is known.
 function gate.record_of(id)
-    local wish, weight, ttl, heartbeat, since, slot, token, waited, grace, who =
+    local request, weight, ttl, heartbeat, since, slot, token, waited, grace, who =
         string.match(call('HGET', RECORDS, id) or '', RECORD)
-    if not wish then
+    if not request then
         return { weight = 1, ttl = 0, heartbeat = 0, since = NOW, slot = NOT_YET, token = 0, waited = 0, grace = 0 }
     end
     return {
         is_ours = true,
-        wish = wish,
+        request = request,
         weight = tonumber(weight),
         ttl = tonumber(ttl),
         heartbeat = tonumber(heartbeat),
@@ -229,7 +231,7 @@ end
 function gate.write_record(id, known)
     local since = known.since == NOW and NOW_TEXT or string.format('%.6f', known.since)
     local token = string.format('%.0f', known.token)
-    --- local record: weight..heartbeat=known.wish since slot=known.slot token waited=known.waited grace=known.grace who=known.who ---
+    --- local record: weight..heartbeat=known.request since slot=known.slot token waited=known.waited grace=known.grace who=known.who ---
     call('HSET', RECORDS, id, record)
 end
 
@@ -249,8 +251,8 @@ function gate.note_time(kind, seconds)
 end
 
 -- Our ids contain the id of their process, which listens on this channel. Without permission to publish, clients
--- learn the news from their heartbeats.
-function gate.tell(id, ...)
+-- learn the same from their heartbeats.
+function gate.publish(id, ...)
     redis.pcall('PUBLISH', NAMESPACE .. ':semafor:' .. string.sub(id, 9, 20), table.concat({ ... }, ' '))
 end
 
@@ -347,7 +349,7 @@ function gate.replace_record(id, ends, hidden)
     end
     local ttl = math.max(tonumber(call('ZSCORE', TTL, id) or NOW) - NOW, 0)
     local record = {
-        wish = (weight == VISIBLE and weight + hidden or weight) .. ' ' .. ttl .. ' ' .. math.max(ends - NOW, 0),
+        request = (weight == VISIBLE and weight + hidden or weight) .. ' ' .. ttl .. ' ' .. math.max(ends - NOW, 0),
         since = NOW,
         slot = UNKNOWN,
         token = 0,
@@ -361,7 +363,7 @@ end
 -- Fills a replaced record with what the holder itself knows. Its slot number is then taken.
 function gate.complete_record(id, record, heartbeat, slot, token)
     record.heartbeat = math.max(record.heartbeat, heartbeat)
-    record.wish = record.weight .. ' ' .. record.ttl .. ' ' .. record.heartbeat
+    record.request = record.weight .. ' ' .. record.ttl .. ' ' .. record.heartbeat
     record.slot, record.token = slot, token
     gate.bits = occupy_number(gate.bits, slot)
     gate.fence = math.max(gate.fence, token)
@@ -469,28 +471,29 @@ end
 
 -- Called at the start of every script that changes something. Repairs what was lost, or what Python's scripts
 -- changed, so that all slots of our holders are counted before a slot is granted.
-function gate.mend()
+function gate.repair()
     local records, own = call('HLEN', RECORDS), call('ZCARD', OWN)
     if info == '' and (records > 1 or own > 0) or info ~= '' and records ~= own + 1 then
         gate.rebuild() -- one of the three was lost
     elseif gate.held < gate.ours then
         gate.reconcile()
     end
-    if gate.keep_until > NOW and (gate.is_cut(MAIN) or gate.is_cut(TTL) or gate.is_cut(WAITING) or gate.is_cut(BEATS)) then
+    if gate.keep_until > NOW and (gate.is_expiry_cut(MAIN) or gate.is_expiry_cut(TTL) or gate.is_expiry_cut(WAITING)
+        or gate.is_expiry_cut(BEATS)) then
         gate.shared = NOW
         gate.keep_all(gate.keep_until - NOW)
     end
 end
 
 -- Python's scripts set expiries of the shared keys to their caller's needs, each script on some of the keys.
-function gate.is_cut(key)
+function gate.is_expiry_cut(key)
     local left = call('PTTL', key)
     return left >= 0 and left < (gate.keep_until - NOW) * 1000
 end
 
 -- Sets what only our ids have: token, lease, statistics. Their slots are in MAIN and they have their slot number
 -- already.
-function gate.equip(id, record)
+function gate.complete_grant(id, record)
     record.token = math.max(gate.fence + 1, SECONDS * 1000000 + MICROS)
     record.since = NOW
     if record.ttl > 0 then
@@ -516,7 +519,7 @@ function gate.ask_to_leave(id, record)
     local ends = tonumber(call('ZSCORE', TTL, id) or math.huge)
     local grace = math.min(record.grace, ends - NOW)
     record.ttl = grace
-    record.wish = record.weight .. ' ' .. grace .. ' ' .. record.heartbeat
+    record.request = record.weight .. ' ' .. grace .. ' ' .. record.heartbeat
     record.grace = LEAVING
     gate.set_lease(id, grace)
     -- It sends no more heartbeats.
@@ -536,7 +539,7 @@ end
 -- A heartbeat of a holder. The record says how long it counts: what the client knew when it sent the request may be
 -- out of date. It does not shorten what another process has vouched for (renew.lua). The grace of an evicted holder
 -- is fixed.
-function gate.stay(id, record)
+function gate.extend_hold(id, record)
     if not gate.is_leaving(record) then
         -- A score far in the future is from a clock that has been set back since.
         local known = math.min(tonumber(call('ZSCORE', MAIN, id) or 0), NOW + KEPT)
@@ -548,7 +551,7 @@ end
 -- has forgotten it, the holder gets a larger token. Returns the end of the lease, '' without a lease, or nil if the
 -- client is back in line.
 function gate.confirm(id, record, floor)
-    if not gate.adopt(id, record) then
+    if not gate.make_holder(id, record) then
         return nil
     end
     if record.slot == UNKNOWN then
@@ -560,7 +563,7 @@ function gate.confirm(id, record, floor)
         record.token = gate.fence
         gate.write_record(id, record)
     end
-    gate.stay(id, record)
+    gate.extend_hold(id, record)
     return call('ZSCORE', TTL, id) or ''
 end
 
@@ -572,16 +575,16 @@ function gate.grant_at_once(id, record)
     if is_new then
         gate.keep_new(MAIN, math.max(record.heartbeat, record.ttl))
     end
-    gate.equip(id, record)
+    gate.complete_grant(id, record)
     gate.keep(math.max(record.heartbeat, record.ttl))
 end
 
--- Ends a grant. `how` is one of the totals; `loss` says what became of it if its holder did not end it.
+-- Ends a grant. `how` is one of the totals; `loss` is the code of the loss if its holder did not end it.
 function gate.end_grant(id, record, how, loss)
     if how == 'expired' and gate.is_leaving(record) then
         how, loss = 'evicted', loss and EVICTED -- its grace is over
     end
-    gate.held = gate.held - gate.take(MAIN, id, record.weight)
+    gate.held = gate.held - gate.remove(MAIN, id, record.weight)
     if record.ttl > 0 or not record.is_ours then
         call('ZREM', TTL, id)
     end
@@ -606,24 +609,24 @@ function gate.end_grant(id, record, how, loss)
     end
     if loss then
         gate.remember(id, loss)
-        gate.tell(id, 'lost', id, loss)
+        gate.publish(id, 'lost', id, loss)
     end
 end
 
--- Python's releases do not wake our waiters, so the first in line watches MAIN. It is told so whenever the first in
+-- Python's releases do not wake our waiters, so the first in line watches MAIN. It gets a message whenever the first in
 -- line may have changed.
-function gate.alert()
-    local head = gate.has_foreign_holders() == 1 and call('ZRANGE', WAITING, 0, 0)[1]
+function gate.ask_head_to_watch()
+    local head = gate.has_python_holders() == 1 and call('ZRANGE', WAITING, 0, 0)[1]
     if head and call('HEXISTS', RECORDS, gate.id_of(head)) == 1 then
-        gate.tell(head, 'watch', gate.id_of(head))
+        gate.publish(head, 'watch', gate.id_of(head))
     end
 end
 
 -- Removes a waiter from the line without a grant, together with the part of its weight that Python's scripts granted.
 function gate.leave_line(id, record)
-    gate.take(WAITING, id, record.weight)
-    gate.take(BEATS, id, record.weight)
-    gate.held = gate.held - gate.take(MAIN, id, record.weight)
+    gate.remove(WAITING, id, record.weight)
+    gate.remove(BEATS, id, record.weight)
+    gate.held = gate.held - gate.remove(MAIN, id, record.weight)
     if record.is_ours then
         gate.line_extra = gate.line_extra - gate.parts_of(record.weight) + 1
         call('HDEL', RECORDS, id)
@@ -631,19 +634,19 @@ function gate.leave_line(id, record)
     end
     gate.drop_notifications(id, record.weight)
     gate.end_tracking(id, record.weight)
-    gate.alert()
+    gate.ask_head_to_watch()
 end
 
 -- Refuses a waiter because its name was closed.
 function gate.turn_away(id, record)
     gate.leave_line(id, record)
     gate.remember(id, CLOSED)
-    gate.tell(id, 'closed', id)
+    gate.publish(id, 'closed', id)
     gate.refused = gate.refused + 1
 end
 
 -- Ends an id whose slots or place in line Python's scripts removed without a message. Returns how a holder ended.
-function gate.write_off(id, record)
+function gate.end_removed(id, record)
     if record.slot ~= NOT_YET then
         gate.end_grant(id, record, 'expired')
         return record.ttl > 0 and record.since + record.ttl <= NOW and EXPIRED or VANISHED
@@ -658,8 +661,8 @@ function gate.grant_to_waiter(id, record)
     local lease = math.min(record.is_ours and gate.lease_of(record) or GRACE, GRACE)
     local is_new = call('EXISTS', MAIN) == 0
     record.slot = record.is_ours and gate.occupy() or NOT_YET
-    gate.take(WAITING, id, record.weight)
-    gate.take(BEATS, id, record.weight)
+    gate.remove(WAITING, id, record.weight)
+    gate.remove(BEATS, id, record.weight)
     gate.held = gate.held + gate.put(MAIN, id, record.weight, NOW + lease)
     if is_new then
         gate.keep_new(MAIN, math.max(record.heartbeat, record.ttl, GRACE))
@@ -668,16 +671,16 @@ function gate.grant_to_waiter(id, record)
         record.waited = NOW - record.since
         gate.note_time('wait', record.waited)
         gate.line_extra = gate.line_extra - gate.parts_of(record.weight) + 1
-        gate.equip(id, record)
-        gate.own(id, record, NOW + lease)
+        gate.complete_grant(id, record)
+        gate.track_own(id, record, NOW + lease)
         gate.due = math.min(gate.due, NOW + lease)
-        gate.tell(id, 'granted', id, record.slot, string.format('%.0f', record.token), record.waited, NOW_TEXT,
+        gate.publish(id, 'granted', id, record.slot, string.format('%.0f', record.token), record.waited, NOW_TEXT,
             string.format('%.6f', NOW + lease))
     end
     local notification = gate.notification_of(id)
     call('RPUSH', notification, '1')
     call('PEXPIRE', notification, (GRACE + SPARE) * 1000)
-    gate.alert()
+    gate.ask_head_to_watch()
 end
 
 -- Grants to the head of the line for as long as it fits. A dead head is passed over.
@@ -794,7 +797,7 @@ function gate.sweep()
     gate.sweep_leases()
     gate.sweep_dead()
     gate.sweep_own()
-    if gate.has_foreign_clients() then
+    if gate.has_python_clients() then
         gate.shared = NOW
     end
     if not gate.is_line_empty then
@@ -806,31 +809,31 @@ end
 
 -- Makes a waiter of ours a holder, once Python's scripts have granted all the parts they see. False if there is no
 -- room for the part that they do not see: then the waiter is back in line, at its old place.
-function gate.adopt(id, record)
+function gate.make_holder(id, record)
     if record.slot ~= NOT_YET then
         return true
     end
     if gate.slots - gate.held < record.weight - gate.parts_of(record.weight) then
-        gate.back_in_line(id, record)
+        gate.return_to_line(id, record)
         return false
     end
     record.slot = gate.occupy()
     record.waited = NOW - record.since
     gate.note_time('wait', record.waited)
     gate.line_extra = gate.line_extra - gate.parts_of(record.weight) + 1
-    gate.equip(id, record)
+    gate.complete_grant(id, record)
     if record.ttl > 0 then
-        gate.own(id, record, math.min(tonumber(call('ZSCORE', OWN, id) or math.huge), NOW + record.ttl))
+        gate.track_own(id, record, math.min(tonumber(call('ZSCORE', OWN, id) or math.huge), NOW + record.ttl))
     end
-    gate.alert()
+    gate.ask_head_to_watch()
     return true
 end
 
-function gate.back_in_line(id, record)
-    gate.held = gate.held - gate.take(MAIN, id, record.weight)
+function gate.return_to_line(id, record)
+    gate.held = gate.held - gate.remove(MAIN, id, record.weight)
     gate.put(WAITING, id, record.weight, record.since)
     gate.put(BEATS, id, record.weight, NOW + record.heartbeat)
-    gate.own(id, record, NOW + record.heartbeat)
+    gate.track_own(id, record, NOW + record.heartbeat)
     gate.drop_notifications(id, record.weight)
     gate.keep_if_new(WAITING, record.heartbeat)
     gate.keep_if_new(BEATS, record.heartbeat)
@@ -844,38 +847,38 @@ function gate.next_deadline()
 end
 
 -- 1 if clients of the Python library hold slots: their releases do not wake our waiters, so MAIN has to be watched.
-function gate.has_foreign_holders()
+function gate.has_python_holders()
     return gate.held > gate.ours and 1 or 0
 end
 
 -- True if clients of the Python library hold slots or wait.
-function gate.has_foreign_clients()
+function gate.has_python_clients()
     local holders = gate.ours - gate.held_extra - gate.hidden
     return gate.held > gate.ours or gate.waiting() > call('ZCARD', OWN) - holders
 end
 
 -- 1 if clients of the Python library hold slots, 2 if they do not but were seen within the last hour, else 0. While
 -- they are around, the expiry of MAIN may be cut short at any time.
-function gate.company()
+function gate.python_clients()
     return gate.held > gate.ours and 1 or NOW < gate.shared + KEPT and 2 or 0
 end
 
--- Gives back what an id has, a slot or a place in line, and serves the line. Returns the outcome, and how the id
--- ended if it had nothing. See release.lua.
-function gate.finish(id, how, by_another, again)
+-- Releases what an id has, a slot or a place in line, and serves the line. Returns the outcome, and how the id ended
+-- if it had nothing. See release.lua.
+function gate.end_id(id, how, by_another, again)
     local record = gate.record_of(id)
     local is_unwanted = how == 'cancelled' or how == 'timed_out'
     local outcome, ending = 'gone', RELEASED
     if gate.has_slots(id, record) then
         outcome = 'ended'
         if how == 'evicted' and (gate.ask_to_leave(id, record) or again and gate.is_leaving(record)) then
-            gate.tell(id, 'lost', id, EVICTED)
+            gate.publish(id, 'lost', id, EVICTED)
         elseif how == 'evicted' then
             gate.end_grant(id, record, 'evicted', EVICTED)
         else
             gate.end_grant(id, record, is_unwanted and 'handed_on' or 'released')
             if by_another then
-                gate.tell(id, 'lost', id, RELEASED)
+                gate.publish(id, 'lost', id, RELEASED)
             end
         end
     elseif call('ZSCORE', WAITING, gate.member_of(id, gate.parts_of(record.weight) - 1)) then
@@ -884,7 +887,7 @@ function gate.finish(id, how, by_another, again)
         local total = is_unwanted and how or 'cancelled'
         gate[total] = gate[total] + 1
     else
-        ending = gate.write_off(id, record) or gate.ending_of(id)
+        ending = gate.end_removed(id, record) or gate.ending_of(id)
         if is_unwanted then
             gate.remember(id, UNWANTED)
             gate.unwanted = NOW
@@ -897,14 +900,14 @@ end
 -- Opens the name on behalf of a handle. `asked` is its number of slots, 0 if it gives none. `opened` means that it
 -- opened the name before: then a different number only means that the semaphore was resized. Returns the refusal, or
 -- nil.
-function gate.enter(asked, opened, epoch, max_waiting)
+function gate.open(asked, opened, epoch, max_waiting)
     local is_idle = gate.held == 0 and gate.is_line_empty
     if gate.slots == 0 then
-        local foreign_slots = not is_idle and tonumber(call('GET', MAX) or nil)
-        if foreign_slots and asked > 0 and foreign_slots ~= asked and not opened then
-            return { 'mismatch', foreign_slots }
+        local python_slots = not is_idle and tonumber(call('GET', MAX) or nil)
+        if python_slots and asked > 0 and python_slots ~= asked and not opened then
+            return { 'mismatch', python_slots }
         end
-        local slots = asked > 0 and asked or foreign_slots
+        local slots = asked > 0 and asked or python_slots
         if not slots then
             return { 'unset' }
         end
@@ -930,11 +933,11 @@ function gate.enter(asked, opened, epoch, max_waiting)
         end
         gate.slots = asked
         gate.keep_until = 0
-    elseif asked > 0 and gate.has_foreign_holders() == 1 then
+    elseif asked > 0 and gate.has_python_holders() == 1 then
         -- Our clients agreed on this number, but Python's clients may use another.
-        local foreign_slots = tonumber(call('GET', MAX) or nil)
-        if foreign_slots and foreign_slots ~= asked then
-            return { 'mismatch', foreign_slots }
+        local python_slots = tonumber(call('GET', MAX) or nil)
+        if python_slots and python_slots ~= asked then
+            return { 'mismatch', python_slots }
         end
     end
     if not opened and max_waiting >= 0 then

@@ -1,12 +1,12 @@
 -- Lists holders or waiters, one page at a time. Changes nothing: the scripts that sweep remove overdue entries.
 --
--- A page is one moment; the line moves from one page to the next. A waiter's place in line never changes, so the next page
--- begins behind the last waiter of this one: a waiter that stays in line is listed once. Holders have no such order,
+-- A page shows one moment; the line moves between pages. A waiter's place in line never changes, so the next page begins
+-- behind the last waiter of this one: a waiter that stays in line is listed once. Holders have no such order,
 -- because heartbeats move their scores; ZSCAN finds a holder that stays at least once; the client drops duplicates.
 --
 -- ARGV: namespace, 'holders', cursor of ZSCAN
 --    or namespace, 'those', member, member, …: holders that did not fit into an earlier reply
---    or namespace, 'waiters', arrival and member of the last one listed, arrival of the last one to list (all '' at first)
+--    or namespace, 'waiters', arrival and member of the last one listed, arrival of the last one to list (first: all '')
 -- Returns {now, head of the line, next cursor ('0' after the last page), arrival of the last one to list,
 --          {member, dead at, end of lease or arrival, record, …}, {members that did not fit}}
 local PAGE = 500 -- members

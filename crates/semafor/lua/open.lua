@@ -2,9 +2,9 @@
 -- ARGV: namespace, slots (0: the current number), bound of the line (-1: unchanged)
 -- Returns {'open', slots, epoch}, or {'mismatch', slots}, {'unset'}, {'closing', held}.
 gate.check_types()
-gate.mend()
+gate.repair()
 gate.sweep()
-local wrong = gate.enter(tonumber(ARGV[2]), false, -1, tonumber(ARGV[3]))
+local wrong = gate.open(tonumber(ARGV[2]), false, -1, tonumber(ARGV[3]))
 if wrong then
     gate.save()
     return wrong

@@ -1,8 +1,8 @@
 -- A heartbeat for everything that one process holds and waits for under a name.
 -- ARGV: namespace, number of holders, largest fencing token that the process has seen,
 --       then for each holder id, weight, heartbeat, slot, token; then for each waiter id, weight, heartbeat
--- Returns {now, next deadline, company (see gate.company), state, state, …}. The state of a holder is the end of its
--- lease ('' without a lease, 1 if the end is not known here). The state of a waiter is 1 while it waits, or
+-- Returns {now, next deadline, python clients (see gate.python_clients), state, state, …}. The state of a holder is the
+-- end of its lease ('' without a lease, 1 if the end is not known here). The state of a waiter is 1 while it waits, or
 -- {'granted', slot, token, waited}. Either may be {'gone', how it ended}, also for a holder that was asked to leave
 -- and has not left yet.
 local holders = tonumber(ARGV[2])
@@ -21,7 +21,7 @@ end
 call('ZREM', MAIN, '')
 gate.fence = math.max(gate.fence, tonumber(ARGV[3]))
 if call('HLEN', RECORDS) ~= call('ZCARD', OWN) + 1 then
-    gate.mend()
+    gate.repair()
 end
 gate.sweep_leases()
 -- Heartbeats count before the dead are swept: a late client is alive, and its slot was not granted to another one yet.
@@ -42,7 +42,7 @@ for place = 1, ids do
             if record.slot == UNKNOWN and place <= holders then
                 gate.complete_record(id, record, heartbeat, tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4]))
             end
-            gate.stay(id, record)
+            gate.extend_hold(id, record)
         end
         records[place] = record
     end
@@ -61,7 +61,7 @@ local function state_of_holder(id, record)
     return record.ttl == 0 and '' or call('ZSCORE', TTL, id) or 1
 end
 
-gate.mend()
+gate.repair()
 gate.sweep()
 for place = 1, ids do
     local i = first_argument(place)
@@ -79,10 +79,10 @@ for place = 1, ids do
     elseif not is_in_line then
         local record = gate.record_of(id)
         if not gate.has_slots(id, record) then
-            answer[place + 3] = { 'gone', gate.write_off(id, record) or gate.ending_of(id) }
+            answer[place + 3] = { 'gone', gate.end_removed(id, record) or gate.ending_of(id) }
         elseif place <= holders then
             answer[place + 3] = state_of_holder(id, record)
-        elseif gate.adopt(id, record) then
+        elseif gate.make_holder(id, record) then
             answer[place + 3] = { 'granted', record.slot, record.token, tostring(record.waited) }
         end
     end
@@ -90,6 +90,6 @@ end
 
 gate.keep_all(math.max(span, gate.keep_until - NOW))
 answer[2] = gate.next_deadline()
-answer[3] = gate.company()
+answer[3] = gate.python_clients()
 gate.save()
 return answer

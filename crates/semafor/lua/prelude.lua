@@ -25,7 +25,7 @@
 -- Python's scripts set expiries of the shared keys to their caller's needs, and remove members that are dead by their
 -- caller's clock. So RECORDS and OWN, which only we write, say what our clients hold: a lease of ours that has not
 -- ended by the server's clock is put back. A key of a wrong type fails a request for a slot before it has changed
--- anything. A release may fail half-way: gate.mend completes it once the wrong key is gone.
+-- anything. A release may fail half-way: gate.repair completes it once the wrong key is gone.
 --
 -- Each run of a script starts from nothing, and creating functions and tables is most of its work. So queue.lua and
 -- release.lua begin with fast paths for the most frequent cases; the rest of the gate is created only after them.

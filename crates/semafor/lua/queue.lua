@@ -1,14 +1,14 @@
--- Takes slots, or a place in line. One round trip when slots are free. ARGV: namespace, id, weight, ttl (0: none),
--- heartbeat, grace (how long it keeps its slot after an eviction; 0: not at all),
---       who (details about the process), 'wait' or 'try', slots, opened (0 or 1), epoch, bound of the line (-1:
+-- Takes slots, or a place in line. One round trip when slots are free.
+-- ARGV: namespace, id, weight, ttl (0: none), heartbeat, grace (how long it keeps its slot after an eviction; 0: not at
+--       all), who (details about the process), 'wait' or 'try', slots, opened (0 or 1), epoch, bound of the line (-1:
 --       unchanged), again (1 if the reply to the same call may have been lost), arrival (0: now; else the score of a
 --       place in line that the server has lost), largest fencing token that the process has seen: the server may have
 --       forgotten it
--- Returns {'granted', slots, epoch, slot, token, waited, now, company (see gate.company),
+-- Returns {'granted', slots, epoch, slot, token, waited, now, python clients (see gate.python_clients),
 --               end of lease (if it was granted before)}
---      or {'queued', slots, epoch, arrival, now, next deadline, company}
+--      or {'queued', slots, epoch, arrival, now, next deadline, python clients}
 --      or {'busy', slots, epoch, held, waiting}, {'full', bound}, {'too_heavy', slots}, {'unseen', largest weight},
---      {'closed'}, or a refusal of open.lua.
+--      {'closed'}, or a refusal as in open.lua.
 
 -- The fast path: one slot is asked for and free, the line is empty, nothing is due, and nothing needs repair.
 if #info >= BITS and ARGV[3] == '1' and ARGV[10] == '1' and ARGV[13] == '0' then
@@ -17,7 +17,7 @@ if #info >= BITS and ARGV[3] == '1' and ARGV[10] == '1' and ARGV[13] == '0' then
     --- lease ---
     local is_plain = held < slots and held == ours and NOW < due and closed == 0 and epoch == tonumber(ARGV[11])
         and NOW >= unwanted + LATE and NOW + math.max(ttl, heartbeat) < keep_until and (ttl == 0 or held == 0)
-        -- No key was lost, and no script of Python's cut an expiry: gate.mend would have nothing to do.
+        -- No key was lost, and no script of Python's cut an expiry: gate.repair would have nothing to do.
         and call('HLEN', RECORDS) == call('ZCARD', OWN) + 1
         and (held == 0 or call('PTTL', MAIN) >= (keep_until - NOW) * 1000)
     local slot, bits = slots, nil
@@ -58,7 +58,7 @@ local is_again = ARGV[13] == '1'
 local floor = tonumber(ARGV[15])
 local record = {
     is_ours = true,
-    wish = ARGV[3] .. ' ' .. ARGV[4] .. ' ' .. ARGV[5],
+    request = ARGV[3] .. ' ' .. ARGV[4] .. ' ' .. ARGV[5],
     weight = weight,
     ttl = tonumber(ARGV[4]),
     heartbeat = tonumber(ARGV[5]),
@@ -72,13 +72,14 @@ local record = {
 
 local function granted(to, ends)
     gate.save()
-    return { 'granted', gate.slots, gate.epoch, to.slot, to.token, tostring(to.waited), NOW_TEXT, gate.company(), ends }
+    return { 'granted', gate.slots, gate.epoch, to.slot, to.token, tostring(to.waited), NOW_TEXT,
+        gate.python_clients(), ends }
 end
 
 local function queued(arrival)
     gate.save()
     local place = string.format('%.17g', arrival) -- exact: the waiter may have to return to this place
-    return { 'queued', gate.slots, gate.epoch, place, NOW_TEXT, gate.next_deadline(), gate.company() }
+    return { 'queued', gate.slots, gate.epoch, place, NOW_TEXT, gate.next_deadline(), gate.python_clients() }
 end
 
 local function refused(...)
@@ -89,13 +90,13 @@ end
 
 gate.check_types()
 gate.fence = math.max(gate.fence, floor)
-gate.mend()
+gate.repair()
 if NOW >= gate.due or gate.held ~= gate.ours then
     gate.sweep()
 end
 if is_again and gate.slots == 0 then
     -- The server has forgotten how many slots there are.
-    local wrong = gate.enter(tonumber(ARGV[9]), is_open, epoch, tonumber(ARGV[12]))
+    local wrong = gate.open(tonumber(ARGV[9]), is_open, epoch, tonumber(ARGV[12]))
     if wrong then
         gate.save()
         return wrong
@@ -104,12 +105,13 @@ end
 if is_again then
     -- A repeated call never gets two slots, nor a slot and a place in line.
     local known = gate.record_of(id)
-    if not known.is_ours and (call('ZSCORE', MAIN, id) or call('ZSCORE', WAITING, gate.member_of(id, gate.parts_of(weight) - 1))) then
+    if not known.is_ours and (call('ZSCORE', MAIN, id)
+        or call('ZSCORE', WAITING, gate.member_of(id, gate.parts_of(weight) - 1))) then
         -- Its record was lost. This call has everything that was in it.
         known = record
         known.since = tonumber(ARGV[14]) > 0 and math.min(tonumber(ARGV[14]), NOW) or NOW
         gate.write_record(id, known)
-        gate.own(id, known, NOW + known.heartbeat)
+        gate.track_own(id, known, NOW + known.heartbeat)
         gate.line_extra = gate.line_extra + gate.parts_of(weight) - 1
     end
     if known.is_ours then
@@ -121,11 +123,11 @@ if is_again then
         if score then
             return queued(tonumber(score))
         end
-        gate.write_off(id, known)
+        gate.end_removed(id, known)
     end
 end
 
-local wrong = gate.enter(tonumber(ARGV[9]), is_open, epoch, tonumber(ARGV[12]))
+local wrong = gate.open(tonumber(ARGV[9]), is_open, epoch, tonumber(ARGV[12]))
 if wrong then
     if wrong[1] == 'closed' then
         return refused('closed')
@@ -141,7 +143,7 @@ end
 if weight > gate.slots then
     return refused('too_heavy', gate.slots)
 end
-if weight > VISIBLE and (gate.has_foreign_clients() or gate.company() > 0) then
+if weight > VISIBLE and (gate.has_python_clients() or gate.python_clients() > 0) then
     -- Python's clients that were here recently may come back, and would count the slots that they do not see as free.
     return refused('unseen', VISIBLE)
 end
@@ -168,7 +170,7 @@ end
 record.since = math.min(arrival, NOW)
 gate.put(WAITING, id, weight, arrival)
 gate.put(BEATS, id, weight, NOW + record.heartbeat)
-gate.own(id, record, NOW + record.heartbeat)
+gate.track_own(id, record, NOW + record.heartbeat)
 gate.line_extra = gate.line_extra + gate.parts_of(weight) - 1
 gate.write_record(id, record)
 gate.keep_if_new(WAITING, record.heartbeat)

@@ -1,8 +1,8 @@
--- Gives back what an id has, a slot or a place in line, and serves the line. One round trip.
+-- Releases what an id has, a slot or a place in line, and serves the line. One round trip.
 -- ARGV: namespace, id,
 --       how: 'released', 'cancelled' or 'timed_out' (not wanted any more), or 'evicted' (by another client: a holder
---       with a grace is told to leave, and keeps its slot until the grace is over; if it was told before, it loses
---       the slot now), 1 if another process holds it and has to be told, 1 if this call may be a repetition
+--       with a grace is asked to leave, and keeps its slot until the grace ends; if it was asked before, it loses the
+--       slot now), 1 if another process holds it and needs a message, 1 if this call may be a repetition
 -- Returns {'ended' | 'left' | 'gone', how it ended, held, slots, waiting}; the numbers are exact only after
 -- 'timed_out'.
 
@@ -16,7 +16,7 @@ if ttl and call('ZSCORE', MAIN, id) then
     --- unpack short INFO ---
     local bits = string.sub(info, BITS)
     local head = call('ZRANGE', WAITING, 0, 0)[1]
-    -- If a script of Python's cut the expiry of MAIN, it may have cut others, too: gate.mend repairs all of them.
+    -- If a script of Python's cut the expiry of MAIN, it may have cut others, too: gate.repair repairs all of them.
     local is_cut = keep_until > NOW and call('PTTL', MAIN) < (keep_until - NOW) * 1000
     local next_ttl, next_heartbeat, next_since, next_rest -- next_rest is grace and who
     if head and closed == 0 and ours >= slots and call('ZCARD', MAIN) + hidden == slots
@@ -42,8 +42,8 @@ if ttl and call('ZSCORE', MAIN, id) then
             call('ZADD', OWN, NOW + lease, head)
             --- local record: weight='1' ttl='0' heartbeat=next_heartbeat since=NOW_TEXT slot token waited=wait grace..who=next_rest ---
             call('HSET', RECORDS, head, record)
-            redis.pcall('PUBLISH', NAMESPACE .. ':semafor:' .. string.sub(head, 9, 20), 'granted ' .. head .. ' ' .. slot .. ' '
-                .. token .. ' ' .. wait .. ' ' .. NOW_TEXT .. ' ' .. string.format('%.6f', NOW + lease))
+            redis.pcall('PUBLISH', NAMESPACE .. ':semafor:' .. string.sub(head, 9, 20), 'granted ' .. head .. ' ' .. slot
+                .. ' ' .. token .. ' ' .. wait .. ' ' .. NOW_TEXT .. ' ' .. string.format('%.6f', NOW + lease))
             call('RPUSH', namespace .. head, '1')
             call('PEXPIRE', namespace .. head, (GRACE + SPARE) * 1000)
             count_time('wait', wait_nanos)
@@ -73,10 +73,10 @@ end
 if call('HEXISTS', RECORDS, id) == 1 then
     call('ZREM', MAIN, '') -- so that a server out of memory accepts the other writes: see ping.lua
 end
-gate.mend()
+gate.repair()
 if how == 'evicted' then
     gate.sweep() -- a lease that has ended can't be evicted any more
 end
-local outcome, ending = gate.finish(id, how, ARGV[4] == '1', ARGV[5] == '1')
+local outcome, ending = gate.end_id(id, how, ARGV[4] == '1', ARGV[5] == '1')
 gate.save()
 return { outcome, ending, gate.held, gate.slots, how == 'timed_out' and gate.waiting() or 0 }

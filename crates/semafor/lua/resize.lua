@@ -2,7 +2,7 @@
 -- ARGV: namespace, slots
 -- Returns the number of slots before, 0 if the name did not exist.
 call('ZREM', MAIN, '') -- so that a server out of memory accepts the other writes: see ping.lua
-gate.mend()
+gate.repair()
 local slots, before = tonumber(ARGV[2]), gate.slots
 gate.slots = slots
 call('SET', MAX, slots, 'KEEPTTL')
@@ -13,7 +13,7 @@ if slots < before and gate.line_extra > 0 then
         if record.weight > slots then
             gate.leave_line(id, record)
             gate.remember(id, TOO_HEAVY)
-            gate.tell(id, 'too_heavy', id, record.weight, slots)
+            gate.publish(id, 'too_heavy', id, record.weight, slots)
             gate.refused = gate.refused + 1
         end
     end

@@ -9,8 +9,8 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use semafor::__client::{
-    AcquireRequest, Acquired, Call, Client, Event, Failure, Hearing, Instant, Key, Liveness, Push, Reply,
-    Retry, ServerClock, Settings, Target, Wait, unreachable,
+    AcquireRequest, Acquired, Call, Client, Event, Failure, Instant, Key, Liveness, Push, Reply, Retry,
+    ServerClock, ServerPushes, Settings, Target, Wait, unreachable,
 };
 use semafor::AcquireError;
 
@@ -88,7 +88,7 @@ impl World {
             match event {
                 Event::Wake(waker) => waker.wake(),
                 Event::Lost { id, .. } => process.losses.push(id),
-                Event::Replaced(_) | Event::Ended(_) | Event::Drop(_) => {}
+                Event::DropWaker(_) | Event::EndedById(_) | Event::DropKeepAlive(_) => {}
             }
         }
     }
@@ -173,8 +173,8 @@ impl World {
 
     /// `process` has a new connection.
     pub fn connect(&mut self, process: usize) {
-        let hearing = Hearing { messages: true, tracking: true };
-        self.with(process, |client, now| client.connected(hearing, now));
+        let pushes = ServerPushes { messages: true, tracking: true };
+        self.with(process, |client, now| client.connected(pushes, now));
     }
 
     /// Everything that is on its way arrives, until nothing is.
@@ -195,8 +195,8 @@ impl Process {
                 shortest: Duration::from_millis(100),
                 longest: Duration::from_secs(1),
             },
-            answer_time: Duration::from_secs(5),
-            silent: unreachable("the server is silent"),
+            reply_timeout: Duration::from_secs(5),
+            no_reply_error: unreachable("the server is silent"),
         });
         Self {
             client,
@@ -212,7 +212,7 @@ impl Process {
 
 /// A call that brought no answer, but may be carried out.
 pub fn failure() -> Failure {
-    Failure { error: unreachable("the connection was lost"), is_passing: true, was_sent: true }
+    Failure { error: unreachable("the connection was lost"), is_transient: true, was_sent: true }
 }
 
 /// The server's clock.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use semafor::__client::{
-    Call, Command, Ended, Gone, Grant, HolderState, How, Key, LeaseEnd, Neighbours, Next, Push, Reply,
-    ServerClock, WaiterState,
+    Call, Command, EndReason, Ended, Grant, HolderState, Key, LeaseEnd, NameState, NotInLine, Push,
+    PythonClients, Reply, ServerClock, WaiterState,
 };
 use semafor::{AcquireError, Loss, NotHeld};
 
@@ -94,7 +94,7 @@ impl Server {
     }
 
     pub(super) fn answer(&mut self, process: usize, call: &Call, now: f64) -> MakeReply {
-        match &call.ask {
+        match &call.command {
             Command::Heartbeat { holders, waiters, .. } => {
                 // Late, but alive: a heartbeat counts before the dead are swept.
                 for key in holders.iter().map(|it| it.key).chain(waiters.iter().map(|it| it.key)) {
@@ -105,51 +105,52 @@ impl Server {
                     holders.iter().map(|holder| self.state_of_holder((process, holder.key))).collect();
                 let waiters: Vec<_> =
                     waiters.iter().map(|waiter| self.state_of_waiter((process, waiter.key))).collect();
-                let next = self.next();
-                Box::new(move |clock| Reply::Heartbeat { next: next(clock), holders, waiters })
+                let state = self.state();
+                Box::new(move |clock| Reply::Heartbeat { state: state(clock), holders, waiters })
             }
-            ask => {
+            command => {
                 self.sweep(now);
-                self.answer_to(process, call, ask, now)
+                self.answer_to(process, call, command, now)
             }
         }
     }
 
-    fn answer_to(&mut self, process: usize, call: &Call, ask: &Command, now: f64) -> MakeReply {
-        match ask {
+    fn answer_to(&mut self, process: usize, call: &Call, command: &Command, now: f64) -> MakeReply {
+        match command {
             Command::Acquire { request, place, .. } => {
                 let id = (process, Key(call.number));
                 let is_try = request.wait.is_try();
-                self.acquire(id, request.ttl, is_try, *place, call.again, now)
+                self.acquire(id, request.ttl, is_try, *place, call.is_repeat, now)
             }
-            Command::Confirm { key } => {
+            Command::CheckWaiter { key } => {
                 let id = (process, *key);
                 self.touch(id, now);
                 if let Some(holder) = self.holder(id) {
                     return granted(holder, LeaseEnd::At(holder.ends));
                 }
                 let waits = self.line.iter().any(|waiting| waiting.id == id);
-                Box::new(move |_| if waits { Reply::Waiting } else { Reply::Gone(Gone::Forgotten) })
+                Box::new(move |_| if waits { Reply::Waiting } else { Reply::NotInLine(NotInLine::Forgotten) })
             }
-            Command::Listen { waiters } => {
+            Command::Subscribe { waiters } => {
                 let is_granted = |key: &Key| self.holder((process, *key)).is_some();
                 let granted = waiters.iter().map(|(key, _)| *key).filter(is_granted).collect();
-                Box::new(move |_| Reply::Listening { granted })
+                Box::new(move |_| Reply::Subscribed { granted })
             }
             Command::Release { key } => {
-                let outcome = self.end((process, *key), call.again, now);
+                let outcome = self.end((process, *key), call.is_repeat, now);
                 self.ended(vec![outcome])
             }
-            Command::End { those } => {
-                let outcomes = those.iter().map(|(key, _)| self.end((process, *key), true, now)).collect();
+            Command::End { acquisitions } => {
+                let outcomes =
+                    acquisitions.iter().map(|(key, _)| self.end((process, *key), true, now)).collect();
                 self.ended(outcomes)
             }
-            Command::EndById { id, how } => {
+            Command::EndById { id, reason } => {
                 let found =
                     self.holders.iter().find(|holder| id_of(holder.id) == *id).map(|holder| holder.id);
-                let outcome = found.map_or(Err(NotHeld::Unknown), |id| self.end(id, call.again, now));
+                let outcome = found.map_or(Err(NotHeld::Unknown), |id| self.end(id, call.is_repeat, now));
                 if let Some((owner, key)) = found.filter(|(owner, _)| *owner != process) {
-                    let is_evicted = *how == How::Evicted;
+                    let is_evicted = *reason == EndReason::Evicted;
                     let why = if is_evicted { NotHeld::Lost(Loss::Evicted) } else { NotHeld::Released };
                     self.pushes.push((owner, Push::Lost { key, why, is_kept: false }));
                 }
@@ -164,10 +165,10 @@ impl Server {
                 Box::new(move |clock| Reply::Renewed { clock, ends })
             }
             Command::Sweep => {
-                let next = self.next();
-                Box::new(move |clock| Reply::Swept(next(clock)))
+                let state = self.state();
+                Box::new(move |clock| Reply::Swept(state(clock)))
             }
-            Command::Watch => Box::new(|_| Reply::Watched { is_watched: false, next: None }),
+            Command::Watch => Box::new(|_| Reply::Watched { is_watched: false, state: None }),
             _ => Box::new(|_| Reply::Done),
         }
     }
@@ -211,8 +212,8 @@ impl Server {
     }
 
     fn queued(&self, place: f64) -> MakeReply {
-        let next = self.next();
-        Box::new(move |clock| Reply::Queued { place, next: next(clock) })
+        let state = self.state();
+        Box::new(move |clock| Reply::Queued { place, state: state(clock) })
     }
 
     fn grant(&mut self, id: Id, ttl: Option<Duration>, now: f64) -> Holder {
@@ -289,12 +290,12 @@ impl Server {
         } else if self.line.iter().any(|waiting| waiting.id == id) {
             WaiterState::Present
         } else {
-            WaiterState::Gone(Gone::Forgotten)
+            WaiterState::Gone(NotInLine::Forgotten)
         }
     }
 
     /// When something is due next.
-    fn next(&self) -> impl FnOnce(ServerClock) -> Next + use<> {
+    fn state(&self) -> impl FnOnce(ServerClock) -> NameState + use<> {
         let holders = self
             .holders
             .iter()
@@ -303,7 +304,7 @@ impl Server {
         let due = holders.chain(waiters).min_by(f64::total_cmp);
         move |clock| {
             let deadline = due.and_then(|due| clock.latest(due));
-            Next { clock, deadline, neighbours: Neighbours::None }
+            NameState { clock, deadline, python_clients: PythonClients::None }
         }
     }
 }
@@ -323,7 +324,7 @@ fn grant_of(holder: &Holder, ends: LeaseEnd, clock: ServerClock) -> Grant {
         clock,
         ends,
         safe_until: clock.sent() + HEARTBEAT,
-        neighbours: None,
+        python_clients: None,
     }
 }
 

@@ -1,7 +1,7 @@
-//! Where the agent is found, and that nobody else can be there.
+//! Where the agent is found, and checks that no other user can be there.
 //!
-//! All processes of a user have to come to the same place, whatever their environment is: a cron job without
-//! `XDG_RUNTIME_DIR` and a shell with it have to share their semaphores. So there may be more than one place to look.
+//! All processes of a user have to find the same place in any environment: a cron job without `XDG_RUNTIME_DIR` and a
+//! shell with it have to share their semaphores. So there may be more than one place to look.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder};
@@ -16,14 +16,14 @@ use rustix::process::geteuid;
 
 use crate::error::{HomeError, HomeErrorKind};
 
-/// How to get to the agent.
+/// How to reach the agent.
 ///
-/// As a URL, `local:` is the agent of this user, and `local:/some/folder` one that has its socket there. The folder is
-/// made if it is missing; it has to belong to the user, and to be closed to others.
+/// As a URL, `local:` is the agent of this user, and `local:/some/folder` an agent with its socket in that folder. The
+/// folder is created if it is missing; it has to belong to the user, and to be closed to others.
 ///
-/// Without a folder, it is `semafor` in `$XDG_RUNTIME_DIR` if that is a place of its own; else in `/run/user/UID` if
-/// that exists, or `/tmp/semafor-UID`, wherever an agent is running already.
-/// A place that is not the user's own is skipped with a [warning](Config::on_warning) if another one serves.
+/// Without a folder, it is `semafor` in `$XDG_RUNTIME_DIR`, if that is a folder of the user other than `/run/user/UID`;
+/// else `/run/user/UID/semafor` if `/run/user/UID` exists, or `/tmp/semafor-UID`, wherever an agent is running already.
+/// A folder that is not the user's own is skipped with a [warning](Config::on_warning) if another one can be used.
 #[derive(Clone, Default, Debug)]
 #[non_exhaustive]
 pub struct Config {
@@ -42,48 +42,47 @@ impl std::fmt::Debug for OnWarning {
 }
 
 impl Config {
-    /// The agent in this folder.
+    /// Uses the agent in this folder.
     pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.directory = Some(directory.into());
         self
     }
 
-    /// What to start if there is no agent: the `semafor` command. By default the one in `PATH`.
+    /// The `semafor` command to run if no agent is running. By default the one in `PATH`.
     pub fn program(mut self, program: impl Into<PathBuf>) -> Self {
         self.program = Some(program.into());
         self
     }
 
-    /// Calls `tell` with what the user should know although all goes on: a place for an agent that another user has
-    /// prepared, a journal that a former agent has left damaged. Called on a thread of the connection. By default nothing
-    /// is told.
-    pub fn on_warning(mut self, tell: impl Fn(&str) + Send + Sync + 'static) -> Self {
-        self.on_warning = Some(OnWarning(Arc::new(tell)));
+    /// Calls `callback` with warnings that do not stop the work: another user owns a folder for the agent, or a former
+    /// agent has left a damaged journal. Called on a thread of the connection. By default warnings are dropped.
+    pub fn on_warning(mut self, callback: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.on_warning = Some(OnWarning(Arc::new(callback)));
         self
     }
 
-    /// True if one connection will do for both.
+    /// True if both can share one connection.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        let is_told_same = match (&self.on_warning, &other.on_warning) {
+        let is_same_callback = match (&self.on_warning, &other.on_warning) {
             (None, None) => true,
             (Some(OnWarning(one)), Some(OnWarning(other))) => Arc::ptr_eq(one, other),
             _ => false,
         };
-        is_told_same && self.directory == other.directory && self.program == other.program
+        is_same_callback && self.directory == other.directory && self.program == other.program
     }
 
     pub(super) fn warn(&self, message: &str) {
-        if let Some(OnWarning(tell)) = &self.on_warning {
-            crate::catch_panic::call(|| tell(message));
+        if let Some(OnWarning(callback)) = &self.on_warning {
+            crate::catch_panic::call(|| callback(message));
         }
     }
 
-    /// Whether `url` is meant to be one of this home.
+    /// True if `url` is meant for this home.
     pub fn is_meant_by(url: &str) -> bool {
         url == "local" || url.starts_with("local:")
     }
 
-    /// Where an agent may be, first choice first.
+    /// The folders where an agent may be, the preferred one first.
     pub(super) fn places(&self) -> Vec<PathBuf> {
         match &self.directory {
             Some(directory) => vec![directory.clone()],
@@ -103,25 +102,25 @@ impl FromStr for Config {
             Some(directory) if directory.starts_with('/') => Ok(Self::default().directory(directory)),
             _ => Err(HomeError::new(
                 HomeErrorKind::InvalidUrl,
-                format!("{url:?} is no address of a home: write `local:`, or `local:/some/folder`"),
+                format!("{url:?} is not the URL of a home: write `local:`, or `local:/some/folder`"),
             )),
         }
     }
 }
 
 fn usual_places(runtime_dir: Option<&OsStr>, user: u32) -> Vec<PathBuf> {
-    let by_session = PathBuf::from(format!("/run/user/{user}"));
+    let session_dir = PathBuf::from(format!("/run/user/{user}"));
     let is_own = |path: &Path| fs::metadata(path).is_ok_and(|found| found.is_dir() && found.uid() == user);
-    if let Some(said) = runtime_dir.map(Path::new)
-        && said != by_session
-        && said.is_absolute()
-        && is_own(said)
+    if let Some(runtime_dir) = runtime_dir.map(Path::new)
+        && runtime_dir != session_dir
+        && runtime_dir.is_absolute()
+        && is_own(runtime_dir)
     {
-        return vec![said.join("semafor")];
+        return vec![runtime_dir.join("semafor")];
     }
     let mut places = Vec::new();
-    if is_own(&by_session) {
-        places.push(by_session.join("semafor"));
+    if is_own(&session_dir) {
+        places.push(session_dir.join("semafor"));
     }
     places.push(PathBuf::from(format!("/tmp/semafor-{user}")));
     places
@@ -131,17 +130,17 @@ pub(super) fn socket_in(directory: &Path) -> PathBuf {
     directory.join("agent.sock")
 }
 
-/// True if an agent is listening there, or was when it died.
+/// True if an agent is listening there, or died there.
 pub(super) fn has_socket(directory: &Path) -> bool {
     fs::symlink_metadata(socket_in(directory)).is_ok_and(|found| found.file_type().is_socket())
 }
 
-/// Where the agent shows that it is one, for as long as it lives.
+/// The file that the agent locks for as long as it runs.
 pub(super) fn lock_in(directory: &Path) -> PathBuf {
     directory.join("agent.lock")
 }
 
-/// That `directory` is there, is the user's, and is closed to others. False if it is not there.
+/// Checks that `directory` belongs to the user and is closed to others. False if it does not exist.
 pub(super) fn check(directory: &Path) -> Result<bool, HomeError> {
     let found = match fs::symlink_metadata(directory) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
@@ -149,9 +148,9 @@ pub(super) fn check(directory: &Path) -> Result<bool, HomeError> {
     };
     let shown = directory.display();
     let refusal = if !found.is_dir() {
-        format!("{shown} is no folder: remove it, semafor needs a folder of that name")
+        format!("{shown} is not a folder: remove it, semafor needs a folder of that name")
     } else if found.uid() != geteuid().as_raw() {
-        format!("{shown} belongs to another user, so its agent is not to be trusted: have it removed")
+        format!("{shown} belongs to another user, so its agent can't be trusted: have it removed")
     } else if found.mode() & 0o077 != 0 {
         format!("{shown} is open to other users (mode {:03o}): chmod 700 it", found.mode() & 0o777)
     } else {
@@ -160,7 +159,7 @@ pub(super) fn check(directory: &Path) -> Result<bool, HomeError> {
     Err(HomeError::new(HomeErrorKind::AccessDenied, refusal))
 }
 
-/// Makes `directory` if it is missing, and checks it.
+/// Creates `directory` if it is missing, and checks it.
 pub(super) fn make(directory: &Path) -> Result<(), HomeError> {
     let longest = 100;
     if socket_in(directory).as_os_str().as_bytes().len() > longest {
@@ -174,16 +173,16 @@ pub(super) fn make(directory: &Path) -> Result<(), HomeError> {
         return Ok(());
     }
     match DirBuilder::new().mode(0o700).create(directory) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(io_failure("make", directory, error)),
-        // Whoever was quicker.
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(io_failure("create", directory, error)),
+        // Another process may have created it first.
         _ => check(directory).map(drop),
     }
 }
 
 pub(super) fn io_failure(what: &str, path: &Path, error: io::Error) -> HomeError {
     let message = format!(
-        "can't {what} {}: {error}. Set XDG_RUNTIME_DIR to a folder of yours that can be written to, \
-         or name one with --url local:/some/folder",
+        "can't {what} {}: {error}. Set XDG_RUNTIME_DIR to a folder that you can write to, \
+         or choose one with --url local:/some/folder",
         path.display()
     );
     HomeError::caused_by(error, HomeErrorKind::Unreachable, message)
@@ -194,14 +193,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_error_of_the_operating_system_is_the_source() {
+    fn error_of_the_operating_system_is_the_source() {
         let error = make(Path::new("/nonexistent/folder/of/semafor")).unwrap_err();
         let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<io::Error>());
         assert_eq!(source.map(io::Error::kind), Some(ErrorKind::NotFound));
     }
 
     #[test]
-    fn addresses_are_read() {
+    fn valid_urls_are_accepted_and_invalid_ones_are_named() {
         let directory = |url: &str| url.parse::<Config>().map(|config| config.directory);
         assert_eq!(directory("local:"), Ok(None));
         assert_eq!(directory("local://"), Ok(None));
@@ -217,25 +216,25 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_directory_of_ones_own_is_the_only_place() {
+    fn own_runtime_directory_is_the_only_place() {
         let user = geteuid().as_raw();
         let own = tempfile::tempdir().expect("a folder can be made");
         assert_eq!(usual_places(Some(own.path().as_os_str()), user), [own.path().join("semafor")]);
     }
 
     #[test]
-    fn without_one_all_processes_of_a_user_look_in_the_same_places() {
+    fn without_own_runtime_directory_all_processes_of_a_user_look_in_the_same_places() {
         let user = geteuid().as_raw();
-        let bare = usual_places(None, user);
-        let of_session = format!("/run/user/{user}");
-        for said in [of_session.as_str(), "/nowhere/at/all", "relative", ""] {
-            assert_eq!(usual_places(Some(OsStr::new(said)), user), bare, "{said}");
+        let without = usual_places(None, user);
+        let session = format!("/run/user/{user}");
+        for runtime_dir in [session.as_str(), "/nowhere/at/all", "relative", ""] {
+            assert_eq!(usual_places(Some(OsStr::new(runtime_dir)), user), without, "{runtime_dir}");
         }
-        assert_eq!(bare.last(), Some(&PathBuf::from(format!("/tmp/semafor-{user}"))));
+        assert_eq!(without.last(), Some(&PathBuf::from(format!("/tmp/semafor-{user}"))));
     }
 
     #[test]
-    fn a_folder_that_others_can_enter_is_refused() {
+    fn folder_open_to_others_is_refused() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().expect("a folder can be made");
         let place = folder.path().join("semafor");

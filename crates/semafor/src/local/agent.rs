@@ -1,12 +1,12 @@
 //! The agent: hosts memory semaphores for the other processes of its user.
 //!
-//! A connection is a client's sign of life. When it ends, whatever way, all that the client held or waited for is given
-//! back in the same moment; only what it [detached](Request::Detach) with a time to live stays, and what a copy of the process
-//! may still use.
+//! A client is alive while its connection lasts. When the connection ends, for any reason, the client's slots and places
+//! in line are released at once. Two kinds of slots stay: those that were detached with a time to live, and those that a
+//! copy of the process may still use.
 //!
 //! There is one agent per folder, because it holds a lock there. The next agent finds in the [`journal`] which slots
-//! were held when the last one died, and keeps them [occupied](absent) until their holders have come back and let go,
-//! or are dead. Only without a journal that can be trusted, it makes no new grants until they have had time for that.
+//! were held when the last one died, and keeps them [occupied](absent) until their holders have returned and released
+//! them, or are dead. Without a journal that it can trust, it makes no new grants until holders had time to return.
 
 mod absent;
 mod by_id;
@@ -28,16 +28,16 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::net::UnixListener;
 use tokio::sync::Notify;
 
-use self::absent::{Absent, Kept};
+use self::absent::{Absent, AbsentGrant};
 use self::by_id::ById;
-use self::journal::{Client, Found, Journal, Term};
+use self::journal::{Client, FoundJournal, Journal, StoredLease};
 use super::address;
 use super::lifeline::{Lifelines, ProcessKey};
 use crate::error::HomeError;
 use crate::stats::Who;
 use crate::{Registry, StatsQuery};
 
-/// How long an unused agent stays.
+/// How long an unused agent keeps running.
 const IDLE: Duration = Duration::from_secs(60);
 /// How long an agent makes no new grants if it does not know those of the former agent. Clients look for the new agent
 /// ten times a second; this leaves them enough time on a busy machine, and is shorter than they wait for an answer.
@@ -47,7 +47,7 @@ const BACKLOG: i32 = 4096;
 
 /// Hosts the semaphores of one user's processes on this machine; see [`local`](super).
 ///
-/// The `semafor` command starts one where it is needed. A program may as well be one itself:
+/// The `semafor` command starts one where it is needed. A program can also run one itself:
 ///
 /// ```
 /// use semafor::local::{Agent, Config};
@@ -70,7 +70,7 @@ const BACKLOG: i32 = 4096;
 pub struct Agent {
     directory: PathBuf,
     listener: StdListener,
-    /// Held for as long as the agent lives.
+    /// Locked for as long as the agent runs.
     _lock: File,
     idle: Duration,
     warnings: Vec<String>,
@@ -83,27 +83,27 @@ impl std::fmt::Debug for Agent {
     }
 }
 
-/// Why there is no new agent.
+/// Why no agent could be started.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// There is one already.
+    /// An agent is running already.
     #[error("an agent is running in {}", directory.display())]
     AlreadyRunning {
-        /// Where.
+        /// Its folder.
         directory: PathBuf,
     },
-    /// There can be none.
+    /// The folder can't be used.
     #[error(transparent)]
     Home(#[from] HomeError),
 }
 
-/// What all connections share.
+/// The state that all connections share.
 struct Shared {
     registry: Registry,
     host: Arc<str>,
     since: Instant,
-    /// When newcomers are let in.
+    /// When new grants begin.
     opens_at: Instant,
     journal: Arc<Journal>,
     absent: Absent,
@@ -115,11 +115,11 @@ struct Shared {
 }
 
 impl Agent {
-    /// Becomes the agent of that folder, which is made if it is missing.
+    /// Becomes the agent of that folder, which is created if it is missing.
     ///
     /// # Errors
     ///
-    /// [`BindError`] if there is one, or the folder will not do.
+    /// [`BindError`] if an agent is running there, or the folder can't be used.
     pub fn bind(directory: impl Into<PathBuf>) -> Result<Self, BindError> {
         Self::bind_at(directory.into(), SystemTime::now())
     }
@@ -130,9 +130,9 @@ impl Agent {
         let socket = address::socket_in(&directory);
         let has_died = address::has_socket(&directory);
         let lifelines = Lifelines::in_folder(&directory);
-        let found = Found::in_folder(&directory);
-        // Tokens go on growing from one agent to the next: no agent grants a million times a second, and if the clock was
-        // set back, the journal knows better.
+        let found = FoundJournal::in_folder(&directory);
+        // Tokens keep growing from one agent to the next: no agent makes a million grants per second, and if the clock
+        // was set back, the journal has the larger token.
         let now = wall_clock.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let token = u64::try_from(now.as_micros()).unwrap_or_default().max(found.token);
         let registry = Registry::builder().first_token(token).build();
@@ -144,15 +144,15 @@ impl Agent {
         );
         let (now, mut warnings) = (Instant::now(), Vec::new());
         let mut opens_at = now;
-        if !found.is_whole && (has_died || found.complaint.is_some()) {
+        if !found.is_complete && (has_died || found.problem.is_some()) {
             let missing = || format!("an agent died in {} and left no journal", directory.display());
-            let complaint = found.complaint.clone().unwrap_or_else(missing);
+            let problem = found.problem.clone().unwrap_or_else(missing);
             if lifelines.as_ref().is_some_and(Lifelines::are_all_gone) {
-                warnings.extend(found.complaint.clone());
+                warnings.extend(found.problem.clone());
             } else {
                 opens_at = now + RECOVERY;
                 warnings.push(format!(
-                    "{complaint}. No slot is granted for {RECOVERY:?}, so that former holders can return first"
+                    "{problem}. No slot is granted for {RECOVERY:?}, so that former holders can return first"
                 ));
             }
         }
@@ -175,22 +175,22 @@ impl Agent {
         Ok(Self { directory, listener, _lock: lock, idle: IDLE, warnings, shared })
     }
 
-    /// What the user should know about what was found in the folder.
+    /// Warnings for the user about the state in which the folder was found.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// How long to stay when there is no client and nothing is held. A minute by default.
+    /// How long to keep running without clients and holders. A minute by default.
     pub fn idle_timeout(mut self, idle: Duration) -> Self {
         self.idle = idle;
         self
     }
 
-    /// Serves until it is stopped, or nobody has needed it for a while.
+    /// Serves until it is stopped, or was unused for the idle timeout.
     ///
     /// # Errors
     ///
-    /// [`HomeError`] if the system refuses what it takes.
+    /// [`HomeError`] if the system refuses the runtime or the socket.
     pub fn serve(self) -> Result<(), HomeError> {
         raise_file_limit();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -203,16 +203,16 @@ impl Agent {
             self.listener.set_nonblocking(true).and_then(|()| UnixListener::from_std(self.listener));
         let listener = listener.map_err(|error| address::io_failure("serve in", &self.directory, error))?;
         let shared = Arc::new(self.shared);
-        let watched = Arc::clone(&shared);
-        tokio::spawn(async move { watched.absent.watch(watched.lifelines.as_ref()).await });
+        let watcher = Arc::clone(&shared);
+        tokio::spawn(async move { watcher.absent.watch(watcher.lifelines.as_ref()).await });
         by_id::watch_all(&shared);
         let mut idle_since = Instant::now();
         loop {
             let is_alone = shared.clients.load(Ordering::Relaxed) == 0;
             tokio::select! {
                 accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) => session::begin(&shared, stream),
-                    // Out of file descriptors, most likely: those who knock wait until others have left.
+                    Ok((stream, _)) => session::start(&shared, stream),
+                    // Probably out of file descriptors: new clients wait until others have left.
                     Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
                 },
                 () = shared.client_left.notified() => idle_since = Instant::now(),
@@ -225,7 +225,7 @@ impl Agent {
                 }
             }
         }
-        // What is left behind tells the next agent that somebody lost a slot.
+        // If holders or waiters lose something, the files stay, to tell the next agent.
         if shared.held_and_waiting() == (0, 0) {
             shared.journal.finish();
             let _ = fs::remove_file(address::socket_in(&self.directory));
@@ -236,7 +236,7 @@ impl Agent {
     }
 }
 
-/// What is dropped with it has not ended for its holders.
+/// Grants that are dropped with it have not ended for their holders.
 impl Drop for Shared {
     fn drop(&mut self) {
         self.journal.seal();
@@ -245,11 +245,11 @@ impl Drop for Shared {
 
 impl Shared {
     /// Keeps everything occupied that a former agent had granted to clients that are still alive.
-    fn take_over(&self, found: Found) {
+    fn take_over(&self, found: FoundJournal) {
         let has_same_lifelines = found.lifelines.is_some()
             && found.lifelines == self.lifelines.as_ref().and_then(Lifelines::identity);
         for name in &found.resized {
-            // The registry keeps the name as long as any unused one.
+            // The registry keeps this name as long as other unused names.
             if let Some(slots) = found.slots.get(name)
                 && self.registry.named(&**name).slots(*slots).build().is_ok()
             {
@@ -258,9 +258,10 @@ impl Shared {
         }
         for mut grant in found.live.into_values() {
             grant.client.lifeline = grant.client.lifeline.filter(|_| has_same_lifelines);
-            let term = grant.by_id.take();
+            let lease = grant.by_id.take();
             // A slot held by id outlives its client.
-            let has_ended = term.as_ref().map_or_else(|| !self.may_be_alive(grant.client), Term::is_over);
+            let has_ended =
+                lease.as_ref().map_or_else(|| !self.may_be_alive(grant.client), StoredLease::is_over);
             if has_ended {
                 continue;
             }
@@ -273,18 +274,18 @@ impl Shared {
             grant.slot = permit.slot();
             grant.token = grant.token.max(permit.fencing_token());
             let entry = self.journal.grant(grant);
-            if let Some(term) = term {
-                // It is held: it was reserved just now.
-                let _ = permit.gate().map(|gate| gate.renew(permit.id().in_memory(), term.remaining()));
+            if let Some(lease) = lease {
+                // Can't fail: the slot was reserved just now.
+                let _ = permit.gate().map(|gate| gate.renew(permit.id().in_memory(), lease.remaining()));
                 self.by_id.keep(permit, id, entry);
                 continue;
             }
-            self.absent.keep(name, id, Kept { permit, entry, client, has_ttl: false });
+            self.absent.keep(name, id, AbsentGrant { permit, entry, client, has_ttl: false });
         }
     }
 
-    /// Returns when newcomers are let in: those of before say first what they hold, and of how many.
-    async fn until_open(&self) {
+    /// Waits until new grants begin: before that, former clients reclaim what they hold.
+    async fn wait_until_open(&self) {
         if Instant::now() < self.opens_at {
             tokio::time::sleep_until(self.opens_at.into()).await;
         }
@@ -295,13 +296,13 @@ impl Shared {
         Who { label, host: Some(Arc::clone(&self.host)), pid, ..Who::default() }
     }
 
-    /// True if its lifeline tells that it is alive.
+    /// True if its lifeline shows that it is alive.
     fn is_held(&self, client: Client) -> bool {
         let lifelines = self.lifelines.as_ref();
         client.lifeline.is_some_and(|byte| lifelines.is_some_and(|lifelines| lifelines.is_held(byte)))
     }
 
-    /// True unless it is certainly gone.
+    /// True unless it has certainly ended.
     fn may_be_alive(&self, client: Client) -> bool {
         match client.lifeline {
             Some(_) => self.is_held(client),
@@ -328,7 +329,7 @@ fn lock(directory: &Path) -> Result<File, BindError> {
     }
 }
 
-/// Under another name first: who finds the socket, finds somebody listening.
+/// Binds under another name first: a client that finds the socket must find the agent listening.
 fn listen(directory: &Path, socket: &Path) -> Result<StdListener, HomeError> {
     let fresh = directory.join("agent.sock.new");
     match fs::remove_file(&fresh) {
@@ -353,11 +354,11 @@ fn listen(directory: &Path, socket: &Path) -> Result<StdListener, HomeError> {
     Ok(listener.into())
 }
 
-/// A client is a file descriptor.
+/// Each client needs a file descriptor.
 fn raise_file_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // What there is has to do, then.
+    // If this fails, the old limit stays.
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
@@ -372,7 +373,7 @@ mod tests {
     use crate::{Home, Semaphore};
 
     fn serve(directory: &Path, wall_clock: SystemTime) -> JoinHandle<Result<(), HomeError>> {
-        // A process that another test is starting shares the lock of the last agent, until it runs its own program.
+        // A process that another test is starting shares the lock of the last agent until it runs its own program.
         let agent =
             eventually("the last agent is gone", || match Agent::bind_at(directory.to_owned(), wall_clock) {
                 Err(BindError::AlreadyRunning { .. }) => None,
@@ -385,8 +386,8 @@ mod tests {
         Home::local(config.clone()).named("it").slots(2).build().expect("it can be opened")
     }
 
-    /// `is_held`: with a slot that is held when the agent ends.
-    fn tokens_grow_although_the_clock_is_set_back(is_held: bool) {
+    /// With `is_held`, a slot is held when the agent ends.
+    fn check_tokens_grow_when_the_clock_is_set_back(is_held: bool) {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let place = folder.path().join("semafor");
         let config = Config::default().directory(&place).program("/bin/true");
@@ -412,18 +413,18 @@ mod tests {
     }
 
     #[test]
-    fn tokens_grow_from_one_agent_to_the_next_although_the_clock_is_set_back() {
-        tokens_grow_although_the_clock_is_set_back(false);
+    fn tokens_grow_across_agents_even_if_the_clock_is_set_back() {
+        check_tokens_grow_when_the_clock_is_set_back(false);
     }
 
     #[test]
-    fn tokens_grow_from_a_dead_agent_to_the_next_although_the_clock_is_set_back() {
-        tokens_grow_although_the_clock_is_set_back(true);
+    fn tokens_grow_after_an_agent_died_even_if_the_clock_is_set_back() {
+        check_tokens_grow_when_the_clock_is_set_back(true);
     }
 
-    /// The time to live that counts is the one that it has when it is detached, not the one that it was acquired with.
+    /// The time to live at the detach counts, not the one at the acquire.
     #[test]
-    fn a_permit_that_was_renewed_with_a_time_to_live_outlives_its_connection_when_detached() {
+    fn detached_permit_renewed_with_a_ttl_outlives_its_connection() {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let place = folder.path().join("semafor");
         let config = Config::default().directory(&place).program("/bin/true");
@@ -433,7 +434,7 @@ mod tests {
             let held = sem.acquire().await.expect("a slot is free");
             held.renew(Duration::from_secs(600)).await.expect("it is held");
             held.detach();
-            // The last handle: the connection ends.
+            // The last handle is dropped, so the connection ends.
             drop(sem);
             let sem = semaphore(&config);
             for _ in 0..50 {

@@ -1,11 +1,11 @@
-//! Carries the calls of this process's [`Client`] to the agent, and tells the client what comes back and what time it is.
+//! Sends the calls of this process's [`Client`] to the agent, and passes the replies and the time to the client.
 //!
-//! Whoever asks writes its call to the socket itself; a thread reads the answers. The thread is there while there is a
-//! connection: it also makes it, starts an agent where one is needed, and makes a new one when the agent died. Then the client
-//! repeats what has no answer yet, in its order.
+//! A user's thread writes its call to the socket itself; a thread of the driver reads the replies. That thread runs
+//! while there is a connection: it also connects, starts an agent if one is needed, and connects again when the agent
+//! died. Then the client repeats the calls without a reply, in their order.
 //!
-//! Questions that concern no acquisition (statistics, say) are not the client's. They are numbered with its calls, and
-//! repeated here.
+//! Questions that concern no acquisition (statistics, for example) do not go through the client. They share the numbers
+//! of its calls, and are repeated here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind, Read};
@@ -25,25 +25,25 @@ use super::socket::{self, Socket};
 use super::{engine, fork, launch};
 use crate::error::{HomeError, HomeErrorKind};
 use crate::remote::call::{Call, Command, Push, Reply};
-use crate::remote::client::{Client, Event, Hearing, Liveness, Need, Retry, Settings};
+use crate::remote::client::{Client, Event, Liveness, Retry, ServerPushes, ServerStart, Settings};
 use crate::remote::clock::Instant;
 use crate::remote::per_process::PerProcess;
 
-/// How long an agent may take for what it can answer at once.
+/// How long an agent may take for an answer that needs no waiting in line.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
-/// How much later than it should an agent may say that a timeout is over.
-const SLACK: Duration = Duration::from_secs(2);
-/// How long to go on trying to find or start an agent.
+/// How late an agent may report that a timeout has ended.
+const TIMEOUT_SLACK: Duration = Duration::from_secs(2);
+/// How long to try to find or start an agent.
 const START_TIME: Duration = Duration::from_secs(10);
-/// How long to leave starting one to another process that is about to.
-const START_BY_ANOTHER: Duration = Duration::from_secs(2);
-/// The pause between two attempts, the first and the longest.
+/// How long to wait for an agent that another process is starting.
+const WAIT_FOR_OTHER_STARTER: Duration = Duration::from_secs(2);
+/// The pauses between attempts, the first and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
-/// The pause of a holder that has failed to find or start an agent, before it tries again.
-const LONG_PAUSE: Duration = Duration::from_secs(1);
+/// The pause after a failure to find or start an agent, for a holder that needs one.
+const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 
-/// A user's hold on the connection. When the last one goes, it is closed.
-pub(super) struct Anchor(Arc<LocalDriver>);
+/// Keeps the connection open. When the last handle is dropped, the connection is closed.
+pub(super) struct DriverHandle(Arc<LocalDriver>);
 
 pub(super) struct LocalDriver {
     pub(super) config: Config,
@@ -52,81 +52,81 @@ pub(super) struct LocalDriver {
 
 struct State {
     client: Client,
-    /// Calls of the client that are sent and have no answer yet, with when they were sent.
+    /// Calls of the client that were sent and have no reply yet, with the time of sending.
     calls: BTreeMap<u64, (Call, Instant)>,
-    /// Not answered yet.
+    /// Questions without an answer yet.
     questions: BTreeMap<u64, Question>,
     question_deadlines: BTreeSet<(Instant, u64)>,
     phase: Phase,
-    /// Once it has said who it is.
-    agent: Option<AgentCard>,
-    /// Shows the agent, and the next one, that this process is alive. There while it uses one.
+    /// `None` until the agent has sent its welcome.
+    agent: Option<AgentInfo>,
+    /// Shows this agent and the next one that this process is alive. `None` while it uses no agent.
     lifeline: Option<Lifeline>,
     is_abandoned: bool,
 }
 
 enum Phase {
-    /// No connection, and no thread.
-    Resting,
-    /// The thread is about to have one.
+    /// There is no connection and no thread.
+    Idle,
+    /// The thread is connecting.
     Connecting,
     Connected(Socket),
 }
 
-/// Who the agent is.
+/// The agent at the other end of the connection.
 #[derive(Clone, Debug)]
-pub(super) struct AgentCard {
+pub(super) struct AgentInfo {
     pub(super) pid: u32,
     pub(super) version: String,
     pub(super) directory: PathBuf,
 }
 
-/// Something that the agent can answer at once.
+/// A request that the agent can answer at once.
 struct Question {
     frame: Vec<u8>,
-    need: Need,
+    start: ServerStart,
     deadline: Instant,
     pages: Vec<Response>,
-    asker: oneshot::Sender<Result<Vec<Response>, HomeError>>,
+    reply_to: oneshot::Sender<Result<Vec<Response>, HomeError>>,
 }
 
-type Drivers = Mutex<Vec<(Config, Weak<Anchor>)>>;
+type Drivers = Mutex<Vec<(Config, Weak<DriverHandle>)>>;
 
 static DRIVERS: PerProcess<Drivers> = PerProcess::new();
 
-/// A forked child has none of the threads, and must not speak on connections that are its parent's.
+/// A forked child has none of the threads, and must not write to the connections of its parent.
 pub(super) fn after_fork() {
     DRIVERS.begin_anew();
 }
 
-impl Anchor {
-    /// The connection that this process has to the same agent already, or else a new one, made when it is needed.
+impl DriverHandle {
+    /// The existing connection of this process to the same agent, or a new one, which connects when it is needed.
     pub(super) fn at(config: Config) -> Arc<Self> {
         let mut known = DRIVERS.get().lock();
-        known.retain(|(_, anchor)| anchor.strong_count() > 0);
+        known.retain(|(_, handle)| handle.strong_count() > 0);
         let found = known.iter().find(|(known, _)| known.is_same(&config));
-        if let Some(anchor) = found.and_then(|(_, anchor)| anchor.upgrade()) {
-            return anchor;
+        if let Some(handle) = found.and_then(|(_, handle)| handle.upgrade()) {
+            return handle;
         }
-        let anchor = Self::new(config.clone());
-        known.push((config, Arc::downgrade(&anchor)));
-        anchor
+        let handle = Self::new(config.clone());
+        known.push((config, Arc::downgrade(&handle)));
+        handle
     }
 
     pub(super) fn new(config: Config) -> Arc<Self> {
         let client = Client::new(Settings {
-            liveness: Liveness::Connection { answer_time: SLACK + ANSWER_TIME },
-            // A call is repeated by the next connection, not by itself.
+            liveness: Liveness::Connection { reply_timeout: TIMEOUT_SLACK + ANSWER_TIME },
+            // Calls are repeated on the next connection, not on this one.
             retry: Retry { attempts: 1, multiplier: 1.0, shortest: ANSWER_TIME, longest: ANSWER_TIME },
-            answer_time: ANSWER_TIME,
-            silent: no_answer("the agent"),
+            reply_timeout: ANSWER_TIME,
+            no_reply_error: no_answer("the agent"),
         });
         let state = State {
             client,
             calls: BTreeMap::new(),
             questions: BTreeMap::new(),
             question_deadlines: BTreeSet::new(),
-            phase: Phase::Resting,
+            phase: Phase::Idle,
             agent: None,
             lifeline: None,
             is_abandoned: false,
@@ -138,34 +138,35 @@ impl Anchor {
         &self.0
     }
 
-    /// Asks what the agent can answer at once. If no agent runs and `need` does not start one, the answer is empty.
+    /// Sends a request that the agent can answer at once. If no agent runs and `start` does not start one, the answer
+    /// is empty.
     ///
-    /// The question is sent when this is called, whether the answer is awaited or not. The answer borrows the anchor: without
-    /// one, the connection is closed.
+    /// The request is sent when this is called, even if the answer is not awaited. The answer borrows the handle,
+    /// because the connection is closed without one.
     pub(super) fn ask(
         &self,
-        ask: Request,
-        need: Need,
+        request: Request,
+        start: ServerStart,
     ) -> impl Future<Output = Result<Vec<Response>, HomeError>> + Send + use<'_> {
-        let (asker, answer) = oneshot::channel();
-        self.0.put_question(ask, need, asker);
+        let (reply_to, answer) = oneshot::channel();
+        self.0.put_question(request, start, reply_to);
         async move { answer.await.unwrap_or_else(|_| Err(no_answer("the agent"))) }
     }
 }
 
-impl Drop for Anchor {
+impl Drop for DriverHandle {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         state.is_abandoned = true;
         if let Phase::Connected(socket) = &state.phase {
-            // What was said before is still heard.
+            // The agent still reads what was sent before.
             let _ = socket.stream.shutdown(std::net::Shutdown::Both);
         }
     }
 }
 
 impl LocalDriver {
-    /// Changes the client, and carries out what follows from that.
+    /// Changes the client, and carries out the resulting calls and events.
     pub(super) fn change<R>(self: &Arc<Self>, change: impl FnOnce(&mut Client, Instant) -> R) -> R {
         let now = Instant::now();
         let (result, events, is_thread_needed) = {
@@ -181,27 +182,27 @@ impl LocalDriver {
         result
     }
 
-    pub(super) fn look<R>(&self, look: impl FnOnce(&Client, Instant) -> R) -> R {
-        look(&self.state.lock().client, Instant::now())
+    pub(super) fn read<R>(&self, read: impl FnOnce(&Client, Instant) -> R) -> R {
+        read(&self.state.lock().client, Instant::now())
     }
 
     fn put_question(
         self: &Arc<Self>,
-        ask: Request,
-        need: Need,
-        asker: oneshot::Sender<Result<Vec<Response>, HomeError>>,
+        request: Request,
+        start: ServerStart,
+        reply_to: oneshot::Sender<Result<Vec<Response>, HomeError>>,
     ) {
         let is_thread_needed = {
             let mut state = self.state.lock();
-            let n = state.client.next_number();
+            let number = state.client.next_number();
             let deadline = Instant::now() + ANSWER_TIME;
-            let frame = frame(&protocol::Call { n, ask });
-            state.question_deadlines.insert((deadline, n));
+            let frame = frame(&protocol::Call { number, request });
+            state.question_deadlines.insert((deadline, number));
             if let Phase::Connected(socket) = &mut state.phase {
                 socket.send(&frame);
                 socket.wake_by(Some(deadline));
             }
-            state.questions.insert(n, Question { frame, need, deadline, pages: Vec::new(), asker });
+            state.questions.insert(number, Question { frame, start, deadline, pages: Vec::new(), reply_to });
             state.begin_connecting()
         };
         if is_thread_needed {
@@ -209,15 +210,15 @@ impl LocalDriver {
         }
     }
 
-    /// Says something that is not answered. If there is no agent, nobody needs to hear it.
-    pub(super) fn say(&self, ask: Request) {
+    /// Sends a request that has no reply. Without an agent, it is not needed.
+    pub(super) fn send(&self, request: Request) {
         if let Phase::Connected(socket) = &mut self.state.lock().phase {
-            socket.send(&frame(&protocol::Call { n: 0, ask }));
+            socket.send(&frame(&protocol::Call { number: 0, request }));
         }
     }
 
-    /// Who answers, if anybody does.
-    pub(super) fn agent(&self) -> Option<AgentCard> {
+    /// The agent, once it has sent its welcome.
+    pub(super) fn agent(&self) -> Option<AgentInfo> {
         self.state.lock().agent.clone()
     }
 
@@ -227,24 +228,24 @@ impl LocalDriver {
         let this = Arc::clone(self);
         let thread = std::thread::Builder::new().name("semafor-local".into());
         if let Err(error) = thread.spawn(move || this.run()) {
-            let message = format!("no thread for the connection: {error}");
+            let message = format!("can't start the thread for the connection: {error}");
             self.give_up(&HomeError::caused_by(error, HomeErrorKind::Unreachable, message));
-            self.state.lock().phase = Phase::Resting;
+            self.state.lock().phase = Phase::Idle;
         }
     }
 
     fn run(self: Arc<Self>) {
-        let mut deaths = 0;
+        let mut failed_sessions = 0;
         loop {
             let mut has_failed = false;
             match self.connect() {
-                Ok(Some((stream, ear))) => {
-                    self.attend(&stream, &ear);
-                    // One that served was no failure.
-                    let was_welcome = self.state.lock().agent.take().is_some();
-                    deaths = if was_welcome { 0 } else { deaths + 1 };
-                    if deaths > 20 {
-                        self.give_up(&refused("the agent hangs up at once, again and again".to_owned()));
+                Ok(Some((stream, wake_receiver))) => {
+                    self.read_replies(&stream, &wake_receiver);
+                    // A session that was accepted is not a failure.
+                    let was_accepted = self.state.lock().agent.take().is_some();
+                    failed_sessions = if was_accepted { 0 } else { failed_sessions + 1 };
+                    if failed_sessions > 20 {
+                        self.give_up(&unreachable("the agent closes every connection at once".to_owned()));
                     }
                 }
                 Ok(None) => {}
@@ -253,58 +254,58 @@ impl LocalDriver {
                     self.fail_all(&error);
                 }
             }
-            if self.rest() {
+            if self.end_if_idle() {
                 return;
             }
             if has_failed {
-                // The next agent, whenever it starts, has to occupy the slots that are held here.
-                std::thread::sleep(LONG_PAUSE);
+                // Tries again: the next agent has to occupy the slots that are held here.
+                std::thread::sleep(FAILURE_PAUSE);
             }
-            if deaths > 0 {
-                std::thread::sleep(PAUSE.0 * deaths);
+            if failed_sessions > 0 {
+                std::thread::sleep(PAUSE.0 * failed_sessions);
             }
         }
     }
 
-    /// True if the connection is abandoned, or nothing is left that needs one: then the thread ends.
-    fn rest(&self) -> bool {
+    /// True if no handle is left, or nothing needs a connection: then the thread ends.
+    fn end_if_idle(&self) -> bool {
         let mut state = self.state.lock();
         let is_done = state.is_abandoned || state.questions.is_empty() && state.client.is_idle();
-        state.phase = if is_done { Phase::Resting } else { Phase::Connecting };
+        state.phase = if is_done { Phase::Idle } else { Phase::Connecting };
         if is_done {
-            // Nothing of what an agent may remember is held any more.
+            // Nothing that an agent may know of this process is held any more.
             state.lifeline = None;
             state.client.forget_connection();
         }
         is_done
     }
 
-    /// Finds an agent, or starts one if need be. `None` if no agent runs and nothing needs one.
+    /// Finds an agent, or starts one if needed. `None` if no agent runs and nothing needs one.
     fn connect(&self) -> Result<Option<(Arc<UnixStream>, UnixStream)>, HomeError> {
         let started = Instant::now();
         let (mut is_retry, mut pause) = (false, PAUSE.0);
         loop {
-            // Skips places of other users, if another place is left: so other users can't get in the way.
+            // Skips places that belong to other users, so that they can't block this user.
             let (mut places, mut skipped) = (Vec::new(), Vec::new());
             for directory in self.config.places() {
                 match socket::connect(&directory) {
-                    Ok(Some(stream)) => return self.greet(stream, &directory).map(Some),
+                    Ok(Some(stream)) => return self.start_session(stream, &directory).map(Some),
                     Ok(None) => places.push(directory),
                     Err(error) if error.kind() == HomeErrorKind::AccessDenied => skipped.push(error),
                     Err(error) => return Err(error),
                 }
             }
-            // Where an agent has died, its journal is: the next one has to read that, wherever it would start otherwise.
-            let deserted = places.iter().find(|directory| address::has_socket(directory));
-            let Some(first) = deserted.or(places.first()) else {
-                let nowhere = || refused("there is no place for an agent".to_owned());
-                return Err(skipped.into_iter().next().unwrap_or_else(nowhere));
+            // Where an agent has died, it left its journal: the next agent has to start there to read it.
+            let with_dead_agent = places.iter().find(|directory| address::has_socket(directory));
+            let Some(first) = with_dead_agent.or(places.first()) else {
+                let no_place = || unreachable("there is no folder for an agent".to_owned());
+                return Err(skipped.into_iter().next().unwrap_or_else(no_place));
             };
-            if !self.is_agent_needed(deserted.is_some()) {
+            if !self.is_agent_needed(with_dead_agent.is_some()) {
                 return Ok(None);
             }
             if is_retry {
-                // Another process's, that is not quite there yet, or on its way out.
+                // An agent may be about to start, or about to end.
                 std::thread::sleep(pause);
                 pause = (pause * 2).min(PAUSE.1);
             } else {
@@ -314,71 +315,72 @@ impl LocalDriver {
             }
             if started.elapsed() > START_TIME {
                 let message = format!(
-                    "no agent answers in {}, and none could be started within {START_TIME:?}",
+                    "no agent answers in {}, and no agent could be started within {START_TIME:?}",
                     first.display()
                 );
-                return Err(refused(message));
+                return Err(unreachable(message));
             }
-            let may_wait = started.elapsed() < START_BY_ANOTHER;
-            if let Some(warnings) = launch::start(self.config.program.as_deref(), first, may_wait)? {
+            let may_leave_to_other = started.elapsed() < WAIT_FOR_OTHER_STARTER;
+            if let Some(warnings) = launch::start(self.config.program.as_deref(), first, may_leave_to_other)?
+            {
                 self.config.warn(&warnings);
             }
             is_retry = true;
         }
     }
 
-    /// Answers with nothing what needs no agent. True if something else is left.
+    /// True if pending work needs an agent. If not, ends the pending work with empty answers.
     fn is_agent_needed(&self, has_died: bool) -> bool {
         let (questions, events) = {
             let mut state = self.state.lock();
-            let of_questions = state.questions.values().map(|question| question.need).max();
-            let need = state.client.need().max(of_questions.unwrap_or(Need::Nothing));
-            if need == Need::Server || need == Need::Successor && has_died {
+            let for_questions = state.questions.values().map(|question| question.start).max();
+            let start = state.client.server_start().max(for_questions.unwrap_or(ServerStart::Never));
+            if start == ServerStart::Always || start == ServerStart::IfOneDied && has_died {
                 return true;
             }
             let now = Instant::now();
-            state.client.nobody_there(now);
+            state.client.no_server(now);
             state.question_deadlines.clear();
             (std::mem::take(&mut state.questions), state.send_calls(now))
         };
         for question in questions.into_values() {
-            let _ = question.asker.send(Ok(Vec::new()));
+            let _ = question.reply_to.send(Ok(Vec::new()));
         }
         carry_out(events);
         false
     }
 
-    /// Says everything that is to be said on a new connection.
-    fn greet(
+    /// Starts a new connection with the hello, and with everything that has to be repeated.
+    fn start_session(
         &self,
         stream: UnixStream,
         directory: &Path,
     ) -> Result<(Arc<UnixStream>, UnixStream), HomeError> {
-        let pair = UnixStream::pair().and_then(|(bell, ear)| {
-            ear.set_nonblocking(true)?;
-            bell.set_nonblocking(true)?;
-            Ok((bell, ear))
+        let pair = UnixStream::pair().and_then(|(wake_sender, wake_receiver)| {
+            wake_receiver.set_nonblocking(true)?;
+            wake_sender.set_nonblocking(true)?;
+            Ok((wake_sender, wake_receiver))
         });
-        let (bell, ear) = pair.map_err(|error| {
-            let message = format!("no sockets: {error}");
+        let (wake_sender, wake_receiver) = pair.map_err(|error| {
+            let message = format!("can't create a pair of sockets: {error}");
             HomeError::caused_by(error, HomeErrorKind::Unreachable, message)
         })?;
         let stream = Arc::new(stream);
-        fork::note_connection(&stream);
-        let mut socket = Socket::new(Arc::clone(&stream), bell, directory);
+        fork::register_connection(&stream);
+        let mut socket = Socket::new(Arc::clone(&stream), wake_sender, directory);
         let now = Instant::now();
         let events = {
             let mut state = self.state.lock();
             if !state.lifeline.as_ref().is_some_and(|lifeline| lifeline.is_in(directory)) {
                 state.lifeline = Lifeline::take(directory);
-                state.lifeline.iter().for_each(fork::note_lifeline);
+                state.lifeline.iter().for_each(fork::register_lifeline);
             }
             let lifeline = state.lifeline.as_ref().map(Lifeline::byte);
             let version = env!("CARGO_PKG_VERSION").to_owned();
             let hello = Request::Hello { protocol: PROTOCOL, version, lifeline };
-            socket.send(&frame(&protocol::Call { n: 0, ask: hello }));
+            socket.send(&frame(&protocol::Call { number: 0, request: hello }));
             state.phase = Phase::Connected(socket);
-            state.client.connected(Hearing::default(), now);
+            state.client.connected(ServerPushes::default(), now);
             let events = state.send_calls(now);
             let State { phase, questions, .. } = &mut *state;
             if let Phase::Connected(socket) = phase {
@@ -387,12 +389,12 @@ impl LocalDriver {
             events
         };
         carry_out(events);
-        Ok((stream, ear))
+        Ok((stream, wake_receiver))
     }
 
-    /// Hears what the agent says, until the connection ends.
-    fn attend(&self, stream: &UnixStream, ear: &UnixStream) {
-        let mut heard = Vec::new();
+    /// Reads the agent's messages until the connection ends.
+    fn read_replies(&self, stream: &UnixStream, wake_receiver: &UnixStream) {
+        let mut received = Vec::new();
         let mut chunk = vec![0; 16 * 1024];
         loop {
             let (flags, wait) = {
@@ -404,26 +406,26 @@ impl LocalDriver {
                 (flags, next.map(|next| next.saturating_duration_since(Instant::now())))
             };
             let timeout = wait.and_then(|wait| Timespec::try_from(wait).ok());
-            let mut ready = [PollFd::new(stream, flags), PollFd::new(ear, PollFlags::IN)];
+            let mut ready = [PollFd::new(stream, flags), PollFd::new(wake_receiver, PollFlags::IN)];
             let _ = poll(&mut ready, timeout.as_ref());
-            let (of_stream, of_ear) = (ready[0].revents(), ready[1].revents());
-            if !of_ear.is_empty() {
-                let _ = (&mut &*ear).read(&mut chunk);
+            let (stream_events, wake_events) = (ready[0].revents(), ready[1].revents());
+            if !wake_events.is_empty() {
+                let _ = (&mut &*wake_receiver).read(&mut chunk);
             }
-            if of_stream.contains(PollFlags::OUT)
+            if stream_events.contains(PollFlags::OUT)
                 && let Phase::Connected(socket) = &mut self.state.lock().phase
             {
                 socket.flush();
             }
-            self.end_overdue();
-            if !of_stream.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
+            self.handle_timeouts();
+            if !stream_events.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
                 continue;
             }
             let ending = match (&mut &*stream).read(&mut chunk) {
                 Ok(0) => Some(None),
                 Ok(count) => {
-                    heard.extend_from_slice(&chunk[..count]);
-                    self.understand(&mut heard).err().map(Some)
+                    received.extend_from_slice(&chunk[..count]);
+                    self.handle_bytes(&mut received).err().map(Some)
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => None,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => None,
@@ -439,43 +441,46 @@ impl LocalDriver {
         }
     }
 
-    fn understand(&self, heard: &mut Vec<u8>) -> Result<(), HomeError> {
-        while let Some(reply) = take_first(heard).map_err(not_understood)? {
-            self.hear(reply)?;
+    fn handle_bytes(&self, received: &mut Vec<u8>) -> Result<(), HomeError> {
+        while let Some(reply) = take_first(received).map_err(invalid_message)? {
+            self.handle_message(reply)?;
         }
-        debug_assert!(heard.len() <= MAX_MESSAGE + 4);
+        debug_assert!(received.len() <= MAX_MESSAGE + 4);
         Ok(())
     }
 
-    fn hear(&self, protocol::Reply { n, more, say }: protocol::Reply) -> Result<(), HomeError> {
+    fn handle_message(
+        &self,
+        protocol::Reply { number, more, response }: protocol::Reply,
+    ) -> Result<(), HomeError> {
         let now = Instant::now();
         let mut state = self.state.lock();
-        match say {
+        match response {
             Response::Welcome { protocol, version, pid } => {
-                return state.note_welcome(protocol, version, pid);
+                return state.handle_welcome(protocol, version, pid);
             }
             Response::Lost { why, is_kept } => {
-                let push = Push::Lost { key: engine::key(n), why: why.into(), is_kept };
+                let push = Push::Lost { key: engine::key(number), why: why.into(), is_kept };
                 state.client.handle_push(push, now);
             }
-            say if more => {
-                if let Some(question) = state.questions.get_mut(&n) {
-                    question.pages.push(say);
+            response if more => {
+                if let Some(question) = state.questions.get_mut(&number) {
+                    question.pages.push(response);
                 }
             }
-            say => {
-                if let Some(question) = state.take_question(n) {
+            response => {
+                if let Some(question) = state.take_question(number) {
                     let agent = state.agent_name();
                     drop(state);
-                    let answer = match say {
-                        Response::Misunderstood(_) => Err(too_old(&agent)),
-                        say => Ok(question.pages.into_iter().chain([say]).collect()),
+                    let answer = match response {
+                        Response::NotUnderstood(_) => Err(too_old(&agent)),
+                        response => Ok(question.pages.into_iter().chain([response]).collect()),
                     };
-                    let _ = question.asker.send(answer);
+                    let _ = question.reply_to.send(answer);
                     return Ok(());
                 }
-                let Some((call, sent)) = state.calls.remove(&n) else { return Ok(()) };
-                match engine::decode(&call, say, &state.agent_name(), sent, now) {
+                let Some((call, sent)) = state.calls.remove(&number) else { return Ok(()) };
+                match engine::decode(&call, response, &state.agent_name(), sent, now) {
                     Ok(reply) => state.client.handle_reply(call, reply, now),
                     Err(failure) => state.client.handle_failure(call, &failure, now),
                 }
@@ -487,26 +492,26 @@ impl LocalDriver {
         Ok(())
     }
 
-    fn end_overdue(&self) {
+    fn handle_timeouts(&self) {
         let now = Instant::now();
         let (questions, events, agent) = {
             let mut state = self.state.lock();
             let mut overdue = Vec::new();
-            while let Some((deadline, n)) = state.question_deadlines.first().copied()
+            while let Some((deadline, number)) = state.question_deadlines.first().copied()
                 && deadline <= now
             {
-                overdue.extend(state.take_question(n));
+                overdue.extend(state.take_question(number));
             }
             state.client.handle_timeout(now);
             (overdue, state.send_calls(now), state.agent_name())
         };
         for question in questions {
-            let _ = question.asker.send(Err(no_answer(&agent)));
+            let _ = question.reply_to.send(Err(no_answer(&agent)));
         }
         carry_out(events);
     }
 
-    /// The agent is gone.
+    /// The connection to the agent has ended.
     fn disconnect(&self) {
         let events = {
             let mut state = self.state.lock();
@@ -523,18 +528,18 @@ impl LocalDriver {
         carry_out(events);
     }
 
-    /// Fails everything that is asked, and gives up all leases.
+    /// Fails everything pending, and forgets all grants.
     fn give_up(&self, error: &HomeError) {
         {
             let mut state = self.state.lock();
-            // No agent will occupy them, and no agent needs to wait for their holder.
-            state.client.give_up_leases();
+            // No agent will occupy their slots, or wait for this process.
+            state.client.forget_grants();
             state.lifeline = None;
         }
         self.fail_all(error);
     }
 
-    /// Fails everything that is asked. The leases stay, for the next agent to occupy.
+    /// Fails everything pending. Grants stay: the next agent occupies their slots.
     fn fail_all(&self, error: &HomeError) {
         let (questions, events) = {
             let mut state = self.state.lock();
@@ -546,25 +551,25 @@ impl LocalDriver {
             (std::mem::take(&mut state.questions), state.send_calls(now))
         };
         for question in questions.into_values() {
-            let _ = question.asker.send(Err(error.clone()));
+            let _ = question.reply_to.send(Err(error.clone()));
         }
         carry_out(events);
     }
 }
 
 impl State {
-    /// Writes what the client has to say. Returns what is left to do without the lock.
+    /// Sends the client's calls. Returns its events, to be carried out without the lock.
     fn send_calls(&mut self, now: Instant) -> Vec<Event> {
         if let Phase::Connected(socket) = &mut self.phase {
             while let Some(call) = self.client.poll_transmit(now) {
-                for (n, ask) in engine::encode(&call) {
-                    socket.send(&frame(&protocol::Call { n, ask }));
+                for (number, request) in engine::encode(&call) {
+                    socket.send(&frame(&protocol::Call { number, request }));
                 }
-                if let Command::End { those } = &call.ask {
-                    // The agent does not answer the request of one that leaves.
-                    those.iter().for_each(|(key, _)| drop(self.calls.remove(&key.0)));
+                if let Command::End { acquisitions } = &call.command {
+                    // The agent does not reply to the request of an acquisition that leaves.
+                    acquisitions.iter().for_each(|(key, _)| drop(self.calls.remove(&key.0)));
                 }
-                if engine::is_answered(&call.ask) {
+                if engine::is_answered(&call.command) {
                     self.calls.insert(call.number, (call, now));
                 } else {
                     self.client.handle_reply(call, Reply::Done, now);
@@ -578,7 +583,7 @@ impl State {
     /// True if a thread has to be started now.
     fn begin_connecting(&mut self) -> bool {
         let is_needed =
-            matches!(self.phase, Phase::Resting) && (self.client.has_calls() || !self.questions.is_empty());
+            matches!(self.phase, Phase::Idle) && (self.client.has_calls() || !self.questions.is_empty());
         if is_needed {
             self.phase = Phase::Connecting;
         }
@@ -586,39 +591,39 @@ impl State {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let of_questions = self.question_deadlines.first().map(|(deadline, _)| *deadline);
-        [of_questions, self.client.poll_timeout()].into_iter().flatten().min()
+        let for_questions = self.question_deadlines.first().map(|(deadline, _)| *deadline);
+        [for_questions, self.client.poll_timeout()].into_iter().flatten().min()
     }
 
-    fn take_question(&mut self, n: u64) -> Option<Question> {
-        let question = self.questions.remove(&n)?;
-        self.question_deadlines.remove(&(question.deadline, n));
+    fn take_question(&mut self, number: u64) -> Option<Question> {
+        let question = self.questions.remove(&number)?;
+        self.question_deadlines.remove(&(question.deadline, number));
         Some(question)
     }
 
-    fn note_welcome(&mut self, protocol: u32, version: String, pid: u32) -> Result<(), HomeError> {
+    fn handle_welcome(&mut self, protocol: u32, version: String, pid: u32) -> Result<(), HomeError> {
         if protocol < PROTOCOL {
             let agent = format!("the agent (pid {pid}, semafor {version})");
             return Err(HomeError::new(
                 HomeErrorKind::Unsupported,
                 format!(
-                    "{agent} is older than this: once nothing is held, `semafor agent stop` ends it, \
+                    "{agent} is older than this program: once nothing is held, `semafor agent stop` ends it, \
                      and the next command starts a new one"
                 ),
             ));
         }
         if let Phase::Connected(socket) = &self.phase {
             let directory = socket.directory.clone();
-            self.agent = Some(AgentCard { pid, version, directory });
-            let silent = no_answer(&self.agent_name());
-            self.client.set_silent(silent);
+            self.agent = Some(AgentInfo { pid, version, directory });
+            let error = no_answer(&self.agent_name());
+            self.client.set_no_reply_error(error);
         }
         Ok(())
     }
 
-    /// What to call it.
+    /// The agent, for error messages.
     fn agent_name(&self) -> String {
-        let name = |agent: &AgentCard| format!("the agent (pid {}, semafor {})", agent.pid, agent.version);
+        let name = |agent: &AgentInfo| format!("the agent (pid {}, semafor {})", agent.pid, agent.version);
         self.agent.as_ref().map_or_else(|| "the agent".to_owned(), name)
     }
 }
@@ -627,31 +632,34 @@ fn carry_out(events: Vec<Event>) {
     events.into_iter().for_each(|event| event.carry_out("local:"));
 }
 
-fn refused(message: String) -> HomeError {
+fn unreachable(message: String) -> HomeError {
     HomeError::new(HomeErrorKind::Unreachable, message)
 }
 
 fn no_answer(agent: &str) -> HomeError {
-    refused(format!(
-        "{agent} does not answer: is it stopped, or the machine that busy? `semafor agent status` tells"
+    unreachable(format!(
+        "{agent} does not answer: is it stopped, or the machine too busy? `semafor agent status` shows its state"
     ))
 }
 
 pub(super) fn too_old(agent: &str) -> HomeError {
     let message = format!(
-        "{agent} does not know how to do that: it is older than this. Once nothing is held, `semafor agent stop` ends it, \
-         and the next command starts a new one"
+        "{agent} does not know this request: it is older than this program. Once nothing is held, \
+         `semafor agent stop` ends it, and the next command starts a new one"
     );
     HomeError::new(HomeErrorKind::Unsupported, message)
 }
 
-fn not_understood(error: io::Error) -> HomeError {
-    let message = format!("the agent says something that makes no sense: {error}");
+fn invalid_message(error: io::Error) -> HomeError {
+    let message = format!("the agent sent an invalid message: {error}");
     HomeError::caused_by(error, HomeErrorKind::Other, message)
 }
 
-pub(super) fn unexpected(say: &Response) -> HomeError {
-    HomeError::new(HomeErrorKind::Other, format!("the agent says {say:?}, which is no answer to this"))
+pub(super) fn unexpected(response: &Response) -> HomeError {
+    HomeError::new(
+        HomeErrorKind::Other,
+        format!("the agent replied {response:?}, which does not fit the request"),
+    )
 }
 
 #[cfg(test)]
@@ -663,24 +671,24 @@ mod tests {
     use crate::local::{Agent, stop};
 
     #[test]
-    fn a_waiter_that_leaves_the_line_leaves_no_call_behind() {
+    fn waiter_that_leaves_the_line_leaves_no_call_behind() {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let place = folder.path().join("semafor");
         let agent = Agent::bind(&place).expect("no other agent");
         let agent = std::thread::spawn(move || agent.serve());
         let config = Config::default().directory(&place).program("/bin/true");
-        let anchor = Anchor::at(config.clone());
+        let handle = DriverHandle::at(config.clone());
         pollster::block_on(async {
             let semaphore = Home::local(config.clone()).named("it").slots(1).build().expect("a valid name");
             let held = semaphore.acquire().await.expect("it is free");
             for _ in 0..10 {
                 let mut waiting = Box::pin(semaphore.acquire().into_future());
-                let look = std::future::poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx).is_pending()));
-                assert!(look.await, "it waits");
+                let polled = std::future::poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx).is_pending()));
+                assert!(polled.await, "it waits");
             }
-            // The agent has heard of all that when it answers this.
+            // When the agent replies to this, it has read all of the above.
             held.release().await.expect("it is held");
-            assert_eq!(anchor.driver().state.lock().calls.len(), 0);
+            assert_eq!(handle.driver().state.lock().calls.len(), 0);
             stop(&config, true).await.expect("it answers");
         });
         agent.join().expect("it does not panic").expect("it serves to its end");

@@ -1,17 +1,17 @@
-//! The client's calls in the words of the agent's protocol, and back.
+//! Encodes the client's calls for the agent's protocol, and decodes the replies.
 
 use std::sync::Arc;
 
 use super::driver::{too_old, unexpected};
-use super::protocol::{self, Complaint, Request, Response, in_short};
+use super::protocol::{self, Refusal, Request, Response, label_and_command};
 use crate::error::AcquireError;
-use crate::remote::call::{Call, Command, Failure, Grant, How, Key, LeaseEnd, Reply};
+use crate::remote::call::{Call, Command, EndReason, Failure, Grant, Key, LeaseEnd, Reply};
 use crate::remote::clock::{Instant, ServerClock};
 use crate::remote::target::Target;
 use crate::remote::{AcquireRequest, Wait};
 
-/// Which semaphore, as the agent has to know it.
-pub(super) fn target(target: &Target) -> protocol::Target {
+/// The semaphore, in the agent's protocol.
+pub(super) fn encode_target(target: &Target) -> protocol::Target {
     protocol::Target {
         handle: target.number,
         name: Arc::clone(&target.name),
@@ -21,36 +21,41 @@ pub(super) fn target(target: &Target) -> protocol::Target {
     }
 }
 
-/// What to say for a call, each with its number.
+/// The requests to send for a call, each with its number.
 pub(super) fn encode(call: &Call) -> Vec<(u64, Request)> {
-    let of = || target(&call.target);
-    let said = match &call.ask {
+    let target = || encode_target(&call.target);
+    let request = match &call.command {
         Command::Acquire { request, wait_left, .. } => {
-            let request = protocol::AcquireRequest { timeout: *wait_left, ..on_the_wire(request) };
-            Request::Acquire { of: of(), request }
+            let request = protocol::AcquireRequest { timeout: *wait_left, ..encode_request(request) };
+            Request::Acquire { of: target(), request }
         }
         Command::Release { key } => Request::Release { lease: key.0 },
-        Command::EndById { id, how: How::Evicted } => Request::Evict { of: of(), id: id.to_string() },
-        Command::EndById { id, .. } => Request::ReleaseId { of: of(), id: id.to_string() },
-        Command::Renew { id, ttl } => Request::Renew { of: of(), id: id.to_string(), ttl: *ttl },
-        Command::End { those } => {
-            return those.iter().map(|(key, _)| (0, Request::Cancel { call: key.0 })).collect();
+        Command::EndById { id, reason: EndReason::Evicted } => {
+            Request::Evict { of: target(), id: id.to_string() }
+        }
+        Command::EndById { id, .. } => Request::ReleaseId { of: target(), id: id.to_string() },
+        Command::Renew { id, ttl } => Request::Renew { of: target(), id: id.to_string(), ttl: *ttl },
+        Command::End { acquisitions } => {
+            return acquisitions.iter().map(|(key, _)| (0, Request::Cancel { call: key.0 })).collect();
         }
         Command::Detach { key } => return vec![(0, Request::Detach { lease: key.0 })],
-        Command::Occupy { key, id, weight, slot, slots } => {
+        Command::Reclaim { key, id, weight, slot, slots } => {
             let id = Some(Arc::clone(id));
-            let occupy = Request::Occupy { of: of(), weight: *weight, slot: Some(*slot), id, slots: *slots };
-            return vec![(key.0, occupy)];
+            let reclaim =
+                Request::Reclaim { of: target(), weight: *weight, slot: Some(*slot), id, slots: *slots };
+            return vec![(key.0, reclaim)];
         }
-        Command::Back { calls } => return vec![(0, Request::Back { calls: *calls })],
-        // The agent does all this by itself.
-        Command::Confirm { .. } | Command::Listen { .. } | Command::Heartbeat { .. } => return Vec::new(),
+        Command::Reconnected { calls } => return vec![(0, Request::Reconnected { calls: *calls })],
+        // The agent does all this without a request.
+        Command::CheckWaiter { .. } | Command::Subscribe { .. } | Command::Heartbeat { .. } => {
+            return Vec::new();
+        }
         Command::Sweep | Command::Watch | Command::Connect => return Vec::new(),
     };
-    vec![(call.number, said)]
+    vec![(call.number, request)]
 }
 
-/// True if the agent answers it.
+/// True if the agent replies to it.
 pub(super) fn is_answered(ask: &Command) -> bool {
     matches!(
         ask,
@@ -58,9 +63,9 @@ pub(super) fn is_answered(ask: &Command) -> bool {
     )
 }
 
-fn on_the_wire(request: &AcquireRequest) -> protocol::AcquireRequest {
+fn encode_request(request: &AcquireRequest) -> protocol::AcquireRequest {
     let who = request.who.as_deref();
-    let (label, command) = who.map_or((None, None), in_short);
+    let (label, command) = who.map_or((None, None), label_and_command);
     protocol::AcquireRequest {
         weight: request.weight,
         ttl: request.ttl,
@@ -72,25 +77,35 @@ fn on_the_wire(request: &AcquireRequest) -> protocol::AcquireRequest {
     }
 }
 
-/// What the agent's answer to a call means. It was sent at `sent`.
+/// Decodes the agent's response to a call that was sent at `sent`.
 pub(super) fn decode(
     call: &Call,
-    say: Response,
+    response: Response,
     agent: &str,
     sent: Instant,
     now: Instant,
 ) -> Result<Reply, Failure> {
-    let failed = |error| Failure { error, is_passing: false, was_sent: true };
-    match (&call.ask, say) {
+    let failed = |error| Failure { error, is_transient: false, was_sent: true };
+    match (&call.command, response) {
         (Command::Acquire { .. }, Response::Granted { id, slot, token, waited, slots }) => {
             call.target.note_agreed();
-            // The agent watches the time to live. What is shown of it here counts from the grant.
+            // The agent ends the lease. The end that is shown here counts from when the grant was read.
             let (clock, safe_until) = (ServerClock::new(0.0, now, now), now);
-            let (id, slots, ends, neighbours) = (id.into(), slots, LeaseEnd::AfterTtl, None);
-            Ok(Reply::Granted(Grant { id, slot, token, waited, slots, clock, ends, safe_until, neighbours }))
+            let (id, slots, ends, python_clients) = (id.into(), slots, LeaseEnd::AfterTtl, None);
+            Ok(Reply::Granted(Grant {
+                id,
+                slot,
+                token,
+                waited,
+                slots,
+                clock,
+                ends,
+                safe_until,
+                python_clients,
+            }))
         }
-        (Command::Acquire { .. }, Response::No(complaint)) => {
-            let error = complaint.into_acquire_error(&call.target.name);
+        (Command::Acquire { .. }, Response::Refused(refusal)) => {
+            let error = refusal.into_acquire_error(&call.target.name);
             if !matches!(error, AcquireError::Open(_) | AcquireError::Home(_)) {
                 call.target.note_agreed();
             }
@@ -101,9 +116,9 @@ pub(super) fn decode(
             Ok(Reply::Renewed { clock, ends: ttl.map(|ttl| ttl.as_secs_f64()) })
         }
         (_, Response::Done) => Ok(Reply::Done),
-        (_, Response::No(Complaint::NotHeld(why))) => Ok(Reply::NotHeld(why.into())),
-        (_, Response::No(complaint)) => Err(failed(complaint.into_home_error())),
-        (_, Response::Misunderstood(_)) => Err(failed(too_old(agent))),
+        (_, Response::Refused(Refusal::NotHeld(why))) => Ok(Reply::NotHeld(why.into())),
+        (_, Response::Refused(refusal)) => Err(failed(refusal.into_home_error())),
+        (_, Response::NotUnderstood(_)) => Err(failed(too_old(agent))),
         (_, other) => Err(failed(unexpected(&other))),
     }
 }

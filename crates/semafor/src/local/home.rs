@@ -4,24 +4,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::address::Config;
-use super::driver::{Anchor, unexpected};
+use super::driver::{DriverHandle, unexpected};
 use super::engine;
 use super::protocol::{Request, Response};
 use crate::error::{BuildError, HomeError, InvalidDuration};
 use crate::remote::BoxFuture;
-use crate::remote::client::{Client, Need};
+use crate::remote::client::{Client, ServerStart};
 use crate::remote::clock::Instant;
-use crate::remote::driver::{Driver, Kept, RemoteHome};
+use crate::remote::driver::{Driver, KeepAlive, RemoteHome};
 use crate::remote::semaphore::NamedSemaphore;
 use crate::remote::target::Target;
 use crate::{HolderInfo, Stats, StatsQuery, WaiterInfo};
 
 #[derive(Clone)]
-pub(crate) struct LocalHome(Arc<Anchor>);
+pub(crate) struct LocalHome(Arc<DriverHandle>);
 
 impl LocalHome {
     pub(crate) fn new(config: Config) -> Self {
-        Self(Anchor::at(config))
+        Self(DriverHandle::at(config))
     }
 
     pub(crate) fn config(&self) -> &Config {
@@ -34,14 +34,16 @@ impl LocalHome {
         slots: Option<u32>,
         max_waiting: Option<usize>,
     ) -> NamedSemaphore {
-        // The connection is the sign of life.
+        // No heartbeats: the agent knows by the connection that this process is alive.
         let target = Target::new(name, slots, max_waiting, Duration::ZERO, []);
-        NamedSemaphore::new(Arc::<Anchor>::clone(&self.0), target)
+        NamedSemaphore::new(Arc::<DriverHandle>::clone(&self.0), target)
     }
 
     pub(crate) async fn stats(&self, query: &StatsQuery) -> Result<Vec<Stats>, HomeError> {
         let mut stats = Vec::new();
-        for page in self.0.ask(Request::Survey { names: query.names.clone() }, Need::Successor).await? {
+        for page in
+            self.0.ask(Request::AllStats { names: query.names.clone() }, ServerStart::IfOneDied).await?
+        {
             match page {
                 Response::Stats(page) => stats.extend(page.into_iter().map(Stats::from)),
                 other => return Err(unexpected(&other)),
@@ -51,46 +53,46 @@ impl LocalHome {
     }
 }
 
-/// The answer, where there is one.
-fn only(mut pages: Vec<Response>) -> Option<Response> {
+/// The only page of an answer, if there is an answer.
+fn last_page(mut pages: Vec<Response>) -> Option<Response> {
     pages.pop()
 }
 
-fn failure(say: Response) -> HomeError {
-    match say {
-        Response::No(complaint) => complaint.into_home_error(),
+fn failure(response: Response) -> HomeError {
+    match response {
+        Response::Refused(refusal) => refusal.into_home_error(),
         other => unexpected(&other),
     }
 }
 
-impl Anchor {
-    async fn ask_truth(&self, ask: Request) -> Result<bool, HomeError> {
-        match only(self.ask(ask, Need::Successor).await?) {
+impl DriverHandle {
+    async fn ask_bool(&self, request: Request) -> Result<bool, HomeError> {
+        match last_page(self.ask(request, ServerStart::IfOneDied).await?) {
             None => Ok(false),
-            Some(Response::Truth(truth)) => Ok(truth),
+            Some(Response::Bool(value)) => Ok(value),
             Some(other) => Err(failure(other)),
         }
     }
 
-    async fn ask_to(&self, ask: Request) -> Result<(), HomeError> {
-        match only(self.ask(ask, Need::Server).await?) {
+    async fn ask_done(&self, request: Request) -> Result<(), HomeError> {
+        match last_page(self.ask(request, ServerStart::Always).await?) {
             Some(Response::Done) | None => Ok(()),
             Some(other) => Err(failure(other)),
         }
     }
 }
 
-impl Driver for Anchor {
+impl Driver for DriverHandle {
     fn change(&self, change: &mut dyn FnMut(&mut Client, Instant)) {
         self.driver().change(change);
     }
 
-    fn look(&self, look: &mut dyn FnMut(&Client, Instant)) {
-        self.driver().look(look);
+    fn read(&self, read: &mut dyn FnMut(&Client, Instant)) {
+        self.driver().read(read);
     }
 
-    /// Without a time to live, it is held as long as the connection lasts.
-    fn keep_alive(self: Arc<Self>) -> Option<Kept> {
+    /// A permit without a time to live is held as long as the connection lasts.
+    fn keep_alive(self: Arc<Self>) -> Option<KeepAlive> {
         Some(Box::new(self))
     }
 
@@ -99,15 +101,17 @@ impl Driver for Anchor {
     }
 }
 
-impl RemoteHome for Anchor {
+impl RemoteHome for DriverHandle {
     fn open<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<(), BuildError>> {
         Box::pin(async move {
-            match only(self.ask(Request::Open(engine::target(target)), Need::Server).await?) {
+            match last_page(
+                self.ask(Request::Open(engine::encode_target(target)), ServerStart::Always).await?,
+            ) {
                 Some(Response::Done) => {
                     target.note_agreed();
                     Ok(())
                 }
-                Some(Response::No(complaint)) => Err(complaint.into_build_error(&target.name)),
+                Some(Response::Refused(refusal)) => Err(refusal.into_build_error(&target.name)),
                 Some(other) => Err(unexpected(&other).into()),
                 None => Err(BuildError::SlotsNotSet { name: target.name.to_string() }),
             }
@@ -115,33 +119,35 @@ impl RemoteHome for Anchor {
     }
 
     fn locked<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<bool, HomeError>> {
-        Box::pin(self.ask_truth(Request::Locked(engine::target(target))))
+        Box::pin(self.ask_bool(Request::Locked(engine::encode_target(target))))
     }
 
     fn resize<'a>(&'a self, target: &'a Arc<Target>, slots: u32) -> BoxFuture<'a, Result<(), HomeError>> {
-        Box::pin(self.ask_to(Request::Resize { of: engine::target(target), slots }))
+        Box::pin(self.ask_done(Request::Resize { of: engine::encode_target(target), slots }))
     }
 
     fn close<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<(), HomeError>> {
-        Box::pin(self.ask_to(Request::Close(engine::target(target))))
+        Box::pin(self.ask_done(Request::Close(engine::encode_target(target))))
     }
 
     fn is_closed<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<bool, HomeError>> {
-        Box::pin(self.ask_truth(Request::IsClosed(engine::target(target))))
+        Box::pin(self.ask_bool(Request::IsClosed(engine::encode_target(target))))
     }
 
     fn stats<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<Stats, HomeError>> {
         Box::pin(async move {
-            let stats = match only(self.ask(Request::Stats(engine::target(target)), Need::Successor).await?) {
+            let stats = match last_page(
+                self.ask(Request::Stats(engine::encode_target(target)), ServerStart::IfOneDied).await?,
+            ) {
                 Some(Response::Stats(mut stats)) => stats.pop(),
                 None => None,
                 Some(other) => return Err(failure(other)),
             };
             Ok(stats.map_or_else(
                 || {
-                    let mut nothing = semafor_core::Stats::default();
-                    nothing.slots = target.asked_slots.unwrap_or_default();
-                    Stats::new(Arc::clone(&target.name), nothing)
+                    let mut empty = semafor_core::Stats::default();
+                    empty.slots = target.asked_slots.unwrap_or_default();
+                    Stats::new(Arc::clone(&target.name), empty)
                 },
                 Stats::from,
             ))
@@ -151,7 +157,9 @@ impl RemoteHome for Anchor {
     fn holders<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<Vec<HolderInfo>, HomeError>> {
         Box::pin(async move {
             let mut holders = Vec::new();
-            for page in self.ask(Request::Holders(engine::target(target)), Need::Successor).await? {
+            for page in
+                self.ask(Request::Holders(engine::encode_target(target)), ServerStart::IfOneDied).await?
+            {
                 match page {
                     Response::Holders(page) => holders.extend(page.into_iter().map(HolderInfo::from)),
                     other => return Err(failure(other)),
@@ -164,7 +172,9 @@ impl RemoteHome for Anchor {
     fn waiters<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<Vec<WaiterInfo>, HomeError>> {
         Box::pin(async move {
             let mut waiters = Vec::new();
-            for page in self.ask(Request::Waiters(engine::target(target)), Need::Successor).await? {
+            for page in
+                self.ask(Request::Waiters(engine::encode_target(target)), ServerStart::IfOneDied).await?
+            {
                 match page {
                     Response::Waiters(page) => waiters.extend(page.into_iter().map(WaiterInfo::from)),
                     other => return Err(failure(other)),
@@ -175,6 +185,6 @@ impl RemoteHome for Anchor {
     }
 
     fn forget(&self, target: &Target) {
-        self.driver().say(Request::Forget { handle: target.number });
+        self.driver().send(Request::Forget { handle: target.number });
     }
 }

@@ -1,12 +1,13 @@
-//! How an agent finds out whether a client is alive that has no connection to it.
+//! Shows an agent whether a client without a connection is alive.
 //!
-//! Each client locks one byte of a file in the agent's folder, for as long as it uses the agent. The lock belongs to the open
-//! file, as a connection does: copies of the process share it, and the kernel takes it back when the last of them has gone.
-//! Unlike a connection it outlives the agent, so the next agent can see which clients of the former one are still there.
-//! Unlike a process id it is never used again for another process, and a guardian that outlives a killed `semafor run`
+//! Each client locks one byte of a file in the agent's folder, for as long as it uses the agent. The lock belongs to the
+//! open file, as a connection does: copies of the process share it, and the kernel releases it when the last copy has
+//! ended. Unlike a connection it outlives the agent, so the next agent can see which clients of the former one are still
+//! alive. Unlike a process id it never means another process later, and a guardian that outlives a killed `semafor run`
 //! keeps it.
 //!
-//! These locks exist on Linux only. Elsewhere, and where the file system refuses them, clients are known by their process ids.
+//! These locks exist on Linux only. Elsewhere, and where the file system refuses them, clients are known by their process
+//! ids.
 
 use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
@@ -15,7 +16,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Which byte. Small enough for every system's file offsets.
+/// The byte that a client locks. Small enough for every system's file offsets.
 pub(super) type Byte = u32;
 const BYTES: u32 = 1 << 30;
 
@@ -29,7 +30,7 @@ fn options() -> OpenOptions {
     options
 }
 
-/// A client's sign of life, there until the last copy of the process has dropped it.
+/// A client's lock, held until the last copy of the process has dropped it.
 #[derive(Debug)]
 pub(super) struct Lifeline {
     file: Arc<File>,
@@ -38,7 +39,7 @@ pub(super) struct Lifeline {
 }
 
 impl Lifeline {
-    /// Takes one in the folder of an agent. `None` if it has no such file, or there are no such locks.
+    /// Locks a byte in the folder of an agent. `None` without the file, or where such locks do not exist.
     pub(super) fn take(directory: &Path) -> Option<Self> {
         let file = options().open(file_in(directory)).ok()?;
         let random = RandomState::new();
@@ -73,11 +74,11 @@ impl Lifeline {
 pub(super) struct Lifelines {
     file: File,
     /// True if a former agent had left the file.
-    was_there: bool,
+    existed_before: bool,
 }
 
 impl Lifelines {
-    /// Makes the file if it is missing. `None` if that can't be done: then there are none.
+    /// Creates the file if it is missing. `None` if that fails: then there are no lifelines.
     pub(super) fn in_folder(directory: &Path) -> Option<Self> {
         let path = file_in(directory);
         if let Ok(file) = options().open(&path) {
@@ -86,23 +87,23 @@ impl Lifelines {
                     && file.uid() == rustix::process::geteuid().as_raw()
                     && file.mode() & 0o077 == 0
             });
-            return is_ours.then_some(Self { file, was_there: true });
+            return is_ours.then_some(Self { file, existed_before: true });
         }
         let file = options().create_new(true).open(&path).ok()?;
-        Some(Self { file, was_there: false })
+        Some(Self { file, existed_before: false })
     }
 
-    /// True unless all copies of that client's process are certainly gone.
+    /// True unless all copies of that client's process have certainly ended.
     pub(super) fn is_held(&self, byte: Byte) -> bool {
         is_locked(&self.file, byte, 1).unwrap_or(true)
     }
 
     /// True if it is certain that no client of a former agent is alive.
     pub(super) fn are_all_gone(&self) -> bool {
-        self.was_there && is_locked(&self.file, 0, 0) == Ok(false)
+        self.existed_before && is_locked(&self.file, 0, 0) == Ok(false)
     }
 
-    /// Tells this file from another of the same name.
+    /// Distinguishes this file from another of the same name.
     pub(super) fn identity(&self) -> Option<(u64, u64)> {
         self.file.metadata().ok().map(|file| (file.dev(), file.ino()))
     }
@@ -127,7 +128,7 @@ mod kernel {
         }
     }
 
-    /// False if another has it.
+    /// False if another process has locked it.
     pub(super) fn lock(file: &File, byte: u32) -> Result<bool, i32> {
         match command(file, libc::F_OFD_SETLK, byte, 1) {
             Ok(_) => Ok(true),
@@ -136,7 +137,7 @@ mod kernel {
         }
     }
 
-    /// A length of 0 is all from there on.
+    /// A length of 0 means all bytes from `start` on.
     pub(super) fn is_locked(file: &File, start: u32, length: u32) -> Result<bool, i32> {
         let found = command(file, libc::F_OFD_GETLK, start, length)?;
         Ok(found.l_type != libc::F_UNLCK as libc::c_short)
@@ -158,21 +159,21 @@ mod kernel {
 
 use kernel::{is_locked, lock};
 
-/// A process, and which one of all that ever had its id.
+/// A process. Its start time distinguishes it from other processes with the same id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct ProcessKey {
     pid: u32,
-    /// When it was started, as the system counts; 0 if that is not known.
+    /// When it was started, in the system's unit; 0 if unknown.
     started: u64,
 }
 
 impl ProcessKey {
     pub(super) fn of(pid: u32) -> Self {
-        Self { pid, started: start_of(pid).unwrap_or(0) }
+        Self { pid, started: start_time(pid).unwrap_or(0) }
     }
 
-    /// One that can be told alive in another way: only its id is of interest.
-    pub(super) fn known_otherwise(pid: u32) -> Self {
+    /// For a client with a lifeline, of which only the process id is needed.
+    pub(super) fn pid_only(pid: u32) -> Self {
         Self { pid, started: 0 }
     }
 
@@ -180,9 +181,9 @@ impl ProcessKey {
         self.pid
     }
 
-    /// True unless it is certainly gone.
+    /// True unless it has certainly ended.
     pub(super) fn may_be_alive(self) -> bool {
-        match start_of(self.pid) {
+        match start_time(self.pid) {
             Ok(started) => self.started == 0 || started == self.started,
             Err(error) if error.kind() == io::ErrorKind::NotFound && Path::new("/proc/self").exists() => {
                 false
@@ -195,10 +196,10 @@ impl ProcessKey {
     }
 }
 
-/// Linux tells, for processes that have not ended.
-fn start_of(pid: u32) -> io::Result<u64> {
+/// When a process was started. Works on Linux, for processes that have not ended.
+fn start_time(pid: u32) -> io::Result<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The name, in parentheses, may have anything in it. Of what follows, the start is number 20, the state the first.
+    // The name, in parentheses, may contain anything. Of the fields behind it, the state is the first, the start the 20th.
     let words = stat.rsplit_once(") ").map(|(_, rest)| rest.split(' ').collect::<Vec<_>>());
     let words = words.unwrap_or_default();
     if words.first().is_some_and(|state| ["Z", "X"].contains(state)) {
@@ -212,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lifeline_is_held_until_its_last_copy_is_dropped() {
+    fn lifeline_is_held_until_its_last_copy_is_dropped() {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let lifelines = Lifelines::in_folder(folder.path()).expect("the file can be made");
         assert!(!lifelines.are_all_gone(), "the file is new, so it can't tell");
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_known_by_its_id_and_its_start() {
+    fn process_is_identified_by_its_id_and_its_start_time() {
         let mut child =
             std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().expect("it runs");
         let key = ProcessKey::of(child.id());

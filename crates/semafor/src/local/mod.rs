@@ -11,28 +11,28 @@
 //! # }).unwrap();
 //! ```
 //!
-//! An [`Agent`] hosts them, on a Unix socket in a folder that only the user can enter. The first process that needs one starts
-//! it, by way of the `semafor` command ([`Config::program`] says which); after a minute in which nobody needed it, it is
-//! gone. [`Config`] tells where it is found.
+//! An [`Agent`] hosts them, on a Unix socket in a folder that only the user can enter. The first process that needs an
+//! agent starts it, by running the `semafor` command (see [`Config::program`]). An agent that was unused for a minute
+//! ends. [`Config`] says where it is found.
 //!
-//! # When something dies
+//! # When a process dies
 //!
-//! The connection of a process is its sign of life. When the process ends, however it ends, its slots and its places in
-//! line are given back at once. Only permits that were [detached](crate::Permit::detach) and have a time to live outlast
-//! it, until that is over.
+//! The agent knows by its connection that a process is alive. When the process ends, for any reason, its slots and its
+//! places in line are released at once. Only permits that were [detached](crate::Permit::detach) and have a time to live
+//! outlast it, until their lease ends.
 //!
-//! When the agent dies, holders are told that their permits are lost ([`Loss::Vanished`](crate::Loss::Vanished)), and those
-//! who wait go on waiting in the line of a new agent. Slots whose guards are not dropped yet stay occupied there: a new
-//! holder does not begin before an old one has let go, or all copies of its process are gone. Numbers of slots that were set
-//! by [`resize`](crate::Semaphore::resize) are known to the new agent, and its fencing tokens are larger than all before.
-//! Slots that are held by id stay held there for the rest of their time to live, and can be released, renewed and evicted by
-//! the same id. The time that a waiter has waited already counts.
+//! When the agent dies, holders learn that their permits are lost ([`Loss::Vanished`](crate::Loss::Vanished)), and
+//! waiters go on waiting in the line of a new agent. Slots whose guards are not dropped yet stay occupied there: a new
+//! holder starts only when the old holder has released its slot, or all copies of its process have ended. The new agent
+//! knows the numbers of slots that were set by [`resize`](crate::Semaphore::resize), and its fencing tokens are larger
+//! than all before. Slots that are held by id stay held there for the rest of their time to live, and can be released,
+//! renewed and evicted by the same id. The time that a waiter has waited already counts.
 //!
-//! The new agent knows that from a journal in its folder. If the journal is damaged or missing (an agent on a full disk may
-//! have to go on without one), the new agent says so and makes no new grants for 8 seconds, so that holders can come
-//! back first. The numbers of slots are then those of the clients, slots that were held by id are free, and fencing
-//! tokens are larger than all before unless the clock of the machine was set back. On systems other than Linux the new
-//! agent cannot see copies of a holder's process, and gives the holder's process a minute to come back.
+//! The new agent reads all this from a journal in its folder. If the journal is damaged or missing (an agent on a full
+//! disk may have to work without one), the new agent warns, and makes no new grants for 8 seconds, so that holders can
+//! return first. Then the clients' numbers of slots count, slots that were held by id are free, and fencing tokens are
+//! larger than all before unless the clock of the machine was set back. On systems other than Linux the new agent cannot
+//! see copies of a holder's process, and gives the holder's process a minute to return.
 
 mod address;
 mod agent;
@@ -54,80 +54,80 @@ pub(crate) use fork::after_fork;
 pub(crate) use home::LocalHome;
 
 use crate::error::HomeError;
-use crate::remote::client::Need;
-use driver::Anchor;
+use crate::remote::client::ServerStart;
+use driver::DriverHandle;
 use protocol::{Request, Response};
 
-/// How an agent is, as [`status`] tells.
+/// The status of an agent, as [`status`] returns it.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Status {
-    /// Its process.
+    /// Its process id.
     pub pid: u32,
-    /// Which version of semafor it is.
+    /// Its version of semafor.
     pub version: String,
-    /// Where its socket is.
+    /// The folder of its socket.
     pub directory: PathBuf,
-    /// For how long it has been there.
+    /// How long it has been running.
     pub uptime: Duration,
-    /// How many processes are connected, not counting who asks.
+    /// The number of connected processes, without the one that asks.
     pub clients: usize,
-    /// How many names it knows.
+    /// The number of names it knows.
     pub names: usize,
-    /// How many permits are held.
+    /// The number of permits held.
     pub held: usize,
-    /// How many wait.
+    /// The number of waiters.
     pub waiting: usize,
 }
 
-/// What came of [`stop`].
+/// The result of [`stop`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Stopped {
-    /// It is about to end.
+    /// The agent is about to end.
     Yes,
-    /// There was none.
+    /// No agent is running.
     NotRunning,
-    /// So many permits are held, and so many wait: it goes on.
+    /// The agent goes on: permits are held, or there are waiters.
     InUse {
-        /// Held permits.
+        /// The number of permits held.
         held: usize,
-        /// Those in line.
+        /// The number of waiters.
         waiting: usize,
     },
 }
 
-/// How the agent is; `None` if there is none. None is started.
+/// Returns the agent's status, or `None` if no agent is running. Never starts one.
 ///
 /// # Errors
 ///
-/// [`HomeError`] if there is one that does not answer.
+/// [`HomeError`] if an agent is running and does not answer.
 pub async fn status(config: &Config) -> Result<Option<Status>, HomeError> {
-    let anchor = Anchor::new(config.clone());
-    let said = anchor.ask(Request::Status, Need::Nothing).await?.pop();
-    match (said, anchor.driver().agent()) {
-        (Some(Response::Status(condition)), Some(agent)) => Ok(Some(Status {
+    let handle = DriverHandle::new(config.clone());
+    let response = handle.ask(Request::Status, ServerStart::Never).await?.pop();
+    match (response, handle.driver().agent()) {
+        (Some(Response::Status(status)), Some(agent)) => Ok(Some(Status {
             pid: agent.pid,
             version: agent.version,
             directory: agent.directory,
-            uptime: condition.uptime,
-            clients: condition.clients.saturating_sub(1),
-            names: condition.names,
-            held: condition.held,
-            waiting: condition.waiting,
+            uptime: status.uptime,
+            clients: status.clients.saturating_sub(1),
+            names: status.names,
+            held: status.held,
+            waiting: status.waiting,
         })),
         (Some(Response::Status(_)) | None, _) => Ok(None),
         (Some(other), _) => Err(driver::unexpected(&other)),
     }
 }
 
-/// Ends the agent, if nothing is held and nobody waits, or if `force` is true. Holders lose their permits then.
+/// Ends the agent, if it has no holders and no waiters, or if `force` is true. With `force`, holders lose their permits.
 ///
 /// # Errors
 ///
-/// [`HomeError`] if there is one that does not answer.
+/// [`HomeError`] if an agent is running and does not answer.
 pub async fn stop(config: &Config, force: bool) -> Result<Stopped, HomeError> {
-    match Anchor::new(config.clone()).ask(Request::Stop { force }, Need::Nothing).await?.pop() {
+    match DriverHandle::new(config.clone()).ask(Request::Stop { force }, ServerStart::Never).await?.pop() {
         Some(Response::Done) => Ok(Stopped::Yes),
         Some(Response::InUse { held, waiting }) => Ok(Stopped::InUse { held, waiting }),
         None => Ok(Stopped::NotRunning),

@@ -1,8 +1,9 @@
-//! What clients and the agent say to each other.
+//! The messages between clients and the agent.
 //!
-//! A message is its length, four bytes, little endian, and so many bytes of JSON. A client may say several things before
-//! it hears anything; answers carry the number of the call they answer, in any order. Fields that are not known are
-//! ignored, a call that is not known is answered with [`Response::Misunderstood`]: so each side can be newer than the other.
+//! A message is its length in four bytes, little endian, and then that many bytes of JSON. A client may send several
+//! requests before it reads a reply. A reply carries the number of its request, and replies come in any order. Unknown
+//! fields are ignored, and the reply to an unknown request is [`Response::NotUnderstood`]: so each side can be newer than
+//! the other.
 
 use std::io;
 use std::sync::Arc;
@@ -16,30 +17,32 @@ use crate::error::{AcquireError, BuildError, HomeError, HomeErrorKind};
 use crate::stats::Who;
 use crate::{HolderInfo, PermitId, Stats, WaiterInfo};
 
-/// What this version speaks. Grows when an older side could not be understood any more.
+/// The version of the protocol. Grows when messages of an older side can't be understood any more.
 pub(super) const PROTOCOL: u32 = 1;
-/// The longest message. Longer lists come in several.
+/// The longest message. Longer lists are sent in several messages.
 pub(super) const MAX_MESSAGE: usize = 1024 * 1024;
 /// Entries of a list in one message.
 pub(super) const PAGE: usize = 50;
-/// The longest label or command, in bytes. What is longer is cut.
-const MAX_WORDS: usize = 1024;
+/// The longest label or command, in bytes. Longer ones are shortened.
+const MAX_TEXT: usize = 1024;
 
 /// Client to agent.
 #[derive(Serialize, Deserialize, Debug)]
 pub(super) struct Call {
-    pub(super) n: u64,
-    pub(super) ask: Request,
+    #[serde(rename = "n")]
+    pub(super) number: u64,
+    #[serde(rename = "ask")]
+    pub(super) request: Request,
 }
 
 #[derive(Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Request {
-    /// Comes first.
+    /// The first request of a connection.
     Hello {
         protocol: u32,
         version: String,
-        /// Which byte of the agent's file it has locked; see [`lifeline`](super::lifeline).
+        /// The byte of the agent's file that the client has locked; see [`lifeline`](super::lifeline).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         lifeline: Option<u32>,
     },
@@ -49,34 +52,36 @@ pub(super) enum Request {
         #[serde(rename = "wish")]
         request: AcquireRequest,
     },
-    /// Stands in for slots that were granted on a former connection, perhaps by a former agent, until they are let go. They
-    /// count whether they fit or not. Not answered with anything of use.
-    Occupy {
+    /// Occupies slots that were granted on a former connection, perhaps by a former agent, until they are released. They
+    /// count even if they do not fit. The client ignores the reply.
+    #[serde(rename = "occupy")]
+    Reclaim {
         of: Target,
         weight: u32,
-        /// Its number, which somebody may go by.
+        /// Its slot number, which the holder may use as an index.
         slot: Option<u32>,
-        /// By which the client knows the grant.
+        /// The id by which the client knows the grant.
         #[serde(default)]
         id: Option<Arc<str>>,
-        /// How many slots there were when it was granted.
+        /// The number of slots when it was granted.
         #[serde(default)]
         slots: Option<u32>,
     },
-    /// Everything that is held has been said. So many of the calls that follow were said on a former connection. Not
-    /// answered.
-    Back {
+    /// The client has reclaimed everything that it holds. This many of the requests that follow were sent before, on a
+    /// former connection. Has no reply.
+    #[serde(rename = "back")]
+    Reconnected {
         calls: usize,
     },
-    /// Leave the line, or give back what came meanwhile. Not answered.
+    /// Leaves the line, or releases what was granted meanwhile. Has no reply.
     Cancel {
         call: u64,
     },
-    /// Give back what that call acquired.
+    /// Releases what that call acquired.
     Release {
         lease: u64,
     },
-    /// Hold it by its id from now on: beyond the end of this connection, if it has a time to live. Not answered.
+    /// Holds it by its id from now on, and with a time to live beyond the end of this connection. Has no reply.
     Detach {
         lease: u64,
     },
@@ -103,11 +108,12 @@ pub(super) enum Request {
     Stats(Target),
     Holders(Target),
     Waiters(Target),
-    /// No handle needs it any more. Not answered.
+    /// No handle needs it any more. Has no reply.
     Forget {
         handle: u64,
     },
-    Survey {
+    #[serde(rename = "survey")]
+    AllStats {
         names: Option<Vec<String>>,
     },
     Status,
@@ -116,14 +122,14 @@ pub(super) enum Request {
     },
 }
 
-/// Which semaphore, by the client's number for its handle; and how to open it, if the agent does not know that yet.
+/// A semaphore, by the client's number for its handle; and how to open it, if the agent does not know the handle yet.
 #[derive(Clone, Serialize, Deserialize, Debug)]
 pub(super) struct Target {
     pub(super) handle: u64,
     pub(super) name: Arc<str>,
     pub(super) slots: Option<u32>,
     pub(super) max_waiting: Option<usize>,
-    /// An agent has agreed to the number of slots before. If it has been changed since, that is no mistake.
+    /// An agent has agreed to the number of slots before. A different number then means a resize, not a mistake.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_agreed: bool,
 }
@@ -132,9 +138,9 @@ pub(super) struct Target {
 pub(super) struct AcquireRequest {
     pub(super) weight: u32,
     pub(super) ttl: Option<Duration>,
-    /// `None` for as long as it takes.
+    /// `None` to wait without a limit.
     pub(super) timeout: Option<Duration>,
-    /// False for somebody who does not stand in line, and is told so.
+    /// False if the request fails instead of waiting in line.
     pub(super) waits: bool,
     pub(super) label: Option<Arc<str>>,
     pub(super) command: Option<Arc<str>>,
@@ -145,12 +151,14 @@ pub(super) struct AcquireRequest {
 /// Agent to client.
 #[derive(Serialize, Deserialize, Debug)]
 pub(super) struct Reply {
-    /// Which call it answers, or which lease it tells of.
-    pub(super) n: u64,
-    /// The rest of the list is still to come.
+    /// The number of the call that it replies to, or that acquired the lease it is about.
+    #[serde(rename = "n")]
+    pub(super) number: u64,
+    /// More pages of the list follow.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) more: bool,
-    pub(super) say: Response,
+    #[serde(rename = "say")]
+    pub(super) response: Response,
 }
 
 #[derive(Serialize, Deserialize, Debug)]
@@ -167,32 +175,35 @@ pub(super) enum Response {
         slot: u32,
         token: u64,
         waited: Duration,
-        /// How many slots there are.
+        /// The number of slots of the semaphore.
         #[serde(default)]
         slots: Option<u32>,
     },
-    /// A lease is over, and its holder did not do it. If it is kept, its slot waits for the holder to let go.
+    /// A lease is lost. If `is_kept`, the agent keeps the slot occupied until the holder releases it.
     Lost {
         why: Ending,
         is_kept: bool,
     },
-    No(Complaint),
-    Truth(bool),
-    Stats(Vec<Numbers>),
+    #[serde(rename = "no")]
+    Refused(Refusal),
+    #[serde(rename = "truth")]
+    Bool(bool),
+    Stats(Vec<StatsData>),
     Holders(Vec<Holder>),
     Waiters(Vec<Waiter>),
-    Status(Condition),
-    /// It would have to take slots from these many.
+    Status(AgentStatus),
+    /// The agent does not stop, because it has holders or waiters.
     InUse {
         held: usize,
         waiting: usize,
     },
-    Misunderstood(String),
+    #[serde(rename = "misunderstood")]
+    NotUnderstood(String),
 }
 
-/// How the agent is.
+/// The state of the agent.
 #[derive(Serialize, Deserialize, Debug)]
-pub(super) struct Condition {
+pub(super) struct AgentStatus {
     pub(super) uptime: Duration,
     pub(super) clients: usize,
     pub(super) names: usize,
@@ -237,10 +248,10 @@ impl From<Ending> for NotHeld {
     }
 }
 
-/// Why something was not done.
+/// Why the agent refuses a request.
 #[derive(Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Complaint {
+pub(super) enum Refusal {
     SlotsNotSet,
     SlotsMismatch { live: u32, asked: u32 },
     Closing { held: u32 },
@@ -256,7 +267,7 @@ pub(super) enum Complaint {
     Other(String),
 }
 
-impl From<BuildError> for Complaint {
+impl From<BuildError> for Refusal {
     fn from(error: BuildError) -> Self {
         match error {
             BuildError::SlotsNotSet { .. } => Self::SlotsNotSet,
@@ -268,7 +279,7 @@ impl From<BuildError> for Complaint {
     }
 }
 
-impl From<AcquireError> for Complaint {
+impl From<AcquireError> for Refusal {
     fn from(error: AcquireError) -> Self {
         match error {
             AcquireError::Busy => Self::Busy,
@@ -285,7 +296,7 @@ impl From<AcquireError> for Complaint {
     }
 }
 
-impl Complaint {
+impl Refusal {
     pub(super) fn into_build_error(self, name: &str) -> BuildError {
         let name = name.to_owned();
         match self {
@@ -316,14 +327,14 @@ impl Complaint {
     pub(super) fn into_home_error(self) -> HomeError {
         let message = match self {
             Self::Other(message) => message,
-            other => format!("the agent says {other:?}, which is no answer to this"),
+            other => format!("the agent replied {other:?}, which does not fit the request"),
         };
         HomeError::new(HomeErrorKind::Other, message)
     }
 }
 
 #[derive(Serialize, Deserialize, Debug)]
-pub(super) struct Numbers {
+pub(super) struct StatsData {
     name: Arc<str>,
     slots: u32,
     held: u32,
@@ -339,30 +350,30 @@ pub(super) struct Numbers {
     timed_out: u64,
     cancelled: u64,
     refused: u64,
-    waits: Times,
-    holds: Times,
+    waits: HistogramData,
+    holds: HistogramData,
 }
 
 #[derive(Serialize, Deserialize, Debug)]
-struct Times {
+struct HistogramData {
     buckets: Vec<(usize, u64)>,
     total: Duration,
     max: Duration,
 }
 
-impl From<&Histogram> for Times {
+impl From<&Histogram> for HistogramData {
     fn from(histogram: &Histogram) -> Self {
         Self { buckets: histogram.counts().collect(), total: histogram.total(), max: histogram.max() }
     }
 }
 
-impl From<Times> for Histogram {
-    fn from(times: Times) -> Self {
-        Self::restore(times.buckets, times.total, times.max)
+impl From<HistogramData> for Histogram {
+    fn from(data: HistogramData) -> Self {
+        Self::restore(data.buckets, data.total, data.max)
     }
 }
 
-impl From<Stats> for Numbers {
+impl From<Stats> for StatsData {
     fn from(stats: Stats) -> Self {
         let totals = stats.totals;
         Self {
@@ -380,35 +391,35 @@ impl From<Stats> for Numbers {
             timed_out: totals.timed_out,
             cancelled: totals.cancelled,
             refused: totals.refused,
-            waits: Times::from(&stats.waits),
-            holds: Times::from(&stats.holds),
+            waits: HistogramData::from(&stats.waits),
+            holds: HistogramData::from(&stats.holds),
             name: stats.name,
         }
     }
 }
 
-impl From<Numbers> for Stats {
-    fn from(numbers: Numbers) -> Self {
+impl From<StatsData> for Stats {
+    fn from(data: StatsData) -> Self {
         let mut totals = Totals::default();
-        totals.granted = numbers.granted;
-        totals.released = numbers.released;
-        totals.queued = numbers.queued;
-        totals.expired = numbers.expired;
-        totals.evicted = numbers.evicted;
-        totals.handed_on = numbers.handed_on;
-        totals.timed_out = numbers.timed_out;
-        totals.cancelled = numbers.cancelled;
-        totals.refused = numbers.refused;
+        totals.granted = data.granted;
+        totals.released = data.released;
+        totals.queued = data.queued;
+        totals.expired = data.expired;
+        totals.evicted = data.evicted;
+        totals.handed_on = data.handed_on;
+        totals.timed_out = data.timed_out;
+        totals.cancelled = data.cancelled;
+        totals.refused = data.refused;
         let mut stats = semafor_core::Stats::default();
-        stats.slots = numbers.slots;
-        stats.held = numbers.held;
-        stats.holders = numbers.holders;
-        stats.waiting = numbers.waiting;
-        stats.longest_wait = numbers.longest_wait;
+        stats.slots = data.slots;
+        stats.held = data.held;
+        stats.holders = data.holders;
+        stats.waiting = data.waiting;
+        stats.longest_wait = data.longest_wait;
         stats.totals = totals;
-        stats.waits = numbers.waits.into();
-        stats.holds = numbers.holds.into();
-        Self::new(numbers.name, stats)
+        stats.waits = data.waits.into();
+        stats.holds = data.holds.into();
+        Self::new(data.name, stats)
     }
 }
 
@@ -469,40 +480,40 @@ impl From<Waiter> for WaiterInfo {
     }
 }
 
-/// What somebody says about itself, short enough to be told to others.
-pub(super) fn in_short(who: &Who) -> (Option<Arc<str>>, Option<Arc<str>>) {
-    (who.label.as_ref().map(cut), who.command.as_ref().map(cut))
+/// The label and the command of a client, shortened to fit into messages.
+pub(super) fn label_and_command(who: &Who) -> (Option<Arc<str>>, Option<Arc<str>>) {
+    (who.label.as_ref().map(shorten), who.command.as_ref().map(shorten))
 }
 
-fn cut(text: &Arc<str>) -> Arc<str> {
-    if text.len() <= MAX_WORDS {
+fn shorten(text: &Arc<str>) -> Arc<str> {
+    if text.len() <= MAX_TEXT {
         return Arc::clone(text);
     }
-    let end = (0..=MAX_WORDS).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    let end = (0..=MAX_TEXT).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     format!("{}…", &text[..end]).into()
 }
 
-/// A message as it goes over the wire.
+/// A message as bytes, with its length.
 pub(super) fn frame(message: &impl Serialize) -> Vec<u8> {
     let mut frame = vec![0; 4];
-    // Nothing of what is sent can fail to be written: no maps with odd keys, no writer that fails.
+    // Never fails: no message has maps with odd keys, and the writer is a vector.
     let _ = serde_json::to_writer(&mut frame, message);
     let length = u32::try_from(frame.len() - 4).unwrap_or(u32::MAX);
     frame[..4].copy_from_slice(&length.to_le_bytes());
     frame
 }
 
-/// How long the message is that begins so.
+/// The length of a message that begins with these bytes.
 pub(super) fn length(prefix: [u8; 4]) -> io::Result<usize> {
     let length = u32::from_le_bytes(prefix) as usize;
     if length > MAX_MESSAGE {
-        let message = format!("a message of {length} bytes, where {MAX_MESSAGE} is the limit");
+        let message = format!("a message of {length} bytes, the limit is {MAX_MESSAGE}");
         return Err(io::Error::new(io::ErrorKind::InvalidData, message));
     }
     Ok(length)
 }
 
-/// Takes the first message off `buffer`, if it has come in full.
+/// Takes the first message out of `buffer`, if it is complete.
 pub(super) fn take_first<M: DeserializeOwned>(buffer: &mut Vec<u8>) -> io::Result<Option<M>> {
     let Some(prefix) = buffer.first_chunk() else { return Ok(None) };
     let end = 4 + length(*prefix)?;
@@ -517,42 +528,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_come_out_as_they_went_in_however_they_are_cut() {
-        let said: Vec<u8> =
-            (1..4).flat_map(|n| frame(&Call { n, ask: Request::Cancel { call: n } })).collect();
-        let (mut buffer, mut heard) = (Vec::new(), Vec::new());
-        for byte in said {
+    fn messages_are_read_whole_from_any_chunks() {
+        let bytes: Vec<u8> =
+            (1..4).flat_map(|n| frame(&Call { number: n, request: Request::Cancel { call: n } })).collect();
+        let (mut buffer, mut received) = (Vec::new(), Vec::new());
+        for byte in bytes {
             buffer.push(byte);
-            while let Some(Call { n, .. }) = take_first(&mut buffer).expect("it is one") {
-                heard.push(n);
+            while let Some(Call { number, .. }) = take_first(&mut buffer).expect("it is one") {
+                received.push(number);
             }
         }
-        assert_eq!(heard, [1, 2, 3]);
+        assert_eq!(received, [1, 2, 3]);
     }
 
     #[test]
-    fn an_overlong_message_is_refused_before_it_is_read() {
+    fn too_long_message_is_refused_before_it_is_read() {
         let mut buffer = u32::MAX.to_le_bytes().to_vec();
         assert!(take_first::<Call>(&mut buffer).is_err());
     }
 
     #[test]
     fn unknown_fields_are_ignored() {
-        let said = br#"{"n":1,"ask":{"hello":{"protocol":9,"version":"9.9.9","mood":"good"}},"more":0}"#;
-        let call: Call = serde_json::from_slice(said).expect("it is understood");
-        assert!(matches!(call.ask, Request::Hello { protocol: 9, .. }));
+        let message = br#"{"n":1,"ask":{"hello":{"protocol":9,"version":"9.9.9","mood":"good"}},"more":0}"#;
+        let call: Call = serde_json::from_slice(message).expect("it is understood");
+        assert!(matches!(call.request, Request::Hello { protocol: 9, .. }));
     }
 
     #[test]
-    fn long_labels_are_cut_at_a_character() {
+    fn long_labels_are_shortened_at_a_character_boundary() {
         let label: Arc<str> = "ä".repeat(2000).into();
-        let short = cut(&label);
-        assert!(short.len() <= MAX_WORDS + 3 && short.ends_with("ä…"));
+        let short = shorten(&label);
+        assert!(short.len() <= MAX_TEXT + 3 && short.ends_with("ä…"));
     }
 
     #[test]
-    fn a_page_of_the_longest_entries_fits_into_a_message() {
-        let words: Arc<str> = "\u{1}".repeat(MAX_WORDS).into();
+    fn page_of_the_longest_entries_fits_into_a_message() {
+        let words: Arc<str> = "\u{1}".repeat(MAX_TEXT).into();
         let longest = || Waiter {
             ahead: usize::MAX,
             weight: u32::MAX,
@@ -563,7 +574,7 @@ mod tests {
             waited_for: Duration::MAX,
         };
         let page = Response::Waiters(std::iter::repeat_with(longest).take(PAGE).collect());
-        let framed = frame(&Reply { n: u64::MAX, more: true, say: page });
+        let framed = frame(&Reply { number: u64::MAX, more: true, response: page });
         assert!(framed.len() <= MAX_MESSAGE, "{}", framed.len());
     }
 }

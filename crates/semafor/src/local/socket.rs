@@ -1,4 +1,4 @@
-//! The socket to an agent.
+//! The connection to an agent.
 
 use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
@@ -13,29 +13,29 @@ use crate::remote::clock::Instant;
 
 pub(super) struct Socket {
     pub(super) stream: Arc<UnixStream>,
-    /// What the socket would not take yet.
+    /// Bytes that the socket did not accept yet.
     unsent: Vec<u8>,
     /// Wakes the thread.
-    bell: Arc<UnixStream>,
-    /// Until when the thread sleeps, unless it hears something.
+    wake_sender: Arc<UnixStream>,
+    /// Until when the thread sleeps, unless it receives something.
     pub(super) sleeps_until: Option<Instant>,
     pub(super) directory: PathBuf,
 }
 
 impl Socket {
-    pub(super) fn new(stream: Arc<UnixStream>, bell: UnixStream, directory: &Path) -> Self {
-        let (bell, directory) = (Arc::new(bell), directory.to_owned());
-        Self { stream, unsent: Vec::new(), bell, sleeps_until: None, directory }
+    pub(super) fn new(stream: Arc<UnixStream>, wake_sender: UnixStream, directory: &Path) -> Self {
+        let (wake_sender, directory) = (Arc::new(wake_sender), directory.to_owned());
+        Self { stream, unsent: Vec::new(), wake_sender, sleeps_until: None, directory }
     }
 
-    /// Never waits: what the socket does not take, the thread sends when it does.
+    /// Never blocks: the thread sends later what the socket does not accept now.
     pub(super) fn send(&mut self, frame: &[u8]) {
         let is_idle = self.unsent.is_empty();
         self.unsent.extend_from_slice(frame);
         if is_idle {
             self.flush();
             if !self.unsent.is_empty() {
-                self.ring();
+                self.wake();
             }
         }
     }
@@ -50,7 +50,7 @@ impl Socket {
                 Ok(count) => drop(self.unsent.drain(..count)),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => return,
-                // The thread hears of it, too, and says everything again to the next agent.
+                // The thread notices it, too, and sends everything again to the next agent.
                 Err(_) => self.unsent.clear(),
             }
         }
@@ -60,16 +60,16 @@ impl Socket {
         let Some(deadline) = deadline else { return };
         if self.sleeps_until.is_none_or(|until| deadline < until) {
             self.sleeps_until = Some(deadline);
-            self.ring();
+            self.wake();
         }
     }
 
-    fn ring(&self) {
-        let _ = rustix::net::send(&*self.bell, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    fn wake(&self) {
+        let _ = rustix::net::send(&*self.wake_sender, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 }
 
-/// Connects to the agent of that folder, if there is one.
+/// Connects to the agent of that folder, if one is running.
 pub(super) fn connect(directory: &Path) -> Result<Option<UnixStream>, HomeError> {
     if !address::check(directory)? {
         return Ok(None);
@@ -82,7 +82,7 @@ pub(super) fn connect(directory: &Path) -> Result<Option<UnixStream>, HomeError>
     }
 }
 
-/// Checks that it is the user's own agent, not a process of another user.
+/// Checks that the agent is a process of this user.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn check_peer(stream: &UnixStream, directory: &Path) -> Result<(), HomeError> {
     let peer = rustix::net::sockopt::socket_peercred(stream);
@@ -95,7 +95,7 @@ fn check_peer(stream: &UnixStream, directory: &Path) -> Result<(), HomeError> {
     }
 }
 
-/// The folder is the user's, and closed to others.
+/// Nothing to check: the folder belongs to the user and is closed to others.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn check_peer(_: &UnixStream, _: &Path) -> Result<(), HomeError> {
     Ok(())

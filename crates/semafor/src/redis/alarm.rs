@@ -1,10 +1,10 @@
-//! Waking up at a time of a clock that goes on while the machine is suspended.
+//! A timer on a clock that goes on while the machine is suspended.
 
 use crate::remote::clock::Instant;
 
-/// Wakes a task at a time of this clock; so also right after the machine was suspended, if that time has passed meanwhile.
+/// Wakes a task at a time on this clock, also right after a suspend if the time has passed meanwhile.
 ///
-/// A task of a runtime that listens to I/O has to make it, and to be the only one that uses it.
+/// Must be created in a runtime with I/O enabled, and used by one task only.
 pub(super) struct Alarm(#[cfg(any(target_os = "linux", target_os = "android"))] Option<timer::Timer>);
 
 impl Alarm {
@@ -15,11 +15,11 @@ impl Alarm {
         )
     }
 
-    /// Returns at that time, or a little later. Cancel safe.
-    pub(super) async fn ring_at(&self, then: Instant) {
+    /// Sleeps until that time, or a little longer. Cancel safe.
+    pub(super) async fn sleep_until(&self, then: Instant) {
         #[cfg(any(target_os = "linux", target_os = "android"))]
         if let Some(timer) = &self.0
-            && timer.ring_at(then).await.is_ok()
+            && timer.sleep_until(then).await.is_ok()
         {
             return;
         }
@@ -46,19 +46,19 @@ mod timer {
         pub(super) fn new() -> io::Result<Self> {
             let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
             let timer = timerfd_create(TimerfdClockId::Boottime, flags)?;
-            // SAFETY: it owns its descriptor, and is the same one until it is dropped with this.
+            // SAFETY: `OwnedFd` owns its descriptor, which stays the same until it is dropped with this.
             let timer = unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE) }?;
             Ok(Self(timer))
         }
 
-        pub(super) async fn ring_at(&self, then: super::Instant) -> io::Result<()> {
+        pub(super) async fn sleep_until(&self, then: super::Instant) -> io::Result<()> {
             let then = Timespec {
                 tv_sec: then.since_origin().as_secs().try_into().unwrap_or(i64::MAX),
-                // Nothing at all would be never.
+                // Zero would disarm the timer.
                 tv_nsec: then.since_origin().subsec_nanos().max(1).into(),
             };
             let never = Timespec { tv_sec: 0, tv_nsec: 0 };
-            // Whatever it was set to before, it forgets that, and that it may have rung.
+            // This replaces an earlier setting, also one that has expired.
             let setting = Itimerspec { it_interval: never, it_value: then };
             timerfd_settime(self.0.get_ref(), TimerfdTimerFlags::ABSTIME, &setting)?;
             loop {
@@ -87,32 +87,32 @@ mod tests {
     use crate::remote::clock::tests::ONE_AT_A_TIME;
 
     #[tokio::test]
-    async fn an_alarm_rings_and_can_be_set_anew() {
+    async fn alarm_wakes_and_can_be_set_again() {
         let _turn = ONE_AT_A_TIME.lock().await;
         let alarm = Alarm::new();
         let started = Instant::now();
         let soon = Duration::from_millis(20);
         for round in 1..=3 {
             let then = started + soon * round;
-            alarm.ring_at(then).await;
+            alarm.sleep_until(then).await;
             assert!(Instant::now() >= then);
         }
-        // One that was not waited for is forgotten, whether it has rung or not.
-        let brief =
-            tokio::time::timeout(Duration::from_millis(1), alarm.ring_at(Instant::now() + soon)).await;
-        assert!(brief.is_err());
+        // An earlier setting has no effect, even if its time has passed.
+        let unfinished =
+            tokio::time::timeout(Duration::from_millis(1), alarm.sleep_until(Instant::now() + soon)).await;
+        assert!(unfinished.is_err());
         std::thread::sleep(soon);
         let later = Instant::now() + soon;
-        alarm.ring_at(later).await;
+        alarm.sleep_until(later).await;
         assert!(Instant::now() >= later);
-        // What is over rings at once.
-        alarm.ring_at(started).await;
+        // A time in the past wakes at once.
+        alarm.sleep_until(started).await;
     }
 
-    /// No test can suspend the machine. But it can see which clock is used.
+    /// A test can't suspend the machine, but it can see which clock is used.
     #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn an_alarm_goes_by_the_clock_that_goes_on_while_the_machine_is_suspended() {
+    async fn alarm_uses_the_clock_that_goes_on_while_the_machine_is_suspended() {
         const CLOCK_BOOTTIME: &str = "clockid: 7";
         let alarm = Alarm::new();
         let descriptor = alarm.0.as_ref().expect("a timer").descriptor();

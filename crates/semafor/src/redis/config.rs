@@ -12,7 +12,7 @@ use crate::remote::client::Retry;
 /// The longest namespace, in bytes.
 const MAX_NAMESPACE_LEN: usize = 256;
 
-/// How to reach a Redis, and how to deal with it. Made from a URL; see the [module](crate::redis) for its forms.
+/// How to reach a Redis, and how to use it. Parsed from a URL; see the [module](crate::redis) for its forms.
 ///
 /// ```
 /// use std::time::Duration;
@@ -26,17 +26,17 @@ const MAX_NAMESPACE_LEN: usize = 256;
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Config {
-    /// Where: everything of the URL but its options.
+    /// The URL without its options.
     pub url: String,
     /// The prefix of all keys. On a cluster it needs a `{tag}`.
     pub namespace: String,
-    /// Never more connections than this. One is enough for any number of holders and waiters.
+    /// The most connections. One is enough for any number of holders and waiters.
     pub max_connections: u32,
-    /// How long to wait for an answer.
+    /// How long to wait for a reply.
     pub socket_timeout: Duration,
     /// How long to wait for a connection.
     pub socket_connect_timeout: Duration,
-    /// How often to try, all in all.
+    /// The number of attempts in total.
     pub number_of_attempts: u32,
     /// The pause before the first retry, in seconds; each further one is twice as long.
     pub retry_multiplier: f64,
@@ -44,17 +44,17 @@ pub struct Config {
     pub retry_min_delay: Duration,
     /// The longest pause.
     pub retry_max_delay: Duration,
-    /// Push messages (RESP3), or polling only.
+    /// RESP3 with push messages, or RESP2 with polling only.
     pub protocol: Protocol,
-    /// The certificate to trust, in PEM, in place of the system's.
+    /// The certificate authority to trust, in PEM, instead of the system's.
     pub ca: Option<PathBuf>,
 }
 
-/// How to speak with the server.
+/// The protocol of the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Protocol {
-    /// The old one: no push messages on the one connection, so waiters are polled for.
+    /// The old one: no push messages on the one connection, so waiters poll.
     Resp2,
     /// The new one.
     Resp3,
@@ -65,14 +65,14 @@ pub enum Protocol {
 pub(super) enum Address {
     Server(Box<ConnectionInfo>),
     Cluster(Vec<ConnectionInfo>),
-    Sentinel { sentinels: Vec<ConnectionInfo>, master: String, then: Box<ConnectionInfo> },
+    Sentinel { sentinels: Vec<ConnectionInfo>, master: String, server: Box<ConnectionInfo> },
 }
 
 const FORMS: &str = "redis://host:port/db, rediss://host (TLS), unix:///path/to/socket, \
     redis+cluster://host,host,host or redis+sentinel://host,host/master/db";
 
 impl Config {
-    /// With the defaults, for this URL without options.
+    /// The defaults, for a URL without options.
     fn new(url: String) -> Self {
         Self {
             url,
@@ -89,7 +89,7 @@ impl Config {
         }
     }
 
-    /// When a call that failed is tried again.
+    /// When a failed call is repeated.
     pub(super) fn retry(&self) -> Retry {
         Retry {
             attempts: self.number_of_attempts,
@@ -128,7 +128,7 @@ impl Config {
             "ca" => self.ca = Some(value.into()),
             _ => {
                 return Err(invalid(format!(
-                    "there is no option {option:?}: there are namespace, socket_timeout, socket_connect_timeout, \
+                    "unknown option {option:?}: the options are namespace, socket_timeout, socket_connect_timeout, \
                      number_of_attempts, retry_multiplier, retry_min_delay, retry_max_delay, max_connections, \
                      protocol and ca"
                 )));
@@ -161,29 +161,29 @@ impl Config {
         } else {
             return Ok(());
         };
-        Err(invalid(format!("namespace {namespace:?} won't do: {complaint}")))
+        Err(invalid(format!("namespace {namespace:?} is invalid: {complaint}")))
     }
 
-    /// Where the URL points to.
+    /// The servers that the URL names.
     pub(super) fn address(&self) -> Result<Address, HomeError> {
         let (scheme, rest) = self
             .url
             .split_once("://")
-            .ok_or_else(|| self.no_address("it has no ://, as in redis://host:6379"))?;
+            .ok_or_else(|| self.invalid_url("it has no ://, as in redis://host:6379"))?;
         if self.is_tls() && cfg!(not(feature = "redis-tls")) {
-            return Err(self.no_address("TLS needs the feature `redis-tls` of the crate semafor"));
+            return Err(self.invalid_url("TLS needs the feature `redis-tls` of the crate semafor"));
         }
         match scheme {
             "redis" | "rediss" | "unix" | "redis+unix" => {
-                Ok(Address::Server(Box::new(self.server(self.url.clone())?)))
+                Ok(Address::Server(Box::new(self.connection_info(self.url.clone())?)))
             }
             "redis+cluster" | "rediss+cluster" => {
                 let scheme = scheme.trim_end_matches("+cluster");
                 let (hosts, path) = self.hosts(rest)?;
                 if !path.is_empty() && path != "0" {
-                    return Err(self.no_address("a cluster has no database but 0"));
+                    return Err(self.invalid_url("a cluster has only the database 0"));
                 }
-                let nodes = hosts.iter().map(|host| self.server(format!("{scheme}://{host}/")));
+                let nodes = hosts.iter().map(|host| self.connection_info(format!("{scheme}://{host}/")));
                 Ok(Address::Cluster(nodes.collect::<Result<_, _>>()?))
             }
             "redis+sentinel" | "rediss+sentinel" => {
@@ -191,26 +191,27 @@ impl Config {
                 let (hosts, path) = self.hosts(rest)?;
                 let (master, db) = path.split_once('/').unwrap_or((path, "0"));
                 if master.is_empty() {
-                    return Err(self.no_address("the name of the master is missing after the hosts"));
+                    return Err(self.invalid_url("the name of the master is missing after the hosts"));
                 }
                 let with_port = |host: &str| match host.rsplit_once(':') {
                     Some((_, port)) if port.parse::<u16>().is_ok() => host.to_owned(),
                     _ => format!("{host}:26379"),
                 };
                 let sentinels =
-                    hosts.iter().map(|host| self.server(format!("{scheme}://{}/", with_port(host))));
-                let then = hosts.first().map(|host| self.server(format!("{scheme}://{host}/{db}")));
+                    hosts.iter().map(|host| self.connection_info(format!("{scheme}://{}/", with_port(host))));
+                let server =
+                    hosts.first().map(|host| self.connection_info(format!("{scheme}://{host}/{db}")));
                 Ok(Address::Sentinel {
                     sentinels: sentinels.collect::<Result<_, _>>()?,
                     master: master.into(),
-                    then: Box::new(then.ok_or_else(|| self.no_address("it has no host"))??),
+                    server: Box::new(server.ok_or_else(|| self.invalid_url("it has no host"))??),
                 })
             }
-            _ => Err(self.no_address("its scheme is not known")),
+            _ => Err(self.invalid_url("its scheme is unknown")),
         }
     }
 
-    /// `user:password@a,b/path` as [`user:password@a`, `user:password@b`] and `path`.
+    /// `user:password@a,b/path` as `user:password@a` and `user:password@b`, and `path`.
     fn hosts<'a>(&self, rest: &'a str) -> Result<(Vec<String>, &'a str), HomeError> {
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (user, hosts) = match authority.rsplit_once('@') {
@@ -220,13 +221,13 @@ impl Config {
         let hosts: Vec<_> =
             hosts.split(',').filter(|host| !host.is_empty()).map(|host| format!("{user}{host}")).collect();
         if hosts.is_empty() {
-            return Err(self.no_address("it has no host"));
+            return Err(self.invalid_url("it has no host"));
         }
         Ok((hosts, path.trim_end_matches('/')))
     }
 
-    fn server(&self, url: String) -> Result<ConnectionInfo, HomeError> {
-        let info = url.into_connection_info().map_err(|error| self.no_address(&error.to_string()))?;
+    fn connection_info(&self, url: String) -> Result<ConnectionInfo, HomeError> {
+        let info = url.into_connection_info().map_err(|error| self.invalid_url(&error.to_string()))?;
         let settings = info.redis_settings().clone();
         Ok(info.set_redis_settings(settings.set_protocol(match self.protocol {
             Protocol::Resp2 => ProtocolVersion::RESP2,
@@ -234,8 +235,11 @@ impl Config {
         })))
     }
 
-    fn no_address(&self, complaint: &str) -> HomeError {
-        invalid(format!("{:?} is no address of a Redis ({complaint}): it looks like {FORMS}", self.shown()))
+    fn invalid_url(&self, complaint: &str) -> HomeError {
+        invalid(format!(
+            "{:?} is not the URL of a Redis ({complaint}): it looks like {FORMS}",
+            self.redacted_url()
+        ))
     }
 
     pub(super) fn is_cluster(&self) -> bool {
@@ -255,15 +259,15 @@ impl Config {
         let servers = match self.address() {
             Ok(Address::Server(server)) => vec![*server],
             Ok(Address::Cluster(nodes)) => nodes,
-            Ok(Address::Sentinel { then, .. }) => vec![*then],
+            Ok(Address::Sentinel { server, .. }) => vec![*server],
             Err(_) => Vec::new(),
         };
         servers.iter().filter_map(|server| server.redis_settings().password().map(str::to_owned)).collect()
     }
 
-    /// The URL as it may be shown to anybody.
-    pub(super) fn shown(&self) -> String {
-        redacted(&self.url)
+    /// The URL without passwords.
+    pub(super) fn redacted_url(&self) -> String {
+        redact(&self.url)
     }
 }
 
@@ -273,24 +277,24 @@ impl std::str::FromStr for Config {
     fn from_str(text: &str) -> Result<Self, HomeError> {
         let (base, options) = text.split_once('?').unwrap_or((text, ""));
         if options.contains('@') && !base.contains('@') && !base.contains("unix:") {
-            // Whatever follows the question mark, it is not to be shown.
+            // The text behind the question mark may be a password, so it is not shown.
             return Err(invalid(
                 "in the URL, a ? in a user name or password has to be written as %3F".into(),
             ));
         }
         let mut config = Self::new(base.to_owned());
-        let mut ours = Vec::new();
+        let mut kept_options = Vec::new();
         for (option, value) in form_urlencoded::parse(options.as_bytes()) {
-            // A socket has no other place for these in its URL.
+            // The URL of a socket has no other place for these.
             match &*option {
                 "db" | "user" | "pass" if base.starts_with("unix:") || base.starts_with("redis+unix:") => {
-                    ours.push((option.into_owned(), value.into_owned()));
+                    kept_options.push((option.into_owned(), value.into_owned()));
                 }
                 _ => config.set(&option, &value)?,
             }
         }
-        if !ours.is_empty() {
-            let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(ours).finish();
+        if !kept_options.is_empty() {
+            let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(kept_options).finish();
             config.url = format!("{base}?{query}");
         }
         config.check()?;
@@ -301,7 +305,7 @@ impl std::str::FromStr for Config {
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")
-            .field("url", &self.shown())
+            .field("url", &self.redacted_url())
             .field("namespace", &self.namespace)
             .finish_non_exhaustive()
     }
@@ -311,21 +315,21 @@ fn invalid(message: String) -> HomeError {
     HomeError::new(HomeErrorKind::InvalidUrl, message)
 }
 
-/// True if Redis hashes only a part of it: the first non-empty text in braces.
+/// True if it has a hash tag: Redis then hashes only the first non-empty text in braces.
 fn has_hash_tag(namespace: &str) -> bool {
     let tag = namespace.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
     tag.is_some_and(|(tag, _)| !tag.is_empty())
 }
 
-/// Without what stands between the scheme and the host, and without the options.
-fn redacted(url: &str) -> String {
+/// Removes the user name, the password and the options.
+fn redact(url: &str) -> String {
     let base = url.split_once('?').map_or(url, |(base, _)| base);
     match base.split_once("://") {
         Some((scheme, rest)) => match rest.rsplit_once('@') {
             Some((_, host)) => format!("{scheme}://***@{host}"),
             None => base.into(),
         },
-        // Whatever this is, it may be a password that got into the wrong place.
+        // It may be a password in the wrong place.
         None => "…".into(),
     }
 }
@@ -339,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_those_of_the_python_library() {
+    fn defaults_are_those_of_the_python_library() {
         let config = parse("redis://localhost:6379").unwrap();
         assert_eq!(config.namespace, "adv-sem");
         assert_eq!((config.max_connections, config.number_of_attempts), (300, 3));
@@ -349,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_of_address_is_understood() {
+    fn every_form_of_url_is_accepted() {
         for url in [
             "redis://127.0.0.1",
             "redis://user:pass@host:6380/3?namespace=app",
@@ -361,7 +365,7 @@ mod tests {
             let config = parse(url).unwrap_or_else(|error| panic!("{url}: {error}"));
             config.address().unwrap_or_else(|error| panic!("{url}: {error}"));
         }
-        let Address::Sentinel { sentinels, master, then } =
+        let Address::Sentinel { sentinels, master, server } =
             parse("redis+sentinel://u:p@a,b:26380/mymaster/1").unwrap().address().unwrap()
         else {
             panic!("not a sentinel");
@@ -369,15 +373,15 @@ mod tests {
         assert_eq!((sentinels.len(), master.as_str()), (2, "mymaster"));
         assert_eq!(sentinels[0].addr().to_string(), "a:26379");
         assert_eq!(sentinels[1].addr().to_string(), "b:26380");
-        assert_eq!((then.redis_settings().db(), then.redis_settings().password()), (1, Some("p")));
+        assert_eq!((server.redis_settings().db(), server.redis_settings().password()), (1, Some("p")));
     }
 
     #[test]
-    fn what_is_wrong_is_named_and_passwords_are_not() {
+    fn errors_name_the_mistake_and_no_password() {
         for (url, complaint) in [
             ("localhost:6379", "it has no ://"),
-            ("http://u:hunter2@host", "its scheme is not known"),
-            ("redis://u:hunter2@host:99999999/", "is no address of a Redis"),
+            ("http://u:hunter2@host", "its scheme is unknown"),
+            ("redis://u:hunter2@host:99999999/", "is not the URL of a Redis"),
             (
                 "redis://u:hunter2@host/?socket_timeout=soon",
                 "socket_timeout must be a number of seconds above 0, got \"soon\"",
@@ -386,19 +390,19 @@ mod tests {
                 "redis://h/?number_of_attempts=0",
                 "number_of_attempts must be a whole number of at least 1, got \"0\"",
             ),
-            ("redis://h/?colour=red", "there is no option \"colour\""),
-            ("redis://h/?namespace=", "namespace \"\" won't do: it is empty"),
+            ("redis://h/?colour=red", "unknown option \"colour\""),
+            ("redis://h/?namespace=", "namespace \"\" is invalid: it is empty"),
             ("redis://h/?namespace=a%20b", "' ' in it is white space"),
             ("redis://h/?namespace=n:semaphore_main:x", "those of a name in the namespace \"n\""),
             ("redis+cluster://a,b/?namespace=app", "it needs a tag in braces, such as {app}"),
             ("redis+sentinel://a,b/", "the name of the master is missing"),
             ("redis+cluster:///", "it has no host"),
-            ("redis+cluster://a/3?namespace={app}", "a cluster has no database but 0"),
-            ("redis://h/two", "is no address of a Redis"),
+            ("redis+cluster://a/3?namespace={app}", "a cluster has only the database 0"),
+            ("redis://h/two", "is not the URL of a Redis"),
             ("redis://u:hun?ter2@host", "has to be written as %3F"),
-            ("redis://u:hunter2/3@host", "is no address of a Redis"),
-            ("redis://u:hunter2#3@host", "is no address of a Redis"),
-            ("unix:///s?pass=hunter2&colour=red", "there is no option \"colour\""),
+            ("redis://u:hunter2/3@host", "is not the URL of a Redis"),
+            ("redis://u:hunter2#3@host", "is not the URL of a Redis"),
+            ("unix:///s?pass=hunter2&colour=red", "unknown option \"colour\""),
             ("redis://u:hunter2@h/?ca=/ca.pem", "ca is for TLS"),
             ("redis://h/?protocol=4", "protocol must be resp2 or resp3"),
             ("redis://h/?retry_max_delay=NaN", "retry_max_delay must be a number of seconds above 0"),

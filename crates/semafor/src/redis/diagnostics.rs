@@ -1,4 +1,4 @@
-//! What Redis says when something is wrong, in words that say what to do.
+//! Explains errors of Redis, and says what to do.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 use super::config::Config;
 use crate::error::{HomeError, HomeErrorKind};
 
-/// The oldest server that will do: scripts that replicate their effects, and push messages.
+/// The oldest server that works: its scripts replicate their effects, and it has push messages.
 const OLDEST: (u32, u32) = (6, 0);
 
-/// True if the same may work on another connection, or a little later.
-pub(super) fn is_passing(error: &RedisError, config: &Config) -> bool {
+/// True if a retry on another connection, or a little later, may work.
+pub(super) fn is_transient(error: &RedisError, config: &Config) -> bool {
     match error.kind() {
         ErrorKind::ClusterConnectionNotFound | ErrorKind::MasterNameNotFoundBySentinel => true,
-        // While somebody else is made master.
+        // While another server becomes master.
         ErrorKind::Server(
             ServerErrorKind::BusyLoading
             | ServerErrorKind::TryAgain
@@ -24,12 +24,12 @@ pub(super) fn is_passing(error: &RedisError, config: &Config) -> bool {
             | ServerErrorKind::ReadOnly,
         ) => true,
         ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask) => config.is_cluster(),
-        ErrorKind::Io => complaint_about_tls(error).is_none(),
+        ErrorKind::Io => tls_problem(error).is_none(),
         _ => error.code() == Some("BUSY"),
     }
 }
 
-/// True if the connection it came over is of no use any more.
+/// True if the connection can't be used any more after this error.
 pub(super) fn breaks_connection(error: &RedisError) -> bool {
     matches!(
         error.kind(),
@@ -44,7 +44,7 @@ pub(super) fn breaks_connection(error: &RedisError) -> bool {
     )
 }
 
-/// True if the server does not know, or does not allow, what it was asked for.
+/// True if the server does not know, or does not allow, the command.
 pub(super) fn is_refusal(error: &RedisError) -> bool {
     matches!(error.code(), Some("ERR" | "NOPERM"))
 }
@@ -57,13 +57,13 @@ pub(super) fn explain(error: &RedisError, config: &Config) -> HomeError {
     use HomeErrorKind::{
         AccessDenied, InvalidUrl, Other, OutOfMemory, ReadOnly, Unreachable, Unsupported, WrongType,
     };
-    let place = config.shown();
+    let place = config.redacted_url();
     if repeats_password(error, config) {
-        let message = format!("{place} refuses a command that logs in, and its answer repeats the password");
+        let message = format!("{place} refuses the login command, and its answer repeats the password");
         return HomeError::new(AccessDenied, message);
     }
     let detail = error.detail().unwrap_or_default();
-    // Older servers wrap what a command in a script says.
+    // Older servers wrap the error of a command in a script.
     let says = |code: &str| error.code() == Some(code) || detail.contains(&format!("{code} "));
     let (kind, message) = if error.kind() == ErrorKind::AuthenticationFailed || says("WRONGPASS") {
         (AccessDenied, format!("{place} refuses the user name or the password: check them in the URL"))
@@ -74,7 +74,8 @@ pub(super) fn explain(error: &RedisError, config: &Config) -> HomeError {
         )
     } else if says("NOPERM") || detail.contains("ACL failure") || detail.contains("user executing the script")
     {
-        let message = format!("the user of {place} may not do what is needed ({detail}). {}", enough(config));
+        let message =
+            format!("the user of {place} lacks a permission ({detail}). {}", sufficient_acl(config));
         (AccessDenied, message)
     } else if says("READONLY") {
         let remedy = "use the address of the master, or redis+sentinel://";
@@ -82,7 +83,7 @@ pub(super) fn explain(error: &RedisError, config: &Config) -> HomeError {
     } else if says("OOM") {
         (
             OutOfMemory,
-            format!("{place} has no memory left and takes no writes: raise maxmemory, or free some"),
+            format!("{place} has no memory left and accepts no writes: raise maxmemory, or free some"),
         )
     } else if says("WRONGTYPE") {
         let message = format!(
@@ -92,30 +93,33 @@ pub(super) fn explain(error: &RedisError, config: &Config) -> HomeError {
         );
         (WrongType, message)
     } else if says("MISCONF") {
-        (Other, format!("{place} can't save to its disk, and takes no writes until it can: {detail}"))
+        (Other, format!("{place} can't save to its disk, and accepts no writes until it can: {detail}"))
     } else if detail.contains("DB index is out of range") {
         (
             InvalidUrl,
-            format!("{place} has no database of that number: CONFIG GET databases says how many it has"),
+            format!("{place} has no database of that number: CONFIG GET databases shows how many it has"),
         )
     } else if error.kind() == ErrorKind::InvalidClientConfig {
         let complaint = error.detail().map_or_else(|| error.to_string(), str::to_owned);
         (InvalidUrl, format!("{place} can't be used: {complaint}"))
     } else if error.kind() == ErrorKind::Parse {
-        let remedy = "check host and port, and use rediss:// if it speaks TLS";
-        (InvalidUrl, format!("what answers at {place} does not speak as Redis does: {remedy}"))
+        let remedy = "check host and port, and use rediss:// if it uses TLS";
+        (InvalidUrl, format!("the server at {place} is not a Redis: {remedy}"))
     } else if detail.starts_with("unknown command 'SENTINEL'") {
         (
             InvalidUrl,
-            format!("who answers at {place} is no sentinel: use redis:// if it is the server itself"),
+            format!("the server at {place} is not a sentinel: use redis:// if it is the Redis itself"),
         )
     } else if error.kind() == ErrorKind::MasterNameNotFoundBySentinel {
-        (Unreachable, format!("nobody at {place} knows a master of that name: it comes after the hosts"))
-    } else if let Some(complaint) = complaint_about_tls(error) {
+        (
+            Unreachable,
+            format!("no server at {place} knows a master of that name: check the name after the hosts"),
+        )
+    } else if let Some(complaint) = tls_problem(error) {
         (InvalidUrl, format!("no TLS with {place}: {complaint}"))
     } else if matches!(error.code(), Some("CROSSSLOT" | "MOVED" | "ASK")) && !config.is_cluster() {
-        (Unsupported, one_of_a_cluster(config))
-    } else if is_passing(error, config) {
+        (Unsupported, cluster_node_message(config))
+    } else if is_transient(error, config) {
         let message = format!("{place} does not answer: {error}. Is it running, and is this its address?");
         (Unreachable, message)
     } else {
@@ -135,29 +139,30 @@ fn repeats_password(error: &RedisError, config: &Config) -> bool {
     config.passwords().iter().any(|password| texts.iter().any(|text| text.contains(password)))
 }
 
-/// What a user needs.
-fn enough(config: &Config) -> String {
+/// The permissions that a user needs.
+fn sufficient_acl(config: &Config) -> String {
     let namespace = &config.namespace;
     format!("This is enough: ACL SETUSER … ~{namespace}:* &{namespace}:* +@all -@admin -@dangerous +info")
 }
 
-/// For a user that lacks what scripts need, before one of them is stopped half-way.
-pub(super) fn denied(missing: &str, config: &Config) -> HomeError {
-    let message = format!("the user of {} may not {missing}. {}", config.shown(), enough(config));
+/// For a user that lacks permissions: without this check, a script would stop half-way.
+pub(super) fn missing_permission(missing: &str, config: &Config) -> HomeError {
+    let message =
+        format!("the user of {} may not {missing}. {}", config.redacted_url(), sufficient_acl(config));
     HomeError::new(HomeErrorKind::AccessDenied, message)
 }
 
-/// For a server that deletes keys in use.
-pub(super) fn forgetful(policy: &str, config: &Config) -> String {
+/// The warning for a server that deletes keys in use.
+pub(super) fn eviction_warning(policy: &str, config: &Config) -> String {
     format!(
-        "{} has the maxmemory-policy {policy}: when its memory runs out, it deletes semaphores that are in use, and their \
-         slots are given away twice. Use noeviction there, or another server",
-        config.shown()
+        "{} has the maxmemory-policy {policy}: when its memory runs out, it deletes semaphores that are in use, and grants \
+         their slots twice. Use noeviction there, or another server",
+        config.redacted_url()
     )
 }
 
-/// What is wrong with the certificate, or that there is none. It will be so the next time.
-fn complaint_about_tls(error: &RedisError) -> Option<&'static str> {
+/// A problem with the certificate, or a server without TLS. A retry would not help.
+fn tls_problem(error: &RedisError) -> Option<&'static str> {
     let text = error.to_string();
     if text.contains("invalid peer certificate") {
         if text.contains("NotValidForName") {
@@ -167,41 +172,43 @@ fn complaint_about_tls(error: &RedisError) -> Option<&'static str> {
         return Some(if expired {
             "its certificate is not valid at this time"
         } else {
-            "its certificate is signed by nobody who is trusted. Say whom to trust with ?ca=/path/to/ca.pem"
+            "its certificate is not signed by a trusted authority. Trust one with ?ca=/path/to/ca.pem"
         });
     }
     text.contains("received corrupt message")
-        .then_some("it does not speak it there. Is it redis://, or another port?")
+        .then_some("the server does not use TLS there. Is it redis://, or another port?")
 }
 
-/// For who has not even greeted.
-pub(super) fn explain_greeting(error: &RedisError, config: &Config) -> HomeError {
+/// For an error before the first reply on a connection.
+pub(super) fn explain_connect_error(error: &RedisError, config: &Config) -> HomeError {
     let hung_up = error.is_connection_dropped() && !error.is_connection_refusal();
     if !hung_up || config.is_tls() {
         return explain(error, config);
     }
-    let message = format!("{} hangs up: {error}. If it speaks TLS, use rediss://", config.shown());
+    let message =
+        format!("{} closes the connection: {error}. If it uses TLS, use rediss://", config.redacted_url());
     HomeError::caused_by(error.clone(), HomeErrorKind::Unreachable, message)
 }
 
-/// Clients of the Python library count members, and a weight has only so many.
-pub(super) fn too_heavy_to_be_seen(weight: u32, bound: u32, name: &str) -> HomeError {
+/// Clients of the Python library count members, and a weight has at most `bound` of them.
+pub(super) fn weight_too_large_for_python(weight: u32, bound: u32, name: &str) -> HomeError {
     let message = format!(
-        "a weight of {weight} can't be had under `{name}`: clients of the Python library use that name, or did within the last \
-         hour, and would count only {bound} of it. Ask for at most {bound}, or use a name that they do not use"
+        "a weight of {weight} is not possible under `{name}`: clients of the Python library use that name, or did within \
+         the last hour, and would count only {bound} of it. Ask for at most {bound}, or use a name that they do not use"
     );
     HomeError::new(HomeErrorKind::Unsupported, message)
 }
 
-pub(super) fn silent(config: &Config) -> HomeError {
-    let message = format!("{} does not answer. Is it running, and is this its address?", config.shown());
+pub(super) fn no_answer(config: &Config) -> HomeError {
+    let message =
+        format!("{} does not answer. Is it running, and is this its address?", config.redacted_url());
     HomeError::new(HomeErrorKind::Unreachable, message)
 }
 
-pub(super) fn silent_for(timeout: Duration, config: &Config) -> HomeError {
-    let tls = if config.is_tls() { ", and does it speak TLS there" } else { "" };
+pub(super) fn no_connection_within(timeout: Duration, config: &Config) -> HomeError {
+    let tls = if config.is_tls() { ", and does it use TLS there" } else { "" };
     let message =
-        format!("no connection to {} within {timeout:?}: is this its address{tls}?", config.shown());
+        format!("no connection to {} within {timeout:?}: is this its address{tls}?", config.redacted_url());
     HomeError::new(HomeErrorKind::Unreachable, message)
 }
 
@@ -209,32 +216,35 @@ pub(super) fn wrong_type(key: &str, found: &str, expected: &str, config: &Config
     let message = format!(
         "{key:?} in {} is a {found}, not a {expected}: something else is stored there. \
          Use another name or namespace, or delete it",
-        config.shown()
+        config.redacted_url()
     );
     HomeError::new(HomeErrorKind::WrongType, message)
 }
 
-fn one_of_a_cluster(config: &Config) -> String {
-    format!("{} is a node of a cluster: use redis+cluster:// and a namespace with a {{tag}}", config.shown())
+fn cluster_node_message(config: &Config) -> String {
+    format!(
+        "{} is a node of a cluster: use redis+cluster:// and a namespace with a {{tag}}",
+        config.redacted_url()
+    )
 }
 
-/// How a server introduces itself. What it does not say is taken for granted.
+/// What a server says about itself. Missing fields are assumed to be right.
 #[derive(Default)]
-pub(super) struct Introduction {
+pub(super) struct ServerInfo {
     version: Option<String>,
     mode: Option<String>,
     role: Option<String>,
 }
 
-impl Introduction {
-    /// From what `HELLO` says.
+impl ServerInfo {
+    /// From the reply to `HELLO`.
     pub(super) fn read(hello: Value) -> Self {
         let mut fields: HashMap<String, Value> = redis::from_redis_value(hello).unwrap_or_default();
         let mut text = |field: &str| redis::from_redis_value(fields.remove(field)?).ok();
         Self { version: text("version"), mode: text("mode"), role: text("role") }
     }
 
-    /// From what `INFO server` says.
+    /// From the reply to `INFO server`.
     pub(super) fn from_info(info: &str) -> Self {
         let field = |name: &str| {
             let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -247,19 +257,19 @@ impl Introduction {
         matches!(self.role.as_deref(), Some("replica" | "slave"))
     }
 
-    /// Says why it won't do.
+    /// Fails if the server can't be used.
     pub(super) fn check(&self, config: &Config) -> Result<(), HomeError> {
-        let place = config.shown();
+        let place = config.redacted_url();
         if let Some(version) = self.version.as_deref().filter(|version| is_too_old(version)) {
             let (major, minor) = OLDEST;
             let message = format!(
-                "{place} is Redis {version}, which is too old: {major}.{minor} is the oldest that will do"
+                "{place} is Redis {version}, which is too old: {major}.{minor} is the oldest that works"
             );
             return Err(HomeError::new(HomeErrorKind::Unsupported, message));
         }
         match self.mode.as_deref() {
             Some("cluster") if !config.is_cluster() => {
-                return Err(HomeError::new(HomeErrorKind::Unsupported, one_of_a_cluster(config)));
+                return Err(HomeError::new(HomeErrorKind::Unsupported, cluster_node_message(config)));
             }
             Some("sentinel") => {
                 let message = format!(
@@ -297,28 +307,28 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_too_old_is_told_from_one_that_will_do() {
+    fn too_old_server_is_refused() {
         let config = config("redis://host");
         for good in ["redis_version:6.0.16\r\n", "# Server\r\nredis_version:7.2.4", "redis_version:8.0.1", ""]
         {
-            assert_eq!(Introduction::from_info(good).check(&config), Ok(()), "{good:?}");
+            assert_eq!(ServerInfo::from_info(good).check(&config), Ok(()), "{good:?}");
         }
-        let old = Introduction::from_info("# Server\r\nredis_version:5.0.14\r\nos:Linux");
+        let old = ServerInfo::from_info("# Server\r\nredis_version:5.0.14\r\nos:Linux");
         let error = old.check(&config).unwrap_err();
         assert_eq!(error.kind(), HomeErrorKind::Unsupported);
         assert_eq!(
             error.to_string(),
-            "redis://host is Redis 5.0.14, which is too old: 6.0 is the oldest that will do"
+            "redis://host is Redis 5.0.14, which is too old: 6.0 is the oldest that works"
         );
     }
 
     #[test]
-    fn servers_that_are_no_masters_of_their_own_are_told_apart() {
+    fn cluster_nodes_sentinels_and_replicas_are_recognised() {
         let hello = |fields: &[(&str, &str)]| {
             let text = |text: &str| Value::BulkString(text.into());
-            // As RESP2 has it: a list.
+            // A list, as in RESP2.
             let list = fields.iter().flat_map(|(field, value)| [text(field), text(value)]);
-            Introduction::read(Value::Array(list.collect()))
+            ServerInfo::read(Value::Array(list.collect()))
         };
         let usual = hello(&[("version", "7.0.15"), ("mode", "standalone"), ("role", "master")]);
         assert_eq!(usual.check(&config("redis://host")), Ok(()));
@@ -337,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn old_and_new_servers_are_understood_alike() {
+    fn errors_of_old_and_new_servers_are_explained() {
         use HomeErrorKind::*;
         let one = config("redis://user:hunter2@host");
         for (line, kind, remedy) in [
@@ -382,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_of_the_client_is_the_source() {
+    fn error_of_the_redis_client_is_the_source() {
         use std::error::Error;
         let one = config("redis://user:hunter2@host");
         let explained = explain(&server_error("READONLY You can't write"), &one);
@@ -392,12 +402,12 @@ mod tests {
         assert_eq!(explained, other, "kind and message count, not the source");
 
         let refused = RedisError::from(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
-        let explained = explain_greeting(&refused, &one);
+        let explained = explain_connect_error(&refused, &one);
         assert!(explained.source().and_then(|source| source.downcast_ref::<RedisError>()).is_some());
     }
 
     #[test]
-    fn an_answer_that_repeats_the_password_is_not_passed_on() {
+    fn answer_that_repeats_the_password_is_not_shown() {
         use std::error::Error;
         let line = "ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'user' 'hunter/2' ";
         for url in [
@@ -418,13 +428,13 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_on_a_cluster_does_not_pass_elsewhere() {
+    fn redirections_are_transient_only_on_a_cluster() {
         let (one, cluster) = (config("redis://host"), config("redis+cluster://host/?namespace={a}"));
         let moved = server_error("MOVED 1 10.0.0.1:7000");
-        assert!(is_passing(&moved, &cluster) && !is_passing(&moved, &one));
+        assert!(is_transient(&moved, &cluster) && !is_transient(&moved, &one));
         assert!(breaks_connection(&moved));
         assert_eq!(explain(&moved, &cluster).kind(), HomeErrorKind::Unreachable);
         let denied = server_error("NOPERM no permissions");
-        assert!(is_refusal(&denied) && !is_passing(&denied, &one) && !breaks_connection(&denied));
+        assert!(is_refusal(&denied) && !is_transient(&denied, &one) && !breaks_connection(&denied));
     }
 }

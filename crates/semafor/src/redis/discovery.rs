@@ -1,7 +1,7 @@
-//! Who is the master right now, of those who can't be found by an address of their own.
+//! Finds the current master of a cluster or behind sentinels.
 //!
-//! All who may know are asked at once, so that nobody who is down or slow holds it up. Whom they name is asked as well: only
-//! who says of itself that it is the one is believed. Others may not have heard yet that it failed.
+//! All known nodes or sentinels are asked at the same time, so that one that is down or slow delays nothing. The server
+//! that they name is asked as well, and must confirm that it is the master: they may not know yet that it failed.
 
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, FromRedisValue,
@@ -9,80 +9,80 @@ use redis::{
 };
 use tokio::task::JoinSet;
 
-use super::diagnostics::{Introduction, is_refusal};
+use super::diagnostics::{ServerInfo, is_refusal};
 
-/// What somebody said who was asked for the master.
-enum Word {
-    ItIsMe(Box<ConnectionInfo>),
-    Ask { host: String, port: u16 },
+/// The answer of a node or sentinel that was asked for the master.
+enum Finding {
+    Master(Box<ConnectionInfo>),
+    Redirect { host: String, port: u16 },
 }
 
-type Answers = JoinSet<Result<Word, RedisError>>;
+type Findings = JoinSet<Result<Finding, RedisError>>;
 
-/// Of the part of a cluster that `key` is in.
+/// The master of the part of a cluster that has `key`.
 pub(super) async fn of_cluster(
     nodes: &[&ConnectionInfo],
     key: &str,
     client: impl Fn(&ConnectionInfo) -> Result<Client, RedisError>,
 ) -> Result<ConnectionInfo, RedisError> {
-    let look = |info: &ConnectionInfo| -> Result<_, RedisError> {
+    let ask_node = |info: &ConnectionInfo| -> Result<_, RedisError> {
         let (client, info, key) = (client(&plain(info))?, info.clone(), key.to_owned());
         Ok(async move {
             match ask::<Value>(&client, cmd("EXISTS").arg(key)).await {
                 Err(error) => redirection(&error, info.addr()).ok_or(error),
-                // Whoever is no master has no keys of its own.
-                Ok(_) => Ok(Word::ItIsMe(info.into())),
+                // Only a master answers for its keys; other nodes redirect.
+                Ok(_) => Ok(Finding::Master(info.into())),
             }
         })
     };
-    let mut answers = Answers::new();
+    let mut findings = Findings::new();
     for node in nodes {
-        answers.spawn(look(node)?);
+        findings.spawn(ask_node(node)?);
     }
-    let Some(template) = nodes.first() else { return Err(nobody()) };
-    decide(answers, template, |answers, info| {
-        answers.spawn(look(info)?);
+    let Some(template) = nodes.first() else { return Err(no_master()) };
+    decide(findings, template, |findings, info| {
+        findings.spawn(ask_node(info)?);
         Ok(())
     })
     .await
 }
 
-/// Of the servers that sentinels watch under `name`; `template` says how to sign on with it.
+/// The master that sentinels watch under `name`; `template` has its credentials and options.
 pub(super) async fn of_sentinels(
     sentinels: &[ConnectionInfo],
     name: &str,
     template: &ConnectionInfo,
     client: impl Fn(&ConnectionInfo) -> Result<Client, RedisError>,
 ) -> Result<ConnectionInfo, RedisError> {
-    let mut answers = Answers::new();
+    let mut findings = Findings::new();
     for sentinel in sentinels {
-        // Many have no password, and would refuse any.
-        let strange = plain(sentinel).set_redis_settings(RedisConnectionInfo::default());
-        let (stranger, user) = (client(&strange)?, client(&plain(sentinel))?);
+        // Many sentinels have no password, and refuse any.
+        let anonymous = plain(sentinel).set_redis_settings(RedisConnectionInfo::default());
+        let (without_password, with_password) = (client(&anonymous)?, client(&plain(sentinel))?);
         let name = name.to_owned();
-        answers.spawn(async move {
+        findings.spawn(async move {
             let mut question = cmd("SENTINEL");
             question.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
-            let found: Result<Option<(String, u16)>, _> = match ask(&stranger, &question).await {
-                Err(error) if error.code() == Some("NOAUTH") => ask(&user, &question).await,
+            let found: Result<Option<(String, u16)>, _> = match ask(&without_password, &question).await {
+                Err(error) if error.code() == Some("NOAUTH") => ask(&with_password, &question).await,
                 found => found,
             };
-            let (host, port) = found?.ok_or_else(nobody)?;
-            Ok(Word::Ask { host, port })
+            let (host, port) = found?.ok_or_else(no_master)?;
+            Ok(Finding::Redirect { host, port })
         });
     }
-    decide(answers, template, |answers, info| {
+    decide(findings, template, |findings, info| {
         let (client, info) = (client(&plain(info))?, info.clone());
-        answers.spawn(async move {
+        findings.spawn(async move {
             let hello = match ask(&client, &cmd("HELLO")).await {
-                // It may not be asked: the sentinel is taken at its word.
+                // The user may not run HELLO: trust the sentinel.
                 Err(error) if is_refusal(&error) => Value::Nil,
                 hello => hello?,
             };
-            if Introduction::read(hello).is_replica() {
-                Err(not_yet())
+            if ServerInfo::read(hello).is_replica() {
+                Err(still_replica())
             } else {
-                Ok(Word::ItIsMe(info.into()))
+                Ok(Finding::Master(info.into()))
             }
         });
         Ok(())
@@ -90,34 +90,34 @@ pub(super) async fn of_sentinels(
     .await
 }
 
-/// Asks whom the answers name, until somebody says that it is the one.
+/// Asks the servers that the answers name, until one confirms that it is the master.
 async fn decide(
-    mut answers: Answers,
+    mut findings: Findings,
     template: &ConnectionInfo,
-    mut look: impl FnMut(&mut Answers, &ConnectionInfo) -> Result<(), RedisError>,
+    mut ask_node: impl FnMut(&mut Findings, &ConnectionInfo) -> Result<(), RedisError>,
 ) -> Result<ConnectionInfo, RedisError> {
-    let mut named = Vec::new();
+    let mut asked = Vec::new();
     let mut failure: Option<RedisError> = None;
-    while let Some(answer) = answers.join_next().await {
-        let error = match answer {
-            Ok(Ok(Word::ItIsMe(info))) => return Ok(*info),
-            Ok(Ok(Word::Ask { host, port })) => {
+    while let Some(finding) = findings.join_next().await {
+        let error = match finding {
+            Ok(Ok(Finding::Master(info))) => return Ok(*info),
+            Ok(Ok(Finding::Redirect { host, port })) => {
                 let info = at(template, host, port);
-                if !named.contains(info.addr()) {
-                    named.push(info.addr().clone());
-                    look(&mut answers, &info)?;
+                if !asked.contains(info.addr()) {
+                    asked.push(info.addr().clone());
+                    ask_node(&mut findings, &info)?;
                 }
                 continue;
             }
             Ok(Err(error)) => error,
             Err(_) => continue,
         };
-        // That somebody is down is to be expected. What somebody says who is not, is what is wrong.
+        // Some servers may be down. An error of one that is up says more.
         if failure.as_ref().is_none_or(RedisError::is_io_error) {
             failure = Some(error);
         }
     }
-    Err(failure.unwrap_or_else(nobody))
+    Err(failure.unwrap_or_else(no_master))
 }
 
 /// All nodes that `CLUSTER SLOTS` lists.
@@ -145,21 +145,21 @@ async fn ask<T: FromRedisValue>(client: &Client, question: &Cmd) -> Result<T, Re
     question.query_async(&mut connection).await
 }
 
-/// Where `ASK` points to, for who heard it from `from`.
+/// The node that an `ASK` of the node `from` names.
 pub(super) fn destination(ask: &RedisError, from: &ConnectionInfo) -> Option<ConnectionInfo> {
     match redirection(ask, from.addr())? {
-        Word::Ask { host, port } => Some(at(from, host, port)),
-        Word::ItIsMe(_) => None,
+        Finding::Redirect { host, port } => Some(at(from, host, port)),
+        Finding::Master(_) => None,
     }
 }
 
-/// For a question or two, which every server understands.
+/// RESP2, which every server understands, for one or two commands.
 pub(super) fn plain(info: &ConnectionInfo) -> ConnectionInfo {
     let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP2);
     info.clone().set_redis_settings(settings)
 }
 
-/// The same way, to somebody else.
+/// The same connection options for another address.
 fn at(template: &ConnectionInfo, host: String, port: u16) -> ConnectionInfo {
     template.clone().set_addr(match template.addr() {
         ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
@@ -169,22 +169,22 @@ fn at(template: &ConnectionInfo, host: String, port: u16) -> ConnectionInfo {
     })
 }
 
-/// Where `MOVED` or `ASK` points to. Without a host, it is the one that said so.
-fn redirection(error: &RedisError, from: &ConnectionAddr) -> Option<Word> {
+/// The node that `MOVED` or `ASK` names. Without a host, it is the host of the sender.
+fn redirection(error: &RedisError, from: &ConnectionAddr) -> Option<Finding> {
     let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
     let host = match (host, from) {
         ("", ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. }) => host,
         (host, _) => host,
     };
-    Some(Word::Ask { host: host.to_owned(), port: port.parse().ok()? })
+    Some(Finding::Redirect { host: host.to_owned(), port: port.parse().ok()? })
 }
 
-fn nobody() -> RedisError {
-    RedisError::from((ErrorKind::MasterNameNotFoundBySentinel, "nobody knows of a master"))
+fn no_master() -> RedisError {
+    RedisError::from((ErrorKind::MasterNameNotFoundBySentinel, "no server knows of a master"))
 }
 
-fn not_yet() -> RedisError {
-    RedisError::from((ErrorKind::Server(redis::ServerErrorKind::ReadOnly), "it is a replica still"))
+fn still_replica() -> RedisError {
+    RedisError::from((ErrorKind::Server(redis::ServerErrorKind::ReadOnly), "it is still a replica"))
 }
 
 #[cfg(test)]
@@ -204,21 +204,21 @@ mod tests {
     }
 
     #[test]
-    fn a_redirection_names_a_host_or_the_same_one() {
-        let from = info("redis://seed:7000");
-        let named = |to: &str| match redirection(&moved(to), from.addr()) {
-            Some(Word::Ask { host, port }) => (host, port),
+    fn redirection_without_a_host_means_the_same_host() {
+        let from = info("redis://node:7000");
+        let asked = |to: &str| match redirection(&moved(to), from.addr()) {
+            Some(Finding::Redirect { host, port }) => (host, port),
             _ => panic!("no redirection"),
         };
-        assert_eq!(named("10.0.0.7:7001"), ("10.0.0.7".into(), 7001));
-        assert_eq!(named("::1:7001"), ("::1".into(), 7001));
-        assert_eq!(named(":7001"), ("seed".into(), 7001));
+        assert_eq!(asked("10.0.0.7:7001"), ("10.0.0.7".into(), 7001));
+        assert_eq!(asked("::1:7001"), ("::1".into(), 7001));
+        assert_eq!(asked(":7001"), ("node".into(), 7001));
         let other = make_extension_error("ERR".into(), Some("1 a:1".into()));
         assert!(redirection(&other, from.addr()).is_none());
     }
 
     #[test]
-    fn all_nodes_of_a_cluster_are_remembered_once() {
+    fn each_node_of_a_cluster_is_listed_once() {
         let node = |host: &str, port| {
             Value::Array(vec![Value::BulkString(host.into()), Value::Int(port), Value::Array(Vec::new())])
         };
@@ -229,10 +229,10 @@ mod tests {
             range(0, 99, vec![node("a", 1), node("b", 2)]),
             range(100, 199, vec![node("b", 2), node("?", 3), node("", 4)]),
         ]);
-        let found = nodes(&slots, &info("redis://user:secret@seed:7000"));
+        let found = nodes(&slots, &info("redis://user:secret@node:7000"));
         let addresses: Vec<_> = found.iter().map(|node| node.addr().to_string()).collect();
         assert_eq!(addresses, ["a:1", "b:2"]);
         assert!(found.iter().all(|node| node.redis_settings().password() == Some("secret")));
-        assert!(nodes(&Value::Nil, &info("redis://seed")).is_empty());
+        assert!(nodes(&Value::Nil, &info("redis://node")).is_empty());
     }
 }

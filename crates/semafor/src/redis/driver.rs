@@ -1,11 +1,11 @@
-//! Carries the calls of this process's [`Client`] to one Redis, and tells the client what comes back and what time it is.
+//! Sends the calls of this process's [`Client`] to one Redis, and passes the replies and the time to the client.
 //!
-//! A thread of its own keeps the client's time, and sends what keeps slots: heartbeats, sweeps, and what is given back in the
-//! background. So holders keep their slots whatever the users' runtimes do, and what users drop is given back even if their
-//! runtime is gone. Only what users wait for is sent from where they are, as long as that goes well: waking another thread is
-//! what a trip costs.
+//! The driver has its own thread, which handles the client's timeouts and sends heartbeats, sweeps and releases in the
+//! background. So holders keep their slots even if the users' runtimes are blocked, and dropped permits are released even
+//! if the user's runtime has ended. Calls that a user waits for are sent from the user's runtime while that works: waking
+//! another thread is most of the cost of a round trip.
 //!
-//! Nothing here decides anything: who gets a slot is up to the scripts, and what this process holds is up to the client.
+//! The driver decides nothing: the scripts decide which client gets a slot, and [`Client`] what this process holds.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -24,10 +24,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::alarm::Alarm;
 use super::config::Config;
+use super::connection::{Connection, Event as ConnectionEvent};
 use super::diagnostics;
 use super::engine::Engine;
 use super::keys;
-use super::link::{Event as LinkEvent, Link};
 use crate::error::{HomeError, HomeErrorKind};
 use crate::remote::call::{Call, Command, Failure, Key, Reply};
 use crate::remote::client::{Client, Event, Liveness, Settings};
@@ -35,24 +35,23 @@ use crate::remote::clock::Instant;
 use crate::remote::per_process::PerProcess;
 use crate::remote::target::Target;
 
-/// How long the last one to leave waits for what was dropped to be given back: as long as that goes on, and no longer than
-/// this for the next step of it.
-const LAST_WAIT: Duration = Duration::from_secs(2);
-/// Bounds of the time that a user's runtime may take to carry a heartbeat.
-const HOST_TIME: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
+/// How long the drop of the last handle waits for the next release in the background. It waits again after each one.
+const FINAL_WAIT: Duration = Duration::from_secs(2);
+/// Bounds of the time that a user's runtime may take to send a heartbeat.
+const HOST_TIMEOUT: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
 
 pub(super) struct RedisDriver {
     pub(super) config: Arc<Config>,
-    /// What the server is called where anybody may read it.
-    shown: String,
+    /// The server's URL without passwords, for logs.
+    display_name: String,
     pub(super) engine: Engine,
-    pub(super) link: Arc<Link>,
+    pub(super) connection: Arc<Connection>,
     runtime: Handle,
     thread: ThreadId,
     state: Mutex<State>,
     timeout_changed: Notify,
-    /// Something has been given back.
-    went_on: Condvar,
+    /// Signals progress of the unfinished work.
+    progressed: Condvar,
     stop: CancellationToken,
 }
 
@@ -66,52 +65,52 @@ type Drivers = Mutex<Known>;
 
 #[derive(Default)]
 struct Known {
-    drivers: Vec<(Config, Weak<Anchor>)>,
-    /// The largest fencing token that this process has seen of each server. A server may forget those that it gave out last: in
-    /// a failover, or with its clock set back. So it is told with every request for a slot.
+    drivers: Vec<(Config, Weak<DriverHandle>)>,
+    /// The largest fencing token that this process has seen of each server. A server may forget its last tokens, in a
+    /// failover or with its clock set back. So every request for a slot carries this token.
     ///
-    /// One number for all names of a server: tokens are close to its time, so nothing is lost if those of one name also rise
-    /// with those of another.
+    /// One number for all names of a server: tokens are close to the server's time, so it does no harm if the tokens of
+    /// one name also rise with those of another.
     newest_tokens: BTreeMap<String, Arc<AtomicU64>>,
 }
 
 static DRIVERS: PerProcess<Drivers> = PerProcess::new();
 
-/// A user's hold on the driver. When the last one goes, the thread ends, after what was dropped has been given back.
-pub(super) struct Anchor(Arc<RedisDriver>);
+/// Keeps the driver running. When the last handle is dropped, the thread ends, after dropped permits are released.
+pub(super) struct DriverHandle(Arc<RedisDriver>);
 
 impl RedisDriver {
-    /// The one that the process has to the same place already, or else a new one, which will connect when it has to.
-    pub(super) fn at(config: Config) -> Result<Arc<Anchor>, HomeError> {
+    /// The existing driver of this process for the same server, or a new one, which connects when it is needed.
+    pub(super) fn at(config: Config) -> Result<Arc<DriverHandle>, HomeError> {
         let mut known = DRIVERS.get().lock();
         let Known { drivers, newest_tokens } = &mut *known;
-        drivers.retain(|(_, anchor)| anchor.strong_count() > 0);
+        drivers.retain(|(_, handle)| handle.strong_count() > 0);
         let found = drivers.iter().find(|(known, _)| *known == config);
-        if let Some(anchor) = found.and_then(|(_, anchor)| anchor.upgrade()) {
-            return Ok(anchor);
+        if let Some(handle) = found.and_then(|(_, handle)| handle.upgrade()) {
+            return Ok(handle);
         }
-        let newest_token = Arc::clone(newest_tokens.entry(config.shown()).or_default());
-        let anchor = Arc::new(Anchor(Self::start(config.clone(), newest_token)?));
-        drivers.push((config, Arc::downgrade(&anchor)));
-        Ok(anchor)
+        let newest_token = Arc::clone(newest_tokens.entry(config.redacted_url()).or_default());
+        let handle = Arc::new(DriverHandle(Self::start(config.clone(), newest_token)?));
+        drivers.push((config, Arc::downgrade(&handle)));
+        Ok(handle)
     }
 
     /// The same, connected.
-    pub(super) async fn connect(config: Config) -> Result<Arc<Anchor>, HomeError> {
-        let anchor = Self::at(config)?;
-        let driver = Arc::clone(anchor.driver());
-        if !driver.link.is_connected() {
+    pub(super) async fn connect(config: Config) -> Result<Arc<DriverHandle>, HomeError> {
+        let handle = Self::at(config)?;
+        let driver = Arc::clone(handle.driver());
+        if !driver.connection.is_connected() {
             if let Ok(here) = Handle::try_current()
-                && is_workplace(&here)
+                && can_host_connection(&here)
             {
-                driver.link.move_to(here);
+                driver.connection.move_to(here);
             }
-            driver.on_own_thread(|driver| async move { driver.link.line().await.map(drop) }).await?;
+            driver.on_own_thread(|driver| async move { driver.connection.live().await.map(drop) }).await?;
         }
-        Ok(anchor)
+        Ok(handle)
     }
 
-    /// A forked child has none of the threads, and must not speak on connections that are its parent's.
+    /// A forked child has none of the threads, and must not write to the connections of its parent.
     ///
     /// It knows the tokens that its parent has seen, unless a thread of the parent held the lock when it forked.
     pub(super) fn after_fork() {
@@ -126,7 +125,7 @@ impl RedisDriver {
 
     fn start(config: Config, newest_token: Arc<AtomicU64>) -> Result<Arc<Self>, HomeError> {
         let no_thread = |error: std::io::Error| {
-            let message = format!("the thread for Redis can't be started: {error}");
+            let message = format!("can't start the thread for Redis: {error}");
             HomeError::caused_by(error, HomeErrorKind::Other, message)
         };
         let runtime =
@@ -142,7 +141,7 @@ impl RedisDriver {
             let stop = stop.clone();
             move || {
                 if let Ok(driver) = take_driver.recv() {
-                    runtime.block_on(driver.keep_time(stop));
+                    runtime.block_on(driver.run_timers(stop));
                 }
             }
         });
@@ -150,27 +149,27 @@ impl RedisDriver {
         let client = Client::new(Settings {
             liveness: Liveness::Heartbeats,
             retry: config.retry(),
-            answer_time: config.socket_timeout,
-            silent: diagnostics::silent(&config),
+            reply_timeout: config.socket_timeout,
+            no_reply_error: diagnostics::no_answer(&config),
         });
         let driver = Arc::new_cyclic(|driver: &Weak<Self>| Self {
-            link: {
+            connection: {
                 let driver = Weak::clone(driver);
-                let ear = Arc::new(move |event| {
+                let on_event = Arc::new(move |event| {
                     if let Some(driver) = driver.upgrade() {
-                        driver.hear(event);
+                        driver.handle_event(event);
                     }
                 });
-                Arc::new(Link::new(Arc::clone(&config), address, channel, ear, handle.clone()))
+                Arc::new(Connection::new(Arc::clone(&config), address, channel, on_event, handle.clone()))
             },
-            shown: config.shown(),
+            display_name: config.redacted_url(),
             config,
             engine,
             runtime: handle,
             thread,
             state: Mutex::new(State { client, sleeps_until: None }),
             timeout_changed: Notify::new(),
-            went_on: Condvar::new(),
+            progressed: Condvar::new(),
             stop,
         });
         let _ = send_driver.send(Arc::clone(&driver));
@@ -179,12 +178,13 @@ impl RedisDriver {
 
     // The client
 
-    /// Changes the client, and carries out what follows from that.
+    /// Changes the client, and carries out the resulting calls and events.
     pub(super) fn change<R>(self: &Arc<Self>, change: impl FnOnce(&mut Client, Instant) -> R) -> R {
         let now = Instant::now();
         let (result, (calls, events), is_sooner) = {
             let mut state = self.state.lock();
-            let (progress, had_loose_ends) = (state.client.progress(), state.client.has_loose_ends());
+            let (progress, had_unfinished_work) =
+                (state.client.progress(), state.client.has_unfinished_work());
             let result = change(&mut state.client, now);
             let calls: Vec<_> = std::iter::from_fn(|| state.client.poll_transmit(now)).collect();
             let events: Vec<_> = std::iter::from_fn(|| state.client.poll_event()).collect();
@@ -193,9 +193,9 @@ impl RedisDriver {
             if is_sooner {
                 state.sleeps_until = next;
             }
-            let went_on = progress != state.client.progress();
-            if went_on || had_loose_ends && !state.client.has_loose_ends() {
-                self.went_on.notify_all();
+            let has_progressed = progress != state.client.progress();
+            if has_progressed || had_unfinished_work && !state.client.has_unfinished_work() {
+                self.progressed.notify_all();
             }
             (result, (calls, events), is_sooner)
         };
@@ -206,117 +206,117 @@ impl RedisDriver {
         result
     }
 
-    pub(super) fn look<R>(&self, look: impl FnOnce(&Client, Instant) -> R) -> R {
-        look(&self.state.lock().client, Instant::now())
+    pub(super) fn read<R>(&self, read: impl FnOnce(&Client, Instant) -> R) -> R {
+        read(&self.state.lock().client, Instant::now())
     }
 
     fn carry_out(self: &Arc<Self>, calls: Vec<Call>, events: Vec<Event>) {
         for call in calls {
-            let place = self.place_for(&call.ask);
-            // Also if the runtime has ended, and drops it unbegun, the client learns of that.
-            let on_its_way = OnItsWay { driver: Arc::clone(self), call: Some(call) };
-            place.spawn(on_its_way.send());
+            let runtime = self.runtime_for(&call.command);
+            // If the runtime has ended and drops the task, the client learns that the call failed.
+            let in_flight = CallInFlight { driver: Arc::clone(self), call: Some(call) };
+            runtime.spawn(in_flight.send());
         }
         for event in events {
             match event {
-                // It may be the last hold on this driver, and nobody is to wait here for what is given back.
-                Event::Drop(kept) => drop(self.runtime.spawn(async move { drop(kept) })),
-                event => event.carry_out(&self.shown),
+                // It may be the last handle of this driver: its drop must not wait here for the releases.
+                Event::DropKeepAlive(keep_alive) => drop(self.runtime.spawn(async move { drop(keep_alive) })),
+                event => event.carry_out(&self.display_name),
             }
         }
     }
 
-    /// What users wait for is sent from where they are, if that can be done there: no other thread has to be woken.
-    fn place_for(&self, ask: &Command) -> Handle {
+    /// Sends a call that a user waits for from the user's runtime, if possible: then no other thread has to be woken.
+    fn runtime_for(&self, ask: &Command) -> Handle {
         let is_awaited = matches!(
             ask,
             Command::Acquire { .. }
-                | Command::Confirm { .. }
-                | Command::Listen { .. }
+                | Command::CheckWaiter { .. }
+                | Command::Subscribe { .. }
                 | Command::Release { .. }
         );
         match Handle::try_current() {
-            Ok(here) if is_awaited && is_workplace(&here) && self.link.is_hosted() => here,
+            Ok(here) if is_awaited && can_host_connection(&here) && self.connection.is_hosted() => here,
             _ => self.runtime.clone(),
         }
     }
 
-    async fn perform(&self, call: &Call) -> Result<Reply, Failure> {
-        let unsent = |error: HomeError| Failure { is_passing: true, was_sent: false, error };
-        match &call.ask {
-            Command::Connect => self.link.line().await.map(|_| Reply::Done).map_err(unsent),
-            Command::Listen { waiters } => self.listen(&call.target, waiters).await.map_err(unsent),
+    async fn execute(&self, call: &Call) -> Result<Reply, Failure> {
+        let unsent = |error: HomeError| Failure { is_transient: true, was_sent: false, error };
+        match &call.command {
+            Command::Connect => self.connection.live().await.map(|_| Reply::Done).map_err(unsent),
+            Command::Subscribe { waiters } => self.subscribe(&call.target, waiters).await.map_err(unsent),
             Command::Watch => {
                 let holders = [call.target.keys[0].clone()];
-                let is_watched = self.link.track(&holders).await.is_ok();
-                let next = match self.run(call).await {
-                    Ok(Reply::Swept(next)) => Some(next),
+                let is_watched = self.connection.track(&holders).await.is_ok();
+                let state = match self.run(call).await {
+                    Ok(Reply::Swept(state)) => Some(state),
                     _ => None,
                 };
-                Ok(Reply::Watched { is_watched, next })
+                Ok(Reply::Watched { is_watched, state })
             }
-            Command::Heartbeat { .. } => self.beat(call).await,
+            Command::Heartbeat { .. } => self.send_heartbeat(call).await,
             _ => self.run(call).await,
         }
     }
 
     async fn run(&self, call: &Call) -> Result<Reply, Failure> {
-        let Some(script) = Engine::script(&call.ask) else { return Ok(Reply::Done) };
+        let Some(script) = Engine::script(&call.command) else { return Ok(Reply::Done) };
         let encode = |command: &mut redis::Cmd| self.engine.encode(call, command);
-        let answered = self.link.attempt(script, &call.target.keys, encode).await?;
-        let failure = |error| Failure { error, is_passing: false, was_sent: true };
-        self.engine.decode(call, &answered).map_err(failure)
+        let script_reply = self.connection.attempt(script, &call.target.keys, encode).await?;
+        let failure = |error| Failure { error, is_transient: false, was_sent: true };
+        self.engine.decode(call, &script_reply).map_err(failure)
     }
 
-    /// From here on, a grant by Python's scripts is pushed. One that came before is seen now.
-    async fn listen(&self, target: &Target, waiters: &[(Key, u32)]) -> Result<Reply, HomeError> {
+    /// From now on, the server pushes grants by Python's scripts. The reply shows earlier ones.
+    async fn subscribe(&self, target: &Target, waiters: &[(Key, u32)]) -> Result<Reply, HomeError> {
         let (mut lists, mut owners) = (Vec::new(), Vec::new());
         for (key, weight) in waiters {
             let of_waiter = self.engine.notifications(target, *key, *weight);
             owners.extend(std::iter::repeat_n(*key, of_waiter.len()));
             lists.extend(of_waiter);
         }
-        // Where the server tells nothing, heartbeats ask.
-        let exists = self.link.track(&lists).await?.unwrap_or_default();
+        // If the server does not push, heartbeats find the grants.
+        let exists = self.connection.track(&lists).await?.unwrap_or_default();
         let granted = owners.into_iter().zip(exists).filter(|(_, exists)| *exists).map(|(key, _)| key);
-        Ok(Reply::Listening { granted: granted.collect() })
+        Ok(Reply::Subscribed { granted: granted.collect() })
     }
 
-    /// If no answer comes, checks whether the user's runtime still carries the connection.
-    async fn beat(&self, call: &Call) -> Result<Reply, Failure> {
-        let interval = self.look(|client, _| client.heartbeat_interval());
-        let host_time = (interval * 2).clamp(HOST_TIME.0, HOST_TIME.1);
+    /// If no reply comes, checks whether the user's runtime still drives the connection.
+    async fn send_heartbeat(&self, call: &Call) -> Result<Reply, Failure> {
+        let interval = self.read(|client, _| client.heartbeat_interval());
+        let host_timeout = (interval * 2).clamp(HOST_TIMEOUT.0, HOST_TIMEOUT.1);
         let mut answer = pin!(self.run(call));
         loop {
-            match timeout(host_time, answer.as_mut()).await {
+            match timeout(host_timeout, answer.as_mut()).await {
                 Ok(outcome) => return outcome,
-                Err(_) if self.link.is_host_at_work().await => {}
+                Err(_) if self.connection.is_host_responsive().await => {}
                 Err(_) => {
-                    self.link.leave_host();
-                    return Err(Failure { error: gone(), is_passing: true, was_sent: true });
+                    self.connection.leave_host();
+                    return Err(Failure { error: shut_down(), is_transient: true, was_sent: true });
                 }
             }
         }
     }
 
-    /// Called from wherever the connection lives.
-    fn hear(self: &Arc<Self>, event: LinkEvent) {
+    /// Called in the runtime that drives the connection.
+    fn handle_event(self: &Arc<Self>, event: ConnectionEvent) {
         match event {
-            LinkEvent::Connected => {
-                let hearing = self.link.hearing();
-                self.change(|client, now| client.connected(hearing, now));
+            ConnectionEvent::Connected => {
+                let pushes = self.connection.pushes();
+                self.change(|client, now| client.connected(pushes, now));
             }
-            LinkEvent::Push { generation, push } if push.kind == PushKind::Disconnection => {
-                self.link.hang_up(generation);
+            ConnectionEvent::Push { generation, push } if push.kind == PushKind::Disconnection => {
+                self.connection.disconnect(generation);
             }
-            LinkEvent::Push { push, .. } => self.change(|client, now| {
+            ConnectionEvent::Push { push, .. } => self.change(|client, now| {
                 self.engine.read_push(push, now).into_iter().for_each(|push| client.handle_push(push, now));
             }),
-            LinkEvent::Disconnected => self.change(|client, now| client.disconnected(Vec::new(), now)),
+            ConnectionEvent::Disconnected => self.change(|client, now| client.disconnected(Vec::new(), now)),
         }
     }
 
-    async fn keep_time(self: Arc<Self>, stop: CancellationToken) {
+    async fn run_timers(self: Arc<Self>, stop: CancellationToken) {
         let alarm = Alarm::new();
         loop {
             let next = {
@@ -327,7 +327,7 @@ impl RedisDriver {
             let wait = async {
                 match next {
                     None => std::future::pending().await,
-                    Some(next) => alarm.ring_at(next).await,
+                    Some(next) => alarm.sleep_until(next).await,
                 }
             };
             tokio::select! {
@@ -336,14 +336,14 @@ impl RedisDriver {
                 () = stop.cancelled() => break,
             }
         }
-        let mut last_wait = LastWait::new(&self);
-        while self.look(|client, _| client.has_loose_ends()) && Instant::now() < last_wait.end(&self) {
+        let mut final_wait = FinalWait::new(&self);
+        while self.read(|client, _| client.has_unfinished_work()) && Instant::now() < final_wait.end(&self) {
             tokio::time::sleep(Duration::from_millis(1)).await;
             self.change(Client::handle_timeout);
         }
     }
 
-    /// Runs `work` on the own thread, to its end, even if nobody waits for it any more.
+    /// Runs `work` on the driver's thread, to its end, even if the caller stops waiting.
     pub(super) async fn on_own_thread<T, F>(
         self: &Arc<Self>,
         work: impl FnOnce(Arc<Self>) -> F,
@@ -352,31 +352,31 @@ impl RedisDriver {
         T: Send + 'static,
         F: Future<Output = Result<T, HomeError>> + Send + 'static,
     {
-        let (answer, answered) = tokio::sync::oneshot::channel();
+        let (sender, receiver) = tokio::sync::oneshot::channel();
         let work = work(Arc::clone(self));
         self.runtime.spawn(async move {
-            let _ = answer.send(work.await);
+            let _ = sender.send(work.await);
         });
-        answered.await.unwrap_or_else(|_| Err(gone()))
+        receiver.await.unwrap_or_else(|_| Err(shut_down()))
     }
 
-    pub(super) fn wait_for_loose_ends(&self) {
+    pub(super) fn wait_for_unfinished_work(&self) {
         let has_waited = Cell::new(false);
         let wait = || {
-            let mut last_wait = LastWait::new(self);
+            let mut final_wait = FinalWait::new(self);
             let mut state = self.state.lock();
-            while state.client.has_loose_ends() {
-                let end = last_wait.renewed(state.client.progress());
+            while state.client.has_unfinished_work() {
+                let end = final_wait.renewed(state.client.progress());
                 if Instant::now() >= end {
                     break;
                 }
-                self.went_on.wait_until(&mut state, end.into());
+                self.progressed.wait_until(&mut state, end.into());
             }
             has_waited.set(true);
         };
         let is_in_task = tokio::task::try_id().is_some();
-        if is_in_task && Handle::try_current().is_ok_and(|here| is_workplace(&here)) {
-            // This may be the very thread that has to do it: it leaves its work to another. In a `LocalSet` that is not
+        if is_in_task && Handle::try_current().is_ok_and(|here| can_host_connection(&here)) {
+            // The releases may need this very thread, so it passes its tasks to another one. In a `LocalSet` that is not
             // allowed, and not needed.
             crate::catch_panic::call(|| tokio::task::block_in_place(wait));
         }
@@ -386,21 +386,21 @@ impl RedisDriver {
     }
 }
 
-/// A call that somebody carries to the server. If that ends halfway, with the runtime it was in, say, the client learns that
-/// it failed.
-struct OnItsWay {
+/// A call that is being sent. If its task is dropped, for example with its runtime, the client learns that the call
+/// failed.
+struct CallInFlight {
     driver: Arc<RedisDriver>,
     call: Option<Call>,
 }
 
-impl OnItsWay {
+impl CallInFlight {
     async fn send(self) {
         let Some(call) = &self.call else { return };
-        let outcome = self.driver.perform(call).await;
-        self.arrive(outcome);
+        let outcome = self.driver.execute(call).await;
+        self.finish(outcome);
     }
 
-    fn arrive(mut self, outcome: Result<Reply, Failure>) {
+    fn finish(mut self, outcome: Result<Reply, Failure>) {
         let Some(call) = self.call.take() else { return };
         self.driver.change(|client, now| match outcome {
             Ok(reply) => client.handle_reply(call, reply, now),
@@ -409,77 +409,79 @@ impl OnItsWay {
     }
 }
 
-impl Drop for OnItsWay {
+impl Drop for CallInFlight {
     fn drop(&mut self) {
         if let Some(call) = self.call.take() {
             let driver = Arc::clone(&self.driver);
             self.driver.runtime.spawn(async move {
-                let failure = Failure { error: gone(), is_passing: true, was_sent: true };
+                let failure = Failure { error: shut_down(), is_transient: true, was_sent: true };
                 driver.change(|client, now| client.handle_failure(call, &failure, now));
             });
         }
     }
 }
 
-/// Until when to wait for loose ends: longer, whenever one of them has come on.
-struct LastWait {
+/// Until when to wait for unfinished work: longer after each progress.
+struct FinalWait {
     progress: u64,
     end: Instant,
 }
 
-impl LastWait {
+impl FinalWait {
     fn new(driver: &RedisDriver) -> Self {
-        let progress = driver.look(|client, _| client.progress());
-        Self { progress, end: Instant::now() + LAST_WAIT }
+        let progress = driver.read(|client, _| client.progress());
+        Self { progress, end: Instant::now() + FINAL_WAIT }
     }
 
     fn end(&mut self, driver: &RedisDriver) -> Instant {
-        self.renewed(driver.look(|client, _| client.progress()))
+        self.renewed(driver.read(|client, _| client.progress()))
     }
 
     fn renewed(&mut self, progress: u64) -> Instant {
         if progress != self.progress {
-            *self = Self { progress, end: Instant::now() + LAST_WAIT };
+            *self = Self { progress, end: Instant::now() + FINAL_WAIT };
         }
         self.end
     }
 }
 
-impl Anchor {
+impl DriverHandle {
     pub(super) fn driver(&self) -> &Arc<RedisDriver> {
         &self.0
     }
 }
 
-impl Drop for Anchor {
+impl Drop for DriverHandle {
     fn drop(&mut self) {
         let driver = &self.0;
-        if std::thread::current().id() != driver.thread && driver.look(|client, _| client.has_loose_ends()) {
-            driver.wait_for_loose_ends();
+        if std::thread::current().id() != driver.thread
+            && driver.read(|client, _| client.has_unfinished_work())
+        {
+            driver.wait_for_unfinished_work();
         }
         driver.stop.cancel();
     }
 }
 
-/// True if connections can live in that runtime. One with a single thread is too easily kept from it.
-fn is_workplace(runtime: &Handle) -> bool {
+/// True if that runtime can drive a connection. A runtime with a single thread is too easily blocked.
+fn can_host_connection(runtime: &Handle) -> bool {
     runtime.runtime_flavor() == RuntimeFlavor::MultiThread
 }
 
-pub(super) fn gone() -> HomeError {
-    HomeError::new(HomeErrorKind::Other, "the connection to Redis was shut down meanwhile")
+pub(super) fn shut_down() -> HomeError {
+    HomeError::new(HomeErrorKind::Other, "the connection to Redis was shut down before the reply came")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// For those that begin a new list.
+    /// For tests that replace the list of drivers.
     static ONE_FORK_AT_A_TIME: Mutex<()> = Mutex::new(());
 
     /// In a child, a lock that another thread of its parent held stays locked.
     #[test]
-    fn a_forked_child_does_not_wait_for_threads_that_it_has_not() {
+    fn forked_child_does_not_wait_for_threads_of_its_parent() {
         let _turn = ONE_FORK_AT_A_TIME.lock();
         let (is_locked, locked) = std::sync::mpsc::channel();
         let (done, is_done) = std::sync::mpsc::channel::<()>();
@@ -501,30 +503,30 @@ mod tests {
         let is_same = has_begun.recv_timeout(Duration::from_secs(60));
         drop(done);
         other_thread.join().expect("no panic");
-        assert_eq!(is_same, Ok(true), "it has a list of its own, and does not hang");
+        assert_eq!(is_same, Ok(true), "it has its own list, and does not hang");
     }
 
-    /// It gets no token at or below those that its parent has seen.
+    /// So it gets only larger tokens than those that its parent has seen.
     #[test]
-    fn a_forked_child_knows_the_tokens_that_its_parent_has_seen() {
+    fn forked_child_knows_the_tokens_that_its_parent_has_seen() {
         let _turn = ONE_FORK_AT_A_TIME.lock();
-        // Another test may hold the lock of the list at that very moment. Then the child knows nothing; but not every time.
+        // Another test may hold the lock of the list at that moment, and then the child knows nothing. So several attempts.
         let knows = (1..=20).any(|token| {
             let config: Config = "redis://127.0.0.1:2".parse().expect("an address");
             let parents = RedisDriver::at(config.clone()).expect("a thread");
             parents.driver().engine.note_token(token);
             RedisDriver::after_fork();
             let childs = RedisDriver::at(config).expect("a thread");
-            assert!(!Arc::ptr_eq(&parents, &childs), "it has connections of its own");
+            assert!(!Arc::ptr_eq(&parents, &childs), "it has its own connections");
             childs.driver().engine.newest_token() == token
         });
         assert!(knows);
     }
 
-    /// The server's clock has gone on, and the time is over in which no other client could get the slot.
+    /// The server's clock went on, so another client may have the slot by now.
     #[cfg(feature = "_test-redis")]
     #[tokio::test]
-    async fn a_holder_does_not_believe_in_its_slot_after_the_machine_was_suspended() {
+    async fn permit_is_lost_after_the_machine_was_suspended() {
         use std::sync::atomic::Ordering::SeqCst;
 
         use semafor_core::{Loss, NotHeld};
@@ -538,16 +540,16 @@ mod tests {
         let held = semaphore.acquire().await.expect("it is free");
         let leased = semaphore.acquire().ttl(Duration::from_secs(6)).await.expect("it is free");
         assert!(!held.is_lost() && !leased.is_lost());
-        // No heartbeat is answered from now on.
+        // From now on no heartbeat gets a reply.
         server.pause();
         SUSPENDED_NANOS.store(61_000_000_000, SeqCst);
         let (lost, expired) = (held.is_lost(), leased.is_lost());
-        let told =
+        let losses =
             tokio::time::timeout(Duration::from_secs(60), async { (held.lost().await, leased.lost().await) });
-        let told = told.await;
+        let losses = losses.await;
         SUSPENDED_NANOS.store(0, SeqCst);
         server.resume();
-        assert!(lost && expired, "it is known at once");
-        assert_eq!(told, Ok((NotHeld::Lost(Loss::OutOfTouch), NotHeld::Lost(Loss::Expired))));
+        assert!(lost && expired, "both are lost at once");
+        assert_eq!(losses, Ok((NotHeld::Lost(Loss::OutOfTouch), NotHeld::Lost(Loss::Expired))));
     }
 }

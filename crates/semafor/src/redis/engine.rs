@@ -1,4 +1,4 @@
-//! The client's calls as scripts, and what scripts and messages say, as the client understands it.
+//! Encodes the client's calls as scripts, and decodes the replies of scripts and the messages of the server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,17 +9,17 @@ use redis::{Cmd, PushInfo, PushKind, Value};
 use semafor_core::{Loss, NotHeld};
 
 use super::config::Config;
+use super::connection::ScriptReply;
 use super::ids::{self, Ids};
 use super::keys;
-use super::link::Answered;
 use super::script::lua::{self, Script};
-use super::script::reply::{Words, read_ending, seconds, span, text, unexpected};
+use super::script::reply::{ReplyReader, read_ending, seconds, span, text, unexpected};
 use super::script::schema::{self, ending, word};
 use super::{diagnostics, inspect};
 use crate::error::{AcquireError, BuildError, HomeError};
 use crate::remote::call::{
-    Call, Command, Ended, Gone, Grant, HolderState, How, Key, LeaseEnd, Neighbours, Next, Push, Reply,
-    WaiterState,
+    Call, Command, EndReason, Ended, Grant, HolderState, Key, LeaseEnd, NameState, NotInLine, Push,
+    PythonClients, Reply, WaiterState,
 };
 use crate::remote::client::safe_for;
 use crate::remote::clock::{Instant, ServerClock};
@@ -27,13 +27,13 @@ use crate::remote::target::Target;
 use crate::span::LONGEST;
 use crate::stats::Who;
 
-/// The scripts count in doubles, which are exact up to here. The time in microseconds gets there in 2255.
+/// The scripts count in doubles, which are exact up to here. The time in microseconds reaches this in 2255.
 const LARGEST_TOKEN: u64 = 1 << 53;
 
 pub(super) struct Engine {
     config: Arc<Config>,
     pub(super) ids: Ids,
-    /// The server's clock, as its last answer told it: messages say when they were published.
+    /// The server's clock from its last reply, to convert the times in messages.
     clock: Mutex<Option<ServerClock>>,
     newest_token: Arc<AtomicU64>,
 }
@@ -65,26 +65,26 @@ impl Engine {
 
     // Calls
 
-    /// The script that carries a call out; `None` for those that take more than a script.
+    /// The script of a command; `None` for commands that are not one script.
     pub(super) fn script(ask: &Command) -> Option<&'static Script> {
         Some(match ask {
             Command::Acquire { .. } => &lua::QUEUE,
-            Command::Confirm { .. } => &lua::ACQUIRE,
+            Command::CheckWaiter { .. } => &lua::ACQUIRE,
             Command::Release { .. } | Command::EndById { .. } => &lua::RELEASE,
             Command::End { .. } => &lua::LEAVE,
             Command::Renew { .. } => &lua::RENEW,
             Command::Heartbeat { .. } => &lua::PING,
             Command::Sweep | Command::Watch => &lua::WAKE_UP_NEXTS,
-            Command::Listen { .. } | Command::Connect => return None,
-            // There is nothing to say: heartbeats and ids tell the server everything.
-            Command::Detach { .. } | Command::Occupy { .. } | Command::Back { .. } => return None,
+            Command::Subscribe { .. } | Command::Connect => return None,
+            // Not needed: heartbeats and ids tell the server everything.
+            Command::Detach { .. } | Command::Reclaim { .. } | Command::Reconnected { .. } => return None,
         })
     }
 
     /// Adds the arguments of a call's script.
     pub(super) fn encode(&self, call: &Call, command: &mut Cmd) {
         let target = &*call.target;
-        match &call.ask {
+        match &call.command {
             Command::Acquire { request, place, .. } => {
                 command
                     .arg(&*self.id(target, Key(call.number)))
@@ -92,37 +92,41 @@ impl Engine {
                     .arg(seconds(request.ttl.unwrap_or_default()))
                     .arg(seconds(target.heartbeat))
                     .arg(seconds(grace(request.who.as_deref())))
-                    .arg(inspect::who(request.who.as_deref()))
+                    .arg(inspect::process_details(request.who.as_deref()))
                     .arg(if request.wait.is_try() { word::TRY } else { word::WAIT })
                     .arg(target.slots())
                     .arg(u8::from(target.is_open()))
                     .arg(target.epoch())
                     .arg(max_waiting(target))
-                    .arg(u8::from(call.again))
+                    .arg(u8::from(call.is_repeat))
                     .arg(*place)
                     .arg(self.newest_token());
             }
-            Command::Confirm { key } => {
+            Command::CheckWaiter { key } => {
                 command.arg(&*self.id(target, *key)).arg(self.newest_token());
             }
             Command::Release { key } => {
                 command
                     .arg(&*self.id(target, *key))
-                    .arg(how_word(How::Released))
+                    .arg(reason_word(EndReason::Released))
                     .arg(0)
-                    .arg(u8::from(call.again));
+                    .arg(u8::from(call.is_repeat));
             }
-            Command::EndById { id, how } => {
+            Command::EndById { id, reason } => {
                 let is_others = !self.ids.is_own(id);
-                command.arg(&**id).arg(how_word(*how)).arg(u8::from(is_others)).arg(u8::from(call.again));
+                command
+                    .arg(&**id)
+                    .arg(reason_word(*reason))
+                    .arg(u8::from(is_others))
+                    .arg(u8::from(call.is_repeat));
             }
-            Command::End { those } => {
-                for (key, how) in those {
-                    command.arg(&*self.id(target, *key)).arg(how_word(*how));
+            Command::End { acquisitions } => {
+                for (key, reason) in acquisitions {
+                    command.arg(&*self.id(target, *key)).arg(reason_word(*reason));
                 }
             }
             Command::Renew { id, ttl } => {
-                // An id of this process has its heartbeats.
+                // This process sends heartbeats for its own ids.
                 let heartbeat = if self.ids.is_own(id) { Duration::ZERO } else { target.heartbeat };
                 let vouched = schema::lease(*ttl, heartbeat);
                 command.arg(&**id).arg(seconds(ttl.unwrap_or_default())).arg(seconds(vouched));
@@ -138,61 +142,67 @@ impl Engine {
                     command.arg(seconds(waiter.heartbeat));
                 }
             }
-            Command::Sweep | Command::Watch | Command::Listen { .. } | Command::Connect => {}
-            Command::Detach { .. } | Command::Occupy { .. } | Command::Back { .. } => {}
+            Command::Sweep | Command::Watch | Command::Subscribe { .. } | Command::Connect => {}
+            Command::Detach { .. } | Command::Reclaim { .. } | Command::Reconnected { .. } => {}
         }
     }
 
     // Replies
 
-    pub(super) fn decode(&self, call: &Call, answered: &Answered) -> Result<Reply, HomeError> {
+    pub(super) fn decode(&self, call: &Call, script_reply: &ScriptReply) -> Result<Reply, HomeError> {
         let target = &*call.target;
-        let mut words = Words::of(answered.value.clone())?;
-        match &call.ask {
+        let mut words = ReplyReader::of(script_reply.value.clone())?;
+        match &call.command {
             Command::Acquire { request, .. } => {
-                self.read_acquire(target, Key(call.number), request.weight, &mut words, answered)
+                self.read_acquire(target, Key(call.number), request.weight, &mut words, script_reply)
             }
-            Command::Confirm { key } => match words.text()?.as_str() {
+            Command::CheckWaiter { key } => match words.text()?.as_str() {
                 word::GRANTED => {
                     note_open(target, &mut words)?;
-                    self.read_grant(target, *key, &mut words, answered).map(Reply::Granted)
+                    self.read_grant(target, *key, &mut words, script_reply).map(Reply::Granted)
                 }
                 word::WAITING => {
-                    self.read_clock(&mut words, answered)?;
+                    self.read_clock(&mut words, script_reply)?;
                     Ok(Reply::Waiting)
                 }
-                _ => Ok(Reply::Gone(gone(words.number()?))),
+                _ => Ok(Reply::NotInLine(not_in_line(words.number()?))),
             },
             Command::Release { key } => {
                 let id = self.id(target, *key);
-                read_release(target, &id, How::Released, call.again, &mut words)
+                read_release(target, &id, EndReason::Released, call.is_repeat, &mut words)
             }
-            Command::EndById { id, how } => read_release(target, id, *how, call.again, &mut words),
-            Command::End { those } => {
+            Command::EndById { id, reason } => read_release(target, id, *reason, call.is_repeat, &mut words),
+            Command::End { acquisitions } => {
                 let (held, slots, waiting) = (words.number()?, words.number()?, words.number()?);
-                let read = |(key, _): &(Key, How)| {
+                let read = |(key, _): &(Key, EndReason)| {
                     let outcome =
                         read_outcome(target, &self.id(target, *key), &mut words)?.map_err(|(_, why)| why);
                     Ok(Ended { outcome, held, slots, waiting })
                 };
-                those.iter().map(read).collect::<Result<_, HomeError>>().map(Reply::Ended)
+                acquisitions.iter().map(read).collect::<Result<_, HomeError>>().map(Reply::Ended)
             }
             Command::Renew { id, ttl } => {
                 if words.text()? != word::RENEWED {
                     return Ok(Reply::NotHeld(why_not_held(target, id, words.number()?)));
                 }
-                let clock = self.read_clock(&mut words, answered)?;
+                let clock = self.read_clock(&mut words, script_reply)?;
                 Ok(Reply::Renewed { clock, ends: ttl.map(|ttl| clock.now() + ttl.as_secs_f64()) })
             }
             Command::Heartbeat { holders, .. } => {
-                let next = self.read_next(&mut words, answered)?;
+                let state = self.read_name_state(&mut words, script_reply)?;
                 let mut states = words.rest();
                 let of_holders = states.by_ref().take(holders.len()).map(read_holder).collect();
-                Ok(Reply::Heartbeat { next, holders: of_holders, waiters: states.map(read_waiter).collect() })
+                Ok(Reply::Heartbeat {
+                    state,
+                    holders: of_holders,
+                    waiters: states.map(read_waiter).collect(),
+                })
             }
-            Command::Sweep | Command::Watch => self.read_next(&mut words, answered).map(Reply::Swept),
-            Command::Listen { .. } | Command::Connect => Ok(Reply::Done),
-            Command::Detach { .. } | Command::Occupy { .. } | Command::Back { .. } => Ok(Reply::Done),
+            Command::Sweep | Command::Watch => {
+                self.read_name_state(&mut words, script_reply).map(Reply::Swept)
+            }
+            Command::Subscribe { .. } | Command::Connect => Ok(Reply::Done),
+            Command::Detach { .. } | Command::Reclaim { .. } | Command::Reconnected { .. } => Ok(Reply::Done),
         }
     }
 
@@ -201,18 +211,18 @@ impl Engine {
         target: &Target,
         key: Key,
         weight: u32,
-        words: &mut Words,
-        answered: &Answered,
+        words: &mut ReplyReader,
+        script_reply: &ScriptReply,
     ) -> Result<Reply, HomeError> {
         Ok(match words.text()?.as_str() {
             word::GRANTED => {
                 note_open(target, words)?;
-                Reply::Granted(self.read_grant(target, key, words, answered)?)
+                Reply::Granted(self.read_grant(target, key, words, script_reply)?)
             }
             word::QUEUED => {
                 note_open(target, words)?;
                 let place = words.some_seconds()?;
-                Reply::Queued { place, next: self.read_next(words, answered)? }
+                Reply::Queued { place, state: self.read_name_state(words, script_reply)? }
             }
             word::BUSY => {
                 note_open(target, words)?;
@@ -221,7 +231,7 @@ impl Engine {
             word::FULL => Reply::Refused(AcquireError::LineFull { limit: words.number()? }),
             word::TOO_HEAVY => Reply::Refused(AcquireError::TooHeavy { weight, slots: words.number()? }),
             word::UNSEEN => {
-                let error = diagnostics::too_heavy_to_be_seen(weight, words.number()?, &target.name);
+                let error = diagnostics::weight_too_large_for_python(weight, words.number()?, &target.name);
                 Reply::Refused(error.into())
             }
             word::CLOSED => Reply::Refused(AcquireError::Closed),
@@ -233,34 +243,42 @@ impl Engine {
         &self,
         target: &Target,
         key: Key,
-        words: &mut Words,
-        answered: &Answered,
+        words: &mut ReplyReader,
+        script_reply: &ScriptReply,
     ) -> Result<Grant, HomeError> {
         let (slot, token, waited) = (words.number()?, words.number()?, span(words.some_seconds()?));
-        let clock = self.read_clock(words, answered)?;
+        let clock = self.read_clock(words, script_reply)?;
         self.note_token(token);
-        let neighbours = neighbours(words.number()?);
-        // What was granted before has an end that does not count from now.
+        let python_clients = python_clients(words.number()?);
+        // A grant that was made before has an end that does not count from now.
         let ends = if words.is_empty() { LeaseEnd::AfterTtl } else { LeaseEnd::At(words.seconds()?) };
-        let safe_until = answered.sent + safe_for(target.heartbeat, neighbours);
-        let (id, slots, neighbours) = (self.id(target, key), Some(target.slots()), Some(neighbours));
-        Ok(Grant { id, slot, token, waited, slots, clock, ends, safe_until, neighbours })
+        let safe_until = script_reply.sent + safe_for(target.heartbeat, python_clients);
+        let (id, slots, python_clients) = (self.id(target, key), Some(target.slots()), Some(python_clients));
+        Ok(Grant { id, slot, token, waited, slots, clock, ends, safe_until, python_clients })
     }
 
-    fn read_clock(&self, words: &mut Words, answered: &Answered) -> Result<ServerClock, HomeError> {
-        let clock = ServerClock::new(words.some_seconds()?, answered.sent, answered.received);
+    fn read_clock(
+        &self,
+        words: &mut ReplyReader,
+        script_reply: &ScriptReply,
+    ) -> Result<ServerClock, HomeError> {
+        let clock = ServerClock::new(words.some_seconds()?, script_reply.sent, script_reply.received);
         *self.clock.lock() = Some(clock);
         Ok(clock)
     }
 
-    /// The server's time, its next deadline, and its neighbours, as several scripts tell them.
-    fn read_next(&self, words: &mut Words, answered: &Answered) -> Result<Next, HomeError> {
-        let clock = self.read_clock(words, answered)?;
+    /// The server's time, the next deadline and the Python clients, which several scripts return.
+    fn read_name_state(
+        &self,
+        words: &mut ReplyReader,
+        script_reply: &ScriptReply,
+    ) -> Result<NameState, HomeError> {
+        let clock = self.read_clock(words, script_reply)?;
         let deadline = words.seconds()?.and_then(|then| clock.latest(then));
-        Ok(Next { clock, deadline, neighbours: neighbours(words.number()?) })
+        Ok(NameState { clock, deadline, python_clients: python_clients(words.number()?) })
     }
 
-    // What the server tells without being asked
+    // Messages of the server
 
     pub(super) fn read_push(&self, push: PushInfo, now: Instant) -> Vec<Push> {
         match push.kind {
@@ -288,8 +306,8 @@ impl Engine {
                 Some(grant) => Push::Granted { key, grant },
                 None => Push::MayBeGranted { key },
             },
-            word::CLOSED => Push::WaiterGone { key, how: Gone::Closed },
-            word::TOO_HEAVY => Push::WaiterGone { key, how: Gone::TooHeavy },
+            word::CLOSED => Push::WaiterRemoved { key, why: NotInLine::Closed },
+            word::TOO_HEAVY => Push::WaiterRemoved { key, why: NotInLine::TooHeavy },
             word::WATCH => Push::WatchNeeded { key },
             word::RENEWED => Push::Renewed { key, end: self.read_renewal(words, now) },
             word::LOST => {
@@ -300,8 +318,8 @@ impl Engine {
         })
     }
 
-    /// `None` if the message does not say it all. Then the server has to be asked; also if it has forgotten what tokens it
-    /// gave out.
+    /// `None` if the message is incomplete, or its token is too small because the server has forgotten its last tokens:
+    /// then the client has to ask the server.
     fn read_granted<'a>(
         &self,
         id: &str,
@@ -317,8 +335,8 @@ impl Engine {
         let safe_until = clock.earliest(until?)?;
         self.note_token(token);
         let (waited, ends) = (span(waited?), LeaseEnd::AfterTtl);
-        let (id, slots, neighbours) = (id.into(), None, None);
-        Some(Grant { id, slot, token, waited, slots, clock, ends, safe_until, neighbours })
+        let (id, slots, python_clients) = (id.into(), None, None);
+        Some(Grant { id, slot, token, waited, slots, clock, ends, safe_until, python_clients })
     }
 
     fn read_renewal<'a>(
@@ -334,14 +352,15 @@ impl Engine {
 
     fn read_change(&self, key: &str) -> Option<Push> {
         let namespace = &self.config.namespace;
-        if let Some(id) = keys::notified(namespace, key) {
+        if let Some(id) = keys::notified_id(namespace, key) {
             return self.ids.key_of(id).map(|key| Push::MayBeGranted { key });
         }
         keys::name_of_main(namespace, key).map(|name| Push::HoldersChanged { name: name.into() })
     }
 }
 
-/// How long a holder keeps its slot when it is evicted; zero if it loses the slot at once. The scripts add it to the time of day.
+/// How long a holder keeps its slot after an eviction; zero if it loses the slot at once. Bounded, because the scripts
+/// add it to the time of day.
 fn grace(who: Option<&Who>) -> Duration {
     let grace = who.and_then(|who| who.grace);
     grace.map_or(Duration::ZERO, |grace| grace.clamp(Duration::from_millis(1), LONGEST))
@@ -352,12 +371,16 @@ pub(super) fn max_waiting(target: &Target) -> i64 {
 }
 
 /// Reads the number of slots and the epoch.
-pub(super) fn note_open(target: &Target, words: &mut Words) -> Result<(), HomeError> {
+pub(super) fn note_open(target: &Target, words: &mut ReplyReader) -> Result<(), HomeError> {
     target.note_open(words.number()?, words.number()?);
     Ok(())
 }
 
-pub(super) fn why_not_open(target: &Target, word: &str, words: &mut Words) -> Result<BuildError, HomeError> {
+pub(super) fn why_not_open(
+    target: &Target,
+    word: &str,
+    words: &mut ReplyReader,
+) -> Result<BuildError, HomeError> {
     let name = target.name.to_string();
     Ok(match word {
         word::MISMATCH => BuildError::SlotsMismatch { name, live: words.number()?, asked: target.slots() },
@@ -367,46 +390,46 @@ pub(super) fn why_not_open(target: &Target, word: &str, words: &mut Words) -> Re
     })
 }
 
-fn how_word(how: How) -> &'static str {
-    match how {
-        How::Released => word::RELEASED,
-        How::Evicted => word::EVICTED,
-        How::Cancelled => word::CANCELLED,
-        How::TimedOut => word::TIMED_OUT,
+fn reason_word(reason: EndReason) -> &'static str {
+    match reason {
+        EndReason::Released => word::RELEASED,
+        EndReason::Evicted => word::EVICTED,
+        EndReason::Cancelled => word::CANCELLED,
+        EndReason::TimedOut => word::TIMED_OUT,
     }
 }
 
-/// As gate.company in `gate.lua` numbers them.
-fn neighbours(company: u8) -> Neighbours {
-    match company {
-        0 => Neighbours::None,
-        1 => Neighbours::Holding,
-        _ => Neighbours::Seen,
-    }
-}
-
-fn gone(code: i64) -> Gone {
+/// From the number that `gate.python_clients` in `gate.lua` returns.
+fn python_clients(code: u8) -> PythonClients {
     match code {
-        ending::CLOSED => Gone::Closed,
-        ending::TOO_HEAVY => Gone::TooHeavy,
-        ending::EVICTED => Gone::Evicted,
-        _ => Gone::Forgotten,
+        0 => PythonClients::None,
+        1 => PythonClients::Holding,
+        _ => PythonClients::Seen,
+    }
+}
+
+fn not_in_line(code: i64) -> NotInLine {
+    match code {
+        ending::CLOSED => NotInLine::Closed,
+        ending::TOO_HEAVY => NotInLine::TooHeavy,
+        ending::EVICTED => NotInLine::Evicted,
+        _ => NotInLine::Forgotten,
     }
 }
 
 fn why_not_held(target: &Target, id: &str, code: i64) -> NotHeld {
     match read_ending(code) {
-        // The ids of a name can be told; that this one was ever issued, nobody remembers.
+        // An id shows its name. Whether it was ever issued is not stored.
         NotHeld::Released if !ids::may_be_of(id, &target.name) => NotHeld::Unknown,
         why => why,
     }
 }
 
-/// What a release found: nothing to end, with the code of how it ended before, or something.
+/// The outcome of a release. If there was nothing to end: the code of how it ended before.
 fn read_outcome(
     target: &Target,
     id: &str,
-    words: &mut Words,
+    words: &mut ReplyReader,
 ) -> Result<Result<(), (i64, NotHeld)>, HomeError> {
     let (word, code) = (words.text()?, words.number()?);
     Ok(match word.as_str() {
@@ -418,17 +441,17 @@ fn read_outcome(
 fn read_release(
     target: &Target,
     id: &str,
-    how: How,
+    reason: EndReason,
     again: bool,
-    words: &mut Words,
+    words: &mut ReplyReader,
 ) -> Result<Reply, HomeError> {
     let found = read_outcome(target, id, words)?;
     let is_own_doing = match found {
         Err((ending::RELEASED | ending::FORGOTTEN, _)) => true,
-        Err((ending::EVICTED, _)) => how == How::Evicted,
+        Err((ending::EVICTED, _)) => reason == EndReason::Evicted,
         _ => false,
     };
-    // It was an earlier attempt of this very call.
+    // An earlier attempt of this call did it.
     let outcome = if is_own_doing && again { Ok(()) } else { found.map_err(|(_, why)| why) };
     let (held, slots, waiting) = (words.number()?, words.number()?, words.number()?);
     Ok(Reply::Ended(vec![Ended { outcome, held, slots, waiting }]))
@@ -454,14 +477,14 @@ fn read_holder(state: Value) -> HolderState {
 fn read_waiter(state: Value) -> WaiterState {
     let is_list = matches!(state, Value::Array(_));
     match read_gone(state) {
-        Some(code) => WaiterState::Gone(gone(code)),
+        Some(code) => WaiterState::Gone(not_in_line(code)),
         None if is_list => WaiterState::Granted,
         None => WaiterState::Present,
     }
 }
 
 fn read_gone(state: Value) -> Option<i64> {
-    let mut words = Words::of(state).ok()?;
+    let mut words = ReplyReader::of(state).ok()?;
     match words.text().as_deref() {
         Ok(word::GONE) => Some(words.number().unwrap_or(ending::RELEASED)),
         _ => None,

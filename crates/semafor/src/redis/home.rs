@@ -4,26 +4,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::config::Config;
-use super::driver::{Anchor, RedisDriver};
+use super::connection::ScriptReply;
+use super::driver::{DriverHandle, RedisDriver};
 use super::engine::{max_waiting, note_open, why_not_open};
-use super::inspect::{self, Card};
+use super::inspect::{self, Snapshot};
 use super::keys::Keys;
-use super::link::Answered;
 use super::script::lua::{self, Script};
-use super::script::reply::Words;
+use super::script::reply::ReplyReader;
 use super::script::schema::word;
 use crate::error::{BuildError, HomeError, InvalidDuration, MeantAs};
 use crate::remote::BoxFuture;
 use crate::remote::client::Client;
 use crate::remote::clock::Instant;
-use crate::remote::driver::{Driver, Kept, RemoteHome};
+use crate::remote::driver::{Driver, KeepAlive, RemoteHome};
 use crate::remote::semaphore::NamedSemaphore;
 use crate::remote::target::Target;
 use crate::span::LONGEST;
 use crate::{HolderInfo, Stats, StatsQuery, WaiterInfo};
 
 #[derive(Clone)]
-pub(crate) struct RedisHome(Arc<Anchor>);
+pub(crate) struct RedisHome(Arc<DriverHandle>);
 
 impl RedisHome {
     pub(crate) fn new(config: Config) -> Result<Self, HomeError> {
@@ -39,11 +39,11 @@ impl RedisHome {
     }
 
     pub(crate) fn warnings(&self) -> Vec<String> {
-        self.0.driver().link.warnings()
+        self.0.driver().connection.warnings()
     }
 
     pub(crate) fn finish_background_work(&self) {
-        self.0.driver().wait_for_loose_ends();
+        self.0.driver().wait_for_unfinished_work();
     }
 
     pub(crate) fn semaphore(
@@ -55,7 +55,7 @@ impl RedisHome {
     ) -> NamedSemaphore {
         let keys = Keys::new(&self.config().namespace, name).all;
         let target = Target::new(name, slots, max_waiting, heartbeat, keys);
-        NamedSemaphore::new(Arc::<Anchor>::clone(&self.0), target)
+        NamedSemaphore::new(Arc::<DriverHandle>::clone(&self.0), target)
     }
 
     pub(crate) async fn stats(&self, query: &StatsQuery) -> Result<Vec<Stats>, HomeError> {
@@ -63,31 +63,32 @@ impl RedisHome {
     }
 }
 
-impl Anchor {
-    /// Runs a script that needs nothing of the client's, on the own thread.
+impl DriverHandle {
+    /// Runs a script on the driver's thread, without the client.
     async fn run(
         &self,
         script: &'static Script,
         target: &Arc<Target>,
         arguments: impl Fn(&mut redis::Cmd) + Send + Sync + 'static,
-    ) -> Result<Answered, HomeError> {
+    ) -> Result<ScriptReply, HomeError> {
         let target = Arc::clone(target);
-        let run =
-            |driver: Arc<RedisDriver>| async move { driver.link.run(script, &target.keys, arguments).await };
+        let run = |driver: Arc<RedisDriver>| async move {
+            driver.connection.run(script, &target.keys, arguments).await
+        };
         self.driver().on_own_thread(run).await
     }
 
-    async fn card(&self, target: &Arc<Target>) -> Result<Card, HomeError> {
-        Card::read(self.run(&lua::CARD, target, |_| {}).await?.value)
+    async fn snapshot(&self, target: &Arc<Target>) -> Result<Snapshot, HomeError> {
+        Snapshot::read(self.run(&lua::SNAPSHOT, target, |_| {}).await?.value)
     }
 
     /// Agrees with the server on the number of slots.
     async fn agree(&self, target: &Arc<Target>) -> Result<(), BuildError> {
         let (slots, limit) = (target.slots(), max_waiting(target));
-        let answered = self.run(&lua::OPEN, target, move |command| {
+        let script_reply = self.run(&lua::OPEN, target, move |command| {
             command.arg(slots).arg(limit);
         });
-        let mut words = Words::of(answered.await?.value)?;
+        let mut words = ReplyReader::of(script_reply.await?.value)?;
         let word = words.text()?;
         if word == word::OPEN {
             return Ok(note_open(target, &mut words)?);
@@ -96,21 +97,21 @@ impl Anchor {
     }
 }
 
-impl Driver for Anchor {
+impl Driver for DriverHandle {
     fn change(&self, change: &mut dyn FnMut(&mut Client, Instant)) {
         self.driver().change(change);
     }
 
-    fn look(&self, look: &mut dyn FnMut(&Client, Instant)) {
-        self.driver().look(look);
+    fn read(&self, read: &mut dyn FnMut(&Client, Instant)) {
+        self.driver().read(read);
     }
 
-    /// Heartbeats have to go on although nobody has a handle any more.
-    fn keep_alive(self: Arc<Self>) -> Option<Kept> {
+    /// Heartbeats have to go on when there is no handle any more.
+    fn keep_alive(self: Arc<Self>) -> Option<KeepAlive> {
         Some(Box::new(self))
     }
 
-    /// The server has to count it in milliseconds, and to add it to the time of day.
+    /// The server counts it in milliseconds, and adds it to the time of day.
     fn check_ttl(&self, ttl: Option<Duration>) -> Result<(), InvalidDuration> {
         match ttl {
             Some(ttl) if ttl > LONGEST => {
@@ -121,13 +122,13 @@ impl Driver for Anchor {
     }
 }
 
-impl RemoteHome for Anchor {
+impl RemoteHome for DriverHandle {
     fn open<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<(), BuildError>> {
         Box::pin(self.agree(target))
     }
 
     fn locked<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<bool, HomeError>> {
-        Box::pin(async move { Ok(self.card(target).await?.is_locked()) })
+        Box::pin(async move { Ok(self.snapshot(target).await?.is_locked()) })
     }
 
     fn resize<'a>(&'a self, target: &'a Arc<Target>, slots: u32) -> BoxFuture<'a, Result<(), HomeError>> {
@@ -146,10 +147,10 @@ impl RemoteHome for Anchor {
             // A long line is turned away in several steps.
             let mut place: i64 = 0;
             while place >= 0 {
-                let answered = self.run(&lua::CLOSE, target, move |command| {
+                let script_reply = self.run(&lua::CLOSE, target, move |command| {
                     command.arg(place);
                 });
-                let mut words = Words::of(answered.await?.value)?;
+                let mut words = ReplyReader::of(script_reply.await?.value)?;
                 let _turned_away = words.next()?;
                 place = words.number()?;
             }
@@ -159,16 +160,16 @@ impl RemoteHome for Anchor {
 
     fn is_closed<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<bool, HomeError>> {
         Box::pin(async move {
-            let card = self.card(target).await?;
+            let snapshot = self.snapshot(target).await?;
             let epoch = target.epoch();
-            Ok(card.is_closed() || epoch >= 0 && epoch < card.epoch())
+            Ok(snapshot.is_closed() || epoch >= 0 && epoch < snapshot.epoch())
         })
     }
 
     fn stats<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<Stats, HomeError>> {
-        Box::pin(
-            async move { Ok(self.card(target).await?.into_stats(Arc::clone(&target.name), target.slots())) },
-        )
+        Box::pin(async move {
+            Ok(self.snapshot(target).await?.into_stats(Arc::clone(&target.name), target.slots()))
+        })
     }
 
     fn holders<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<Vec<HolderInfo>, HomeError>> {

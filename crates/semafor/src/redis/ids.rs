@@ -1,7 +1,7 @@
-//! Ids of acquisitions: 32 hexadecimal digits, as the Python library has them, and without its `%` trap.
+//! Ids of acquisitions: 32 hexadecimal digits, as in the Python library, so without a `%`, which is a trap there.
 //!
-//! 8 say which name it is for, 12 which process issued it, 12 count. The scripts read the process off the id, to know on
-//! which channel to tell it something.
+//! 8 digits identify the name, 12 the process that issued the id, and 12 count. The scripts read the process from the id,
+//! to know the channel for its messages.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -23,12 +23,12 @@ impl Ids {
         &self.process
     }
 
-    /// The id of one of this process's acquisitions.
+    /// The id of an acquisition of this process.
     pub(super) fn text(&self, name: &str, Key(key): Key) -> Arc<str> {
         format!("{:08x}{}{:012x}", fnv(name), self.process, key & 0xffff_ffff_ffff).into()
     }
 
-    /// The acquisition of that id, if it is one of this process's.
+    /// The acquisition with that id, if this process issued it.
     pub(super) fn key_of(&self, id: &str) -> Option<Key> {
         let digits = id.get(20..).filter(|_| self.is_own(id))?;
         u64::from_str_radix(digits, 16).ok().map(Key)
@@ -40,7 +40,7 @@ impl Ids {
     }
 }
 
-/// True if `id` looks like one for `name`; those of the Python library do not say.
+/// True if `id` looks like an id for `name`; ids of the Python library do not show their name.
 pub(super) fn may_be_of(id: &str, name: &str) -> bool {
     id.get(..8).is_some_and(|digits| digits == format!("{:08x}", fnv(name)))
 }

@@ -1,4 +1,4 @@
-//! Who holds, who waits, and how it stands. Nothing is changed by looking.
+//! Lists holders and waiters, and reads statistics. Changes nothing.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock};
@@ -12,17 +12,17 @@ use tokio::task::JoinSet;
 use super::driver::RedisDriver;
 use super::keys::{self, Keys};
 use super::script::lua;
-use super::script::reply::{Words, span, text};
+use super::script::reply::{ReplyReader, span, text};
 use super::script::schema::{Info, Record as Field};
 use crate::error::{HomeError, HomeErrorKind};
 use crate::stats::Who;
 use crate::{HolderInfo, PermitId, Stats, StatsQuery, WaiterInfo};
 
-/// Names to ask for at once: one trip, and not too long a one for the server.
-const AT_ONCE: usize = 100;
+/// Names to ask for at the same time: more would keep the server busy for too long.
+const NAMES_AT_ONCE: usize = 100;
 
-/// Who this is, as others will read it.
-pub(super) fn who(who: Option<&Who>) -> String {
+/// Details about this process, as JSON, for the lists of holders and waiters.
+pub(super) fn process_details(who: Option<&Who>) -> String {
     static HOST: LazyLock<String> =
         LazyLock::new(|| gethostname::gethostname().to_string_lossy().into_owned());
     let mut text = json!({ "host": *HOST, "pid": std::process::id() });
@@ -36,7 +36,7 @@ pub(super) fn who(who: Option<&Who>) -> String {
 }
 
 /// The numbers of one name.
-pub(super) struct Card {
+pub(super) struct Snapshot {
     now: f64,
     fields: HashMap<String, String>,
     times: Vec<(String, String)>,
@@ -47,14 +47,14 @@ pub(super) struct Card {
     first_arrival: Option<f64>,
 }
 
-impl Card {
+impl Snapshot {
     pub(super) fn read(value: Value) -> Result<Self, HomeError> {
-        let mut words = Words::of(value)?;
+        let mut words = ReplyReader::of(value)?;
         Ok(Self {
             now: words.some_seconds()?,
             python_max: words.number()?,
-            fields: Words::pairs(words.next()?)?.into_iter().collect(),
-            times: Words::pairs(words.next()?)?,
+            fields: ReplyReader::pairs(words.next()?)?.into_iter().collect(),
+            times: ReplyReader::pairs(words.next()?)?,
             held: words.number()?,
             holders: words.number()?,
             waiting: words.number()?,
@@ -74,7 +74,7 @@ impl Card {
     }
 
     /// True if the server knows nothing under this name.
-    fn is_blank(&self) -> bool {
+    fn is_unknown(&self) -> bool {
         self.slots() == 0 && self.held == 0 && self.waiting == 0
     }
 
@@ -98,7 +98,7 @@ impl Card {
         Histogram::restore(buckets, nanos(total), nanos(max))
     }
 
-    /// `slots` are those to speak of if the server does not know the name yet.
+    /// `slots` is used if the server does not know the name yet.
     pub(super) fn into_stats(self, name: Arc<str>, slots: u32) -> Stats {
         let mut totals = Totals::default();
         totals.granted = self.field(Info::Granted);
@@ -124,7 +124,7 @@ impl Card {
     }
 }
 
-/// What is known about somebody who holds or waits. Clients of other libraries leave no record.
+/// The record of a holder or waiter. Clients of other libraries have none.
 #[derive(Clone, Default)]
 struct Record {
     weight: Option<u32>,
@@ -142,26 +142,25 @@ impl Record {
         let words: Vec<_> = text.splitn(Field::ALL.len(), ' ').collect();
         let word = |field: Field| words.get(field as usize).copied().unwrap_or_default();
         let who: serde_json::Value = serde_json::from_str(word(Field::Who)).unwrap_or_default();
-        let said = |key: &str| who.get(key).and_then(|value| value.as_str()).map(Arc::from);
+        let text_of = |key: &str| who.get(key).and_then(|value| value.as_str()).map(Arc::from);
         Self {
             weight: word(Field::Weight).parse().ok(),
             since: word(Field::Since).parse().ok(),
             slot: word(Field::Slot).parse().ok(),
             token: word(Field::Token).parse().ok(),
-            label: said("label"),
-            command: said("command"),
-            host: said("host"),
+            label: text_of("label"),
+            command: text_of("command"),
+            host: text_of("host"),
             pid: who.get("pid").and_then(serde_json::Value::as_u64).and_then(|pid| pid.try_into().ok()),
         }
     }
 }
 
-/// One page of `lua/list.lua`: some of those who hold or wait, as one moment showed them.
+/// One page of `lua/list.lua`: some holders or waiters, all at one moment.
 struct Page {
     now: f64,
-    /// The first in line may be in the middle of being served a weight, bit by bit, as Python's scripts do it. That is not
-    /// to hold it yet.
-    half_served: String,
+    /// The first in line. Python's scripts may have granted it a part of its weight, and then it is not a holder yet.
+    partly_served: String,
     cursor: String,
     last_arrival: String,
     rows: Vec<Row>,
@@ -184,9 +183,9 @@ impl Row {
 
 impl Page {
     fn read(value: Value) -> Result<Self, HomeError> {
-        let mut words = Words::of(value)?;
+        let mut words = ReplyReader::of(value)?;
         let now = words.some_seconds()?;
-        let half_served = keys::id_of(&words.text()?).to_owned();
+        let partly_served = keys::id_of(&words.text()?).to_owned();
         let (cursor, last_arrival) = (words.text()?, words.text()?);
         let (mut cells, mut rows) = (words.list()?, Vec::new());
         while let Ok(member) = cells.text() {
@@ -194,14 +193,14 @@ impl Page {
             rows.push(Row { member, dead_at, time: cells.text()?, record: Record::read(&cells.text()?) });
         }
         let rest = words.list()?.rest().filter_map(|member| text(member).ok()).collect();
-        Ok(Self { now, half_served, cursor, last_arrival, rows, rest })
+        Ok(Self { now, partly_served, cursor, last_arrival, rows, rest })
     }
 
     async fn ask(driver: &RedisDriver, keys: &[String], what: &[&str]) -> Result<Self, HomeError> {
-        let answered = driver.link.run(&lua::LIST, keys, |command| {
+        let script_reply = driver.connection.run(&lua::LIST, keys, |command| {
             command.arg(what);
         });
-        Self::read(answered.await?.value)
+        Self::read(script_reply.await?.value)
     }
 
     fn is_last(&self) -> bool {
@@ -209,7 +208,7 @@ impl Page {
     }
 }
 
-/// Who holds. Those that begin or end to while they are listed may be missing or not; all others are there once.
+/// The holders. One that begins or ends during the listing may be missing; all others are listed once.
 pub(super) async fn holders(driver: &RedisDriver, keys: &[String]) -> Result<Vec<HolderInfo>, HomeError> {
     let mut holders = HashMap::new();
     let mut cursor = "0".to_owned();
@@ -219,8 +218,8 @@ pub(super) async fn holders(driver: &RedisDriver, keys: &[String]) -> Result<Vec
         note_holders(&mut holders, &page);
         while !page.rest.is_empty() {
             let rest = std::mem::take(&mut page.rest);
-            let those: Vec<_> = std::iter::once("those").chain(rest.iter().map(String::as_str)).collect();
-            page = Page::ask(driver, keys, &those).await?;
+            let more: Vec<_> = std::iter::once("those").chain(rest.iter().map(String::as_str)).collect();
+            page = Page::ask(driver, keys, &more).await?;
             note_holders(&mut holders, &page);
         }
         if cursor == "0" {
@@ -237,11 +236,11 @@ fn note_holders(holders: &mut HashMap<String, HolderInfo>, page: &Page) {
         let (id, now, ends) = (&row.member, page.now, row.time());
         let is_over =
             row.dead_at.is_none_or(|dead_at| dead_at <= now) || ends.is_some_and(|ends| ends <= now);
-        if id.contains('#') || is_over || page.half_served == *id {
+        if id.contains('#') || is_over || page.partly_served == *id {
             continue;
         }
         let record = row.record.clone();
-        // The Python library writes an end in 68 years for those without any.
+        // For a holder without a lease, the Python library writes an end in 68 years.
         let ends = ends.filter(|ends| ends - now < 1e9);
         let holder = HolderInfo {
             id: PermitId::remote(id.as_str()),
@@ -259,8 +258,8 @@ fn note_holders(holders: &mut HashMap<String, HolderInfo>, page: &Page) {
     }
 }
 
-/// Who waits, in order. Those that come after the first page are left out; those that leave, or are granted a slot, while the
-/// others are listed may be missing or not; all others are there once.
+/// The waiters, in order. One that comes after the first page is left out; one that leaves or is granted a slot during the
+/// listing may be missing; all others are listed once.
 pub(super) async fn waiters(driver: &RedisDriver, keys: &[String]) -> Result<Vec<WaiterInfo>, HomeError> {
     let mut waiters = Vec::new();
     let mut last: Option<Row> = None;
@@ -303,29 +302,29 @@ pub(super) async fn survey(driver: &Arc<RedisDriver>, query: &StatsQuery) -> Res
             None => all_names(&driver).await?,
         };
         let mut stats = Vec::with_capacity(names.len());
-        for some in Vec::from_iter(names).chunks(AT_ONCE) {
+        for some in Vec::from_iter(names).chunks(NAMES_AT_ONCE) {
             let mut asked = JoinSet::new();
             for name in some {
                 let (driver, name) = (Arc::clone(&driver), name.clone());
                 asked.spawn(async move {
                     let keys = Keys::new(&driver.config.namespace, &name);
-                    let card = async {
-                        let answered = driver.link.run(&lua::CARD, &keys.all, |_| {}).await?;
-                        Card::read(answered.value)
+                    let snapshot = async {
+                        let script_reply = driver.connection.run(&lua::SNAPSHOT, &keys.all, |_| {}).await?;
+                        Snapshot::read(script_reply.value)
                     };
-                    (name, card.await)
+                    (name, snapshot.await)
                 });
             }
             for (name, answer) in asked.join_all().await {
                 match answer {
-                    Ok(card) if card.is_blank() => {}
-                    Ok(card) => stats.push(card.into_stats(name.into(), 0)),
-                    Err(error) if is_of_one_name(&error) => stats.push(Stats::broken(name.into(), error)),
+                    Ok(snapshot) if snapshot.is_unknown() => {}
+                    Ok(snapshot) => stats.push(snapshot.into_stats(name.into(), 0)),
+                    Err(error) if concerns_one_name(&error) => stats.push(Stats::broken(name.into(), error)),
                     Err(error) => return Err(error),
                 }
             }
         }
-        // Nothing is known about anybody: then it is not the names.
+        // Access is denied to every name, so it is a problem of the user, not of one name.
         match stats.first().and_then(|stats: &Stats| stats.error.clone()) {
             Some(error)
                 if error.kind() == HomeErrorKind::AccessDenied
@@ -339,8 +338,8 @@ pub(super) async fn survey(driver: &Arc<RedisDriver>, query: &StatsQuery) -> Res
     Ok(query.pick(stats.await?))
 }
 
-/// True if what is wrong with one name need not be wrong with another.
-fn is_of_one_name(error: &HomeError) -> bool {
+/// True if other names may work.
+fn concerns_one_name(error: &HomeError) -> bool {
     matches!(error.kind(), HomeErrorKind::WrongType | HomeErrorKind::AccessDenied | HomeErrorKind::Other)
 }
 
@@ -352,7 +351,7 @@ async fn all_names(driver: &RedisDriver) -> Result<BTreeSet<String>, HomeError> 
         loop {
             let mut scan = cmd("SCAN");
             scan.arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1000);
-            let mut page = Words::of(driver.link.ask(&scan).await?)?;
+            let mut page = ReplyReader::of(driver.connection.ask(&scan).await?)?;
             cursor = page.text()?;
             let found = page.list()?.rest().filter_map(|key| text(key).ok());
             names.extend(found.filter_map(|key| keys::name_of_pattern(namespace, &key).map(str::to_owned)));

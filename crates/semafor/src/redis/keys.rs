@@ -1,5 +1,5 @@
-//! Where a semaphore's data is. The first five, and the notification lists, are shared with the Python library
-//! `asyncio-advanced-semaphores`; see `lua/prelude.lua` for what is in them.
+//! The keys of a semaphore. The first five, and the notification lists, are shared with the Python library
+//! `asyncio-advanced-semaphores`; `lua/prelude.lua` describes their content.
 
 use super::script::schema::VISIBLE;
 
@@ -22,15 +22,16 @@ const KINDS: [&str; 10] = [
     "semaphore_own",
 ];
 
-/// What is in them, as `TYPE` calls it.
+/// Their types, as `TYPE` returns them.
 const TYPES: [&str; 10] =
     ["zset", "zset", "string", "zset", "zset", "string", "hash", "zset", "hash", "zset"];
 
-/// If a namespace begins like a key of another namespace: that one, and the kind of key. Then both could have the same key:
-/// `n:semaphore_main:x:semaphore_main:y` is of `y` in `n:semaphore_main:x`, and of `x:semaphore_main:y` in `n`.
+/// If a namespace begins like a key of another namespace: that namespace, and the kind of key. Then both could have the
+/// same key: `n:semaphore_main:x:semaphore_main:y` belongs to `y` in `n:semaphore_main:x`, and to `x:semaphore_main:y` in
+/// `n`.
 ///
-/// Such namespaces are refused, not such names: a namespace is written down once, in a configuration, and names are often made
-/// of what users say.
+/// Such namespaces are refused, not such names: a namespace is written once, in a configuration, while names often
+/// come from user input.
 pub(super) fn ambiguity(namespace: &str) -> Option<(&str, &'static str)> {
     let splits = namespace.match_indices(':').map(|(at, _)| (&namespace[..at], &namespace[at + 1..]));
     splits.filter(|(start, _)| !start.is_empty()).find_map(|(start, rest)| {
@@ -45,7 +46,7 @@ impl Keys {
     }
 }
 
-/// The keys of a name, each with the type it has to have.
+/// The keys of a name, each with its required type.
 pub(super) fn with_types(keys: &[String]) -> impl Iterator<Item = (&str, &'static str)> {
     keys.iter().map(String::as_str).zip(TYPES)
 }
@@ -55,8 +56,8 @@ pub(super) fn notification(namespace: &str, id: &str) -> String {
     format!("{namespace}:acquisition_notification:{id}")
 }
 
-/// The lists to look at for a waiter of that weight. Python's scripts serve a weight bit by bit, and push to a list of each
-/// bit: the last one tells that it is complete.
+/// The lists to track for a waiter of that weight. Python's scripts grant a weight part by part, and push to a list for
+/// each part: the last list shows that the grant is complete.
 pub(super) fn notifications(namespace: &str, id: &str, weight: u32) -> Vec<String> {
     let mut lists = vec![notification(namespace, id)];
     if weight > 1 {
@@ -65,8 +66,8 @@ pub(super) fn notifications(namespace: &str, id: &str, weight: u32) -> Vec<Strin
     lists
 }
 
-/// The id whose list this is.
-pub(super) fn notified<'a>(namespace: &str, key: &'a str) -> Option<&'a str> {
+/// The id of a notification list.
+pub(super) fn notified_id<'a>(namespace: &str, key: &'a str) -> Option<&'a str> {
     let member = key.strip_prefix(namespace)?.strip_prefix(":acquisition_notification:")?;
     Some(id_of(member))
 }
@@ -76,22 +77,22 @@ pub(super) fn id_of(member: &str) -> &str {
     member.split_once('#').map_or(member, |(id, _)| id)
 }
 
-/// The name whose holders this is the set of.
+/// The name of a set of holders.
 pub(super) fn name_of_main<'a>(namespace: &str, key: &'a str) -> Option<&'a str> {
     key.strip_prefix(namespace)?.strip_prefix(":semaphore_main:")
 }
 
-/// The channel on which a process is told what became of its ids.
+/// The channel for messages to a process about its ids.
 pub(super) fn channel(namespace: &str, process: &str) -> String {
     format!("{namespace}:semafor:{process}")
 }
 
-/// A key of the namespace, to ask where they are.
-pub(super) fn any(namespace: &str) -> String {
+/// Some key of the namespace, to find its node in a cluster.
+pub(super) fn any_key(namespace: &str) -> String {
     format!("{namespace}:semafor")
 }
 
-/// Patterns that match one key per name that is known, to be stripped by [`name_of_pattern`].
+/// Patterns that match the keys of all known names. [`name_of_pattern`] gets the name from such a key.
 pub(super) fn patterns(namespace: &str) -> [String; 2] {
     [KINDS[0], KINDS[5]].map(|kind| format!("{}:{kind}:*", escaped(namespace)))
 }
@@ -101,7 +102,7 @@ pub(super) fn name_of_pattern<'a>(namespace: &str, key: &'a str) -> Option<&'a s
     rest.strip_prefix(":semaphore_main:").or_else(|| rest.strip_prefix(":semaphore_info:"))
 }
 
-/// As a glob that matches nothing else.
+/// Escapes a text, for a glob that matches only this text.
 fn escaped(text: &str) -> String {
     let mut glob = String::with_capacity(text.len());
     for character in text.chars() {
@@ -118,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shared_keys_are_named_as_documented() {
+    fn shared_keys_are_named_as_documented() {
         let keys = Keys::new("adv-sem", "images");
         assert_eq!(
             keys.all[..5],
@@ -131,19 +132,19 @@ mod tests {
             ]
         );
         assert_eq!(notification("adv-sem", "1f"), "adv-sem:acquisition_notification:1f");
-        assert_eq!(notified("adv-sem", "adv-sem:acquisition_notification:1f"), Some("1f"));
-        assert_eq!(notified("adv", "adv-sem:acquisition_notification:1f"), None);
+        assert_eq!(notified_id("adv-sem", "adv-sem:acquisition_notification:1f"), Some("1f"));
+        assert_eq!(notified_id("adv", "adv-sem:acquisition_notification:1f"), None);
         let [first, last] = &notifications("adv-sem", "1f", 3)[..] else { panic!("two of three") };
         assert_eq!(
             (&**first, &**last),
             ("adv-sem:acquisition_notification:1f", "adv-sem:acquisition_notification:1f#00002")
         );
-        assert_eq!(notified("adv-sem", last), Some("1f"));
+        assert_eq!(notified_id("adv-sem", last), Some("1f"));
         assert_eq!(name_of_main("adv-sem", "adv-sem:semaphore_main:a:b"), Some("a:b"));
     }
 
     #[test]
-    fn a_namespace_is_no_pattern() {
+    fn namespace_is_escaped_in_patterns() {
         assert_eq!(patterns("a*[b]")[0], "a\\*\\[b\\]:semaphore_main:*");
     }
 }

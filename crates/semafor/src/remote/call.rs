@@ -1,6 +1,6 @@
 //! The calls of the client to a home, and the home's replies and messages, independent of the home's protocol.
 //!
-//! An engine encodes a [`Call`] for its server, and decodes the server's words into a [`Reply`] or a [`Push`].
+//! An engine encodes a [`Call`] for its server, and decodes the server's messages into a [`Reply`] or a [`Push`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,9 +22,9 @@ pub struct Call {
     /// Unique among the calls of this client; a repeated call keeps its number.
     pub number: u64,
     pub target: Arc<Target>,
-    pub ask: Command,
+    pub command: Command,
     /// An earlier attempt may have been carried out.
-    pub again: bool,
+    pub is_repeat: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -37,26 +37,26 @@ pub enum Command {
         /// How long it may still wait. Only used by servers that watch timeouts themselves.
         wait_left: Option<Duration>,
     },
-    /// Asks what became of a waiter.
-    Confirm {
+    /// Asks for the state of a waiter.
+    CheckWaiter {
         key: Key,
     },
     /// Asks the server to send a message when one of these waiters is granted its slots.
-    Listen {
+    Subscribe {
         waiters: Vec<(Key, u32)>,
     },
-    /// Gives back a slot, and says whether it was held.
+    /// Releases a slot, and asks whether it was held.
     Release {
         key: Key,
     },
-    /// Gives back what these have: slots or places in line.
+    /// Releases what these acquisitions have: slots or places in line.
     End {
-        those: Vec<(Key, How)>,
+        acquisitions: Vec<(Key, EndReason)>,
     },
     /// Ends a grant, which may belong to another process.
     EndById {
         id: Arc<str>,
-        how: How,
+        reason: EndReason,
     },
     Renew {
         id: Arc<str>,
@@ -66,38 +66,38 @@ pub enum Command {
     Heartbeat {
         holders: Vec<LiveHolder>,
         waiters: Vec<LiveWaiter>,
-        part: RollPart,
+        part: HeartbeatPart,
     },
     /// Ends everything that is due, and serves the line.
     Sweep,
-    /// Asks the server to watch for releases by clients of another library, which wake no waiter of ours.
+    /// Asks the server to report releases by clients of the Python library, which wake no waiter of ours.
     Watch,
     /// Opens a connection.
     Connect,
-    /// From now on the slot is held by its id, without a guard. Not answered.
+    /// From now on the slot is held by its id, without a guard. Has no reply.
     Detach {
         key: Key,
     },
-    /// Claims slots that a former server had granted. Not answered.
-    Occupy {
+    /// Claims slots that a former server had granted. The reply is ignored.
+    Reclaim {
         key: Key,
         id: Arc<str>,
         weight: u32,
         slot: u32,
         slots: Option<u32>,
     },
-    /// All slots that this process holds have been claimed; that many repeated calls follow. Not answered.
-    Back {
+    /// All slots that this process holds have been reclaimed; this many repeated calls follow. Has no reply.
+    Reconnected {
         calls: usize,
     },
 }
 
-/// Which part of a heartbeat it is; see `heartbeat.rs`.
+/// The part of a heartbeat that a call is; see `heartbeat.rs`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RollPart {
+pub enum HeartbeatPart {
     Holders,
     FirstWaiters,
-    Crowd,
+    MoreWaiters,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -116,9 +116,9 @@ pub struct LiveWaiter {
     pub heartbeat: Duration,
 }
 
-/// How a holder or waiter ends.
+/// Why a holder or waiter ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum How {
+pub enum EndReason {
     Released,
     Evicted,
     Cancelled,
@@ -128,12 +128,12 @@ pub enum How {
 /// The reply of a server.
 #[derive(Debug)]
 pub enum Reply {
-    /// To `Acquire` and `Confirm`.
+    /// To `Acquire` and `CheckWaiter`.
     Granted(Grant),
     /// To `Acquire`.
     Queued {
         place: f64,
-        next: Next,
+        state: NameState,
     },
     /// To `Acquire`, if the request does not wait.
     Busy {
@@ -143,12 +143,12 @@ pub enum Reply {
     },
     /// To `Acquire`: the server refuses.
     Refused(AcquireError),
-    /// To `Confirm`: it is still in line.
+    /// To `CheckWaiter`: it is still in line.
     Waiting,
-    /// To `Confirm`: it is not in line any more.
-    Gone(Gone),
-    /// To `Listen`: these have been granted their slots already, or may have been.
-    Listening {
+    /// To `CheckWaiter`: it is not in line any more.
+    NotInLine(NotInLine),
+    /// To `Subscribe`: these have been granted their slots already, or may have been.
+    Subscribed {
         granted: Vec<Key>,
     },
     /// To `Release` and `EndById`: one entry. To `End`: one entry for each.
@@ -161,15 +161,15 @@ pub enum Reply {
     /// To `Renew` and `EndById`: the id holds nothing.
     NotHeld(NotHeld),
     Heartbeat {
-        next: Next,
+        state: NameState,
         holders: Vec<HolderState>,
         waiters: Vec<WaiterState>,
     },
     /// To `Sweep`.
-    Swept(Next),
+    Swept(NameState),
     Watched {
         is_watched: bool,
-        next: Option<Next>,
+        state: Option<NameState>,
     },
     /// To all other calls.
     Done,
@@ -186,9 +186,9 @@ pub enum Push {
     MayBeGranted {
         key: Key,
     },
-    WaiterGone {
+    WaiterRemoved {
         key: Key,
-        how: Gone,
+        why: NotInLine,
     },
     /// A slot is lost. If `is_kept`, the server keeps it occupied until the holder releases it.
     Lost {
@@ -228,7 +228,7 @@ pub struct Grant {
     /// Until then no other client can get these slots, even if the connection fails.
     pub safe_until: Instant,
     /// `None` if the server did not say.
-    pub neighbours: Option<Neighbours>,
+    pub python_clients: Option<PythonClients>,
 }
 
 /// When a lease ends on the server's clock.
@@ -242,7 +242,7 @@ pub enum LeaseEnd {
 
 /// Why a waiter is not in line any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Gone {
+pub enum NotInLine {
     Closed,
     /// The semaphore shrank below its weight.
     TooHeavy,
@@ -274,21 +274,21 @@ pub enum HolderState {
 pub enum WaiterState {
     Present,
     Granted,
-    Gone(Gone),
+    Gone(NotInLine),
 }
 
 /// The state of a name.
 #[derive(Clone, Copy, Debug)]
-pub struct Next {
+pub struct NameState {
     pub clock: ServerClock,
     /// When a lease or a heartbeat ends there next.
     pub deadline: Option<Instant>,
-    pub neighbours: Neighbours,
+    pub python_clients: PythonClients,
 }
 
-/// Clients of another library under the same name.
+/// Clients of the Python library under the same name.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum Neighbours {
+pub enum PythonClients {
     #[default]
     None,
     /// They hold slots now. Their releases wake none of our waiters.
@@ -297,8 +297,8 @@ pub enum Neighbours {
     Seen,
 }
 
-impl Neighbours {
-    pub fn are_near(self) -> bool {
+impl PythonClients {
+    pub fn may_be_present(self) -> bool {
         self != Self::None
     }
 }
@@ -308,7 +308,7 @@ impl Neighbours {
 pub struct Failure {
     pub error: HomeError,
     /// Another attempt may succeed.
-    pub is_passing: bool,
+    pub is_transient: bool,
     /// The server may have carried out the call.
     pub was_sent: bool,
 }

@@ -60,20 +60,20 @@ impl Add<Duration> for Instant {
 impl From<Instant> for std::time::Instant {
     fn from(instant: Instant) -> Self {
         static START: OnceLock<(std::time::Instant, Instant)> = OnceLock::new();
-        /// How long the other clock has stood still since `START`.
-        static STOOD_STILL: AtomicU64 = AtomicU64::new(0);
+        /// How long the other clock has been stopped since `START`.
+        static STOPPED_NANOS: AtomicU64 = AtomicU64::new(0);
         let (theirs, ours) = *START.get_or_init(|| (Self::now(), Instant::now()));
         let (before, here, after) = (Self::now(), Instant::now(), Self::now());
-        let stood_still = Duration::from_nanos(STOOD_STILL.load(Ordering::Relaxed));
+        let stopped = Duration::from_nanos(STOPPED_NANOS.load(Ordering::Relaxed));
         let found = here.0.saturating_sub(ours.0).saturating_sub(before - theirs);
         let (jitter, is_close) = (Duration::from_millis(10), after - before < Duration::from_millis(1));
-        let stood_still = if is_close && found.abs_diff(stood_still) > jitter {
-            STOOD_STILL.store(found.as_nanos().try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
+        let stopped = if is_close && found.abs_diff(stopped) > jitter {
+            STOPPED_NANOS.store(found.as_nanos().try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
             found
         } else {
-            stood_still
+            stopped
         };
-        let shift = ours.0.saturating_add(stood_still);
+        let shift = ours.0.saturating_add(stopped);
         let then = match instant.0.checked_sub(shift) {
             Some(later) => theirs.checked_add(later),
             None => theirs.checked_sub(shift - instant.0),
@@ -183,7 +183,7 @@ pub(crate) mod tests {
         let now = Instant::now();
         let known = ServerClock::new(1_000.0, now, now);
         assert!(known.at_message(1_060.0, now).is_none(), "the clock was set forward by a minute");
-        let message = known.at_message(1_000.0, now).expect("it was published when the answer was given");
+        let message = known.at_message(1_000.0, now).expect("it was published when the reply was given");
         assert_eq!(message.sent(), now);
         assert!(
             known.at_message(940.0, now).is_some(),
@@ -201,7 +201,7 @@ pub(crate) mod tests {
         assert!(later >= now + span && earlier <= std::time::Instant::now() - span + Duration::from_secs(30));
         assert!(later - earlier >= span * 2 - Duration::from_secs(30));
         assert_eq!(later, std::time::Instant::from(here + span), "the conversion must be stable");
-        // A suspend does not count on the other clock.
+        // The other clock does not count suspended time.
         SUSPENDED_NANOS.store(50_000_000_000, Ordering::SeqCst);
         // The conversion ignores a measurement that was interrupted, and measures again the next time.
         let by_now = (0..1000).map(|_| std::time::Instant::from(here + span));

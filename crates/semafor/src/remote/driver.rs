@@ -2,24 +2,24 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use super::BoxFuture;
-pub(crate) use super::client::Kept;
+pub(crate) use super::client::KeepAlive;
 use super::client::{Client, Event, OperationError};
 use super::clock::Instant;
 use super::target::Target;
 use crate::error::{BuildError, HomeError, InvalidDuration};
 use crate::{HolderInfo, Stats, WaiterInfo};
 
-/// Connects a [`Client`] with a server: it carries the client's calls to the server, returns the server's words, and
+/// Connects a [`Client`] with a server: sends the client's calls, passes on the server's replies and messages, and
 /// tells the client the time.
 pub(crate) trait Driver: Send + Sync + 'static {
     /// Changes the client, and carries out the resulting events and calls before it returns. Never waits.
     fn change(&self, change: &mut dyn FnMut(&mut Client, Instant));
 
     /// Reads the client.
-    fn look(&self, look: &mut dyn FnMut(&Client, Instant));
+    fn read(&self, read: &mut dyn FnMut(&Client, Instant));
 
     /// A value that keeps the driver alive for a detached permit, if the driver needs that.
-    fn keep_alive(self: Arc<Self>) -> Option<Kept>;
+    fn keep_alive(self: Arc<Self>) -> Option<KeepAlive>;
 
     /// Refuses a `ttl` that the server could not represent.
     fn check_ttl(&self, ttl: Option<std::time::Duration>) -> Result<(), InvalidDuration>;
@@ -51,11 +51,11 @@ impl dyn RemoteHome {
         result.expect("a driver calls it once")
     }
 
-    pub(super) fn see<R>(&self, look: impl FnOnce(&Client, Instant) -> R) -> R {
-        let (mut look, mut result) = (Some(look), None);
-        self.look(&mut |client, now| {
-            if let Some(look) = look.take() {
-                result = Some(look(client, now));
+    pub(super) fn with_ref<R>(&self, read: impl FnOnce(&Client, Instant) -> R) -> R {
+        let (mut read, mut result) = (Some(read), None);
+        self.read(&mut |client, now| {
+            if let Some(read) = read.take() {
+                result = Some(read(client, now));
             }
         });
         result.expect("a driver calls it once")
@@ -67,13 +67,13 @@ impl Event {
     pub(crate) fn carry_out(self, home: &str) {
         match self {
             Self::Wake(waker) => crate::catch_panic::call(|| waker.wake()),
-            Self::Replaced(waker) => crate::catch_panic::call(|| drop(waker)),
+            Self::DropWaker(waker) => crate::catch_panic::call(|| drop(waker)),
             Self::Lost { signal, id, why } => {
                 crate::catch_panic::call(|| signal.cancel());
                 crate::observe::remote_loss(home, &id, why);
             }
-            Self::Ended(signal) => crate::catch_panic::call(|| signal.cancel()),
-            Self::Drop(kept) => drop(kept),
+            Self::EndedById(signal) => crate::catch_panic::call(|| signal.cancel()),
+            Self::DropKeepAlive(keep_alive) => drop(keep_alive),
         }
     }
 }

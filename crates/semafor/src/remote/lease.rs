@@ -51,15 +51,15 @@ impl RemoteLease for Lease {
     }
 
     fn expires_at(&self) -> Option<Instant> {
-        self.home.see(|client, _| client.expires_at(self.key)).map(Into::into)
+        self.home.with_ref(|client, _| client.expires_at(self.key)).map(Into::into)
     }
 
     fn safe_until(&self) -> Option<Instant> {
-        self.home.see(|client, _| client.safe_until(self.key)).map(Into::into)
+        self.home.with_ref(|client, _| client.safe_until(self.key)).map(Into::into)
     }
 
     fn why_not_held(&self) -> Option<NotHeld> {
-        self.home.see(|client, now| client.why_not_held(self.key, now))
+        self.home.with_ref(|client, now| client.why_not_held(self.key, now))
     }
 
     fn lost_signal(&self) -> CancellationToken {
@@ -88,9 +88,9 @@ impl RemoteLease for Lease {
 
     fn detach(mut self: Box<Self>) -> PermitId {
         self.is_over = true;
-        let kept = Arc::clone(&self.home).keep_alive();
+        let keep_alive = Arc::clone(&self.home).keep_alive();
         let task = TaskKey::current();
-        self.home.with(|client, now| client.detach(self.key, task, kept, now));
+        self.home.with(|client, now| client.detach(self.key, task, keep_alive, now));
         self.id()
     }
 }

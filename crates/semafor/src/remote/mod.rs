@@ -50,12 +50,12 @@ impl AcquireRequest {
     }
 }
 
-/// How long to stand in line.
+/// How long to wait in line.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Wait {
     /// Not at all; fails with [`AcquireError::Busy`].
     No,
-    /// This long, zero included; fails with [`AcquireError::TimedOut`].
+    /// For this time, which may be zero; fails with [`AcquireError::TimedOut`].
     For(Duration),
     /// Without a timeout.
     Unlimited,
@@ -83,7 +83,7 @@ pub(crate) trait RemoteSemaphore: Send + Sync {
     /// Opens the name at the home, and checks that its number of slots fits.
     fn open(&self) -> BoxFuture<'_, Result<(), BuildError>>;
 
-    /// Asks for slots. Dropping the future gives back the place in line, and slots that were granted meanwhile.
+    /// Asks for slots. Dropping the future releases the place in line, and slots that were granted meanwhile.
     fn acquire(&self, request: AcquireRequest) -> Pin<Box<dyn RemoteAcquire>>;
 
     fn release(&self, id: &PermitId) -> BoxFuture<'_, Result<(), ReleaseError>>;
@@ -104,7 +104,7 @@ pub(crate) trait RemoteSemaphore: Send + Sync {
 pub(crate) trait RemoteAcquire:
     Future<Output = Result<Box<dyn RemoteLease>, AcquireError>> + Send + Sync
 {
-    /// Gives up, and waits until the home has confirmed it.
+    /// Cancels the acquire, and waits until the home has confirmed that.
     fn leave(self: Pin<Box<Self>>) -> BoxFuture<'static, ()>;
 }
 
@@ -119,7 +119,7 @@ pub(crate) trait RemoteLease: Send + Sync {
     /// As far as this process knows; never later than the true end.
     fn expires_at(&self) -> Option<Instant>;
 
-    /// For homes that take a client without heartbeats for dead; `None` for the others.
+    /// For homes where a client without heartbeats counts as dead; `None` for other homes.
     fn safe_until(&self) -> Option<Instant>;
 
     fn why_not_held(&self) -> Option<NotHeld>;

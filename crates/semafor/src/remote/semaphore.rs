@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::call::{How, Key};
+use super::call::{EndReason, Key};
 use super::driver::{Pending, RemoteHome};
 use super::lease::Lease;
 use super::target::Target;
@@ -23,10 +23,10 @@ impl NamedSemaphore {
         Self { home, target: Arc::new(target) }
     }
 
-    fn end_by_id(&self, id: &PermitId, how: How) -> BoxFuture<'_, Result<(), ReleaseError>> {
+    fn end_by_id(&self, id: &PermitId, reason: EndReason) -> BoxFuture<'_, Result<(), ReleaseError>> {
         let id = id.to_string();
         Box::pin(async move {
-            let number = self.home.with(|client, now| client.end_by_id(&self.target, &id, how, now));
+            let number = self.home.with(|client, now| client.end_by_id(&self.target, &id, reason, now));
             Ok(Pending::new(Arc::clone(&self.home), number).outcome().await?)
         })
     }
@@ -64,14 +64,15 @@ impl RemoteSemaphore for NamedSemaphore {
     }
 
     fn release(&self, id: &PermitId) -> BoxFuture<'_, Result<(), ReleaseError>> {
-        self.end_by_id(id, How::Released)
+        self.end_by_id(id, EndReason::Released)
     }
 
     fn release_latest(&self) -> BoxFuture<'_, Result<PermitId, ReleaseError>> {
         let task = TaskKey::current();
         Box::pin(async move {
-            let latest = || self.home.see(|client, now| client.latest_detached(task, &self.target.name, now));
-            // What was lost meanwhile is not the latest any more: then it is the one before.
+            let latest =
+                || self.home.with_ref(|client, now| client.latest_detached(task, &self.target.name, now));
+            // If the latest was lost meanwhile, releases the one before.
             while let Some(latest) = latest() {
                 let id = PermitId::remote(Arc::clone(&latest));
                 match self.release(&id).await {
@@ -95,7 +96,7 @@ impl RemoteSemaphore for NamedSemaphore {
     }
 
     fn evict(&self, id: &PermitId) -> BoxFuture<'_, Result<(), ReleaseError>> {
-        self.end_by_id(id, How::Evicted)
+        self.end_by_id(id, EndReason::Evicted)
     }
 
     fn locked(&self) -> BoxFuture<'_, Result<bool, HomeError>> {

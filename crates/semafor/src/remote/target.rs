@@ -11,11 +11,11 @@ pub struct Target {
     /// The number of slots that was asked for; `None` for the current number.
     pub asked_slots: Option<u32>,
     pub max_waiting: Option<usize>,
-    /// How long a holder or waiter counts as alive after a sign of life.
+    /// How long a holder or waiter counts as alive after a heartbeat.
     pub heartbeat: Duration,
-    /// Where its data is on the server, as the engine wants it.
+    /// The keys of its data on the server, in the engine's order.
     pub keys: Box<[String]>,
-    /// What was asked for; later, how many there were when the server last told. 0: the current number.
+    /// The number of slots that was asked for; later, the last number that the server reported. 0: the current number.
     slots: AtomicU32,
     is_open: AtomicBool,
     epoch: AtomicI64,
@@ -52,7 +52,7 @@ impl Target {
         self.is_open.load(Ordering::Acquire)
     }
 
-    /// Which life of the name this handle belongs to: closing ends one. Negative until the server has told.
+    /// Counts how often the name was opened again after a close. Negative until the server has reported it.
     pub fn epoch(&self) -> i64 {
         self.epoch.load(Ordering::Relaxed)
     }

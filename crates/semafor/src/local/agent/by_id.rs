@@ -1,8 +1,8 @@
-//! Slots that are held by an id, with no client behind them.
+//! Slots that are held by an id, without a client.
 //!
-//! The agent keeps their permits until they are released by id, evicted, or their time to live is over. The journal has them
-//! as well, with the end of their time: the script that has the id can't be told that an agent died, so the next agent goes
-//! on holding the slot. There the permit has another id; the one that the script knows is still understood.
+//! The agent keeps their permits until they are released by id, evicted, or their lease ends. The journal has them, too,
+//! with the end of their lease: the shell script that has the id can't learn that an agent died, so the next agent keeps
+//! holding the slot. There the permit has another id, and the old id still works.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::Shared;
-use super::journal::{Entry, Term};
+use super::journal::{Entry, StoredLease};
 use crate::{Permit, PermitId};
 
-/// The pause between two looks at whether an evicted holder's grace is over.
+/// The pause between two checks of whether an evicted holder's grace has ended.
 const GRACE_PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
@@ -23,25 +23,25 @@ pub(super) struct ById(Mutex<Table>);
 #[derive(Default)]
 struct Table {
     held: HashMap<PermitId, Held>,
-    /// By the name and the id that a former agent had given.
+    /// The current id, by the name and the id that a former agent issued.
     former: HashMap<(Arc<str>, Arc<str>), PermitId>,
 }
 
 struct Held {
     permit: Permit<'static>,
     name: Arc<str>,
-    /// By which the holder knows it.
-    known_as: Arc<str>,
-    // Dropped after the permit: until that is given back, the grant is live.
+    /// The id by which the holder knows it.
+    client_id: Arc<str>,
+    // Dropped after the permit: until the permit is released, the grant is live.
     entry: Entry,
 }
 
 impl ById {
-    /// Keeps a slot that was detached from its client. Others may rely on it when this returns.
+    /// Keeps a slot that was detached from its client. It is in the journal when this returns.
     pub(super) fn keep(
         &self,
         permit: Permit<'static>,
-        known_as: Arc<str>,
+        client_id: Arc<str>,
         mut entry: Entry,
     ) -> Option<PermitId> {
         let name = permit.gate()?.shared_name();
@@ -49,18 +49,18 @@ impl ById {
         if permit.is_lost() {
             return None;
         }
-        entry.held_by_id(Term::of(left));
+        entry.held_by_id(StoredLease::of(left));
         let id = permit.id();
         let mut table = self.0.lock();
-        if *known_as != *id.to_string() {
-            table.former.insert((Arc::clone(&name), Arc::clone(&known_as)), id.clone());
+        if *client_id != *id.to_string() {
+            table.former.insert((Arc::clone(&name), Arc::clone(&client_id)), id.clone());
         }
-        table.held.insert(id.clone(), Held { permit, name, known_as, entry });
+        table.held.insert(id.clone(), Held { permit, name, client_id, entry });
         Some(id)
     }
 
-    /// The id that the slot has here, if a former agent has given it another one.
-    pub(super) fn present(&self, name: &Arc<str>, id: &PermitId) -> Option<PermitId> {
+    /// The current id of a slot for which a former agent issued `id`.
+    pub(super) fn current_id(&self, name: &Arc<str>, id: &PermitId) -> Option<PermitId> {
         let table = self.0.lock();
         if table.former.is_empty() {
             return None;
@@ -68,22 +68,22 @@ impl ById {
         table.former.get(&(Arc::clone(name), id.to_string().into())).cloned()
     }
 
-    /// The slot has another time to live from now on.
-    pub(super) fn renewed(&self, id: &PermitId) {
+    /// The lease of the slot was renewed.
+    pub(super) fn note_renewal(&self, id: &PermitId) {
         if let Some(held) = self.0.lock().held.get_mut(id) {
             let left = held.permit.expires_at().map(|end| end.saturating_duration_since(Instant::now()));
-            held.entry.held_by_id(Term::of(left));
+            held.entry.held_by_id(StoredLease::of(left));
         }
     }
 
-    /// Takes it out if it is not held any more. An evicted one is held until its grace is over.
-    pub(super) fn end_if_over(&self, id: &PermitId) {
+    /// Removes it if it is not held any more. An evicted slot is held until its grace ends.
+    pub(super) fn remove_if_ended(&self, id: &PermitId) {
         let ended = {
             let mut table = self.0.lock();
             let is_over = |held: &Held| held.permit.is_lost() && !held.permit.is_leaving();
             let ended = table.held.get(id).is_some_and(is_over).then(|| table.held.remove(id)).flatten();
-            if let Some(Held { name, known_as, .. }) = &ended {
-                table.former.remove(&(Arc::clone(name), Arc::clone(known_as)));
+            if let Some(Held { name, client_id, .. }) = &ended {
+                table.former.remove(&(Arc::clone(name), Arc::clone(client_id)));
             }
             ended
         };
@@ -100,12 +100,12 @@ impl ById {
     }
 }
 
-/// Has all slots that a former agent had granted taken out when they are lost.
+/// Removes each slot that a former agent had granted when it is lost.
 pub(super) fn watch_all(shared: &Arc<Shared>) {
     shared.by_id.ids().into_iter().for_each(|id| watch(shared, id));
 }
 
-/// Has it taken out when it is lost.
+/// Removes it when it is lost.
 pub(super) fn watch(shared: &Arc<Shared>, id: PermitId) {
     let Some(lost) = shared.by_id.0.lock().held.get(&id).map(|held| held.permit.lost_signal()) else {
         return;
@@ -113,12 +113,12 @@ pub(super) fn watch(shared: &Arc<Shared>, id: PermitId) {
     let shared = Arc::downgrade(shared);
     tokio::spawn(async move {
         lost.lost().await;
-        // An evicted holder keeps its slot until its grace is over.
+        // An evicted holder keeps its slot until its grace ends.
         while shared.upgrade().is_some_and(|shared| shared.by_id.is_leaving(&id)) {
             tokio::time::sleep(GRACE_PAUSE).await;
         }
         if let Some(shared) = shared.upgrade() {
-            shared.by_id.end_if_over(&id);
+            shared.by_id.remove_if_ended(&id);
         }
     });
 }

@@ -1,16 +1,16 @@
-//! What the next agent has to know, should this one be killed: which grants are live, how many slots there are, and which
+//! What the next agent has to know if this one is killed: which grants are live, how many slots there are, and which
 //! fencing tokens were issued.
 //!
-//! A file beside the socket. A grant or a new number of slots is written **before** the answer that tells of it leaves the
-//! agent, so whatever a client knows is in the file. The end of a grant is written after it: a grant that is missing would
-//! let others in beside its holder, one too many only keeps its slot until its client has come back or is gone. A grant that
-//! is held by its id has the end of its time written down, because no client comes back for it.
+//! It is a file beside the socket. A grant or a new number of slots is written **before** the agent sends its reply, so
+//! everything that a client knows is in the file. The end of a grant is written after it: a missing grant would let
+//! another holder in beside its holder, while one grant too many only keeps its slot until its client has returned or has
+//! ended. For a grant that is held by its id, the end of its lease is written, too, because no client returns for it.
 //!
-//! Written means handed to the kernel, and nothing is synced: what is written survives the agent however it dies. A machine
-//! that loses its power may lose all of the file, but no holder survives that either.
+//! Written means passed to the kernel; nothing is synced. What is written survives the agent, however it dies. A machine
+//! that loses power may lose the whole file, but then no holder survives either.
 //!
-//! Each line has a checksum. A file that is damaged, or not the user's own, is refused: then the next agent makes no
-//! new grants until all possible holders have had time to come back.
+//! Each line has a checksum. A file that is damaged, or does not belong to the user, is refused: then the next agent
+//! makes no new grants until all possible holders had time to return.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -27,14 +27,14 @@ use crate::local::lifeline::{Byte, ProcessKey};
 use crate::{Registry, StatsQuery};
 
 const VERSION: u32 = 1;
-/// It is written anew when it is longer than this, and four times as long as it would have to be.
-const SHORT: usize = 64 * 1024;
-/// No agent writes a longer one.
-const LONGEST: u64 = 1 << 30;
-/// How long to wait before writing is tried again after it failed.
-const RETRY: Duration = Duration::from_secs(1);
+/// The journal is rewritten when it is longer than this and four times as long as necessary.
+const MIN_REWRITE_LENGTH: usize = 64 * 1024;
+/// No agent writes a longer journal.
+const MAX_LENGTH: u64 = 1 << 30;
+/// The pause before the next attempt after a failed write.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// A client, as a later agent can find out whether it is alive.
+/// How a later agent can find out whether a client is alive.
 #[derive(Clone, Copy, Default, Serialize, Deserialize, Debug)]
 pub(super) struct Client {
     pub(super) lifeline: Option<Byte>,
@@ -45,32 +45,32 @@ pub(super) struct Client {
 #[derive(Clone, Serialize, Deserialize, Debug)]
 pub(super) struct Grant {
     pub(super) name: Arc<str>,
-    /// How many slots the name had.
+    /// The number of slots of the name.
     pub(super) slots: u32,
-    /// By which its holder knows it. Of the agent that granted it, which may be one before this.
+    /// The id by which its holder knows it. A former agent may have issued it.
     pub(super) id: Arc<str>,
     pub(super) slot: u32,
     pub(super) weight: u32,
-    /// No token of this agent is above the largest of these.
+    /// The largest of these is the largest token of this agent.
     pub(super) token: u64,
     pub(super) client: Client,
-    /// Set once it is held by its id, whether its client is alive or not.
+    /// Set once it is held by its id. Then it does not matter whether its client is alive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) by_id: Option<Term>,
+    pub(super) by_id: Option<StoredLease>,
 }
 
-/// How long a slot is held by its id, by a clock that goes on from one agent to the next.
+/// How long a slot is held by its id, on a clock that all agents share.
 #[derive(Clone, Serialize, Deserialize, Debug)]
-pub(super) struct Term {
+pub(super) struct StoredLease {
     /// Counted from the start of the machine. `None` without a time to live.
     ends_at: Option<Duration>,
-    /// What was left when this was written: no more can be left later, whatever the clock says.
+    /// The time left when this was written. Later no more can be left, even if the clock says so.
     left: Option<Duration>,
-    /// Which start of the machine, where that is known. The script that has the id did not survive the next one.
+    /// The boot id of the machine, where known. A shell script with the id does not survive a reboot.
     boot: Option<Arc<str>>,
 }
 
-impl Term {
+impl StoredLease {
     pub(super) fn of(left: Option<Duration>) -> Self {
         let ends_at = left.map(|left| since_boot().saturating_add(left));
         Self { ends_at, left, boot: boot() }
@@ -80,7 +80,7 @@ impl Term {
         self.boot != boot() || self.remaining().is_some_and(|remaining| remaining.is_zero())
     }
 
-    /// How much is left of it; `None` without a time to live.
+    /// The time left; `None` without a time to live.
     pub(super) fn remaining(&self) -> Option<Duration> {
         let (ends_at, left) = (self.ends_at?, self.left?);
         Some(ends_at.saturating_sub(since_boot()).min(left))
@@ -92,7 +92,7 @@ fn since_boot() -> Duration {
     Duration::try_from(now).unwrap_or_default()
 }
 
-/// Tells one start of the machine from another, on Linux.
+/// The boot id of the machine, on Linux.
 fn boot() -> Option<Arc<str>> {
     static BOOT: OnceLock<Option<Arc<str>>> = OnceLock::new();
     let read = || fs::read_to_string("/proc/sys/kernel/random/boot_id").ok().map(|id| id.trim().into());
@@ -102,12 +102,12 @@ fn boot() -> Option<Arc<str>> {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Record {
-    /// Comes first.
+    /// The first line.
     Head {
         version: u32,
-        /// No token was above this.
+        /// All tokens so far are at most this.
         token: u64,
-        /// The file of the lifelines.
+        /// The identity of the file of the lifelines.
         lifelines: Option<(u64, u64)>,
     },
     Resized {
@@ -123,62 +123,64 @@ enum Record {
     },
 }
 
-/// What a former agent has written.
+/// The journal that a former agent has written.
 #[derive(Default, Debug)]
-pub(super) struct Found {
-    /// True if all of it could be read.
-    pub(super) is_whole: bool,
-    /// What is wrong with it, if there is something to be told.
-    pub(super) complaint: Option<String>,
-    /// No token was above this.
+pub(super) struct FoundJournal {
+    /// True if every line could be read.
+    pub(super) is_complete: bool,
+    /// Why it can't be trusted, for the user.
+    pub(super) problem: Option<String>,
+    /// All tokens so far are at most this.
     pub(super) token: u64,
     pub(super) lifelines: Option<(u64, u64)>,
     pub(super) live: BTreeMap<u64, Grant>,
     /// The newest number of slots, by name.
     pub(super) slots: BTreeMap<Arc<str>, u32>,
-    /// Those that were told how many slots they have.
+    /// Names whose number of slots was set by a resize.
     pub(super) resized: BTreeSet<Arc<str>>,
 }
 
-/// Where the journal of an agent is.
+/// The path of an agent's journal.
 pub(super) fn file_in(directory: &Path) -> PathBuf {
     directory.join("agent.journal")
 }
 
-impl Found {
-    /// Reads what is there, if it can be trusted.
+impl FoundJournal {
+    /// Reads the journal, if it can be trusted.
     pub(super) fn in_folder(directory: &Path) -> Self {
         let path = file_in(directory);
         match read(&path) {
             Ok(None) => Self::default(),
             Ok(Some(text)) => {
                 let mut found = Self::default();
-                match found.understand(&text) {
-                    Ok(()) => found.is_whole = true,
-                    Err(why) => found.complaint = Some(complain(&path, &why)),
+                match found.read_lines(&text) {
+                    Ok(()) => found.is_complete = true,
+                    Err(why) => found.problem = Some(untrusted(&path, &why)),
                 }
                 found
             }
-            Err(why) => Self { complaint: Some(complain(&path, &why.to_string())), ..Self::default() },
+            Err(why) => Self { problem: Some(untrusted(&path, &why.to_string())), ..Self::default() },
         }
     }
 
-    /// Takes in all lines that are intact. Says what is wrong with the first that is not.
-    fn understand(&mut self, text: &[u8]) -> Result<(), String> {
+    /// Applies all intact lines. The error describes the first line that is not intact.
+    fn read_lines(&mut self, text: &[u8]) -> Result<(), String> {
         let mut outcome = Ok(());
         for (at, line) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
-            let taken_in = match parse(line) {
+            let applied = match parse(line) {
                 Some(Record::Head { version, .. }) if version != VERSION => {
-                    return Err(format!("it is of version {version}, and this semafor knows {VERSION}"));
+                    return Err(format!(
+                        "it has version {version}, and this semafor knows version {VERSION}"
+                    ));
                 }
                 Some(Record::Head { .. }) if at > 0 => Err(()),
                 Some(record) if at > 0 || matches!(record, Record::Head { .. }) => {
-                    self.take_in(record);
+                    self.apply(record);
                     Ok(())
                 }
                 _ => Err(()),
             };
-            if taken_in.is_err() && outcome.is_ok() {
+            if applied.is_err() && outcome.is_ok() {
                 outcome = Err(format!("line {} is torn", at + 1));
             }
         }
@@ -188,7 +190,7 @@ impl Found {
         outcome
     }
 
-    fn take_in(&mut self, record: Record) {
+    fn apply(&mut self, record: Record) {
         match record {
             Record::Head { token, lifelines, .. } => {
                 self.token = token;
@@ -208,8 +210,8 @@ impl Found {
     }
 }
 
-fn complain(path: &Path, why: &str) -> String {
-    format!("the journal {} is not to be trusted: {why}", path.display())
+fn untrusted(path: &Path, why: &str) -> String {
+    format!("the journal {} can't be trusted: {why}", path.display())
 }
 
 /// `None` if there is no such file.
@@ -223,12 +225,12 @@ fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     };
     let found = file.metadata()?;
     let refusal = if !found.is_file() {
-        "it is no file"
+        "it is not a file"
     } else if found.uid() != rustix::process::geteuid().as_raw() {
         "it belongs to another user"
     } else if found.mode() & 0o077 != 0 {
         "it is open to other users"
-    } else if found.len() > LONGEST {
+    } else if found.len() > MAX_LENGTH {
         "it is too long"
     } else {
         let mut text = Vec::new();
@@ -248,7 +250,7 @@ fn parse(line: &[u8]) -> Option<Record> {
 fn line(record: &Record) -> Vec<u8> {
     let mut line = vec![b'0'; 16];
     line.push(b' ');
-    // Nothing of it can fail to be written: no maps with odd keys, no writer that fails.
+    // Never fails: no record has maps with odd keys, and the writer is a vector.
     let _ = serde_json::to_writer(&mut line, record);
     let sum = format!("{:016x}", checksum(&line[17..]));
     line[..16].copy_from_slice(sum.as_bytes());
@@ -256,7 +258,7 @@ fn line(record: &Record) -> Vec<u8> {
     line
 }
 
-/// FNV-1a: against accidents. Who could write the file on purpose is the user.
+/// FNV-1a: it detects accidents. Only the user could change the file on purpose.
 fn checksum(bytes: &[u8]) -> u64 {
     bytes
         .iter()
@@ -269,14 +271,14 @@ pub(super) struct Journal(Mutex<Inner>);
 struct Inner {
     path: PathBuf,
     registry: Registry,
-    /// `None` if the journal could not be written. Then the folder has no journal either.
+    /// `None` if the journal could not be written. Then there is no journal in the folder.
     file: Option<File>,
     retry_at: Option<Instant>,
     length: usize,
     /// The lines of the live grants.
     live: BTreeMap<u64, Vec<u8>>,
     live_bytes: usize,
-    /// The length of the lines that tell how many slots there are.
+    /// The length of the lines with numbers of slots.
     resized_bytes: usize,
     last_key: u64,
     token: u64,
@@ -285,7 +287,7 @@ struct Inner {
     is_sealed: bool,
 }
 
-/// A grant in the journal. Dropped, it has ended.
+/// A grant in the journal. Drop writes that it has ended.
 pub(super) struct Entry {
     journal: Arc<Journal>,
     key: u64,
@@ -293,9 +295,9 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Notes down that the grant is held by its id from now on, for so long. Its holder may be told when this returns.
-    pub(super) fn held_by_id(&mut self, term: Term) {
-        self.grant.by_id = Some(term);
+    /// Writes that the grant is held by its id from now on, with this lease. Must be called before the reply is sent.
+    pub(super) fn held_by_id(&mut self, lease: StoredLease) {
+        self.grant.by_id = Some(lease);
         self.journal.0.lock().note(self.key, self.grant.clone());
     }
 }
@@ -307,7 +309,7 @@ impl Drop for Entry {
 }
 
 impl Journal {
-    /// One that is not written yet: see [`begin`](Self::begin).
+    /// Creates a journal that is not written yet: see [`begin`](Self::begin).
     pub(super) fn new(
         directory: &Path,
         registry: Registry,
@@ -331,14 +333,14 @@ impl Journal {
         })))
     }
 
-    /// Replaces what a former agent has written.
+    /// Replaces the journal of a former agent.
     pub(super) fn begin(&self) {
         let mut inner = self.0.lock();
         inner.is_sealed = false;
-        inner.write_anew();
+        inner.rewrite();
     }
 
-    /// Notes down a grant. Its holder may be told when this returns.
+    /// Writes a grant. Must be called before the grant is sent to its holder.
     pub(super) fn grant(self: &Arc<Self>, grant: Grant) -> Entry {
         let mut inner = self.0.lock();
         inner.last_key += 1;
@@ -348,7 +350,7 @@ impl Journal {
         Entry { journal: Arc::clone(self), key, grant }
     }
 
-    /// Writes down a new number of slots. The client that set it may be answered when this returns.
+    /// Writes a new number of slots. Must be called before the reply is sent.
     pub(super) fn resized(&self, name: &Arc<str>, slots: u32) {
         let mut inner = self.0.lock();
         let line = line(&Record::Resized { name: Arc::clone(name), slots });
@@ -358,22 +360,22 @@ impl Journal {
         inner.write(&line);
     }
 
-    /// Leaves the file as it is: the grants that end from now on end with this agent.
+    /// Stops writing: grants that end from now on end only because this agent ends.
     pub(super) fn seal(&self) {
         self.0.lock().is_sealed = true;
     }
 
-    /// The same, for an agent that leaves no grants: only its tokens are of interest to the next.
+    /// The same, for an agent without grants: the next agent needs only its tokens.
     pub(super) fn finish(&self) {
         let mut inner = self.0.lock();
         inner.resized.clear();
-        inner.write_anew();
+        inner.rewrite();
         inner.is_sealed = true;
     }
 }
 
 impl Inner {
-    /// Writes down a live grant. A line of the same key that was written before is void.
+    /// Writes a live grant. It replaces an earlier line with the same key.
     fn note(&mut self, key: u64, grant: Grant) {
         let line = line(&Record::Granted { key, grant });
         self.write(&line);
@@ -387,7 +389,7 @@ impl Inner {
         if let Some(line) = self.live.remove(&key) {
             self.live_bytes -= line.len();
         }
-        // Where there is no journal, it need not be told either.
+        // Without a journal, its end need not be written.
         if self.file.is_some() {
             self.write(&line(&Record::Ended { key }));
         }
@@ -397,13 +399,14 @@ impl Inner {
         if self.is_sealed {
             return;
         }
-        let is_long = self.length > SHORT && self.length / 4 > self.live_bytes + self.resized_bytes;
+        let is_long =
+            self.length > MIN_REWRITE_LENGTH && self.length / 4 > self.live_bytes + self.resized_bytes;
         let is_due = is_long || self.file.is_none();
         if is_due && self.retry_at.is_none_or(|at| at <= Instant::now()) {
-            // With all that is live; what this line tells of is not among it yet.
-            self.write_anew();
+            // Contains all live grants, but not yet the one of this line.
+            self.rewrite();
         }
-        if self.file.is_some() && self.append(line).is_err() && self.write_over(line).is_err() {
+        if self.file.is_some() && self.append(line).is_err() && self.rewrite_in_place(line).is_err() {
             self.abandon();
         }
     }
@@ -415,11 +418,11 @@ impl Inner {
         Ok(())
     }
 
-    /// The disk is full: what has ended makes room for what is live. An agent that dies meanwhile leaves a torn journal.
-    fn write_over(&mut self, line: &[u8]) -> io::Result<()> {
+    /// For a full disk: drops the lines of ended grants in place. An agent that dies meanwhile leaves a torn journal.
+    fn rewrite_in_place(&mut self, line: &[u8]) -> io::Result<()> {
         let former = self.length;
         let text = self.text();
-        // Else it would have to be done again soon, and takes as long each time as much is live.
+        // Otherwise this would be repeated soon, and each time takes as long as there are live grants.
         if text.len() > former / 2 {
             return Err(ErrorKind::StorageFull.into());
         }
@@ -431,12 +434,12 @@ impl Inner {
         self.append(line)
     }
 
-    /// All that is so right now.
+    /// The current state as journal lines.
     fn text(&mut self) -> Vec<u8> {
         let (version, token, lifelines) = (VERSION, self.token, self.lifelines);
         let mut text = line(&Record::Head { version, token, lifelines });
         self.live.values().for_each(|line| text.extend_from_slice(line));
-        // Names that are not used any more have no number either.
+        // Only names that the registry still knows.
         let names: Vec<String> = self.resized.iter().map(ToString::to_string).collect();
         let known = self.registry.stats(&StatsQuery::default().names(names));
         self.resized = known.iter().map(|stats| Arc::clone(&stats.name)).collect();
@@ -448,8 +451,8 @@ impl Inner {
         text
     }
 
-    /// Writes all that is so right now to a new file, which takes the place of the old one.
-    fn write_anew(&mut self) {
+    /// Writes the current state to a new file, which replaces the old one.
+    fn rewrite(&mut self) {
         let text = self.text();
         let fresh = self.path.with_extension("journal.new");
         let written = || -> io::Result<File> {
@@ -464,7 +467,7 @@ impl Inner {
         };
         let mut outcome = written();
         if outcome.is_err() && self.file.is_none() {
-            // One of a former agent is of no use any more, and may take the room.
+            // The journal of a former agent is useless now, and may take up the space.
             let _ = fs::remove_file(&fresh);
             let _ = fs::remove_file(&self.path);
             outcome = written();
@@ -477,16 +480,17 @@ impl Inner {
             }
             Err(_) => {
                 let _ = fs::remove_file(&fresh);
-                self.retry_at = Some(Instant::now() + RETRY);
-                // The one that there is may be long, and lacks nothing.
+                self.retry_at = Some(Instant::now() + RETRY_PAUSE);
+                // The old file stays: it may be long, but it is complete.
             }
         }
     }
 
-    /// The disk is full, say. Without a journal the next agent is careful, with one that lacks something it would not be.
+    /// Gives up the journal, for example on a full disk. Without one the next agent is careful; with an incomplete one
+    /// it would not be.
     fn abandon(&mut self) {
         self.file = None;
-        self.retry_at = Some(Instant::now() + RETRY);
+        self.retry_at = Some(Instant::now() + RETRY_PAUSE);
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -514,27 +518,27 @@ mod tests {
         }
     }
 
-    fn begun(directory: &Path) -> Arc<Journal> {
+    fn started(directory: &Path) -> Arc<Journal> {
         let journal = Journal::new(directory, Registry::new(), 5, Some((1, 2)));
         journal.begin();
         journal
     }
 
-    fn tokens(found: &Found) -> Vec<u64> {
+    fn tokens(found: &FoundJournal) -> Vec<u64> {
         found.live.values().map(|grant| grant.token).collect()
     }
 
     #[test]
-    fn what_is_live_is_found_again() {
+    fn live_grants_are_found_again() {
         let folder = tempfile::tempdir().expect("a folder can be made");
-        assert!(!Found::in_folder(folder.path()).is_whole, "there is no journal yet");
-        let journal = begun(folder.path());
+        assert!(!FoundJournal::in_folder(folder.path()).is_complete, "there is no journal yet");
+        let journal = started(folder.path());
         let (one, two) = (journal.grant(grant("a", 10)), journal.grant(grant("b", 12)));
         journal.resized(&"a".into(), 9);
         drop(one);
         let three = journal.grant(grant("b", 11));
-        let found = Found::in_folder(folder.path());
-        assert!(found.is_whole && found.complaint.is_none(), "{found:?}");
+        let found = FoundJournal::in_folder(folder.path());
+        assert!(found.is_complete && found.problem.is_none(), "{found:?}");
         assert_eq!((found.token, found.lifelines), (12, Some((1, 2))));
         assert_eq!(tokens(&found), [12, 11]);
         assert_eq!(found.slots.get("a"), Some(&9));
@@ -542,20 +546,20 @@ mod tests {
     }
 
     #[test]
-    fn it_is_written_anew_before_it_grows_long() {
+    fn journal_is_rewritten_before_it_grows_long() {
         let folder = tempfile::tempdir().expect("a folder can be made");
-        let journal = begun(folder.path());
-        let kept = journal.grant(grant("a", 10));
+        let journal = started(folder.path());
+        let held = journal.grant(grant("a", 10));
         for token in 11..20_000 {
             drop(journal.grant(grant("a", token)));
         }
         let length = fs::metadata(file_in(folder.path())).expect("it is there").len();
-        assert!(length < 4 * SHORT as u64, "{length}");
-        let found = Found::in_folder(folder.path());
-        assert!(found.is_whole);
+        assert!(length < 4 * MIN_REWRITE_LENGTH as u64, "{length}");
+        let found = FoundJournal::in_folder(folder.path());
+        assert!(found.is_complete);
         assert_eq!(found.live.values().next().map(|grant| grant.token), Some(10));
         assert_eq!(found.token, 19_999);
-        drop(kept);
+        drop(held);
     }
 
     fn inode(directory: &Path) -> u64 {
@@ -563,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_slots_do_not_have_it_written_anew_again_and_again() {
+    fn many_resizes_cause_few_rewrites() {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let registry = Registry::new();
         let journal = Journal::new(folder.path(), registry.clone(), 5, None);
@@ -586,132 +590,133 @@ mod tests {
             count();
         }
         assert!(rewrites <= 10, "written anew {rewrites} times");
-        let found = Found::in_folder(folder.path());
-        assert_eq!((found.is_whole, found.resized.len(), found.live.len()), (true, 3000, 0));
+        let found = FoundJournal::in_folder(folder.path());
+        assert_eq!((found.is_complete, found.resized.len(), found.live.len()), (true, 3000, 0));
         drop(used);
     }
 
     #[test]
-    fn a_journal_that_cannot_be_written_anew_goes_on_as_it_is() {
+    fn journal_that_cannot_be_rewritten_is_appended_to() {
         let folder = tempfile::tempdir().expect("a folder can be made");
-        let journal = begun(folder.path());
-        let kept = journal.grant(grant("a", 10));
-        // Nothing that is no empty file of ours can be replaced.
+        let journal = started(folder.path());
+        let held = journal.grant(grant("a", 10));
+        // A folder that is not empty can't be replaced by a file.
         fs::create_dir_all(folder.path().join("agent.journal.new/full")).expect("it can be made");
         for token in 11..2000 {
             drop(journal.grant(grant("a", token)));
         }
-        let found = Found::in_folder(folder.path());
-        assert!(found.is_whole, "{:?}", found.complaint);
+        let found = FoundJournal::in_folder(folder.path());
+        assert!(found.is_complete, "{:?}", found.problem);
         assert_eq!((tokens(&found), found.token), (vec![10], 1999));
-        drop(kept);
+        drop(held);
     }
 
     #[test]
-    fn what_is_held_by_id_is_found_with_the_rest_of_its_time() {
+    fn grant_held_by_id_is_found_with_the_rest_of_its_lease() {
         let folder = tempfile::tempdir().expect("a folder can be made");
-        let journal = begun(folder.path());
+        let journal = started(folder.path());
         let (hour, ended) = (Duration::from_secs(3600), Duration::from_nanos(1));
         let mut held = [hour, ended].map(|left| (journal.grant(grant("a", 10)), left));
-        held.iter_mut().for_each(|(entry, left)| entry.held_by_id(Term::of(Some(*left))));
-        let found = Found::in_folder(folder.path());
-        let terms: Vec<&Term> = found.live.values().filter_map(|grant| grant.by_id.as_ref()).collect();
-        let [lasting, over] = terms[..] else { panic!("{found:?}") };
+        held.iter_mut().for_each(|(entry, left)| entry.held_by_id(StoredLease::of(Some(*left))));
+        let found = FoundJournal::in_folder(folder.path());
+        let leases: Vec<&StoredLease> =
+            found.live.values().filter_map(|grant| grant.by_id.as_ref()).collect();
+        let [lasting, over] = leases[..] else { panic!("{found:?}") };
         assert!(!lasting.is_over() && over.is_over(), "{found:?}");
         assert!(lasting.remaining().is_some_and(|left| left <= hour && left > hour / 2), "{found:?}");
-        let before = Term { boot: Some("another".into()), ..lasting.clone() };
+        let before = StoredLease { boot: Some("another".into()), ..lasting.clone() };
         assert!(before.is_over(), "the machine was started again since");
-        let set_back = Term { ends_at: lasting.ends_at.map(|end| end + 9 * hour), ..lasting.clone() };
+        let set_back = StoredLease { ends_at: lasting.ends_at.map(|end| end + 9 * hour), ..lasting.clone() };
         assert!(set_back.remaining().is_some_and(|left| left <= hour));
         drop(held);
     }
 
     #[test]
-    fn a_sealed_journal_keeps_what_was_live() {
+    fn sealed_journal_keeps_the_live_grants() {
         let folder = tempfile::tempdir().expect("a folder can be made");
-        let journal = begun(folder.path());
+        let journal = started(folder.path());
         let held = journal.grant(grant("a", 10));
         journal.seal();
         drop(held);
-        assert_eq!(tokens(&Found::in_folder(folder.path())), [10]);
+        assert_eq!(tokens(&FoundJournal::in_folder(folder.path())), [10]);
     }
 
     #[test]
-    fn a_journal_that_was_finished_has_the_tokens_and_nothing_else() {
+    fn finished_journal_has_only_the_tokens() {
         let folder = tempfile::tempdir().expect("a folder can be made");
-        let journal = begun(folder.path());
+        let journal = started(folder.path());
         drop(journal.grant(grant("a", 10)));
         journal.finish();
-        let found = Found::in_folder(folder.path());
-        assert!(found.is_whole && found.live.is_empty() && found.resized.is_empty(), "{found:?}");
+        let found = FoundJournal::in_folder(folder.path());
+        assert!(found.is_complete && found.live.is_empty() && found.resized.is_empty(), "{found:?}");
         assert_eq!(found.token, 10);
     }
 
     #[test]
-    fn a_torn_journal_is_refused_wherever_it_is_torn() {
+    fn torn_journal_is_refused_wherever_it_is_torn() {
         let folder = tempfile::tempdir().expect("a folder can be made");
-        let journal = begun(folder.path());
+        let journal = started(folder.path());
         let held = (journal.grant(grant("a", 10)), journal.grant(grant("b", 11)));
         let path = file_in(folder.path());
         let whole = fs::read(&path).expect("it is there");
         let ends: Vec<usize> = (1..=whole.len()).filter(|end| whole[end - 1] == b'\n').collect();
         for end in (0..whole.len()).filter(|end| !ends.contains(end)) {
             fs::write(&path, &whole[..end]).expect("it is ours");
-            let found = Found::in_folder(folder.path());
-            assert!(!found.is_whole && found.complaint.is_some(), "{end} bytes: {found:?}");
+            let found = FoundJournal::in_folder(folder.path());
+            assert!(!found.is_complete && found.problem.is_some(), "{end} bytes: {found:?}");
         }
         for at in 0..whole.len() {
             let mut changed = whole.clone();
             changed[at] ^= 1;
             fs::write(&path, &changed).expect("it is ours");
-            let found = Found::in_folder(folder.path());
-            assert!(!found.is_whole && found.complaint.is_some(), "byte {at}: {found:?}");
+            let found = FoundJournal::in_folder(folder.path());
+            assert!(!found.is_complete && found.problem.is_some(), "byte {at}: {found:?}");
         }
         drop(held);
     }
 
     #[test]
-    fn a_journal_of_another_version_is_refused() {
+    fn journal_of_another_version_is_refused() {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let head = Record::Head { version: VERSION + 1, token: 1, lifelines: None };
         let path = file_in(folder.path());
         let mut file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
         file.as_mut().expect("it can be made").write_all(&line(&head)).expect("it is ours");
-        let found = Found::in_folder(folder.path());
-        assert!(found.complaint.is_some_and(|why| why.contains("version 2")) && !found.is_whole);
+        let found = FoundJournal::in_folder(folder.path());
+        assert!(found.problem.is_some_and(|why| why.contains("version 2")) && !found.is_complete);
     }
 
     #[test]
-    fn what_is_no_file_of_the_user_is_refused() {
+    fn journal_that_is_not_a_private_file_of_the_user_is_refused() {
         use std::os::unix::fs::{PermissionsExt, symlink};
         let folder = tempfile::tempdir().expect("a folder can be made");
         let elsewhere = tempfile::tempdir().expect("a folder can be made");
-        drop(begun(elsewhere.path()));
+        drop(started(elsewhere.path()));
         let path = file_in(folder.path());
-        let complaint = || Found::in_folder(folder.path()).complaint.expect("it is refused");
+        let problem = || FoundJournal::in_folder(folder.path()).problem.expect("it is refused");
         symlink(file_in(elsewhere.path()), &path).expect("it can be made");
-        complaint();
+        problem();
         fs::remove_file(&path).expect("it is ours");
         fs::copy(file_in(elsewhere.path()), &path).expect("it can be written");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("it is ours");
-        assert!(complaint().contains("open to other users"));
+        assert!(problem().contains("open to other users"));
         fs::remove_file(&path).expect("it is ours");
         fs::create_dir(&path).expect("it can be made");
-        assert!(complaint().contains("no file"));
+        assert!(problem().contains("not a file"));
     }
 
     #[test]
-    fn without_room_there_is_no_journal_until_there_is_some() {
+    fn journal_that_cannot_be_written_is_written_once_it_can() {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let place = folder.path().join("gone");
-        let journal = begun(&place);
+        let journal = started(&place);
         let held = journal.grant(grant("a", 10));
-        assert!(!Found::in_folder(&place).is_whole);
+        assert!(!FoundJournal::in_folder(&place).is_complete);
         fs::create_dir(&place).expect("it can be made");
         journal.0.lock().retry_at = None;
         drop(journal.grant(grant("b", 11)));
-        let found = Found::in_folder(&place);
-        assert!(found.is_whole && tokens(&found).contains(&10), "{found:?}");
+        let found = FoundJournal::in_folder(&place);
+        assert!(found.is_complete && tokens(&found).contains(&10), "{found:?}");
         drop(held);
     }
 }

@@ -17,66 +17,66 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-use super::absent::Kept;
+use super::absent::AbsentGrant;
 use super::journal::{Client, Entry, Grant};
 use super::{Shared, by_id};
 use crate::error::{AcquireError, BuildError, ReleaseError, RenewError, ResizeError};
 use crate::local::lifeline::ProcessKey;
 use crate::local::protocol::{
-    AcquireRequest, Call, Complaint, Condition, PAGE, PROTOCOL, Reply, Request, Response, Target, frame,
+    AcquireRequest, AgentStatus, Call, PAGE, PROTOCOL, Refusal, Reply, Request, Response, Target, frame,
     length,
 };
 use crate::stats::Who;
 use crate::{Permit, PermitId, Semaphore, Span, StatsQuery};
 
-/// Answers that a client has not read yet. When it does not read, it is not listened to either.
-const UNREAD: usize = 64;
+/// Replies that a client has not read yet. With more, the agent stops reading its requests.
+const MAX_UNREAD_REPLIES: usize = 64;
 
 type Outcome = Result<Permit<'static>, AcquireError>;
 type Acquiring = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
 struct Session {
     shared: Arc<Shared>,
-    /// What the kernel says about it.
+    /// The client's process id, as the kernel reports it.
     pid: Option<u32>,
-    /// How a later agent would find out whether it is alive; once that is needed.
+    /// How a later agent can find out whether it is alive; set when it is first needed.
     client: Option<Client>,
-    /// So many calls from now on were said on a former connection, and count as they did there.
-    repeated: usize,
+    /// This many of the next calls were sent before, on a former connection.
+    repeated_calls: usize,
     handles: HashMap<u64, Semaphore>,
     state: Arc<Mutex<ClientState>>,
     out: mpsc::Sender<Vec<u8>>,
 }
 
-/// What a client waits for and holds, by the number of its call.
+/// What a client waits for and holds, by the number of its call. Drop leaves the line.
 #[derive(Default)]
 struct ClientState {
     in_line: HashMap<u64, (Arc<InLine>, AbortHandle)>,
     leases: HashMap<u64, HeldGrant>,
 }
 
-/// Somebody who waits. Taken out, it has left the line.
+/// A waiter. `None` once it has left the line.
 struct InLine(Mutex<Option<Acquiring>>);
 
 struct HeldGrant {
     permit: Permit<'static>,
-    /// It was acquired with one.
+    /// It was acquired with a time to live.
     has_ttl: bool,
     watch: Watch,
-    /// The id by which the client knows it: of an earlier agent, if that has granted it.
+    /// The id by which the client knows it. A former agent may have issued it.
     id: Arc<str>,
-    // Dropped after the permit: until that is given back, the grant is live.
+    // Dropped after the permit: until the permit is released, the grant is live.
     entry: Entry,
 }
 
 impl HeldGrant {
-    /// True if it ends by itself: a renewal may have changed that.
-    fn is_limited(&self) -> bool {
+    /// True if its lease has an end. A renewal may have changed that.
+    fn has_end(&self) -> bool {
         if self.permit.is_lost() { self.has_ttl } else { self.permit.expires_at().is_some() }
     }
 }
 
-/// The task that tells the client when the lease is lost. Ends with the lease.
+/// The task that sends a message when the lease is lost. Ends with the lease.
 #[derive(Default)]
 struct Watch(Option<AbortHandle>);
 
@@ -88,42 +88,42 @@ impl Drop for Watch {
     }
 }
 
-/// Counts a client in, for as long as its task lives.
-struct Present(Arc<Shared>);
+/// Counts a client for as long as its task runs.
+struct ConnectedClient(Arc<Shared>);
 
-impl Drop for Present {
+impl Drop for ConnectedClient {
     fn drop(&mut self) {
         self.0.clients.fetch_sub(1, Ordering::Relaxed);
         self.0.client_left.notify_one();
     }
 }
 
-/// Takes care of a connection. Nobody but the user is let in.
-pub(super) fn begin(shared: &Arc<Shared>, stream: UnixStream) {
+/// Serves a connection. Connections of other users are refused.
+pub(super) fn start(shared: &Arc<Shared>, stream: UnixStream) {
     let Ok(peer) = stream.peer_cred() else { return };
     if peer.uid() != geteuid().as_raw() {
         return;
     }
     shared.clients.fetch_add(1, Ordering::Relaxed);
-    let present = Present(Arc::clone(shared));
+    let connected = ConnectedClient(Arc::clone(shared));
     let (reader, writer) = stream.into_split();
-    let (out, unsent) = mpsc::channel(UNREAD);
+    let (out, unsent) = mpsc::channel(MAX_UNREAD_REPLIES);
     let session = Session {
         shared: Arc::clone(shared),
-        // Zero, if it is in a namespace that we do not see.
+        // Zero if the process is in a pid namespace that we do not see.
         pid: peer.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0),
         client: None,
-        repeated: 0,
+        repeated_calls: 0,
         handles: HashMap::new(),
         state: Arc::default(),
         out,
     };
     tokio::spawn(async move {
-        let _present = present;
+        let _connected = connected;
         let mut session = session;
         let writing = tokio::spawn(write(writer, unsent));
-        // However it ends: it has ended.
-        let _ = session.listen(reader).await;
+        // It does not matter how the connection ended.
+        let _ = session.read_requests(reader).await;
         session.leave();
         writing.abort();
     });
@@ -137,7 +137,7 @@ async fn write(mut writer: OwnedWriteHalf, mut unsent: mpsc::Receiver<Vec<u8>>) 
 }
 
 impl Session {
-    async fn listen(&mut self, mut reader: OwnedReadHalf) -> io::Result<()> {
+    async fn read_requests(&mut self, mut reader: OwnedReadHalf) -> io::Result<()> {
         let mut message = Vec::new();
         loop {
             let mut prefix = [0; 4];
@@ -145,21 +145,21 @@ impl Session {
             message.resize(length(prefix)?, 0);
             reader.read_exact(&mut message).await?;
             match serde_json::from_slice(&message) {
-                Ok(Call { n, ask }) => self.obey(n, ask).await,
+                Ok(Call { number, request }) => self.handle_request(number, request).await,
                 Err(error) => {
-                    let n = serde_json::from_slice::<serde_json::Value>(&message)?;
-                    let n = n.get("n").and_then(serde_json::Value::as_u64).unwrap_or_default();
-                    self.say(n, Response::Misunderstood(error.to_string())).await;
+                    let value = serde_json::from_slice::<serde_json::Value>(&message)?;
+                    let number = value.get("n").and_then(serde_json::Value::as_u64).unwrap_or_default();
+                    self.send(number, Response::NotUnderstood(error.to_string())).await;
                 }
             }
         }
     }
 
-    async fn say(&self, n: u64, say: Response) {
-        say_to(&self.out, n, say).await;
+    async fn send(&self, number: u64, response: Response) {
+        send_reply(&self.out, number, response).await;
     }
 
-    /// Gives everything back. What a copy of the process still holds, because it has the same lifeline, stays with that.
+    /// Releases everything. If a copy of the process is alive, which shows by its lifeline, the slots stay occupied.
     fn leave(&self) {
         let (in_line, leases) = {
             let mut state = self.state.lock();
@@ -173,7 +173,7 @@ impl Session {
             let HeldGrant { permit, has_ttl, id, entry, watch } = lease;
             drop(watch);
             if let Some(name) = permit.gate().map(|gate| gate.shared_name()) {
-                self.shared.absent.keep(name, id, Kept { permit, entry, client, has_ttl });
+                self.shared.absent.keep(name, id, AbsentGrant { permit, entry, client, has_ttl });
             }
         }
     }
@@ -182,9 +182,9 @@ impl Session {
         *self.client.get_or_insert_with(|| Client { lifeline: None, process: self.pid.map(ProcessKey::of) })
     }
 
-    fn greet(&mut self, lifeline: Option<u32>) -> Response {
-        // One of another file says nothing here.
-        let process = self.pid.map(ProcessKey::known_otherwise);
+    fn handle_hello(&mut self, lifeline: Option<u32>) -> Response {
+        // A lifeline in another file proves nothing here.
+        let process = self.pid.map(ProcessKey::pid_only);
         let client = Client { lifeline, process };
         self.client = Some(client).filter(|client| self.shared.is_held(*client));
         Response::Welcome {
@@ -194,21 +194,21 @@ impl Session {
         }
     }
 
-    async fn obey(&mut self, n: u64, ask: Request) {
-        let is_repeated = self.repeated > 0;
-        self.repeated = self.repeated.saturating_sub(1);
-        let say = match ask {
-            Request::Hello { lifeline, .. } => self.greet(lifeline),
-            Request::Back { calls } => {
-                self.repeated = calls;
+    async fn handle_request(&mut self, number: u64, request: Request) {
+        let is_repeated = self.repeated_calls > 0;
+        self.repeated_calls = self.repeated_calls.saturating_sub(1);
+        let response = match request {
+            Request::Hello { lifeline, .. } => self.handle_hello(lifeline),
+            Request::Reconnected { calls } => {
+                self.repeated_calls = calls;
                 if let Some(lifeline) = self.client().lifeline {
-                    self.shared.absent.end_rest(lifeline);
+                    self.shared.absent.release_rest(lifeline);
                 }
                 return;
             }
-            Request::Acquire { of, request } => return self.acquire(n, &of, request, is_repeated).await,
-            Request::Occupy { of, weight, slot, id, slots } => {
-                return self.occupy(n, of, weight, slot, id, slots).await;
+            Request::Acquire { of, request } => return self.acquire(number, &of, request, is_repeated).await,
+            Request::Reclaim { of, weight, slot, id, slots } => {
+                return self.reclaim(number, of, weight, slot, id, slots).await;
             }
             Request::Cancel { call } => return self.cancel(call),
             Request::Release { lease } => self.release(lease).await,
@@ -217,22 +217,22 @@ impl Session {
                 self.handles.remove(&handle);
                 return;
             }
-            Request::Survey { names } => return self.survey(n, names).await,
+            Request::AllStats { names } => return self.all_stats(number, names).await,
             Request::Status => self.status(),
-            Request::Stop { force } => self.stop(n, force).await,
+            Request::Stop { force } => self.stop(number, force).await,
             Request::Open(of) => {
-                self.shared.until_open().await;
-                self.open(&of).map_or_else(|error| Response::No(error.into()), |_| Response::Done)
+                self.shared.wait_until_open().await;
+                self.open(&of).map_or_else(|error| Response::Refused(error.into()), |_| Response::Done)
             }
             Request::Resize { of, slots } => self.resize(of, slots).await,
-            Request::Holders(of) => return self.holders(n, &of).await,
-            Request::Waiters(of) => return self.waiters(n, &of).await,
-            ask => self.answer(ask).await,
+            Request::Holders(of) => return self.holders(number, &of).await,
+            Request::Waiters(of) => return self.waiters(number, &of).await,
+            request => self.answer(request).await,
         };
-        self.say(n, say).await;
+        self.send(number, response).await;
     }
 
-    /// The semaphore behind a handle. The number of slots counts when it is opened, and not any more later.
+    /// The semaphore of a handle. The handle's number of slots is used only when it is opened.
     fn open(&mut self, of: &Target) -> Result<Semaphore, BuildError> {
         if let Some(semaphore) = self.handles.get(&of.handle) {
             return Ok(semaphore.clone());
@@ -249,16 +249,16 @@ impl Session {
         Ok(semaphore)
     }
 
-    /// The semaphore behind a handle, if the agent knows its name.
+    /// The semaphore of a handle, if the agent knows its name.
     fn look_up(&mut self, of: &Target) -> Option<Semaphore> {
         if let Some(semaphore) = self.handles.get(&of.handle) {
             return Some(semaphore.clone());
         }
-        // As it is there, whatever the client thinks it should be.
+        // With its current number of slots, not the client's.
         self.shared.registry.named(&*of.name).build().ok()
     }
 
-    /// The semaphore behind a handle that was open on a former connection, with the number of slots that it has by now.
+    /// The semaphore of a handle that was open on a former connection, with its current number of slots.
     fn reopen(&mut self, of: &Target) -> Result<Semaphore, BuildError> {
         match self.open(&Target { slots: None, ..of.clone() }) {
             Err(BuildError::SlotsNotSet { .. }) => self.open(of),
@@ -266,14 +266,14 @@ impl Session {
         }
     }
 
-    async fn acquire(&mut self, n: u64, of: &Target, mut request: AcquireRequest, is_repeated: bool) {
+    async fn acquire(&mut self, number: u64, of: &Target, mut request: AcquireRequest, is_repeated: bool) {
         let asked = Instant::now();
-        self.shared.until_open().await;
+        self.shared.wait_until_open().await;
         request.timeout = request.timeout.map(|timeout| timeout.saturating_sub(asked.elapsed()));
         let opened = if is_repeated || of.is_agreed { self.reopen(of) } else { self.open(of) };
         let semaphore = match opened {
             Ok(semaphore) => semaphore,
-            Err(error) => return self.say(n, Response::No(error.into())).await,
+            Err(error) => return self.send(number, Response::Refused(error.into())).await,
         };
         let host = Some(Arc::clone(&self.shared.host));
         let AcquireRequest { label, command, grace, .. } = &request;
@@ -291,37 +291,37 @@ impl Session {
             }
             acquire.await.map(Permit::into_owned)
         });
-        // The first look takes its place in line: here, where calls come in order.
+        // The first poll takes the place in line: here, where calls come in order.
         let (has_ttl, weight) = (request.ttl.is_some(), request.weight);
-        let acquirer = Acquirer { client: self.client(), weight, has_ttl };
-        let first_look = acquiring.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        match first_look {
+        let context = AcquireContext { client: self.client(), weight, has_ttl };
+        let first_poll = acquiring.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        match first_poll {
             Poll::Ready(outcome) => {
-                let outcome = outcome.map(|permit| acquirer.register_grant(&self.shared, permit));
-                report_outcome(&self.state, &self.out, n, outcome).await;
+                let outcome = outcome.map(|permit| context.register_grant(&self.shared, permit));
+                report_outcome(&self.state, &self.out, number, outcome).await;
             }
-            Poll::Pending => self.wait(n, acquiring, acquirer),
+            Poll::Pending => self.wait(number, acquiring, context),
         }
     }
 
-    fn wait(&self, n: u64, acquiring: Acquiring, acquirer: Acquirer) {
+    fn wait(&self, number: u64, acquiring: Acquiring, context: AcquireContext) {
         let in_line = Arc::new(InLine(Mutex::new(Some(acquiring))));
         let (state, out, waiting) = (Arc::downgrade(&self.state), self.out.clone(), Arc::clone(&in_line));
         let shared = Arc::downgrade(&self.shared);
         let task = tokio::spawn(async move {
             let Some(outcome) = std::future::poll_fn(|cx| waiting.poll(cx)).await else { return };
             let (Some(state), Some(shared)) = (state.upgrade(), shared.upgrade()) else { return };
-            state.lock().in_line.remove(&n);
-            let outcome = outcome.map(|permit| acquirer.register_grant(&shared, permit));
+            state.lock().in_line.remove(&number);
+            let outcome = outcome.map(|permit| context.register_grant(&shared, permit));
             drop(shared);
-            report_outcome(&state, &out, n, outcome).await;
+            report_outcome(&state, &out, number, outcome).await;
         });
-        self.state.lock().in_line.insert(n, (in_line, task.abort_handle()));
+        self.state.lock().in_line.insert(number, (in_line, task.abort_handle()));
     }
 
-    async fn occupy(
+    async fn reclaim(
         &mut self,
-        n: u64,
+        number: u64,
         of: Target,
         weight: u32,
         slot: Option<u32>,
@@ -329,24 +329,24 @@ impl Session {
         slots: Option<u32>,
     ) {
         let (client, slot) = (self.client(), slot.unwrap_or(0));
-        let kept = id.as_ref().and_then(|id| self.shared.absent.take(client, &of.name, id));
-        let lease = match (kept, id) {
-            (Some(Kept { permit, entry, has_ttl, .. }), Some(id)) => {
+        let absent = id.as_ref().and_then(|id| self.shared.absent.take(client, &of.name, id));
+        let lease = match (absent, id) {
+            (Some(AbsentGrant { permit, entry, has_ttl, .. }), Some(id)) => {
                 HeldGrant { permit, has_ttl, watch: Watch::default(), id, entry }
             }
             (_, id) => {
                 // This agent does not know the grant, but the client holds it. If this agent does not know the name
                 // either, the client's number of slots counts.
                 let least = slot.saturating_add(1).max(weight).max(1);
-                // The number at the grant is newer than the one at the opening.
+                // The number at the grant is newer than the number at the open.
                 let slots = slots.or(of.slots).or(Some(least));
                 let Ok(semaphore) = self.reopen(&Target { slots, ..of }) else { return };
                 let who = self.shared.former_holder(self.pid);
                 let Some(permit) = semaphore.reserve(slot, weight, &who) else { return };
-                Acquirer { client, weight, has_ttl: false }.register_grant_as(&self.shared, permit, id)
+                AcquireContext { client, weight, has_ttl: false }.register_grant_as(&self.shared, permit, id)
             }
         };
-        report_outcome(&self.state, &self.out, n, Ok(lease)).await;
+        report_outcome(&self.state, &self.out, number, Ok(lease)).await;
     }
 
     fn cancel(&self, call: u64) {
@@ -363,14 +363,14 @@ impl Session {
     async fn release(&self, lease: u64) -> Response {
         let lease = self.state.lock().leases.remove(&lease);
         match lease {
-            None => Response::No(Complaint::NotHeld(NotHeld::Released.into())),
-            Some(lease) => said(lease.permit.release().await),
+            None => Response::Refused(Refusal::NotHeld(NotHeld::Released.into())),
+            Some(lease) => release_response(lease.permit.release().await),
         }
     }
 
     fn detach(&self, lease: u64) {
         let mut state = self.state.lock();
-        if !state.leases.get(&lease).is_some_and(HeldGrant::is_limited) {
+        if !state.leases.get(&lease).is_some_and(HeldGrant::has_end) {
             return;
         }
         let lease = state.leases.remove(&lease);
@@ -383,110 +383,120 @@ impl Session {
     }
 
     async fn resize(&mut self, of: Target, slots: u32) -> Response {
-        // Who resizes a name that is not in use, opens it like that.
+        // A resize of a name that is not in use opens it with the new number of slots.
         let of = Target { slots: of.slots.or(Some(slots)), ..of };
         let semaphore = match self.look_up(&of) {
             Some(semaphore) => Ok(semaphore),
             None => self.open(&of),
         };
         match semaphore {
-            Err(error) => Response::No(error.into()),
+            Err(error) => Response::Refused(error.into()),
             Ok(semaphore) => match semaphore.resize(slots).await {
                 Ok(()) => {
                     self.shared.journal.resized(&of.name, slots);
                     Response::Done
                 }
-                Err(ResizeError::ZeroSlots(_)) => Response::No(Complaint::ZeroSlots),
-                Err(error) => Response::No(Complaint::Other(error.to_string())),
+                Err(ResizeError::ZeroSlots(_)) => Response::Refused(Refusal::ZeroSlots),
+                Err(error) => Response::Refused(Refusal::Other(error.to_string())),
             },
         }
     }
 
-    /// What does not need the name to be open.
-    async fn answer(&mut self, ask: Request) -> Response {
-        let of = match &ask {
+    /// Requests that do not need the name to be open.
+    async fn answer(&mut self, request: Request) -> Response {
+        let of = match &request {
             Request::ReleaseId { of, .. } | Request::Renew { of, .. } | Request::Evict { of, .. } => of,
             Request::Locked(of) | Request::Close(of) | Request::IsClosed(of) | Request::Stats(of) => of,
-            _ => return Response::Misunderstood(format!("{ask:?}")),
+            _ => return Response::NotUnderstood(format!("{request:?}")),
         };
         let semaphore = match self.look_up(of) {
             Some(semaphore) => semaphore,
-            None if matches!(ask, Request::Stats(_)) => return Response::Stats(Vec::new()),
-            None if matches!(ask, Request::Locked(_) | Request::IsClosed(_)) => {
-                return Response::Truth(false);
+            None if matches!(request, Request::Stats(_)) => return Response::Stats(Vec::new()),
+            None if matches!(request, Request::Locked(_) | Request::IsClosed(_)) => {
+                return Response::Bool(false);
             }
-            None if matches!(ask, Request::Close(_)) => match self.open(of) {
+            None if matches!(request, Request::Close(_)) => match self.open(of) {
                 Ok(semaphore) => semaphore,
-                Err(error) => return Response::No(error.into()),
+                Err(error) => return Response::Refused(error.into()),
             },
-            None => return Response::No(Complaint::NotHeld(NotHeld::Unknown.into())),
+            None => return Response::Refused(Refusal::NotHeld(NotHeld::Unknown.into())),
         };
         let by_id = &self.shared.by_id;
-        // One that a former agent has given is known here by another.
-        let present = |of: &Target, id: &str| {
-            let id = named(id);
-            by_id.present(&of.name, &id).unwrap_or(id)
+        // An id that a former agent issued stands for another one here.
+        let current_id = |of: &Target, id: &str| {
+            let id = parse_id(id);
+            by_id.current_id(&of.name, &id).unwrap_or(id)
         };
-        match ask {
+        match request {
             Request::ReleaseId { of, id } => {
-                let id = present(&of, &id);
+                let id = current_id(&of, &id);
                 let released = semaphore.release(&id).await;
-                // Before that is told: the next agent must not hold it.
-                by_id.end_if_over(&id);
-                said(released)
+                // Before the reply: the next agent must not hold it.
+                by_id.remove_if_ended(&id);
+                release_response(released)
             }
             Request::Evict { of, id } => {
-                let id = present(&of, &id);
+                let id = current_id(&of, &id);
                 let evicted = semaphore.evict(&id).await;
-                by_id.end_if_over(&id);
-                said(evicted)
+                by_id.remove_if_ended(&id);
+                release_response(evicted)
             }
             Request::Renew { of, id, ttl } => {
-                let (id, ttl) = (present(&of, &id), ttl.map_or(Span::UNLIMITED, Span::from));
+                let (id, ttl) = (current_id(&of, &id), ttl.map_or(Span::UNLIMITED, Span::from));
                 match semaphore.renew(&id, ttl).await {
                     Ok(()) => {
-                        by_id.renewed(&id);
+                        by_id.note_renewal(&id);
                         Response::Done
                     }
-                    Err(RenewError::NotHeld(why)) => Response::No(Complaint::NotHeld(why.into())),
-                    Err(error) => Response::No(Complaint::Other(error.to_string())),
+                    Err(RenewError::NotHeld(why)) => Response::Refused(Refusal::NotHeld(why.into())),
+                    Err(error) => Response::Refused(Refusal::Other(error.to_string())),
                 }
             }
-            Request::Close(_) => semaphore.close().await.map_or_else(failed, |()| Response::Done),
-            Request::Locked(_) => semaphore.locked().await.map_or_else(failed, Response::Truth),
-            Request::IsClosed(_) => semaphore.is_closed().await.map_or_else(failed, Response::Truth),
-            _ => semaphore.stats().await.map_or_else(failed, |stats| Response::Stats(vec![stats.into()])),
+            Request::Close(_) => semaphore.close().await.map_or_else(error_response, |()| Response::Done),
+            Request::Locked(_) => semaphore.locked().await.map_or_else(error_response, Response::Bool),
+            Request::IsClosed(_) => semaphore.is_closed().await.map_or_else(error_response, Response::Bool),
+            _ => semaphore
+                .stats()
+                .await
+                .map_or_else(error_response, |stats| Response::Stats(vec![stats.into()])),
         }
     }
 
-    async fn holders(&mut self, n: u64, of: &Target) {
+    async fn holders(&mut self, number: u64, of: &Target) {
         let list = match self.look_up(of) {
             Some(semaphore) => semaphore.holders().await.unwrap_or_default(),
             None => Vec::new(),
         };
-        self.say_pages(n, list, Response::Holders).await;
+        self.send_pages(number, list, Response::Holders).await;
     }
 
-    async fn waiters(&mut self, n: u64, of: &Target) {
+    async fn waiters(&mut self, number: u64, of: &Target) {
         let list = match self.look_up(of) {
             Some(semaphore) => semaphore.waiters().await.unwrap_or_default(),
             None => Vec::new(),
         };
-        self.say_pages(n, list, Response::Waiters).await;
+        self.send_pages(number, list, Response::Waiters).await;
     }
 
-    async fn survey(&self, n: u64, names: Option<Vec<String>>) {
+    async fn all_stats(&self, number: u64, names: Option<Vec<String>>) {
         let query = names.into_iter().fold(StatsQuery::default(), StatsQuery::names);
         let list = self.shared.registry.stats(&query);
-        self.say_pages(n, list, Response::Stats).await;
+        self.send_pages(number, list, Response::Stats).await;
     }
 
-    async fn say_pages<A, B: From<A>>(&self, n: u64, list: Vec<A>, say: fn(Vec<B>) -> Response) {
+    async fn send_pages<A, B: From<A>>(
+        &self,
+        number: u64,
+        list: Vec<A>,
+        to_response: fn(Vec<B>) -> Response,
+    ) {
         let mut list = list.into_iter().map(B::from);
         loop {
             let page: Vec<B> = list.by_ref().take(PAGE).collect();
             let more = list.len() > 0;
-            if self.out.send(frame(&Reply { n, more, say: say(page) })).await.is_err() || !more {
+            if self.out.send(frame(&Reply { number, more, response: to_response(page) })).await.is_err()
+                || !more
+            {
                 return;
             }
         }
@@ -494,7 +504,7 @@ impl Session {
 
     fn status(&self) -> Response {
         let (held, waiting) = self.shared.held_and_waiting();
-        Response::Status(Condition {
+        Response::Status(AgentStatus {
             uptime: self.shared.since.elapsed(),
             clients: self.shared.clients.load(Ordering::Relaxed),
             names: self.shared.registry.len(),
@@ -503,14 +513,14 @@ impl Session {
         })
     }
 
-    async fn stop(&self, n: u64, force: bool) -> Response {
+    async fn stop(&self, number: u64, force: bool) -> Response {
         let (held, waiting) = self.shared.held_and_waiting();
         if !force && (held, waiting) != (0, 0) {
             return Response::InUse { held, waiting };
         }
-        self.say(n, Response::Done).await;
-        // The answer goes out before the end.
-        while self.out.capacity() < UNREAD {
+        self.send(number, Response::Done).await;
+        // The reply has to be sent before the agent ends.
+        while self.out.capacity() < MAX_UNREAD_REPLIES {
             tokio::task::yield_now().await;
         }
         self.shared.stop.notify_one();
@@ -518,7 +528,7 @@ impl Session {
     }
 }
 
-/// The client is gone, and nobody else would tell those that wait for it.
+/// The client is gone, so its waiters leave the line.
 impl Drop for ClientState {
     fn drop(&mut self) {
         for (in_line, task) in self.in_line.values() {
@@ -533,7 +543,7 @@ impl InLine {
         task.abort();
     }
 
-    /// `None` if it has left the line.
+    /// Returns `None` if it has left the line.
     fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Outcome>> {
         let mut acquiring = self.0.lock();
         match acquiring.as_mut() {
@@ -546,21 +556,21 @@ impl InLine {
     }
 }
 
-/// What has to be known of an acquire when it is granted.
+/// The facts about an acquire that are needed when it is granted.
 #[derive(Clone, Copy)]
-struct Acquirer {
+struct AcquireContext {
     client: Client,
     weight: u32,
     has_ttl: bool,
 }
 
-impl Acquirer {
-    /// Notes a grant down in the journal, before anybody is told of it.
+impl AcquireContext {
+    /// Writes a grant to the journal, before the reply is sent.
     fn register_grant(self, shared: &Shared, permit: Permit<'static>) -> HeldGrant {
         self.register_grant_as(shared, permit, None)
     }
 
-    /// The same, of what the client knows by another id.
+    /// The same, for a grant that the client knows by another id.
     fn register_grant_as(self, shared: &Shared, permit: Permit<'static>, id: Option<Arc<str>>) -> HeldGrant {
         let id = id.unwrap_or_else(|| permit.id().to_string().into());
         let (name, slots) =
@@ -579,16 +589,16 @@ impl Acquirer {
     }
 }
 
-/// Says what came of an acquire. From then on, the client hears when it is lost.
+/// Sends the outcome of an acquire. After that, sends a message when the grant is lost.
 async fn report_outcome(
     state: &Arc<Mutex<ClientState>>,
     out: &mpsc::Sender<Vec<u8>>,
-    n: u64,
+    number: u64,
     outcome: Result<HeldGrant, AcquireError>,
 ) {
     let lease = match outcome {
         Ok(lease) => lease,
-        Err(error) => return say_to(out, n, Response::No(error.into())).await,
+        Err(error) => return send_reply(out, number, Response::Refused(error.into())).await,
     };
     let permit = &lease.permit;
     let lost = permit.lost_signal();
@@ -599,51 +609,51 @@ async fn report_outcome(
         waited: permit.waited(),
         slots: permit.gate().map(|gate| gate.slots()),
     };
-    state.lock().leases.insert(n, lease);
-    say_to(out, n, granted).await;
+    state.lock().leases.insert(number, lease);
+    send_reply(out, number, granted).await;
 
-    // Not before it has been told that it holds anything.
+    // Only after the grant was sent.
     let (watched, out) = (Arc::downgrade(state), out.clone());
     let task = tokio::spawn(async move {
         lost.lost().await;
         let Some(state) = watched.upgrade() else { return };
-        let told = {
+        let lost_state = {
             let state = state.lock();
-            state.leases.get(&n).map(|lease| (lease.permit.why_not_held(), lease.permit.is_leaving()))
+            state.leases.get(&number).map(|lease| (lease.permit.why_not_held(), lease.permit.is_leaving()))
         };
-        let Some((why, is_kept)) = told else { return };
-        // What is over is dropped here; this task goes with it, but not before its next wait.
-        let lease = if is_kept { None } else { state.lock().leases.remove(&n) };
+        let Some((why, is_kept)) = lost_state else { return };
+        // A lease that has ended is dropped here. That also aborts this task, but only at its next await.
+        let lease = if is_kept { None } else { state.lock().leases.remove(&number) };
         drop(state);
         let why = why.unwrap_or(NotHeld::Unknown).into();
-        say_to(&out, n, Response::Lost { why, is_kept }).await;
+        send_reply(&out, number, Response::Lost { why, is_kept }).await;
         drop(lease);
     });
     let mut state = state.lock();
-    match state.leases.get_mut(&n) {
+    match state.leases.get_mut(&number) {
         Some(lease) => lease.watch = Watch(Some(task.abort_handle())),
         None => task.abort(),
     }
 }
 
-async fn say_to(out: &mpsc::Sender<Vec<u8>>, n: u64, say: Response) {
-    // Who does not listen any more, need not be told.
-    let _ = out.send(frame(&Reply { n, more: false, say })).await;
+async fn send_reply(out: &mpsc::Sender<Vec<u8>>, number: u64, response: Response) {
+    // A client that has gone needs no reply.
+    let _ = out.send(frame(&Reply { number, more: false, response })).await;
 }
 
-/// What is no id was never issued.
-fn named(id: &str) -> PermitId {
+/// An invalid text becomes an id that was never issued.
+fn parse_id(id: &str) -> PermitId {
     id.parse().unwrap_or_else(|_| PermitId::remote(""))
 }
 
-fn said(outcome: Result<(), ReleaseError>) -> Response {
+fn release_response(outcome: Result<(), ReleaseError>) -> Response {
     match outcome {
         Ok(()) => Response::Done,
-        Err(ReleaseError::NotHeld(why)) => Response::No(Complaint::NotHeld(why.into())),
-        Err(error) => Response::No(Complaint::Other(error.to_string())),
+        Err(ReleaseError::NotHeld(why)) => Response::Refused(Refusal::NotHeld(why.into())),
+        Err(error) => Response::Refused(Refusal::Other(error.to_string())),
     }
 }
 
-fn failed(error: impl ToString) -> Response {
-    Response::No(Complaint::Other(error.to_string()))
+fn error_response(error: impl ToString) -> Response {
+    Response::Refused(Refusal::Other(error.to_string()))
 }

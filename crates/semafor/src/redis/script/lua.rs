@@ -1,4 +1,4 @@
-//! The scripts: one per operation, each behind the clock and the prelude that they share.
+//! The scripts: one per operation, each preceded by the shared clock and prelude.
 
 use std::sync::LazyLock;
 
@@ -8,17 +8,17 @@ macro_rules! scripts {
     ($($operation:ident = $file:literal),* $(,)?) => {
         $(pub(in crate::redis) static $operation: LazyLock<Script> = LazyLock::new(|| {
             let script = with_clock(include_str!("../../../lua/clock.lua"), include_str!(concat!("../../../lua/", $file)));
-            Script { changes: !READING.contains(&$file), ..script }
+            Script { is_write: !READ_ONLY.contains(&$file), ..script }
         });)*
 
         const OPERATIONS: &[&str] = &[$(include_str!(concat!("../../../lua/", $file))),*];
     };
 }
 
-/// Those that change nothing.
-const READING: [&str; 2] = ["card.lua", "list.lua"];
+/// The scripts that change nothing.
+const READ_ONLY: [&str; 2] = ["snapshot.lua", "list.lua"];
 
-/// All there is of code.
+/// The source of all scripts.
 pub(in crate::redis) fn sources() -> impl Iterator<Item = &'static str> {
     let shared = [
         include_str!("../../../lua/clock.lua"),
@@ -39,7 +39,7 @@ scripts! {
     RENEW = "renew.lua",
     RESIZE = "resize.lua",
     CLOSE = "close.lua",
-    CARD = "card.lua",
+    SNAPSHOT = "snapshot.lua",
     LIST = "list.lua",
 }
 
@@ -47,17 +47,17 @@ scripts! {
 pub(in crate::redis) struct Script {
     pub(in crate::redis) code: String,
     pub(in crate::redis) digest: String,
-    /// False if it only looks.
-    pub(in crate::redis) changes: bool,
+    /// False if it changes nothing.
+    pub(in crate::redis) is_write: bool,
 }
 
-/// Where an operation wants the whole gate. What stands before it does without.
+/// Where an operation needs the whole gate. The code before it is the fast path, which does without.
 const GATE: &str = "--- gate ---\n";
 
-/// The clock is a part of its own, so that a test can hold it.
+/// The clock is a separate part, so that a test can replace it.
 pub(in crate::redis) fn with_clock(clock: &str, operation: &str) -> Script {
     let (prelude, gate) = (include_str!("../../../lua/prelude.lua"), include_str!("../../../lua/gate.lua"));
-    let (short_way, rest) = operation.split_once(GATE).unwrap_or(("", operation));
-    let code = schema::expand(&[clock, prelude, short_way, gate, rest].join("\n"));
-    Script { digest: redis::Script::new(&code).get_hash().to_owned(), code, changes: true }
+    let (fast_path, rest) = operation.split_once(GATE).unwrap_or(("", operation));
+    let code = schema::expand(&[clock, prelude, fast_path, gate, rest].join("\n"));
+    Script { digest: redis::Script::new(&code).get_hash().to_owned(), code, is_write: true }
 }

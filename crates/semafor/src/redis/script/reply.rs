@@ -1,4 +1,4 @@
-//! What the scripts say, taken apart.
+//! Reads the replies of the scripts.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use semafor_core::{Loss, NotHeld};
 use super::schema::ending;
 use crate::error::{HomeError, HomeErrorKind};
 
-/// A list of an answer, read from its start.
-pub(in crate::redis) struct Words(std::vec::IntoIter<Value>);
+/// A list in a reply, read from its start.
+pub(in crate::redis) struct ReplyReader(std::vec::IntoIter<Value>);
 
-impl Words {
+impl ReplyReader {
     pub(in crate::redis) fn of(value: Value) -> Result<Self, HomeError> {
         value.into_sequence().map(|words| Self(words.into_iter())).map_err(|value| unexpected(&value))
     }
@@ -28,13 +28,13 @@ impl Words {
         number(&self.next()?)
     }
 
-    /// Seconds since the epoch, or a span of them; `None` if it says nothing.
+    /// Seconds since the epoch, or a duration in seconds; `None` for an empty text.
     pub(in crate::redis) fn seconds(&mut self) -> Result<Option<f64>, HomeError> {
         let text = self.text()?;
         if text.is_empty() { Ok(None) } else { read_seconds(&text).map(Some) }
     }
 
-    /// Seconds that have to be there.
+    /// Seconds that must not be missing.
     pub(in crate::redis) fn some_seconds(&mut self) -> Result<f64, HomeError> {
         read_seconds(&self.text()?)
     }
@@ -43,7 +43,7 @@ impl Words {
         Self::of(self.next()?)
     }
 
-    /// The rest, two by two. RESP3 has maps for some of these, RESP2 lists.
+    /// Pairs of keys and values: maps in RESP3, lists in RESP2.
     pub(in crate::redis) fn pairs(value: Value) -> Result<Vec<(String, String)>, HomeError> {
         let flat: Vec<Value> = match value {
             Value::Map(pairs) => pairs.into_iter().flat_map(|(key, value)| [key, value]).collect(),
@@ -84,7 +84,7 @@ pub(in crate::redis) fn number<N: TryFrom<i64>>(value: &Value) -> Result<N, Home
     number.and_then(|number| N::try_from(number).ok()).ok_or_else(|| unexpected(value))
 }
 
-/// A span as the scripts take it. The whole seconds that most are have no point.
+/// A duration as an argument of a script. Whole seconds have no decimal point.
 pub(in crate::redis) fn seconds(span: Duration) -> String {
     if span.subsec_nanos() == 0 { span.as_secs().to_string() } else { span.as_secs_f64().to_string() }
 }
@@ -99,7 +99,7 @@ pub(in crate::redis) fn span(seconds: f64) -> Duration {
 
 pub(in crate::redis) fn unexpected(value: &Value) -> HomeError {
     let message = format!(
-        "Redis gave an answer that makes no sense: {value:?}. Is another version of semafor at work under this namespace?"
+        "Redis gave an unexpected reply: {value:?}. Does another version of semafor use this namespace?"
     );
     HomeError::new(HomeErrorKind::Other, message)
 }

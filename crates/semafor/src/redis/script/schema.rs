@@ -1,8 +1,9 @@
 //! The one description of the scripts' data: the fields of INFO and of a record, the codes of endings, the words of replies
 //! and messages.
 //!
-//! A line such as `--- unpack short INFO ---` in a Lua file is a placeholder: [`expand`] replaces it with code made from this
-//! description, so that no list of fields is written twice and a script does no more work than with the list written out.
+//! A line such as `--- unpack short INFO ---` in a Lua file is a placeholder: [`expand`] replaces it with code that is
+//! generated from this description. So no list of fields is written twice, and a script is as fast as with the list
+//! written out.
 
 use std::time::Duration;
 
@@ -34,13 +35,13 @@ fields! {
         Epoch = "epoch",
         /// The newest fencing token.
         Fence = "fence",
-        /// How many of the slots held are held by clients of ours.
+        /// The number of slots held by our clients.
         Ours = "ours",
         /// Keys do not expire before this time.
         KeepUntil = "keep_until",
         /// No lease and no heartbeat of ours ends before this time.
         Due = "due",
-        /// When a client last gave up a request that had not arrived here.
+        /// When a client last cancelled a request that had not arrived.
         Unwanted = "unwanted",
         /// Slots held by weights of ours that have no member in MAIN.
         Hidden = "hidden",
@@ -71,7 +72,7 @@ fields! {
 }
 
 impl Info {
-    /// The short ways of `queue.lua` and `release.lua` read and write the fields up to this one.
+    /// The fast paths of `queue.lua` and `release.lua` read and write the fields up to this one.
     const LAST_SHORT: Self = Self::WaitMax;
 
     fn short() -> &'static [Self] {
@@ -85,9 +86,9 @@ fields! {
         Weight = "weight",
         /// In seconds; 0 if there is none.
         Ttl = "ttl",
-        /// How long a holder or waiter lives without a heartbeat, in seconds.
+        /// How long a holder or waiter counts as alive after a heartbeat, in seconds.
         Heartbeat = "heartbeat",
-        /// When it arrived or was granted its slots.
+        /// When it arrived, or was granted its slots.
         Since = "since",
         /// Its slot number, or `NOT_YET` or `UNKNOWN` of `gate.lua`.
         Slot = "slot",
@@ -95,9 +96,9 @@ fields! {
         Token = "token",
         /// How long it waited for its slots, in seconds.
         Waited = "waited",
-        /// How long it keeps its slots when it is evicted, in seconds; 0 if not at all; or `LEAVING` of `gate.lua`.
+        /// How long it keeps its slots after an eviction, in seconds; 0 if not at all; or `LEAVING` of `gate.lua`.
         Grace = "grace",
-        /// Who it is, as JSON, with any spaces.
+        /// Details about the process, as JSON. May contain spaces.
         Who = "who",
     }
 }
@@ -115,7 +116,7 @@ macro_rules! constants {
 pub(in crate::redis) mod ending {
     constants! {
         ALL: i64 {
-            /// The server remembers no more how it ended.
+            /// The server does not remember how it ended.
             FORGOTTEN = -1,
             /// Its holder ended it, or it was never there.
             RELEASED = 0,
@@ -124,7 +125,7 @@ pub(in crate::redis) mod ending {
             VANISHED = 3,
             CLOSED = 4,
             TOO_HEAVY = 5,
-            /// It was given up before it arrived.
+            /// It was cancelled before it arrived.
             UNWANTED = 6,
         }
     }
@@ -220,7 +221,7 @@ fn snippet(placeholder: &str) -> String {
         }
         "visible" => format!("local VISIBLE = {VISIBLE}"),
         "lease" => LEASE.into(),
-        // What the client asked for is captured as one text, too: it is written back as it is.
+        // Weight, ttl and heartbeat are also captured as one text, which is written back unchanged.
         "record pattern" => pattern("RECORD", |field| match field {
             Record::Weight => "((%S+)",
             Record::Heartbeat => "(%S+))",
@@ -254,15 +255,15 @@ fn list(fields: &[Info], write: impl Fn(&str) -> String) -> String {
     fields.iter().map(|field| write(field.name())).collect::<Vec<_>>().join(", ")
 }
 
-/// A pattern that matches a record, up to the last word that is not skipped.
+/// A pattern that matches a record, up to the last word that is captured or fixed.
 fn pattern(name: &str, of: impl Fn(Record) -> &'static str) -> String {
     let mut words: Vec<_> = Record::ALL.iter().map(|field| of(*field)).collect();
     while words.pop_if(|word| *word == "%S+").is_some() {}
     format!("local {name} = '^{}'", words.join(" "))
 }
 
-/// The text of a record, from `weight='1' ttl=ARGV[4] …`: all fields in order, with a value in Lua for each. `a..b=value` is
-/// one value for the fields from `a` to `b`.
+/// The text of a record, from `weight='1' ttl=ARGV[4] …`: all fields in order, with a value in Lua for each.
+/// `a..b=value` is one value for the fields from `a` to `b`.
 fn joined(values: &str) -> String {
     let mut missing = Record::ALL.iter().map(|field| field.name());
     let mut parts: Vec<String> = Vec::new();
@@ -280,7 +281,7 @@ fn joined(values: &str) -> String {
         parts.push(value.into());
     }
     assert_eq!(missing.next(), None, "the fields of a record are not complete: {values}");
-    // Two literals in a row are one.
+    // Joins adjacent literals.
     parts.join(" .. ").replace("' .. '", "")
 }
 
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn generated_code_is_what_one_would_write() {
+    fn generated_code_is_as_expected() {
         let pairs = [
             ("lease", LEASE),
             ("visible", "local VISIBLE = 64"),
@@ -325,11 +326,11 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "not complete")]
-    fn a_record_without_all_fields_is_refused() {
+    fn record_without_all_fields_is_refused() {
         joined("weight='1' ttl='0'");
     }
 
-    /// The words stand in the Lua files as they are, because constants would cost time in every call.
+    /// The Lua files contain the words as literals, because constants would cost time in every call.
     #[test]
     fn scripts_and_client_use_the_same_words() {
         // `how` may also be the name of a total.
@@ -343,7 +344,7 @@ mod tests {
                 "refused('",
                 "outcome = '",
                 "how == '",
-                "gate.tell(id, '",
+                "gate.publish(id, '",
                 "(head, '",
             ] {
                 for (at, _) in source.match_indices(start) {

@@ -1,4 +1,4 @@
-//! From the first poll to the grant, or to the failure.
+//! An acquire, from the request to the grant or the failure.
 
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -6,19 +6,19 @@ use std::task::{Poll, Waker};
 use semafor_core::{Loss, NotHeld};
 use tokio_util::sync::CancellationToken;
 
-use super::acquisition::{Acquisition, Confirm, Held, State};
+use super::acquisition::{Acquisition, Held, State, WaiterCheck};
 use super::lease_time::LeaseTime;
-use super::leaving::SILENCE;
+use super::leaving::LEAVE_REPLY_TIMEOUT;
 use super::{Acquired, Client, Event, Liveness};
 use crate::error::{AcquireError, HomeError};
-use crate::remote::call::{Call, Command, Failure, Gone, Grant, How, Key, LeaseEnd, Reply};
+use crate::remote::call::{Call, Command, EndReason, Failure, Grant, Key, LeaseEnd, NotInLine, Reply};
 use crate::remote::clock::Instant;
 use crate::remote::target::Target;
 use crate::remote::{AcquireRequest, Wait};
 
-/// How many grants may have ended before this client read them. One is possible if the process slept; if the lease is
-/// shorter than the round trip, all of them are.
-const STALE_GRANTS: u32 = 3;
+/// An acquire fails after this many grants that had ended before this client read them. One such grant is possible if
+/// the process slept; if the lease is shorter than the round trip, every grant is like that.
+const MAX_STALE_GRANTS: u32 = 3;
 
 impl Client {
     /// Asks for slots.
@@ -35,7 +35,7 @@ impl Client {
         };
         let acquisition = Acquisition { deadline, ..Acquisition::new(target, Arc::new(request), now) };
         self.insert(key, acquisition);
-        self.ask(key);
+        self.send_request(key);
         self.reschedule(key);
         key
     }
@@ -43,17 +43,17 @@ impl Client {
     /// Returns the grant or the failure; wakes `waker` when there is one.
     pub fn poll_acquire(&mut self, key: Key, waker: Waker) -> Poll<Result<Acquired, AcquireError>> {
         let Some(acquisition) = self.acquisitions.get_mut(&key) else {
-            return Poll::Ready(Err(self.settings.silent.clone().into()));
+            return Poll::Ready(Err(self.settings.no_reply_error.clone().into()));
         };
         if let Some(failure) = acquisition.failure.take() {
             acquisition.is_abandoned = true;
-            if matches!(acquisition.state, State::Over) {
+            if matches!(acquisition.state, State::Failed) {
                 self.remove(key);
             }
             return Poll::Ready(Err(failure));
         }
-        if let Some(held) = acquisition.held_mut().filter(|held| !held.is_taken) {
-            held.is_taken = true;
+        if let Some(held) = acquisition.held_mut().filter(|held| !held.is_delivered) {
+            held.is_delivered = true;
             return Poll::Ready(Ok(Acquired {
                 id: Arc::clone(&held.id),
                 slot: held.slot,
@@ -63,7 +63,7 @@ impl Client {
             }));
         }
         let before = acquisition.waker.replace(waker);
-        self.events.extend(before.map(Event::Replaced));
+        self.events.extend(before.map(Event::DropWaker));
         Poll::Pending
     }
 
@@ -74,12 +74,12 @@ impl Client {
         // The user will not fetch the failure, so it must not keep the entry.
         acquisition.failure = None;
         let waker = acquisition.waker.take();
-        self.events.extend(waker.map(Event::Replaced));
+        self.events.extend(waker.map(Event::DropWaker));
         match &acquisition.state {
-            State::Asking | State::Waiting(_) => self.leave_or_remove(key, How::Cancelled, now),
-            State::Held(held) if !held.is_taken => self.leave(key, How::Released, now),
+            State::Requesting | State::Waiting(_) => self.leave_or_remove(key, EndReason::Cancelled, now),
+            State::Held(held) if !held.is_delivered => self.leave(key, EndReason::Released, now),
             State::Held(_) | State::Leaving(_) => {}
-            State::Over => self.remove(key),
+            State::Failed => self.remove(key),
         }
     }
 
@@ -87,49 +87,50 @@ impl Client {
     pub fn poll_gone(&mut self, key: Key, waker: Waker) -> Poll<()> {
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return Poll::Ready(()) };
         let before = acquisition.waker.replace(waker);
-        self.events.extend(before.map(Event::Replaced));
+        self.events.extend(before.map(Event::DropWaker));
         Poll::Pending
     }
 
-    pub(super) fn ask(&mut self, key: Key) {
+    pub(super) fn send_request(&mut self, key: Key) {
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return };
         acquisition.retry_at = None;
-        let ask = Command::Acquire { request: Arc::clone(&acquisition.request), place: 0.0, wait_left: None };
+        let command =
+            Command::Acquire { request: Arc::clone(&acquisition.request), place: 0.0, wait_left: None };
         let target = Arc::clone(&acquisition.target);
-        self.outbox.push_back(Call { number: key.0, target, ask, again: false });
+        self.outbox.push_back(Call { number: key.0, target, command, is_repeat: false });
     }
 
     /// Asks again, because the server has forgotten the acquisition.
-    pub(super) fn ask_again(&mut self, key: Key) {
-        self.set_state(key, State::Asking);
-        self.ask(key);
+    pub(super) fn request_again(&mut self, key: Key) {
+        self.set_state(key, State::Requesting);
+        self.send_request(key);
         self.reschedule(key);
     }
 
-    /// Asks what became of a waiter.
-    pub(super) fn confirm(&mut self, key: Key) {
+    /// Asks the server for the state of a waiter.
+    pub(super) fn check_waiter(&mut self, key: Key) {
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return };
-        let State::Waiting(confirm) = &mut acquisition.state else {
-            return acquisition.note_news(&self.settings.liveness);
+        let State::Waiting(check) = &mut acquisition.state else {
+            return acquisition.note_message(&self.settings.liveness);
         };
-        if *confirm != Confirm::Idle {
-            *confirm = Confirm::AskedAndStale;
+        if *check != WaiterCheck::Idle {
+            *check = WaiterCheck::PendingAndStale;
             return;
         }
-        *confirm = Confirm::Asked;
+        *check = WaiterCheck::Pending;
         acquisition.retry_at = None;
         let target = Arc::clone(&acquisition.target);
-        self.send(target, Command::Confirm { key });
+        self.send(target, Command::CheckWaiter { key });
     }
 
     pub(super) fn insert(&mut self, key: Key, acquisition: Acquisition) {
         let target = Arc::clone(&acquisition.target);
-        self.name_of(&target).acquisitions += 1;
+        self.name_entry(&target).acquisitions += 1;
         self.acquisitions.insert(key, Box::new(acquisition));
     }
 
-    /// Gives back what the server may have granted to a request that its user gave up before it could be sent.
-    pub(super) fn give_back_orphan(
+    /// Releases what the server may have granted to a request that its user cancelled before it could be sent.
+    pub(super) fn release_orphan(
         &mut self,
         key: Key,
         target: &Arc<Target>,
@@ -139,49 +140,49 @@ impl Client {
         if !self.acquisitions.contains_key(&key) {
             let orphan = Acquisition { is_abandoned: true, ..Acquisition::new(target, request, now) };
             self.insert(key, orphan);
-            self.leave(key, How::Cancelled, now);
+            self.leave(key, EndReason::Cancelled, now);
         }
     }
 
-    pub(super) fn acquire_answered(&mut self, key: Key, reply: Reply, now: Instant) {
+    pub(super) fn handle_acquire_reply(&mut self, key: Key, reply: Reply, now: Instant) {
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return };
-        acquisition.is_asked = false;
-        acquisition.is_sent = false;
+        acquisition.is_request_pending = false;
+        acquisition.may_have_arrived = false;
         acquisition.may_be_known = true;
         acquisition.attempts = 0;
-        let has_news = std::mem::take(&mut acquisition.has_news);
-        if !matches!(acquisition.state, State::Asking) {
+        let has_early_message = std::mem::take(&mut acquisition.has_early_message);
+        if !matches!(acquisition.state, State::Requesting) {
             // It has left meanwhile, or a message has already brought the grant.
-            if let Reply::Queued { next, .. } = reply {
+            if let Reply::Queued { state, .. } = reply {
                 let target = Arc::clone(&acquisition.target);
-                self.note_next(&target, &next);
+                self.note_name_state(&target, &state);
             }
             return;
         }
         match reply {
             // A message came before this reply, so the grant may be lost already.
-            Reply::Granted(_) if has_news => {
+            Reply::Granted(_) if has_early_message => {
                 let heartbeat = acquisition.target.heartbeat;
-                self.set_state(key, State::Waiting(Confirm::Idle));
+                self.set_state(key, State::Waiting(WaiterCheck::Idle));
                 self.reschedule(key);
-                self.need_heartbeats(heartbeat, true, now);
-                self.confirm(key);
+                self.ensure_heartbeats(heartbeat, true, now);
+                self.check_waiter(key);
             }
             Reply::Granted(grant) => {
-                if !self.grant(key, grant, now) && !self.is_stale_too_often(key, now) {
-                    self.ask_again(key);
+                if !self.grant(key, grant, now) && !self.count_stale_grant(key, now) {
+                    self.request_again(key);
                 }
             }
-            Reply::Queued { place, next } => {
+            Reply::Queued { place, state } => {
                 acquisition.place = place;
                 let (target, weight) = (Arc::clone(&acquisition.target), acquisition.request.weight);
-                self.set_state(key, State::Waiting(Confirm::Idle));
+                self.set_state(key, State::Waiting(WaiterCheck::Idle));
                 self.reschedule(key);
-                self.need_heartbeats(target.heartbeat, true, now);
-                self.send(Arc::clone(&target), Command::Listen { waiters: vec![(key, weight)] });
-                self.note_next(&target, &next);
-                if has_news {
-                    self.confirm(key);
+                self.ensure_heartbeats(target.heartbeat, true, now);
+                self.send(Arc::clone(&target), Command::Subscribe { waiters: vec![(key, weight)] });
+                self.note_name_state(&target, &state);
+                if has_early_message {
+                    self.check_waiter(key);
                 }
             }
             Reply::Busy { held, slots, waiting } => {
@@ -197,29 +198,29 @@ impl Client {
         }
     }
 
-    pub(super) fn confirm_answered(&mut self, key: Key, reply: Reply, now: Instant) {
+    pub(super) fn handle_waiter_check_reply(&mut self, key: Key, reply: Reply, now: Instant) {
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return };
         acquisition.attempts = 0;
-        let State::Waiting(confirm) = &mut acquisition.state else { return };
-        let is_stale = std::mem::replace(confirm, Confirm::Idle) == Confirm::AskedAndStale;
+        let State::Waiting(check) = &mut acquisition.state else { return };
+        let is_stale = std::mem::replace(check, WaiterCheck::Idle) == WaiterCheck::PendingAndStale;
         match reply {
             Reply::Granted(grant) => {
-                let is_settled = self.grant(key, grant, now) || self.is_stale_too_often(key, now);
+                let is_settled = self.grant(key, grant, now) || self.count_stale_grant(key, now);
                 if !is_settled {
-                    self.confirm(key);
+                    self.check_waiter(key);
                 }
             }
-            Reply::Gone(how) => self.waiter_gone(key, how, now),
-            _ if is_stale => self.confirm(key),
+            Reply::NotInLine(why) => self.waiter_removed(key, why, now),
+            _ if is_stale => self.check_waiter(key),
             _ => {}
         }
     }
 
-    /// Counts a grant that had ended when it was read. True if that was one too many: then the acquire fails.
-    pub(super) fn is_stale_too_often(&mut self, key: Key, now: Instant) -> bool {
+    /// Counts a grant that had ended when it was read. True if there were too many: then the acquire fails.
+    pub(super) fn count_stale_grant(&mut self, key: Key, now: Instant) -> bool {
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return true };
-        acquisition.stale += 1;
-        if acquisition.stale < STALE_GRANTS {
+        acquisition.stale_grants += 1;
+        if acquisition.stale_grants < MAX_STALE_GRANTS {
             return false;
         }
         self.fail(key, AcquireError::Lost(NotHeld::Lost(Loss::Expired)), now);
@@ -244,34 +245,34 @@ impl Client {
             waited: grant.waited,
             slots: grant.slots,
             time,
-            over: None,
+            not_held: None,
             is_at_server: true,
             lost: CancellationToken::new(),
-            is_taken: false,
+            is_delivered: false,
             detached: None,
             is_leased: false,
         };
         acquisition.retry_at = None;
         acquisition.may_be_known = true;
         let (target, waker) = (Arc::clone(&acquisition.target), acquisition.waker.take());
-        if let Some(neighbours) = grant.neighbours {
-            self.name_of(&target).neighbours = neighbours;
+        if let Some(python_clients) = grant.python_clients {
+            self.name_entry(&target).python_clients = python_clients;
         }
         self.by_id.insert(Arc::clone(&held.id), key);
         self.set_state(key, State::Held(Box::new(held)));
         self.reschedule(key);
-        self.need_heartbeats(target.heartbeat, false, now);
+        self.ensure_heartbeats(target.heartbeat, false, now);
         self.wake(waker);
         true
     }
 
     /// The server refuses the request.
     pub(super) fn refuse(&mut self, key: Key, error: AcquireError) {
-        self.set_state(key, State::Over);
-        self.tell(key, error);
+        self.set_state(key, State::Failed);
+        self.report_failure(key, error);
     }
 
-    /// The acquire fails. Gives back what the server may have granted.
+    /// The acquire fails. Releases what the server may have granted.
     pub(super) fn fail(&mut self, key: Key, error: AcquireError, now: Instant) {
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return };
         if !acquisition.is_abandoned {
@@ -280,21 +281,21 @@ impl Client {
         let waker = acquisition.waker.take();
         self.wake(waker);
         if self.acquisitions.get(&key).is_some_and(|it| it.failure.is_none()) {
-            return self.leave_or_remove(key, How::Cancelled, now);
+            return self.leave_or_remove(key, EndReason::Cancelled, now);
         }
-        if self.acquisitions.get(&key).is_some_and(|it| it.may_be_known || it.is_sent) {
-            self.leave(key, How::Cancelled, now);
+        if self.acquisitions.get(&key).is_some_and(|it| it.may_be_known || it.may_have_arrived) {
+            self.leave(key, EndReason::Cancelled, now);
         } else {
-            self.set_state(key, State::Over);
+            self.set_state(key, State::Failed);
             self.reschedule(key);
         }
     }
 
     /// Tells the user why the acquire failed.
-    pub(super) fn tell(&mut self, key: Key, error: AcquireError) {
+    pub(super) fn report_failure(&mut self, key: Key, error: AcquireError) {
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return };
         if acquisition.is_abandoned {
-            if matches!(acquisition.state, State::Over) {
+            if matches!(acquisition.state, State::Failed) {
                 self.remove(key);
             }
             return;
@@ -306,50 +307,50 @@ impl Client {
     }
 
     /// A waiter is not in line any more.
-    pub(super) fn waiter_gone(&mut self, key: Key, how: Gone, now: Instant) {
+    pub(super) fn waiter_removed(&mut self, key: Key, why: NotInLine, now: Instant) {
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return };
         if !acquisition.is_in_line() {
-            return acquisition.note_news(&self.settings.liveness);
+            return acquisition.note_message(&self.settings.liveness);
         }
-        match how {
-            Gone::Closed => self.refuse(key, AcquireError::Closed),
-            Gone::Evicted => self.fail(key, AcquireError::Lost(NotHeld::Lost(Loss::Evicted)), now),
+        match why {
+            NotInLine::Closed => self.refuse(key, AcquireError::Closed),
+            NotInLine::Evicted => self.fail(key, AcquireError::Lost(NotHeld::Lost(Loss::Evicted)), now),
             // To a repeated request, the server answers with the number of slots, or puts the waiter back at its place.
-            Gone::TooHeavy | Gone::Forgotten => self.ask_again(key),
+            NotInLine::TooHeavy | NotInLine::Forgotten => self.request_again(key),
         }
     }
 
     pub(super) fn time_out(&mut self, key: Key, now: Instant) {
         match self.settings.liveness {
             Liveness::Heartbeats => {
-                self.leave(key, How::TimedOut, now);
+                self.leave(key, EndReason::TimedOut, now);
                 let left = self.acquisitions.get_mut(&key).map(|acquisition| &mut acquisition.state);
                 if let Some(State::Leaving(leaving)) = left {
-                    leaving.silent_at = Some(now + SILENCE);
+                    leaving.no_reply_at = Some(now + LEAVE_REPLY_TIMEOUT);
                 }
                 self.reschedule(key);
             }
             Liveness::Connection { .. } => {
-                let silent = self.settings.silent.clone();
-                self.fail(key, silent.into(), now);
+                let error = self.settings.no_reply_error.clone();
+                self.fail(key, error.into(), now);
             }
         }
     }
 
-    pub(super) fn acquire_failed(&mut self, key: Key, failure: &Failure, now: Instant) {
+    pub(super) fn handle_acquire_failure(&mut self, key: Key, failure: &Failure, now: Instant) {
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return };
-        acquisition.is_asked = false;
-        acquisition.is_sent = false;
+        acquisition.is_request_pending = false;
+        acquisition.may_have_arrived = false;
         acquisition.may_be_known |= failure.was_sent;
-        if matches!(acquisition.state, State::Asking) {
+        if matches!(acquisition.state, State::Requesting) {
             self.try_again_or_fail(key, failure, now);
         }
     }
 
-    pub(super) fn confirm_failed(&mut self, key: Key, failure: &Failure, now: Instant) {
+    pub(super) fn handle_waiter_check_failure(&mut self, key: Key, failure: &Failure, now: Instant) {
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return };
-        if let State::Waiting(confirm) = &mut acquisition.state {
-            *confirm = Confirm::Idle;
+        if let State::Waiting(check) = &mut acquisition.state {
+            *check = WaiterCheck::Idle;
             self.try_again_or_fail(key, failure, now);
         }
     }
@@ -362,7 +363,7 @@ impl Client {
             || acquisition.request.wait.limit().is_none_or(|limit| {
                 now.saturating_duration_since(acquisition.started).saturating_add(pause) < limit
             });
-        if failure.is_passing && acquisition.attempts < self.settings.retry.attempts && is_in_time {
+        if failure.is_transient && acquisition.attempts < self.settings.retry.attempts && is_in_time {
             acquisition.retry_at = Some(now + pause);
             self.reschedule(key);
         } else {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use semafor_core::{Loss, NotHeld};
 
 use super::acquisition::{Acquisition, State};
-use super::operation::{Operation, OperationError, Progress, What};
-use super::{BATCH, Client, Due, Hearing, Liveness, Need};
+use super::operation::{Operation, OperationError, OperationKind, Progress};
+use super::{BATCH, Client, Due, Liveness, ServerPushes, ServerStart};
 use crate::error::HomeError;
 use crate::remote::call::{Call, Command, Key};
 use crate::remote::clock::Instant;
@@ -20,23 +20,23 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 impl Client {
     /// A new connection was made. The server does not know this client on it yet.
-    pub fn connected(&mut self, hearing: Hearing, now: Instant) {
+    pub fn connected(&mut self, pushes: ServerPushes, now: Instant) {
         self.is_connected = true;
         self.is_connecting = false;
         self.reconnect_pause = FIRST_PAUSE;
         self.timetable.set(Due::Connect, None);
-        self.heartbeats.hearing = hearing;
+        self.heartbeats.pushes = pushes;
         for acquisition in self.acquisitions.values_mut() {
-            acquisition.is_sent |= acquisition.is_asked;
+            acquisition.may_have_arrived |= acquisition.is_request_pending;
         }
         match self.settings.liveness {
-            Liveness::Heartbeats => self.take_stock(now),
-            Liveness::Connection { .. } => self.repeat_everything(),
+            Liveness::Heartbeats => self.resync(now),
+            Liveness::Connection { .. } => self.reclaim_and_repeat(),
         }
     }
 
     /// Asks for the state of all waiters and holders, because messages may have been missed without a connection.
-    pub(super) fn take_stock(&mut self, now: Instant) {
+    pub(super) fn resync(&mut self, now: Instant) {
         let mut waiters = BTreeMap::<Arc<str>, (Arc<Target>, Vec<_>)>::new();
         for (key, acquisition) in &self.acquisitions {
             if acquisition.is_in_line() {
@@ -48,26 +48,26 @@ impl Client {
         }
         for (target, waiters) in waiters.into_values() {
             for some in waiters.chunks(BATCH) {
-                self.send(Arc::clone(&target), Command::Listen { waiters: some.to_vec() });
+                self.send(Arc::clone(&target), Command::Subscribe { waiters: some.to_vec() });
             }
         }
         let names: Vec<_> = self.names.keys().cloned().collect();
         for name in &names {
-            if let Some(known) = self.names.get_mut(name) {
-                known.is_watched = false;
-                if known.is_of_interest() {
-                    known.next_sweep = Some(now);
+            if let Some(entry) = self.names.get_mut(name) {
+                entry.is_watched = false;
+                if entry.needs_sweeps() {
+                    entry.next_sweep = Some(now);
                 }
             }
             self.reschedule_name(name);
         }
         if !self.acquisitions.is_empty() {
-            self.beat(true, now);
+            self.send_heartbeat(true, now);
         }
     }
 
-    /// Tells a new server, which knows nothing, what this client holds, and repeats the calls without a reply.
-    pub(super) fn repeat_everything(&mut self) {
+    /// Reclaims what this client holds at a new server, which knows nothing, and repeats the calls without a reply.
+    pub(super) fn reclaim_and_repeat(&mut self) {
         let later = std::mem::take(&mut self.outbox);
         let mut held: Vec<_> = self
             .acquisitions
@@ -75,27 +75,27 @@ impl Client {
             .filter_map(|(key, acquisition)| {
                 let held = acquisition.held().filter(|held| held.is_at_server)?;
                 let (id, weight) = (Arc::clone(&held.id), acquisition.request.weight);
-                let ask = Command::Occupy { key: *key, id, weight, slot: held.slot, slots: held.slots };
-                Some((*key, Arc::clone(&acquisition.target), ask))
+                let command = Command::Reclaim { key: *key, id, weight, slot: held.slot, slots: held.slots };
+                Some((*key, Arc::clone(&acquisition.target), command))
             })
             .collect();
         held.sort_unstable_by_key(|(key, ..)| *key);
-        for (key, target, ask) in held {
-            self.outbox.push_back(Call { number: key.0, target, ask, again: false });
+        for (key, target, command) in held {
+            self.outbox.push_back(Call { number: key.0, target, command, is_repeat: false });
         }
         let unanswered = std::mem::take(&mut self.unanswered);
         let repeated: Vec<Call> = unanswered.into_values().filter(|call| self.is_wanted(call)).collect();
         let calls = repeated.len();
         if std::mem::replace(&mut self.was_connected, true) {
             let target = Arc::new(Target::new("", None, None, Duration::ZERO, []));
-            self.send(target, Command::Back { calls });
+            self.send(target, Command::Reconnected { calls });
         }
         self.outbox.extend(repeated.into_iter().chain(later));
     }
 
     pub(super) fn is_wanted(&self, call: &Call) -> bool {
         match self.acquisitions.get(&Key(call.number)) {
-            Some(acquisition) => matches!(acquisition.state, State::Asking),
+            Some(acquisition) => matches!(acquisition.state, State::Requesting),
             None => self.operations.contains_key(&call.number),
         }
     }
@@ -111,7 +111,7 @@ impl Client {
             }
             Liveness::Connection { .. } => {
                 for call in unanswered {
-                    self.take_back(call, now);
+                    self.keep_unanswered(call, now);
                 }
                 let held: Vec<Key> = self
                     .acquisitions
@@ -125,11 +125,11 @@ impl Client {
         }
     }
 
-    pub(super) fn take_back(&mut self, call: Call, now: Instant) {
-        match &call.ask {
+    pub(super) fn keep_unanswered(&mut self, call: Call, now: Instant) {
+        match &call.command {
             Command::End { .. } => {
-                let Command::End { those } = call.ask else { return };
-                self.end_answered(&call.target.name, &those, &[], now);
+                let Command::End { acquisitions } = call.command else { return };
+                self.handle_end_reply(&call.target.name, &acquisitions, &[], now);
             }
             Command::Acquire { .. }
             | Command::Release { .. }
@@ -164,19 +164,19 @@ impl Client {
         !self.outbox.is_empty()
     }
 
-    /// Which server the pending calls and the grants need.
-    pub fn need(&self) -> Need {
+    /// When to start a server for the pending calls and the grants.
+    pub fn server_start(&self) -> ServerStart {
         let of_acquisitions = self.acquisitions.values().map(|acquisition| match &acquisition.state {
-            State::Asking | State::Waiting(_) => Need::Server,
-            State::Held(held) if held.is_at_server => Need::Server,
-            _ => Need::Nothing,
+            State::Requesting | State::Waiting(_) => ServerStart::Always,
+            State::Held(held) if held.is_at_server => ServerStart::Always,
+            _ => ServerStart::Never,
         });
-        let of_operations = self.operations.values().map(|operation| match operation.what {
-            _ if matches!(operation.progress, Progress::Done(_)) => Need::Nothing,
-            What::Release { .. } => Need::Nothing,
-            What::EndById { .. } | What::Renew { .. } => Need::Successor,
+        let of_operations = self.operations.values().map(|operation| match operation.kind {
+            _ if matches!(operation.progress, Progress::Done(_)) => ServerStart::Never,
+            OperationKind::Release { .. } => ServerStart::Never,
+            OperationKind::EndById { .. } | OperationKind::Renew { .. } => ServerStart::IfOneDied,
         });
-        of_acquisitions.chain(of_operations).max().unwrap_or(Need::Nothing)
+        of_acquisitions.chain(of_operations).max().unwrap_or(ServerStart::Never)
     }
 
     /// True if no connection is needed: no call is pending, and no grant depends on the connection.
@@ -184,28 +184,29 @@ impl Client {
         let is_pending = |operation: &Operation| matches!(operation.progress, Progress::Pending(_));
         let uses = |acquisition: &Acquisition| match &acquisition.state {
             State::Held(held) => held.is_at_server,
-            State::Over => false,
+            State::Failed => false,
             _ => true,
         };
         !self.operations.values().any(is_pending)
             && !self.acquisitions.values().any(|acquisition| uses(acquisition))
     }
 
-    /// There is no server, and no pending call needs one to be started.
-    pub fn nobody_there(&mut self, now: Instant) {
+    /// No server is running, and no pending call needs one to be started: ends all operations.
+    pub fn no_server(&mut self, now: Instant) {
         self.outbox.clear();
         self.unanswered.clear();
         let pending = self.operations.iter().map(|(number, operation)| {
-            let why = match operation.what {
+            let why = match operation.kind {
                 // The server died, and the grant with it.
-                What::Release { .. } => NotHeld::Lost(Loss::Vanished),
-                What::EndById { .. } | What::Renew { .. } => NotHeld::Unknown,
+                OperationKind::Release { .. } => NotHeld::Lost(Loss::Vanished),
+                OperationKind::EndById { .. } | OperationKind::Renew { .. } => NotHeld::Unknown,
             };
-            let released = if let What::Release { key, .. } = operation.what { Some(key) } else { None };
+            let released =
+                if let OperationKind::Release { key, .. } = operation.kind { Some(key) } else { None };
             (*number, released, why)
         });
         for (number, released, why) in pending.collect::<Vec<_>>() {
-            released.into_iter().for_each(|key| self.left(key, None, now));
+            released.into_iter().for_each(|key| self.finish_leaving(key, None, now));
             self.finish(number, Err(OperationError::NotHeld(why)));
         }
     }
@@ -217,8 +218,8 @@ impl Client {
         let keys: Vec<Key> = self.acquisitions.keys().copied().collect();
         for key in keys {
             match self.acquisitions.get(&key).map(|acquisition| &acquisition.state) {
-                Some(State::Asking | State::Waiting(_)) => self.fail(key, error.clone().into(), now),
-                Some(State::Leaving(_)) => self.left(key, None, now),
+                Some(State::Requesting | State::Waiting(_)) => self.fail(key, error.clone().into(), now),
+                Some(State::Leaving(_)) => self.finish_leaving(key, None, now),
                 _ => {}
             }
         }
@@ -228,8 +229,8 @@ impl Client {
         }
     }
 
-    /// The next server need not be told of any grant of this process.
-    pub fn give_up_leases(&mut self) {
+    /// Does not reclaim any grant of this process at the next server.
+    pub fn forget_grants(&mut self) {
         for acquisition in self.acquisitions.values_mut() {
             if let Some(held) = acquisition.held_mut() {
                 held.is_at_server = false;
@@ -243,7 +244,7 @@ impl Client {
         self.was_connected = false;
     }
 
-    pub fn set_silent(&mut self, silent: HomeError) {
-        self.settings.silent = silent;
+    pub fn set_no_reply_error(&mut self, no_reply_error: HomeError) {
+        self.settings.no_reply_error = no_reply_error;
     }
 }

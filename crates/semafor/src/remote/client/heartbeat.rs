@@ -1,24 +1,26 @@
 //! Heartbeats, for all holders and waiters of a process at once, and the states that the server replies with.
 //!
-//! Holders send theirs at once. So do waiters, as many as fit into one call. More waiters are a crowd, whose calls
-//! are sent one by one, so that other calls of this client come in between. After that, the crowd pauses for as long
-//! as it took.
+//! Heartbeats of holders are sent at once. So are those of the first waiters of each name, as many as fit into one
+//! call. The calls for more waiters are sent one by one, so that other calls of this client come in between. Then the
+//! waiters pause for as long as that took.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::acquisition::State;
-use super::lease_time::Source;
-use super::{BATCH, Client, Due, Hearing, Liveness};
-use crate::remote::call::{Call, Command, HolderState, Key, LiveHolder, LiveWaiter, RollPart, WaiterState};
+use super::lease_time::EndSource;
+use super::{BATCH, Client, Due, Liveness, ServerPushes};
+use crate::remote::call::{
+    Call, Command, HeartbeatPart, HolderState, Key, LiveHolder, LiveWaiter, WaiterState,
+};
 use crate::remote::clock::{Instant, ServerClock};
 use crate::remote::target::Target;
 
 /// The longest interval between heartbeats. They also keep the keys of other clients from expiring, because Python's
 /// scripts set shorter expiries.
 const SLOWEST: Duration = Duration::from_secs(5);
-/// Heartbeats per heartbeat time, as in the Python library.
+/// Heartbeats per `heartbeat_max_interval`, as in the Python library.
 const PER_INTERVAL: u32 = 5;
 /// How often to ask for the state of waiters if the server pushes no messages.
 const POLL: Duration = Duration::from_millis(100);
@@ -27,36 +29,36 @@ const POLL_FOR_OTHERS: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(super) struct Heartbeats {
-    pub(super) hearing: Hearing,
+    pub(super) pushes: ServerPushes,
     last: Option<Instant>,
     interval: Duration,
-    roll: Option<Roll>,
+    waiter_heartbeat: Option<WaiterHeartbeat>,
 }
 
-/// The heartbeat of the waiters that is under way. One at a time: a second one would only wait behind the first, and
-/// delay all other calls.
+/// The waiters' heartbeat that is being sent. One at a time: a second one would only wait behind the first, and delay
+/// all other calls.
 #[derive(Debug)]
-struct Roll {
-    /// Calls of the first wave that are on their way.
-    first: usize,
-    /// The rest, to be sent one by one.
-    crowd: VecDeque<Call>,
-    crowd_began: Option<Instant>,
+struct WaiterHeartbeat {
+    /// Calls for the first waiters that have no reply yet.
+    first_pending: usize,
+    /// The calls for more waiters, to be sent one by one.
+    rest_calls: VecDeque<Call>,
+    rest_began: Option<Instant>,
     /// The longest pause after it.
-    longest_rest: Duration,
-    /// Something has happened since it began, so another one has to follow.
-    is_wanted: bool,
+    longest_pause: Duration,
+    /// Messages may have been missed since it began, so another heartbeat has to follow.
+    must_repeat: bool,
 }
 
 #[derive(Default)]
-struct OfName {
+struct HoldersAndWaiters {
     holders: Vec<LiveHolder>,
     waiters: Vec<LiveWaiter>,
 }
 
 impl Client {
     /// A new holder or waiter may need more frequent heartbeats.
-    pub(super) fn need_heartbeats(&mut self, heartbeat: Duration, waits: bool, now: Instant) {
+    pub(super) fn ensure_heartbeats(&mut self, heartbeat: Duration, waits: bool, now: Instant) {
         if !matches!(self.settings.liveness, Liveness::Heartbeats) {
             return;
         }
@@ -77,21 +79,21 @@ impl Client {
         self.heartbeats.interval
     }
 
-    /// Sends a heartbeat for all holders and waiters. `is_wanted` if something has happened, so that they need the
-    /// server's news.
-    pub(super) fn beat(&mut self, is_wanted: bool, now: Instant) {
+    /// Sends a heartbeat for all holders and waiters. `has_changed` if the server may have changed their states: then
+    /// the waiters' heartbeat follows even if another one is being sent.
+    pub(super) fn send_heartbeat(&mut self, has_changed: bool, now: Instant) {
         if !matches!(self.settings.liveness, Liveness::Heartbeats) {
             return;
         }
-        let mut names: BTreeMap<Arc<str>, (Arc<Target>, OfName)> = BTreeMap::new();
+        let mut names: BTreeMap<Arc<str>, (Arc<Target>, HoldersAndWaiters)> = BTreeMap::new();
         let mut fastest = SLOWEST;
-        let mut longest_rest = SLOWEST;
+        let mut longest_pause = SLOWEST;
         for (key, acquisition) in &self.acquisitions {
             let (target, weight) = (&acquisition.target, acquisition.request.weight);
             let heartbeat = target.heartbeat;
-            let entry = || (Arc::clone(target), OfName::default());
+            let entry = || (Arc::clone(target), HoldersAndWaiters::default());
             match &acquisition.state {
-                State::Held(held) if held.over.is_none() => {
+                State::Held(held) if held.not_held.is_none() => {
                     let (slot, token) = (held.slot, held.token);
                     let (_, of_name) = names.entry(Arc::clone(&target.name)).or_insert_with(entry);
                     of_name.holders.push(LiveHolder { key: *key, weight, heartbeat, slot, token });
@@ -101,7 +103,7 @@ impl Client {
                     let (_, of_name) = names.entry(Arc::clone(&target.name)).or_insert_with(entry);
                     of_name.waiters.push(LiveWaiter { key: *key, weight, heartbeat });
                     fastest = fastest.min(self.heartbeats.interval_for(heartbeat, true));
-                    longest_rest = longest_rest.min(heartbeat / PER_INTERVAL);
+                    longest_pause = longest_pause.min(heartbeat / PER_INTERVAL);
                 }
                 _ => {}
             }
@@ -111,20 +113,25 @@ impl Client {
         self.timetable.set(Due::Heartbeat, (!names.is_empty()).then(|| now + fastest));
 
         let has_waiters = names.values().any(|(_, of_name)| !of_name.waiters.is_empty());
-        let is_waiters_turn = match &mut self.heartbeats.roll {
+        let includes_waiters = match &mut self.heartbeats.waiter_heartbeat {
             None => has_waiters,
-            Some(roll) => {
-                roll.is_wanted |= is_wanted;
+            Some(waiter_heartbeat) => {
+                waiter_heartbeat.must_repeat |= has_changed;
                 false
             }
         };
-        let mut roll =
-            Roll { first: 0, crowd: VecDeque::new(), crowd_began: None, longest_rest, is_wanted: false };
-        for (_, (target, OfName { holders, mut waiters })) in names {
-            if !is_waiters_turn {
+        let mut waiter_heartbeat = WaiterHeartbeat {
+            first_pending: 0,
+            rest_calls: VecDeque::new(),
+            rest_began: None,
+            longest_pause,
+            must_repeat: false,
+        };
+        for (_, (target, HoldersAndWaiters { holders, mut waiters })) in names {
+            if !includes_waiters {
                 waiters.clear();
             }
-            // Keys are numbers that count up: waiters that the server has forgotten come back in their old order.
+            // Keys count up, so waiters that the server has forgotten return in their old order.
             waiters.sort_unstable_by_key(|waiter| waiter.key);
             let mut waiters = waiters.chunks(BATCH);
             let mut first = waiters.next().unwrap_or_default();
@@ -133,48 +140,66 @@ impl Client {
                 if some.is_empty() && first.is_empty() {
                     continue;
                 }
-                let part = if first.is_empty() { RollPart::Holders } else { RollPart::FirstWaiters };
-                roll.first += usize::from(!first.is_empty());
-                let ask = Command::Heartbeat { holders: some.to_vec(), waiters: first.to_vec(), part };
-                self.send(Arc::clone(&target), ask);
+                let part =
+                    if first.is_empty() { HeartbeatPart::Holders } else { HeartbeatPart::FirstWaiters };
+                waiter_heartbeat.first_pending += usize::from(!first.is_empty());
+                let command = Command::Heartbeat { holders: some.to_vec(), waiters: first.to_vec(), part };
+                self.send(Arc::clone(&target), command);
             }
             for some in waiters {
-                let ask =
-                    Command::Heartbeat { holders: Vec::new(), waiters: some.to_vec(), part: RollPart::Crowd };
+                let command = Command::Heartbeat {
+                    holders: Vec::new(),
+                    waiters: some.to_vec(),
+                    part: HeartbeatPart::MoreWaiters,
+                };
                 let number = self.next_number();
-                roll.crowd.push_back(Call { number, target: Arc::clone(&target), ask, again: false });
+                waiter_heartbeat.rest_calls.push_back(Call {
+                    number,
+                    target: Arc::clone(&target),
+                    command,
+                    is_repeat: false,
+                });
             }
         }
-        if is_waiters_turn {
-            self.heartbeats.roll = Some(roll);
+        if includes_waiters {
+            self.heartbeats.waiter_heartbeat = Some(waiter_heartbeat);
         }
     }
 
     /// A call of the waiters' heartbeat has ended: sends the next one.
-    pub(super) fn roll_goes_on(&mut self, part: RollPart, now: Instant) {
-        let Some(roll) = self.heartbeats.roll.as_mut().filter(|_| part != RollPart::Holders) else { return };
-        if part == RollPart::FirstWaiters {
-            roll.first = roll.first.saturating_sub(1);
+    pub(super) fn continue_waiter_heartbeat(&mut self, part: HeartbeatPart, now: Instant) {
+        let Some(waiter_heartbeat) =
+            self.heartbeats.waiter_heartbeat.as_mut().filter(|_| part != HeartbeatPart::Holders)
+        else {
+            return;
+        };
+        if part == HeartbeatPart::FirstWaiters {
+            waiter_heartbeat.first_pending = waiter_heartbeat.first_pending.saturating_sub(1);
         }
-        if roll.first > 0 {
+        if waiter_heartbeat.first_pending > 0 {
             return;
         }
-        let began = *roll.crowd_began.get_or_insert(now);
-        if let Some(next) = roll.crowd.pop_front() {
+        let began = *waiter_heartbeat.rest_began.get_or_insert(now);
+        if let Some(next) = waiter_heartbeat.rest_calls.pop_front() {
             self.outbox.push_back(next);
             return;
         }
-        let rest = now.saturating_duration_since(began).min(roll.longest_rest);
-        if rest.is_zero() {
-            self.roll_is_over(now);
+        let pause = now.saturating_duration_since(began).min(waiter_heartbeat.longest_pause);
+        if pause.is_zero() {
+            self.end_waiter_heartbeat(now);
         } else {
-            self.timetable.set(Due::RollRest, Some(now + rest));
+            self.timetable.set(Due::WaiterHeartbeatPause, Some(now + pause));
         }
     }
 
-    pub(super) fn roll_is_over(&mut self, now: Instant) {
-        if self.heartbeats.roll.take().is_some_and(|roll| roll.is_wanted) {
-            self.beat(true, now);
+    pub(super) fn end_waiter_heartbeat(&mut self, now: Instant) {
+        if self
+            .heartbeats
+            .waiter_heartbeat
+            .take()
+            .is_some_and(|waiter_heartbeat| waiter_heartbeat.must_repeat)
+        {
+            self.send_heartbeat(true, now);
         }
     }
 
@@ -194,12 +219,12 @@ impl Client {
                 })
             });
             let holders = holders.collect();
-            let ask = Command::Heartbeat { holders, waiters: Vec::new(), part: RollPart::Holders };
-            self.send(Arc::clone(&target), ask);
+            let command = Command::Heartbeat { holders, waiters: Vec::new(), part: HeartbeatPart::Holders };
+            self.send(Arc::clone(&target), command);
         }
     }
 
-    pub(super) fn heartbeat_answered(
+    pub(super) fn handle_heartbeat_reply(
         &mut self,
         clock: &ServerClock,
         (holders, of_holders): (&[LiveHolder], &[HolderState]),
@@ -210,16 +235,16 @@ impl Client {
             match *state {
                 HolderState::Present => self.confirm_alive(holder.key, clock),
                 HolderState::Leased { ends } => {
-                    self.learn_end(holder.key, ends, clock, Source::Heartbeat, now);
+                    self.learn_end(holder.key, ends, clock, EndSource::Heartbeat, now);
                 }
-                HolderState::Gone(why) => self.holder_gone(holder.key, why),
+                HolderState::Gone(why) => self.holder_removed(holder.key, why),
             }
         }
         for (waiter, state) in waiters.iter().zip(of_waiters) {
             match *state {
                 WaiterState::Present => {}
-                WaiterState::Granted => self.waiter_told(waiter.key, None, now),
-                WaiterState::Gone(how) => self.waiter_told(waiter.key, Some(how), now),
+                WaiterState::Granted => self.handle_waiter_state(waiter.key, None, now),
+                WaiterState::Gone(why) => self.handle_waiter_state(waiter.key, Some(why), now),
             }
         }
     }
@@ -228,11 +253,11 @@ impl Client {
 impl Heartbeats {
     fn interval_for(&self, heartbeat: Duration, waits: bool) -> Duration {
         let interval = (heartbeat / PER_INTERVAL).min(SLOWEST);
-        match self.hearing {
+        match self.pushes {
             _ if !waits => interval,
-            Hearing { messages: false, .. } => interval.min(POLL),
-            Hearing { tracking: false, .. } => interval.min(POLL_FOR_OTHERS),
-            Hearing { .. } => interval,
+            ServerPushes { messages: false, .. } => interval.min(POLL),
+            ServerPushes { tracking: false, .. } => interval.min(POLL_FOR_OTHERS),
+            ServerPushes { .. } => interval,
         }
     }
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use semafor_core::{Loss, NotHeld};
 
-use super::acquisition::{Detached, Held, Kept, Leaving, State};
-use super::lease_time::Source;
-use super::operation::{OperationError, What};
+use super::acquisition::{Detached, Held, KeepAlive, Leaving, State};
+use super::lease_time::EndSource;
+use super::operation::{OperationError, OperationKind};
 use super::{Client, Event, Liveness};
-use crate::remote::call::{Command, Gone, How, Key, Neighbours};
+use crate::remote::call::{Command, EndReason, Key, NotInLine, PythonClients};
 use crate::remote::clock::{Instant, ServerClock};
 use crate::task::TaskKey;
 
@@ -22,7 +22,7 @@ impl Client {
         let Some(held) = self.held(key) else {
             return Some(NotHeld::Released);
         };
-        held.over.or_else(|| match self.settings.liveness {
+        held.not_held.or_else(|| match self.settings.liveness {
             Liveness::Connection { .. } => None,
             // Also if the loss was not noticed yet, for example after the machine was suspended.
             Liveness::Heartbeats if held.time.ends_at().is_some_and(|end| end <= now) => {
@@ -36,14 +36,14 @@ impl Client {
 
     pub fn expires_at(&self, key: Key) -> Option<Instant> {
         let held = self.acquisitions.get(&key)?.held()?;
-        if held.over.is_some() { None } else { held.time.ends_at() }
+        if held.not_held.is_some() { None } else { held.time.ends_at() }
     }
 
-    /// `None` once another client may have the slot, and where the connection is the sign of life. A slot that this
-    /// client gave up only because no reply came is still safe until then.
+    /// `None` once another client may have the slot, and where the server knows by the connection that a client is
+    /// alive. A slot that this client gave up only because no reply came is still safe until then.
     pub fn safe_until(&self, key: Key) -> Option<Instant> {
         let held = self.acquisitions.get(&key)?.held()?;
-        match (&self.settings.liveness, held.over) {
+        match (&self.settings.liveness, held.not_held) {
             (Liveness::Heartbeats, None | Some(NotHeld::Lost(Loss::OutOfTouch))) => {
                 Some(held.time.safe_until())
             }
@@ -56,8 +56,8 @@ impl Client {
         match self.acquisitions.get_mut(&key) {
             Some(acquisition) if acquisition.held().is_some_and(|held| held.is_at_server) => {
                 acquisition.is_abandoned = true;
-                // Also if it was lost: this client may only believe so.
-                self.leave(key, How::Released, now);
+                // Also if it was lost: the server may still count it.
+                self.leave(key, EndReason::Released, now);
             }
             _ => self.remove(key),
         }
@@ -77,31 +77,34 @@ impl Client {
             self.drop_lease(key, now);
             return self.finished(number, Err(OperationError::NotHeld(why)));
         }
-        self.set_state(key, State::Leaving(Leaving { how: How::Released, since: now, silent_at: None }));
+        self.set_state(
+            key,
+            State::Leaving(Leaving { reason: EndReason::Released, since: now, no_reply_at: None }),
+        );
         self.reschedule(key);
-        self.begin(number, target, What::Release { key, lost }, now);
+        self.begin(number, target, OperationKind::Release { key, lost }, now);
         number
     }
 
-    /// Holds it without a guard from now on. `kept` is dropped once it is not held any more.
-    pub fn detach(&mut self, key: Key, task: TaskKey, kept: Option<Kept>, now: Instant) {
+    /// Holds it without a guard from now on. `keep_alive` is dropped once it is not held any more.
+    pub fn detach(&mut self, key: Key, task: TaskKey, keep_alive: Option<KeepAlive>, now: Instant) {
         let is_connection = matches!(self.settings.liveness, Liveness::Connection { .. });
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return };
         let target = Arc::clone(&acquisition.target);
         let has_ttl = acquisition.held().is_some_and(|held| held.time.ends_at().is_some());
         let Some(held) = acquisition.held_mut() else { return };
-        if held.over.is_some() && !is_connection {
+        if held.not_held.is_some() && !is_connection {
             // A lost grant is not kept alive.
-            self.events.extend(kept.map(Event::Drop));
+            self.events.extend(keep_alive.map(Event::DropKeepAlive));
             return self.drop_lease(key, now);
         }
-        let mut kept = kept;
+        let mut keep_alive = keep_alive;
         if is_connection && has_ttl {
             // The server keeps it without this client.
             held.is_at_server = false;
-            self.events.extend(kept.take().map(Event::Drop));
+            self.events.extend(keep_alive.take().map(Event::DropKeepAlive));
         }
-        held.detached = Some(Detached { task, kept });
+        held.detached = Some(Detached { task, keep_alive });
         self.detached.insert(key);
         if is_connection {
             self.forget_expired_ids(now);
@@ -148,12 +151,12 @@ impl Client {
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return };
         let Some(held) = acquisition.held_mut() else {
             // Granted and lost before the client knew of the grant.
-            return self.confirm(key);
+            return self.check_waiter(key);
         };
         held.is_at_server = is_heartbeats || is_kept;
-        let is_news = held.over.is_none();
-        held.over.get_or_insert(why);
-        if is_news {
+        let is_first_notice = held.not_held.is_none();
+        held.not_held.get_or_insert(why);
+        if is_first_notice {
             let (signal, id) = (held.lost.clone(), Arc::clone(&held.id));
             self.events.push_back(Event::Lost { signal, id, why });
         }
@@ -164,12 +167,12 @@ impl Client {
         }
     }
 
-    pub(super) fn change_lease(&mut self, key: Key, change: impl FnOnce(&mut Held, Neighbours)) {
+    pub(super) fn change_lease(&mut self, key: Key, change: impl FnOnce(&mut Held, PythonClients)) {
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return };
         let name = Arc::clone(&acquisition.target.name);
-        let neighbours = self.names.get(&name).map_or(Neighbours::None, |name| name.neighbours);
-        if let Some(held) = acquisition.held_mut().filter(|held| held.over.is_none()) {
-            change(held, neighbours);
+        let python_clients = self.names.get(&name).map_or(PythonClients::None, |name| name.python_clients);
+        if let Some(held) = acquisition.held_mut().filter(|held| held.not_held.is_none()) {
+            change(held, python_clients);
             self.reschedule(key);
         }
     }
@@ -180,7 +183,7 @@ impl Client {
         key: Key,
         ends: Option<f64>,
         clock: &ServerClock,
-        from: Source,
+        from: EndSource,
         now: Instant,
     ) {
         self.confirm_alive(key, clock);
@@ -191,26 +194,26 @@ impl Client {
     pub(super) fn confirm_alive(&mut self, key: Key, clock: &ServerClock) {
         let Some(acquisition) = self.acquisitions.get(&key) else { return };
         let heartbeat = acquisition.target.heartbeat;
-        self.change_lease(key, |held, neighbours| {
-            held.time.confirm(clock, safe_for(heartbeat, neighbours), neighbours.are_near());
+        self.change_lease(key, |held, python_clients| {
+            held.time.confirm(clock, safe_for(heartbeat, python_clients), python_clients.may_be_present());
         });
     }
 
-    pub(super) fn holder_gone(&mut self, key: Key, why: NotHeld) {
+    pub(super) fn holder_removed(&mut self, key: Key, why: NotHeld) {
         if self.held(key).is_some() {
             self.lose(key, why, false);
         }
     }
 
-    pub(super) fn waiter_told(&mut self, key: Key, gone: Option<Gone>, now: Instant) {
-        match gone {
-            None => self.confirm(key),
-            Some(how) => self.waiter_gone(key, how, now),
+    pub(super) fn handle_waiter_state(&mut self, key: Key, removed: Option<NotInLine>, now: Instant) {
+        match removed {
+            None => self.check_waiter(key),
+            Some(why) => self.waiter_removed(key, why, now),
         }
     }
 }
 
 /// How long a slot is safe after a heartbeat.
-pub fn safe_for(heartbeat: Duration, neighbours: Neighbours) -> Duration {
-    if neighbours.are_near() { heartbeat.min(SHORTEST_EXPIRY) } else { heartbeat }
+pub fn safe_for(heartbeat: Duration, python_clients: PythonClients) -> Duration {
+    if python_clients.may_be_present() { heartbeat.min(SHORTEST_EXPIRY) } else { heartbeat }
 }

@@ -18,7 +18,7 @@ pub(crate) struct LeaseTime {
     end: Option<End>,
     /// Renewals without a reply, which the server may have carried out. They may have shortened the lease.
     renewals: Vec<Renewal>,
-    /// When to ask the server for the end of the lease: another process may have renewed it. `None` once it was asked.
+    /// When to ask the server for the end of the lease: another process may have renewed it. `None` once it is asked.
     check_at: Option<Instant>,
     /// The newest reply that was used.
     as_of: ServerClock,
@@ -29,8 +29,8 @@ pub(crate) struct LeaseTime {
 /// The end of a lease: on the server's clock, and the earliest possible time on ours.
 #[derive(Clone, Copy, Debug)]
 struct End {
-    there: f64,
-    here: Instant,
+    on_server: f64,
+    on_client: Instant,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -41,9 +41,9 @@ struct Renewal {
     ends: Instant,
 }
 
-/// Where the end of a lease is known from.
+/// Where the client knows the end of a lease from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Source {
+pub(crate) enum EndSource {
     /// The reply to a heartbeat: the server received it after everything that was sent before.
     Heartbeat,
     /// The reply to the renewal with that number.
@@ -53,15 +53,15 @@ pub(crate) enum Source {
 }
 
 impl End {
-    fn new(there: Option<f64>, clock: &ServerClock) -> Option<Self> {
-        let there = there?;
+    fn new(on_server: Option<f64>, clock: &ServerClock) -> Option<Self> {
+        let on_server = on_server?;
         // A time that our clock cannot show never comes.
-        Some(Self { there, here: clock.earliest(there)?.checked_sub(PRECISION)? })
+        Some(Self { on_server, on_client: clock.earliest(on_server)?.checked_sub(PRECISION)? })
     }
 
     /// Two texts of the same number may differ in their last digits. No renewal changes the end by so little.
     fn is_same(self, other: Self) -> bool {
-        (self.there - other.there).abs() < 1e-5
+        (self.on_server - other.on_server).abs() < 1e-5
     }
 }
 
@@ -69,20 +69,20 @@ impl LeaseTime {
     /// `ends` is on the server's clock.
     pub(crate) fn new(ends: Option<f64>, clock: ServerClock, safe_until: Instant, now: Instant) -> Self {
         let end = End::new(ends, &clock);
-        let check_at = check_before(end.map(|end| end.here), now);
+        let check_at = check_before(end.map(|end| end.on_client), now);
         Self { end, renewals: Vec::new(), check_at, as_of: clock, safe_until }
     }
 
     /// False if it may have ended by now: the process may have slept before it read the reply.
     pub(crate) fn is_fresh(&self, now: Instant) -> bool {
-        let end = self.end.map_or(self.safe_until, |end| end.here);
+        let end = self.end.map_or(self.safe_until, |end| end.on_client);
         end.min(self.safe_until) > now + SHORTEST_USE
     }
 
     /// The earliest time at which the lease can end.
     pub(crate) fn ends_at(&self) -> Option<Instant> {
         let renewals = self.renewals.iter().map(|renewal| renewal.ends);
-        self.end.map(|end| end.here).into_iter().chain(renewals).min()
+        self.end.map(|end| end.on_client).into_iter().chain(renewals).min()
     }
 
     pub(crate) fn check_at(&self) -> Option<Instant> {
@@ -132,12 +132,18 @@ impl LeaseTime {
     }
 
     /// The server says when the lease ends, on its clock.
-    pub(crate) fn learn_end(&mut self, ends: Option<f64>, clock: &ServerClock, from: Source, now: Instant) {
+    pub(crate) fn learn_end(
+        &mut self,
+        ends: Option<f64>,
+        clock: &ServerClock,
+        from: EndSource,
+        now: Instant,
+    ) {
         let in_doubt = self.renewals.len();
         match from {
-            Source::Heartbeat => self.renewals.retain(|renewal| renewal.asked > clock.sent()),
-            Source::Renewal(number) => self.renewals.retain(|renewal| renewal.number != number),
-            Source::Message => {}
+            EndSource::Heartbeat => self.renewals.retain(|renewal| renewal.asked > clock.sent()),
+            EndSource::Renewal(number) => self.renewals.retain(|renewal| renewal.number != number),
+            EndSource::Message => {}
         }
         if self.renewals.len() != in_doubt {
             self.check_at = check_before(self.ends_at(), now);
@@ -147,16 +153,17 @@ impl LeaseTime {
             return;
         }
         self.as_of = *clock;
-        let told = End::new(ends, clock);
-        if let (Some(known), Some(told)) = (&mut self.end, told)
-            && known.is_same(told)
+        let new_end = End::new(ends, clock);
+        if let (Some(known), Some(new_end)) = (&mut self.end, new_end)
+            && known.is_same(new_end)
         {
             // Both are the earliest possible end, unless the server's clock was set forward.
-            let is_possible = clock.latest(told.there).is_none_or(|latest| known.here <= latest);
-            known.here = if is_possible { known.here.max(told.here) } else { told.here };
+            let is_possible = clock.latest(new_end.on_server).is_none_or(|latest| known.on_client <= latest);
+            known.on_client =
+                if is_possible { known.on_client.max(new_end.on_client) } else { new_end.on_client };
             return;
         }
-        self.end = told;
+        self.end = new_end;
         self.check_at = check_before(self.ends_at(), now);
     }
 }

@@ -1,92 +1,95 @@
-//! Gives back what the server has, or may have, for an acquisition that is not wanted any more.
+//! Releases what the server has, or may have, for an acquisition that its user does not want any more.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::acquisition::{Acquisition, Leaving, State};
-use super::name::Leaver;
+use super::name_entry::Leaver;
 use super::{BATCH, Client, Liveness};
 use crate::error::AcquireError;
-use crate::remote::call::{Command, Ended, Failure, How, Key};
+use crate::remote::call::{Command, EndReason, Ended, Failure, Key};
 use crate::remote::clock::Instant;
 
-/// How long the server may be silent to a waiter that timed out and wants to leave the line.
-pub(super) const SILENCE: Duration = Duration::from_secs(1);
-/// How long to keep trying to give something back. After that, the server ends it because its heartbeats are missing.
-const GIVING_BACK: Duration = Duration::from_secs(60);
+/// How long the server may take to confirm that a waiter that timed out has left the line.
+pub(super) const LEAVE_REPLY_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long to repeat a release. After that, the server ends the acquisition because its heartbeats are missing.
+const LEAVE_RETRY_TIME: Duration = Duration::from_secs(60);
 
 impl Client {
-    /// Gives back what the server has for it, or may have. Removes it if the server can't know it.
-    pub(super) fn leave_or_remove(&mut self, key: Key, how: How, now: Instant) {
+    /// Releases what the server has for it, or may have. Removes it if the server can't know it.
+    pub(super) fn leave_or_remove(&mut self, key: Key, reason: EndReason, now: Instant) {
         match self.acquisitions.get(&key) {
-            Some(acquisition) if acquisition.may_be_known || acquisition.is_sent => self.leave(key, how, now),
+            Some(acquisition) if acquisition.may_be_known || acquisition.may_have_arrived => {
+                self.leave(key, reason, now);
+            }
             _ => self.remove(key),
         }
     }
 
-    pub(super) fn leave(&mut self, key: Key, how: How, now: Instant) {
-        self.set_state(key, State::Leaving(Leaving { how, since: now, silent_at: None }));
+    pub(super) fn leave(&mut self, key: Key, reason: EndReason, now: Instant) {
+        self.set_state(key, State::Leaving(Leaving { reason, since: now, no_reply_at: None }));
         if !self.is_connected && matches!(self.settings.liveness, Liveness::Connection { .. }) {
             // The server ended it when the connection ended.
-            return self.left(key, None, now);
+            return self.finish_leaving(key, None, now);
         }
         self.reschedule(key);
-        self.put_leaver(key, how);
+        self.queue_leaver(key, reason);
     }
 
-    pub(super) fn put_leaver(&mut self, key: Key, how: How) {
+    pub(super) fn queue_leaver(&mut self, key: Key, reason: EndReason) {
         let Some(acquisition) = self.acquisitions.get(&key) else { return };
         let target = Arc::clone(&acquisition.target);
-        self.name_of(&target).leavers.push_back(Leaver { key, how });
+        self.name_entry(&target).leavers.push_back(Leaver { key, reason });
         self.send_leavers(&target.name);
     }
 
     /// Sends one call at a time, so that ids that leave meanwhile go together in the next one.
     pub(super) fn send_leavers(&mut self, name: &Arc<str>) {
-        let Some(known) = self.names.get_mut(name) else { return };
-        if known.is_leaving || known.leavers.is_empty() || known.leave_again_at.is_some() {
+        let Some(entry) = self.names.get_mut(name) else { return };
+        if entry.is_leave_pending || entry.leavers.is_empty() || entry.retry_leave_at.is_some() {
             return;
         }
-        known.is_leaving = true;
-        let count = known.leavers.len().min(BATCH);
-        let those = known.leavers.drain(..count).map(|leaver| (leaver.key, leaver.how)).collect();
-        let target = Arc::clone(&known.target);
-        self.send(target, Command::End { those });
+        entry.is_leave_pending = true;
+        let count = entry.leavers.len().min(BATCH);
+        let acquisitions = entry.leavers.drain(..count).map(|leaver| (leaver.key, leaver.reason)).collect();
+        let target = Arc::clone(&entry.target);
+        self.send(target, Command::End { acquisitions });
     }
 
-    pub(super) fn end_answered(
+    pub(super) fn handle_end_reply(
         &mut self,
         name: &Arc<str>,
-        those: &[(Key, How)],
+        acquisitions: &[(Key, EndReason)],
         ended: &[Ended],
         now: Instant,
     ) {
-        if let Some(known) = self.names.get_mut(name) {
-            known.is_leaving = false;
-            known.reset_pause();
+        if let Some(entry) = self.names.get_mut(name) {
+            entry.is_leave_pending = false;
+            entry.reset_pause();
         }
         self.progress += 1;
-        for (at, (key, _)) in those.iter().enumerate() {
-            self.left(*key, ended.get(at), now);
+        for (at, (key, _)) in acquisitions.iter().enumerate() {
+            self.finish_leaving(*key, ended.get(at), now);
         }
         self.send_leavers(name);
-        self.tidy(name);
+        self.remove_name_if_unused(name);
     }
 
-    pub(super) fn end_failed(
+    pub(super) fn handle_end_failure(
         &mut self,
         name: &Arc<str>,
-        those: Vec<(Key, How)>,
+        acquisitions: Vec<(Key, EndReason)>,
         failure: &Failure,
         now: Instant,
     ) {
         let (mut again, mut over) = (Vec::new(), Vec::new());
-        for (key, how) in those {
+        for (key, reason) in acquisitions {
             match self.acquisitions.get(&key).map(|acquisition| &acquisition.state) {
                 Some(State::Leaving(leaving))
-                    if failure.is_passing && now.saturating_duration_since(leaving.since) < GIVING_BACK =>
+                    if failure.is_transient
+                        && now.saturating_duration_since(leaving.since) < LEAVE_RETRY_TIME =>
                 {
-                    again.push(Leaver { key, how });
+                    again.push(Leaver { key, reason });
                 }
                 _ => over.push(key),
             }
@@ -95,24 +98,24 @@ impl Client {
             if let Some(acquisition) = self.acquisitions.get(&key)
                 && is_awaited(acquisition)
             {
-                self.tell(key, failure.error.clone().into());
+                self.report_failure(key, failure.error.clone().into());
             }
-            self.left(key, None, now);
+            self.finish_leaving(key, None, now);
         }
-        if let Some(known) = self.names.get_mut(name) {
-            known.is_leaving = false;
+        if let Some(entry) = self.names.get_mut(name) {
+            entry.is_leave_pending = false;
             if !again.is_empty() {
-                again.into_iter().rev().for_each(|leaver| known.leavers.push_front(leaver));
-                known.leave_again_at = Some(now + known.take_pause());
+                again.into_iter().rev().for_each(|leaver| entry.leavers.push_front(leaver));
+                entry.retry_leave_at = Some(now + entry.take_pause());
             }
         }
         self.reschedule_name(name);
         self.send_leavers(name);
-        self.tidy(name);
+        self.remove_name_if_unused(name);
     }
 
-    /// Nothing of it is left at the server.
-    pub(super) fn left(&mut self, key: Key, ended: Option<&Ended>, now: Instant) {
+    /// The server has nothing of it any more.
+    pub(super) fn finish_leaving(&mut self, key: Key, ended: Option<&Ended>, now: Instant) {
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return };
         if !matches!(acquisition.state, State::Leaving(_)) {
             return;
@@ -125,32 +128,34 @@ impl Client {
                 Some(Ended { held, slots, waiting, .. }) => {
                     AcquireError::TimedOut { waited, held: *held, slots: *slots, waiting: *waiting }
                 }
-                None => self.settings.silent.clone().into(),
+                None => self.settings.no_reply_error.clone().into(),
             };
-            self.set_state(key, State::Over);
-            self.tell(key, error);
+            self.set_state(key, State::Failed);
+            self.report_failure(key, error);
         } else if has_failure {
-            self.set_state(key, State::Over);
+            self.set_state(key, State::Failed);
             self.reschedule(key);
         } else {
             self.remove(key);
         }
     }
 
-    /// The server has not answered a waiter that timed out for a while.
-    pub(super) fn note_silence(&mut self, key: Key, now: Instant) {
-        let is_heard = self.heard_at.is_some_and(|heard| now.saturating_duration_since(heard) < SILENCE);
-        let answer_time = self.settings.answer_time;
+    /// The server has not confirmed in time that a waiter that timed out has left.
+    pub(super) fn report_no_reply(&mut self, key: Key, now: Instant) {
+        let is_server_responsive = self
+            .last_reply_at
+            .is_some_and(|heard| now.saturating_duration_since(heard) < LEAVE_REPLY_TIMEOUT);
+        let reply_timeout = self.settings.reply_timeout;
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return };
         let State::Leaving(leaving) = &mut acquisition.state else { return };
         // The server answers other calls: it is busy, perhaps with many waiters that leave, but not silent.
-        if is_heard && now.saturating_duration_since(leaving.since) < answer_time {
-            leaving.silent_at = Some(now + SILENCE);
+        if is_server_responsive && now.saturating_duration_since(leaving.since) < reply_timeout {
+            leaving.no_reply_at = Some(now + LEAVE_REPLY_TIMEOUT);
             return self.reschedule(key);
         }
-        leaving.silent_at = None;
-        let silent = self.settings.silent.clone();
-        self.tell(key, silent.into());
+        leaving.no_reply_at = None;
+        let error = self.settings.no_reply_error.clone();
+        self.report_failure(key, error.into());
     }
 }
 
@@ -158,5 +163,5 @@ impl Client {
 fn is_awaited(acquisition: &Acquisition) -> bool {
     !acquisition.is_abandoned
         && acquisition.failure.is_none()
-        && matches!(acquisition.state, State::Leaving(Leaving { how: How::TimedOut, .. }))
+        && matches!(acquisition.state, State::Leaving(Leaving { reason: EndReason::TimedOut, .. }))
 }

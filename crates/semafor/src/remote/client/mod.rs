@@ -1,43 +1,46 @@
 //! Everything that this process holds and waits for at one home: each acquisition is an entry of one table, in one
 //! state.
 //!
-//! It does no I/O, reads no clock and starts no tasks, as the core does not either. A driver passes in what users
-//! want and what the server says, takes out the calls to send ([`poll_transmit`](Client::poll_transmit)) and the
-//! events to carry out ([`poll_event`](Client::poll_event)), and calls [`handle_timeout`](Client::handle_timeout) at
-//! [`poll_timeout`](Client::poll_timeout). A call that was taken out comes back exactly once, with its reply or its
-//! failure.
+//! Like the core, it does no I/O, reads no clock and starts no tasks. A driver passes in the users' requests and the
+//! server's messages, takes out the calls to send ([`poll_transmit`](Client::poll_transmit)) and the events to carry
+//! out ([`poll_event`](Client::poll_event)), and calls [`handle_timeout`](Client::handle_timeout) at
+//! [`poll_timeout`](Client::poll_timeout). The driver returns each call exactly once, with its reply or its failure.
 //!
 //! ```text
-//!   acquire ─► Asking ─► Waiting ─► Held ─► Leaving ─► gone
-//!                │ ▲        │         │        ▲
-//!                │ └────────┘         └ detach │      (a waiter that the server forgot asks again, for its old place)
-//!                └─────────────────────────────┘      (cancelled, timed out, failed)
+//!   acquire ─► Requesting ─► Waiting ─► Held ─► Leaving ─► removed
+//!                 │ ▲           │         │        ▲
+//!                 │ └───────────┘         └ detach │   (a waiter that the server forgot requests its old place again)
+//!                 └────────────────────────────────┘   (cancelled, timed out, failed)
+//!
+//!   Requesting, Waiting, Leaving ─► Failed ─► removed  (when the user has fetched the error)
 //! ```
 //!
 //! Invariants:
 //!
 //! 1. **A lease is trusted for a time that counts from when its request was sent**, so a holder learns of a loss
 //!    before another client can get its slot (`lease_time.rs`).
-//! 2. **Everything that may have been granted is given back.** An acquisition that the server may know leaves the
+//! 2. **Everything that may have been granted is released.** An acquisition that the server may know leaves the
 //!    table only when the server has confirmed its end, or was silent for so long that it must have ended it by
 //!    itself.
 //! 3. **A waiter that the server forgot returns to its old place** in line.
 //! 4. **No call is carried out twice.** A call is repeated only after its failure, under the same key, and is marked
 //!    as a repetition.
-//! 5. **A waiting acquisition costs only its entry**: no call is on its way for it, and no task waits for it.
+//! 5. **A waiting acquisition costs only its entry**: no call is pending for it, and no task waits for it.
 //! 6. **No user code runs under a lock.** Wakers and signals come out as events.
 
 mod acquiring;
 mod acquisition;
-mod by_id;
+
 mod connection;
 mod heartbeat;
 mod holding;
 mod lease_time;
 mod leaving;
-mod name;
-mod names;
+mod name_entry;
+
 mod operation;
+mod operations;
+mod sweeps;
 mod timetable;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -48,7 +51,7 @@ use std::time::Duration;
 use semafor_core::{Loss, NotHeld};
 use tokio_util::sync::CancellationToken;
 
-pub use acquisition::Kept;
+pub use acquisition::KeepAlive;
 pub use holding::safe_for;
 pub use operation::OperationError;
 
@@ -59,23 +62,23 @@ use super::target::Target;
 use crate::error::HomeError;
 use acquisition::{Acquisition, Held, State};
 use heartbeat::Heartbeats;
-use lease_time::Source;
-use name::Name;
-use operation::{Operation, What};
+use lease_time::EndSource;
+use name_entry::NameEntry;
+use operation::{Operation, OperationKind};
 use timetable::Timetable;
 
 /// Ids in one call; more would block the server for other clients for too long.
 pub const BATCH: usize = 500;
 
-/// How the client treats a home.
+/// How the client works with a home.
 #[derive(Debug)]
 pub struct Settings {
     pub liveness: Liveness,
     pub retry: Retry,
     /// How long a reply may take in total, with all retries.
-    pub answer_time: Duration,
-    /// The error for users if the server does not answer.
-    pub silent: HomeError,
+    pub reply_timeout: Duration,
+    /// The error for users if the server does not reply.
+    pub no_reply_error: HomeError,
 }
 
 /// How the server knows that this process is alive.
@@ -83,8 +86,8 @@ pub struct Settings {
 pub enum Liveness {
     /// By heartbeats. The server sends no timeouts, so this client watches all deadlines.
     Heartbeats,
-    /// By the connection. The server watches the deadlines; this client gives up only `answer_time` after them.
-    Connection { answer_time: Duration },
+    /// By the connection. The server watches the deadlines; this client gives up only `reply_timeout` after them.
+    Connection { reply_timeout: Duration },
 }
 
 /// When a failed call is repeated.
@@ -107,12 +110,12 @@ impl Retry {
     }
 }
 
-/// Which news the server pushes.
+/// Which messages the server pushes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Hearing {
-    /// What clients of this library do.
+pub struct ServerPushes {
+    /// Messages of our own scripts, about what clients of this library do.
     pub messages: bool,
-    /// What clients of other libraries do.
+    /// Changes of tracked keys, which show what clients of other libraries do.
     pub tracking: bool,
 }
 
@@ -120,17 +123,17 @@ pub struct Hearing {
 #[derive(Debug)]
 pub enum Event {
     Wake(Waker),
-    /// To be dropped: its task has registered another one.
-    Replaced(Waker),
+    /// To be dropped: its task has registered another waker.
+    DropWaker(Waker),
     Lost {
         signal: CancellationToken,
         id: Arc<str>,
         why: NotHeld,
     },
-    /// A user of this process has ended the grant by its id.
-    Ended(CancellationToken),
-    /// To be dropped: the permit that it was kept for has ended.
-    Drop(Kept),
+    /// A user of this process has released or evicted the grant by its id.
+    EndedById(CancellationToken),
+    /// To be dropped: the permit that needed it has ended.
+    DropKeepAlive(KeepAlive),
 }
 
 /// A grant, for the user that acquired it.
@@ -143,14 +146,14 @@ pub struct Acquired {
     pub lost: CancellationToken,
 }
 
-/// Which server the pending work needs: see [`Client::need`].
+/// When to start a server if none is running: see [`Client::server_start`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Need {
-    /// Only a server that is already running.
-    Nothing,
-    /// Also the successor of a server that died: it may know the grant in question.
-    Successor,
-    Server,
+pub enum ServerStart {
+    /// The pending work needs only a server that is already running.
+    Never,
+    /// Only if a server died here: its successor may know the grant in question.
+    IfOneDied,
+    Always,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -160,7 +163,7 @@ pub(super) enum Due {
     Name(Arc<str>),
     Heartbeat,
     /// The pause after the waiters' heartbeat is over.
-    RollRest,
+    WaiterHeartbeatPause,
     Connect,
 }
 
@@ -174,7 +177,7 @@ pub struct Client {
     by_id: HashMap<Arc<str>, Key>,
     detached: HashSet<Key>,
     operations: HashMap<u64, Operation>,
-    names: HashMap<Arc<str>, Name>,
+    names: HashMap<Arc<str>, NameEntry>,
     timetable: Timetable<Due>,
     heartbeats: Heartbeats,
     outbox: VecDeque<Call>,
@@ -186,10 +189,10 @@ pub struct Client {
     /// Calls whose connection ended before their reply came.
     unanswered: BTreeMap<u64, Call>,
     /// When the server last replied to any call.
-    heard_at: Option<Instant>,
-    /// Acquisitions that leave, and operations that are not done yet.
-    loose_ends: usize,
-    /// Counts what has been given back, so that a caller can see progress.
+    last_reply_at: Option<Instant>,
+    /// The number of acquisitions in state `Leaving`, and of operations that are not done yet.
+    unfinished: usize,
+    /// Counts finished releases and operations, so that a caller can see progress.
     progress: u64,
 }
 
@@ -212,8 +215,8 @@ impl Client {
             is_connecting: false,
             reconnect_pause: connection::FIRST_PAUSE,
             unanswered: BTreeMap::new(),
-            heard_at: None,
-            loose_ends: 0,
+            last_reply_at: None,
+            unfinished: 0,
             progress: 0,
         }
     }
@@ -241,17 +244,17 @@ impl Client {
         self.timetable.next()
     }
 
-    /// Updates a call before it is sent. False if it is not wanted any more.
+    /// Updates a call before it is sent. False if the call is not needed any more.
     fn prepare(&mut self, call: &mut Call, now: Instant) -> bool {
-        match &mut call.ask {
+        match &mut call.command {
             Command::Acquire { place, wait_left, request } => {
                 let Some(acquisition) = self.acquisitions.get_mut(&Key(call.number)) else { return false };
-                if !matches!(acquisition.state, State::Asking) {
+                if !matches!(acquisition.state, State::Requesting) {
                     return false;
                 }
-                acquisition.is_asked = true;
-                acquisition.is_sent = self.is_connected;
-                call.again = acquisition.may_be_known;
+                acquisition.is_request_pending = true;
+                acquisition.may_have_arrived = self.is_connected;
+                call.is_repeat = acquisition.may_be_known;
                 *place = acquisition.place;
                 let waited = now.saturating_duration_since(acquisition.started);
                 *wait_left = match request.wait {
@@ -260,28 +263,29 @@ impl Client {
                 };
                 true
             }
-            Command::Confirm { key } => self.is_in_line(*key),
+            Command::CheckWaiter { key } => self.is_in_line(*key),
             Command::Renew { ttl, .. } => {
                 let Some(operation) = self.operations.get(&call.number) else { return true };
-                call.again = operation.again;
-                // Noted before the server can carry it out.
-                if let (Some(ttl), What::Renew { key: Some(key), .. }) = (*ttl, &operation.what) {
+                call.is_repeat = operation.is_repeat;
+                // Before the server can carry it out.
+                if let (Some(ttl), OperationKind::Renew { key: Some(key), .. }) = (*ttl, &operation.kind) {
                     let (key, number) = (*key, call.number);
                     self.change_lease(key, |held, _| held.time.note_renewal(number, ttl, now));
                 }
                 true
             }
             Command::Release { .. } | Command::EndById { .. } => {
-                call.again = self.operations.get(&call.number).is_some_and(|operation| operation.again);
+                call.is_repeat =
+                    self.operations.get(&call.number).is_some_and(|operation| operation.is_repeat);
                 true
             }
             _ => true,
         }
     }
 
-    /// True if something has still to be given back, or to be done for a user that waits.
-    pub fn has_loose_ends(&self) -> bool {
-        self.loose_ends > 0
+    /// True if slots have still to be released, or an operation of a user is not done yet.
+    pub fn has_unfinished_work(&self) -> bool {
+        self.unfinished > 0
     }
 
     pub fn progress(&self) -> u64 {
@@ -293,84 +297,86 @@ impl Client {
         self.last_number
     }
 
-    // Words of the server
+    // Messages of the server
 
     /// The reply to a call.
     pub fn handle_reply(&mut self, call: Call, reply: Reply, now: Instant) {
-        self.heard_at = Some(now);
-        let Call { number, target, ask, .. } = call;
-        match ask {
+        self.last_reply_at = Some(now);
+        let Call { number, target, command, .. } = call;
+        match command {
             Command::Acquire { request, .. } => {
                 if matches!(reply, Reply::Granted(_) | Reply::Queued { .. }) {
-                    self.give_back_orphan(Key(number), &target, request, now);
+                    self.release_orphan(Key(number), &target, request, now);
                 }
-                self.acquire_answered(Key(number), reply, now);
+                self.handle_acquire_reply(Key(number), reply, now);
             }
-            Command::Confirm { key } => self.confirm_answered(key, reply, now),
-            Command::Listen { .. } => {
-                if let Reply::Listening { granted } = reply {
-                    granted.into_iter().for_each(|key| self.confirm(key));
+            Command::CheckWaiter { key } => self.handle_waiter_check_reply(key, reply, now),
+            Command::Subscribe { .. } => {
+                if let Reply::Subscribed { granted } = reply {
+                    granted.into_iter().for_each(|key| self.check_waiter(key));
                 }
             }
             Command::Release { .. } | Command::EndById { .. } | Command::Renew { .. } => {
-                self.operation_answered(number, reply, now);
+                self.handle_operation_reply(number, reply, now);
             }
-            Command::End { those } => {
+            Command::End { acquisitions } => {
                 let ended = if let Reply::Ended(ended) = reply { ended } else { Vec::new() };
-                self.end_answered(&target.name, &those, &ended, now);
+                self.handle_end_reply(&target.name, &acquisitions, &ended, now);
             }
             Command::Heartbeat { holders, waiters, part } => {
-                if let Reply::Heartbeat { next, holders: of_holders, waiters: of_waiters } = reply {
-                    self.note_next(&target, &next);
-                    self.heartbeat_answered(
-                        &next.clock,
+                if let Reply::Heartbeat { state, holders: of_holders, waiters: of_waiters } = reply {
+                    self.note_name_state(&target, &state);
+                    self.handle_heartbeat_reply(
+                        &state.clock,
                         (&holders, &of_holders),
                         (&waiters, &of_waiters),
                         now,
                     );
                 }
-                self.roll_goes_on(part, now);
+                self.continue_waiter_heartbeat(part, now);
             }
             Command::Sweep => {
-                let next = if let Reply::Swept(next) = reply { Some(next) } else { None };
-                self.swept(&target, next.as_ref(), now);
+                let state = if let Reply::Swept(state) = reply { Some(state) } else { None };
+                self.handle_sweep_reply(&target, state.as_ref(), now);
             }
             Command::Watch => {
-                if let Reply::Watched { is_watched, next } = reply {
-                    self.watched(&target, is_watched, next.as_ref());
+                if let Reply::Watched { is_watched, state } = reply {
+                    self.handle_watch_reply(&target, is_watched, state.as_ref());
                 }
             }
             Command::Connect => self.is_connecting = false,
-            Command::Detach { .. } | Command::Occupy { .. } | Command::Back { .. } => {}
+            Command::Detach { .. } | Command::Reclaim { .. } | Command::Reconnected { .. } => {}
         }
     }
 
     /// A call failed without a reply.
     pub fn handle_failure(&mut self, call: Call, failure: &Failure, now: Instant) {
-        let Call { number, target, ask, .. } = call;
-        match ask {
+        let Call { number, target, command, .. } = call;
+        match command {
             Command::Acquire { request, .. } => {
                 if failure.was_sent {
-                    self.give_back_orphan(Key(number), &target, request, now);
+                    self.release_orphan(Key(number), &target, request, now);
                 }
-                self.acquire_failed(Key(number), failure, now);
+                self.handle_acquire_failure(Key(number), failure, now);
             }
-            Command::Confirm { key } => self.confirm_failed(key, failure, now),
+            Command::CheckWaiter { key } => self.handle_waiter_check_failure(key, failure, now),
             Command::Release { .. } | Command::EndById { .. } | Command::Renew { .. } => {
-                self.operation_failed(number, failure, now);
+                self.handle_operation_failure(number, failure, now);
             }
-            Command::End { those } => self.end_failed(&target.name, those, failure, now),
+            Command::End { acquisitions } => {
+                self.handle_end_failure(&target.name, acquisitions, failure, now);
+            }
             // Holders give up in time by themselves; a new connection starts with a heartbeat.
-            Command::Heartbeat { part, .. } => self.roll_goes_on(part, now),
-            Command::Sweep => self.swept(&target, None, now),
-            Command::Watch => self.watched(&target, false, None),
+            Command::Heartbeat { part, .. } => self.continue_waiter_heartbeat(part, now),
+            Command::Sweep => self.handle_sweep_reply(&target, None, now),
+            Command::Watch => self.handle_watch_reply(&target, false, None),
             Command::Connect => {
                 self.is_connecting = false;
                 self.connect_later(now);
             }
             // A new connection starts with this call, too.
-            Command::Listen { .. } => {}
-            Command::Detach { .. } | Command::Occupy { .. } | Command::Back { .. } => {}
+            Command::Subscribe { .. } => {}
+            Command::Detach { .. } | Command::Reclaim { .. } | Command::Reconnected { .. } => {}
         }
     }
 
@@ -379,15 +385,17 @@ impl Client {
         match push {
             Push::Granted { key, grant } => {
                 let state = self.acquisitions.get(&key).map(|acquisition| &acquisition.state);
-                if matches!(state, Some(State::Asking | State::Waiting(_))) && !self.grant(key, grant, now) {
-                    self.confirm(key);
+                if matches!(state, Some(State::Requesting | State::Waiting(_)))
+                    && !self.grant(key, grant, now)
+                {
+                    self.check_waiter(key);
                 }
             }
-            Push::MayBeGranted { key } => self.confirm(key),
-            Push::WaiterGone { key, how } => self.waiter_gone(key, how, now),
+            Push::MayBeGranted { key } => self.check_waiter(key),
+            Push::WaiterRemoved { key, why } => self.waiter_removed(key, why, now),
             Push::Lost { key, why, is_kept } => self.lose(key, why, is_kept),
             Push::Renewed { key, end: Some((clock, ends)) } => {
-                self.learn_end(key, ends, &clock, Source::Message, now);
+                self.learn_end(key, ends, &clock, EndSource::Message, now);
             }
             Push::Renewed { key, end: None } => {
                 let held = self.acquisitions.get(&key).filter(|acquisition| acquisition.held().is_some());
@@ -395,7 +403,7 @@ impl Client {
                     self.check_leases(&name, &[key]);
                 }
             }
-            Push::AllForgotten => self.beat(true, now),
+            Push::AllForgotten => self.send_heartbeat(true, now),
             Push::WatchNeeded { key } => {
                 if let Some(acquisition) = self.acquisitions.get(&key) {
                     let name = Arc::clone(&acquisition.target.name);
@@ -403,8 +411,8 @@ impl Client {
                 }
             }
             Push::HoldersChanged { name } => {
-                if let Some(known) = self.names.get_mut(&name)
-                    && std::mem::take(&mut known.is_watched)
+                if let Some(entry) = self.names.get_mut(&name)
+                    && std::mem::take(&mut entry.is_watched)
                 {
                     self.watch(&name);
                 }
@@ -419,11 +427,11 @@ impl Client {
         let mut checks: BTreeMap<Arc<str>, Vec<Key>> = BTreeMap::new();
         while let Some(due) = self.timetable.take_due(now) {
             match due {
-                Due::Acquisition(key) => self.acquisition_due(key, &mut checks, now),
-                Due::Operation(number) => self.operation_due(number, now),
-                Due::Name(name) => self.name_due(&name, now),
-                Due::Heartbeat => self.beat(false, now),
-                Due::RollRest => self.roll_is_over(now),
+                Due::Acquisition(key) => self.handle_acquisition_timeout(key, &mut checks, now),
+                Due::Operation(number) => self.handle_operation_timeout(number, now),
+                Due::Name(name) => self.handle_name_timeout(&name, now),
+                Due::Heartbeat => self.send_heartbeat(false, now),
+                Due::WaiterHeartbeatPause => self.end_waiter_heartbeat(now),
                 Due::Connect => self.connect(),
             }
         }
@@ -432,11 +440,16 @@ impl Client {
         }
     }
 
-    fn acquisition_due(&mut self, key: Key, checks: &mut BTreeMap<Arc<str>, Vec<Key>>, now: Instant) {
+    fn handle_acquisition_timeout(
+        &mut self,
+        key: Key,
+        checks: &mut BTreeMap<Arc<str>, Vec<Key>>,
+        now: Instant,
+    ) {
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return };
         let name = Arc::clone(&acquisition.target.name);
         match &mut acquisition.state {
-            State::Asking | State::Waiting(_) => {
+            State::Requesting | State::Waiting(_) => {
                 let is_retry = acquisition.retry_at.is_some_and(|at| at <= now);
                 let is_in_line = acquisition.is_in_line();
                 let is_over = acquisition.deadline.is_some_and(|deadline| deadline <= now);
@@ -444,9 +457,9 @@ impl Client {
                     return self.time_out(key, now);
                 }
                 if is_retry && is_in_line {
-                    self.confirm(key);
+                    self.check_waiter(key);
                 } else if is_retry {
-                    self.ask(key);
+                    self.send_request(key);
                 }
                 self.reschedule(key);
             }
@@ -465,10 +478,10 @@ impl Client {
                     self.reschedule(key);
                 }
             }
-            State::Leaving(leaving) if leaving.silent_at.is_some_and(|at| at <= now) => {
-                self.note_silence(key, now);
+            State::Leaving(leaving) if leaving.no_reply_at.is_some_and(|at| at <= now) => {
+                self.report_no_reply(key, now);
             }
-            State::Leaving(_) | State::Over => {}
+            State::Leaving(_) | State::Failed => {}
         }
     }
 
@@ -486,9 +499,9 @@ impl Client {
         self.acquisitions.get(&key).is_some_and(|acquisition| acquisition.is_in_line())
     }
 
-    pub(super) fn send(&mut self, target: Arc<Target>, ask: Command) {
+    pub(super) fn send(&mut self, target: Arc<Target>, command: Command) {
         let number = self.next_number();
-        self.outbox.push_back(Call { number, target, ask, again: false });
+        self.outbox.push_back(Call { number, target, command, is_repeat: false });
     }
 
     fn wake(&mut self, waker: Option<Waker>) {
@@ -502,37 +515,37 @@ impl Client {
         let before = std::mem::replace(&mut acquisition.state, state);
         let is_leaving = matches!(acquisition.state, State::Leaving(_));
         let is_waiting = acquisition.is_in_line();
-        if let Some(known) = self.names.get_mut(&name) {
-            known.waiting += usize::from(is_waiting);
+        if let Some(entry) = self.names.get_mut(&name) {
+            entry.waiting += usize::from(is_waiting);
         }
-        self.loose_ends += usize::from(is_leaving);
-        self.forget_state(key, &name, before);
-        self.tidy(&name);
+        self.unfinished += usize::from(is_leaving);
+        self.uncount_state(key, &name, before);
+        self.remove_name_if_unused(&name);
     }
 
     /// Removes a state from all counts.
-    fn forget_state(&mut self, key: Key, name: &Arc<str>, state: State) {
+    fn uncount_state(&mut self, key: Key, name: &Arc<str>, state: State) {
         match state {
             State::Waiting(_) => {
-                if let Some(known) = self.names.get_mut(name) {
-                    known.waiting = known.waiting.saturating_sub(1);
+                if let Some(entry) = self.names.get_mut(name) {
+                    entry.waiting = entry.waiting.saturating_sub(1);
                 }
             }
             State::Held(held) => {
                 self.by_id.remove(&held.id);
                 self.detached.remove(&key);
-                if let Some(known) = self.names.get_mut(name).filter(|_| held.is_leased) {
-                    known.leased = known.leased.saturating_sub(1);
+                if let Some(entry) = self.names.get_mut(name).filter(|_| held.is_leased) {
+                    entry.leased = entry.leased.saturating_sub(1);
                 }
-                if let Some(kept) = held.detached.and_then(|detached| detached.kept) {
-                    self.events.push_back(Event::Drop(kept));
+                if let Some(keep_alive) = held.detached.and_then(|detached| detached.keep_alive) {
+                    self.events.push_back(Event::DropKeepAlive(keep_alive));
                 }
             }
             State::Leaving(_) => {
-                self.loose_ends = self.loose_ends.saturating_sub(1);
+                self.unfinished = self.unfinished.saturating_sub(1);
                 self.progress += 1;
             }
-            State::Asking | State::Over => {}
+            State::Requesting | State::Failed => {}
         }
     }
 
@@ -540,15 +553,15 @@ impl Client {
         let Some(mut acquisition) = self.acquisitions.remove(&key) else { return };
         let name = Arc::clone(&acquisition.target.name);
         self.timetable.set(Due::Acquisition(key), None);
-        if let Some(known) = self.names.get_mut(&name) {
-            known.acquisitions = known.acquisitions.saturating_sub(1);
+        if let Some(entry) = self.names.get_mut(&name) {
+            entry.acquisitions = entry.acquisitions.saturating_sub(1);
         }
-        self.forget_state(key, &name, acquisition.state);
+        self.uncount_state(key, &name, acquisition.state);
         self.wake(acquisition.waker.take());
-        self.tidy(&name);
+        self.remove_name_if_unused(&name);
     }
 
-    /// Schedules when the acquisition needs attention next.
+    /// Sets the next timeout of the acquisition.
     fn reschedule(&mut self, key: Key) {
         let Some(acquisition) = self.acquisitions.get_mut(&key) else { return };
         let due = if acquisition.failure.is_some() && !matches!(acquisition.state, State::Held(_)) {
@@ -558,24 +571,24 @@ impl Client {
         };
         let name = Arc::clone(&acquisition.target.name);
         if let Some(held) = acquisition.held_mut() {
-            let is_leased = held.over.is_none() && held.time.ends_at().is_some();
+            let is_leased = held.not_held.is_none() && held.time.ends_at().is_some();
             let before = std::mem::replace(&mut held.is_leased, is_leased);
-            if let Some(known) = self.names.get_mut(&name) {
-                known.leased = known.leased + usize::from(is_leased) - usize::from(before);
+            if let Some(entry) = self.names.get_mut(&name) {
+                entry.leased = entry.leased + usize::from(is_leased) - usize::from(before);
             }
         }
         self.timetable.set(Due::Acquisition(key), due);
     }
 
-    /// True if nothing is held, waited for, or still to be given back. (A pending heartbeat does not count: it would
-    /// be the last.)
+    /// True if nothing is held, waited for, or still to be released. (A pending heartbeat does not count: it would be
+    /// the last.)
     pub fn is_empty(&self) -> bool {
         self.acquisitions.is_empty()
             && self.operations.is_empty()
             && self.names.is_empty()
             && self.by_id.is_empty()
             && self.detached.is_empty()
-            && self.loose_ends == 0
+            && self.unfinished == 0
             && !self
                 .timetable
                 .all()

@@ -5,18 +5,18 @@ use std::time::Duration;
 use semafor_core::NotHeld;
 
 use crate::error::{HomeError, ReleaseError, RenewError};
-use crate::remote::call::{Command, How, Key};
+use crate::remote::call::{Command, EndReason, Key};
 use crate::remote::target::Target;
 
 /// An operation on a grant that a user waits for.
 #[derive(Debug)]
 pub(super) struct Operation {
     pub(super) target: Arc<Target>,
-    pub(super) what: What,
+    pub(super) kind: OperationKind,
     /// Failed attempts.
     pub(super) attempts: u32,
     /// An earlier attempt may have been carried out.
-    pub(super) again: bool,
+    pub(super) is_repeat: bool,
     pub(super) progress: Progress,
     pub(super) is_abandoned: bool,
 }
@@ -28,7 +28,7 @@ pub(super) enum Progress {
 }
 
 #[derive(Debug)]
-pub(super) enum What {
+pub(super) enum OperationKind {
     /// `lost` says why it was not held any more, if it was lost before the release.
     Release {
         key: Key,
@@ -36,7 +36,7 @@ pub(super) enum What {
     },
     EndById {
         id: Arc<str>,
-        how: How,
+        reason: EndReason,
         key: Option<Key>,
     },
     Renew {
@@ -46,11 +46,11 @@ pub(super) enum What {
     },
 }
 
-impl What {
-    pub(super) fn ask(&self) -> Command {
+impl OperationKind {
+    pub(super) fn command(&self) -> Command {
         match self {
             Self::Release { key, .. } => Command::Release { key: *key },
-            Self::EndById { id, how, .. } => Command::EndById { id: Arc::clone(id), how: *how },
+            Self::EndById { id, reason, .. } => Command::EndById { id: Arc::clone(id), reason: *reason },
             Self::Renew { id, ttl, .. } => Command::Renew { id: Arc::clone(id), ttl: *ttl },
         }
     }

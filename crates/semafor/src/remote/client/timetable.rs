@@ -3,7 +3,7 @@ use std::hash::Hash;
 
 use crate::remote::clock::Instant;
 
-/// What is due when. Each entry has at most one time.
+/// When each entry is due. An entry has at most one time.
 #[derive(Debug)]
 pub(crate) struct Timetable<D> {
     order: BTreeSet<(Instant, D)>,
@@ -17,7 +17,7 @@ impl<D> Default for Timetable<D> {
 }
 
 impl<D: Clone + Ord + Hash> Timetable<D> {
-    /// Makes `what` due at `when`, and no longer at its time before.
+    /// Makes `what` due at `when`, instead of its former time.
     pub(crate) fn set(&mut self, what: D, when: Option<Instant>) {
         if self.times.get(&what).copied() == when {
             return;

@@ -9,7 +9,7 @@ use crate::redis::script::schema::ending::CLOSED;
 
 /// Otherwise the server could not answer other clients meanwhile.
 #[test]
-fn a_long_line_is_turned_away_in_steps() {
+fn long_line_is_turned_away_in_steps() {
     let server = RedisServer::start();
     let scripts = &mut Scripts::new(&server);
     scripts.clear();
@@ -38,7 +38,7 @@ fn a_long_line_is_turned_away_in_steps() {
     }
 
     assert_eq!(scripts.run(Operation::Close, &texts([&0])).words(), ["471", "1"]);
-    // The client that closed it is gone. Those in line are told when they give a sign of life.
+    // The client that closed it has died. The other waiters learn of it from their heartbeats.
     let seen = scripts.run(Operation::Ping, &texts([&0, &0, &id_of(600), &1, &seconds(FOREVER)]));
     assert_eq!(seen.words()[3..], texts([&"gone", &CLOSED]));
     assert_eq!(scripts.run(Operation::Close, &texts([&1])).words(), ["228", "-1"]);

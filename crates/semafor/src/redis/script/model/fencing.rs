@@ -1,4 +1,4 @@
-//! Fencing tokens grow although the server has lost them.
+//! Fencing tokens grow even if the server has lost them.
 
 use semafor_testkit::redis::RedisServer;
 
@@ -6,9 +6,9 @@ use super::clock::{FOREVER, START, TICKS_PER_SECOND, seconds};
 use super::request::{ONE_SLOT, Queue};
 use super::scripts::{Operation, Scripts, id_of, texts};
 
-/// The clock is set back, and the server has forgotten what tokens it gave out. Processes have not.
+/// The clock is set back, and the server has forgotten its tokens. Processes have not.
 #[test]
-fn a_token_is_above_those_that_the_asking_process_has_seen() {
+fn token_is_above_those_that_the_process_has_seen() {
     let server = RedisServer::start();
     let scripts = &mut Scripts::new(&server);
     let slot_for = |scripts: &mut Scripts, number: usize, floor: u64| -> u64 {
@@ -25,7 +25,7 @@ fn a_token_is_above_those_that_the_asking_process_has_seen() {
     scripts.now = START + 3600 * TICKS_PER_SECOND;
     let ahead = slot_for(scripts, 0, 0);
 
-    // Those that are told in the request, on the short way and on the long one, and not in vain for those after them.
+    // Tokens in the request count, on the fast path and on the slow one, also for later requests.
     scripts.clear();
     let token = slot_for(scripts, 1, ahead);
     assert_eq!(token, ahead + 1);
@@ -35,13 +35,13 @@ fn a_token_is_above_those_that_the_asking_process_has_seen() {
     release(scripts, 2);
     assert_eq!(slot_for(scripts, 3, 0), ahead + 12);
 
-    // Told in a heartbeat.
+    // Tokens in a heartbeat count.
     scripts.clear();
     assert!(slot_for(scripts, 4, 0) < ahead);
     scripts.run(Operation::Ping, &texts([&1, &ahead, &id_of(4), &1, &seconds(FOREVER), &0, &0]));
     release(scripts, 4);
     assert_eq!(slot_for(scripts, 5, 0), ahead + 1);
-    // When it is looked up once more.
+    // Tokens in a confirmation count.
     let seen = scripts.run(Operation::Acquire, &texts([&id_of(5), &(ahead + 20)]));
     assert_eq!(seen.words()[4], (ahead + 21).to_string());
     let seen = scripts.run(Operation::Acquire, &texts([&id_of(5), &ahead]));

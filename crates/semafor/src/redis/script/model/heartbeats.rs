@@ -1,4 +1,4 @@
-//! Random games about heartbeats, which only Redis has: a client that sends none loses its slot or its place on time.
+//! Random runs with heartbeats, which only Redis has: a client that sends none loses its slot or its place on time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,13 +9,13 @@ use proptest::test_runner::TestCaseResult;
 use redis::Value;
 
 use super::clock::{GRACE, TICKS_PER_SECOND, seconds};
-use super::play::{play, with_moves};
-use super::request::{AcquireRequest, How, Queue};
+use super::random_runs::{run_random, with_steps};
+use super::request::{AcquireRequest, EndReason, Queue};
 use super::scripts::{Operation, Scripts, Seen, dues, id_of, number_of, plain, texts, weights};
 use crate::redis::script::reply::text;
 use crate::redis::script::schema::ending::{EVICTED, EXPIRED, RELEASED, VANISHED};
 
-/// Who has which slot number, from what was told. The scripts give away the lowest, so a number that leaks shows.
+/// The slot numbers in use, from the messages. The scripts grant the lowest free number, so a leaked number is noticed.
 #[derive(Default)]
 struct SlotNumbers {
     taken: BTreeMap<usize, u32>,
@@ -52,12 +52,12 @@ struct Step {
 
 #[derive(Clone, Debug)]
 enum Action {
-    Command {
+    Acquire {
         request: AcquireRequest,
         heartbeat: u64,
     },
     Ping(Vec<Index>),
-    /// By its own process, or by another one that vouches for it for so long.
+    /// By its own process, or by another one that vouches for it for this time.
     Renew {
         which: Index,
         ttl: Option<u64>,
@@ -68,19 +68,19 @@ enum Action {
     PingLate,
     Release(Index),
     Cancel(Index),
-    /// A waiter that was taken for dead comes back to its place.
+    /// A waiter that counted as dead returns to its place.
     Return(Index),
     Resize(u32),
     Nothing,
 }
 
-fn game() -> impl Strategy<Value = (u32, Vec<Step>)> {
+fn steps() -> impl Strategy<Value = (u32, Vec<Step>)> {
     let ttl = prop_oneof![3 => Just(None), 1 => (1..=20 * TICKS_PER_SECOND).prop_map(Some)];
     let heartbeat = prop_oneof![2 => 1..=5 * TICKS_PER_SECOND, 1 => GRACE - 64..=GRACE + 64];
     let grace = prop_oneof![1 => Just(None), 1 => (1..=20 * TICKS_PER_SECOND).prop_map(Some)];
     let ask = (1..=3u32, ttl.clone(), heartbeat, grace).prop_map(|(weight, ttl, heartbeat, grace)| {
         let request = AcquireRequest { weight, ttl, grace };
-        Action::Command { request, heartbeat }
+        Action::Acquire { request, heartbeat }
     });
     let vouched = prop_oneof![1 => Just(0), 1 => 1..=20 * TICKS_PER_SECOND];
     let renew = (any::<Index>(), ttl, vouched).prop_map(|(which, ttl, vouched)| Action::Renew {
@@ -121,7 +121,7 @@ struct Acquisition {
     state: State,
     place: String,
     arrived: u64,
-    /// It was granted its slot in the very moment in which it asked: no clock of a server is that coarse.
+    /// It was granted its slot at the time of its request. On a real server, the clock moves in between.
     is_instant: bool,
 }
 
@@ -135,7 +135,7 @@ impl Acquisition {
     }
 }
 
-/// Who should hold and wait, by what was asked and published. Which waiter gets a slot is left to the scripts.
+/// The expected holders and waiters, from requests and messages. Which waiter gets a slot is up to the scripts.
 struct Expected<'a> {
     scripts: &'a mut Scripts,
     slots: u32,
@@ -191,10 +191,10 @@ impl Expected<'_> {
         self.line.retain(|number| self.acquisitions[*number].is_live());
     }
 
-    /// Takes in what was told.
+    /// Applies the messages.
     fn note(&mut self, seen: &Seen) -> TestCaseResult {
         let now = self.scripts.now;
-        for words in &seen.told {
+        for words in &seen.messages {
             let number = number_of(&words[1]);
             let acquisition = &self.acquisitions[number];
             match (&*words[0], acquisition.state) {
@@ -228,13 +228,13 @@ impl Expected<'_> {
                     self.acquisitions[number].state = State::Over { is_dead_waiter: false };
                     self.line.retain(|other| *other != number);
                 }
-                told => prop_assert!(false, "{} was told {:?}", number, told),
+                message => prop_assert!(false, "unexpected message for {}: {:?}", number, message),
             }
         }
         Ok(())
     }
 
-    /// The keys have who lives, until when it should, and nothing else.
+    /// The keys contain exactly the live holders and waiters, with the right times.
     fn check(&mut self, seen: &Seen) -> TestCaseResult {
         self.end_dead_waiters();
         let mut main = BTreeMap::new();
@@ -250,9 +250,9 @@ impl Expected<'_> {
                 State::Over { .. } => {}
             }
         }
-        prop_assert_eq!(dues(&seen.main), main.clone(), "who holds, until when");
+        prop_assert_eq!(dues(&seen.main), main.clone(), "holders and their times");
         prop_assert_eq!(&seen.leases, &leases, "leases");
-        prop_assert_eq!(dues(&seen.beats), beats.clone(), "who waits, until when");
+        prop_assert_eq!(dues(&seen.beats), beats.clone(), "waiters and their times");
         let weigh = |number: &usize| (*number, self.acquisitions[*number].request.weight);
         prop_assert_eq!(seen.holders(), main.keys().map(weigh).collect(), "weights held");
         prop_assert_eq!(weights(&seen.line), self.line.iter().map(weigh).collect::<Vec<_>>(), "the line");
@@ -279,7 +279,7 @@ impl Expected<'_> {
         let over =
             |number: &usize| !self.acquisitions[*number].is_live() && !self.acquisitions[*number].is_instant;
         let over: Vec<_> = (0..self.acquisitions.len()).filter(over).collect();
-        prop_assert_eq!(self.scripts.notifications(over.into_iter()), 0, "notifications of who is gone");
+        prop_assert_eq!(self.scripts.notifications(over.into_iter()), 0, "notifications of ended ids");
         Ok(())
     }
 
@@ -293,8 +293,8 @@ impl Expected<'_> {
         match &*words[0] {
             "granted" => {
                 let ends_at = request.ttl.map(|ttl| now + ttl);
-                if !seen.told.is_empty() {
-                    // Back in line, and out of it at once.
+                if !seen.messages.is_empty() {
+                    // It returned to the line, and was granted its slot at once.
                     self.take_place(number, now + heartbeat);
                     self.note(&seen)?;
                 } else {
@@ -362,9 +362,9 @@ impl Expected<'_> {
         }
         self.note(&seen)?;
         self.end_dead_waiters();
-        // Granted by the ping itself, before or after its heartbeat was taken in.
+        // Granted by the ping itself, before or after its heartbeat counted.
         let granted = |words: &&Vec<String>| words[0] == "granted";
-        for number in seen.told.iter().filter(granted).map(|words| number_of(&words[1])) {
+        for number in seen.messages.iter().filter(granted).map(|words| number_of(&words[1])) {
             let due = dues(&seen.main).get(&number).and_then(|dues| dues.first().copied());
             let acquisition = &mut self.acquisitions[number];
             let (grace, lease) = (now + acquisition.lease().min(GRACE), now + acquisition.lease());
@@ -384,20 +384,20 @@ impl Expected<'_> {
             });
         }
         let Value::Array(answer) = &seen.answer else { panic!("no list: {:?}", seen.answer) };
-        let told = answer[3..].iter().map(|state| match state {
+        let replied = answer[3..].iter().map(|state| match state {
             Value::Array(words) => text(words[0].clone()).expect("a word"),
             state => plain(&text(state.clone()).expect("a time or a number")),
         });
-        prop_assert_eq!(told.collect::<Vec<_>>(), states, "states");
+        prop_assert_eq!(replied.collect::<Vec<_>>(), states, "states");
         self.check(&seen)
     }
 
-    fn end(&mut self, number: usize, how: How) -> TestCaseResult {
+    fn end(&mut self, number: usize, reason: EndReason) -> TestCaseResult {
         let is_holder = matches!(self.acquisitions[number].state, State::Holds { .. });
         self.acquisitions[number].state = State::Over { is_dead_waiter: false };
         self.numbers.end(number);
         self.line.retain(|other| *other != number);
-        let seen = self.scripts.run(Operation::Release, &texts([&id_of(number), &how.word(), &0]));
+        let seen = self.scripts.run(Operation::Release, &texts([&id_of(number), &reason.word(), &0]));
         prop_assert_eq!(&seen.words()[0], if is_holder { "ended" } else { "left" });
         self.note(&seen)?;
         self.check(&seen)
@@ -415,13 +415,13 @@ impl Expected<'_> {
                 let dead_at = now + acquisition.lease().max(vouched);
                 acquisition.state = State::Holds { dead_at, ends_at: ttl.map(|ttl| now + ttl) };
                 if vouched > 0 {
-                    let told = texts([
+                    let message = texts([
                         &"renewed",
                         &id_of(number),
                         &plain(&seconds(ttl.unwrap_or(0))),
                         &seconds(now),
                     ]);
-                    prop_assert_eq!(seen.told.pop(), Some(told), "its process is told");
+                    prop_assert_eq!(seen.messages.pop(), Some(message), "its process gets a message");
                 }
                 texts([&"renewed", &seconds(now)])
             }
@@ -436,8 +436,8 @@ impl Expected<'_> {
         let now = self.scripts.now;
         let mut seen = self.scripts.run(Operation::Release, &texts([&id_of(number), &"evicted", &1]));
         prop_assert_eq!(&seen.words()[0], "ended");
-        let told = seen.told.remove(0);
-        prop_assert_eq!(&told, &texts([&"lost", &id_of(number), &EVICTED]));
+        let message = seen.messages.remove(0);
+        prop_assert_eq!(&message, &texts([&"lost", &id_of(number), &EVICTED]));
         let acquisition = &mut self.acquisitions[number];
         match (acquisition.request.grace, &mut acquisition.state) {
             (Some(grace), State::Holds { dead_at, ends_at }) if !acquisition.is_leaving => {
@@ -461,7 +461,7 @@ impl Expected<'_> {
         let live = self.live();
         let pick = |index: &Index| (!live.is_empty()).then(|| *index.get(&live));
         match &step.action {
-            Action::Command { request, heartbeat } => {
+            Action::Acquire { request, heartbeat } => {
                 self.acquisitions.push(Acquisition {
                     request: *request,
                     heartbeat: *heartbeat,
@@ -488,13 +488,13 @@ impl Expected<'_> {
                 if let Some(number) = pick(index).filter(holds) {
                     match step.action {
                         Action::Evict(_) => self.evict(number)?,
-                        _ => self.end(number, How::Released)?,
+                        _ => self.end(number, EndReason::Released)?,
                     }
                 }
             }
             Action::Cancel(index) => {
                 if let Some(number) = pick(index) {
-                    self.end(number, How::Cancelled)?;
+                    self.end(number, EndReason::Cancelled)?;
                 }
             }
             Action::Return(index) => {
@@ -518,8 +518,8 @@ impl Expected<'_> {
 }
 
 #[test]
-fn who_gives_no_sign_of_life_is_gone_on_time_and_leaves_nothing() {
-    play(100, game(), |scripts, (slots, steps)| {
+fn client_without_heartbeats_is_removed_on_time_and_leaves_nothing() {
+    run_random(100, steps(), |scripts, (slots, steps)| {
         scripts.run(Operation::Open, &texts([&slots, &-1]));
         let mut expected = Expected {
             scripts,
@@ -530,12 +530,12 @@ fn who_gives_no_sign_of_life_is_gone_on_time_and_leaves_nothing() {
             line: Vec::new(),
         };
         for (n, step) in steps.iter().enumerate() {
-            expected.make(step).map_err(|error| with_moves(slots, &steps[..=n], error))?;
+            expected.make(step).map_err(|error| with_steps(slots, &steps[..=n], error))?;
         }
         // No more heartbeats.
         while let Some(due) = expected.next_deadline() {
             let rest = due.saturating_sub(expected.scripts.now);
-            expected.pass(rest).map_err(|error| with_moves(slots, &steps, error))?;
+            expected.pass(rest).map_err(|error| with_steps(slots, &steps, error))?;
         }
         prop_assert_eq!(expected.held, 0);
         Ok(())

@@ -1,11 +1,11 @@
-//! Tests of the scripts on a server, with a clock that the test holds.
+//! Tests of the scripts on a server, with a clock that the test controls.
 
 mod clock;
 mod closing;
-mod core_game;
+mod core_comparison;
 mod fencing;
 mod heartbeats;
 mod lost_keys;
-mod play;
+mod random_runs;
 mod request;
 mod scripts;

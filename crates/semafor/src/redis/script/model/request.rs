@@ -1,4 +1,4 @@
-//! What a client asks for: the arguments of `queue.lua`, and the words of `release.lua`.
+//! The requests of a client: the arguments of `queue.lua`, and the reasons of `release.lua`.
 
 use super::clock::{FOREVER, seconds};
 use super::scripts::{id_of, texts};
@@ -7,21 +7,21 @@ use super::scripts::{id_of, texts};
 pub(super) struct AcquireRequest {
     pub(super) weight: u32,
     pub(super) ttl: Option<u64>,
-    /// How long it keeps its slot when it is evicted.
+    /// How long it keeps its slot after an eviction.
     pub(super) grace: Option<u64>,
 }
 
 pub(super) const ONE_SLOT: AcquireRequest = AcquireRequest { weight: 1, ttl: None, grace: None };
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) enum How {
+pub(super) enum EndReason {
     Released,
     Evicted,
     Cancelled,
     TimedOut,
 }
 
-impl How {
+impl EndReason {
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Released => "released",

@@ -33,7 +33,7 @@ operations! {
     Renew = "renew.lua",
     Resize = "resize.lua",
     Close = "close.lua",
-    Card = "card.lua",
+    Snapshot = "snapshot.lua",
 }
 
 /// The scripts of one semaphore on a server, with the clock that they read and a subscription to the process's channel.
@@ -48,16 +48,16 @@ pub(super) struct Scripts {
 /// What a script replied and published, and the keys after it.
 pub(super) struct Seen {
     pub(super) answer: Value,
-    pub(super) told: Vec<Vec<String>>,
-    pub(super) card: Value,
-    /// Who holds: member, and when it is taken for dead.
+    pub(super) messages: Vec<Vec<String>>,
+    pub(super) snapshot: Value,
+    /// The holders: member, and when it counts as dead.
     pub(super) main: Vec<(String, f64)>,
     /// Ends of leases, by number.
     pub(super) leases: BTreeMap<usize, u64>,
     pub(super) line: Vec<(String, f64)>,
     pub(super) beats: Vec<(String, f64)>,
     pub(super) records: BTreeSet<usize>,
-    /// When the lease or the life of each ends, by number: what only our scripts touch.
+    /// When the lease of each ends or it counts as dead, by number. Only our scripts change this.
     pub(super) own: BTreeMap<usize, u64>,
 }
 
@@ -76,7 +76,7 @@ impl Scripts {
         Self { connection, subscription, digests, keys: Keys::new(NAMESPACE, "name"), now: START }
     }
 
-    /// Everything from the start.
+    /// Deletes everything, and resets the clock.
     pub(super) fn clear(&mut self) {
         redis::cmd("FLUSHALL").exec(&mut self.connection).expect("a server");
         self.now = START;
@@ -89,14 +89,14 @@ impl Scripts {
         command
     }
 
-    /// Runs a script, and then looks at everything. One trip.
+    /// Runs a script, and then reads all keys. One round trip.
     pub(super) fn run(&mut self, operation: Operation, arguments: &[String]) -> Seen {
         let clock = format!("{:.6}", self.now as f64 / TICKS_PER_SECOND as f64);
         let mut pipeline = redis::pipe();
         pipeline.cmd("SET").arg("clock").arg(clock).ignore();
         pipeline.add_command(self.script(operation, arguments));
         pipeline.cmd("PUBLISH").arg(keys::channel(NAMESPACE, PROCESS)).arg("end").ignore();
-        pipeline.add_command(self.script(Operation::Card, &[]));
+        pipeline.add_command(self.script(Operation::Snapshot, &[]));
         let [main, ttl, _, line, beats, ..] = &self.keys.all;
         for set in [main, ttl, line, beats] {
             pipeline.cmd("ZRANGE").arg(set).arg(0).arg(-1).arg("WITHSCORES");
@@ -104,7 +104,7 @@ impl Scripts {
         pipeline.cmd("HKEYS").arg(&self.keys.all[6]);
         pipeline.cmd("ZRANGE").arg(&self.keys.all[9]).arg(0).arg(-1).arg("WITHSCORES");
         type Scores = Vec<(String, f64)>;
-        let (answer, card, main, leases, line, beats, records, own): (
+        let (answer, snapshot, main, leases, line, beats, records, own): (
             _,
             _,
             Scores,
@@ -115,19 +115,19 @@ impl Scripts {
             Scores,
         ) = pipeline.query(&mut self.connection).unwrap_or_else(|error| panic!("{operation:?}: {error}"));
 
-        let mut told = Vec::new();
+        let mut messages = Vec::new();
         loop {
             let message = self.subscription.recv_response().expect("a message");
             let [_, _, message]: [String; 3] = redis::from_redis_value(message).expect("kind, channel, text");
             if message == "end" {
                 break;
             }
-            told.push(message.split(' ').map(plain).collect());
+            messages.push(message.split(' ').map(plain).collect());
         }
         Seen {
             answer,
-            told,
-            card,
+            messages,
+            snapshot,
             main,
             leases: leases.iter().map(|(id, end)| (number_of(id), ticks(*end))).collect(),
             line,
@@ -160,7 +160,7 @@ impl Seen {
         words
     }
 
-    /// Who holds how much, by number.
+    /// The weights held, by number.
     pub(super) fn holders(&self) -> BTreeMap<usize, u32> {
         weights(&self.main).into_iter().collect()
     }
@@ -174,7 +174,7 @@ pub(super) fn number_of(member: &str) -> usize {
     usize::from_str_radix(&member[20..32], 16).expect("an id of ours")
 }
 
-/// Who is in a set and how often, in its order. The parts of a weight have to stand together.
+/// The ids in a set with their number of members, in order. The parts of a weight have to stand together.
 pub(super) fn weights(members: &[(String, f64)]) -> Vec<(usize, u32)> {
     let mut found: Vec<(usize, u32)> = Vec::new();
     for (member, _) in members {
@@ -195,7 +195,7 @@ pub(super) fn dues(members: &[(String, f64)]) -> BTreeMap<usize, BTreeSet<u64>> 
     dues
 }
 
-/// Times are written with more or less zeros. Here they have none.
+/// Removes trailing zeros from times.
 pub(super) fn plain(word: &str) -> String {
     match word.parse::<f64>() {
         Ok(number) if word.contains('.') => number.to_string(),

@@ -1,7 +1,7 @@
-//! What the scripts need of a server: which commands its user must be allowed to run, and that it keeps what it is told.
+//! What the scripts need from a server: the commands that its user must be allowed to run, and that it deletes no keys.
 //!
-//! A script that may not run a command stops half-way, when it has changed something already. So this is looked at before the
-//! first one runs.
+//! A script that may not run a command stops half-way, when it has changed something already. So the permissions are
+//! checked before the first script runs.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -10,13 +10,13 @@ use redis::{Cmd, Value, cmd};
 
 use super::keys;
 use super::script::lua;
-use super::script::reply::{Words, text};
+use super::script::reply::{ReplyReader, text};
 use crate::error::HomeError;
 
-/// How commands are called, with `*` for the key: always with as many words as they need, because a server that is asked
-/// whether it would run a command with fewer may crash. They change nothing where there is nothing, but for those that
-/// [`CREATE`] something.
-const CALLS: &[&str] = &[
+/// The commands with their arguments, `*` for the key. Each has all arguments that it needs, because a server may crash
+/// if it is asked about a command with fewer. On a key that does not exist they change nothing, except the
+/// [`CREATING`] ones.
+const COMMANDS: &[&str] = &[
     "DEL *",
     "EXISTS *",
     "EXPIRE * 1",
@@ -61,27 +61,27 @@ const CALLS: &[&str] = &[
     "ZSCORE * m",
 ];
 
-const CREATE: [&str; 5] = ["HINCRBY", "HSET", "INCR", "RPUSH", "ZINCRBY"];
+const CREATING: [&str; 5] = ["HINCRBY", "HSET", "INCR", "RPUSH", "ZINCRBY"];
 
-/// Those of them that scripts use: what is called without a `p`, which can do without.
+/// The commands that scripts use with `call`. Those with `pcall` are optional.
 static NEEDED: LazyLock<Vec<&str>> = LazyLock::new(|| {
     let used: BTreeSet<_> = lua::sources().flat_map(commands).collect();
-    CALLS.iter().copied().filter(|call| used.contains(name_of(call))).collect()
+    COMMANDS.iter().copied().filter(|call| used.contains(name_of(call))).collect()
 });
 
 fn name_of(call: &str) -> &str {
     call.split(' ').next().unwrap_or_default()
 }
 
-/// The commands that a script calls by name, and has to be able to.
+/// The commands that a script calls with `call`.
 fn commands(source: &str) -> impl Iterator<Item = &str> {
     let calls = source.match_indices("call('").filter(|(at, _)| !source[..*at].ends_with('p'));
     calls.filter_map(|(at, call)| source[at + call.len()..].split('\'').next())
 }
 
-/// Asks which of the calls the server refuses, and which it refuses only with the first key. Servers before 7.0 can't
-/// say: there the calls are carried out, with keys that no other client uses.
-const ASK: &str = r"
+/// Finds which commands the server refuses, and which it refuses only for the first key. Servers before 7.0 have no
+/// command for that: there the script runs the commands, on keys that no other client uses.
+const PERMISSION_SCRIPT: &str = r"
 local refused, misplaced = {}, {}
 local creates, may_delete = {}, true
 for name in string.gmatch(ARGV[3], '%S+') do
@@ -115,34 +115,34 @@ for i = 4, #ARGV do
 end
 return { refused, misplaced }";
 
-/// The question what the user may not do, for [`read_missing`].
-pub(super) fn ask_for_missing(namespace: &str, process: &str) -> Cmd {
-    question(ASK, namespace, process)
+/// The command that finds missing permissions, for [`read_missing_permissions`].
+pub(super) fn ask_for_missing_permissions(namespace: &str, process: &str) -> Cmd {
+    question(PERMISSION_SCRIPT, namespace, process)
 }
 
 fn question(script: &str, namespace: &str, process: &str) -> Cmd {
-    // No client uses this id or this name: those of processes are random.
+    // No client uses this id or this name: the id of the process is random.
     let list = keys::notification(namespace, &format!("00000000{process}{:012}", 0));
     let any = format!("{namespace}:semaphore_main:{process}");
     let mut question = cmd("EVAL");
-    question.arg(script).arg(0).arg(list).arg(any).arg(CREATE.join(" ")).arg(&*NEEDED);
+    question.arg(script).arg(0).arg(list).arg(any).arg(CREATING.join(" ")).arg(&*NEEDED);
     question
 }
 
-/// What the user may not do of what the scripts need, in words; `None` if nothing is missing.
-pub(super) fn read_missing(answer: Value, namespace: &str) -> Result<Option<String>, HomeError> {
-    let mut words = Words::of(answer)?;
+/// The missing permissions, in words; `None` if nothing is missing.
+pub(super) fn read_missing_permissions(answer: Value, namespace: &str) -> Result<Option<String>, HomeError> {
+    let mut words = ReplyReader::of(answer)?;
     let mut names = || -> Result<Vec<String>, HomeError> { words.list()?.rest().map(text).collect() };
     let (refused, misplaced) = (names()?, names()?);
     let is_refused = |call: &&str| refused.iter().any(|name| name == name_of(call));
-    if NEEDED.iter().filter(|call| call.contains('*') && !CREATE.contains(&name_of(call))).all(is_refused) {
+    if NEEDED.iter().filter(|call| call.contains('*') && !CREATING.contains(&name_of(call))).all(is_refused) {
         return Ok(Some(format!("use the keys {namespace}:*")));
     }
     let mut missing = Vec::new();
     if !refused.is_empty() {
         missing.push(format!("run {}", refused.join(", ")));
     }
-    // Only these are run on the lists. For the others, another key was good enough.
+    // The scripts run only these on the lists.
     let on_lists: Vec<_> =
         ["DEL", "PEXPIRE", "RPUSH"].into_iter().filter(|name| misplaced.iter().any(|m| m == name)).collect();
     if !on_lists.is_empty() {
@@ -152,7 +152,7 @@ pub(super) fn read_missing(answer: Value, namespace: &str) -> Result<Option<Stri
     Ok((!missing.is_empty()).then(|| missing.join(", and not ")))
 }
 
-/// Whether a server deletes keys in use when its memory runs out, by what `INFO memory` says: its policy, if so.
+/// The server's `maxmemory-policy` from `INFO memory`, if it deletes keys in use.
 pub(super) fn eviction_policy(info: &str) -> Option<&str> {
     let policy = info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:"))?.trim();
     (policy.starts_with("allkeys-") || policy.starts_with("volatile-")).then_some(policy)
@@ -163,15 +163,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_known_how_each_command_of_the_scripts_is_called() {
+    fn each_command_of_the_scripts_is_listed() {
         for source in lua::sources() {
             for command in commands(source) {
                 assert!(
-                    CALLS.iter().any(|call| name_of(call) == command),
-                    "a script calls {command:?}: add it to CALLS, with as many words as it needs"
+                    COMMANDS.iter().any(|call| name_of(call) == command),
+                    "a script calls {command:?}: add it to COMMANDS, with as many words as it needs"
                 );
             }
-            // A command that is not written where it is called would not be found.
+            // A command in a variable would not be found.
             for (at, _) in source.match_indices("call(") {
                 let rest = &source[at + "call(".len()..];
                 assert!(rest.starts_with('\''), "{}", rest.lines().next().unwrap_or_default());
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_that_delete_keys_in_use_are_told_from_the_one_that_does_not() {
+    fn policies_that_delete_keys_in_use_are_recognised() {
         let info =
             |policy: &str| format!("# Memory\r\nused_memory:1\r\nmaxmemory_policy:{policy}\r\nx:1\r\n");
         assert_eq!(eviction_policy(&info("noeviction")), None);
@@ -191,15 +191,15 @@ mod tests {
         }
     }
 
-    /// As servers before 7.0 are asked.
+    /// The way for servers before 7.0.
     #[cfg(feature = "_test-redis")]
     #[test]
-    fn commands_that_are_refused_are_found_without_the_servers_help() {
+    fn refused_commands_are_found_without_acl_check_cmd() {
         let server = semafor_testkit::redis::RedisServer::start();
-        let old = ASK.replace("if redis.acl_check_cmd then", "if false then");
-        assert_ne!(old, ASK);
+        let old = PERMISSION_SCRIPT.replace("if redis.acl_check_cmd then", "if false then");
+        assert_ne!(old, PERMISSION_SCRIPT);
         let lists = "on the keys ns:acquisition_notification:*";
-        // The old way, what creates something is not tried by who may not delete it.
+        // On old servers, a user that may not delete does not try commands that create keys.
         for (rules, missing, missing_on_old) in [
             (&["~*", "&*", "+@all"][..], None, None),
             (&["~ns:*", "&ns:*", "+@all", "-@admin", "-@dangerous"], None, None),
@@ -220,10 +220,10 @@ mod tests {
             server.command(&[&["ACL", "SETUSER", "u", "reset", "on", "nopass"], rules].concat());
             let mut connection = server.connection();
             redis::cmd("AUTH").arg("u").arg("any").exec(&mut connection).expect("a user");
-            for (script, missing) in [(ASK, missing), (&*old, missing_on_old)] {
+            for (script, missing) in [(PERMISSION_SCRIPT, missing), (&*old, missing_on_old)] {
                 let answer =
                     question(script, "ns", "0123456789ab").query(&mut connection).expect("an answer");
-                let found = read_missing(answer, "ns").expect("an answer");
+                let found = read_missing_permissions(answer, "ns").expect("an answer");
                 assert_eq!(found, missing, "{rules:?}");
             }
             assert_eq!(server.command(&["DBSIZE"]), Value::Int(0), "{rules:?}");
@@ -232,7 +232,7 @@ mod tests {
 
     #[cfg(feature = "_test-redis")]
     #[test]
-    fn each_command_that_is_missing_is_named() {
+    fn each_missing_command_is_named() {
         let server = semafor_testkit::redis::RedisServer::start();
         let mut connection = server.connection();
         for call in &*NEEDED {
@@ -240,8 +240,12 @@ mod tests {
             let rule = format!("-{name}");
             server.command(&["ACL", "SETUSER", "u", "reset", "on", "nopass", "~*", "&*", "+@all", &rule]);
             redis::cmd("AUTH").arg("u").arg("any").exec(&mut connection).expect("a user");
-            let answer = ask_for_missing("ns", "0123456789ab").query(&mut connection).expect("an answer");
-            assert_eq!(read_missing(answer, "ns").expect("an answer"), Some(format!("run {name}")));
+            let answer =
+                ask_for_missing_permissions("ns", "0123456789ab").query(&mut connection).expect("an answer");
+            assert_eq!(
+                read_missing_permissions(answer, "ns").expect("an answer"),
+                Some(format!("run {name}"))
+            );
         }
     }
 }

@@ -2,43 +2,43 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::remote::call::{How, Key, Neighbours};
+use crate::remote::call::{EndReason, Key, PythonClients};
 use crate::remote::clock::Instant;
 use crate::remote::target::Target;
 
-/// Pauses between attempts to give something back.
+/// Pauses between attempts to release, the first and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
-/// A name under which this process holds, waits, or has something to give back.
+/// A name under which this process holds, waits, or has something to release.
 #[derive(Debug)]
-pub(super) struct Name {
+pub(super) struct NameEntry {
     /// One of its handles; any handle of the name will do.
     pub(super) target: Arc<Target>,
-    /// Acquisitions of this name, whatever their state.
+    /// The number of acquisitions of this name, in any state.
     pub(super) acquisitions: usize,
     pub(super) waiting: usize,
-    /// Holders whose lease ends.
+    /// The number of holders whose lease has an end.
     pub(super) leased: usize,
     pub(super) next_sweep: Option<Instant>,
     /// A lease has just ended on our clock; until this time the server is asked to end it, too.
     pub(super) expiring_until: Option<Instant>,
     pub(super) is_watched: bool,
-    pub(super) neighbours: Neighbours,
-    /// What has to be given back, in order. Entries that come while a call is on its way go together in the next one.
+    pub(super) python_clients: PythonClients,
+    /// Acquisitions to release, in order. Those that are added while a call is pending go together in the next one.
     pub(super) leavers: VecDeque<Leaver>,
-    /// A call for `leavers` is on its way.
-    pub(super) is_leaving: bool,
-    pub(super) leave_again_at: Option<Instant>,
+    /// A call for `leavers` is pending.
+    pub(super) is_leave_pending: bool,
+    pub(super) retry_leave_at: Option<Instant>,
     pause: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Leaver {
     pub(super) key: Key,
-    pub(super) how: How,
+    pub(super) reason: EndReason,
 }
 
-impl Name {
+impl NameEntry {
     pub(super) fn new(target: Arc<Target>) -> Self {
         Self {
             target,
@@ -48,25 +48,28 @@ impl Name {
             next_sweep: None,
             expiring_until: None,
             is_watched: false,
-            neighbours: Neighbours::default(),
+            python_clients: PythonClients::default(),
             leavers: VecDeque::new(),
-            is_leaving: false,
-            leave_again_at: None,
+            is_leave_pending: false,
+            retry_leave_at: None,
             pause: PAUSE.0,
         }
     }
 
     pub(super) fn next_due(&self) -> Option<Instant> {
-        [self.next_sweep, self.leave_again_at].into_iter().flatten().min()
+        [self.next_sweep, self.retry_leave_at].into_iter().flatten().min()
     }
 
     /// True if a sweep of this name may concern this process.
-    pub(super) fn is_of_interest(&self) -> bool {
+    pub(super) fn needs_sweeps(&self) -> bool {
         self.waiting > 0 || self.leased > 0 || self.expiring_until.is_some()
     }
 
     pub(super) fn is_unused(&self) -> bool {
-        self.acquisitions == 0 && self.expiring_until.is_none() && !self.is_leaving && self.leavers.is_empty()
+        self.acquisitions == 0
+            && self.expiring_until.is_none()
+            && !self.is_leave_pending
+            && self.leavers.is_empty()
     }
 
     pub(super) fn reset_pause(&mut self) {

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use semafor_core::{Loss, NotHeld};
 
-use super::lease_time::Source;
-use super::operation::{Operation, OperationError, Progress, What};
+use super::lease_time::EndSource;
+use super::operation::{Operation, OperationError, OperationKind, Progress};
 use super::{Client, Due, Event, Liveness};
-use crate::remote::call::{Call, Failure, How, Key, Reply};
+use crate::remote::call::{Call, EndReason, Failure, Key, Reply};
 use crate::remote::clock::Instant;
 use crate::remote::target::Target;
 
 impl Client {
     /// Ends a grant of any process by its id: see [`poll_operation`](Self::poll_operation).
-    pub fn end_by_id(&mut self, target: &Arc<Target>, id: &str, how: How, now: Instant) -> u64 {
+    pub fn end_by_id(&mut self, target: &Arc<Target>, id: &str, reason: EndReason, now: Instant) -> u64 {
         let number = self.next_number();
         let key = self.by_id.get(id).copied();
         if let Some(key) = key
@@ -26,7 +26,7 @@ impl Client {
             self.drop_lease(key, now);
             return self.finished(number, Err(OperationError::NotHeld(why)));
         }
-        self.begin(number, Arc::clone(target), What::EndById { id: id.into(), how, key }, now);
+        self.begin(number, Arc::clone(target), OperationKind::EndById { id: id.into(), reason, key }, now);
         number
     }
 
@@ -34,34 +34,35 @@ impl Client {
     pub fn renew(&mut self, target: &Arc<Target>, id: &str, ttl: Option<Duration>, now: Instant) -> u64 {
         let number = self.next_number();
         let key = self.by_id.get(id).copied();
-        self.begin(number, Arc::clone(target), What::Renew { id: id.into(), ttl, key }, now);
+        self.begin(number, Arc::clone(target), OperationKind::Renew { id: id.into(), ttl, key }, now);
         number
     }
 
-    pub(super) fn begin(&mut self, number: u64, target: Arc<Target>, what: What, now: Instant) {
-        let ask = what.ask();
+    pub(super) fn begin(&mut self, number: u64, target: Arc<Target>, kind: OperationKind, now: Instant) {
+        let command = kind.command();
         let operation = Operation {
             target: Arc::clone(&target),
-            what,
+            kind,
             attempts: 0,
-            again: false,
+            is_repeat: false,
             progress: Progress::Pending(None),
             is_abandoned: false,
         };
         self.operations.insert(number, operation);
-        self.loose_ends += 1;
+        self.unfinished += 1;
         if matches!(self.settings.liveness, Liveness::Connection { .. }) {
-            self.timetable.set(Due::Operation(number), Some(now + self.settings.answer_time));
+            self.timetable.set(Due::Operation(number), Some(now + self.settings.reply_timeout));
         }
-        self.outbox.push_back(Call { number, target, ask, again: false });
+        self.outbox.push_back(Call { number, target, command, is_repeat: false });
     }
 
     /// An operation that needs no call.
     pub(super) fn finished(&mut self, number: u64, outcome: Result<(), OperationError>) -> u64 {
         let target = Arc::new(Target::new("", None, None, Duration::ZERO, []));
-        let what = What::EndById { id: "".into(), how: How::Released, key: None };
+        let kind = OperationKind::EndById { id: "".into(), reason: EndReason::Released, key: None };
         let progress = Progress::Done(outcome);
-        let operation = Operation { target, what, attempts: 0, again: false, progress, is_abandoned: false };
+        let operation =
+            Operation { target, kind, attempts: 0, is_repeat: false, progress, is_abandoned: false };
         self.operations.insert(number, operation);
         number
     }
@@ -69,11 +70,11 @@ impl Client {
     /// Returns the outcome; wakes `waker` when there is one.
     pub fn poll_operation(&mut self, number: u64, waker: Waker) -> Poll<Result<(), OperationError>> {
         let Some(operation) = self.operations.get_mut(&number) else {
-            return Poll::Ready(Err(OperationError::Home(self.settings.silent.clone())));
+            return Poll::Ready(Err(OperationError::Home(self.settings.no_reply_error.clone())));
         };
         if let Progress::Pending(known) = &mut operation.progress {
             let before = known.replace(waker);
-            self.events.extend(before.map(Event::Replaced));
+            self.events.extend(before.map(Event::DropWaker));
             return Poll::Pending;
         }
         match self.operations.remove(&number).map(|operation| operation.progress) {
@@ -99,7 +100,7 @@ impl Client {
         operation.progress = Progress::Done(outcome);
         let is_abandoned = operation.is_abandoned;
         self.timetable.set(Due::Operation(number), None);
-        self.loose_ends = self.loose_ends.saturating_sub(1);
+        self.unfinished = self.unfinished.saturating_sub(1);
         self.progress += 1;
         self.wake(waker);
         if is_abandoned {
@@ -107,29 +108,29 @@ impl Client {
         }
     }
 
-    pub(super) fn operation_answered(&mut self, number: u64, reply: Reply, now: Instant) {
+    pub(super) fn handle_operation_reply(&mut self, number: u64, reply: Reply, now: Instant) {
         let Some(operation) = self.operations.get(&number) else { return };
         let outcome = match &reply {
             Reply::Ended(ended) => ended.first().map_or(Ok(()), |ended| ended.outcome),
             Reply::NotHeld(why) => Err(*why),
             _ => Ok(()),
         };
-        match operation.what {
-            What::Release { key, lost } => {
-                self.left(key, None, now);
+        match operation.kind {
+            OperationKind::Release { key, lost } => {
+                self.finish_leaving(key, None, now);
                 let outcome = outcome.map_err(|why| OperationError::NotHeld(lost.unwrap_or(why)));
                 self.finish(number, outcome);
             }
-            What::EndById { how, key, .. } => {
+            OperationKind::EndById { reason, key, .. } => {
                 let is_connection = matches!(self.settings.liveness, Liveness::Connection { .. });
                 if let Some(key) = key.filter(|_| outcome.is_ok() || is_connection) {
-                    self.ended_by_id(key, how, now);
+                    self.ended_by_id(key, reason, now);
                 }
                 self.finish(number, outcome.map_err(OperationError::NotHeld));
             }
-            What::Renew { key, .. } => {
+            OperationKind::Renew { key, .. } => {
                 if let (Some(key), Reply::Renewed { clock, ends }) = (key, &reply) {
-                    self.learn_end(key, *ends, clock, Source::Renewal(number), now);
+                    self.learn_end(key, *ends, clock, EndSource::Renewal(number), now);
                 }
                 self.finish(number, outcome.map_err(OperationError::NotHeld));
             }
@@ -137,24 +138,24 @@ impl Client {
     }
 
     /// A grant of this process was ended by its id: signals that to its guard, if there is one.
-    pub(super) fn ended_by_id(&mut self, key: Key, how: How, now: Instant) {
-        let why = match how {
-            How::Evicted => NotHeld::Lost(Loss::Evicted),
+    pub(super) fn ended_by_id(&mut self, key: Key, reason: EndReason, now: Instant) {
+        let why = match reason {
+            EndReason::Evicted => NotHeld::Lost(Loss::Evicted),
             _ => NotHeld::Released,
         };
         match self.settings.liveness {
             Liveness::Heartbeats => {
                 let held = self.held_mut(key);
-                if let Some(held) = held.filter(|held| held.over.is_none()) {
-                    held.over = Some(why);
+                if let Some(held) = held.filter(|held| held.not_held.is_none()) {
+                    held.not_held = Some(why);
                     let signal = held.lost.clone();
-                    self.events.push_back(Event::Ended(signal));
+                    self.events.push_back(Event::EndedById(signal));
                     self.lose(key, why, false);
                 }
             }
             Liveness::Connection { .. } if self.detached.contains(&key) => {
                 if let Some(held) = self.held_mut(key) {
-                    held.over.get_or_insert(why);
+                    held.not_held.get_or_insert(why);
                 }
                 self.drop_lease(key, now);
             }
@@ -163,40 +164,44 @@ impl Client {
         }
     }
 
-    pub(super) fn operation_failed(&mut self, number: u64, failure: &Failure, now: Instant) {
+    pub(super) fn handle_operation_failure(&mut self, number: u64, failure: &Failure, now: Instant) {
         let Some(operation) = self.operations.get_mut(&number) else { return };
-        operation.again |= failure.was_sent;
+        operation.is_repeat |= failure.was_sent;
         operation.attempts += 1;
-        if failure.is_passing && operation.attempts < self.settings.retry.attempts {
+        if failure.is_transient && operation.attempts < self.settings.retry.attempts {
             let pause = self.settings.retry.pause_after(operation.attempts);
             self.timetable.set(Due::Operation(number), Some(now + pause));
             return;
         }
-        if let What::Release { key, .. } = operation.what {
-            if failure.is_passing || failure.error.is_unreachable() {
-                self.put_leaver(key, How::Released);
+        if let OperationKind::Release { key, .. } = operation.kind {
+            if failure.is_transient || failure.error.is_unreachable() {
+                self.queue_leaver(key, EndReason::Released);
             } else {
-                self.left(key, None, now);
+                self.finish_leaving(key, None, now);
             }
         }
         self.finish(number, Err(OperationError::Home(failure.error.clone())));
     }
 
     /// Repeats the operation; or, where a new connection does that, fails it because no reply came.
-    pub(super) fn operation_due(&mut self, number: u64, now: Instant) {
+    pub(super) fn handle_operation_timeout(&mut self, number: u64, now: Instant) {
         match self.settings.liveness {
             Liveness::Heartbeats => self.repeat_operation(number),
             Liveness::Connection { .. } => {
-                let error = self.settings.silent.clone();
-                self.operation_failed(number, &Failure { error, is_passing: false, was_sent: true }, now);
+                let error = self.settings.no_reply_error.clone();
+                self.handle_operation_failure(
+                    number,
+                    &Failure { error, is_transient: false, was_sent: true },
+                    now,
+                );
             }
         }
     }
 
     fn repeat_operation(&mut self, number: u64) {
         if let Some(operation) = self.operations.get(&number) {
-            let (target, ask) = (Arc::clone(&operation.target), operation.what.ask());
-            self.outbox.push_back(Call { number, target, ask, again: operation.again });
+            let (target, command) = (Arc::clone(&operation.target), operation.kind.command());
+            self.outbox.push_back(Call { number, target, command, is_repeat: operation.is_repeat });
         }
     }
 }

@@ -37,9 +37,9 @@ end
 
 -- Python's scripts may have granted the first waiter a part of its weight. A waiter with a part is not a holder yet.
 local first = call('ZRANGE', WAITING, 0, 0)[1]
-local half_served = first and gate.id_of(first)
-if half_served and gate.line_extra > 0 and not over[half_served] then
-    for _, part in ipairs(gate.members_of(half_served, gate.record_of(half_served).weight)) do
+local partly_served = first and gate.id_of(first)
+if partly_served and gate.line_extra > 0 and not over[partly_served] then
+    for _, part in ipairs(gate.members_of(partly_served, gate.record_of(partly_served).weight)) do
         holders = holders - (call('ZSCORE', MAIN, part) and 1 or 0)
     end
 end

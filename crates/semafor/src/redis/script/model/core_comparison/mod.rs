@@ -1,7 +1,7 @@
-//! The same random game on `semafor-core` and on Redis: the scripts reply, publish and count as the core does.
+//! The same random steps on `semafor-core` and on Redis: the scripts reply, publish and count as the core does.
 
 mod checks;
-mod moves;
+mod steps;
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ use semafor_core::{
     Refusal, Request, Ticket, Timestamp,
 };
 
-use self::moves::{Action, Step, Which, game};
+use self::steps::{Action, Step, Which, steps};
 use super::clock::{FOREVER, GRACE, NANOS_PER_TICK, START, seconds, span, ticks, time};
-use super::play::{play, with_moves};
-use super::request::{AcquireRequest, How, ONE_SLOT, Queue};
+use super::random_runs::{run_random, with_steps};
+use super::request::{AcquireRequest, EndReason, ONE_SLOT, Queue};
 use super::scripts::{Operation, Scripts, Seen, id_of, number_of, texts};
 use crate::redis::script::schema::ending::{CLOSED, EVICTED, EXPIRED, RELEASED, TOO_HEAVY, UNWANTED};
 
@@ -26,7 +26,7 @@ struct Client {
     /// How long it may hold from its grant or its last renewal.
     ttl: Option<u64>,
     state: State,
-    /// It was cancelled when there was nothing to cancel: should it still arrive, it is refused.
+    /// It was cancelled before it arrived: if it still arrives, it is refused.
     is_unwanted: bool,
     arrived: u64,
     /// Slot, token, and how long it waited.
@@ -38,30 +38,30 @@ struct Client {
 #[derive(Clone, Copy)]
 enum State {
     NotYet,
-    /// In line; or it was settled, and nobody has looked.
+    /// In line, or settled without the client knowing it.
     Waits(Ticket),
-    /// Granted; that may have ended.
+    /// Granted; the grant may have ended.
     Has(PermitId),
     Over(i64),
 }
 
-/// The same game on the core and on Redis.
+/// The same steps on the core and on Redis.
 struct Comparison<'a> {
     scripts: &'a mut Scripts,
     gate: Gate<usize, usize>,
     effects: Effects<usize, usize>,
     clients: Vec<Client>,
     last_token: u64,
-    /// Of those who left the line. To the core a client that times out has cancelled.
+    /// Waiters that timed out. The core counts them as cancelled.
     timed_out: u64,
-    /// Requests that came after their end, and were refused.
-    came_late: u64,
+    /// Requests that arrived after their cancellation, and were refused.
+    late_requests: u64,
     /// Losses that the core does not report and the scripts do: holders whose slot another process released, and holders
     /// that were evicted and have their grace.
-    told_by_scripts: Vec<(usize, i64)>,
+    reported_by_scripts_only: Vec<(usize, i64)>,
 }
 
-/// What a move expects to be answered.
+/// The expected reply to a step.
 type Reply = Vec<String>;
 
 impl Comparison<'_> {
@@ -81,7 +81,7 @@ impl Comparison<'_> {
         self.gate.holders().any(|holder| *holder.tag == number)
     }
 
-    /// It was evicted, and has its slot until its grace is over.
+    /// It was evicted, and keeps its slot until its grace ends.
     fn is_leaving(&self, number: usize) -> bool {
         self.gate.holders().any(|holder| *holder.tag == number && holder.is_leaving)
     }
@@ -112,7 +112,7 @@ impl Comparison<'_> {
         (!seen.is_empty()).then(|| *index.get(&seen))
     }
 
-    /// Lets a client know what became of its place.
+    /// Claims the outcome of a client's place in line.
     fn settle(&mut self, number: usize) {
         let State::Waits(ticket) = self.clients[number].state else { return };
         self.clients[number].state = match self.gate.claim(ticket) {
@@ -125,7 +125,7 @@ impl Comparison<'_> {
         };
     }
 
-    /// How a client ended that holds nothing, or has to leave, and waits for nothing.
+    /// How a client ended that does not wait, and holds nothing or is evicted.
     fn ending(&mut self, number: usize) -> i64 {
         self.settle(number);
         match self.clients[number].state {
@@ -137,14 +137,14 @@ impl Comparison<'_> {
         }
     }
 
-    /// What a script says of a grant.
+    /// A script's reply for a new grant.
     fn granted(&self, number: usize) -> Option<Reply> {
         let (slot, token, waited) = self.clients[number].got?;
         let (slots, now) = (self.gate.slots(), seconds(self.scripts.now));
         Some(texts([&"granted", &slots, &0, &slot, &token, &seconds(waited), &now, &0]))
     }
 
-    /// What a script says of a grant that it does not make just now: also when the lease ends.
+    /// A script's reply for an earlier grant: with the end of the lease.
     fn confirmed(&self, number: usize) -> Option<Reply> {
         let mut reply = self.granted(number)?;
         reply.push(self.lease_end(number));
@@ -158,7 +158,7 @@ impl Comparison<'_> {
         if expires == Timestamp::NEVER { String::new() } else { seconds(expires.as_nanos() / NANOS_PER_TICK) }
     }
 
-    /// A client was told of its grant. `check_keys` compares its slot with the core's.
+    /// A client has received its grant. `check_keys` compares its slot with the core's.
     fn note_grant(&mut self, number: usize, slot: &str, token: &str) -> TestCaseResult {
         let (slot, token) = (slot.parse().expect("a slot"), token.parse().expect("a token"));
         prop_assert!(token > self.last_token, "token {} after {}", token, self.last_token);
@@ -168,10 +168,10 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    /// Runs a script, and takes in what it told.
+    /// Runs a script, and applies its messages.
     fn run(&mut self, operation: Operation, arguments: &[String]) -> Result<Seen, TestCaseError> {
         let seen = self.scripts.run(operation, arguments);
-        for words in &seen.told {
+        for words in &seen.messages {
             let number = number_of(&words[1]);
             if words[0] == "granted" {
                 self.note_grant(number, &words[2], &words[3])?;
@@ -184,15 +184,15 @@ impl Comparison<'_> {
         Ok(seen)
     }
 
-    fn next_deadline_is(&self, told: &str) -> TestCaseResult {
+    fn next_deadline_is(&self, reported: &str) -> TestCaseResult {
         let core = self.gate.next_deadline();
         let is_empty = self.gate.held() == 0 && self.gate.waiting() == 0;
-        prop_assert_eq!(told.is_empty(), is_empty, "next deadline {:?}", told);
+        prop_assert_eq!(reported.is_empty(), is_empty, "next deadline {:?}", reported);
         if !is_empty {
-            // A grace that runs out is none of the core's business; the game is over before.
-            let told = ticks(told.parse().expect("seconds"));
+            // The core knows no reservation that ends; the run is over before one does.
+            let reported = ticks(reported.parse().expect("seconds"));
             let due = if core == Timestamp::NEVER { u64::MAX } else { core.as_nanos() / NANOS_PER_TICK };
-            prop_assert_eq!(told.min(START + GRACE), due.min(START + GRACE), "next deadline");
+            prop_assert_eq!(reported.min(START + GRACE), due.min(START + GRACE), "next deadline");
         }
         Ok(())
     }
@@ -203,7 +203,7 @@ impl Comparison<'_> {
         self.run(Operation::Queue, &arguments)
     }
 
-    /// The core's answer, in the scripts' words as far as they are the same.
+    /// The core's refusal, as a script's reply.
     fn core_acquire(&mut self, number: usize) -> Option<Reply> {
         let Client { request, is_try, .. } = self.clients[number];
         let now = self.now();
@@ -231,12 +231,12 @@ impl Comparison<'_> {
         })
     }
 
-    /// Makes the move on both sides. False if the game ends with it.
+    /// Makes the step on both sides. False if the run ends with it.
     fn make(&mut self, step: &Step) -> Result<bool, TestCaseError> {
         // Every waiter that is granted a slot claims it before the reservation ends.
         self.scripts.now = (self.scripts.now + step.ticks).min(START + GRACE - 1);
         match &step.action {
-            Action::Command { request, is_try } => {
+            Action::Acquire { request, is_try } => {
                 let number = self.new_client(*request, *is_try);
                 let refusal = self.core_acquire(number);
                 let seen = self.ask(number, false)?;
@@ -272,7 +272,7 @@ impl Comparison<'_> {
             }
             Action::CancelEarly(request) => {
                 let number = self.new_client(*request, false);
-                self.end(number, How::Cancelled, false, step.again)?;
+                self.end(number, EndReason::Cancelled, false, step.again)?;
             }
             Action::ArriveLate(index) => {
                 let late = |client: &Client| client.is_unwanted;
@@ -283,20 +283,20 @@ impl Comparison<'_> {
                 let number = *index.get(&late);
                 for again in [false, true] {
                     self.expire();
-                    self.came_late += 1;
+                    self.late_requests += 1;
                     let seen = self.ask(number, again)?;
                     prop_assert_eq!(seen.words(), ["closed"], "it arrives after its end");
                     self.check(&seen)?;
                 }
             }
-            Action::End { which, how, by_another } => {
+            Action::End { which, reason, by_another } => {
                 let Some(number) = self.pick(*which) else { return Ok(true) };
                 let is_known = matches!(self.clients[number].state, State::Has(_)) && self.holds(number);
-                if is_known && matches!(how, How::Cancelled | How::TimedOut) {
+                if is_known && matches!(reason, EndReason::Cancelled | EndReason::TimedOut) {
                     // A client does not cancel a slot that it knows it holds.
                     return Ok(true);
                 }
-                self.end(number, *how, *by_another, step.again)?;
+                self.end(number, *reason, *by_another, step.again)?;
             }
             Action::Renew(which, ttl) => {
                 let Some(number) = self.pick(*which) else { return Ok(true) };
@@ -328,7 +328,7 @@ impl Comparison<'_> {
                     self.settle(number);
                     let seen = self.run(Operation::Acquire, &texts([&id_of(number), &0]))?;
                     let expected = if self.holds(number) {
-                        self.confirmed(number).expect("it was told of its grant")
+                        self.confirmed(number).expect("it has received its grant")
                     } else if self.is_waiting(number) {
                         texts([&"waiting", &seconds(self.scripts.now)])
                     } else {
@@ -363,7 +363,7 @@ impl Comparison<'_> {
                 let expected = match opened {
                     Ok(Opened::Joined) => texts([&"open", &self.gate.slots(), &0]),
                     Ok(Opened::Succeeded { opening, .. }) => {
-                        texts([&"open", &opening.slots.expect("it says how many"), &1])
+                        texts([&"open", &opening.slots.expect("it has a number of slots"), &1])
                     }
                     Err(OpenRefusal::SlotsMismatch { live, .. }) => texts([&"mismatch", &live]),
                     Err(OpenRefusal::Closing { held }) => texts([&"closing", &held]),
@@ -384,7 +384,11 @@ impl Comparison<'_> {
                     let waiting = self.gate.waiting();
                     self.gate.close(&mut self.effects);
                     let seen = self.run(Operation::Close, &texts([&0]))?;
-                    prop_assert_eq!(seen.words(), texts([&waiting, &-1]), "all are turned away in one call");
+                    prop_assert_eq!(
+                        seen.words(),
+                        texts([&waiting, &-1]),
+                        "all waiters are turned away in one call"
+                    );
                     self.check(&seen)?;
                 }
             }
@@ -403,7 +407,7 @@ impl Comparison<'_> {
         let words = seen.words();
         prop_assert_eq!(&words[0], &seconds(self.scripts.now));
         self.next_deadline_is(&words[1])?;
-        prop_assert_eq!(&words[2], "0", "foreign holders");
+        prop_assert_eq!(&words[2], "0", "Python clients");
         self.check(&seen)?;
         Ok(true)
     }
@@ -420,7 +424,7 @@ impl Comparison<'_> {
                 let (slots, now) = (self.gate.slots().to_string(), seconds(self.scripts.now));
                 prop_assert_eq!(words.len(), 7, "{:?}", words);
                 prop_assert_eq!(&words[..3], ["queued", &slots, "0"]);
-                prop_assert_eq!((&words[4], &*words[6]), (&now, "0"), "now, foreign holders");
+                prop_assert_eq!((&words[4], &*words[6]), (&now, "0"), "now, Python clients");
                 self.next_deadline_is(&words[5])?;
                 self.clients[number].place.clone_from(&words[3]);
             }
@@ -429,16 +433,16 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    fn end(&mut self, number: usize, how: How, by_another: bool, again: bool) -> TestCaseResult {
+    fn end(&mut self, number: usize, reason: EndReason, by_another: bool, again: bool) -> TestCaseResult {
         let now = self.now();
-        let is_unwanted = matches!(how, How::Cancelled | How::TimedOut);
-        if how == How::Evicted && self.is_waiting(number) {
-            // It may get a slot just now; then that is what it loses.
+        let is_unwanted = matches!(reason, EndReason::Cancelled | EndReason::TimedOut);
+        if reason == EndReason::Evicted && self.is_waiting(number) {
+            // It may get a slot just now, and then loses that slot.
             self.sweep()?;
-        } else if how == How::Evicted {
+        } else if reason == EndReason::Evicted {
             self.expire();
         }
-        // A client cancels its own request.
+        // Only the client itself cancels its request.
         let by_another = by_another && !is_unwanted;
         if !is_unwanted || !self.is_waiting(number) && !self.holds(number) {
             self.settle(number);
@@ -449,7 +453,7 @@ impl Comparison<'_> {
                 self.clients[number].state = State::Over(RELEASED);
                 match cancelled {
                     Cancelled::Left(_) => {
-                        self.timed_out += u64::from(how == How::TimedOut);
+                        self.timed_out += u64::from(reason == EndReason::TimedOut);
                         "left"
                     }
                     Cancelled::HandedOn => "ended",
@@ -457,12 +461,12 @@ impl Comparison<'_> {
                 }
             }
             State::Has(id) => {
-                let ended = match how {
-                    How::Evicted => self.core_evict(number, id),
+                let ended = match reason {
+                    EndReason::Evicted => self.core_evict(number, id),
                     _ => self.gate.release(id, now, &mut self.effects).map(drop),
                 };
-                if ended.is_ok() && how == How::Released && by_another {
-                    self.told_by_scripts.push((number, RELEASED));
+                if ended.is_ok() && reason == EndReason::Released && by_another {
+                    self.reported_by_scripts_only.push((number, RELEASED));
                 }
                 if ended.is_ok() { "ended" } else { "gone" }
             }
@@ -472,8 +476,8 @@ impl Comparison<'_> {
             let outcome = match is_again {
                 false => outcome,
                 // The same eviction once more does not shorten the grace.
-                true if how == How::Evicted && self.is_leaving(number) => {
-                    self.told_by_scripts.push((number, EVICTED));
+                true if reason == EndReason::Evicted && self.is_leaving(number) => {
+                    self.reported_by_scripts_only.push((number, EVICTED));
                     "ended"
                 }
                 true => "gone",
@@ -482,15 +486,16 @@ impl Comparison<'_> {
             let (held, slots) = (self.gate.held(), self.gate.slots());
             let waiting = self.gate.waiting();
             if is_unwanted {
-                // Those who give up leave together; here each is alone.
-                let seen = self.run(Operation::Leave, &texts([&id_of(number), &how.word()]))?;
+                // A client batches cancellations; here each batch has one.
+                let seen = self.run(Operation::Leave, &texts([&id_of(number), &reason.word()]))?;
                 let expected = texts([&held, &slots, &waiting, &outcome, &code]);
                 prop_assert_eq!(seen.words(), expected, "held, slots, waiting, outcome, ending");
                 self.clients[number].is_unwanted |= outcome == "gone";
                 self.check(&seen)?;
                 continue;
             }
-            let arguments = texts([&id_of(number), &how.word(), &u8::from(by_another), &u8::from(is_again)]);
+            let arguments =
+                texts([&id_of(number), &reason.word(), &u8::from(by_another), &u8::from(is_again)]);
             let seen = self.run(Operation::Release, &arguments)?;
             prop_assert_eq!(&seen.words()[..2], texts([&outcome, &code]), "outcome, ending");
             self.check(&seen)?;
@@ -502,7 +507,7 @@ impl Comparison<'_> {
         let grace = span(self.clients[number].request.grace.unwrap_or(0));
         let now = self.now();
         if let Evicted::Leaving { .. } = self.gate.evict(id, grace, now, &mut self.effects)? {
-            self.told_by_scripts.push((number, EVICTED));
+            self.reported_by_scripts_only.push((number, EVICTED));
         }
         Ok(())
     }
@@ -515,7 +520,7 @@ impl Comparison<'_> {
             let weight = self.clients[*number].request.weight;
             arguments.extend(texts([&id_of(*number), &weight, &seconds(FOREVER)]));
             if knows(number) {
-                let (slot, token, _) = self.clients[*number].got.expect("it was told of its grant");
+                let (slot, token, _) = self.clients[*number].got.expect("it has received its grant");
                 arguments.extend(texts([&slot, &token]));
             }
         }
@@ -526,7 +531,7 @@ impl Comparison<'_> {
             self.settle(number);
             let is_news = waiters.contains(&number);
             if self.holds(number) && is_news {
-                let (slot, token, waited) = self.clients[number].got.expect("it was told of its grant");
+                let (slot, token, waited) = self.clients[number].got.expect("it has received its grant");
                 expected.extend(texts([&"granted", &slot, &token, &seconds(waited)]));
             } else if self.is_leaving(number) {
                 expected.extend(texts([&"gone", &EVICTED]));
@@ -540,7 +545,7 @@ impl Comparison<'_> {
         }
         let words = seen.words();
         prop_assert_eq!(&words[3..], &expected[..], "states");
-        prop_assert_eq!((&words[0], &*words[2]), (&seconds(self.scripts.now), "0"), "now, foreign holders");
+        prop_assert_eq!((&words[0], &*words[2]), (&seconds(self.scripts.now), "0"), "now, Python clients");
         self.next_deadline_is(&words[1])?;
         self.check(&seen)
     }
@@ -556,25 +561,25 @@ fn code(why: NotHeld) -> i64 {
 }
 
 #[test]
-fn the_scripts_answer_tell_and_count_as_the_core_does() {
-    play(150, game(), |scripts, game| {
-        let seen = scripts.run(Operation::Open, &texts([&game.slots, &-1]));
-        prop_assert_eq!(seen.words(), texts([&"open", &game.slots, &0]));
+fn scripts_reply_publish_and_count_as_the_core_does() {
+    run_random(150, steps(), |scripts, run| {
+        let seen = scripts.run(Operation::Open, &texts([&run.slots, &-1]));
+        prop_assert_eq!(seen.words(), texts([&"open", &run.slots, &0]));
         let mut comparison = Comparison {
             scripts,
-            gate: Gate::new(1, game.slots).expect("at least one slot"),
+            gate: Gate::new(1, run.slots).expect("at least one slot"),
             effects: Effects::default(),
             clients: Vec::new(),
             last_token: 0,
             timed_out: 0,
-            came_late: 0,
-            told_by_scripts: Vec::new(),
+            late_requests: 0,
+            reported_by_scripts_only: Vec::new(),
         };
-        for (n, step) in game.steps.iter().enumerate() {
+        for (n, step) in run.steps.iter().enumerate() {
             match comparison.make(step) {
                 Ok(true) => {}
                 Ok(false) => break,
-                Err(error) => return Err(with_moves(game.slots, &game.steps[..=n], error)),
+                Err(error) => return Err(with_steps(run.slots, &run.steps[..=n], error)),
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Plays random games, and says after which moves one went wrong.
+//! Runs random steps, and reports the steps up to a failure.
 
 use std::fmt::Debug;
 
@@ -8,17 +8,17 @@ use semafor_testkit::redis::RedisServer;
 
 use super::scripts::Scripts;
 
-/// Adds the moves up to the error to its message.
-pub(super) fn with_moves<M: Debug>(slots: u32, moves: &[M], error: TestCaseError) -> TestCaseError {
-    let moves: String = moves.iter().map(|step| format!("\n  {step:?}")).collect();
-    TestCaseError::fail(format!("{error}\nwith {slots} slots, after{moves}"))
+/// Adds the steps up to the error to its message.
+pub(super) fn with_steps<M: Debug>(slots: u32, steps: &[M], error: TestCaseError) -> TestCaseError {
+    let steps: String = steps.iter().map(|step| format!("\n  {step:?}")).collect();
+    TestCaseError::fail(format!("{error}\nwith {slots} slots, after{steps}"))
 }
 
-/// Plays `cases` random games on one server.
-pub(super) fn play<G: Debug>(
+/// Runs `cases` random sequences of steps on one server.
+pub(super) fn run_random<G: Debug>(
     cases: u32,
-    games: impl Strategy<Value = G>,
-    game: impl Fn(&mut Scripts, G) -> TestCaseResult,
+    runs: impl Strategy<Value = G>,
+    run_one: impl Fn(&mut Scripts, G) -> TestCaseResult,
 ) {
     let server = RedisServer::start();
     let scripts = std::cell::RefCell::new(Scripts::new(&server));
@@ -30,10 +30,10 @@ pub(super) fn play<G: Debug>(
         failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
         ..default
     };
-    let outcome = TestRunner::new(config).run(&games, |moves| {
+    let outcome = TestRunner::new(config).run(&runs, |steps| {
         let mut scripts = scripts.borrow_mut();
         scripts.clear();
-        game(&mut scripts, moves)
+        run_one(&mut scripts, steps)
     });
     match outcome {
         Ok(()) => {}
