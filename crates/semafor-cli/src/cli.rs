@@ -100,7 +100,7 @@ Example:
 
 /// The home of the semaphores.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct At {
+pub(crate) struct HomeArgs {
     /// Where the semaphores live: `local:` (this user's, on this machine) or the URL of a Redis server
     // The value may contain a password.
     #[arg(long, env = "SEMAFOR_URL", default_value = "local:", hide_env_values = true, value_name = "URL")]
@@ -110,7 +110,7 @@ pub(crate) struct At {
 #[derive(Args, Debug)]
 pub(crate) struct Run {
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) home: HomeArgs,
 
     #[command(flatten)]
     pub(crate) options: AcquireOptions,
@@ -185,7 +185,7 @@ pub(crate) struct AcquireOptions {
 #[derive(Args, Debug)]
 pub(crate) struct Acquire {
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) home: HomeArgs,
 
     #[command(flatten)]
     pub(crate) options: AcquireOptions,
@@ -203,7 +203,7 @@ pub(crate) struct Acquire {
 #[derive(Args, Debug)]
 pub(crate) struct Held {
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) home: HomeArgs,
 
     /// The semaphore, if NAME is not given
     #[arg(long, short, env = "SEMAFOR_NAME", value_name = "NAME")]
@@ -227,7 +227,7 @@ pub(crate) struct Renew {
 #[derive(Args, Debug)]
 pub(crate) struct Status {
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) home: HomeArgs,
 
     /// Show only these semaphores [default: all]
     #[arg(value_name = "NAME")]
@@ -245,7 +245,7 @@ pub(crate) struct Status {
 #[derive(Args, Debug)]
 pub(crate) struct Inspect {
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) home: HomeArgs,
 
     /// The name of the semaphore
     pub(crate) name: String,
@@ -258,7 +258,7 @@ pub(crate) struct Inspect {
 #[derive(Args, Debug)]
 pub(crate) struct Resize {
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) home: HomeArgs,
 
     /// The name of the semaphore
     pub(crate) name: String,
@@ -271,7 +271,7 @@ pub(crate) struct Resize {
 #[derive(Args, Debug)]
 pub(crate) struct Evict {
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) home: HomeArgs,
 
     /// The name of the semaphore
     pub(crate) name: String,
@@ -283,7 +283,7 @@ pub(crate) struct Evict {
 #[derive(Args, Debug)]
 pub(crate) struct Top {
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) home: HomeArgs,
 
     /// Time between two refreshes
     #[arg(long, short = 'd', value_name = "TIME", default_value = "1s", value_parser = duration::longer_than_zero)]
@@ -299,7 +299,7 @@ pub(crate) enum Agent {
     /// Show whether the agent runs, for how long, and how many clients it has
     Status {
         #[command(flatten)]
-        at: At,
+        home: HomeArgs,
         /// Print a JSON object: running, pid, version, uptime_seconds, clients, names, held, waiting, directory
         #[arg(long)]
         json: bool,
@@ -307,7 +307,7 @@ pub(crate) enum Agent {
     /// Stop the agent. Refused while there are holders or waiters, except with --force
     Stop {
         #[command(flatten)]
-        at: At,
+        home: HomeArgs,
         /// Stop it even so: holders lose their slots, waiters go on with a new agent
         #[arg(long, short)]
         force: bool,

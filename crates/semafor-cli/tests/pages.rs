@@ -38,10 +38,10 @@ fn help_lists_all_commands_and_all_exit_codes() {
     for command in COMMANDS {
         assert!(env.run([command, "--help"]).text().contains("Usage: semafor"), "{command}");
     }
-    for (command, told) in
+    for (command, part) in
         [("run", "passwords"), ("run", "--show-command"), ("acquire", "74"), ("acquire", "parent")]
     {
-        assert!(env.run([command, "--help"]).text().contains(told), "{command}: {told}");
+        assert!(env.run([command, "--help"]).text().contains(part), "{command}: {part}");
     }
     assert!(env.run(["--version"]).text().starts_with("semafor "));
 }
@@ -87,7 +87,7 @@ fn man_pages_are_written_for_every_command() {
 }
 
 #[test]
-fn a_folder_that_man_pages_cannot_be_written_to_is_complained_of() {
+fn man_pages_in_a_missing_directory_are_an_error() {
     let env = env();
     let output = env.run(["man", "no/such/folder"]);
     assert!(output.complaint(64).contains("no/such/folder"));

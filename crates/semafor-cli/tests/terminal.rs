@@ -17,8 +17,8 @@ fn open(command: Command) -> Terminal {
 /// An interactive shell in the environment, which knows the command as `semafor`.
 fn shell(env: &CommandEnv) -> Terminal {
     let mut bash = env.program_listening("bash", ["--norc", "--noprofile", "-i"]);
-    let folder = env.binary().parent().expect("it is in a folder").display().to_string();
-    let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
+    let directory = env.binary().parent().expect("it is in a folder").display().to_string();
+    let path = format!("{directory}:{}", std::env::var("PATH").unwrap_or_default());
     bash.env("PS1", "ready> ").env("HISTFILE", "").env("PATH", path);
     let terminal = open(bash);
     terminal.wait_until("bash is ready", |screen| screen.contains("ready>"));
@@ -54,13 +54,13 @@ fn pids(env: &CommandEnv) -> (u32, u32) {
 }
 
 /// The beginning of such a script.
-const SAY_PIDS: &str = "echo $PPID >> pids; echo $$ >> pids;";
+const WRITE_PIDS: &str = "echo $PPID >> pids; echo $$ >> pids;";
 
 /// Empties the screen, without starting a program.
 const CLEAR: &str = "printf \"\\033[2J\\033[H\"";
 
 #[test]
-fn one_line_tells_what_is_waited_for_and_is_gone_when_it_comes() {
+fn status_line_shows_the_wait_and_is_removed_at_the_end() {
     let env = env();
     let (mut holder, gate) = hold(&env);
     let mut terminal = open(env.listening(["run", "--name", "it", "--", "echo", "served"]));
@@ -81,7 +81,7 @@ fn one_line_tells_what_is_waited_for_and_is_gone_when_it_comes() {
 }
 
 #[test]
-fn the_line_fits_the_terminal() {
+fn status_line_fits_the_terminal() {
     let env = env();
     let (mut holder, gate) = hold(&env);
     let mut terminal = Terminal::spawn(env.listening(["run", "--name", "it", "--", "true"]), 10, 30);
@@ -94,13 +94,13 @@ fn the_line_fits_the_terminal() {
 }
 
 #[test]
-fn quiet_says_nothing() {
+fn quiet_prints_nothing() {
     let env = env();
     let (mut holder, gate) = hold(&env);
     let mut quiet = open(env.listening(["run", "--name", "it", "--quiet", "--", "true"]));
     env.until_waiting("it", 1);
-    let talking = open(env.listening(["run", "--name", "it", "--", "true"]));
-    talking.wait_until("another has said something since", |screen| screen.contains("place 2 of 2"));
+    let other = open(env.listening(["run", "--name", "it", "--", "true"]));
+    other.wait_until("another has said something since", |screen| screen.contains("place 2 of 2"));
     assert_eq!(quiet.screen().lines().filter(|line| !line.trim().is_empty()).count(), 0);
     let _open = gate.open();
     assert_eq!(quiet.wait().code(), Some(0));
@@ -127,7 +127,8 @@ fn ctrl_c_leaves_the_line() {
 fn ctrl_c_ends_the_command_and_the_loop_it_is_in() {
     let env = env();
     let terminal = shell(&env);
-    terminal.type_in(format!("for n in 1 2 3; do semafor run -- sh -c '{SAY_PIDS} exec sleep 1000'; done\r"));
+    terminal
+        .type_in(format!("for n in 1 2 3; do semafor run -- sh -c '{WRITE_PIDS} exec sleep 1000'; done\r"));
     until_in_foreground(&terminal, pids(&env).1);
     terminal.type_in(b"\x03");
     until_back(&terminal);
@@ -138,10 +139,10 @@ fn ctrl_c_ends_the_command_and_the_loop_it_is_in() {
 }
 
 #[test]
-fn ctrl_c_is_the_commands_to_hear() {
+fn command_can_handle_ctrl_c() {
     let env = env();
     let terminal = shell(&env);
-    let script = format!("trap \"echo heard >> log; exit 5\" INT; {SAY_PIDS} while :; do sleep 0.02; done");
+    let script = format!("trap \"echo heard >> log; exit 5\" INT; {WRITE_PIDS} while :; do sleep 0.02; done");
     terminal.type_in(format!("semafor run -- sh -c '{script}'; echo code $?\r"));
     until_in_foreground(&terminal, pids(&env).1);
     terminal.type_in(b"\x03");
@@ -150,10 +151,10 @@ fn ctrl_c_is_the_commands_to_hear() {
 }
 
 #[test]
-fn ctrl_z_stops_it_and_fg_lets_it_go_on() {
+fn ctrl_z_stops_the_command_and_fg_continues_it() {
     let env = env();
     let terminal = shell(&env);
-    terminal.type_in(format!("semafor run --name it -- sh -c '{SAY_PIDS} read line; echo got $line'\r"));
+    terminal.type_in(format!("semafor run --name it -- sh -c '{WRITE_PIDS} read line; echo got $line'\r"));
     let (_, child) = pids(&env);
     for _ in 0..3 {
         until_in_foreground(&terminal, child);
@@ -171,11 +172,11 @@ fn ctrl_z_stops_it_and_fg_lets_it_go_on() {
 }
 
 #[test]
-fn bg_lets_it_go_on_in_the_background() {
+fn bg_continues_it_in_the_background() {
     let env = env();
     let gate = env.gate("gate");
     let terminal = shell(&env);
-    terminal.type_in(format!("semafor run --name it -- sh -c '{SAY_PIDS} : < gate; echo done >> log'\r"));
+    terminal.type_in(format!("semafor run --name it -- sh -c '{WRITE_PIDS} : < gate; echo done >> log'\r"));
     until_in_foreground(&terminal, pids(&env).1);
     terminal.type_in(b"\x1a");
     until_back(&terminal);
@@ -188,10 +189,10 @@ fn bg_lets_it_go_on_in_the_background() {
 }
 
 #[test]
-fn in_the_background_it_stops_when_it_wants_to_read() {
+fn background_command_stops_when_it_reads() {
     let env = env();
     let terminal = shell(&env);
-    terminal.type_in(format!("semafor run --name it -- sh -c '{SAY_PIDS} read line; echo got $line' &\r"));
+    terminal.type_in(format!("semafor run --name it -- sh -c '{WRITE_PIDS} read line; echo got $line' &\r"));
     let (run, child) = pids(&env);
     terminal.wait_until("it is stopped", |_| census::is_stopped(run) && census::is_stopped(child));
     terminal.type_in(format!("{CLEAR}; jobs\r"));
@@ -203,7 +204,7 @@ fn in_the_background_it_stops_when_it_wants_to_read() {
 }
 
 #[test]
-fn ctrl_z_stops_the_waiting_too() {
+fn ctrl_z_stops_the_wait() {
     let env = env();
     let (mut holder, gate) = hold(&env);
     let terminal = shell(&env);
@@ -219,13 +220,13 @@ fn ctrl_z_stops_the_waiting_too() {
 }
 
 #[test]
-fn a_pipeline_is_one_job() {
+fn pipeline_is_one_job() {
     let env = env();
     let terminal = shell(&env);
     terminal.type_in("echo some words | semafor run -- tr a-z A-Z | cat -A\r");
     terminal.wait_until("it comes through", |screen| screen.contains("SOME WORDS$"));
     until_back(&terminal);
-    terminal.type_in(format!("semafor run --name it -- sh -c '{SAY_PIDS} exec sleep 1000' | cat\r"));
+    terminal.type_in(format!("semafor run --name it -- sh -c '{WRITE_PIDS} exec sleep 1000' | cat\r"));
     let (run, child) = pids(&env);
     for _ in 0..2 {
         until_in_foreground(&terminal, run);
@@ -243,7 +244,7 @@ fn a_pipeline_is_one_job() {
 }
 
 #[test]
-fn an_agent_outlives_the_terminal_it_was_started_from() {
+fn agent_outlives_the_terminal_it_was_started_from() {
     let env = env();
     let terminal = shell(&env);
     terminal.type_in("semafor run --name it -- echo $((6 * 7))\r");
@@ -257,7 +258,7 @@ fn an_agent_outlives_the_terminal_it_was_started_from() {
 }
 
 #[test]
-fn colours_are_for_terminals_that_want_them() {
+fn colours_are_used_on_terminals_unless_no_color_is_set() {
     let env = env();
     let (mut holder, gate) = hold(&env);
     let coloured = |command| {

@@ -10,7 +10,7 @@ fn env() -> CommandEnv {
 type Case<'a> = (&'a [&'a str], &'a str);
 
 #[track_caller]
-fn are_refused(env: &CommandEnv, code: i32, cases: &[Case<'_>]) {
+fn assert_refused(env: &CommandEnv, code: i32, cases: &[Case<'_>]) {
     for (words, mentioned) in cases {
         let output = env.run(*words);
         let complaint = output.complaint(code);
@@ -19,9 +19,9 @@ fn are_refused(env: &CommandEnv, code: i32, cases: &[Case<'_>]) {
 }
 
 #[test]
-fn a_command_line_that_makes_no_sense_is_refused_with_64() {
+fn invalid_command_line_exits_with_64() {
     let env = env();
-    are_refused(
+    assert_refused(
         &env,
         64,
         &[
@@ -68,10 +68,10 @@ fn a_command_line_that_makes_no_sense_is_refused_with_64() {
 }
 
 #[test]
-fn a_name_that_is_none_is_refused_with_64() {
+fn invalid_name_exits_with_64() {
     let env = env();
     let long = "x".repeat(600);
-    are_refused(
+    assert_refused(
         &env,
         64,
         &[
@@ -85,7 +85,7 @@ fn a_name_that_is_none_is_refused_with_64() {
 }
 
 #[test]
-fn an_address_that_is_none_is_refused_with_64() {
+fn invalid_url_exits_with_64() {
     let env = env();
     for url in ["redsi://localhost", "local", "local:here", "http://localhost/", "", "redis://:99999999"] {
         for words in [
@@ -102,11 +102,11 @@ fn an_address_that_is_none_is_refused_with_64() {
             assert!(complaint.contains(url), "{words:?}: {complaint:?} does not mention {url:?}");
         }
     }
-    are_refused(&env, 64, &[(&["agent", "status", "--url", "redis://localhost"], "redis://localhost")]);
+    assert_refused(&env, 64, &[(&["agent", "status", "--url", "redis://localhost"], "redis://localhost")]);
 }
 
 #[test]
-fn a_password_in_an_address_is_not_repeated() {
+fn password_in_a_url_is_not_printed() {
     let env = env();
     for url in ["redis://user:s3cret@127.0.0.1:1/", "redsi://user:s3cret@localhost", "redis://user:s3cret@:x"]
     {
@@ -116,7 +116,7 @@ fn a_password_in_an_address_is_not_repeated() {
 }
 
 #[test]
-fn a_redis_that_does_not_answer_is_complained_of_with_69() {
+fn unreachable_redis_exits_with_69() {
     let env = env();
     // Nobody listens on a port that was bound and never listened on.
     let nobody =
@@ -124,7 +124,7 @@ fn a_redis_that_does_not_answer_is_complained_of_with_69() {
     let url = format!("redis://{nobody}/");
     let url = url.as_str();
     let there = nobody.to_string();
-    are_refused(
+    assert_refused(
         &env,
         69,
         &[
@@ -141,7 +141,7 @@ fn a_redis_that_does_not_answer_is_complained_of_with_69() {
 }
 
 #[test]
-fn nothing_said_is_answered_with_help_and_64() {
+fn no_arguments_prints_help_and_exits_with_64() {
     let output = env().run::<&str>([]);
     assert_eq!(output.code(), Some(64));
     assert!(output.stdout.is_empty() && output.stderr.contains("Usage: semafor"), "{output:?}");

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args};
 
-use super::At;
+use super::HomeArgs;
 use crate::duration;
 
 pub(super) const HELP: &str = "\
@@ -126,7 +126,7 @@ pub(crate) struct Purge {
     pub(crate) fleet_limit: Option<String>,
 
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) home: HomeArgs,
 
     /// With Redis: show DIR in `inspect` and `top`, to all users of that Redis
     #[arg(long, requires = "fleet_limit")]

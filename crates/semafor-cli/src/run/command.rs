@@ -11,7 +11,7 @@ use crate::cli::Run;
 use crate::exit::{Code, Failure};
 
 /// The longest command line that others are shown, in characters.
-const SHOWN: usize = 200;
+const MAX_SHOWN: usize = 200;
 
 /// Complains about what can't be run, before somebody waits in line for it.
 pub(super) fn check(program: &OsStr) -> Result<(), Failure> {
@@ -20,14 +20,14 @@ pub(super) fn check(program: &OsStr) -> Result<(), Failure> {
         Search::NotRunnable(path) => {
             Err(cannot_run(path.as_os_str(), "it is no program, or not yours to run"))
         }
-        Search::Nowhere => Err(not_found(program)),
+        Search::NotFound => Err(not_found(program)),
     }
 }
 
 /// Why it did not start after all.
-pub(super) fn complaint(program: &OsStr, error: &io::Error) -> Failure {
+pub(super) fn start_failure(program: &OsStr, error: &io::Error) -> Failure {
     match (error.kind(), find(program)) {
-        (io::ErrorKind::NotFound, Search::Nowhere) => not_found(program),
+        (io::ErrorKind::NotFound, Search::NotFound) => not_found(program),
         (io::ErrorKind::NotFound, _) => {
             cannot_run(program, "what its first line says should run it was not found")
         }
@@ -46,35 +46,35 @@ fn cannot_run(program: &OsStr, why: &str) -> Failure {
 enum Search {
     Runnable,
     NotRunnable(PathBuf),
-    Nowhere,
+    NotFound,
 }
 
 /// Looks where `execvp` will.
 fn find(program: &OsStr) -> Search {
     if program.is_empty() {
-        return Search::Nowhere;
+        return Search::NotFound;
     }
     if program.as_bytes().contains(&b'/') {
-        return look(Path::new(program));
+        return check_path(Path::new(program));
     }
     // Without it, it is up to the system.
     let Some(path) = env::var_os("PATH") else { return Search::Runnable };
-    let mut found = Search::Nowhere;
+    let mut found = Search::NotFound;
     for directory in env::split_paths(&path) {
-        match look(&directory.join(program)) {
+        match check_path(&directory.join(program)) {
             Search::Runnable => return Search::Runnable,
             Search::NotRunnable(path) if path.is_file() => found = Search::NotRunnable(path),
-            Search::NotRunnable(_) | Search::Nowhere => {}
+            Search::NotRunnable(_) | Search::NotFound => {}
         }
     }
     found
 }
 
-fn look(path: &Path) -> Search {
+fn check_path(path: &Path) -> Search {
     match path.metadata() {
         Ok(file) if file.is_file() && access(path, Access::EXEC_OK).is_ok() => Search::Runnable,
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            Search::Nowhere
+            Search::NotFound
         }
         _ => Search::NotRunnable(path.to_owned()),
     }
@@ -83,7 +83,7 @@ fn look(path: &Path) -> Search {
 /// What others see of the command that is run. Where others than its user can read it, arguments are not shown unless it
 /// was asked for: there may be passwords among them.
 pub(super) fn shown(args: &Run) -> String {
-    match args.at.is_shared() && !args.show_command {
+    match args.home.is_shared() && !args.show_command {
         true => show_name(&args.command[0]),
         false => show(&args.command),
     }
@@ -98,7 +98,7 @@ fn show_name(program: &OsStr) -> String {
 /// The command line as one would type it, or nearly, and cut off where it gets long.
 fn show(words: &[OsString]) -> String {
     let line = words.iter().map(|word| show_word(word)).collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(SHOWN) {
+    match line.char_indices().nth(MAX_SHOWN) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line,
     }
@@ -125,21 +125,21 @@ mod tests {
         let shown = |words: &[&str]| show(&words.iter().map(OsString::from).collect::<Vec<_>>());
         assert_eq!(shown(&["make", "-j8", "CC=gcc"]), "make -j8 CC=gcc");
         assert_eq!(shown(&["sh", "-c", "echo it's; ls", ""]), r"sh -c 'echo it'\''s; ls' ''");
-        assert_eq!(shown(&["x", &"é".repeat(500)]).chars().count(), SHOWN + 1);
+        assert_eq!(shown(&["x", &"é".repeat(500)]).chars().count(), MAX_SHOWN + 1);
         assert_eq!(show(&[OsString::from_vec(vec![b'a', 0xff])]), "'a\u{fffd}'");
     }
 
     #[test]
-    fn a_name_is_shown_without_its_folder() {
+    fn program_name_is_shown_without_its_directory() {
         let shown = |program: &str| show_name(OsStr::new(program));
         assert_eq!((shown("make").as_str(), shown("/usr/local/bin/make").as_str()), ("make", "make"));
         assert_eq!(shown("./my job"), "'my job'");
         assert_eq!(shown(".."), "..", "what is no name of a file is shown as it is");
-        assert_eq!(shown(&"x".repeat(500)).chars().count(), SHOWN + 1);
+        assert_eq!(shown(&"x".repeat(500)).chars().count(), MAX_SHOWN + 1);
     }
 
     #[test]
-    fn what_cannot_be_run_is_known_before() {
+    fn commands_that_cannot_run_are_refused() {
         assert!(check(OsStr::new("sh")).is_ok());
         assert!(check(OsStr::new("/bin/sh")).is_ok());
         for (program, code) in [

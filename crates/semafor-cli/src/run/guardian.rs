@@ -15,48 +15,48 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::process::{Pid, Signal, WaitOptions, setsid, waitpid};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
-use super::family::Family;
+use super::process_tree::ProcessTree;
 use super::system::{self, Blocked};
 
 /// For what can't be killed right now, because it waits for a disk, say.
-const LOOKS: u32 = 3_000;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
+const MAX_KILL_ATTEMPTS: u32 = 3_000;
+const KILL_INTERVAL: Duration = Duration::from_millis(10);
 
 pub(super) struct Guardian {
     pid: Pid,
-    line: PipeWriter,
+    pipe: PipeWriter,
 }
 
 impl Guardian {
     /// Sets one over the family of a child that is about to be started.
-    pub(super) fn over(family: Family) -> io::Result<Self> {
-        let (theirs, line) = io::pipe()?;
+    pub(super) fn start(tree: ProcessTree) -> io::Result<Self> {
+        let (reader, writer) = io::pipe()?;
         // Ours would be heard there, and answered here: the two share what listens.
-        let _quiet = Blocked::all();
+        let _blocked = Blocked::all();
         // SAFETY: the copy does what is written here, and none of it allocates, locks or prints.
         match unsafe { system::fork() }? {
-            Some(pid) => Ok(Self { pid, line }),
+            Some(pid) => Ok(Self { pid, pipe: writer }),
             None => {
-                drop(line);
-                watch(theirs, family);
-                system::leave()
+                drop(writer);
+                watch(reader, tree);
+                system::exit_now()
             }
         }
     }
 
     /// The child is there.
-    pub(super) fn entrust(&self, child: Pid, has_own_group: bool) {
+    pub(super) fn set_child(&self, child: Pid, has_own_group: bool) {
         let child = child.as_raw_nonzero().get();
-        self.tell(if has_own_group { -child } else { child });
+        self.send(if has_own_group { -child } else { child });
     }
 
     /// There is nothing left to guard.
     pub(super) fn dismiss(&self) {
-        self.tell(GO);
+        self.send(DISMISS);
     }
 
-    fn tell(&self, word: i32) {
-        let _ = (&self.line).write(&word.to_ne_bytes());
+    fn send(&self, word: i32) {
+        let _ = (&self.pipe).write(&word.to_ne_bytes());
     }
 }
 
@@ -69,37 +69,37 @@ impl Drop for Guardian {
 }
 
 /// What is said on the line, besides process ids as `kill` takes them: negative for a group.
-const GO: i32 = 0;
+const DISMISS: i32 = 0;
 
 /// What the guardian does, all its life.
-fn watch(mut line: PipeReader, mut family: Family) {
+fn watch(mut pipe: PipeReader, mut tree: ProcessTree) {
     let _ = setsid();
-    let_go_of_the_users_files();
+    redirect_standard_streams();
     let mut word = [0; size_of::<i32>()];
-    while line.read_exact(&mut word).is_ok() {
+    while pipe.read_exact(&mut word).is_ok() {
         match i32::from_ne_bytes(word) {
-            GO => return,
+            DISMISS => return,
             child => {
                 if let Some(pid) = Pid::from_raw(child.saturating_abs()) {
-                    family.welcome(pid, child < 0);
+                    tree.set_child(pid, child < 0);
                 }
             }
         }
     }
-    for _ in 0..LOOKS {
-        family.signal(Signal::KILL);
-        if family.is_gone() {
+    for _ in 0..MAX_KILL_ATTEMPTS {
+        tree.signal(Signal::KILL);
+        if tree.is_gone() {
             return;
         }
-        std::thread::sleep(BETWEEN_LOOKS);
+        std::thread::sleep(KILL_INTERVAL);
     }
 }
 
 /// Whoever reads what we print must not have to wait for the guardian.
-fn let_go_of_the_users_files() {
-    if let Ok(nothing) = openat(CWD, c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
-        let _ = dup2_stdin(&nothing);
-        let _ = dup2_stdout(&nothing);
-        let _ = dup2_stderr(&nothing);
+fn redirect_standard_streams() {
+    if let Ok(null) = openat(CWD, c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
+        let _ = dup2_stdin(&null);
+        let _ = dup2_stdout(&null);
+        let _ = dup2_stderr(&null);
     }
 }

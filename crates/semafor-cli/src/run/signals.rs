@@ -14,7 +14,7 @@ use crate::inherited;
 
 /// All that can be caught and that others send. Not what a process brings upon itself (SEGV, FPE), nor what the terminal
 /// tells those who read from it without being asked to (TTIN, TTOU).
-const PASSED_ON: &[Signal] = &[
+const FORWARDED: &[Signal] = &[
     Signal::HUP,
     Signal::INT,
     Signal::QUIT,
@@ -43,17 +43,17 @@ impl Signals {
     /// Ctrl-Z is not among them yet: while there is no child, it stops this process as any other.
     pub(super) fn listen() -> Result<Self, Failure> {
         let was_child_ignored = inherited::is_ignored(Signal::CHILD);
-        let mut signals = Self { listeners: Vec::with_capacity(PASSED_ON.len() + 2), was_child_ignored };
+        let mut signals = Self { listeners: Vec::with_capacity(FORWARDED.len() + 2), was_child_ignored };
         // Whoever ignores it is told nothing about its children.
         signals.add(Signal::CHILD)?;
-        for signal in PASSED_ON {
-            signals.also(*signal)?;
+        for signal in FORWARDED {
+            signals.add_unless_ignored(*signal)?;
         }
         Ok(signals)
     }
 
     /// To this one as well, unless it is ignored.
-    pub(super) fn also(&mut self, signal: Signal) -> Result<(), Failure> {
+    pub(super) fn add_unless_ignored(&mut self, signal: Signal) -> Result<(), Failure> {
         if inherited::is_ignored(signal) { Ok(()) } else { self.add(signal) }
     }
 
@@ -86,7 +86,7 @@ impl Signals {
     }
 
     /// The next one that ends a process which does not listen.
-    pub(super) async fn next_deadly(&mut self) -> Signal {
+    pub(super) async fn next_fatal(&mut self) -> Signal {
         loop {
             match self.next().await {
                 Signal::CHILD | Signal::CONT | Signal::URG | Signal::WINCH => {}
@@ -97,7 +97,7 @@ impl Signals {
 }
 
 /// Ends this process as the signal would have. A shell goes on with its loop after a mere exit code of 130.
-pub(super) fn die_of(signal: Signal) {
-    system::dispose(signal, Disposition::Default);
+pub(super) fn die_by(signal: Signal) {
+    system::set_disposition(signal, Disposition::Default);
     let _ = kill_process(getpid(), signal);
 }

@@ -29,7 +29,7 @@ fn set(signal: Signal, disposition: Disposition) -> libc::sigaction {
 }
 
 /// From now on. Async-signal-safe.
-pub(super) fn dispose(signal: Signal, disposition: Disposition) {
+pub(super) fn set_disposition(signal: Signal, disposition: Disposition) {
     set(signal, disposition);
 }
 
@@ -77,7 +77,7 @@ impl Drop for Blocked {
     }
 }
 
-/// Makes a copy of this process. `None` in the copy, which should [`leave`] when it is done.
+/// Makes a copy of this process. `None` in the copy, which should [`exit_now`] when it is done.
 ///
 /// # Safety
 ///
@@ -91,7 +91,7 @@ pub(super) unsafe fn fork() -> io::Result<Option<Pid>> {
 }
 
 /// Ends this process without running what others want to be run at its end.
-pub(super) fn leave() -> ! {
+pub(super) fn exit_now() -> ! {
     // SAFETY: it has no conditions.
     unsafe { libc::_exit(0) }
 }

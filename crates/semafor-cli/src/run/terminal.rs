@@ -38,7 +38,7 @@ impl Terminal {
     }
 
     /// For a child that puts itself there, before it begins.
-    pub(super) fn give_to_newborn(&mut self) -> Arc<OwnedFd> {
+    pub(super) fn give_to_new_child(&mut self) -> Arc<OwnedFd> {
         self.is_given = true;
         self.modes = tcgetattr(&*self.tty).ok();
         Arc::clone(&self.tty)
@@ -47,7 +47,7 @@ impl Terminal {
     /// Puts the child's group there, in our place.
     pub(super) fn give(&mut self, group: Pid) {
         self.is_given = true;
-        put_forward(&self.tty, group);
+        set_foreground(&self.tty, group);
     }
 
     /// Back into the foreground, if the child is there in our place.
@@ -55,12 +55,12 @@ impl Terminal {
         if std::mem::take(&mut self.is_given)
             && let Some(group) = own_group()
         {
-            put_forward(&self.tty, group);
+            set_foreground(&self.tty, group);
         }
     }
 
     /// After a child that had no chance to do it.
-    pub(super) fn tidy(&self) {
+    pub(super) fn restore_modes(&self) {
         if let Some(modes) = &self.modes
             && self.is_ours()
         {
@@ -70,9 +70,9 @@ impl Terminal {
 }
 
 /// Puts a group into the foreground. Async-signal-safe.
-pub(super) fn put_forward(tty: &OwnedFd, group: Pid) {
+pub(super) fn set_foreground(tty: &OwnedFd, group: Pid) {
     // Who is not there itself is stopped for trying, unless it does not hear of it.
-    let _quiet = Blocked::one(Signal::TTOU);
+    let _blocked = Blocked::one(Signal::TTOU);
     let _ = tcsetpgrp(tty, group);
 }
 

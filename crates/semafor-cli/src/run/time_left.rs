@@ -21,7 +21,7 @@ const SLACK: Duration = Duration::from_secs(1);
 /// The same, where the home is silent and there is no time to spare.
 const MARGIN: Duration = Duration::from_millis(100);
 /// How often to look whether the slot was renewed for a shorter time.
-const LOOK: Duration = Duration::from_secs(1);
+const RENEWAL_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long the home is asked to let us have the slot.
 pub(super) fn lease(args: &Run) -> Option<Duration> {
@@ -56,21 +56,21 @@ pub(super) struct TimeLeft<'a> {
 
 /// Why the slot is not ours any more, or soon will not be.
 pub(super) enum Loss {
-    Overtime(Duration),
+    TtlExceeded(Duration),
     /// The same for a slot that was renewed.
-    RenewalOver,
-    Silence,
+    RenewalExpired,
+    HomeSilent,
     Reported(NotHeld),
 }
 
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Overtime(ttl) => {
+            Self::TtlExceeded(ttl) => {
                 write!(f, "the command took longer than its --ttl of {}", duration::show(*ttl))
             }
-            Self::RenewalOver => f.write_str("the time for which it was renewed is over"),
-            Self::Silence => f.write_str("nothing was heard of the home of the semaphores for too long"),
+            Self::RenewalExpired => f.write_str("the time for which it was renewed is over"),
+            Self::HomeSilent => f.write_str("nothing was heard of the home of the semaphores for too long"),
             Self::Reported(NotHeld::Lost(loss)) => write!(f, "{loss}"),
             Self::Reported(NotHeld::Released) => f.write_str("somebody released it"),
             Self::Reported(NotHeld::Unknown) => {
@@ -85,13 +85,13 @@ impl<'a> TimeLeft<'a> {
     pub(super) fn of(permit: &'a Permit<'static>, args: &Run) -> Self {
         let silence = lease(args).map_or(args.heartbeat, |lease| lease.min(args.heartbeat));
         let margin = MARGIN.min(silence / 20);
-        let is_ours_to_end = args.on_lost == OnLost::Kill;
+        let we_end_it = args.on_lost == OnLost::Kill;
         Self {
             permit,
             on_lost: args.on_lost,
             grace: args.grace,
             ttl: args.ttl.unwrap_or_default(),
-            ends_at: args.ttl.filter(|_| is_ours_to_end).and_then(|ttl| Instant::now().checked_add(ttl)),
+            ends_at: args.ttl.filter(|_| we_end_it).and_then(|ttl| Instant::now().checked_add(ttl)),
             granted_until: permit.expires_at(),
             reserve: args.grace.saturating_add(margin).min(silence / 3),
             margin,
@@ -108,12 +108,12 @@ impl<'a> TimeLeft<'a> {
     }
 
     /// What can be told from the time alone.
-    fn over(&self) -> Option<Loss> {
+    fn passed_deadline(&self) -> Option<Loss> {
         let is_past = |moment: Option<Instant>| moment.is_some_and(|moment| moment <= Instant::now());
         if is_past(self.ends_at()) {
-            Some(if self.is_renewed() { Loss::RenewalOver } else { Loss::Overtime(self.ttl) })
-        } else if is_past(self.timeout_ends_at()) {
-            Some(Loss::Silence)
+            Some(if self.is_renewed() { Loss::RenewalExpired } else { Loss::TtlExceeded(self.ttl) })
+        } else if is_past(self.silence_deadline()) {
+            Some(Loss::HomeSilent)
         } else {
             None
         }
@@ -122,13 +122,13 @@ impl<'a> TimeLeft<'a> {
     /// Waits until it is over.
     pub(super) async fn ended(&self) -> Loss {
         loop {
-            if let Some(loss) = self.over() {
+            if let Some(loss) = self.passed_deadline() {
                 return loss;
             }
-            let look_again = [self.ends_at(), self.timeout_ends_at()].into_iter().flatten().min();
+            let next_deadline = [self.ends_at(), self.silence_deadline()].into_iter().flatten().min();
             let later = async {
-                match look_again {
-                    Some(then) => sleep_until(then.min(Instant::now() + LOOK).into()).await,
+                match next_deadline {
+                    Some(then) => sleep_until(then.min(Instant::now() + RENEWAL_CHECK_INTERVAL).into()).await,
                     None => pending().await,
                 }
             };
@@ -156,7 +156,7 @@ impl<'a> TimeLeft<'a> {
     }
 
     /// When to act unless the home is heard of.
-    fn timeout_ends_at(&self) -> Option<Instant> {
+    fn silence_deadline(&self) -> Option<Instant> {
         match self.on_lost {
             OnLost::Kill => self.permit.safe_until()?.checked_sub(self.reserve),
             OnLost::Warn => None,

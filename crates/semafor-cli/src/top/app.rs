@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::seen::{Grants, Look, People, SemaphoreRow};
+use super::snapshot::{Grants, Participants, SemaphoreRow, Snapshot};
 use crate::plain::plain;
 
 /// After so long without an answer, it is said.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What + and - choose from, in milliseconds.
 const INTERVALS: [u64; 8] = [250, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000];
@@ -24,15 +24,15 @@ pub(super) struct App {
     pub(super) filter: Filter,
     pub(super) list: List,
     /// The semaphore that is looked into.
-    pub(super) inside: Option<Inside>,
+    pub(super) detail: Option<Detail>,
     /// False until the home has answered for the first time.
-    pub(super) knows_names: bool,
+    pub(super) has_names: bool,
     names: Vec<SemaphoreRow>,
     /// The name that stays chosen while the others move around it. None until somebody chooses.
     chosen: Option<Arc<str>>,
     grants: Grants,
-    answered: Instant,
-    asked: Option<Instant>,
+    last_answer: Instant,
+    pending_since: Option<Instant>,
     failure: Option<String>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct App {
 pub(super) enum Action {
     Nothing,
     /// Something else is to be looked at.
-    Look,
+    Refresh,
     Suspend,
     Quit,
 }
@@ -75,11 +75,11 @@ pub(super) struct List {
 }
 
 /// A look into one semaphore.
-pub(super) struct Inside {
+pub(super) struct Detail {
     pub(super) name: Arc<str>,
     /// `None` until the home has answered, or if nobody uses the name any more.
     pub(super) numbers: Option<SemaphoreRow>,
-    pub(super) people: Option<People>,
+    pub(super) participants: Option<Participants>,
     pub(super) chosen: Pane,
     pub(super) holders: List,
     pub(super) waiters: List,
@@ -101,37 +101,37 @@ impl App {
             sort: Sort { by: Column::Percent, is_reversed: false },
             filter: Filter { text: filter.unwrap_or_default(), is_typed: false },
             list: List::default(),
-            inside: None,
+            detail: None,
             names: Vec::new(),
             chosen: None,
             grants: Grants::default(),
-            knows_names: false,
-            answered: now,
-            asked: None,
+            has_names: false,
+            last_answer: now,
+            pending_since: None,
             failure: None,
         }
     }
 
     /// The home is being asked.
-    pub(super) fn asks(&mut self, now: Instant) {
-        self.asked = Some(now);
+    pub(super) fn request_sent(&mut self, now: Instant) {
+        self.pending_since = Some(now);
     }
 
-    pub(super) fn has_seen(&mut self, mut look: Look, now: Instant) {
-        self.grants.compare(&mut look, now);
-        self.answered = now;
-        self.asked = None;
+    pub(super) fn update(&mut self, mut snapshot: Snapshot, now: Instant) {
+        self.grants.compare(&mut snapshot, now);
+        self.last_answer = now;
+        self.pending_since = None;
         self.failure = None;
-        match (&mut self.inside, look.people) {
-            (Some(inside), Some(people)) => {
-                inside.numbers = look.names.pop();
-                inside.holders.keep_within(people.holders.len());
-                inside.waiters.keep_within(people.waiters.len());
-                inside.people = Some(people);
+        match (&mut self.detail, snapshot.participants) {
+            (Some(detail), Some(participants)) => {
+                detail.numbers = snapshot.names.pop();
+                detail.holders.keep_within(participants.holders.len());
+                detail.waiters.keep_within(participants.waiters.len());
+                detail.participants = Some(participants);
             }
             (None, None) => {
-                self.names = look.names;
-                self.knows_names = true;
+                self.names = snapshot.names;
+                self.has_names = true;
                 self.follow();
             }
             // Somebody turned to something else meanwhile.
@@ -139,23 +139,24 @@ impl App {
         }
     }
 
-    pub(super) fn has_failed(&mut self, message: &str) {
-        self.asked = None;
+    pub(super) fn request_failed(&mut self, message: &str) {
+        self.pending_since = None;
         self.failure = Some(plain(message).into_owned());
     }
 
     /// For how long there has been no answer where one was due, and why, if that is known.
-    pub(super) fn silence(&self, now: Instant) -> Option<(Duration, Option<&str>)> {
-        let is_late = self.asked.is_some_and(|asked| now.saturating_duration_since(asked) >= PATIENCE);
-        let since = now.saturating_duration_since(self.answered);
+    pub(super) fn unanswered(&self, now: Instant) -> Option<(Duration, Option<&str>)> {
+        let is_late =
+            self.pending_since.is_some_and(|sent| now.saturating_duration_since(sent) >= ANSWER_TIMEOUT);
+        let since = now.saturating_duration_since(self.last_answer);
         (is_late || self.failure.is_some()).then_some((since, self.failure.as_deref()))
     }
 
     /// When the picture changes by itself.
-    pub(super) fn next_change(&self, now: Instant) -> Option<Instant> {
-        match self.silence(now) {
-            Some((since, _)) => Some(self.answered + Duration::from_secs(since.as_secs() + 1)),
-            None => self.asked.map(|asked| asked + PATIENCE),
+    pub(super) fn next_redraw(&self, now: Instant) -> Option<Instant> {
+        match self.unanswered(now) {
+            Some((since, _)) => Some(self.last_answer + Duration::from_secs(since.as_secs() + 1)),
+            None => self.pending_since.map(|sent| sent + ANSWER_TIMEOUT),
         }
     }
 
@@ -206,17 +207,17 @@ impl App {
             KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.shows_help = true,
             KeyCode::Char('p' | ' ') => {
                 self.is_paused = !self.is_paused;
-                return if self.is_paused { Action::Nothing } else { Action::Look };
+                return if self.is_paused { Action::Nothing } else { Action::Refresh };
             }
             KeyCode::Char('+' | '=') => self.interval = longer(self.interval),
             KeyCode::Char('-' | '_') => self.interval = shorter(self.interval),
-            _ if self.inside.is_some() => return self.press_inside(key.code),
-            _ => return self.press_outside(key.code),
+            _ if self.detail.is_some() => return self.press_in_detail(key.code),
+            _ => return self.press_in_list(key.code),
         }
         Action::Nothing
     }
 
-    fn press_outside(&mut self, key: KeyCode) -> Action {
+    fn press_in_list(&mut self, key: KeyCode) -> Action {
         match key {
             KeyCode::Char('q') => return Action::Quit,
             KeyCode::Esc if self.filter.text.is_empty() => return Action::Quit,
@@ -224,7 +225,7 @@ impl App {
             KeyCode::Char('/') => self.filter.is_typed = true,
             KeyCode::Char('s') => self.sort.by = self.sort.by.next(),
             KeyCode::Char('r') => self.sort.is_reversed = !self.sort.is_reversed,
-            KeyCode::Enter | KeyCode::Right | KeyCode::Char('l') => return self.look_inside(),
+            KeyCode::Enter | KeyCode::Right | KeyCode::Char('l') => return self.open_detail(),
             key => {
                 let names = self.shown_names();
                 let (mut list, count) = (self.list, names.len());
@@ -239,39 +240,39 @@ impl App {
         Action::Nothing
     }
 
-    fn look_inside(&mut self) -> Action {
+    fn open_detail(&mut self) -> Action {
         let Some(name) = self.shown_names().get(self.list.chosen).copied().cloned() else {
             return Action::Nothing;
         };
         self.chosen = Some(Arc::clone(&name.name));
-        self.inside = Some(Inside {
+        self.detail = Some(Detail {
             name: Arc::clone(&name.name),
             numbers: Some(name),
-            people: None,
+            participants: None,
             chosen: Pane::Holders,
             holders: List::default(),
             waiters: List::default(),
         });
-        Action::Look
+        Action::Refresh
     }
 
-    fn press_inside(&mut self, key: KeyCode) -> Action {
-        let Some(inside) = &mut self.inside else { return Action::Nothing };
+    fn press_in_detail(&mut self, key: KeyCode) -> Action {
+        let Some(detail) = &mut self.detail else { return Action::Nothing };
         match key {
             KeyCode::Esc | KeyCode::Char('q') | KeyCode::Left | KeyCode::Backspace => {
-                self.inside = None;
+                self.detail = None;
                 self.follow();
-                return if self.is_paused { Action::Nothing } else { Action::Look };
+                return if self.is_paused { Action::Nothing } else { Action::Refresh };
             }
-            KeyCode::Tab | KeyCode::BackTab => inside.chosen = inside.chosen.other(),
+            KeyCode::Tab | KeyCode::BackTab => detail.chosen = detail.chosen.other(),
             key => {
-                let (holders, waiters) = inside
-                    .people
+                let (holders, waiters) = detail
+                    .participants
                     .as_ref()
-                    .map_or((0, 0), |people| (people.holders.len(), people.waiters.len()));
-                match inside.chosen {
-                    Pane::Holders => inside.holders.press(key, holders),
-                    Pane::Waiters => inside.waiters.press(key, waiters),
+                    .map_or((0, 0), |participants| (participants.holders.len(), participants.waiters.len()));
+                match detail.chosen {
+                    Pane::Holders => detail.holders.press(key, holders),
+                    Pane::Waiters => detail.waiters.press(key, waiters),
                 };
             }
         }

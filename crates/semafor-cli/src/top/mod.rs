@@ -8,10 +8,10 @@
 
 mod address;
 mod app;
-mod live;
-mod seen;
+mod event_loop;
+mod query;
+mod snapshot;
 mod terminal;
 mod view;
-mod watch;
 
-pub(crate) use live::top;
+pub(crate) use event_loop::top;

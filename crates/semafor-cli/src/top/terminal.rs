@@ -21,12 +21,12 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 type Screen = Terminal<CrosstermBackend<BufWriter<Stdout>>>;
 
 /// A terminal that is ours until this is dropped.
-pub(super) struct Takeover {
+pub(super) struct TerminalGuard {
     /// Never dropped: it would complain on stderr if the terminal is gone, and panic, as stderr is gone as well.
     screen: ManuallyDrop<Screen>,
 }
 
-impl Takeover {
+impl TerminalGuard {
     pub(super) fn begin() -> io::Result<Self> {
         let hook = panic::take_hook();
         panic::set_hook(Box::new(move |panic| {
@@ -34,9 +34,9 @@ impl Takeover {
             leave();
             hook(panic);
         }));
-        let takeover = Self { screen: ManuallyDrop::new(blank()?) };
+        let guard = Self { screen: ManuallyDrop::new(blank()?) };
         enter()?;
-        Ok(takeover)
+        Ok(guard)
     }
 
     pub(super) fn draw(&mut self, picture: impl FnOnce(&mut ratatui::Frame<'_>)) -> io::Result<()> {
@@ -54,7 +54,7 @@ impl Takeover {
     }
 }
 
-impl Drop for Takeover {
+impl Drop for TerminalGuard {
     fn drop(&mut self) {
         leave();
     }
@@ -66,17 +66,17 @@ fn blank() -> io::Result<Screen> {
 }
 
 /// To leave once only: the second time, the cursor would jump to where it was when this began.
-static IS_OURS: AtomicBool = AtomicBool::new(false);
+static IS_TAKEN_OVER: AtomicBool = AtomicBool::new(false);
 
 fn enter() -> io::Result<()> {
     enable_raw_mode()?;
-    IS_OURS.store(true, Ordering::SeqCst);
+    IS_TAKEN_OVER.store(true, Ordering::SeqCst);
     execute!(stdout(), EnterAlternateScreen, Hide)
 }
 
 /// There is nobody to complain to if it fails: the terminal may be gone.
 fn leave() {
-    if IS_OURS.swap(false, Ordering::SeqCst) {
+    if IS_TAKEN_OVER.swap(false, Ordering::SeqCst) {
         let _ = execute!(stdout(), LeaveAlternateScreen, Show);
         let _ = disable_raw_mode();
     }

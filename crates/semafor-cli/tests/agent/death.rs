@@ -16,10 +16,10 @@ fn kill_agent(env: &CommandEnv) -> u32 {
 const ALONE: &str = "exec 9>> busy; flock -n 9 || echo \"$SEMAFOR_ID\" >> overlaps;";
 
 #[test]
-fn a_holders_command_is_ended_before_the_next_begins() {
+fn holders_command_ends_before_the_next_begins() {
     let env = env();
-    let stubborn = format!("{ALONE} trap '' TERM; echo began >> log; while :; do sleep 1; done");
-    let mut holder = env.start(["run", "--name", "it", "--grace", "300ms", "--", "sh", "-c", &stubborn]);
+    let ignores_term = format!("{ALONE} trap '' TERM; echo began >> log; while :; do sleep 1; done");
+    let mut holder = env.start(["run", "--name", "it", "--grace", "300ms", "--", "sh", "-c", &ignores_term]);
     env.until_lines("log", 1);
     let brief = format!("{ALONE} echo next >> log");
     let mut next = env.start(["run", "--name", "it", "--", "sh", "-c", &brief]);
@@ -62,7 +62,7 @@ fn waiters_are_served_by_a_new_agent() {
 }
 
 #[test]
-fn a_warned_holder_keeps_its_slot_occupied() {
+fn holder_with_on_lost_warn_keeps_its_slot() {
     let env = env();
     let gate = env.gate("gate");
     let script = format!("{ALONE} : < gate");
@@ -83,7 +83,7 @@ fn a_warned_holder_keeps_its_slot_occupied() {
 }
 
 #[test]
-fn a_forced_stop_is_a_loss_for_holders() {
+fn forced_stop_takes_the_slots_of_holders() {
     let env = env();
     let mut holder = env.start(["run", "--name", "it", "--", "sleep", "1000"]);
     env.until_holders("it", 1);
@@ -92,7 +92,7 @@ fn a_forced_stop_is_a_loss_for_holders() {
 }
 
 #[test]
-fn a_slot_number_is_not_given_to_another_while_its_command_runs_on() {
+fn slot_number_is_not_reused_while_its_command_runs() {
     let env = env();
     let (first, second) = (env.gate("first"), env.gate("second"));
     let hold = |gate: &str| {
@@ -114,7 +114,7 @@ fn a_slot_number_is_not_given_to_another_while_its_command_runs_on() {
 }
 
 #[test]
-fn agents_that_die_again_and_again_let_no_commands_overlap() {
+fn commands_never_overlap_when_agents_die_repeatedly() {
     let env = env();
     let script = format!("{ALONE} echo began >> log; exec sleep 0.1");
     let start = || env.start(["run", "--name", "it", "--grace", "200ms", "--", "sh", "-c", &script]);

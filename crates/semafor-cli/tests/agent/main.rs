@@ -1,10 +1,10 @@
 //! The process that keeps the semaphores of one machine.
 
 mod death;
-mod folder;
-mod life;
-mod strangers;
-mod successor;
+mod directory;
+mod invalid_clients;
+mod lifecycle;
+mod restart;
 
 use semafor_testkit::cli::CommandEnv;
 

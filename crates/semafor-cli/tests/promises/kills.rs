@@ -9,10 +9,10 @@ use semafor_testkit::redis::eventually;
 use super::{ALONE, hold};
 
 /// With grandchildren in its group and in another.
-const WITH_FAMILY: &str = "sleep 1000 & timeout 900 sleep 900 & echo $$ >> began; wait";
+const WITH_CHILDREN: &str = "sleep 1000 & timeout 900 sleep 900 & echo $$ >> began; wait";
 
-pub(crate) fn a_killed_holder_takes_its_command_with_it_before_the_next_begins(env: &CommandEnv) {
-    let script = format!("{ALONE} {WITH_FAMILY}");
+pub(crate) fn command_of_a_killed_holder_is_killed_before_the_next_begins(env: &CommandEnv) {
+    let script = format!("{ALONE} {WITH_CHILDREN}");
     let words = ["run", "--name", "it", "--heartbeat", "2s", "--", "sh", "-c", &script];
     let mut holder = env.start(words);
     env.until_lines("began", 1);
@@ -26,7 +26,7 @@ pub(crate) fn a_killed_holder_takes_its_command_with_it_before_the_next_begins(e
     eventually("none of them is left", || env.processes().is_empty().then_some(()));
 }
 
-pub(crate) fn a_killed_waiter_leaves_the_line(env: &CommandEnv) {
+pub(crate) fn killed_waiter_leaves_the_line(env: &CommandEnv) {
     let gate = env.gate("gate");
     let mut holder = hold(env, &[]);
     let words = |script| ["run", "--name", "it", "--heartbeat", "2s", "--", "sh", "-c", script];
@@ -42,7 +42,7 @@ pub(crate) fn a_killed_waiter_leaves_the_line(env: &CommandEnv) {
     assert_eq!(env.lines("log"), ["next"]);
 }
 
-pub(crate) fn a_killed_command_is_137(env: &CommandEnv) {
+pub(crate) fn killed_command_exits_with_137(env: &CommandEnv) {
     let script = "sleep 1000 & echo $$ >> began; wait";
     let mut run = env.start(["run", "--name", "it", "--", "sh", "-c", script]);
     kill(env.until_lines("began", 1)[0].parse().expect("a number"));
@@ -53,7 +53,7 @@ pub(crate) fn a_killed_command_is_137(env: &CommandEnv) {
     env.processes().into_iter().for_each(kill);
 }
 
-pub(crate) fn a_killed_guardian_is_no_loss(env: &CommandEnv) {
+pub(crate) fn killed_guardian_does_not_affect_the_command(env: &CommandEnv) {
     let gate = env.gate("gate");
     let mut run = hold(env, &[]);
     // A copy of the process that it guards.
@@ -81,10 +81,10 @@ fn kills() -> u32 {
 }
 
 /// Good enough to choose whom to kill.
-struct Dice(u64);
+struct Random(u64);
 
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
+impl Random {
+    fn below(&mut self, sides: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -97,18 +97,18 @@ impl Dice {
 pub(crate) fn many_killed_clients_leave_nothing_behind(env: &CommandEnv) {
     let (kills, began, seed) = (kills(), Instant::now(), u64::from(std::process::id()) + 1);
     println!("seed {seed}");
-    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let script = "exec 9>> busy-$SEMAFOR_SLOT; flock -n 9 || echo $SEMAFOR_SLOT >> overlaps; exec sleep $0";
-    let start = |dice: &mut Dice| {
-        let timeout = ["0", "0.02", "0.1", "1000"][dice.roll(4)];
+    let start = |random: &mut Random| {
+        let timeout = ["0", "0.02", "0.1", "1000"][random.below(4)];
         let words =
             ["run", "--name", "it", "--slots", "4", "--heartbeat", "5s", "--", "sh", "-c", script, timeout];
         env.start(words)
     };
-    let mut clients: Vec<Process> = (0..12).map(|_| start(&mut dice)).collect();
+    let mut clients: Vec<Process> = (0..12).map(|_| start(&mut random)).collect();
     let (mut killed, mut ended) = (0, 0);
     while killed < kills {
-        let chosen = dice.roll(clients.len());
+        let chosen = random.below(clients.len());
         let output = clients[chosen].kill();
         match output.signal() {
             Some(9) => killed += 1,
@@ -117,7 +117,7 @@ pub(crate) fn many_killed_clients_leave_nothing_behind(env: &CommandEnv) {
                 ended += 1;
             }
         }
-        clients[chosen] = start(&mut dice);
+        clients[chosen] = start(&mut random);
     }
     for client in &mut clients {
         client.kill();

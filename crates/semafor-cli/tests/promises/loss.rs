@@ -5,15 +5,15 @@ use semafor_testkit::cli::{CommandEnv, Process};
 use super::{ALONE, hold};
 
 /// Ends when asked to, and says so. So do those that it started, in a group of their own and in its own.
-const OBEDIENT: &str = "
+const ENDS_ON_TERM: &str = "
     sh -c 'trap \"echo grandchild >> ended; exit\" TERM; echo >> began; while :; do sleep 0.01; done' &
-    timeout 900 sh -c 'trap \"echo stranger >> ended; exit\" TERM; echo >> began; while :; do sleep 0.01; done' &
+    timeout 900 sh -c 'trap \"echo other group >> ended; exit\" TERM; echo >> began; while :; do sleep 0.01; done' &
     trap 'echo child >> ended; exit' TERM
     echo >> began
     while :; do sleep 0.01; done";
 
 /// Does not end when asked to, nor do those that it started.
-const STUBBORN: &str = "
+const IGNORES_TERM: &str = "
     trap '' TERM
     sleep 1000 &
     timeout 900 sleep 900 &
@@ -42,33 +42,33 @@ fn ends_with_76(env: &CommandEnv, run: &mut Process) -> String {
     output.stderr
 }
 
-pub(crate) fn an_evicted_holders_command_is_asked_to_end_with_all_it_started(env: &CommandEnv) {
-    let mut run = start(env, &[], OBEDIENT, 3);
+pub(crate) fn eviction_sends_sigterm_to_the_command_and_its_children(env: &CommandEnv) {
+    let mut run = start(env, &[], ENDS_ON_TERM, 3);
     evict_the_holder(env);
     ends_with_76(env, &mut run);
     let mut ended = env.lines("ended");
     ended.sort();
-    assert_eq!(ended, ["child", "grandchild", "stranger"]);
+    assert_eq!(ended, ["child", "grandchild", "other group"]);
 }
 
-pub(crate) fn a_command_that_does_not_end_is_killed_with_all_it_started(env: &CommandEnv) {
-    let mut run = start(env, &["--grace", "200ms"], STUBBORN, 1);
+pub(crate) fn command_that_ignores_sigterm_is_killed_with_its_children(env: &CommandEnv) {
+    let mut run = start(env, &["--grace", "200ms"], IGNORES_TERM, 1);
     evict_the_holder(env);
     ends_with_76(env, &mut run);
 }
 
-pub(crate) fn without_a_grace_it_is_killed_at_once(env: &CommandEnv) {
-    let mut run = start(env, &["--grace", "0"], OBEDIENT, 3);
+pub(crate) fn grace_of_zero_kills_at_once(env: &CommandEnv) {
+    let mut run = start(env, &["--grace", "0"], ENDS_ON_TERM, 3);
     evict_the_holder(env);
     ends_with_76(env, &mut run);
     assert_eq!(env.read("ended"), "", "it had no time to write");
 }
 
-pub(crate) fn a_command_that_takes_too_long_is_ended_before_the_next_begins(env: &CommandEnv) {
+pub(crate) fn command_that_exceeds_its_ttl_ends_before_the_next_begins(env: &CommandEnv) {
     let options = ["--ttl", "300ms", "--grace", "200ms"];
-    let mut runs = vec![start(env, &options, STUBBORN, 1)];
+    let mut runs = vec![start(env, &options, IGNORES_TERM, 1)];
     for place in 1..=2 {
-        let script = format!("{ALONE} {STUBBORN}");
+        let script = format!("{ALONE} {IGNORES_TERM}");
         let words = [&["run", "--name", "it"], &options[..], &["--", "sh", "-c", &script]].concat();
         runs.push(env.start(words));
         env.until(&format!("{place} have come"), |env| {
@@ -85,8 +85,8 @@ pub(crate) fn a_command_that_takes_too_long_is_ended_before_the_next_begins(env:
     assert_eq!(env.read("overlaps"), "", "none of them beside another");
 }
 
-pub(crate) fn an_evicted_holders_command_is_ended_before_the_next_begins(env: &CommandEnv) {
-    let mut run = start(env, &["--grace", "300ms"], STUBBORN, 1);
+pub(crate) fn command_of_an_evicted_holder_ends_before_the_next_begins(env: &CommandEnv) {
+    let mut run = start(env, &["--grace", "300ms"], IGNORES_TERM, 1);
     let script = format!("{ALONE} echo next >> log");
     let mut next = env.start(["run", "--name", "it", "--", "sh", "-c", &script]);
     env.until_waiting("it", 1);
@@ -97,12 +97,12 @@ pub(crate) fn an_evicted_holders_command_is_ended_before_the_next_begins(env: &C
     assert_eq!(env.read("overlaps"), "", "they did not run at the same time");
 }
 
-pub(crate) fn a_command_that_ends_in_time_is_none_the_wiser(env: &CommandEnv) {
+pub(crate) fn command_that_ends_within_its_ttl_is_not_affected(env: &CommandEnv) {
     let output = env.run(["run", "--name", "it", "--ttl", "1h", "--", "sh", "-c", "exit 5"]);
     assert_eq!((output.code(), output.stderr.as_str()), (Some(5), ""));
 }
 
-pub(crate) fn on_lost_warn_lets_the_command_run_on(env: &CommandEnv) {
+pub(crate) fn on_lost_warn_lets_the_command_continue(env: &CommandEnv) {
     let gate = env.gate("gate");
     let mut run = hold(env, &["--on-lost", "warn"]);
     evict_the_holder(env);

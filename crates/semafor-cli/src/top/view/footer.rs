@@ -6,7 +6,7 @@ use super::super::app::App;
 use super::paint::{BOLD, Paint};
 use crate::plain::plain;
 
-const OUTSIDE: &[(&str, &str)] = &[
+const LIST_KEYS: &[(&str, &str)] = &[
     ("q", "quit"),
     ("?", "help"),
     ("↑↓", "choose"),
@@ -18,7 +18,7 @@ const OUTSIDE: &[(&str, &str)] = &[
     ("+ -", "interval"),
 ];
 
-const INSIDE: &[(&str, &str)] = &[
+const DETAIL_KEYS: &[(&str, &str)] = &[
     ("Esc", "back"),
     ("?", "help"),
     ("↑↓", "choose"),
@@ -34,7 +34,7 @@ pub(super) fn footer(app: &App, paint: Paint, width: usize) -> Line<'static> {
         let hints = keys(&[("⏎", "keep"), ("Esc", "clear")], paint, width);
         return Line::from_iter(typed.into_iter().chain([Span::raw("  ")]).chain(hints));
     }
-    Line::from(keys(if app.inside.is_some() { INSIDE } else { OUTSIDE }, paint, width))
+    Line::from(keys(if app.detail.is_some() { DETAIL_KEYS } else { LIST_KEYS }, paint, width))
 }
 
 /// As many as there is room for.

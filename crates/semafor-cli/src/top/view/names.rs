@@ -7,7 +7,7 @@ use ratatui::text::Line;
 use unicode_width::UnicodeWidthStr;
 
 use super::super::app::{App, Column as SortColumn};
-use super::super::seen::SemaphoreRow;
+use super::super::snapshot::SemaphoreRow;
 use super::columns::{Column, Fit};
 use super::paint::{BOLD, NOTHING, Paint, percent, rate, time};
 use crate::plain::{fit, plain};
@@ -35,7 +35,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, app: &mut App, paint: Paint, area: Rec
 }
 
 fn nothing(app: &App) -> String {
-    if !app.knows_names {
+    if !app.has_names {
         "Looking …".to_owned()
     } else if app.filter.text.is_empty() {
         "Nobody uses a semaphore here.".to_owned()
@@ -95,10 +95,10 @@ fn columns(names: &[SemaphoreRow], app: &App, paint: Paint) -> Vec<Column<Entry>
             or_nothing(entry, waits.map(time))
         }),
         number("P50", faint, 6, 8, |entry, _| {
-            or_nothing(entry, entry.name.waits.map(|waits| time(waits.half)))
+            or_nothing(entry, entry.name.waits.map(|waits| time(waits.p50)))
         }),
         number("P99", faint, 6, 7, |entry, _| {
-            or_nothing(entry, entry.name.waits.map(|waits| time(waits.most)))
+            or_nothing(entry, entry.name.waits.map(|waits| time(waits.p99)))
         }),
         number("GRANTS/S", faint, 8, 6, |entry, _| or_nothing(entry, entry.name.grants_per_second.map(rate))),
     ]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
-use super::super::seen::SemaphoreRow;
+use super::super::snapshot::SemaphoreRow;
 use crate::duration;
 
 /// What may be used to tell things apart. The sixteen colours that every terminal has, in the shades its user likes.

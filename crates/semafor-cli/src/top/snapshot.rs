@@ -10,11 +10,11 @@ use crate::plain::plain;
 
 /// One look.
 #[derive(Default)]
-pub(super) struct Look {
+pub(super) struct Snapshot {
     /// All names, or the one that was looked into.
     pub(super) names: Vec<SemaphoreRow>,
     /// Who holds and waits, of the one that was looked into.
-    pub(super) people: Option<People>,
+    pub(super) participants: Option<Participants>,
 }
 
 /// The numbers of one semaphore.
@@ -26,8 +26,8 @@ pub(super) struct SemaphoreRow {
     pub(super) slots: u32,
     pub(super) waiting: usize,
     pub(super) longest_wait: Duration,
-    pub(super) waits: Option<Spread>,
-    pub(super) holds: Option<Spread>,
+    pub(super) waits: Option<Percentiles>,
+    pub(super) holds: Option<Percentiles>,
     pub(super) totals: Totals,
     /// The home can't tell its numbers: something else is stored there.
     pub(super) is_broken: bool,
@@ -37,21 +37,21 @@ pub(super) struct SemaphoreRow {
 
 /// How long half of them took at most, and 99 of 100.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Spread {
-    pub(super) half: Duration,
-    pub(super) most: Duration,
+pub(super) struct Percentiles {
+    pub(super) p50: Duration,
+    pub(super) p99: Duration,
 }
 
 /// Who holds and who waits.
 #[derive(Clone, Default)]
-pub(super) struct People {
-    pub(super) holders: Vec<Person>,
-    pub(super) waiters: Vec<Person>,
+pub(super) struct Participants {
+    pub(super) holders: Vec<Participant>,
+    pub(super) waiters: Vec<Participant>,
 }
 
 /// Somebody who holds or waits. All text is fit to be shown.
 #[derive(Clone, Default)]
-pub(super) struct Person {
+pub(super) struct Participant {
     /// The slot of a holder, the place in line of a waiter.
     pub(super) number: Option<u64>,
     /// For how long it has been holding, or waiting.
@@ -80,8 +80,8 @@ impl From<&Stats> for SemaphoreRow {
             slots: stats.slots,
             waiting: stats.waiting,
             longest_wait: stats.longest_wait,
-            waits: Spread::of(&stats.waits),
-            holds: Spread::of(&stats.holds),
+            waits: Percentiles::of(&stats.waits),
+            holds: Percentiles::of(&stats.holds),
             totals: stats.totals,
             is_broken: stats.error.is_some(),
             grants_per_second: None,
@@ -89,13 +89,13 @@ impl From<&Stats> for SemaphoreRow {
     }
 }
 
-impl Spread {
+impl Percentiles {
     fn of(times: &Histogram) -> Option<Self> {
-        (times.count() > 0).then(|| Self { half: times.quantile(0.5), most: times.quantile(0.99) })
+        (times.count() > 0).then(|| Self { p50: times.quantile(0.5), p99: times.quantile(0.99) })
     }
 }
 
-impl From<&HolderInfo> for Person {
+impl From<&HolderInfo> for Participant {
     fn from(holder: &HolderInfo) -> Self {
         Self {
             number: holder.slot.map(u64::from),
@@ -111,7 +111,7 @@ impl From<&HolderInfo> for Person {
     }
 }
 
-impl From<&WaiterInfo> for Person {
+impl From<&WaiterInfo> for Participant {
     fn from(waiter: &WaiterInfo) -> Self {
         Self {
             number: Some(waiter.ahead as u64 + 1),
@@ -137,11 +137,11 @@ pub(super) struct Grants(HashMap<Arc<str>, (Instant, u64)>);
 
 impl Grants {
     /// Fills in how many grants there were per second since the look before.
-    pub(super) fn compare(&mut self, look: &mut Look, now: Instant) {
-        if look.people.is_none() {
-            self.0.retain(|name, _| look.names.iter().any(|seen| seen.name == *name));
+    pub(super) fn compare(&mut self, snapshot: &mut Snapshot, now: Instant) {
+        if snapshot.participants.is_none() {
+            self.0.retain(|name, _| snapshot.names.iter().any(|seen| seen.name == *name));
         }
-        for seen in &mut look.names {
+        for seen in &mut snapshot.names {
             let granted = seen.totals.granted;
             let before = self.0.insert(Arc::clone(&seen.name), (now, granted));
             seen.grants_per_second = before.and_then(|(then, before)| {
@@ -158,22 +158,22 @@ impl Grants {
 mod tests {
     use super::*;
 
-    fn look(name: &str, granted: u64) -> Look {
+    fn snapshot(name: &str, granted: u64) -> Snapshot {
         let mut totals = Totals::default();
         totals.granted = granted;
-        Look {
+        Snapshot {
             names: vec![SemaphoreRow { name: name.into(), totals, ..SemaphoreRow::default() }],
-            people: None,
+            participants: None,
         }
     }
 
     #[test]
-    fn grants_are_counted_between_looks() {
+    fn grant_rate_is_computed_between_snapshots() {
         let (mut grants, start) = (Grants::default(), Instant::now());
         let mut rate = |name, granted, seconds| {
-            let mut look = look(name, granted);
-            grants.compare(&mut look, start + Duration::from_secs(seconds));
-            look.names[0].grants_per_second
+            let mut snapshot = snapshot(name, granted);
+            grants.compare(&mut snapshot, start + Duration::from_secs(seconds));
+            snapshot.names[0].grants_per_second
         };
         assert_eq!(rate("images", 100, 0), None, "there is nothing to compare with");
         assert_eq!(rate("images", 110, 2), Some(5.0));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn no_capacity_is_no_percentage() {
+    fn zero_slots_are_zero_percent() {
         assert_eq!(SemaphoreRow::default().percent(), 0.0);
     }
 }

@@ -77,7 +77,7 @@ fn many_waiters_do_not_overlap_with_the_holders() {
 }
 
 #[test]
-fn a_holder_that_is_slow_to_return_keeps_its_slot() {
+fn holder_that_reconnects_slowly_keeps_its_slot() {
     let env = env();
     let gate = env.gate("gate");
     let run = ["run", "--name", "it", "--slots", "2", "--on-lost", "warn", "--", "sh", "-c", COUNTED];
@@ -100,7 +100,7 @@ fn a_holder_that_is_slow_to_return_keeps_its_slot() {
 
 /// A slot is free as soon as the last process is gone that could have used it, and not before.
 #[test]
-fn a_holder_that_died_with_the_agent_is_not_waited_for() {
+fn slot_of_a_holder_that_died_with_the_agent_is_free() {
     let env = env();
     let mut holder = env.start(["run", "--name", "it", "--", "sh", "-c", "echo + >> log; exec sleep 1000"]);
     env.until_lines("log", 1);
@@ -118,7 +118,7 @@ fn guardians(env: &CommandEnv, run: &Process, words: &[&str]) -> Vec<u32> {
 }
 
 /// With `before`, the agent is killed while `semafor run` still lives, so that the guardian has no connection to the next.
-fn a_guardian_keeps_the_slot(before: bool) {
+fn check_guardian_keeps_the_slot(before: bool) {
     let env = env();
     // What it leaves behind has no parent that would take it along: only the guardian ends that.
     let script = "(exec 9>> busy; flock -n 9; echo began >> log; exec sleep 1000) & wait";
@@ -144,17 +144,17 @@ fn a_guardian_keeps_the_slot(before: bool) {
 }
 
 #[test]
-fn a_killed_run_keeps_its_slot_while_its_guardian_ends_the_command() {
-    a_guardian_keeps_the_slot(false);
+fn killed_run_keeps_its_slot_while_its_guardian_ends_the_command() {
+    check_guardian_keeps_the_slot(false);
 }
 
 #[test]
-fn a_run_killed_after_its_agent_keeps_its_slot_while_its_guardian_ends_the_command() {
-    a_guardian_keeps_the_slot(true);
+fn run_killed_after_its_agent_keeps_its_slot_while_its_guardian_ends_the_command() {
+    check_guardian_keeps_the_slot(true);
 }
 
 #[test]
-fn a_resized_number_of_slots_outlives_the_agent() {
+fn resized_slots_survive_the_agent_with_holders_and_waiters() {
     let env = env();
     let gate = env.gate("gate");
     let run = |slots| {
@@ -183,7 +183,7 @@ fn a_resized_number_of_slots_outlives_the_agent() {
 }
 
 #[test]
-fn a_waiter_of_before_a_resize_goes_on_waiting_at_the_next_agent() {
+fn waiter_from_before_a_resize_keeps_waiting_at_the_next_agent() {
     let env = env();
     let gate = env.gate("gate");
     let run = ["run", "--name", "it", "--slots", "3", "--on-lost", "warn", "--", "sh", "-c", COUNTED];
@@ -205,7 +205,7 @@ fn a_waiter_of_before_a_resize_goes_on_waiting_at_the_next_agent() {
 }
 
 #[test]
-fn a_number_set_by_resize_is_known_to_the_next_agent() {
+fn resized_slots_are_known_to_the_next_agent() {
     let env = env();
     assert_eq!(env.run(["run", "--name", "it", "--slots", "2", "--", "true"]).text(), "");
     assert_eq!(env.run(["resize", "it", "3"]).text(), "");
@@ -220,7 +220,7 @@ fn acquire(env: &CommandEnv, ttl: &str) -> String {
 
 /// The script that has the id cannot be told that the agent died.
 #[test]
-fn an_id_is_held_beyond_the_death_of_its_agent() {
+fn slot_held_by_id_survives_the_agent() {
     let env = env();
     let id = acquire(&env, "1h");
     for _ in 0..2 {
@@ -238,7 +238,7 @@ fn an_id_is_held_beyond_the_death_of_its_agent() {
 
 /// Without a running agent, release, renew and evict start one, which knows the id.
 #[test]
-fn an_id_of_a_dead_agent_can_be_released_renewed_and_evicted() {
+fn id_of_a_dead_agent_can_be_released_renewed_and_evicted() {
     let env = env();
     let expires_in = || env.inspect("it")["holders"][0]["expires_in_seconds"].as_f64().expect("it expires");
     let id = acquire(&env, "1h");
@@ -262,7 +262,7 @@ fn an_id_of_a_dead_agent_can_be_released_renewed_and_evicted() {
 }
 
 #[test]
-fn an_id_of_a_dead_agent_can_be_released_by_the_id_that_inspect_shows() {
+fn slot_of_a_dead_agent_can_be_released_by_the_id_that_inspect_shows() {
     let env = env();
     let id = acquire(&env, "1h");
     kill_agent(&env);
@@ -273,7 +273,7 @@ fn an_id_of_a_dead_agent_can_be_released_by_the_id_that_inspect_shows() {
 }
 
 #[test]
-fn an_id_of_a_dead_agent_is_held_for_its_ttl_and_no_longer() {
+fn slot_of_a_dead_agent_ends_with_its_ttl() {
     let env = env();
     let id = acquire(&env, "2s");
     kill_agent(&env);
@@ -289,7 +289,7 @@ fn an_id_of_a_dead_agent_is_held_for_its_ttl_and_no_longer() {
 
 /// The time that a waiter has waited at one agent counts at the next.
 #[test]
-fn a_timeout_is_not_longer_because_agents_died() {
+fn agent_restarts_do_not_extend_a_timeout() {
     let env = env();
     let gate = env.gate("gate");
     let mut holder = env.start(["run", "--name", "it", "--on-lost", "warn", "--", "sh", "-c", ": < gate"]);
@@ -312,7 +312,7 @@ fn a_timeout_is_not_longer_because_agents_died() {
 }
 
 #[test]
-fn a_torn_journal_is_reported_and_grants_nothing_beside_the_holders() {
+fn damaged_journal_is_reported_and_holders_keep_their_slots() {
     let env = env();
     let gate = env.gate("gate");
     let run = ["run", "--name", "it", "--on-lost", "warn", "--", "sh", "-c", COUNTED];
@@ -338,7 +338,7 @@ fn a_torn_journal_is_reported_and_grants_nothing_beside_the_holders() {
 }
 
 /// Runs a script in a file system of its own, with an empty `/tmp` and an empty `/run/user`. `/run/semafor` is the command.
-fn with_empty_places(env: &CommandEnv, script: &str) -> Output {
+fn with_empty_directories(env: &CommandEnv, script: &str) -> Output {
     let mut command = env.program("unshare");
     command.env_remove("XDG_RUNTIME_DIR");
     if !rustix::process::geteuid().is_root() {
@@ -356,9 +356,9 @@ fn with_empty_places(env: &CommandEnv, script: &str) -> Output {
 
 /// Where other users have been first: `prepare` makes what they left in `/tmp/semafor-UID`. Gives what
 /// `semafor run -- echo served` said, with `/run/user/UID` there or not.
-fn among_strangers(env: &CommandEnv, prepare: &str, has_runtime_directory: bool) -> Output {
+fn run_after_other_users(env: &CommandEnv, prepare: &str, has_runtime_directory: bool) -> Output {
     let runtime_directory = if has_runtime_directory { "mkdir -m 700 /run/user/0" } else { ":" };
-    with_empty_places(env, &format!("{runtime_directory}; {prepare}; /run/semafor run -- echo served"))
+    with_empty_directories(env, &format!("{runtime_directory}; {prepare}; /run/semafor run -- echo served"))
 }
 
 /// What other users may have left there. Only root can give a folder away; without it, the test mounts one of root's.
@@ -372,11 +372,11 @@ fn left_by_others() -> [&'static str; 3] {
 }
 
 #[test]
-fn a_place_that_another_user_prepared_is_skipped_with_a_warning() {
+fn directory_prepared_by_another_user_is_skipped_with_a_warning() {
     assert!(Path::new("/run").is_dir(), "as on any Linux");
     let env = env();
     for prepare in left_by_others() {
-        let output = among_strangers(&env, prepare, true);
+        let output = run_after_other_users(&env, prepare, true);
         assert_eq!((output.code(), &*output.stdout), (Some(0), &b"served\n"[..]), "{prepare}: {output:?}");
         let lines: Vec<_> = output.stderr.lines().collect();
         assert_eq!(lines.len(), 1, "{prepare}: {output:?}");
@@ -388,17 +388,17 @@ fn a_place_that_another_user_prepared_is_skipped_with_a_warning() {
 }
 
 #[test]
-fn without_another_place_that_is_an_error() {
+fn directory_prepared_by_another_user_is_an_error_without_an_alternative() {
     let env = env();
     for prepare in left_by_others() {
-        let output = among_strangers(&env, prepare, false);
+        let output = run_after_other_users(&env, prepare, false);
         assert!(output.complaint(69).contains("/tmp/semafor-0"), "{prepare}: {output:?}");
     }
 }
 
 /// A login makes `/run/user/UID`, which comes before `/tmp/semafor-UID` where the agent was.
 #[test]
-fn an_agent_is_followed_where_it_died_although_a_better_place_has_appeared() {
+fn new_agent_starts_in_the_old_directory_although_a_better_one_exists_now() {
     let env = env();
     let script = "
         id=$(/run/semafor acquire --ttl 1h)
@@ -409,7 +409,7 @@ fn an_agent_is_followed_where_it_died_although_a_better_place_has_appeared() {
         /run/semafor acquire --ttl 1h --timeout 0 2> /dev/null && echo overlaps
         /run/semafor release default $id
         ls -d /tmp/semafor-0/agent.sock /run/user/0/semafor 2> /dev/null || :";
-    let output = with_empty_places(&env, script);
+    let output = with_empty_directories(&env, script);
     assert_eq!(output.text(), "/tmp/semafor-0/agent.sock\n");
 }
 
@@ -425,7 +425,7 @@ fn full_pipe() -> (PipeReader, PipeWriter) {
 
 /// Here the agent dies before it has heard that the slot is to be held by its id.
 #[test]
-fn an_id_that_was_printed_is_held_whenever_the_agent_died() {
+fn printed_id_is_held_no_matter_when_the_agent_died() {
     let env = env();
     let (mut reader, writer) = full_pipe();
     let mut shell = env.program("sh");
@@ -455,7 +455,7 @@ fn an_id_that_was_printed_is_held_whenever_the_agent_died() {
 
 /// The lines of grants that have ended make room for those that are live.
 #[test]
-fn a_full_disk_grants_nothing_beside_the_holders_of_a_dead_agent() {
+fn full_disk_does_not_lose_the_holders_of_a_dead_agent() {
     let env = env();
     let script = "
         mkdir -m 700 /run/user/0
@@ -470,5 +470,5 @@ fn a_full_disk_grants_nothing_beside_the_holders_of_a_dead_agent() {
             /run/semafor acquire --name it --ttl 1h --timeout 0 2> /dev/null && echo overlaps
         done
         /run/semafor release it $id";
-    assert_eq!(with_empty_places(&env, script).text(), "");
+    assert_eq!(with_empty_directories(&env, script).text(), "");
 }

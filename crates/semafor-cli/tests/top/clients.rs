@@ -7,13 +7,13 @@ use semafor::{Home, Permit, Semaphore, Stats, StatsQuery};
 use semafor_testkit::redis::eventually;
 use tokio::runtime::Runtime;
 
-pub(crate) struct Crowd {
+pub(crate) struct Clients {
     runtime: Runtime,
     home: Home,
     held: Vec<Permit<'static>>,
 }
 
-impl Crowd {
+impl Clients {
     /// An empty crowd at the home of that address.
     pub(crate) fn at(url: &str) -> Self {
         let runtime = Runtime::new().expect("threads can be started");
@@ -41,13 +41,13 @@ impl Crowd {
 
     /// One more at the end of the line. It stands there when this returns.
     pub(crate) fn queue(&self, name: &str, slots: u32, label: &str, command: &str) {
-        let before = self.numbers(name).waiting;
+        let before = self.stats(name).waiting;
         let (semaphore, label) = (self.semaphore(name, slots, command), label.to_owned());
         self.runtime.spawn(async move {
             let _permit = semaphore.acquire().label(label).await;
             pending::<()>().await;
         });
-        eventually("it stands in line", || (self.numbers(name).waiting > before).then_some(()));
+        eventually("it stands in line", || (self.stats(name).waiting > before).then_some(()));
     }
 
     /// Adds tasks that take turns, each holding a slot for that long.
@@ -63,12 +63,12 @@ impl Crowd {
     }
 
     /// Gives the slot back that was taken first.
-    pub(crate) fn let_go(&mut self) {
+    pub(crate) fn release_first(&mut self) {
         let permit = self.held.remove(0);
         self.runtime.block_on(permit.release()).expect("it is held");
     }
 
-    pub(crate) fn numbers(&self, name: &str) -> Stats {
+    pub(crate) fn stats(&self, name: &str) -> Stats {
         let semaphore = self.home.named(name).build().expect("it can be opened");
         self.runtime.block_on(semaphore.stats()).expect("the home answers")
     }

@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::{agent, env};
 
 #[test]
-fn twenty_first_clients_at_once_end_up_with_one_agent() {
+fn twenty_simultaneous_first_clients_share_one_agent() {
     let env = env();
     let gate = env.gate("gate");
     let run = ["run", "--name", "it", "--slots", "20", "--", "sh", "-c", ": < gate"];
@@ -26,7 +26,7 @@ fn twenty_first_clients_at_once_end_up_with_one_agent() {
 }
 
 #[test]
-fn looking_starts_no_agent() {
+fn read_only_commands_start_no_agent() {
     let env = env();
     assert_eq!(env.run(["status", "--json"]).json(), json!([]));
     assert_eq!(env.run(["agent", "status", "--json"]).json(), json!({ "running": false }));
@@ -38,7 +38,7 @@ fn looking_starts_no_agent() {
 }
 
 #[test]
-fn the_json_of_agent_status_is_as_documented() {
+fn agent_status_json_has_the_documented_keys() {
     let env = env();
     let pid = agent(&env);
     let gate = env.gate("gate");
@@ -58,7 +58,7 @@ fn the_json_of_agent_status_is_as_documented() {
 }
 
 #[test]
-fn stopping_is_refused_while_it_is_in_use() {
+fn stop_is_refused_while_the_agent_is_in_use() {
     let env = env();
     let id = env.run(["acquire", "--ttl", "1h"]).text().trim_end().to_owned();
     let mut waiter = env.start(["acquire", "--ttl", "1h"]);
@@ -77,7 +77,7 @@ fn stopping_is_refused_while_it_is_in_use() {
 }
 
 #[test]
-fn a_stopped_agent_leaves_no_socket_and_a_new_one_is_started() {
+fn stopped_agent_removes_its_socket_and_a_new_agent_can_start() {
     let env = env();
     let first = agent(&env);
     assert_eq!(env.run(["agent", "stop"]).text(), "");
@@ -86,7 +86,7 @@ fn a_stopped_agent_leaves_no_socket_and_a_new_one_is_started() {
 }
 
 #[test]
-fn it_inherits_nothing_from_its_starter() {
+fn agent_inherits_nothing_from_the_process_that_started_it() {
     let env = env();
     let secret = fs::File::create(env.path("secret")).expect("it can be made");
     let mut shell = env.program("sh");
@@ -107,7 +107,7 @@ fn it_inherits_nothing_from_its_starter() {
     assert!(!files.iter().any(|file| file.starts_with(&scratch) || file.starts_with("pipe:")), "{files:?}");
     assert!(!files.iter().any(|file| file.contains("(deleted)")), "where our output goes: {files:?}");
     let stat = fs::read_to_string(of_agent("stat")).expect("it is ours");
-    let numbers: Vec<i64> = stat
+    let fields: Vec<i64> = stat
         .rsplit_once(") ")
         .expect("its name ends")
         .1
@@ -115,12 +115,12 @@ fn it_inherits_nothing_from_its_starter() {
         .skip(1)
         .map_while(|number| number.parse().ok())
         .collect();
-    let (session, terminal) = (numbers[2], numbers[3]);
+    let (session, terminal) = (fields[2], fields[3]);
     assert_eq!((session, terminal), (i64::from(pid), 0), "a session of its own, and no terminal");
 }
 
 #[test]
-fn its_folder_and_its_socket_are_the_users_alone() {
+fn only_the_user_can_access_directory_and_socket() {
     let env = env();
     agent(&env);
     let mode = |path| fs::metadata(path).expect("it is there").mode() & 0o777;
@@ -131,7 +131,7 @@ fn its_folder_and_its_socket_are_the_users_alone() {
 }
 
 /// As if the machine had lost its power.
-fn leave_behind(env: &CommandEnv) {
+fn create_leftovers(env: &CommandEnv) {
     use std::os::unix::fs::DirBuilderExt;
     fs::DirBuilder::new().mode(0o700).create(env.agent_directory()).expect("it can be made");
     for file in ["agent.sock", "agent.sock.new"] {
@@ -145,18 +145,18 @@ fn leave_behind(env: &CommandEnv) {
 }
 
 #[test]
-fn what_a_dead_agent_left_behind_is_no_obstacle() {
+fn agent_starts_despite_leftovers_of_a_dead_agent() {
     let env = env();
-    leave_behind(&env);
+    create_leftovers(&env);
     assert_eq!(env.run(["agent", "status", "--json"]).json(), json!({ "running": false }));
     assert_eq!(env.run(["status", "--json"]).json(), json!([]));
     agent(&env);
 }
 
 #[test]
-fn with_what_a_dead_agent_left_behind_there_is_still_one_agent() {
+fn clients_share_one_agent_despite_leftovers_of_a_dead_agent() {
     let env = env();
-    leave_behind(&env);
+    create_leftovers(&env);
     let mut clients: Vec<Process> =
         (0..10).map(|_| env.start(["run", "--slots", "3", "--", "true"])).collect();
     for client in &mut clients {

@@ -6,8 +6,8 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span, Text};
 use unicode_width::UnicodeWidthStr;
 
-use super::super::app::{Inside, List, Pane};
-use super::super::seen::{People, Person, SemaphoreRow, Spread};
+use super::super::app::{Detail, List, Pane};
+use super::super::snapshot::{Participant, Participants, Percentiles, SemaphoreRow};
 use super::columns::{Column, Fit};
 use super::frame::ROOMY;
 use super::paint::{BOLD, NOTHING, Paint, percent, rate, time};
@@ -18,7 +18,7 @@ const HEAD: u16 = 2;
 /// With less than this, only the chosen pane is shown.
 const ROOM_FOR_BOTH: u16 = 2 * (HEAD + 2) + 1;
 
-pub(super) fn summary(one: &Inside, paint: Paint, width: u16) -> Text<'static> {
+pub(super) fn summary(one: &Detail, paint: Paint, width: u16) -> Text<'static> {
     let is_roomy = width >= ROOMY.width;
     let name = Span::styled(fit(&plain(&one.name), usize::from(width / 2)).into_owned(), BOLD);
     let Some(numbers) = &one.numbers else {
@@ -45,11 +45,11 @@ fn history(numbers: &SemaphoreRow) -> String {
         Some(per_second) => format!("granted {} ({}/s)", totals.granted, rate(per_second)),
         None => format!("granted {}", totals.granted),
     }];
-    let spread = |of: &str, spread: Option<Spread>| {
-        spread.map(|Spread { half, most }| format!("{of} p50 {} p99 {}", time(half), time(most)))
+    let percentiles = |of: &str, percentiles: Option<Percentiles>| {
+        percentiles.map(|Percentiles { p50, p99 }| format!("{of} p50 {} p99 {}", time(p50), time(p99)))
     };
-    words.extend(spread("waits", numbers.waits));
-    words.extend(spread("holds", numbers.holds));
+    words.extend(percentiles("waits", numbers.waits));
+    words.extend(percentiles("holds", numbers.holds));
     let rare = [
         (totals.expired, "expired"),
         (totals.evicted, "evicted"),
@@ -61,20 +61,21 @@ fn history(numbers: &SemaphoreRow) -> String {
     words.join("   ")
 }
 
-pub(super) fn draw(frame: &mut Frame<'_>, one: &mut Inside, paint: Paint, area: Rect) {
-    let Some(people) = &one.people else {
+pub(super) fn draw(frame: &mut Frame<'_>, one: &mut Detail, paint: Paint, area: Rect) {
+    let Some(participants) = &one.participants else {
         frame.render_widget(Line::styled("Looking …", paint.faint()), area);
         return;
     };
-    let holders = Section::holders(people, &mut one.holders, paint);
-    let waiters = Section::waiters(people, &mut one.waiters, paint);
+    let holders = Section::holders(participants, &mut one.holders, paint);
+    let waiters = Section::waiters(participants, &mut one.waiters, paint);
     if area.height < ROOM_FOR_BOTH {
         let pane = if one.chosen == Pane::Holders { holders } else { waiters };
         pane.draw(frame, true, area);
         return;
     }
     let room = area.height - 1;
-    let (holders_height, waiters_height) = share(room, people.holders.len(), people.waiters.len());
+    let (holders_height, waiters_height) =
+        share(room, participants.holders.len(), participants.waiters.len());
     let [above, _, below, _, detail] = Layout::vertical([
         Constraint::Length(holders_height),
         Constraint::Length(1),
@@ -86,11 +87,11 @@ pub(super) fn draw(frame: &mut Frame<'_>, one: &mut Inside, paint: Paint, area: 
     holders.draw(frame, one.chosen == Pane::Holders, above);
     waiters.draw(frame, one.chosen == Pane::Waiters, below);
     let chosen = match one.chosen {
-        Pane::Holders => people.holders.get(one.holders.chosen),
-        Pane::Waiters => people.waiters.get(one.waiters.chosen),
+        Pane::Holders => participants.holders.get(one.holders.chosen),
+        Pane::Waiters => participants.waiters.get(one.waiters.chosen),
     };
-    if let Some(person) = chosen {
-        let text = fit(&in_full(person), usize::from(detail.width)).into_owned();
+    if let Some(participant) = chosen {
+        let text = fit(&in_full(participant), usize::from(detail.width)).into_owned();
         frame.render_widget(Line::styled(text, paint.accent()), detail);
     }
 }
@@ -106,15 +107,16 @@ fn share(room: u16, holders: usize, waiters: usize) -> (u16, u16) {
     (above, below.min(room - above))
 }
 
-fn in_full(person: &Person) -> String {
-    let weight = if person.weight == 1 { String::new() } else { format!("weight {}  ", person.weight) };
-    let id = if person.id.is_empty() { String::new() } else { format!("id {}  ", person.id) };
-    format!("{id}{weight}{}", person.command)
+fn in_full(participant: &Participant) -> String {
+    let weight =
+        if participant.weight == 1 { String::new() } else { format!("weight {}  ", participant.weight) };
+    let id = if participant.id.is_empty() { String::new() } else { format!("id {}  ", participant.id) };
+    format!("{id}{weight}{}", participant.command)
 }
 
 /// Somebody, and how to paint them.
 struct Entry {
-    person: Person,
+    participant: Participant,
     /// For what matters less.
     faint: Style,
 }
@@ -122,92 +124,93 @@ struct Entry {
 /// A list of people under a heading.
 struct Section<'a> {
     title: &'static str,
-    nobody: &'static str,
-    people: &'a [Person],
+    empty_text: &'static str,
+    participants: &'a [Participant],
     columns: Vec<Column<Entry>>,
     list: &'a mut List,
     paint: Paint,
 }
 
 impl<'a> Section<'a> {
-    fn holders(people: &'a People, list: &'a mut List, paint: Paint) -> Self {
-        let people = &people.holders;
+    fn holders(participants: &'a Participants, list: &'a mut List, paint: Paint) -> Self {
+        let participants = &participants.holders;
         let mut columns = vec![
-            column("SLOT", 4, 0, true, paint, |entry, _| or_nothing(entry, entry.person.number)),
-            column("HELD FOR", 8, 1, true, paint, |entry, _| Line::raw(time(entry.person.since))),
+            column("SLOT", 4, 0, true, paint, |entry, _| or_nothing(entry, entry.participant.number)),
+            column("HELD FOR", 8, 1, true, paint, |entry, _| Line::raw(time(entry.participant.since))),
             column("EXPIRES IN", 10, 5, true, paint, |entry, _| {
-                or_nothing(entry, entry.person.expires_in.map(time))
+                or_nothing(entry, entry.participant.expires_in.map(time))
             }),
         ];
-        columns.extend(who(people, paint));
-        let id = widest(people, |person| &person.id);
+        columns.extend(identity_columns(participants, paint));
+        let id = widest(participants, |participant| &participant.id);
         columns.push(Column {
             least: id.min(13),
             ..column("ID", id, 7, false, paint, |entry, width| {
-                Line::styled(cut_inside(&entry.person.id, width), entry.faint)
+                Line::styled(cut_inside(&entry.participant.id, width), entry.faint)
             })
         });
-        Self { title: "Holders", nobody: "Nobody holds a slot.", people, columns, list, paint }
+        Self { title: "Holders", empty_text: "Nobody holds a slot.", participants, columns, list, paint }
     }
 
-    fn waiters(people: &'a People, list: &'a mut List, paint: Paint) -> Self {
-        let people = &people.waiters;
+    fn waiters(participants: &'a Participants, list: &'a mut List, paint: Paint) -> Self {
+        let participants = &participants.waiters;
         let mut columns = vec![
-            column("LINE", 4, 0, true, paint, |entry, _| or_nothing(entry, entry.person.number)),
-            column("WAITED", 8, 1, true, paint, |entry, _| Line::raw(time(entry.person.since))),
+            column("LINE", 4, 0, true, paint, |entry, _| or_nothing(entry, entry.participant.number)),
+            column("WAITED", 8, 1, true, paint, |entry, _| Line::raw(time(entry.participant.since))),
         ];
-        columns.extend(who(people, paint));
-        Self { title: "Waiters", nobody: "Nobody waits.", people, columns, list, paint }
+        columns.extend(identity_columns(participants, paint));
+        Self { title: "Waiters", empty_text: "Nobody waits.", participants, columns, list, paint }
     }
 
     fn draw(self, frame: &mut Frame<'_>, is_chosen: bool, area: Rect) {
-        let Self { title, nobody, people, columns, list, paint } = self;
+        let Self { title, empty_text, participants, columns, list, paint } = self;
         let [head, body] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
-        let shown = list.scroll(usize::from(body.height.saturating_sub(1)), people.len());
+        let shown = list.scroll(usize::from(body.height.saturating_sub(1)), participants.len());
         let style = if is_chosen { BOLD.patch(paint.accent()) } else { BOLD };
-        let mut line = Line::from(vec![Span::styled(title, style), Span::raw(format!(" {}", people.len()))]);
-        if shown.len() < people.len() {
+        let mut line =
+            Line::from(vec![Span::styled(title, style), Span::raw(format!(" {}", participants.len()))]);
+        if shown.len() < participants.len() {
             let part = format!("  {}–{} shown", shown.start + 1, shown.end);
             line.push_span(Span::styled(part, paint.faint()));
         }
         frame.render_widget(line, head);
-        if people.is_empty() {
-            frame.render_widget(Line::styled(nobody, paint.faint()), body);
+        if participants.is_empty() {
+            frame.render_widget(Line::styled(empty_text, paint.faint()), body);
             return;
         }
-        let rows = people[shown.clone()].iter().zip(shown).map(|(person, at)| {
+        let rows = participants[shown.clone()].iter().zip(shown).map(|(participant, at)| {
             let (style, faint) = match is_chosen && at == list.chosen {
                 true => (paint.chosen(), Style::new()),
                 false => (Style::new(), paint.faint()),
             };
-            (Entry { person: person.clone(), faint }, style)
+            (Entry { participant: participant.clone(), faint }, style)
         });
         frame.render_widget(Fit::new(&columns, body.width).table(rows), body);
     }
 }
 
-fn who(people: &[Person], paint: Paint) -> [Column<Entry>; 4] {
-    let host = widest(people, |person| &person.host).min(30);
-    let label = widest(people, |person| &person.label).min(30);
-    let command = widest(people, |person| &person.command);
+fn identity_columns(participants: &[Participant], paint: Paint) -> [Column<Entry>; 4] {
+    let host = widest(participants, |participant| &participant.host).min(30);
+    let label = widest(participants, |participant| &participant.label).min(30);
+    let command = widest(participants, |participant| &participant.command);
     [
         Column {
             least: host.min(8),
             ..column("HOST", host, 6, false, paint, |entry: &Entry, width| {
-                Line::raw(fit(&entry.person.host, width).into_owned())
+                Line::raw(fit(&entry.participant.host, width).into_owned())
             })
         },
-        column("PID", 7, 3, true, paint, |entry, _| or_nothing(entry, entry.person.pid)),
+        column("PID", 7, 3, true, paint, |entry, _| or_nothing(entry, entry.participant.pid)),
         Column {
             least: label.min(8),
             ..column("LABEL", label, 2, false, paint, |entry, width| {
-                Line::raw(fit(&entry.person.label, width).into_owned())
+                Line::raw(fit(&entry.participant.label, width).into_owned())
             })
         },
         Column {
             least: command.min(12),
             ..column("COMMAND", command, 4, false, paint, |entry, width| {
-                Line::raw(fit(&entry.person.command, width).into_owned())
+                Line::raw(fit(&entry.participant.command, width).into_owned())
             })
         },
     ]
@@ -224,8 +227,8 @@ fn column(
     Column { title, title_style: paint.faint(), width, least: width, rank, is_right, cell }
 }
 
-fn widest(people: &[Person], text: impl Fn(&Person) -> &str) -> usize {
-    people.iter().map(|person| text(person).width()).max().unwrap_or(0)
+fn widest(participants: &[Participant], text: impl Fn(&Participant) -> &str) -> usize {
+    participants.iter().map(|participant| text(participant).width()).max().unwrap_or(0)
 }
 
 /// Ids of one process begin alike, and differ at their end.

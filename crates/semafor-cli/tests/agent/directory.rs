@@ -8,7 +8,7 @@ use semafor_testkit::cli::{CommandEnv, Output};
 use crate::env;
 
 /// Without an agent in the place that the environment names, nothing can be had. Gives the complaint.
-fn complaint_about(env: &CommandEnv, mentioned: &str) -> String {
+fn error_mentioning(env: &CommandEnv, mentioned: &str) -> String {
     let output = env.run(["run", "--", "true"]);
     let complaint = output.complaint(69);
     assert!(complaint.contains(mentioned), "{complaint:?} does not mention {mentioned:?}");
@@ -21,36 +21,36 @@ fn make_private(path: &std::path::Path) {
 }
 
 #[test]
-fn a_folder_that_others_can_enter_is_refused() {
+fn directory_open_to_other_users_is_refused() {
     let env = env();
     make_private(&env.agent_directory());
     for mode in [0o755, 0o770, 0o701] {
         fs::set_permissions(env.agent_directory(), fs::Permissions::from_mode(mode)).expect("it is ours");
-        let complaint = complaint_about(&env, "chmod 700");
+        let complaint = error_mentioning(&env, "chmod 700");
         assert!(complaint.contains(&format!("{mode:03o}")), "{complaint}");
     }
     fs::set_permissions(env.agent_directory(), fs::Permissions::from_mode(0o700)).expect("it is ours");
 }
 
 #[test]
-fn a_link_in_place_of_the_folder_is_refused() {
+fn symlink_in_place_of_the_directory_is_refused() {
     let env = env();
     make_private(&env.path("elsewhere"));
     symlink(env.path("elsewhere"), env.agent_directory()).expect("it can be made");
-    complaint_about(&env, "is no folder");
+    error_mentioning(&env, "is no folder");
     fs::remove_file(env.agent_directory()).expect("it is ours");
 }
 
 #[test]
-fn a_file_in_place_of_the_folder_is_refused() {
+fn file_in_place_of_the_directory_is_refused() {
     let env = env();
     fs::write(env.agent_directory(), "").expect("it can be written");
-    complaint_about(&env, "is no folder");
+    error_mentioning(&env, "is no folder");
     fs::remove_file(env.agent_directory()).expect("it is ours");
 }
 
 #[test]
-fn a_file_in_place_of_the_socket_is_replaced() {
+fn file_in_place_of_the_socket_is_replaced() {
     let env = env();
     make_private(&env.agent_directory());
     fs::write(env.agent_directory().join("agent.sock"), "not a socket").expect("it can be written");
@@ -59,16 +59,16 @@ fn a_file_in_place_of_the_socket_is_replaced() {
 }
 
 #[test]
-fn a_folder_in_place_of_the_socket_is_complained_of() {
+fn directory_in_place_of_the_socket_is_an_error() {
     let env = env();
     make_private(&env.agent_directory());
     fs::create_dir(env.agent_directory().join("agent.sock")).expect("it can be made");
-    complaint_about(&env, "agent.sock");
+    error_mentioning(&env, "agent.sock");
     fs::remove_dir(env.agent_directory().join("agent.sock")).expect("it is ours");
 }
 
 #[test]
-fn a_path_too_long_for_a_socket_is_complained_of() {
+fn path_too_long_for_a_socket_is_an_error() {
     let env = env();
     let long = env.path("x".repeat(100));
     let output = env.run(["run", "--url", &format!("local:{}", long.display()), "--", "true"]);
@@ -76,7 +76,7 @@ fn a_path_too_long_for_a_socket_is_complained_of() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_made_is_complained_of() {
+fn directory_that_cannot_be_created_is_an_error() {
     let env = env();
     let output = env.run(["run", "--url", "local:/proc/semafor", "--", "true"]);
     assert!(output.complaint(69).contains("/proc/semafor"), "{output:?}");
@@ -99,7 +99,7 @@ fn run_on(env: &CommandEnv, options: &str, before: &str) -> Output {
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_to_is_complained_of() {
+fn read_only_directory_is_an_error() {
     let env = env();
     let output = run_on(&env, "mode=700", "mount -o remount,ro \"$XDG_RUNTIME_DIR\"");
     let complaint = output.complaint(69);
@@ -114,14 +114,14 @@ fn a_folder_that_cannot_be_written_to_is_complained_of() {
 }
 
 #[test]
-fn a_full_disk_is_complained_of() {
+fn full_disk_is_an_error() {
     let env = env();
-    let folder = "mkdir -m 700 \"$XDG_RUNTIME_DIR/semafor\"";
+    let directory = "mkdir -m 700 \"$XDG_RUNTIME_DIR/semafor\"";
     let lock = "touch \"$XDG_RUNTIME_DIR/semafor/agent.lock\"";
     for (there, missing) in [
         (":".to_owned(), "/semafor: No space left on device"),
-        (folder.to_owned(), "agent.lock: No space left on device"),
-        (format!("{folder}; {lock}"), "agent.sock: No space left on device"),
+        (directory.to_owned(), "agent.lock: No space left on device"),
+        (format!("{directory}; {lock}"), "agent.sock: No space left on device"),
     ] {
         let fill = "while touch \"$(mktemp -u -p \"$XDG_RUNTIME_DIR\")\" 2> /dev/null; do :; done";
         let output = run_on(&env, "mode=700,nr_inodes=6", &format!("{there}; {fill}"));
@@ -130,7 +130,7 @@ fn a_full_disk_is_complained_of() {
 }
 
 #[test]
-fn a_disk_without_room_for_data_is_no_obstacle() {
+fn agent_works_without_a_journal_on_a_full_disk() {
     let env = env();
     let full = "cat /dev/zero > \"$XDG_RUNTIME_DIR/full\" 2> /dev/null || :";
     let stopped = "trap '\"$0\" agent stop' EXIT";

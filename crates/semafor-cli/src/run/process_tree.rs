@@ -22,7 +22,7 @@ pub(super) const MARK: &str = "SEMAFOR_RUN";
 const MARK_LEN: usize = 96;
 
 #[derive(Clone, Copy)]
-pub(super) struct Family {
+pub(super) struct ProcessTree {
     /// `None` before it is born.
     child: Option<Pid>,
     /// The child's own group, unless it shares ours.
@@ -39,16 +39,16 @@ struct Mark {
     len: usize,
 }
 
-impl Family {
+impl ProcessTree {
     /// Of a child that is about to be started, with a mark that no other has.
-    pub(super) fn expecting() -> Self {
+    pub(super) fn new() -> Self {
         let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         let mark = Mark::new(&format!("{}.{}", getpid().as_raw_nonzero(), now.as_nanos()));
         Self { child: None, group: None, session: own_session(), mark }
     }
 
     /// The child is there, in a group of its own or in ours.
-    pub(super) fn welcome(&mut self, child: Pid, has_own_group: bool) {
+    pub(super) fn set_child(&mut self, child: Pid, has_own_group: bool) {
         self.child = Some(child);
         self.group = has_own_group.then_some(child);
     }
@@ -63,9 +63,9 @@ impl Family {
         if let Some(group) = self.group {
             let _ = kill_process_group(group, signal);
         }
-        self.visit(&mut |relative| {
-            if self.group.is_none() || relative.group != self.group {
-                let _ = kill_process(relative.pid, signal);
+        self.visit(&mut |member| {
+            if self.group.is_none() || member.group != self.group {
+                let _ = kill_process(member.pid, signal);
             }
         });
     }
@@ -80,16 +80,16 @@ impl Family {
 
 /// One of our session.
 #[derive(Clone, Copy)]
-struct Near {
+struct Candidate {
     process: Process,
-    is_one: bool,
+    is_member: bool,
 }
 
 /// So many of a session are looked at. The others are, once these have ended.
-const MOST: usize = 2048;
+const MAX_CANDIDATES: usize = 2048;
 
 /// One of the family.
-struct Relative {
+struct Member {
     pid: Pid,
     group: Option<Pid>,
 }
@@ -112,40 +112,40 @@ impl Mark {
 }
 
 /// Whether nobody else is in our group.
-pub(super) fn are_we_alone() -> bool {
+pub(super) fn is_alone_in_group() -> bool {
     let (us, group) = (getpid(), own_group());
     let mut others = false;
     let known = processes::each(|process| others |= process.group == group && process.pid != us);
     known.is_some() && !others
 }
 
-impl Family {
-    fn visit(&self, meet: &mut dyn FnMut(Relative)) {
+impl ProcessTree {
+    fn visit(&self, callback: &mut dyn FnMut(Member)) {
         let us = getpid();
         // Started from a script, the child may have made its own.
         let sessions = [self.session, self.child.and_then(session_of).unwrap_or(self.session)];
-        let mut near = [None; MOST];
+        let mut candidates = [None; MAX_CANDIDATES];
         let mut count = 0;
         let listed = processes::each(|process| {
-            let is_near = sessions.contains(&process.session);
-            if is_near && process.pid != us && !process.is_dead && count < MOST {
-                near[count] = Some(Near { process, is_one: self.is_close(&process) });
+            let is_candidate = sessions.contains(&process.session);
+            if is_candidate && process.pid != us && !process.is_dead && count < MAX_CANDIDATES {
+                candidates[count] = Some(Candidate { process, is_member: self.is_direct_member(&process) });
                 count += 1;
             }
         });
         if listed.is_none() {
-            return self.visit_group(meet);
+            return self.visit_group(callback);
         }
-        let near = &mut near[..count];
-        while let Some(heir) = next_heir(near) {
-            near[heir].as_mut().expect("the next heir is there").is_one = true;
+        let candidates = &mut candidates[..count];
+        while let Some(index) = next_child_of_member(candidates) {
+            candidates[index].as_mut().expect("the next heir is there").is_member = true;
         }
-        for one in near.iter().flatten().filter(|near| near.is_one) {
-            meet(Relative { pid: one.process.pid, group: one.process.group });
+        for member in candidates.iter().flatten().filter(|one| one.is_member) {
+            callback(Member { pid: member.process.pid, group: member.process.group });
         }
     }
 
-    fn is_close(&self, process: &Process) -> bool {
+    fn is_direct_member(&self, process: &Process) -> bool {
         Some(process.pid) == self.child
             || self.group.is_some() && process.group == self.group
             || processes::has_in_environment(process.pid, self.mark.as_bytes())
@@ -153,21 +153,22 @@ impl Family {
 }
 
 /// One that does not count as family, while its parent does.
-fn next_heir(near: &[Option<Near>]) -> Option<usize> {
-    let is_one = |pid| near.iter().flatten().any(|other| other.is_one && Some(other.process.pid) == pid);
-    near.iter().position(|near| near.is_some_and(|near| !near.is_one && is_one(near.process.parent)))
+fn next_child_of_member(candidates: &[Option<Candidate>]) -> Option<usize> {
+    let is_member =
+        |pid| candidates.iter().flatten().any(|other| other.is_member && Some(other.process.pid) == pid);
+    candidates.iter().position(|one| one.is_some_and(|one| !one.is_member && is_member(one.process.parent)))
 }
 
-impl Family {
+impl ProcessTree {
     /// Where there is nothing to look at.
-    fn visit_group(&self, meet: &mut dyn FnMut(Relative)) {
+    fn visit_group(&self, callback: &mut dyn FnMut(Member)) {
         let Some(child) = self.child else { return };
         let is_there = match self.group {
             Some(group) => test_kill_process_group(group).is_ok(),
             None => test_kill_process(child).is_ok(),
         };
         if is_there {
-            meet(Relative { pid: child, group: self.group });
+            callback(Member { pid: child, group: self.group });
         }
     }
 }
@@ -180,9 +181,9 @@ mod tests {
 
     use super::*;
 
-    fn count(family: &Family) -> usize {
+    fn count(tree: &ProcessTree) -> usize {
         let mut count = 0;
-        family.visit(&mut |_| count += 1);
+        tree.visit(&mut |_| count += 1);
         count
     }
 
@@ -198,17 +199,17 @@ mod tests {
 
     /// Groups of their own, a parent that is gone, an empty environment: they belong to it. The one who left does not.
     #[test]
-    fn whoever_came_from_the_child_goes_with_it() {
-        let mut family = Family::expecting();
+    fn all_descendants_of_the_child_are_killed() {
+        let mut tree = ProcessTree::new();
         let script = "set -m; sleep 60 & (sleep 60 &) & env -i sleep 60 & setsid sleep 2 & wait; sleep 60";
         let mut bash = Command::new("bash");
-        let mut child = bash.args(["-c", script]).env(MARK, family.mark()).process_group(0).spawn().unwrap();
-        until("all are found by their marks", || count(&family) == 4);
-        family.welcome(Pid::from_child(&child), true);
-        until("the shell and its three", || count(&family) == 4);
+        let mut child = bash.args(["-c", script]).env(MARK, tree.mark()).process_group(0).spawn().unwrap();
+        until("all are found by their marks", || count(&tree) == 4);
+        tree.set_child(Pid::from_child(&child), true);
+        until("the shell and its three", || count(&tree) == 4);
 
-        family.signal(Signal::KILL);
+        tree.signal(Signal::KILL);
         child.wait().unwrap();
-        until("they are gone", || family.is_gone());
+        until("they are gone", || tree.is_gone());
     }
 }
