@@ -7,7 +7,10 @@ use std::task::Poll;
 use tokio_util::sync::CancellationToken;
 
 /// What came of it; none if the run was over before.
-pub(crate) fn unless<T>(cancelled: &CancellationToken, work: impl Future<Output = T>) -> Option<T> {
+pub(crate) fn run_unless_cancelled<T>(
+    cancelled: &CancellationToken,
+    work: impl Future<Output = T>,
+) -> Option<T> {
     let mut work = pin!(work);
     let mut cancelled = pin!(cancelled.cancelled());
     pollster::block_on(poll_fn(|cx| match work.as_mut().poll(cx) {

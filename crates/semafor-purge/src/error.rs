@@ -18,7 +18,7 @@ pub enum PurgeError {
         source: io::Error,
     },
     /// The root belongs to the system.
-    #[error("{} belongs to the system{}", system.display(), meant_by(path, system))]
+    #[error("{} belongs to the system{}", system.display(), resolved_from(path, system))]
     SystemPath {
         /// As it was given.
         path: PathBuf,
@@ -30,7 +30,7 @@ pub enum PurgeError {
     Pattern(#[from] InvalidPattern),
 }
 
-fn meant_by(path: &Path, system: &Path) -> String {
+fn resolved_from(path: &Path, system: &Path) -> String {
     if path == system { String::new() } else { format!(", and that is what {} is", path.display()) }
 }
 
@@ -107,6 +107,6 @@ pub(crate) fn is_gone(errno: Errno) -> bool {
 }
 
 /// There is no directory of that name any more, but something else.
-pub(crate) fn is_no_directory(errno: Errno) -> bool {
+pub(crate) fn is_not_a_directory(errno: Errno) -> bool {
     matches!(errno, Errno::NOTDIR | Errno::LOOP)
 }

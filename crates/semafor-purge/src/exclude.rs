@@ -30,33 +30,33 @@ enum Piece {
     /// `**`
     Everything,
     /// `**/`: no folder, or any number of them.
-    Folders,
+    Directories,
 }
 
 impl Pattern {
     pub(crate) fn parse(text: &OsStr) -> Result<Self, InvalidPattern> {
-        let complaint = |why| InvalidPattern { pattern: text.to_string_lossy().into_owned(), why };
+        let invalid = |why| InvalidPattern { pattern: text.to_string_lossy().into_owned(), why };
         let mut rest = text.as_bytes();
         rest = rest.strip_prefix(b"./").unwrap_or(rest);
         rest = rest.strip_suffix(b"/").unwrap_or(rest);
         if rest.is_empty() {
-            return Err(complaint("it is empty"));
+            return Err(invalid("it is empty"));
         }
         if rest.starts_with(b"/") {
-            return Err(complaint("paths are relative to the directory to purge"));
+            return Err(invalid("paths are relative to the directory to purge"));
         }
         let mut pieces = Vec::new();
         while let Some((&first, after)) = rest.split_first() {
-            let is_part_start = matches!(pieces.last(), None | Some(Piece::Byte(b'/') | Piece::Folders));
+            let is_part_start = matches!(pieces.last(), None | Some(Piece::Byte(b'/') | Piece::Directories));
             let (piece, after) = match first {
-                b'*' if is_part_start && after.starts_with(b"*/") => (Piece::Folders, &after[2..]),
+                b'*' if is_part_start && after.starts_with(b"*/") => (Piece::Directories, &after[2..]),
                 b'*' if after.starts_with(b"*") => (Piece::Everything, &after[1..]),
                 b'*' => (Piece::Many, after),
                 b'?' => (Piece::Any, after),
-                b'[' => one_of(after).ok_or_else(|| complaint("a `[` has no `]`"))?,
+                b'[' => one_of(after).ok_or_else(|| invalid("a `[` has no `]`"))?,
                 b'\\' => match after.split_first() {
                     Some((&literal, after)) => (Piece::Byte(literal), after),
-                    None => return Err(complaint("it ends in a backslash")),
+                    None => return Err(invalid("it ends in a backslash")),
                 },
                 literal => (Piece::Byte(literal), after),
             };
@@ -65,7 +65,7 @@ impl Pattern {
         }
         let is_path = pieces
             .iter()
-            .any(|piece| matches!(piece, Piece::Byte(b'/') | Piece::Everything | Piece::Folders));
+            .any(|piece| matches!(piece, Piece::Byte(b'/') | Piece::Everything | Piece::Directories));
         Ok(Self { pieces, is_path })
     }
 
@@ -88,7 +88,7 @@ impl Pattern {
                     piece += 1;
                     continue;
                 }
-                (Some(Piece::Everything | Piece::Folders), _) => {
+                (Some(Piece::Everything | Piece::Directories), _) => {
                     (star, wide) = (None, Some((piece + 1, at)));
                     piece += 1;
                     continue;
@@ -108,7 +108,7 @@ impl Pattern {
                 (piece, at) = (after, from + 1);
             } else if let Some((after, from)) = wide {
                 let from = match self.pieces[after - 1] {
-                    Piece::Folders => match text[from..].iter().position(|byte| *byte == b'/') {
+                    Piece::Directories => match text[from..].iter().position(|byte| *byte == b'/') {
                         Some(slash) => from + slash + 1,
                         None => return false,
                     },
@@ -157,7 +157,7 @@ impl Piece {
             Self::OneOf { ranges, is_negated } => {
                 byte != b'/' && ranges.iter().any(|(low, high)| (*low..=*high).contains(&byte)) != *is_negated
             }
-            Self::Many | Self::Everything | Self::Folders => false,
+            Self::Many | Self::Everything | Self::Directories => false,
         }
     }
 }
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn stars_stay_within_a_name_and_double_stars_do_not() {
+    fn star_matches_within_a_name_and_double_star_across_slashes() {
         for (pattern, text) in [
             ("cache", "cache"),
             ("*.tmp", "a.tmp"),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_backtracks_much_ends() {
+    fn matching_with_many_stars_terminates() {
         let stars = "*a".repeat(30);
         assert!(!matches(&stars, &"a".repeat(29)));
         assert!(!matches(&format!("{stars}b"), &"a".repeat(200)));
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_is_refused() {
+    fn invalid_patterns_are_refused() {
         for text in ["", "/", "/etc", "[a", "[", "a\\"] {
             assert!(Pattern::parse(OsStr::new(text)).is_err(), "{text}");
         }

@@ -65,17 +65,17 @@
 //!
 //! | the seed | built in | tested in |
 //! |---|---|---|
-//! | Semaphore limits concurrent deletions | `licence`: [`Purger::max_concurrency_deletion`], [`Purger::fleet_limit`] | `interference`: `no_more_are_at_it_than_the_fleet_has_slots` |
+//! | Semaphore limits concurrent deletions | `slot`: [`Purger::max_concurrency_deletion`], [`Purger::fleet_limit`] | `interference`: `no_more_are_at_it_than_the_fleet_has_slots` |
 //! | Queue of limit + small buffer, producer held up | `queue`; who finds it full does the work itself | `queue`, `memory` |
 //! | Memory: (threads + queue) × depth, not the tree | `node`, `walk` | `memory`: 10,000 and 1,000,000 directories, in a child process |
 //! | First pass, then cascading deletion | `node`, `removal`: one pass | `trees`, `faults`: 7, `random_trees` |
-//! | Circuit breaker at 95 % | `crew` with [`MemoryGuard`](semafor_pipeline::MemoryGuard), [`StoppedBy::Breaker`] | `faults`: 6 |
-//! | Back-pressure at 85 % | `crew`: fewer threads work, none sleeps with a lock | `faults`: 6 |
+//! | Circuit breaker at 95 % | `pool` with [`MemoryGuard`](semafor_pipeline::MemoryGuard), [`StoppedBy::Breaker`] | `faults`: 6 |
+//! | Back-pressure at 85 % | `pool`: fewer threads work, none sleeps with a lock | `faults`: 6 |
 //! | `max_empty_dirs_to_delete`, exact | `limit`, [`Purger::max_dirs`] | `faults`: 3, 4 |
 //! | Rate limit | [`Purger::rate`] | `rules`: `a_rate_removes_the_same`; `changed_meanwhile` |
 //! | Configuration: flags and `EFSPURGE_*` | `semafor purge` | `semafor-cli`: `tests/purge.rs` |
 //! | `dry_run` | `dry_run`, [`Purger::dry_run`] | `faults`: 5, `random_trees`: equals the real run |
-//! | Future 1: worker scaling | `crew`: by waiting, and by memory | `faults`: 6, 9 |
+//! | Future 1: worker scaling | `pool`: by waiting, and by memory | `faults`: 6, 9 |
 //! | Future 2: deeper directories first | `queue`: last in, first out | `queue`, `memory` |
 //! | Future 3: related directories together | `removal`: one thread removes in a directory, a list at a time | `trees`: `a_hundred_thousand_in_one_directory` |
 //! | Future 4: metrics | [`Progress`], [`Summary`] | `semafor-cli`: `the_summary_has_these_keys` |
@@ -86,27 +86,27 @@
 
 mod age;
 mod cancelled;
-mod crew;
+mod counters;
 mod descriptor;
 mod dry_run;
 mod error;
 mod exclude;
-mod facts;
 mod file_system;
-mod guard_list;
-mod licence;
 mod limit;
 mod location;
+mod metadata;
 mod node;
 mod progress;
 mod purger;
 mod queue;
 mod removal;
+mod removal_slot;
 mod root;
 mod rules;
 mod run;
 mod summary;
-mod tally;
+mod system_paths;
+mod thread_pool;
 mod walk;
 
 pub use descriptor::make_room_for_directories;

@@ -18,11 +18,11 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 
+use crate::counters::WHOLE;
 use crate::descriptor::Descriptor;
-use crate::error::{is_gone, is_no_directory};
-use crate::facts::Facts;
+use crate::error::{is_gone, is_not_a_directory};
+use crate::metadata::Metadata;
 use crate::removal::Removals;
-use crate::tally::WHOLE;
 
 pub(crate) struct Node {
     parent: Option<Arc<Node>>,
@@ -30,7 +30,7 @@ pub(crate) struct Node {
     /// Of the root's children it is 1.
     pub(crate) depth: u32,
     /// Before anything was changed in it.
-    pub(crate) facts: Facts,
+    pub(crate) metadata: Metadata,
     /// What part of the whole it is taken for.
     pub(crate) share: u64,
     directory: Mutex<Option<Arc<Descriptor>>>,
@@ -40,7 +40,7 @@ pub(crate) struct Node {
     /// Something was removed from it, by this purge or by another. So it is not known any more when it was last changed else.
     pub(crate) has_lost_entries: AtomicBool,
     /// Successes less failures of removing its entries without having looked into them.
-    pub(crate) luck: AtomicI32,
+    pub(crate) try_score: AtomicI32,
     pub(crate) removals: Mutex<Removals>,
     /// Half of a list of removals that was full is done.
     pub(crate) room: Condvar,
@@ -60,7 +60,7 @@ impl From<Errno> for Unavailable {
     fn from(errno: Errno) -> Self {
         match errno {
             errno if is_gone(errno) => Self::Gone,
-            errno if is_no_directory(errno) => Self::Moved,
+            errno if is_not_a_directory(errno) => Self::Moved,
             errno => Self::Error(errno),
         }
     }
@@ -68,36 +68,41 @@ impl From<Errno> for Unavailable {
 
 impl Node {
     /// The directory to purge, or the one that it is in.
-    pub(crate) fn top(directory: Arc<Descriptor>, facts: Facts) -> Self {
-        let top = Self::new(None, c"".into(), 0, facts, WHOLE);
+    pub(crate) fn top(directory: Arc<Descriptor>, metadata: Metadata) -> Self {
+        let top = Self::new(None, c"".into(), 0, metadata, WHOLE);
         *top.directory.lock() = Some(directory);
         top
     }
 
     /// The directory to purge, where it may be removed from its parent.
-    pub(crate) fn root(outside: Node, name: Box<CStr>, directory: Arc<Descriptor>, facts: Facts) -> Self {
-        let root = Self::new(Some(Arc::new(outside)), name, 0, facts, WHOLE);
+    pub(crate) fn root(
+        outside: Node,
+        name: Box<CStr>,
+        directory: Arc<Descriptor>,
+        metadata: Metadata,
+    ) -> Self {
+        let root = Self::new(Some(Arc::new(outside)), name, 0, metadata, WHOLE);
         *root.directory.lock() = Some(directory);
         root
     }
 
-    pub(crate) fn of_entry(parent: &Arc<Node>, name: Box<CStr>, facts: Facts, share: u64) -> Self {
-        Self::new(Some(Arc::clone(parent)), name, parent.depth + 1, facts, share)
+    pub(crate) fn of_entry(parent: &Arc<Node>, name: Box<CStr>, metadata: Metadata, share: u64) -> Self {
+        Self::new(Some(Arc::clone(parent)), name, parent.depth + 1, metadata, share)
     }
 
-    fn new(parent: Option<Arc<Node>>, name: Box<CStr>, depth: u32, facts: Facts, share: u64) -> Self {
+    fn new(parent: Option<Arc<Node>>, name: Box<CStr>, depth: u32, metadata: Metadata, share: u64) -> Self {
         Self {
             parent,
             name,
             depth,
-            facts,
+            metadata,
             share,
             directory: Mutex::new(None),
             pending: AtomicUsize::new(1),
             kept: AtomicBool::new(false),
             was_read_twice: AtomicBool::new(false),
             has_lost_entries: AtomicBool::new(false),
-            luck: AtomicI32::new(0),
+            try_score: AtomicI32::new(0),
             removals: Mutex::default(),
             room: Condvar::new(),
         }
@@ -116,7 +121,7 @@ impl Node {
     }
 
     /// So many more entries are undecided. Only while it is being read.
-    pub(crate) fn expect(&self, entries: usize) {
+    pub(crate) fn add_pending(&self, entries: usize) {
         self.pending.fetch_add(entries, Ordering::Relaxed);
     }
 
@@ -128,7 +133,7 @@ impl Node {
     }
 
     /// It is read once more: the last thing was settled, and yet it was not empty.
-    pub(crate) fn expect_again(&self) {
+    pub(crate) fn reset_pending(&self) {
         self.pending.store(1, Ordering::Relaxed);
     }
 
@@ -138,17 +143,17 @@ impl Node {
         let within = parent.directory()?;
         let opened = match within.open(&self.name) {
             Err(Errno::MFILE | Errno::NFILE) => {
-                self.close_above();
+                self.close_ancestors();
                 within.open(&self.name)?
             }
             opened => opened?,
         };
         // What was there when it was looked at may have been swapped for another, or mounted upon.
-        if Facts::of(&*opened)?.identity != self.facts.identity {
+        if Metadata::of(&*opened)?.identity != self.metadata.identity {
             return Err(Unavailable::Moved);
         }
-        if opened.is_one_too_many() {
-            parent.put_away();
+        if opened.is_scarce() {
+            parent.close();
         }
         *self.directory.lock() = Some(opened);
         Ok(())
@@ -172,11 +177,11 @@ impl Node {
         };
         for node in closed.into_iter().rev() {
             within = within.open(&node.name)?;
-            if Facts::of(&*within)?.identity != node.facts.identity {
+            if Metadata::of(&*within)?.identity != node.metadata.identity {
                 return Err(Unavailable::Moved);
             }
         }
-        if !within.is_one_too_many() {
+        if !within.is_scarce() {
             *self.directory.lock() = Some(Arc::clone(&within));
         }
         Ok(within)
@@ -188,9 +193,9 @@ impl Node {
         let own = self.directory.lock().take();
         if let (Some(own), Some(parent)) = (own, &self.parent)
             && parent.directory.lock().is_none()
-            && !(own.is_one_too_many() && parent.is_below_an_open_one())
+            && !(own.is_scarce() && parent.has_open_parent())
             && let Ok(above) = own.open(c"..")
-            && Facts::of(&*above).is_ok_and(|facts| facts.identity == parent.facts.identity)
+            && Metadata::of(&*above).is_ok_and(|metadata| metadata.identity == parent.metadata.identity)
         {
             *parent.directory.lock() = Some(above);
         }
@@ -208,21 +213,21 @@ impl Node {
         at
     }
 
-    fn is_below_an_open_one(&self) -> bool {
+    fn has_open_parent(&self) -> bool {
         self.parent.as_ref().is_some_and(|parent| parent.directory.lock().is_some())
     }
 
-    fn put_away(&self) {
+    fn close(&self) {
         // The topmost is where all others are found again.
         if self.parent.is_some() && self.depth > 0 {
             *self.directory.lock() = None;
         }
     }
 
-    fn close_above(&self) {
+    fn close_ancestors(&self) {
         let mut at = self.parent.as_ref();
         while let Some(node) = at {
-            node.put_away();
+            node.close();
             at = node.parent.as_ref();
         }
     }

@@ -9,28 +9,28 @@ use semafor_pipeline::{MemoryGuard, Rate};
 use tokio_util::sync::CancellationToken;
 
 use crate::age::Moment;
-use crate::crew::Crew;
+use crate::counters::Counters;
 use crate::descriptor::Descriptors;
 use crate::error::PurgeError;
 use crate::exclude::Pattern;
 use crate::file_system::FileSystem;
-use crate::licence::Deletions;
 use crate::limit::Limit;
 use crate::progress::Progress;
 use crate::queue::Queue;
+use crate::removal_slot::Deletions;
 use crate::root;
 use crate::rules::Rules;
 use crate::run::{Run, Stop};
 use crate::summary::{StoppedBy, Summary};
-use crate::tally::Tally;
+use crate::thread_pool::ThreadPool;
 use crate::walk::Job;
 
 /// How many threads there may be unless said otherwise: enough for a file system a network away.
-const THREADS: u32 = 128;
+const DEFAULT_THREADS: u32 = 128;
 /// What "unlimited" means for threads.
-const MOST_THREADS: u32 = 1024;
+const MAX_THREADS: u32 = 1024;
 /// How much more than one job per thread is queued.
-const QUEUED: usize = 128;
+const EXTRA_QUEUED: usize = 128;
 
 /// Removes empty directories, and old files if asked to, below a directory.
 ///
@@ -107,8 +107,8 @@ impl<'p> Purger<'p> {
             exclude: Vec::new(),
             crosses_file_systems: false,
             even_system_paths: false,
-            deletions: THREADS,
-            scans: THREADS,
+            deletions: DEFAULT_THREADS,
+            scans: DEFAULT_THREADS,
             rate: 0,
             memory: MemoryGuard::new(0),
             fleet: None,
@@ -180,8 +180,8 @@ impl<'p> Purger<'p> {
     }
 
     /// Purges even directories that belong to the system, such as `/etc`.
-    pub fn even_system_paths(mut self, even_them: bool) -> Self {
-        self.even_system_paths = even_them;
+    pub fn even_system_paths(mut self, allow: bool) -> Self {
+        self.even_system_paths = allow;
         self
     }
 
@@ -222,20 +222,20 @@ impl<'p> Purger<'p> {
     }
 
     /// Is told every so often how far it has come, on the thread that called [`purge`](Self::purge).
-    pub fn on_progress(mut self, every: Duration, tell: impl FnMut(&Progress) + Send + 'p) -> Self {
-        self.progress = Some((every, Box::new(tell)));
+    pub fn on_progress(mut self, every: Duration, callback: impl FnMut(&Progress) + Send + 'p) -> Self {
+        self.progress = Some((every, Box::new(callback)));
         self
     }
 
     /// Is told of each removal after it; in a dry run, of each that would be. On many threads at once.
-    pub fn on_removal(mut self, tell: impl Fn(&Path, Removed) + Send + Sync + 'static) -> Self {
-        self.observers.removal = Some(Box::new(tell));
+    pub fn on_removal(mut self, callback: impl Fn(&Path, Removed) + Send + Sync + 'static) -> Self {
+        self.observers.removal = Some(Box::new(callback));
         self
     }
 
     /// Is told of each error. On many threads at once.
-    pub fn on_error(mut self, tell: impl Fn(&Path, &io::Error) + Send + Sync + 'static) -> Self {
-        self.observers.error = Some(Box::new(tell));
+    pub fn on_error(mut self, callback: impl Fn(&Path, &io::Error) + Send + Sync + 'static) -> Self {
+        self.observers.error = Some(Box::new(callback));
         self
     }
 
@@ -252,7 +252,7 @@ impl<'p> Purger<'p> {
     /// If a callback panics. That ends the purge: removals under way are completed, and no other begins.
     pub fn purge(mut self) -> Result<Summary, PurgeError> {
         let (began, start) = (Instant::now(), SystemTime::now());
-        let threads = |most: u32| if most == 0 { MOST_THREADS } else { most };
+        let threads = |most: u32| if most == 0 { MAX_THREADS } else { most };
         let (scans, deletions) = (threads(self.scans), threads(self.deletions));
         let (descriptors, most) = Descriptors::for_threads(scans.max(deletions) as usize);
         let (top, location) =
@@ -267,15 +267,15 @@ impl<'p> Purger<'p> {
             crosses_file_systems: self.crosses_file_systems,
             user: Rules::user(),
         };
-        if !rules.may_remove_directory(&top.facts) {
+        if !rules.may_remove_directory(&top.metadata) {
             top.keep();
         }
         let run = Run {
             rules,
             // Whatever is queued may need a directory of its own to be open.
-            queue: Queue::new(most + QUEUED.min(descriptors.plenty())),
+            queue: Queue::new(most + EXTRA_QUEUED.min(descriptors.limit())),
             descriptors,
-            tally: Tally::default(),
+            counters: Counters::default(),
             limit: Limit::new((self.max_dirs > 0).then_some(self.max_dirs)),
             deletions: match self.fleet.take() {
                 Some(semaphore) => Deletions::of_fleet(semaphore),
@@ -293,27 +293,27 @@ impl<'p> Purger<'p> {
         if self.cancelled.is_cancelled() {
             run.stop(Stop::Cancelled);
         }
-        run.tally.dirs_scanned.add(1);
+        run.counters.dirs_scanned.add(1);
         run.queue.offer(&mut vec![Job::Enter(Arc::new(top))]);
         std::thread::scope(|scope| {
-            Crew::new(&run, scope, most).watch(&self.memory, &self.cancelled, &mut self.progress);
+            ThreadPool::new(&run, scope, most).watch(&self.memory, &self.cancelled, &mut self.progress);
         });
-        let (tally, stopped_by) = (&run.tally, run.stopped_by());
+        let (counters, stopped_by) = (&run.counters, run.stopped_by());
         let is_completed = stopped_by == StoppedBy::Completed;
         Ok(Summary {
             dry_run: self.is_dry_run,
-            dirs_scanned: tally.dirs_scanned.get(),
-            dirs_removed: tally.dirs_removed.get(),
-            files_scanned: tally.files_scanned.get(),
-            files_removed: tally.files_removed.get(),
-            bytes_freed: tally.bytes_freed.get(),
-            dirs_changed: tally.dirs_changed.get(),
-            files_changed: tally.files_changed.get(),
-            errors: tally.errors(),
-            errors_by_kind: tally.errors_by_kind(),
+            dirs_scanned: counters.dirs_scanned.get(),
+            dirs_removed: counters.dirs_removed.get(),
+            files_scanned: counters.files_scanned.get(),
+            files_removed: counters.files_removed.get(),
+            bytes_freed: counters.bytes_freed.get(),
+            dirs_changed: counters.dirs_changed.get(),
+            files_changed: counters.files_changed.get(),
+            errors: counters.errors(),
+            errors_by_kind: counters.errors_by_kind(),
             peak_memory_bytes: self.memory.peak(),
-            backpressure_events: tally.backpressure_events.get(),
-            fraction: if is_completed { 1.0 } else { tally.decided_fraction() },
+            backpressure_events: counters.backpressure_events.get(),
+            fraction: if is_completed { 1.0 } else { counters.decided_fraction() },
             stopped_by,
             elapsed: began.elapsed(),
         })

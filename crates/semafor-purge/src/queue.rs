@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 pub(crate) struct Queue<Job> {
     state: Mutex<State<Job>>,
     /// There is something to take, or nothing ever will be.
-    news: Condvar,
+    job_available: Condvar,
     closed: Condvar,
     capacity: usize,
     /// As of late. Saves taking the lock to find that there is no room.
@@ -37,7 +37,7 @@ pub(crate) struct Demand {
 }
 
 /// Nobody takes more than this at a time.
-const MOST_AT_ONCE: usize = 16;
+const MAX_TAKEN: usize = 16;
 
 impl<Job> Queue<Job> {
     pub(crate) fn new(capacity: usize) -> Self {
@@ -45,7 +45,7 @@ impl<Job> Queue<Job> {
             State { jobs: Vec::new(), is_closed: false, sleeping: 0, working: 0, allowed: usize::MAX };
         Self {
             state: Mutex::new(state),
-            news: Condvar::new(),
+            job_available: Condvar::new(),
             closed: Condvar::new(),
             capacity,
             length: AtomicUsize::new(0),
@@ -70,7 +70,7 @@ impl<Job> Queue<Job> {
         let wake = state.sleeping.min(offered);
         drop(state);
         for _ in 0..wake {
-            self.news.notify_one();
+            self.job_available.notify_one();
         }
     }
 
@@ -85,7 +85,7 @@ impl<Job> Queue<Job> {
             if !state.jobs.is_empty() && state.working < state.allowed {
                 // With many threads and little to do, one each.
                 let share = state.jobs.len() / (2 * (state.working + state.sleeping + 1));
-                let from = state.jobs.len() - share.clamp(1, MOST_AT_ONCE);
+                let from = state.jobs.len() - share.clamp(1, MAX_TAKEN);
                 taken.extend(state.jobs.drain(from..));
                 self.length.store(state.jobs.len(), Ordering::Relaxed);
                 state.working += 1;
@@ -98,7 +98,7 @@ impl<Job> Queue<Job> {
                 continue;
             }
             state.sleeping += 1;
-            self.news.wait(&mut state);
+            self.job_available.wait(&mut state);
             state.sleeping -= 1;
         }
     }
@@ -109,7 +109,7 @@ impl<Job> Queue<Job> {
         state.working -= 1;
         // One that was not allowed to may take its place.
         if state.sleeping > 0 && !state.jobs.is_empty() {
-            self.news.notify_one();
+            self.job_available.notify_one();
         }
     }
 
@@ -118,7 +118,7 @@ impl<Job> Queue<Job> {
         let mut state = self.state.lock();
         state.is_closed = true;
         let jobs = std::mem::take(&mut state.jobs);
-        self.news.notify_all();
+        self.job_available.notify_all();
         self.closed.notify_all();
         drop(state);
         drop(jobs);
@@ -148,7 +148,7 @@ impl<Job> Queue<Job> {
         let is_wider = workers > state.allowed;
         state.allowed = workers.max(1);
         if is_wider {
-            self.news.notify_all();
+            self.job_available.notify_all();
         }
     }
 }
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_came_last_goes_first_and_what_has_no_room_stays_with_the_giver() {
+    fn last_job_is_taken_first_and_jobs_without_room_stay_with_the_caller() {
         let queue = Queue::new(3);
         let mut jobs = vec![1, 2, 3, 4];
         queue.offer(&mut jobs);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_handed_out_after_the_end() {
+    fn closed_queue_gives_no_jobs() {
         let queue = Queue::new(3);
         queue.offer(&mut vec![1]);
         queue.close();
@@ -182,17 +182,17 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_work_as_are_allowed() {
+    fn no_more_threads_work_than_allowed() {
         let queue = Queue::new(9);
         queue.offer(&mut vec![1, 2]);
         queue.allow(1);
         assert!(queue.take(&mut Vec::new(), || ()));
         std::thread::scope(|scope| {
-            let (tell, told) = std::sync::mpsc::channel();
+            let (sender, receiver) = std::sync::mpsc::channel();
             let queue = &queue;
-            let second =
-                scope.spawn(move || queue.take(&mut Vec::new(), || tell.send(()).expect("somebody listens")));
-            told.recv().expect("it has to wait");
+            let second = scope
+                .spawn(move || queue.take(&mut Vec::new(), || sender.send(()).expect("somebody listens")));
+            receiver.recv().expect("it has to wait");
             assert_eq!(queue.demand().queued, 1);
             queue.done();
             assert!(second.join().expect("it does not panic"));

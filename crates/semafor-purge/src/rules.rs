@@ -8,7 +8,7 @@ use rustix::process::{Uid, geteuid};
 
 use crate::age::Moment;
 use crate::exclude::Pattern;
-use crate::facts::Facts;
+use crate::metadata::Metadata;
 use crate::node::Node;
 
 pub(crate) struct Rules {
@@ -46,29 +46,29 @@ impl Rules {
     }
 
     /// Whether what is in it is deeper than anything is looked at.
-    pub(crate) fn is_bottom(&self, depth: u32) -> bool {
+    pub(crate) fn is_max_depth(&self, depth: u32) -> bool {
         self.max_depth.is_some_and(|most| depth >= most)
     }
 
-    pub(crate) fn is_beyond(&self, parent: &Node, directory: &Facts) -> bool {
+    pub(crate) fn is_on_other_file_system(&self, parent: &Node, directory: &Metadata) -> bool {
         let is_elsewhere =
-            directory.is_mount_point || directory.identity.device != parent.facts.identity.device;
+            directory.is_mount_point || directory.identity.device != parent.metadata.identity.device;
         is_elsewhere && !self.crosses_file_systems
     }
 
-    pub(crate) fn may_remove_file(&self, file: &Facts) -> bool {
+    pub(crate) fn may_remove_file(&self, file: &Metadata) -> bool {
         let is_old_enough = self.files_before.is_some_and(|before| file.modified < before);
         is_old_enough && file.kind == FileType::RegularFile && !file.is_mount_point
     }
 
     /// If it is empty.
-    pub(crate) fn may_remove_directory(&self, directory: &Facts) -> bool {
+    pub(crate) fn may_remove_directory(&self, directory: &Metadata) -> bool {
         let is_old_enough = self.directories_before.is_none_or(|before| directory.modified < before);
         is_old_enough && !self.keeps_directories && !directory.is_mount_point
     }
 
     /// Whether the age of a directory matters.
-    pub(crate) fn minds_age_of_directories(&self) -> bool {
+    pub(crate) fn checks_directory_age(&self) -> bool {
         self.directories_before.is_some()
     }
 
@@ -82,7 +82,7 @@ impl Rules {
 
     /// Whether a directory can be removed without having been read. One that can't be read is not removed even if it
     /// could be: a dry run can't know that it is empty.
-    pub(crate) fn is_surely_readable(&self, directory: &Facts) -> bool {
+    pub(crate) fn is_surely_readable(&self, directory: &Metadata) -> bool {
         self.user.is_root()
             || (directory.owner == self.user.as_raw() && directory.permissions & 0o500 == 0o500)
     }

@@ -12,26 +12,26 @@ use semafor::{AcquireError, Permit, Semaphore};
 use semafor_pipeline::Rate;
 use tokio_util::sync::CancellationToken;
 
-use crate::cancelled::unless;
+use crate::cancelled::run_unless_cancelled;
+use crate::counters::Counters;
 use crate::descriptor::Descriptors;
 use crate::error::ErrorKind;
 use crate::file_system::FileSystem;
-use crate::licence::Deletions;
 use crate::limit::Limit;
 use crate::location::Location;
 use crate::node::Node;
 use crate::purger::{Observers, Removed};
 use crate::queue::Queue;
+use crate::removal_slot::Deletions;
 use crate::rules::Rules;
 use crate::summary::StoppedBy;
-use crate::tally::Tally;
 use crate::walk::Job;
 
 pub(crate) struct Run<'p> {
     pub(crate) rules: Rules,
     pub(crate) queue: Queue<Job>,
     pub(crate) descriptors: Arc<Descriptors>,
-    pub(crate) tally: Tally,
+    pub(crate) counters: Counters,
     pub(crate) limit: Limit,
     pub(crate) deletions: Deletions,
     /// None if there are no more threads than may scan at once.
@@ -87,9 +87,9 @@ impl Run<'_> {
     /// the other way round: the kernel asks for a name it does not know while it holds back all others in the directory.
     /// And where there is but one, it is more likely on the way to something than empty.
     pub(crate) fn may_try_without_looking(&self, directory: &Node) -> bool {
-        let is_alone = directory.facts.links == 3;
+        let is_alone = directory.metadata.links == 3;
         self.rules.may_remove_any_directory()
-            && !self.rules.is_bottom(directory.depth + 1)
+            && !self.rules.is_max_depth(directory.depth + 1)
             && !is_alone
             && !self.file_system.is_slow()
     }
@@ -113,7 +113,7 @@ impl Run<'_> {
     pub(crate) fn pace(&self) -> bool {
         match &self.rate {
             None => true,
-            Some(rate) => unless(&self.cancelled, rate.ready()).is_some(),
+            Some(rate) => run_unless_cancelled(&self.cancelled, rate.ready()).is_some(),
         }
     }
 
@@ -124,25 +124,25 @@ impl Run<'_> {
     }
 
     pub(crate) fn error(&self, path: impl FnOnce() -> PathBuf, errno: Errno) {
-        self.tally.error(errno.into());
-        if let Some(tell) = &self.observers.error {
-            tell(&self.full(&path()), &errno.into());
+        self.counters.error(errno.into());
+        if let Some(callback) = &self.observers.error {
+            callback(&self.full(&path()), &errno.into());
         }
     }
 
     pub(crate) fn fleet_error(&self, error: &AcquireError) {
         if !self.is_stopped() {
-            self.tally.error(ErrorKind::FleetLimit);
-            if let Some(tell) = &self.observers.error {
-                tell(self.root, &std::io::Error::other(error.to_string()));
+            self.counters.error(ErrorKind::FleetLimit);
+            if let Some(callback) = &self.observers.error {
+                callback(self.root, &std::io::Error::other(error.to_string()));
             }
         }
         self.stop(Stop::Fleet);
     }
 
     pub(crate) fn removed(&self, path: impl FnOnce() -> PathBuf, what: Removed) {
-        if let Some(tell) = &self.observers.removal {
-            tell(&self.full(&path()), what);
+        if let Some(callback) = &self.observers.removal {
+            callback(&self.full(&path()), what);
         }
     }
 

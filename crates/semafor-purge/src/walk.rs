@@ -14,10 +14,10 @@ use rustix::fs::{FileType, RawDir, SeekFrom, seek};
 use rustix::io::Errno;
 
 use crate::descriptor::Descriptor;
-use crate::facts::Facts;
-use crate::licence::Licence;
+use crate::metadata::Metadata;
 use crate::node::{Node, Unavailable};
 use crate::removal::Removal;
+use crate::removal_slot::RemovalSlot;
 use crate::run::{Run, Stop};
 
 /// One batch of names: what the kernel gives at a time.
@@ -25,10 +25,10 @@ const BATCH: usize = 16 * 1024;
 
 /// Something to look at.
 pub(crate) enum Job {
-    Judge(Entry),
+    Check(Entry),
     Enter(Arc<Node>),
     /// A directory that was removed, for good.
-    Forget(Arc<Descriptor>),
+    Close(Arc<Descriptor>),
 }
 
 /// A name in a directory that has been read.
@@ -63,7 +63,7 @@ struct Reading {
 /// One thread.
 pub(crate) struct Worker<'r> {
     pub(crate) run: &'r Run<'r>,
-    pub(crate) licence: Licence<'r>,
+    pub(crate) slot: RemovalSlot<'r>,
     /// Taken from the queue.
     jobs: Vec<Job>,
     /// What could not be removed without having looked into it, for want of room in the queue. It comes before all else,
@@ -79,22 +79,22 @@ pub(crate) struct Worker<'r> {
 
 impl<'r> Worker<'r> {
     pub(crate) fn new(run: &'r Run<'r>) -> Self {
-        let licence = run.deletions.licence();
+        let slot = run.deletions.slot();
         let (jobs, not_empty, removed, reading) = Default::default();
-        Self { run, licence, jobs, not_empty, tries: 0, removed, reading, batch: Vec::with_capacity(BATCH) }
+        Self { run, slot, jobs, not_empty, tries: 0, removed, reading, batch: Vec::with_capacity(BATCH) }
     }
 
     pub(crate) fn work(mut self) {
-        let _stops = StopsOnPanic(self.run);
+        let _stop_on_panic = StopsOnPanic(self.run);
         let run = self.run;
-        while run.queue.take(&mut self.jobs, || self.licence.give_back()) {
-            self.work_off();
+        while run.queue.take(&mut self.jobs, || self.slot.release()) {
+            self.finish_jobs();
             self.removed.clear();
             run.queue.done();
         }
     }
 
-    fn work_off(&mut self) {
+    fn finish_jobs(&mut self) {
         while !self.run.is_stopped() {
             if let Some(job) = self.not_empty.pop() {
                 self.start(job);
@@ -113,9 +113,9 @@ impl<'r> Worker<'r> {
 
     fn start(&mut self, job: Job) {
         match job {
-            Job::Judge(entry) => self.judge(entry),
+            Job::Check(entry) => self.check(entry),
             Job::Enter(node) => self.enter(node),
-            Job::Forget(removed) => drop(removed),
+            Job::Close(removed) => drop(removed),
         }
     }
 
@@ -131,7 +131,7 @@ impl<'r> Worker<'r> {
                 self.reading.push(Reading { node, entries, is_at_end: false, position: 0, opened, share });
             }
             Err(why) => {
-                self.run.tally.decided.add(node.share);
+                self.run.counters.decided.add(node.share);
                 if let Unavailable::Error(errno) = why {
                     self.run.error(|| node.path(), errno);
                 }
@@ -149,7 +149,8 @@ impl<'r> Worker<'r> {
         if !reading.entries.is_empty() {
             // While others have something in it to do, a directory is open. And what is only tried takes less time than
             // handing it over: the kernel lets one at a time remove in a directory.
-            let is_tried_here = reading.node.is_lucky() && self.run.may_try_without_looking(&reading.node);
+            let is_tried_here =
+                reading.node.is_worth_trying() && self.run.may_try_without_looking(&reading.node);
             if !is_tried_here && !self.run.descriptors.are_scarce() {
                 self.run.queue.offer(&mut reading.entries);
             }
@@ -164,32 +165,32 @@ impl<'r> Worker<'r> {
             return;
         }
         if let Some(Reading { node, share, .. }) = self.reading.pop() {
-            self.run.tally.decided.add(share);
-            self.licence.lapse();
+            self.run.counters.decided.add(share);
+            self.slot.release_if_contended();
             self.settle(node, false);
         }
     }
 
-    fn judge(&mut self, entry: Entry) {
+    fn check(&mut self, entry: Entry) {
         let Entry { parent, name, kind, share, was_tried } = entry;
-        self.await_room(&parent);
-        let is_worth_a_try = kind == FileType::Directory && !was_tried && parent.is_lucky();
+        self.wait_for_room(&parent);
+        let is_worth_a_try = kind == FileType::Directory && !was_tried && parent.is_worth_trying();
         if is_worth_a_try && self.run.may_try_without_looking(&parent) {
-            self.run.tally.dirs_scanned.add(1);
+            self.run.counters.dirs_scanned.add(1);
             return self.remove(parent, Removal::unseen(name, share));
         }
-        let told = {
+        let metadata = {
             let _scan = self.run.scan();
-            parent.directory().and_then(|directory| Ok(Facts::at(&*directory, &name)?))
+            parent.directory().and_then(|directory| Ok(Metadata::at(&*directory, &name)?))
         };
-        let facts = match told {
-            Ok(facts) => facts,
+        let metadata = match metadata {
+            Ok(metadata) => metadata,
             Err(why) => {
                 if let Unavailable::Error(errno) = why {
                     let name = std::ffi::OsStr::from_bytes(name.to_bytes());
                     self.run.error(|| parent.path().join(name), errno);
                 }
-                self.run.tally.decided.add(share);
+                self.run.counters.decided.add(share);
                 let is_gone = matches!(why, Unavailable::Gone);
                 if is_gone {
                     parent.has_lost_entries.store(true, Ordering::Relaxed);
@@ -197,35 +198,41 @@ impl<'r> Worker<'r> {
                 return self.settle(parent, !is_gone);
             }
         };
-        let (rules, tally) = (&self.run.rules, &self.run.tally);
-        if facts.kind != FileType::Directory {
+        let (rules, counters) = (&self.run.rules, &self.run.counters);
+        if metadata.kind != FileType::Directory {
             if kind == FileType::Unknown {
-                tally.files_scanned.add(1);
+                counters.files_scanned.add(1);
             }
-            if rules.may_remove_file(&facts) {
-                return self.remove(parent, Removal::file(name, facts, share));
+            if rules.may_remove_file(&metadata) {
+                return self.remove(parent, Removal::file(name, metadata, share));
             }
-            tally.decided.add(share);
+            counters.decided.add(share);
             return self.settle(parent, true);
         }
-        if rules.is_beyond(&parent, &facts) {
-            tally.decided.add(share);
+        if rules.is_on_other_file_system(&parent, &metadata) {
+            counters.decided.add(share);
             return self.settle(parent, true);
         }
         if !was_tried {
-            tally.dirs_scanned.add(1);
+            counters.dirs_scanned.add(1);
         }
-        let may_go = rules.may_remove_directory(&facts);
-        let is_bottom = rules.is_bottom(parent.depth + 1);
-        let looks_empty = facts.links <= 2 && rules.is_surely_readable(&facts);
-        if may_go && looks_empty && !rules.is_dry_run && !is_bottom && !was_tried && parent.is_lucky() {
-            return self.remove(parent, Removal::unread(name, facts, share));
+        let may_remove = rules.may_remove_directory(&metadata);
+        let is_max_depth = rules.is_max_depth(parent.depth + 1);
+        let looks_empty = metadata.links <= 2 && rules.is_surely_readable(&metadata);
+        if may_remove
+            && looks_empty
+            && !rules.is_dry_run
+            && !is_max_depth
+            && !was_tried
+            && parent.is_worth_trying()
+        {
+            return self.remove(parent, Removal::unread(name, metadata, share));
         }
-        let node = Node::of_entry(&parent, name, facts, share);
-        if !may_go {
+        let node = Node::of_entry(&parent, name, metadata, share);
+        if !may_remove {
             node.keep();
-            if is_bottom {
-                tally.decided.add(share);
+            if is_max_depth {
+                counters.decided.add(share);
                 return self.settle(parent, true);
             }
         }
@@ -249,8 +256,8 @@ impl Reading {
             }
         }
         let count = self.entries.len();
-        self.node.expect(count);
-        self.divide(count);
+        self.node.add_pending(count);
+        self.divide_share(count);
     }
 
     fn read_names(&mut self, run: &Run<'_>, batch: &mut Vec<u8>) -> Result<(), Unavailable> {
@@ -274,7 +281,7 @@ impl Reading {
                 Some(Err(errno)) => return Err(errno.into()),
                 Some(Ok(entry)) => {
                     self.position = entry.next_entry_cookie();
-                    self.note(run, entry.file_name(), entry.file_type());
+                    self.add_name(run, entry.file_name(), entry.file_type());
                 }
             }
             if names.is_buffer_empty() || self.is_at_end {
@@ -285,11 +292,11 @@ impl Reading {
     }
 
     /// One more name was read.
-    fn note(&mut self, run: &Run<'_>, name: &CStr, kind: FileType) {
+    fn add_name(&mut self, run: &Run<'_>, name: &CStr, kind: FileType) {
         if name == c"." || name == c".." {
             return;
         }
-        if run.rules.is_bottom(self.node.depth) {
+        if run.rules.is_max_depth(self.node.depth) {
             // Whatever it is, it is content, and nothing more has to be known.
             self.node.keep();
             self.is_at_end = true;
@@ -298,14 +305,14 @@ impl Reading {
         let may_be_of_interest = match kind {
             FileType::Directory | FileType::Unknown => true,
             kind => {
-                run.tally.files_scanned.add(1);
+                run.counters.files_scanned.add(1);
                 kind == FileType::RegularFile && run.rules.files_before.is_some()
             }
         };
         if may_be_of_interest && !run.rules.exclude(&self.node, name) {
             let parent = Arc::clone(&self.node);
             let entry = Entry { parent, name: name.into(), kind, share: 0, was_tried: false };
-            self.entries.push(Job::Judge(entry));
+            self.entries.push(Job::Check(entry));
         } else {
             self.node.keep();
         }
@@ -313,19 +320,19 @@ impl Reading {
 
     /// Gives each entry its part of the whole. The number of links tells how many directories there are, on most file
     /// systems; else each batch gets half of what is left.
-    fn divide(&mut self, count: usize) {
+    fn divide_share(&mut self, count: usize) {
         if count == 0 {
             return;
         }
         let count = count as u64;
-        let subdirectories = u64::from(self.node.facts.links).saturating_sub(2);
+        let subdirectories = u64::from(self.node.metadata.links).saturating_sub(2);
         let each = match subdirectories {
             0 => self.share / 2 / count,
             expected => (self.node.share / expected).min(self.share / count),
         };
         self.share -= each * count;
         for job in &mut self.entries {
-            if let Job::Judge(entry) = job {
+            if let Job::Check(entry) = job {
                 entry.share = each;
             }
         }

@@ -55,14 +55,14 @@ impl Tree {
 
 /// Purges old files, and calls `change` when the first of them has been looked at and waits for a slot. Directories are
 /// kept: else the wait could be for one of them.
-fn while_a_file_waits(purger: Purger<'static>, change: impl FnOnce()) -> Summary {
-    while_it_waits(purger.keep_dirs(true), change)
+fn purge_while_a_file_waits(purger: Purger<'static>, change: impl FnOnce()) -> Summary {
+    purge_while_it_waits(purger.keep_dirs(true), change)
 }
 
 /// Runs the purge. What is to be removed first waits for a slot while `change` is called.
-fn while_it_waits(purger: Purger<'static>, change: impl FnOnce()) -> Summary {
+fn purge_while_it_waits(purger: Purger<'static>, change: impl FnOnce()) -> Summary {
     let semaphore = Registry::new().named("fleet").slots(1).build().unwrap();
-    let theirs = semaphore.try_acquire().blocking().unwrap();
+    let other_permit = semaphore.try_acquire().blocking().unwrap();
     let purger = purger.fleet_limit(semaphore.clone());
     thread::scope(|scope| {
         let purge = scope.spawn(|| purger.purge().unwrap());
@@ -72,7 +72,7 @@ fn while_it_waits(purger: Purger<'static>, change: impl FnOnce()) -> Summary {
             thread::yield_now();
         }
         change();
-        drop(theirs);
+        drop(other_permit);
         purge.join().unwrap()
     })
 }
@@ -96,7 +96,7 @@ type Change = fn(&Path);
 type Move = fn(&Tree) -> PathBuf;
 
 #[test]
-fn a_file_that_is_changed_or_replaced_while_its_removal_waits_stays() {
+fn file_changed_or_replaced_while_its_removal_waits_stays() {
     let changes: [(&str, Change); 10] = [
         ("touched", |path| age(path, Duration::ZERO)),
         ("aged", |path| age(path, 3 * DAY)),
@@ -128,7 +128,7 @@ fn a_file_that_is_changed_or_replaced_while_its_removal_waits_stays() {
     for (what, change) in changes {
         let place = Tree::new();
         let file = place.old_file("folder/file");
-        let done = while_a_file_waits(place.old_files(), || change(&file));
+        let done = purge_while_a_file_waits(place.old_files(), || change(&file));
         assert!(fs::symlink_metadata(&file).is_ok(), "{what}: it was removed; {done:?}");
         assert_eq!((done.files_removed, done.files_changed, done.bytes_freed), (0, 1, 0), "{what}");
         assert_eq!((done.dirs_removed, done.errors), (0, 0), "{what}: {done:?}");
@@ -136,16 +136,16 @@ fn a_file_that_is_changed_or_replaced_while_its_removal_waits_stays() {
 }
 
 #[test]
-fn a_file_that_is_gone_when_its_turn_comes_is_no_change_and_no_error() {
+fn file_removed_by_others_while_its_removal_waits_is_not_an_error() {
     let place = Tree::new();
     let (file, kept) = (place.old_file("folder/file"), place.outside("kept"));
-    let done = while_a_file_waits(place.old_files(), || fs::rename(&file, &kept).unwrap());
+    let done = purge_while_a_file_waits(place.old_files(), || fs::rename(&file, &kept).unwrap());
     assert_eq!((done.files_removed, done.files_changed, done.errors), (0, 0, 0));
     assert_eq!(fs::read_to_string(kept).unwrap(), "old");
 }
 
 #[test]
-fn files_in_a_directory_that_is_moved_while_their_removal_waits_stay() {
+fn files_in_a_directory_moved_while_their_removal_waits_stay() {
     let moves: [(&str, Move); 9] = [
         ("out of the tree", |place| {
             fs::rename(place.root().join("a/b"), place.outside("b")).unwrap();
@@ -192,20 +192,20 @@ fn files_in_a_directory_that_is_moved_while_their_removal_waits_stay() {
     for (what, change) in moves {
         let place = Tree::new();
         place.old_file("a/b/file");
-        let mut now_at = PathBuf::new();
+        let mut new_path = PathBuf::new();
         let purger = place.old_files().exclude("*.keep").unwrap();
-        let done = while_a_file_waits(purger, || now_at = change(&place));
-        assert!(now_at.exists(), "{what}: it was removed; {done:?}");
+        let done = purge_while_a_file_waits(purger, || new_path = change(&place));
+        assert!(new_path.exists(), "{what}: it was removed; {done:?}");
         assert_eq!((done.files_removed, done.files_changed, done.errors), (0, 1, 0), "{what}: {done:?}");
     }
 }
 
 /// A root that is rotated away while files in it wait: the files directly in it, and the directory above the root.
 #[test]
-fn files_directly_in_a_root_that_is_moved_while_their_removal_waits_stay() {
+fn files_directly_in_a_root_moved_while_their_removal_waits_stay() {
     let place = Tree::new();
     place.old_file("file");
-    let done = while_a_file_waits(place.old_files(), || {
+    let done = purge_while_a_file_waits(place.old_files(), || {
         fs::rename(place.root(), place.outside("archive")).unwrap();
         fs::create_dir(place.root()).unwrap();
     });
@@ -217,7 +217,7 @@ fn files_directly_in_a_root_that_is_moved_while_their_removal_waits_stay() {
     fs::create_dir_all(&root).unwrap();
     fs::write(root.join("file"), "old").unwrap();
     age(&root.join("file"), 2 * DAY);
-    let done = while_a_file_waits(Purger::new(&root).older_than(DAY), || {
+    let done = purge_while_a_file_waits(Purger::new(&root).older_than(DAY), || {
         fs::rename(folder.path().join("data"), folder.path().join("archive")).unwrap();
     });
     assert!(folder.path().join("archive/logs/file").exists(), "it was removed; {done:?}");
@@ -226,7 +226,7 @@ fn files_directly_in_a_root_that_is_moved_while_their_removal_waits_stay() {
 
 /// A symlink that the user typed is followed when the purge starts. What it points to later does not matter.
 #[test]
-fn a_root_that_is_reached_through_a_symlink_is_purged() {
+fn root_reached_through_a_symlink_is_purged() {
     let place = Tree::new();
     let file = place.old_file("a/file");
     let (link, above) = (place.outside("link"), place.outside("above"));
@@ -235,7 +235,7 @@ fn a_root_that_is_reached_through_a_symlink_is_purged() {
     let done = Purger::new(&link).older_than(DAY).keep_dirs(true).rate(100).purge().unwrap();
     assert_eq!((done.files_removed, done.files_changed, done.errors), (1, 0, 0), "{done:?}");
     place.old_file("a/file");
-    let done = while_a_file_waits(Purger::new(above.join("root")).older_than(DAY), || {
+    let done = purge_while_a_file_waits(Purger::new(above.join("root")).older_than(DAY), || {
         fs::remove_file(&above).unwrap();
     });
     assert_eq!((done.files_removed, done.files_changed, done.errors), (1, 0, 0), "{done:?}");
@@ -244,7 +244,7 @@ fn a_root_that_is_reached_through_a_symlink_is_purged() {
 
 /// Removing one name of a file changes the file. That alone must not keep its other names.
 #[test]
-fn all_names_of_an_old_file_go() {
+fn all_hard_links_of_an_old_file_are_removed() {
     let place = Tree::new();
     let first = place.old_file("0");
     for number in 1..50 {
@@ -269,18 +269,19 @@ fn all_names_of_an_old_file_go() {
         (place, file, other)
     };
     let (place, file, other) = linked();
-    let done = while_a_file_waits(place.old_files(), || fs::remove_file(other).unwrap());
+    let done = purge_while_a_file_waits(place.old_files(), || fs::remove_file(other).unwrap());
     assert_eq!((done.files_removed, done.files_changed, file.exists()), (1, 0, false));
     let (place, file, other) = linked();
-    let done = while_a_file_waits(place.old_files(), || fs::write(other, "new").unwrap());
+    let done = purge_while_a_file_waits(place.old_files(), || fs::write(other, "new").unwrap());
     assert_eq!((done.files_removed, done.files_changed, file.exists()), (0, 1, true));
     let (place, file, other) = linked();
-    let done = while_a_file_waits(place.old_files(), || fs::rename(other, file.with_extension("x")).unwrap());
+    let done =
+        purge_while_a_file_waits(place.old_files(), || fs::rename(other, file.with_extension("x")).unwrap());
     assert_eq!((done.files_removed, done.files_changed, file.exists()), (0, 1, true));
 }
 
 #[test]
-fn files_that_are_rewritten_during_a_purge_with_a_rate_stay() {
+fn files_rewritten_during_a_purge_with_a_rate_stay() {
     let place = Tree::new();
     let files: Vec<_> = (0..100).map(|number| place.old_file(&format!("logs/{number}"))).collect();
     let all = files.clone();
@@ -299,21 +300,21 @@ fn files_that_are_rewritten_during_a_purge_with_a_rate_stay() {
 }
 
 #[test]
-fn a_slot_that_is_lost_while_the_rate_is_waited_for_is_taken_again() {
+fn slot_lost_during_the_wait_for_the_rate_is_acquired_again() {
     let place = Tree::new();
     (0..3).for_each(|number| drop(place.old_file(&format!("logs/{number}"))));
     let semaphore = Registry::new().named("fleet").slots(1).build().unwrap();
     let (watched, held) = (semaphore.clone(), Arc::new(Mutex::new(Vec::new())));
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let seen = Arc::clone(&held);
     let purger = place.old_files().rate(2).fleet_limit(semaphore.clone()).on_removal(move |_, _| {
         seen.lock().unwrap().push(block_on(watched.stats()).unwrap().held);
-        let _ = tell.send(());
+        let _ = sender.send(());
     });
     thread::scope(|scope| {
         let semaphore = &semaphore;
         scope.spawn(move || {
-            while told.recv().is_ok() {
+            while receiver.recv().is_ok() {
                 for holder in block_on(semaphore.holders()).unwrap() {
                     let _ = block_on(semaphore.evict(&holder.id));
                 }
@@ -328,7 +329,7 @@ fn a_slot_that_is_lost_while_the_rate_is_waited_for_is_taken_again() {
 // Directories
 
 #[test]
-fn an_old_directory_that_is_changed_or_replaced_while_its_removal_waits_stays() {
+fn old_directory_changed_or_replaced_while_its_removal_waits_stays() {
     let changes: [(&str, Change); 2] = [
         ("used", |path| {
             fs::write(path.join("file"), "").unwrap();
@@ -343,27 +344,27 @@ fn an_old_directory_that_is_changed_or_replaced_while_its_removal_waits_stays() 
         let folder = place.root().join("folder");
         fs::create_dir(&folder).unwrap();
         age(&folder, 2 * DAY);
-        let done = while_it_waits(Purger::new(place.root()).min_age(DAY), || change(&folder));
+        let done = purge_while_it_waits(Purger::new(place.root()).min_age(DAY), || change(&folder));
         assert!(folder.exists(), "{what}");
         assert_eq!((done.dirs_removed, done.dirs_changed, done.errors), (0, 1, 0), "{what}: {done:?}");
         // Whatever its age, an empty directory goes where no age was asked for.
-        let done = while_it_waits(Purger::new(place.root()), || change(&folder));
+        let done = purge_while_it_waits(Purger::new(place.root()), || change(&folder));
         assert_eq!((done.dirs_removed, done.dirs_changed, done.errors), (1, 0, 0), "{what}: {done:?}");
     }
 }
 
 #[test]
-fn an_old_directory_that_was_emptied_and_is_used_while_its_removal_waits_stays() {
+fn emptied_directory_used_while_its_removal_waits_stays() {
     let place = Tree::new();
     let file = place.old_file("folder/file");
     let folder = file.parent().unwrap().to_owned();
     age(&folder, 2 * DAY);
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let (used, is_over) = (folder.clone(), &is_over);
         scope.spawn(move || {
-            let removed: Removed = told.recv().unwrap();
+            let removed: Removed = receiver.recv().unwrap();
             assert_eq!(removed, Removed::File);
             // From before its removal is decided until it is tried, a second later.
             while !is_over.load(Ordering::Relaxed) && used.exists() {
@@ -375,7 +376,7 @@ fn an_old_directory_that_was_emptied_and_is_used_while_its_removal_waits_stays()
         });
         let purger = place.old_files().min_age(DAY).rate(1);
         let purger = purger.on_removal(move |_, what| {
-            let _ = tell.send(what);
+            let _ = sender.send(what);
         });
         let done = purger.purge().unwrap();
         is_over.store(true, Ordering::Relaxed);
@@ -385,7 +386,7 @@ fn an_old_directory_that_was_emptied_and_is_used_while_its_removal_waits_stays()
 }
 
 #[test]
-fn empty_directories_in_a_directory_that_is_moved_while_their_removal_waits_stay() {
+fn empty_directories_in_a_directory_moved_while_their_removal_waits_stay() {
     let moves: [(&str, Move); 3] = [
         ("out of the tree", |place| {
             fs::rename(place.root().join("a"), place.outside("a")).unwrap();
@@ -410,10 +411,10 @@ fn empty_directories_in_a_directory_that_is_moved_while_their_removal_waits_stay
                 age(&folder, 2 * DAY);
                 folder.pop();
             }
-            let mut now_at = PathBuf::new();
+            let mut new_path = PathBuf::new();
             let purger = Purger::new(place.root()).min_age(min_age);
-            let done = while_it_waits(purger, || now_at = change(&place));
-            assert!(now_at.exists(), "{what}: it was removed; {done:?}");
+            let done = purge_while_it_waits(purger, || new_path = change(&place));
+            assert!(new_path.exists(), "{what}: it was removed; {done:?}");
             assert_eq!((done.dirs_removed, done.dirs_changed, done.errors), (0, 1, 0), "{what}: {done:?}");
         }
     }
@@ -421,7 +422,7 @@ fn empty_directories_in_a_directory_that_is_moved_while_their_removal_waits_stay
 
 /// With a rate, every removal waits: nothing more goes from a tree that was moved away in the middle of it.
 #[test]
-fn a_tree_that_is_moved_out_during_a_purge_with_a_rate_keeps_its_empty_directories() {
+fn tree_moved_out_during_a_purge_with_a_rate_keeps_its_empty_directories() {
     let place = Tree::new();
     for number in 0..40 {
         fs::create_dir_all(place.root().join(format!("a/{}/{number}", number % 4))).unwrap();
@@ -439,11 +440,11 @@ fn a_tree_that_is_moved_out_during_a_purge_with_a_rate_keeps_its_empty_directori
 }
 
 #[test]
-fn a_root_whose_parent_is_moved_while_its_removal_waits_stays() {
+fn root_whose_parent_is_moved_while_its_removal_waits_stays() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("data/logs");
     fs::create_dir_all(&root).unwrap();
-    let done = while_it_waits(Purger::new(&root).remove_root(true), || {
+    let done = purge_while_it_waits(Purger::new(&root).remove_root(true), || {
         fs::rename(folder.path().join("data"), folder.path().join("archive")).unwrap();
     });
     assert!(folder.path().join("archive/logs").exists());
@@ -451,7 +452,7 @@ fn a_root_whose_parent_is_moved_while_its_removal_waits_stays() {
 }
 
 #[test]
-fn a_directory_that_only_the_purge_has_changed_goes() {
+fn directory_changed_only_by_the_purge_is_removed() {
     let place = Tree::new();
     let file = place.old_file("folder/sub/file");
     for folder in [file.parent().unwrap(), &place.root().join("folder")] {
@@ -462,10 +463,10 @@ fn a_directory_that_only_the_purge_has_changed_goes() {
 }
 
 #[test]
-fn a_root_that_is_replaced_while_its_removal_waits_stays() {
+fn root_replaced_while_its_removal_waits_stays() {
     let place = Tree::new();
     let purger = Purger::new(place.root()).remove_root(true);
-    let done = while_it_waits(purger, || {
+    let done = purge_while_it_waits(purger, || {
         fs::rename(place.root(), place.outside("root")).unwrap();
         fs::create_dir(place.root()).unwrap();
     });
@@ -497,7 +498,7 @@ struct Step {
     file: usize,
 }
 
-const FOLDERS: [&str; 6] = [".", "a", "a/b", "c", "c/d/e", "f"];
+const DIRECTORIES: [&str; 6] = [".", "a", "a/b", "c", "c/d/e", "f"];
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let kind = prop_oneof![
@@ -515,7 +516,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// What is done to the tree, and what must be left of it. Every file has a content of its own.
-struct Others {
+struct OtherProcesses {
     root: PathBuf,
     outside: PathBuf,
     files: Vec<PathBuf>,
@@ -526,7 +527,7 @@ struct Others {
     moved: u64,
 }
 
-impl Others {
+impl OtherProcesses {
     /// Ends with an error if the file, or a directory it was in, is not there any more.
     fn take(&mut self, step: Step) -> std::io::Result<()> {
         let path = self.files[step.file % self.files.len()].clone();
@@ -585,8 +586,8 @@ fn contents(folder: &Path) -> BTreeMap<String, PathBuf> {
             if path.is_dir() {
                 folders.push(path);
             } else {
-                let twin = found.insert(fs::read_to_string(&path).unwrap(), path);
-                assert_eq!(twin, None, "every content is there once");
+                let duplicate = found.insert(fs::read_to_string(&path).unwrap(), path);
+                assert_eq!(duplicate, None, "every content is there once");
             }
         }
     }
@@ -597,21 +598,21 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(100) })]
 
     #[test]
-    fn whatever_others_change_during_a_purge_with_a_rate_stays(
-        folders in proptest::collection::vec(0..FOLDERS.len(), 4..40),
+    fn files_changed_by_others_during_a_purge_with_a_rate_stay(
+        folders in proptest::collection::vec(0..DIRECTORIES.len(), 4..40),
         steps in steps(),
         min_age: bool,
     ) {
         let place = Tree::new();
         let mut files = Vec::new();
         for (number, folder) in folders.iter().enumerate() {
-            let file = place.old_file(&format!("{}/{number}", FOLDERS[*folder]));
+            let file = place.old_file(&format!("{}/{number}", DIRECTORIES[*folder]));
             fs::write(&file, number.to_string()).unwrap();
             age(&file, 2 * DAY);
             files.push(file);
         }
         let total = files.len();
-        let others = Others {
+        let others = OtherProcesses {
             root: place.root(),
             outside: place.outside("."),
             files,

@@ -13,7 +13,7 @@ use semafor_purge::{PurgeError, Purger, StoppedBy};
 use semafor_testkit::trees::{self, count};
 
 #[test]
-fn fault_1_more_than_ten_thousand_in_one_directory_are_all_removed() {
+fn fault_1_more_than_ten_thousand_directories_in_one_directory_are_removed() {
     let root = trees::spacious();
     trees::flat(root.path(), 10_500);
     let done = Purger::new(root.path()).purge().unwrap();
@@ -22,7 +22,7 @@ fn fault_1_more_than_ten_thousand_in_one_directory_are_all_removed() {
 }
 
 #[test]
-fn fault_2_depth_is_no_error() {
+fn fault_2_deep_tree_is_not_an_error() {
     let root = tempfile::tempdir().unwrap();
     trees::chain(root.path(), 2_000);
     let done = Purger::new(root.path()).purge().unwrap();
@@ -30,7 +30,7 @@ fn fault_2_depth_is_no_error() {
 }
 
 #[test]
-fn fault_3_a_limit_with_few_threads_comes_to_an_end() {
+fn fault_3_limit_with_few_threads_does_not_hang() {
     let root = tempfile::tempdir().unwrap();
     trees::flat(root.path(), 3_000);
     let done = Purger::new(root.path()).max_concurrency_deletion(5).max_dirs(50).purge().unwrap();
@@ -52,7 +52,7 @@ fn fault_4_the_limit_holds_in_cascades() {
 }
 
 #[test]
-fn fault_4_a_limit_that_is_just_enough_stops_nothing() {
+fn fault_4_limit_that_is_just_enough_stops_nothing() {
     let root = tempfile::tempdir().unwrap();
     let tree = trees::fan(root.path(), 300, 4);
     let done = Purger::new(root.path()).max_dirs(tree.removable).purge().unwrap();
@@ -60,16 +60,16 @@ fn fault_4_a_limit_that_is_just_enough_stops_nothing() {
 }
 
 #[test]
-fn fault_5_a_dry_run_cascades_and_names_what_a_real_run_removes() {
+fn fault_5_dry_run_cascades_and_reports_the_paths_of_the_real_run() {
     let root = tempfile::tempdir().unwrap();
     trees::mixed(root.path(), 500, 4);
     fs::create_dir_all(root.path().join("a/b/c")).unwrap();
     let named = |is_dry_run| {
         let paths = Arc::new(Mutex::new(BTreeSet::new()));
-        let heard = Arc::clone(&paths);
+        let reported = Arc::clone(&paths);
         let purger = Purger::new(root.path()).dry_run(is_dry_run);
         let purger = purger.on_removal(move |path, _| {
-            assert!(heard.lock().unwrap().insert(path.to_owned()), "{} twice", path.display());
+            assert!(reported.lock().unwrap().insert(path.to_owned()), "{} twice", path.display());
         });
         let summary = purger.purge().unwrap();
         let paths = std::mem::take(&mut *paths.lock().unwrap());
@@ -84,7 +84,7 @@ fn fault_5_a_dry_run_cascades_and_names_what_a_real_run_removes() {
 }
 
 #[test]
-fn fault_5_a_dry_run_has_the_same_limit() {
+fn fault_5_dry_run_has_the_same_limit() {
     let root = tempfile::tempdir().unwrap();
     trees::fan(root.path(), 300, 4);
     let would = Purger::new(root.path()).dry_run(true).max_dirs(123).purge().unwrap();
@@ -92,7 +92,7 @@ fn fault_5_a_dry_run_has_the_same_limit() {
 }
 
 #[test]
-fn fault_6_tight_memory_narrows_and_does_not_stop_the_work() {
+fn fault_6_tight_memory_does_not_stop_the_purge() {
     let root = tempfile::tempdir().unwrap();
     let tree = trees::fan(root.path(), 5_000, 10);
     let asked = AtomicUsize::new(0);
@@ -104,7 +104,7 @@ fn fault_6_tight_memory_narrows_and_does_not_stop_the_work() {
 }
 
 #[test]
-fn fault_6_memory_that_stays_tight_only_makes_it_narrow() {
+fn fault_6_constantly_tight_memory_reduces_threads() {
     let root = trees::spacious();
     let tree = trees::fan(root.path(), 20_000, 10);
     let done = Purger::new(root.path()).memory(MemoryGuard::new(100).source(|| 90)).purge().unwrap();
@@ -113,7 +113,7 @@ fn fault_6_memory_that_stays_tight_only_makes_it_narrow() {
 }
 
 #[test]
-fn fault_6_memory_that_is_used_up_stops_it_and_says_so() {
+fn fault_6_used_up_memory_stops_the_purge() {
     let root = trees::spacious();
     let tree = trees::fan(root.path(), 20_000, 10);
     let is_used_up = Arc::new(AtomicBool::new(false));
@@ -126,7 +126,7 @@ fn fault_6_memory_that_is_used_up_stops_it_and_says_so() {
 }
 
 #[test]
-fn fault_7_a_cascade_needs_one_pass() {
+fn fault_7_cascade_needs_one_pass() {
     let root = tempfile::tempdir().unwrap();
     trees::chain(root.path(), 200);
     let done = Purger::new(root.path()).purge().unwrap();
@@ -134,7 +134,7 @@ fn fault_7_a_cascade_needs_one_pass() {
 }
 
 /// `root/a/b/c`, and the same outside with an `outside` of it.
-fn twins() -> (tempfile::TempDir, PathBuf, PathBuf) {
+fn same_trees() -> (tempfile::TempDir, PathBuf, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let (root, outside) = (folder.path().join("root"), folder.path().join("outside"));
     for tree in [&root.join("a"), &outside] {
@@ -144,8 +144,8 @@ fn twins() -> (tempfile::TempDir, PathBuf, PathBuf) {
 }
 
 #[test]
-fn fault_8_a_symlink_swapped_in_leads_nowhere() {
-    let (folder, root, outside) = twins();
+fn fault_8_swapped_in_symlink_is_not_followed() {
+    let (folder, root, outside) = same_trees();
     let (inside, moved, target) = (root.join("a"), folder.path().join("moved"), outside.clone());
     let purger = Purger::new(&root).on_removal(move |path, _| {
         if path.ends_with("c") {
@@ -159,7 +159,7 @@ fn fault_8_a_symlink_swapped_in_leads_nowhere() {
 }
 
 #[test]
-fn fault_8_a_link_to_a_system_path_is_that_path() {
+fn fault_8_symlink_to_a_system_directory_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let (link, through) = (folder.path().join("link"), folder.path().join("root"));
     symlink("/etc", &link).unwrap();
@@ -179,12 +179,12 @@ fn fault_8_a_link_to_a_system_path_is_that_path() {
             other => panic!("{}: {other:?}", root.display()),
         }
     }
-    let told = Purger::new(link).dry_run(true).even_system_paths(true).max_depth(1).purge();
-    assert!(told.is_ok(), "unless told: {told:?}");
+    let forced = Purger::new(link).dry_run(true).even_system_paths(true).max_depth(1).purge();
+    assert!(forced.is_ok(), "unless told: {forced:?}");
 }
 
 #[test]
-fn fault_9_all_levels_of_a_tree_are_worked_on_at_once() {
+fn fault_9_directories_of_all_levels_are_removed_concurrently() {
     let root = tempfile::tempdir().unwrap();
     // All of it in one directory, so that only deeper levels can be spread.
     let tree = trees::fan(&root.path().join("top"), 4_000, 20);

@@ -43,7 +43,7 @@ fn four_purgers_remove_old_files_and_the_root() {
 }
 
 #[test]
-fn a_directory_that_is_filled_meanwhile_stays() {
+fn directory_filled_during_the_purge_stays() {
     let root = tempfile::tempdir().unwrap();
     fs::create_dir_all(root.path().join("a/b/c")).unwrap();
     let done = Purger::new(root.path()).on_removal(|path, _| {
@@ -57,7 +57,7 @@ fn a_directory_that_is_filled_meanwhile_stays() {
 }
 
 #[test]
-fn a_directory_that_appears_meanwhile_is_looked_at_once() {
+fn directory_created_during_the_purge_is_removed() {
     let root = tempfile::tempdir().unwrap();
     fs::create_dir_all(root.path().join("a/b")).unwrap();
     let done = Purger::new(root.path()).on_removal(|path, _| {
@@ -71,7 +71,7 @@ fn a_directory_that_appears_meanwhile_is_looked_at_once() {
 }
 
 #[test]
-fn who_fills_a_directory_again_and_again_does_not_keep_it_busy() {
+fn directory_filled_repeatedly_is_read_only_twice() {
     let root = tempfile::tempdir().unwrap();
     fs::create_dir_all(root.path().join("a/0")).unwrap();
     let made = AtomicU64::new(0);
@@ -86,7 +86,7 @@ fn who_fills_a_directory_again_and_again_does_not_keep_it_busy() {
 }
 
 #[test]
-fn a_file_written_while_many_are_purged_is_never_lost() {
+fn new_file_is_never_removed_by_concurrent_purges() {
     let root = tempfile::tempdir().unwrap();
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -113,7 +113,7 @@ fn a_file_written_while_many_are_purged_is_never_lost() {
 }
 
 #[test]
-fn a_symlink_that_is_swapped_in_and_out_is_never_followed() {
+fn symlink_swapped_in_and_out_is_never_followed() {
     let folder = tempfile::tempdir().unwrap();
     let (root, outside) = (folder.path().join("root"), folder.path().join("outside"));
     for number in 0..50 {
@@ -145,7 +145,7 @@ fn a_symlink_that_is_swapped_in_and_out_is_never_followed() {
 }
 
 #[test]
-fn stopped_and_run_again_it_goes_on() {
+fn second_run_continues_a_stopped_purge() {
     let root = tempfile::tempdir().unwrap();
     let tree = trees::mixed(root.path(), 10_000, 6);
     let token = CancellationToken::new();
@@ -165,7 +165,7 @@ fn stopped_and_run_again_it_goes_on() {
 }
 
 #[test]
-fn cancelled_before_it_began() {
+fn purge_cancelled_before_it_began_removes_nothing() {
     let root = tempfile::tempdir().unwrap();
     trees::fan(root.path(), 1_000, 10);
     let token = CancellationToken::new();
@@ -180,14 +180,14 @@ fn without_a_slot_of_the_fleet_nothing_is_removed() {
     let root = tempfile::tempdir().unwrap();
     let tree = trees::fan(root.path(), 500, 10);
     let semaphore = Registry::new().named("fleet").slots(1).build().unwrap();
-    let theirs = semaphore.try_acquire().blocking().unwrap();
+    let other_permit = semaphore.try_acquire().blocking().unwrap();
     let done = thread::scope(|scope| {
         let purge = scope.spawn(|| Purger::new(root.path()).fleet_limit(semaphore.clone()).purge().unwrap());
         while pollster::block_on(semaphore.waiters()).unwrap().is_empty() {
             thread::yield_now();
         }
         assert_eq!(count(root.path()), (tree.dirs, 0));
-        drop(theirs);
+        drop(other_permit);
         purge.join().unwrap()
     });
     assert_eq!(done.dirs_removed, tree.removable);
@@ -195,11 +195,11 @@ fn without_a_slot_of_the_fleet_nothing_is_removed() {
 }
 
 #[test]
-fn who_waits_for_a_slot_of_the_fleet_can_be_stopped() {
+fn purge_waiting_for_a_slot_of_the_fleet_can_be_cancelled() {
     let root = tempfile::tempdir().unwrap();
     trees::fan(root.path(), 500, 10);
     let semaphore = Registry::new().named("fleet").slots(1).build().unwrap();
-    let _theirs = semaphore.try_acquire().blocking().unwrap();
+    let _other_permit = semaphore.try_acquire().blocking().unwrap();
     let token = CancellationToken::new();
     let done = thread::scope(|scope| {
         let purger = Purger::new(root.path()).fleet_limit(semaphore.clone()).cancelled_by(token.clone());
@@ -214,7 +214,7 @@ fn who_waits_for_a_slot_of_the_fleet_can_be_stopped() {
 }
 
 #[test]
-fn a_fleet_whose_semaphore_is_closed_stops_it_with_an_error() {
+fn closed_fleet_semaphore_stops_the_purge_with_an_error() {
     let root = tempfile::tempdir().unwrap();
     trees::fan(root.path(), 100, 10);
     let semaphore = Registry::new().named("fleet").slots(1).build().unwrap();
@@ -225,20 +225,20 @@ fn a_fleet_whose_semaphore_is_closed_stops_it_with_an_error() {
 }
 
 #[test]
-fn no_more_are_at_it_than_the_fleet_has_slots() {
+fn removals_at_once_never_exceed_the_slots_of_the_fleet() {
     let root = tempfile::tempdir().unwrap();
     let tree = trees::fan(root.path(), 2_000, 10);
     let semaphore = Registry::new().named("fleet").slots(3).build().unwrap();
-    let (at_it, most) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (running, most) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let done: u64 = thread::scope(|scope| {
         let purges: Vec<_> = (0..3)
             .map(|_| {
-                let (at_it, most) = (Arc::clone(&at_it), Arc::clone(&most));
+                let (running, most) = (Arc::clone(&running), Arc::clone(&most));
                 let purger = Purger::new(root.path()).fleet_limit(semaphore.clone());
                 let purger = purger.on_removal(move |_, _| {
-                    most.fetch_max(at_it.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                     thread::yield_now();
-                    at_it.fetch_sub(1, Ordering::SeqCst);
+                    running.fetch_sub(1, Ordering::SeqCst);
                 });
                 scope.spawn(|| purger.purge().unwrap().dirs_removed)
             })
@@ -250,7 +250,7 @@ fn no_more_are_at_it_than_the_fleet_has_slots() {
 }
 
 #[test]
-fn a_panic_of_who_is_told_is_passed_on() {
+fn panic_in_callback_is_propagated() {
     let root = tempfile::tempdir().unwrap();
     trees::fan(root.path(), 100, 10);
     let purger = Purger::new(root.path()).on_removal(|_, _| panic!("planned"));
@@ -258,7 +258,7 @@ fn a_panic_of_who_is_told_is_passed_on() {
 }
 
 #[test]
-fn a_panic_in_on_progress_ends_the_purge() {
+fn panic_in_on_progress_ends_the_purge() {
     let root = tempfile::tempdir().unwrap();
     trees::fan(root.path(), 1_000, 10);
     let purger = Purger::new(root.path()).rate(200);
@@ -270,7 +270,7 @@ fn a_panic_in_on_progress_ends_the_purge() {
 
 /// The other threads end the removal they are at, and begin no other.
 #[test]
-fn a_panic_in_on_removal_ends_the_purge() {
+fn panic_in_on_removal_ends_the_purge() {
     let root = tempfile::tempdir().unwrap();
     for number in 0..4 {
         trees::flat(&root.path().join(number.to_string()), 300);

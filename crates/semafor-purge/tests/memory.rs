@@ -17,12 +17,12 @@ fn peak_kib(dirs: u64) -> u64 {
     child.args(["--exact", "memory_does_not_grow_with_the_tree", "--nocapture"]).env(DIRS, dirs.to_string());
     let output = child.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let told =
+    let peak =
         text.lines().find_map(|line| line.split("peak ").nth(1)).and_then(|peak| peak.trim().parse().ok());
-    told.unwrap_or_else(|| panic!("{text}{}", String::from_utf8_lossy(&output.stderr)))
+    peak.unwrap_or_else(|| panic!("{text}{}", String::from_utf8_lossy(&output.stderr)))
 }
 
-fn purge_and_tell(dirs: u64) {
+fn purge_and_print_peak(dirs: u64) {
     let root = trees::spacious();
     // Made by another process: this one's memory counts.
     let made = Command::new("sh")
@@ -42,7 +42,7 @@ fn purge_and_tell(dirs: u64) {
 #[test]
 fn memory_does_not_grow_with_the_tree() {
     if let Some(dirs) = std::env::var(DIRS).ok().and_then(|dirs| dirs.parse().ok()) {
-        return purge_and_tell(dirs);
+        return purge_and_print_peak(dirs);
     }
     let most = std::env::var(MOST).ok().and_then(|most| most.parse().ok()).unwrap_or(100_000);
     let (few, many) = (peak_kib(10_000), peak_kib(most));
@@ -51,7 +51,7 @@ fn memory_does_not_grow_with_the_tree() {
 }
 
 #[test]
-fn the_trees_of_these_tests_are_what_they_say() {
+fn generated_tree_matches_its_description() {
     let root = tempfile::tempdir().unwrap();
     let tree = trees::mixed(root.path(), 100, 3);
     assert_eq!(trees::count(root.path()), (tree.dirs, tree.files));

@@ -112,7 +112,7 @@ fn all(path: &Path, found: &mut BTreeSet<PathBuf>) {
 
 fn purge(root: &Path, options: Options, is_dry_run: bool) -> BTreeSet<PathBuf> {
     let removed = Arc::new(Mutex::new(BTreeSet::new()));
-    let heard = Arc::clone(&removed);
+    let reported = Arc::clone(&removed);
     let mut purger = Purger::new(root)
         .dry_run(is_dry_run)
         .remove_root(options.removes_root)
@@ -120,7 +120,7 @@ fn purge(root: &Path, options: Options, is_dry_run: bool) -> BTreeSet<PathBuf> {
         .max_concurrency_deletion(options.threads)
         .max_concurrency_scanning(options.threads)
         .on_removal(move |path, _| {
-            heard.lock().unwrap().insert(path.to_owned());
+            reported.lock().unwrap().insert(path.to_owned());
         });
     if options.removes_files {
         purger = purger.older_than(DAY);
@@ -139,7 +139,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
     #[test]
-    fn what_is_removed_is_what_the_reference_removes(
+    fn purge_removes_the_same_as_the_reference(
         entries in proptest::collection::vec(entry(), 0..6),
         is_old: bool,
         options in options(),

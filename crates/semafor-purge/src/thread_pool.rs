@@ -17,24 +17,24 @@ use crate::run::{Run, Stop};
 use crate::walk::{StopsOnPanic, Worker};
 
 /// How often it is looked whether there are too few threads, or too many.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 /// The same once there are as many as there may be.
-const BETWEEN_LATER_LOOKS: Duration = Duration::from_millis(50);
+const SLOW_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Cores that do less than this have time for more threads.
-const BUSY: f64 = 0.6;
+const BUSY_SHARE: f64 = 0.6;
 /// What a thread needs is on the heap, but for what it calls in the semaphore of a fleet.
 const STACK: usize = 512 * 1024;
 
-pub(crate) struct Crew<'scope, 'env> {
+pub(crate) struct ThreadPool<'scope, 'env> {
     run: &'scope Run<'env>,
     scope: &'scope Scope<'scope, 'env>,
-    most: usize,
+    max_threads: usize,
     threads: usize,
     /// How many of them may work. Less than there are when memory is short.
     allowed: usize,
     is_tight: bool,
     cores: usize,
-    seen: Load,
+    last_load: Load,
 }
 
 /// Time that has passed, for all and for this process.
@@ -57,13 +57,26 @@ impl Load {
     }
 }
 
-impl<'scope, 'env> Crew<'scope, 'env> {
-    pub(crate) fn new(run: &'scope Run<'env>, scope: &'scope Scope<'scope, 'env>, most: usize) -> Self {
+impl<'scope, 'env> ThreadPool<'scope, 'env> {
+    pub(crate) fn new(
+        run: &'scope Run<'env>,
+        scope: &'scope Scope<'scope, 'env>,
+        max_threads: usize,
+    ) -> Self {
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
-        let seen = Load::now();
-        let mut crew = Self { run, scope, most, threads: 0, allowed: most, is_tight: false, cores, seen };
-        crew.grow_to((2 * cores).min(most));
-        crew
+        let last_load = Load::now();
+        let mut pool = Self {
+            run,
+            scope,
+            max_threads,
+            threads: 0,
+            allowed: max_threads,
+            is_tight: false,
+            cores,
+            last_load,
+        };
+        pool.grow_to((2 * cores).min(max_threads));
+        pool
     }
 
     /// Stands by until the run is over.
@@ -71,27 +84,27 @@ impl<'scope, 'env> Crew<'scope, 'env> {
         &mut self,
         memory: &MemoryGuard,
         cancelled: &tokio_util::sync::CancellationToken,
-        tell: &mut Option<OnProgress<'_>>,
+        on_progress: &mut Option<OnProgress<'_>>,
     ) {
-        let _stops = StopsOnPanic(self.run);
+        let _stop_on_panic = StopsOnPanic(self.run);
         let began = Instant::now();
-        let mut told = began;
+        let mut last_report = began;
         loop {
-            let pause = if self.threads < self.most { BETWEEN_LOOKS } else { BETWEEN_LATER_LOOKS };
+            let pause = if self.threads < self.max_threads { CHECK_INTERVAL } else { SLOW_CHECK_INTERVAL };
             if self.run.queue.is_closed_within(pause) {
                 return;
             }
             if cancelled.is_cancelled() {
                 self.run.stop(Stop::Cancelled);
             }
-            self.mind(memory);
-            self.run.file_system.judge();
+            self.check_memory(memory);
+            self.run.file_system.classify();
             self.scale();
-            if let Some((every, tell)) = tell
-                && told.elapsed() >= *every
+            if let Some((every, on_progress)) = on_progress
+                && last_report.elapsed() >= *every
             {
-                told = Instant::now();
-                tell(&self.progress(memory, began.elapsed()));
+                last_report = Instant::now();
+                on_progress(&self.progress(memory, began.elapsed()));
             }
         }
     }
@@ -102,7 +115,7 @@ impl<'scope, 'env> Crew<'scope, 'env> {
             let thread = thread::Builder::new().name("purge".to_owned()).stack_size(STACK);
             if thread.spawn_scoped(self.scope, move || Worker::new(run).work()).is_err() {
                 // As many as the system allows.
-                self.most = self.threads;
+                self.max_threads = self.threads;
                 break;
             }
             self.threads += 1;
@@ -111,36 +124,36 @@ impl<'scope, 'env> Crew<'scope, 'env> {
 
     fn scale(&mut self) {
         let now = Load::now();
-        let busy = now.since(self.seen);
-        self.seen = now;
+        let busy = now.since(self.last_load);
+        self.last_load = now;
         let demand = self.run.queue.demand();
-        let is_waiting = busy < BUSY * self.cores.min(self.threads) as f64;
+        let is_waiting = busy < BUSY_SHARE * self.cores.min(self.threads) as f64;
         if !self.is_tight
-            && self.threads < self.most
+            && self.threads < self.max_threads
             && demand.queued > 0
             && demand.sleeping == 0
             && is_waiting
         {
-            self.grow_to((2 * self.threads).min(self.most));
+            self.grow_to((2 * self.threads).min(self.max_threads));
         }
     }
 
     /// Narrows when memory is short, and widens again when it is not.
-    fn mind(&mut self, memory: &MemoryGuard) {
+    fn check_memory(&mut self, memory: &MemoryGuard) {
         match memory.level() {
             Level::Critical => self.run.stop(Stop::Breaker),
             Level::Tight if !self.is_tight || self.allowed > 1 => {
                 self.is_tight = true;
-                self.run.tally.backpressure_events.add(1);
+                self.run.counters.backpressure_events.add(1);
                 self.allowed = (self.allowed.min(self.threads) / 2).max(1);
                 self.run.queue.allow(self.allowed);
             }
             Level::Tight => {}
             Level::Fine if self.is_tight => {
-                self.allowed = (2 * self.allowed).min(self.most);
+                self.allowed = (2 * self.allowed).min(self.max_threads);
                 self.is_tight = self.allowed < self.threads;
                 if !self.is_tight {
-                    self.allowed = self.most;
+                    self.allowed = self.max_threads;
                 }
                 self.run.queue.allow(self.allowed);
             }
@@ -149,17 +162,17 @@ impl<'scope, 'env> Crew<'scope, 'env> {
     }
 
     fn progress(&self, memory: &MemoryGuard, elapsed: Duration) -> Progress {
-        let (tally, demand) = (&self.run.tally, self.run.queue.demand());
+        let (counters, demand) = (&self.run.counters, self.run.queue.demand());
         Progress {
-            dirs_scanned: tally.dirs_scanned.get(),
-            dirs_removed: tally.dirs_removed.get(),
-            files_scanned: tally.files_scanned.get(),
-            files_removed: tally.files_removed.get(),
-            bytes_freed: tally.bytes_freed.get(),
-            dirs_changed: tally.dirs_changed.get(),
-            files_changed: tally.files_changed.get(),
-            errors: tally.errors(),
-            fraction: tally.decided_fraction(),
+            dirs_scanned: counters.dirs_scanned.get(),
+            dirs_removed: counters.dirs_removed.get(),
+            files_scanned: counters.files_scanned.get(),
+            files_removed: counters.files_removed.get(),
+            bytes_freed: counters.bytes_freed.get(),
+            dirs_changed: counters.dirs_changed.get(),
+            files_changed: counters.files_changed.get(),
+            errors: counters.errors(),
+            fraction: counters.decided_fraction(),
             queued: demand.queued,
             working: demand.working,
             memory_bytes: memory.now(),

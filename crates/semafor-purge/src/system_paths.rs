@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
-use crate::facts::Facts;
+use crate::metadata::Metadata;
 
 /// With all that is in them.
-const WHOLE: [&str; 18] = [
+const WITH_CONTENT: [&str; 18] = [
     "/bin",
     "/boot",
     "/dev",
@@ -32,7 +32,7 @@ const WHOLE: [&str; 18] = [
     "/var/run",
 ];
 /// Only themselves: below, there are things of users.
-const THEMSELVES: [&str; 12] = [
+const WITHOUT_CONTENT: [&str; 12] = [
     "/",
     "/home",
     "/opt",
@@ -50,25 +50,26 @@ const THEMSELVES: [&str; 12] = [
 const FOR_USERS: [&str; 2] = ["/dev/shm", "/run/user"];
 
 /// The system's directory that this is, or is in.
-pub(crate) fn system_path(root: impl AsFd, given: &Path, facts: &Facts) -> Option<PathBuf> {
-    let path = true_path(root.as_fd(), given)?;
+pub(crate) fn system_path(root: impl AsFd, given: &Path, metadata: &Metadata) -> Option<PathBuf> {
+    let path = real_path(root.as_fd(), given)?;
     let is_for_users = FOR_USERS.iter().any(|users| path.starts_with(users) && path != Path::new(users));
-    let is_system = WHOLE.iter().any(|system| path.starts_with(system)) && !is_for_users
-        || THEMSELVES.iter().any(|system| path == Path::new(system));
+    let is_system = WITH_CONTENT.iter().any(|system| path.starts_with(system)) && !is_for_users
+        || WITHOUT_CONTENT.iter().any(|system| path == Path::new(system));
     if is_system {
         return Some(path);
     }
-    let mounted_elsewhere = WHOLE.iter().chain(&THEMSELVES).find(|system| is_same(system, facts));
+    let mounted_elsewhere =
+        WITH_CONTENT.iter().chain(&WITHOUT_CONTENT).find(|system| is_same(system, metadata));
     mounted_elsewhere.map(PathBuf::from)
 }
 
-fn is_same(system: &str, facts: &Facts) -> bool {
+fn is_same(system: &str, metadata: &Metadata) -> bool {
     let opened = openat(CWD, system, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-    opened.and_then(Facts::of).is_ok_and(|there| there.identity == facts.identity)
+    opened.and_then(Metadata::of).is_ok_and(|there| there.identity == metadata.identity)
 }
 
 /// Where the open directory is, through all symlinks.
-pub(crate) fn true_path(root: impl AsFd, given: &Path) -> Option<PathBuf> {
-    let told = std::fs::read_link(format!("/proc/self/fd/{}", root.as_fd().as_raw_fd()));
-    told.ok().filter(|path| path.is_absolute()).or_else(|| given.canonicalize().ok())
+pub(crate) fn real_path(root: impl AsFd, given: &Path) -> Option<PathBuf> {
+    let link = std::fs::read_link(format!("/proc/self/fd/{}", root.as_fd().as_raw_fd()));
+    link.ok().filter(|path| path.is_absolute()).or_else(|| given.canonicalize().ok())
 }

@@ -17,7 +17,7 @@ pub(crate) struct Identity {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Facts {
+pub(crate) struct Metadata {
     pub(crate) kind: FileType,
     pub(crate) identity: Identity,
     pub(crate) links: u32,
@@ -32,7 +32,7 @@ pub(crate) struct Facts {
     pub(crate) is_frozen: bool,
 }
 
-impl Facts {
+impl Metadata {
     /// Of the entry itself: never of what a symlink points to.
     pub(crate) fn at(directory: impl AsFd, name: &CStr) -> Result<Self> {
         Self::read(directory, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)
@@ -83,19 +83,19 @@ impl Facts {
     }
 }
 
-impl From<Statx> for Facts {
-    fn from(told: Statx) -> Self {
+impl From<Statx> for Metadata {
+    fn from(statx: Statx) -> Self {
         Self {
-            kind: FileType::from_raw_mode(told.stx_mode.into()),
-            identity: Identity { device: (told.stx_dev_major, told.stx_dev_minor), inode: told.stx_ino },
-            links: told.stx_nlink,
-            permissions: told.stx_mode & 0o7777,
-            owner: told.stx_uid,
-            modified: Moment::new(told.stx_mtime.tv_sec, told.stx_mtime.tv_nsec),
-            changed: Moment::new(told.stx_ctime.tv_sec, told.stx_ctime.tv_nsec),
-            size: told.stx_size,
-            is_mount_point: told.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
-            is_frozen: told.stx_attributes.intersects(StatxAttributes::IMMUTABLE | StatxAttributes::APPEND),
+            kind: FileType::from_raw_mode(statx.stx_mode.into()),
+            identity: Identity { device: (statx.stx_dev_major, statx.stx_dev_minor), inode: statx.stx_ino },
+            links: statx.stx_nlink,
+            permissions: statx.stx_mode & 0o7777,
+            owner: statx.stx_uid,
+            modified: Moment::new(statx.stx_mtime.tv_sec, statx.stx_mtime.tv_nsec),
+            changed: Moment::new(statx.stx_ctime.tv_sec, statx.stx_ctime.tv_nsec),
+            size: statx.stx_size,
+            is_mount_point: statx.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
+            is_frozen: statx.stx_attributes.intersects(StatxAttributes::IMMUTABLE | StatxAttributes::APPEND),
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::error::ErrorKind;
 pub(crate) const WHOLE: u64 = 1 << 60;
 
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct Counters {
     pub(crate) dirs_scanned: Counter,
     pub(crate) dirs_removed: Counter,
     pub(crate) files_scanned: Counter,
@@ -36,7 +36,7 @@ impl Counter {
     }
 }
 
-impl Tally {
+impl Counters {
     pub(crate) fn error(&self, kind: ErrorKind) {
         self.errors[kind as usize].add(1);
     }
