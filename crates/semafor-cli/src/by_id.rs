@@ -15,7 +15,7 @@ use crate::exit::{Code, Failure};
 use crate::output::json;
 use crate::{inherited, slots, stop_signals};
 
-/// How long to wait for the home when releasing or leaving the line.
+/// How long to wait for the home to release a slot or to leave the line.
 const HOME_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The output of `acquire --json`. Fields may be added, never removed.

@@ -1,4 +1,4 @@
-//! Delivers the id of `acquire` to its reader, and detects when it can't.
+//! Delivers the id of `acquire` to its reader, and detects when it can't be delivered.
 //!
 //! If the id of a slot is lost, the slot stays held for its whole lease. So `acquire` gives up as soon as it
 //! sees that it can't deliver the id:
@@ -68,7 +68,7 @@ impl Recipient {
         Self { parent: parent_to_watch() }
     }
 
-    /// Waits until the recipient is gone.
+    /// Waits until the reader or the parent is gone.
     pub(crate) async fn gone(self) -> Gone {
         let (sender, gone) = oneshot::channel();
         let watch = move || {
@@ -198,8 +198,8 @@ pub(crate) async fn is_left_unread(stdout: impl AsFd, text: &str) -> bool {
     false
 }
 
-/// Whether the text is in a pipe that has no reader. Removes nothing from the pipe: it may contain ids of other processes,
-/// which check it as well. `None` if this can't be determined.
+/// Whether the text is in a pipe that has no reader. Removes nothing from the pipe: it may contain ids of other
+/// processes, which check it as well. `None` if this can't be determined.
 #[cfg(target_os = "linux")]
 fn is_in_pipe(pipe: BorrowedFd<'_>, text: &[u8]) -> Option<bool> {
     use rustix::fs::{Mode, OFlags, open};

@@ -1,4 +1,4 @@
-//! `semafor`: limit how many processes do a thing at once.
+//! `semafor`: limit how many processes run at the same time.
 
 mod agent;
 mod by_id;
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Uses one malloc arena for all threads: there are only two, with little to do, and the process starts faster.
+/// Uses one malloc arena for all threads: there are only two threads with little to do, and the process starts faster.
 fn use_one_heap() {
     // SAFETY: sets a number in the allocator, before there is another thread.
     #[cfg(all(target_os = "linux", target_env = "gnu"))]

@@ -134,8 +134,8 @@ fn key_of_the_wrong_type_breaks_only_one_name_in_status() {
     assert_eq!(env.run(["release", "--name", "it", &id]).text(), "");
 }
 
-/// A run that holds "it", one that waits for it, and one that gives up, all with a secret among their arguments. Returns what
-/// `inspect` and the one that gives up say, and the words that the server was told.
+/// A run that holds "it", one that waits for it, and one that gives up, all with a secret among their arguments.
+/// Returns what `inspect` and the one that gives up say, and the words that the server was told.
 fn with_secrets(options: &[&str]) -> (Value, String, Vec<String>) {
     let env = CommandEnv::redis(env!("CARGO_BIN_EXE_semafor"));
     let gate = env.gate("gate");

@@ -35,8 +35,8 @@ pub(crate) struct Descriptor {
 }
 
 impl Descriptors {
-    /// As many as the process may have, and how many of the threads that are wanted get by with them. Raises the soft limit
-    /// to what is needed, never beyond the hard one.
+    /// As many as the process may have, and how many of the threads that are wanted get by with them. Raises the soft
+    /// limit to what is needed, never beyond the hard one.
     pub(crate) fn for_threads(wanted: usize) -> (Arc<Self>, usize) {
         Self::at_most(raise_limit(MAX_OPEN + RESERVED + PER_THREAD * wanted as u64), wanted)
     }
@@ -96,8 +96,9 @@ impl Drop for Descriptor {
     }
 }
 
-/// Prepares this process for having many directories open. It is not needed, but saves some milliseconds where it is called
-/// before the process has a second thread: later, the kernel has to wait for all of them each time it makes room.
+/// Prepares this process for having many directories open. It is not needed, but saves some milliseconds where it is
+/// called before the process has a second thread: later, the kernel has to wait for all of them each time it makes
+/// room.
 pub fn make_room_for_directories() {
     let limit = raise_limit(MAX_OPEN + RESERVED);
     let any = openat(CWD, c"/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty());

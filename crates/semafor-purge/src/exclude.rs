@@ -1,7 +1,7 @@
 //! Patterns for what is left alone: not entered, not removed, and its directory stays.
 //!
-//! `*` and `?` stand for anything but a slash, `[a-z]` and `[!a-z]` for one of many, `**` for anything at all; a backslash
-//! takes the meaning from what follows it. Names are bytes: they need not be text.
+//! `*` and `?` stand for anything but a slash, `[a-z]` and `[!a-z]` for one of many, `**` for anything at all; a
+//! backslash takes the meaning from what follows it. Names are bytes: they need not be text.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

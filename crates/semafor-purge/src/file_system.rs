@@ -11,8 +11,8 @@ const SLOW_FREEING: Duration = Duration::from_micros(25);
 pub(crate) struct FileSystem {
     is_slow: AtomicBool,
     frees_slowly: AtomicBool,
-    /// Removals that were timed since the last judgement, those of them that took long, and those after which much was left
-    /// to do.
+    /// Removals that were timed since the last judgement, those of them that took long, and those after which much was
+    /// left to do.
     timed: AtomicU64,
     slow: AtomicU64,
     slow_freeing: AtomicU64,

@@ -18,13 +18,14 @@
 //! # What it promises
 //!
 //! - Only `rmdir` decides what is empty. A directory that was filled a moment ago stays.
-//! - It never follows a symlink, not even one that is swapped in while it runs, and never leaves the file system: whatever
-//!   it does, it does relative to an open directory.
-//! - However long a removal waits for the [rate](Purger::rate) or for a [slot](Purger::fleet_limit), an old file is looked at
-//!   again right before it is removed. It stays, and is counted ([`Summary::files_changed`]), if it was changed or replaced
-//!   since it was found, or if a directory it is in was moved, the root included. See [below](#what-can-still-be-lost).
-//! - An empty directory whose removal had to wait stays, and is counted ([`Summary::dirs_changed`]), if a directory it is in
-//!   was moved.
+//! - It never follows a symlink, not even one that is swapped in while it runs, and never leaves the file system:
+//!   whatever it does, it does relative to an open directory.
+//! - However long a removal waits for the [rate](Purger::rate) or for a [slot](Purger::fleet_limit), an old file is
+//!   looked at again right before it is removed. It stays, and is counted ([`Summary::files_changed`]), if it was
+//!   changed or replaced since it was found, or if a directory it is in was moved, the root included. See
+//!   [below](#what-can-still-be-lost).
+//! - An empty directory whose removal had to wait stays, and is counted ([`Summary::dirs_changed`]), if a directory it
+//!   is in was moved.
 //! - Others may remove and write at the same time. What somebody else removed is no error.
 //! - It can be stopped at any time, and run again: it just goes on.
 //! - A dry run reports exactly what a real run removes, permissions included.
@@ -33,30 +34,30 @@
 //!
 //! No system call removes a file on condition that it is unchanged. So these gaps remain:
 //!
-//! - What is written, or gets the file's name, between the last look and the removal. Locally that is the time of one system
-//!   call; on a network file system it is the time of a round trip.
-//! - What another machine has written and not yet sent to the server of a network file system, and a directory that another
-//!   machine has moved, until this machine hears of it.
+//! - What is written, or gets the file's name, between the last look and the removal. Locally that is the time of one
+//!   system call; on a network file system it is the time of a round trip.
+//! - What another machine has written and not yet sent to the server of a network file system, and a directory that
+//!   another machine has moved, until this machine hears of it.
 //! - A change that leaves no trace: the same file with the same size and the same times. `ctime`, which no program can
 //!   set, is compared, too, but not for a file that lost one of its other hard links meanwhile, because that sets it.
 //! - What a process writes to a file that it opened, or mapped into memory, before the file was removed.
-//! - A move of a directory more than 1,300 levels above the file; and a move of the root, or of a directory above it, if
-//!   this process can't reach the root by its absolute path.
+//! - A move of a directory more than 1,300 levels above the file; and a move of the root, or of a directory above it,
+//!   if this process can't reach the root by its absolute path.
 //!
-//! The other way round, a name of a file with several names may count as changed, and stay until the next purge, if it was
-//! looked at in the moment in which another name of the file was being removed.
+//! The other way round, a name of a file with several names may count as changed, and stay until the next purge, if it
+//! was looked at in the moment in which another name of the file was being removed.
 //!
-//! Without a wait, empty directories are removed wherever their tree is: if it is moved away while it is being purged, its
-//! empty directories go there. With [`min_age`](Purger::min_age), a directory that was used or replaced while its removal
-//! waited stays, and is counted; what others did in it before the purge removed the last thing from it can't be told from
-//! what the purge did.
+//! Without a wait, empty directories are removed wherever their tree is: if it is moved away while it is being purged,
+//! its empty directories go there. With [`min_age`](Purger::min_age), a directory that was used or replaced while its
+//! removal waited stays, and is counted; what others did in it before the purge removed the last thing from it can't be
+//! told from what the purge did.
 //!
 //! # How it works
 //!
-//! Threads read directories and look at what is in them. Whoever decides the last entry of a directory decides about the
-//! directory, and so on upwards: cascades take no second pass. What is to be looked at waits in a bounded queue, and whoever
-//! finds it full does the work itself. The kernel removes one entry of a directory at a time, so only one thread removes in
-//! each; each removal holds a slot of a [`Semaphore`](semafor::Semaphore), in this process or of a
+//! Threads read directories and look at what is in them. Whoever decides the last entry of a directory decides about
+//! the directory, and so on upwards: cascades take no second pass. What is to be looked at waits in a bounded queue,
+//! and whoever finds it full does the work itself. The kernel removes one entry of a directory at a time, so only one
+//! thread removes in each; each removal holds a slot of a [`Semaphore`](semafor::Semaphore), in this process or of a
 //! [fleet](Purger::fleet_limit).
 //!
 //! # Where each promise of the seed is kept

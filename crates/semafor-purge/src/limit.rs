@@ -1,8 +1,8 @@
 //! How many directories may be removed.
 //!
-//! The limit is exact: a removal begins only with a place of its own, and gives it back if nothing was removed. Who finds
-//! none left, but removals under way, waits to see how those end. So no more than the limit are removed, and no fewer if
-//! there are as many to remove.
+//! The limit is exact: a removal begins only with a place of its own, and gives it back if nothing was removed. Who
+//! finds none left, but removals under way, waits to see how those end. So no more than the limit are removed, and no
+//! fewer if there are as many to remove.
 
 use parking_lot::{Condvar, Mutex};
 

@@ -1,5 +1,5 @@
-//! What the file system says of an entry. It is asked before anything is changed, so a directory's age is its age before
-//! the run; and once more right before a removal, to see whether others have changed it.
+//! What the file system says of an entry. It is asked before anything is changed, so a directory's age is its age
+//! before the run; and once more right before a removal, to see whether others have changed it.
 
 use std::ffi::CStr;
 use std::os::fd::AsFd;

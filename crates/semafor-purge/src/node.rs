@@ -1,13 +1,13 @@
 //! A directory that is being purged, and its place in the tree.
 //!
-//! - A node lives as long as something in it is undecided: `pending` counts its undecided entries, and one more while it
-//!   is being read. Whoever decides the last one decides about the node itself, and goes on with its parent. So parents
-//!   follow their children, and cascades need no second pass.
+//! - A node lives as long as something in it is undecided: `pending` counts its undecided entries, and one more while
+//!   it is being read. Whoever decides the last one decides about the node itself, and goes on with its parent. So
+//!   parents follow their children, and cascades need no second pass.
 //! - What is kept keeps all directories above it. `kept` is only ever set.
 //! - There are nodes only for directories being read, or waiting for what is in them: how many there are depends on
 //!   threads, queue and depth, not on the size of the tree.
-//! - A node's directory is always the same one: if it was closed and has to be opened again, it is compared with what it
-//!   was before.
+//! - A node's directory is always the same one: if it was closed and has to be opened again, it is compared with what
+//!   it was before.
 
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -37,7 +37,8 @@ pub(crate) struct Node {
     pending: AtomicUsize,
     kept: AtomicBool,
     pub(crate) was_read_twice: AtomicBool,
-    /// Something was removed from it, by this purge or by another. So it is not known any more when it was last changed else.
+    /// Something was removed from it, by this purge or by another. So it is not known any more when it was last changed
+    /// else.
     pub(crate) has_lost_entries: AtomicBool,
     /// Successes less failures of removing its entries without having looked into them.
     pub(crate) try_score: AtomicI32,
@@ -187,8 +188,8 @@ impl Node {
         Ok(within)
     }
 
-    /// Nothing in it is undecided any more. Opens the parent from here, should it have been put away and be a long way from
-    /// above.
+    /// Nothing in it is undecided any more. Opens the parent from here, should it have been put away and be a long way
+    /// from above.
     pub(crate) fn leave(&self) {
         let own = self.directory.lock().take();
         if let (Some(own), Some(parent)) = (own, &self.parent)

@@ -125,8 +125,8 @@ impl<'p> Purger<'p> {
         self
     }
 
-    /// Also removes regular files that were changed longer ago than this, before the start, and are not changed before their
-    /// turn comes. Without it, no file is touched.
+    /// Also removes regular files that were changed longer ago than this, before the start, and are not changed before
+    /// their turn comes. Without it, no file is touched.
     pub fn older_than(mut self, age: Duration) -> Self {
         self.older_than = Some(age);
         self
@@ -209,7 +209,8 @@ impl<'p> Purger<'p> {
         self
     }
 
-    /// Removes only while holding a slot of this semaphore, which others may share: the processes of a machine, or a fleet.
+    /// Removes only while holding a slot of this semaphore, which others may share: the processes of a machine, or a
+    /// fleet.
     pub fn fleet_limit(mut self, semaphore: Semaphore) -> Self {
         self.fleet = Some(semaphore);
         self

@@ -2,18 +2,19 @@
 //!
 //! - `rmdir` is the only test for emptiness. Whatever was believed before, a directory that has something in it stays.
 //! - The kernel removes only one entry of a directory at a time. So one thread removes in a directory, and others that
-//!   have something to remove there put it on a short list for it and go on, instead of standing in line for the kernel.
+//!   have something to remove there put it on a short list for it and go on, instead of standing in line for the
+//!   kernel.
 //! - Nor does the kernel look up a name while it removes another. Where both take long, looking up one name after each
 //!   removal would take as long again. So when the list is full, no thread looks up names in that directory until half
 //!   of it is done, and then all look up the next names at once.
 //! - The kernel frees a removed directory when its last descriptor is closed. Without a descriptor it does so during
 //!   the removal, while no other thread can remove in the parent; and on a disk that is told which blocks are free, it
 //!   can take long. So where it does, we keep the directory open while we remove it, and another thread closes it.
-//! - Between the look at an entry and its removal there may be a long wait: on the list, for a slot, for the rate. So right
-//!   before its removal it is looked at again, in the directory in which it is removed, and what was changed, replaced or
-//!   moved meanwhile stays. A gap remains between that look and the removal: the kernel can't be asked to remove a name
-//!   only if it still is the name of a certain file. For an empty directory whose age does not matter, only its place
-//!   counts: after a wait, we check whether the directory it is in was moved.
+//! - Between the look at an entry and its removal there may be a long wait: on the list, for a slot, for the rate. So
+//!   right before its removal it is looked at again, in the directory in which it is removed, and what was changed,
+//!   replaced or moved meanwhile stays. A gap remains between that look and the removal: the kernel can't be asked to
+//!   remove a name only if it still is the name of a certain file. For an empty directory whose age does not matter,
+//!   only its place counts: after a wait, we check whether the directory it is in was moved.
 //! - What is on the list is pending in its directory, so a directory is not finished before its list is empty.
 
 use std::ffi::CStr;
@@ -396,8 +397,9 @@ impl<'r> Worker<'r> {
         allowance.map(Some)
     }
 
-    /// Whether what has the name now is what was to be removed, in a directory that is where it was. An empty directory is,
-    /// whichever it is, unless its age matters; but not in place of the root, which is in a directory that is not ours.
+    /// Whether what has the name now is what was to be removed, in a directory that is where it was. An empty directory
+    /// is, whichever it is, unless its age matters; but not in place of the root, which is in a directory that is not
+    /// ours.
     fn is_unchanged(
         &self,
         parent: &Node,

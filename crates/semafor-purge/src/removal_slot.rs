@@ -1,9 +1,9 @@
 //! The slot of the semaphore without which nothing is removed.
 //!
-//! A thread keeps its slot while it has work, where nobody can want it: with a slot for each thread of this process. With
-//! fewer slots, it is held only for as long as removals follow one another in one directory. The semaphore of a fleet is a
-//! round trip away: there, a slot is given back when a thread has nothing to do, has removed nothing for a moment, or has
-//! had it for long.
+//! A thread keeps its slot while it has work, where nobody can want it: with a slot for each thread of this process.
+//! With fewer slots, it is held only for as long as removals follow one another in one directory. The semaphore of a
+//! fleet is a round trip away: there, a slot is given back when a thread has nothing to do, has removed nothing for a
+//! moment, or has had it for long.
 
 use std::time::{Duration, Instant};
 

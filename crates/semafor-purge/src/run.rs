@@ -83,9 +83,9 @@ impl Run<'_> {
         }
     }
 
-    /// Whether directories in this one are removed first and looked at only if that fails. Where asking takes long, it is
-    /// the other way round: the kernel asks for a name it does not know while it holds back all others in the directory.
-    /// And where there is but one, it is more likely on the way to something than empty.
+    /// Whether directories in this one are removed first and looked at only if that fails. Where asking takes long, it
+    /// is the other way round: the kernel asks for a name it does not know while it holds back all others in the
+    /// directory. And where there is but one, it is more likely on the way to something than empty.
     pub(crate) fn may_try_without_looking(&self, directory: &Node) -> bool {
         let is_alone = directory.metadata.links == 3;
         self.rules.may_remove_any_directory()

@@ -7,8 +7,8 @@ use std::time::Duration;
 pub struct Summary {
     /// Nothing was removed, whatever the other numbers say.
     pub dry_run: bool,
-    /// Directories that were looked at, the root among them. Not those that were excluded, on another file system, or too
-    /// deep.
+    /// Directories that were looked at, the root among them. Not those that were excluded, on another file system, or
+    /// too deep.
     pub dirs_scanned: u64,
     /// Directories that were removed.
     pub dirs_removed: u64,
@@ -21,11 +21,11 @@ pub struct Summary {
     /// Directories that were to be removed and stay, because a directory they are in was moved first; with
     /// [`min_age`](crate::Purger::min_age), also because they were changed or replaced.
     pub dirs_changed: u64,
-    /// Files that were to be removed and stay, because they, or a directory they are in, were changed, replaced or moved
-    /// first.
+    /// Files that were to be removed and stay, because they, or a directory they are in, were changed, replaced or
+    /// moved first.
     pub files_changed: u64,
-    /// What could not be looked at or removed. What somebody else removed meanwhile is no error, nor is a directory that
-    /// was filled meanwhile.
+    /// What could not be looked at or removed. What somebody else removed meanwhile is no error, nor is a directory
+    /// that was filled meanwhile.
     pub errors: u64,
     /// How many of each [kind](crate::ErrorKind).
     pub errors_by_kind: BTreeMap<&'static str, u64>,

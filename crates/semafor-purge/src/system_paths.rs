@@ -1,7 +1,7 @@
 //! Directories that belong to the system. Whoever wants one of them purged has most likely mistyped.
 //!
-//! What counts is which directory was opened, not what it was called: a symlink to it, a path through one, or a bind mount
-//! of it is the same directory.
+//! What counts is which directory was opened, not what it was called: a symlink to it, a path through one, or a bind
+//! mount of it is the same directory.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};

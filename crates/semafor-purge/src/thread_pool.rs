@@ -1,8 +1,8 @@
 //! The threads, and how many of them there are.
 //!
-//! One thread watches, the one that called; the others work. There are few at first: on a local disk more than there are
-//! cores only get in each other's way. As long as there is work that waits, and the cores have nothing to do because
-//! everybody waits for the file system, their number is doubled. When memory is short it is halved.
+//! One thread watches, the one that called; the others work. There are few at first: on a local disk more than there
+//! are cores only get in each other's way. As long as there is work that waits, and the cores have nothing to do
+//! because everybody waits for the file system, their number is doubled. When memory is short it is halved.
 
 use std::num::NonZero;
 use std::thread::{self, Scope};

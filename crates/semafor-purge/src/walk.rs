@@ -1,8 +1,8 @@
 //! Reading directories, and deciding about what is in them.
 //!
 //! A thread that reads a directory offers its entries to all. What nobody has room for it looks at itself, at once and
-//! depth first, with the directories in between on a stack of its own: never more than one batch of names each. So it does
-//! with all of them when directories can't be kept open for others.
+//! depth first, with the directories in between on a stack of its own: never more than one batch of names each. So it
+//! does with all of them when directories can't be kept open for others.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -66,8 +66,8 @@ pub(crate) struct Worker<'r> {
     pub(crate) slot: RemovalSlot<'r>,
     /// Taken from the queue.
     jobs: Vec<Job>,
-    /// What could not be removed without having looked into it, for want of room in the queue. It comes before all else,
-    /// so there is never more of it than from one directory.
+    /// What could not be removed without having looked into it, for want of room in the queue. It comes before all
+    /// else, so there is never more of it than from one directory.
     pub(crate) not_empty: Vec<Job>,
     /// How many removals it has tried.
     pub(crate) tries: u32,
@@ -339,7 +339,8 @@ impl Reading {
     }
 }
 
-/// A panic ends the run: what the thread had in hand is never decided, and the caller does not expect more to be removed.
+/// A panic ends the run: what the thread had in hand is never decided, and the caller does not expect more to be
+/// removed.
 pub(crate) struct StopsOnPanic<'r, 'p>(pub(crate) &'r Run<'p>);
 
 impl Drop for StopsOnPanic<'_, '_> {

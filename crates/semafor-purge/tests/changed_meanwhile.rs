@@ -254,7 +254,8 @@ fn all_hard_links_of_an_old_file_are_removed() {
     }
     let would = place.old_files().dry_run(true).purge().unwrap();
     let done = place.old_files().purge().unwrap();
-    // The kernel counts a name down and sets the time in two steps. A name that was looked at in between seems to be changed.
+    // The kernel counts a name down and sets the time in two steps. A name that was looked at in between seems to be
+    // changed.
     assert_eq!((done.files_removed + done.files_changed, done.errors), (50, 0));
     assert!(done.files_changed < 5, "{} of 50 names stay", done.files_changed);
     let rest = place.old_files().purge().unwrap();

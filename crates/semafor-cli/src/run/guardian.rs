@@ -1,12 +1,13 @@
-//! A process that outlives this one for a moment, if this one is killed, and ends what it leaves behind.
+//! A process that kills the command if this process is killed.
 //!
-//! It is a copy of this process, made right before the child is started, and does nothing but read from a line whose other
-//! end only we hold. It is told of the child when there is one, and told to go when the child has ended. When the line ends
-//! without that, it kills the child's family first; even one it was not told of, because it knows the mark. Being a copy, it also holds our connection to the home: a home that takes the end of the connection for the end of
-//! the holder gives the slot to nobody before all of the family are dead.
+//! It is a fork of this process, made right before the child is started, and only reads from a pipe whose other end
+//! only we hold. We send it the child's pid, and dismiss it when the child has ended. If the pipe closes before that,
+//! it kills the child's process tree, which it finds by the mark even without the pid. As a fork it also holds our
+//! connection to the agent, which releases the slot when the connection closes: so the slot is released only when the
+//! tree is dead.
 //!
-//! It has a session of its own and hears no signals, so what is sent to our group or typed on the terminal does not reach it.
-//! It lets go of what the user reads and writes. If it dies first, we go on without it.
+//! It has its own session and blocks all signals, so signals to our group and from the terminal do not reach it. It
+//! does not hold stdin, stdout and stderr. If it dies first, the command continues without it.
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::time::Duration;
@@ -18,7 +19,7 @@ use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use super::process_tree::ProcessTree;
 use super::system::{self, Blocked};
 
-/// For what can't be killed right now, because it waits for a disk, say.
+/// Repeats the kill for a process that can't die yet, for example because it waits for a disk.
 const MAX_KILL_ATTEMPTS: u32 = 3_000;
 const KILL_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -28,12 +29,12 @@ pub(super) struct Guardian {
 }
 
 impl Guardian {
-    /// Sets one over the family of a child that is about to be started.
+    /// Starts the guardian of a child that is about to be started.
     pub(super) fn start(tree: ProcessTree) -> io::Result<Self> {
         let (reader, writer) = io::pipe()?;
-        // Ours would be heard there, and answered here: the two share what listens.
+        // The fork shares our signal pipe: a signal there would be handled here.
         let _blocked = Blocked::all();
-        // SAFETY: the copy does what is written here, and none of it allocates, locks or prints.
+        // SAFETY: the fork only runs `watch` and exits; neither allocates, locks or prints.
         match unsafe { system::fork() }? {
             Some(pid) => Ok(Self { pid, pipe: writer }),
             None => {
@@ -44,13 +45,13 @@ impl Guardian {
         }
     }
 
-    /// The child is there.
+    /// Sends the pid of the started child.
     pub(super) fn set_child(&self, child: Pid, has_own_group: bool) {
         let child = child.as_raw_nonzero().get();
         self.send(if has_own_group { -child } else { child });
     }
 
-    /// There is nothing left to guard.
+    /// Ends the guardian without killing anything.
     pub(super) fn dismiss(&self) {
         self.send(DISMISS);
     }
@@ -60,7 +61,7 @@ impl Guardian {
     }
 }
 
-/// Waits until it is gone: soon, once it was dismissed.
+/// Dismisses the guardian and waits for its end.
 impl Drop for Guardian {
     fn drop(&mut self) {
         self.dismiss();
@@ -68,10 +69,10 @@ impl Drop for Guardian {
     }
 }
 
-/// What is said on the line, besides process ids as `kill` takes them: negative for a group.
+/// The message that dismisses the guardian. All others are pids as in `kill`: negative for a group.
 const DISMISS: i32 = 0;
 
-/// What the guardian does, all its life.
+/// The main function of the guardian.
 fn watch(mut pipe: PipeReader, mut tree: ProcessTree) {
     let _ = setsid();
     redirect_standard_streams();
@@ -95,7 +96,7 @@ fn watch(mut pipe: PipeReader, mut tree: ProcessTree) {
     }
 }
 
-/// Whoever reads what we print must not have to wait for the guardian.
+/// A reader of our output must not wait for the guardian to end.
 fn redirect_standard_streams() {
     if let Ok(null) = openat(CWD, c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
         let _ = dup2_stdin(&null);

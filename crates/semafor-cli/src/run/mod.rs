@@ -1,11 +1,8 @@
-//! `semafor run`: wait for a slot, run a command in it, and be as little in between as can be.
+//! `semafor run`: wait for a slot, run a command, and behave as if the command had been started directly.
 //!
-//! The slot is held for as long as anything of the command runs that is to end with it, and given back as soon as it has
-//! ended:
-//!
-//! - ends by itself: the slot goes back at once, and this process exits as the command did;
-//! - slot lost: the command is asked to end, then killed, before anybody else can have the slot ([`time_left`]);
-//! - this process killed: the [`guardian`] kills the command first.
+//! - The command ends: the slot is released at once, and this process exits with the command's exit code.
+//! - The slot is lost: the command gets SIGTERM, then SIGKILL, before another holder can get the slot ([`time_left`]).
+//! - This process is killed: the [`guardian`] kills the command before the slot is released.
 
 mod child;
 mod command;
@@ -38,9 +35,9 @@ use crate::cli::{OnLost, Run};
 use crate::exit::{Code, Failure};
 use crate::output::say;
 
-/// How long the home has to take the slot back. It takes it back by itself after a while.
+/// How long to wait for the home to release the slot. Without an answer the slot is released later.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the system has to end what was killed.
+/// How long to wait for killed processes to end.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
@@ -55,9 +52,9 @@ pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
         }
     };
     let (ending, guardian) = run_with_permit(&permit, &args, &mut signals).await;
-    // It goes while the slot is given back.
+    // It ends while the slot is being released.
     guardian.iter().for_each(Guardian::dismiss);
-    // Else there is nothing to give back, or nobody to give it to.
+    // Otherwise there is nothing to release, or the home does not answer.
     if !permit.is_lost() && !matches!(ending, Ok(Ending::Lost(Loss::HomeSilent))) {
         release(permit, &args).await;
     }
@@ -74,7 +71,7 @@ async fn wait(args: &Run) -> Result<Permit<'static>, Failure> {
     waiting::for_slot(&home, args).await
 }
 
-/// 128+n; or the real thing for a Ctrl-C, because a shell's loop only ends with that.
+/// 128+n. After a Ctrl-C this process dies by SIGINT instead, because only that ends a loop of the shell.
 fn exit_code_for(signal: i32, is_typed: bool) -> ExitCode {
     if is_typed && signal == Signal::INT.as_raw() {
         signals::die_by(Signal::INT);
@@ -82,9 +79,9 @@ fn exit_code_for(signal: i32, is_typed: bool) -> ExitCode {
     u8::try_from(signal + 128).unwrap_or(u8::MAX).into()
 }
 
-/// How it came to an end.
+/// How a run ended.
 enum Ending {
-    /// By itself, perhaps of what was typed.
+    /// The command ended. The flag is true if it was in the foreground, so a Ctrl-C may have ended it.
     Exited(ChildExit, bool),
     Lost(Loss),
 }
@@ -108,7 +105,7 @@ async fn run_with_permit(
         return (Ok(Ending::Lost(loss)), None);
     }
     let (placement, tree) = (Placement::choose(), ProcessTree::new());
-    // Without one, a killed `semafor` still takes the command with it, if not what that has started.
+    // Without a guardian, the death of this process still kills the command on Linux, but not its descendants.
     let guardian = Guardian::start(tree).ok();
     let spawned = Child::spawn(command, placement, tree, signals);
     if let (Ok(child), Some(guardian)) = (&spawned, &guardian) {
@@ -121,21 +118,21 @@ async fn run_with_permit(
     (ending, guardian)
 }
 
-/// Stays with the child until it has ended, of itself or because it had to.
+/// Waits until the child has ended, and ends it if the slot is lost.
 async fn supervise(child: &mut Child, signals: &mut Signals, time_left: &TimeLeft<'_>, args: &Run) -> Ending {
     match wait_for_exit(child, signals, time_left, args).await {
         Ok(exit) => Ending::Exited(exit, child.is_in_foreground()),
         Err(loss) => {
             say_lost(args, &loss, "ending the command");
             if !end_command(child, signals, time_left.kill_at()).await {
-                say("not all of the command could be ended");
+                say("some processes of the command could not be ended");
             }
             Ending::Lost(loss)
         }
     }
 }
 
-/// Stands by until the child has ended, or has to.
+/// Waits until the child has ended. An error if the slot is lost and the child must be ended.
 async fn wait_for_exit(
     child: &mut Child,
     signals: &mut Signals,
@@ -155,7 +152,7 @@ async fn wait_for_exit(
                         return Err(loss);
                     }
                     is_lost = true;
-                    say_lost(args, &loss, "the command goes on without it");
+                    say_lost(args, &loss, "the command continues without it");
                     false
                 }
                 signal = signals.next() => match signal {
@@ -169,7 +166,7 @@ async fn wait_for_exit(
             },
         };
         if continues {
-            // Much time may have passed since it was stopped.
+            // It may have been stopped for long: check the slot first.
             if args.on_lost == OnLost::Kill
                 && let Some(loss) = time_left.has_ended().await
             {
@@ -184,12 +181,12 @@ fn say_lost(args: &Run, loss: &Loss, what_now: &str) {
     say(&format!("lost the slot of {:?}: {loss}; {what_now}", args.options.name));
 }
 
-/// Asks all of the child's family to end, and kills who is left then. False if that was not enough.
+/// Sends SIGTERM to the child's process tree, and SIGKILL from `kill_at` on. False if some processes did not end.
 async fn end_command(child: &mut Child, signals: &mut Signals, kill_at: Instant) -> bool {
     let tree = child.tree();
     if Instant::now() < kill_at {
         tree.signal(Signal::TERM);
-        // Who is stopped does not hear it.
+        // A stopped process handles SIGTERM only after SIGCONT.
         tree.signal(Signal::CONT);
     }
     let mut pause = Duration::from_millis(2);
@@ -218,7 +215,7 @@ async fn release(permit: Permit<'static>, args: &Run) {
     let why = match timeout(RELEASE_TIMEOUT, permit.release()).await {
         Ok(Ok(()) | Err(ReleaseError::NotHeld(_))) => return,
         Ok(Err(error)) => error.to_string(),
-        Err(_) => "its home does not answer".to_owned(),
+        Err(_) => "the agent or the Redis server does not answer".to_owned(),
     };
-    say(&format!("the slot of {:?} will be free later: {why}", args.options.name));
+    say(&format!("could not release the slot of {:?}, it is released later: {why}", args.options.name));
 }

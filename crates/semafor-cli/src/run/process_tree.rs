@@ -1,11 +1,11 @@
-//! The child and all that came from it, as far as they are to end with it.
+//! The child and its descendants: the processes that must end with it.
 //!
-//! To it belong, of the processes in our session: those of the child's group; those that carry its mark in their environment,
-//! which is inherited by all and survives the death of their parents (`timeout` makes a group of its own, and so does a shell
-//! for each of its jobs); and whoever descends from one of these. Who has made a session of its own (`setsid`, a daemon) has
-//! left the family on purpose.
+//! Members are processes of our session that are in the child's group, or have the child's mark in their environment,
+//! or descend from a member. The mark is inherited, so it also finds processes in other groups (`timeout` and the jobs
+//! of a shell have their own) whose parents have ended. A process with its own session (`setsid`, a daemon) is no
+//! member: it has detached on purpose.
 //!
-//! Nothing here allocates or locks: it also runs in the guardian, which is a copy of a process with several threads.
+//! Nothing here allocates or locks, because it also runs in the guardian, a fork of a process with several threads.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -17,22 +17,22 @@ use rustix::process::{
 use super::processes::{self, Process};
 use crate::groups::{own_group, own_session, session_of};
 
-/// The variable by which the child's processes are told from others.
+/// The environment variable with the mark.
 pub(super) const MARK: &str = "SEMAFOR_RUN";
 const MARK_LEN: usize = 96;
 
 #[derive(Clone, Copy)]
 pub(super) struct ProcessTree {
-    /// `None` before it is born.
+    /// `None` before it is started.
     child: Option<Pid>,
     /// The child's own group, unless it shares ours.
     group: Option<Pid>,
-    /// Ours.
+    /// Our session.
     session: Option<Pid>,
     mark: Mark,
 }
 
-/// As it stands in an environment.
+/// The variable with its value, as bytes of an environment: `SEMAFOR_RUN=value\0`.
 #[derive(Clone, Copy)]
 struct Mark {
     bytes: [u8; MARK_LEN],
@@ -40,25 +40,25 @@ struct Mark {
 }
 
 impl ProcessTree {
-    /// Of a child that is about to be started, with a mark that no other has.
+    /// The tree of a child that is about to be started, with a unique mark.
     pub(super) fn new() -> Self {
         let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         let mark = Mark::new(&format!("{}.{}", getpid().as_raw_nonzero(), now.as_nanos()));
         Self { child: None, group: None, session: own_session(), mark }
     }
 
-    /// The child is there, in a group of its own or in ours.
+    /// Sets the started child, which has its own group or is in ours.
     pub(super) fn set_child(&mut self, child: Pid, has_own_group: bool) {
         self.child = Some(child);
         self.group = has_own_group.then_some(child);
     }
 
-    /// What the child has to find in its environment under [`MARK`].
+    /// The value of the variable [`MARK`] for the child.
     pub(super) fn mark(&self) -> &OsStr {
         OsStr::from_bytes(&self.mark.as_bytes()[MARK.len() + 1..self.mark.len - 1])
     }
 
-    /// Sends a signal to all of it.
+    /// Sends a signal to all members.
     pub(super) fn signal(&self, signal: Signal) {
         if let Some(group) = self.group {
             let _ = kill_process_group(group, signal);
@@ -70,7 +70,7 @@ impl ProcessTree {
         });
     }
 
-    /// Whether nobody is left who runs.
+    /// True if no member is running.
     pub(super) fn is_gone(&self) -> bool {
         let mut is_gone = true;
         self.visit(&mut |_| is_gone = false);
@@ -78,17 +78,17 @@ impl ProcessTree {
     }
 }
 
-/// One of our session.
+/// A process of our session.
 #[derive(Clone, Copy)]
 struct Candidate {
     process: Process,
     is_member: bool,
 }
 
-/// So many of a session are looked at. The others are, once these have ended.
+/// How many processes of the session are checked at a time. Callers repeat the check until none is left.
 const MAX_CANDIDATES: usize = 2048;
 
-/// One of the family.
+/// A process that belongs to the tree.
 struct Member {
     pid: Pid,
     group: Option<Pid>,
@@ -111,7 +111,7 @@ impl Mark {
     }
 }
 
-/// Whether nobody else is in our group.
+/// True if we are the only process of our group. False if that is unknown.
 pub(super) fn is_alone_in_group() -> bool {
     let (us, group) = (getpid(), own_group());
     let mut others = false;
@@ -122,7 +122,7 @@ pub(super) fn is_alone_in_group() -> bool {
 impl ProcessTree {
     fn visit(&self, callback: &mut dyn FnMut(Member)) {
         let us = getpid();
-        // Started from a script, the child may have made its own.
+        // The child may have created its own session.
         let sessions = [self.session, self.child.and_then(session_of).unwrap_or(self.session)];
         let mut candidates = [None; MAX_CANDIDATES];
         let mut count = 0;
@@ -138,7 +138,7 @@ impl ProcessTree {
         }
         let candidates = &mut candidates[..count];
         while let Some(index) = next_child_of_member(candidates) {
-            candidates[index].as_mut().expect("the next heir is there").is_member = true;
+            candidates[index].as_mut().expect("the index is of an entry").is_member = true;
         }
         for member in candidates.iter().flatten().filter(|one| one.is_member) {
             callback(Member { pid: member.process.pid, group: member.process.group });
@@ -152,7 +152,7 @@ impl ProcessTree {
     }
 }
 
-/// One that does not count as family, while its parent does.
+/// The next process that is not a member yet although its parent is.
 fn next_child_of_member(candidates: &[Option<Candidate>]) -> Option<usize> {
     let is_member =
         |pid| candidates.iter().flatten().any(|other| other.is_member && Some(other.process.pid) == pid);
@@ -160,7 +160,7 @@ fn next_child_of_member(candidates: &[Option<Candidate>]) -> Option<usize> {
 }
 
 impl ProcessTree {
-    /// Where there is nothing to look at.
+    /// Used where processes can't be listed.
     fn visit_group(&self, callback: &mut dyn FnMut(Member)) {
         let Some(child) = self.child else { return };
         let is_there = match self.group {
@@ -197,19 +197,20 @@ mod tests {
         panic!("not in time: {what}");
     }
 
-    /// Groups of their own, a parent that is gone, an empty environment: they belong to it. The one who left does not.
+    /// Processes with their own group, without a parent or without an environment are members. One with its own session
+    /// is not.
     #[test]
     fn all_descendants_of_the_child_are_killed() {
         let mut tree = ProcessTree::new();
         let script = "set -m; sleep 60 & (sleep 60 &) & env -i sleep 60 & setsid sleep 2 & wait; sleep 60";
         let mut bash = Command::new("bash");
         let mut child = bash.args(["-c", script]).env(MARK, tree.mark()).process_group(0).spawn().unwrap();
-        until("all are found by their marks", || count(&tree) == 4);
+        until("all are found by the mark", || count(&tree) == 4);
         tree.set_child(Pid::from_child(&child), true);
-        until("the shell and its three", || count(&tree) == 4);
+        until("the shell and its three children are found", || count(&tree) == 4);
 
         tree.signal(Signal::KILL);
         child.wait().unwrap();
-        until("they are gone", || tree.is_gone());
+        until("all are gone", || tree.is_gone());
     }
 }

@@ -1,7 +1,7 @@
-//! Waiting in line for a slot, and what is said meanwhile.
+//! Waits in line for a slot, and reports the wait.
 //!
-//! On a terminal that is one line, rewritten each second, and gone when the slot comes. Elsewhere nothing is said, unless
-//! asked for.
+//! On a terminal the report is one line, updated every second and removed when the slot is granted. Otherwise nothing
+//! is printed, except with --verbose.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -22,15 +22,15 @@ use crate::output::say;
 use crate::plain::plain;
 use crate::slots::{self, Refused};
 
-/// Who is served before that has not waited.
+/// Shorter waits are not reported.
 const FIRST_REPORT_AFTER: Duration = Duration::from_millis(300);
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
-/// For naming who was in the way, after it is too late.
+/// How long to ask for the holders after a timeout, for the error message.
 const DIAGNOSIS_TIMEOUT: Duration = Duration::from_secs(2);
-/// How many holders are named.
+/// How many holders are listed.
 const MAX_NAMED_HOLDERS: usize = 3;
 
-/// Waits for the slots that are asked for.
+/// Waits for the requested slots.
 pub(super) async fn for_slot(home: &Home, args: &Run) -> Result<Permit<'static>, Failure> {
     slots::acquire_with_slots(args.options.slots, async |slots| {
         let semaphore = open(home, args, slots)?;
@@ -79,12 +79,12 @@ async fn in_line(semaphore: &Semaphore, args: &Run) -> Result<Permit<'static>, A
     Ok(permit.into_owned())
 }
 
-/// Gave up, and says on whom it waited.
+/// The error after a timeout. Names the holders.
 async fn timed_out(semaphore: &Semaphore, args: &Run, error: AcquireError) -> Failure {
     let name = semaphore.name();
     let within = match args.options.timeout {
-        Some(Duration::ZERO) | None => "free right now".to_owned(),
-        Some(timeout) => format!("within {}", duration::show(timeout)),
+        Some(Duration::ZERO) | None => "is free".to_owned(),
+        Some(timeout) => format!("was free within {}", duration::show(timeout)),
     };
     let message = match timeout(DIAGNOSIS_TIMEOUT, Snapshot::of(semaphore)).await {
         Ok(Ok(snapshot)) => {
@@ -95,7 +95,7 @@ async fn timed_out(semaphore: &Semaphore, args: &Run, error: AcquireError) -> Fa
     Code::TimedOut.because(plain(&message))
 }
 
-/// Who holds and who waits, at one look.
+/// The holders and waiters at one moment.
 struct Snapshot {
     held: u32,
     slots: u32,
@@ -155,7 +155,7 @@ fn describe(holder: &HolderInfo) -> String {
     text + ")"
 }
 
-/// How to speak while waiting.
+/// Reports the wait on stderr.
 struct WaitReporter {
     mode: ReportMode,
     line: LiveLine,
@@ -163,9 +163,9 @@ struct WaitReporter {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ReportMode {
-    /// One line that is written over and over again.
+    /// A line that is overwritten on each update.
     Live,
-    /// One that stays, when the waiting begins.
+    /// A line that stays, when the wait begins.
     Once,
     Silent,
 }
@@ -180,7 +180,7 @@ impl WaitReporter {
         Self { mode, line: LiveLine::default() }
     }
 
-    /// Says what there is to say, until it is dropped.
+    /// Reports until it is dropped.
     async fn report(&mut self, semaphore: &Semaphore, since: Instant) -> Infallible {
         if self.mode == ReportMode::Silent {
             return pending().await;

@@ -117,7 +117,8 @@ fn guardians(env: &CommandEnv, run: &Process, words: &[&str]) -> Vec<u32> {
     copies.filter(|pid| *pid != run.pid() && env.processes().contains(pid)).collect()
 }
 
-/// With `before`, the agent is killed while `semafor run` still lives, so that the guardian has no connection to the next.
+/// With `before`, the agent is killed while `semafor run` still lives, so that the guardian has no connection to the
+/// next.
 fn check_guardian_keeps_the_slot(before: bool) {
     let env = env();
     // What it leaves behind has no parent that would take it along: only the guardian ends that.
@@ -337,7 +338,8 @@ fn damaged_journal_is_reported_and_holders_keep_their_slots() {
     assert_eq!(env.lines("log"), ["+", "-", "+", "-"]);
 }
 
-/// Runs a script in a file system of its own, with an empty `/tmp` and an empty `/run/user`. `/run/semafor` is the command.
+/// Runs a script in a file system of its own, with an empty `/tmp` and an empty `/run/user`. `/run/semafor` is the
+/// command.
 fn with_empty_directories(env: &CommandEnv, script: &str) -> Output {
     let mut command = env.program("unshare");
     command.env_remove("XDG_RUNTIME_DIR");

@@ -92,8 +92,8 @@ impl Random {
     }
 }
 
-/// Twelve clients contend for four slots. Those that end are replaced, those that are chosen are killed: on their way to the
-/// line, in it, or with a slot; some hold it until they are killed.
+/// Twelve clients contend for four slots. Those that end are replaced, those that are chosen are killed: on their way
+/// to the line, in it, or with a slot; some hold it until they are killed.
 pub(crate) fn many_killed_clients_leave_nothing_behind(env: &CommandEnv) {
     let (kills, began, seed) = (kills(), Instant::now(), u64::from(std::process::id()) + 1);
     println!("seed {seed}");

@@ -1,8 +1,8 @@
 //! What the command promises wherever the semaphores are. Each promise is a function named by it; [`promises!`] makes
 //! tests of them all.
 //!
-//! No promise sleeps to let others get somewhere: it asks how things stand until they stand so. What ran at the same time
-//! is told by the children themselves.
+//! No promise sleeps to let others get somewhere: it asks how things stand until they stand so. What ran at the same
+//! time is told by the children themselves.
 
 pub(crate) mod arguments;
 pub(crate) mod bound;
