@@ -65,7 +65,8 @@ pub(crate) struct Purge {
     pub(crate) older_than: Option<Duration>,
 
     /// Keep directories that were changed within this time before the start, e.g. 1d
-    #[arg(long, value_name = "AGE", default_value = "0", value_parser = duration::any, help_heading = "What is removed")]
+    #[arg(long, value_name = "AGE", default_value = "0", value_parser = duration::any)]
+    #[arg(help_heading = "What is removed")]
     pub(crate) min_age: Duration,
 
     /// Keep all directories; remove only old files

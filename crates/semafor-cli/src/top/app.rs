@@ -1,4 +1,4 @@
-//! What is shown, and how keys change it. Plain data: no terminal, no home, and the time is an argument.
+//! The state of the screen, and how keys change it. Plain data: no terminal, no home, and the time is an argument.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use super::snapshot::{Grants, Participants, SemaphoreRow, Snapshot};
 use crate::plain::plain;
 
-/// After so long without an answer, it is said.
+/// Longer waits for an answer are shown.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What + and - choose from, in milliseconds.
+/// The intervals that + and - choose from, in milliseconds.
 const INTERVALS: [u64; 8] = [250, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000];
 
 pub(super) struct App {
@@ -23,12 +23,12 @@ pub(super) struct App {
     pub(super) sort: Sort,
     pub(super) filter: Filter,
     pub(super) list: List,
-    /// The semaphore that is looked into.
+    /// The semaphore whose holders and waiters are shown.
     pub(super) detail: Option<Detail>,
     /// False until the home has answered for the first time.
     pub(super) has_names: bool,
     names: Vec<SemaphoreRow>,
-    /// The name that stays chosen while the others move around it. None until somebody chooses.
+    /// The chosen name. It stays chosen when the order changes. `None` until the user chooses one.
     chosen: Option<Arc<str>>,
     grants: Grants,
     last_answer: Instant,
@@ -36,11 +36,11 @@ pub(super) struct App {
     failure: Option<String>,
 }
 
-/// What a key asks for, beyond what it changes here.
+/// What the event loop must do after a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Action {
     Nothing,
-    /// Something else is to be looked at.
+    /// Ask the home again.
     Refresh,
     Suspend,
     Quit,
@@ -66,7 +66,7 @@ pub(super) struct Filter {
     pub(super) is_typed: bool,
 }
 
-/// A list with a chosen line, of which a part is shown.
+/// A scrolling list with a chosen line.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(super) struct List {
     pub(super) chosen: usize,
@@ -74,10 +74,10 @@ pub(super) struct List {
     pub(super) height: usize,
 }
 
-/// A look into one semaphore.
+/// The view of one semaphore.
 pub(super) struct Detail {
     pub(super) name: Arc<str>,
-    /// `None` until the home has answered, or if nobody uses the name any more.
+    /// `None` until the home has answered, or if the semaphore is no longer in use.
     pub(super) numbers: Option<SemaphoreRow>,
     pub(super) participants: Option<Participants>,
     pub(super) chosen: Pane,
@@ -112,7 +112,7 @@ impl App {
         }
     }
 
-    /// The home is being asked.
+    /// Called when the home is asked.
     pub(super) fn request_sent(&mut self, now: Instant) {
         self.pending_since = Some(now);
     }
@@ -134,7 +134,7 @@ impl App {
                 self.has_names = true;
                 self.follow();
             }
-            // Somebody turned to something else meanwhile.
+            // The user has changed the view meanwhile: the answer is for the old view.
             _ => {}
         }
     }
@@ -144,7 +144,7 @@ impl App {
         self.failure = Some(plain(message).into_owned());
     }
 
-    /// For how long there has been no answer where one was due, and why, if that is known.
+    /// How long an answer is missing, and the error if there is one. `None` if no answer is late.
     pub(super) fn unanswered(&self, now: Instant) -> Option<(Duration, Option<&str>)> {
         let is_late =
             self.pending_since.is_some_and(|sent| now.saturating_duration_since(sent) >= ANSWER_TIMEOUT);
@@ -152,7 +152,7 @@ impl App {
         (is_late || self.failure.is_some()).then_some((since, self.failure.as_deref()))
     }
 
-    /// When the picture changes by itself.
+    /// When the screen changes without an event.
     pub(super) fn next_redraw(&self, now: Instant) -> Option<Instant> {
         match self.unanswered(now) {
             Some((since, _)) => Some(self.last_answer + Duration::from_secs(since.as_secs() + 1)),
@@ -160,7 +160,7 @@ impl App {
         }
     }
 
-    /// All names, whatever the filter says.
+    /// All names, without the filter.
     pub(super) fn all_names(&self) -> &[SemaphoreRow] {
         &self.names
     }
@@ -174,7 +174,7 @@ impl App {
         names
     }
 
-    /// Puts the cursor on the name that was chosen, wherever it went.
+    /// Moves the cursor to the chosen name.
     fn follow(&mut self) {
         let names = self.shown_names();
         let at = self.chosen.as_ref().and_then(|chosen| names.iter().position(|name| name.name == *chosen));
@@ -295,7 +295,7 @@ impl Filter {
 }
 
 impl List {
-    /// True if the key is one that moves.
+    /// True if the key moves the cursor.
     fn press(&mut self, key: KeyCode, count: usize) -> bool {
         let page = self.height.max(1);
         self.chosen = match key {
@@ -315,7 +315,7 @@ impl List {
         self.chosen = self.chosen.min(count.saturating_sub(1));
     }
 
-    /// Scrolls no more than needed to show the chosen line on so many lines, and says which ones are shown.
+    /// Scrolls as little as needed to show the chosen line, and returns the lines to show.
     pub(super) fn scroll(&mut self, height: usize, count: usize) -> std::ops::Range<usize> {
         self.height = height;
         self.first_shown = self.first_shown.min(self.chosen).min(count.saturating_sub(height));
@@ -345,7 +345,7 @@ impl Column {
 }
 
 impl Sort {
-    /// The most pressing first, names from A to Z; unless reversed.
+    /// Highest numbers first, names from A to Z; the opposite if reversed.
     fn compare(self, a: &SemaphoreRow, b: &SemaphoreRow) -> Ordering {
         let percent = || b.percent().total_cmp(&a.percent());
         let waiting = || b.waiting.cmp(&a.waiting);

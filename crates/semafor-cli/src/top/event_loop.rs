@@ -1,4 +1,4 @@
-//! The loop that brings it together: keys, signals, and looks at the home.
+//! The event loop: keys, signals, and requests to the home.
 
 use std::env::var_os;
 use std::future::pending;
@@ -21,10 +21,10 @@ use super::{address, query};
 use crate::cli::Top;
 use crate::exit::{Code, Failure};
 
-/// Shows all there is until told to quit.
+/// Shows all semaphores until the user quits.
 pub(crate) async fn top(args: Top) -> Result<ExitCode, Failure> {
     if !stdout().is_terminal() {
-        let hint = "semafor top needs a terminal; for scripts there is `semafor status --json`";
+        let hint = "semafor top needs a terminal; in scripts, use `semafor status --json`";
         return Err(Code::Usage.because(hint));
     }
     let home = args.home.connect().await?;
@@ -32,7 +32,7 @@ pub(crate) async fn top(args: Top) -> Result<ExitCode, Failure> {
     let complain = |error: io::Error| Code::Usage.because(format!("the terminal can't be used: {error}"));
     let stop_signals = StopSignals::new().map_err(complain)?;
     let mut terminal = TerminalGuard::begin().map_err(complain)?;
-    // A terminal that fails later is gone, and with it whoever could be told.
+    // A terminal that fails later is gone: no message could be printed.
     Ok(run(app, &home, &mut terminal, stop_signals).await.unwrap_or_else(|_| exit_code_for(HANGUP)))
 }
 
@@ -58,7 +58,7 @@ async fn run(
                     Action::Suspend => terminal.suspend()?,
                     Action::Quit => return Ok(ExitCode::SUCCESS),
                 },
-                // Another size, which drawing takes into account.
+                // The size has changed: draw again.
                 Some(_) => {}
                 None => return Ok(exit_code_for(HANGUP)),
             },
@@ -70,7 +70,7 @@ async fn run(
             () = at(next_redraw) => {}
             () = at(next_request) => {
                 request = Request::begin(&mut app, home);
-                // There is nothing new to be drawn yet.
+                // There is nothing new to draw yet.
                 continue;
             }
         }
@@ -78,7 +78,7 @@ async fn run(
     }
 }
 
-/// One look at a time: the next begins when an interval has passed since this one began, and it was answered.
+/// One request at a time: the next is sent one interval after this one was sent, but not before it is answered.
 struct Request {
     began: Instant,
     answer: Option<SnapshotFuture>,
@@ -94,7 +94,7 @@ impl Request {
         Self { began, answer: Some(Box::pin(query::fetch(home.clone(), into))) }
     }
 
-    /// Cancel safe: what was begun is awaited further the next time.
+    /// Cancel safe: the next call waits for the same answer.
     async fn answer(&mut self) -> Result<Snapshot, Failure> {
         let Some(answer) = &mut self.answer else { return pending().await };
         let snapshot = answer.await;
@@ -115,7 +115,7 @@ async fn at(time: Option<Instant>) {
     }
 }
 
-/// The signals that end this, after which the terminal is to be as it was.
+/// The signals that end `top`. The terminal is restored first.
 struct StopSignals {
     hangup: Signal,
     interrupt: Signal,
@@ -131,7 +131,7 @@ impl StopSignals {
         })
     }
 
-    /// The number of the first that comes.
+    /// Waits for a signal, and returns its number.
     async fn next(&mut self) -> u8 {
         tokio::select! {
             _ = self.hangup.recv() => HANGUP,

@@ -1,4 +1,4 @@
-//! Looks at the home.
+//! Asks the home for a snapshot.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use semafor::{Home, StatsQuery};
 use super::snapshot::{Participant, Participants, SemaphoreRow, Snapshot};
 use crate::exit::Failure;
 
-/// Looks at all names, or into one.
+/// The numbers of all semaphores, or of one with its holders and waiters.
 pub(super) async fn fetch(home: Home, into: Option<Arc<str>>) -> Result<Snapshot, Failure> {
     let Some(name) = into else {
         let stats = home.stats(&StatsQuery::default()).await?;

@@ -1,4 +1,4 @@
-//! What a look at the home has shown, as far as it is displayed.
+//! The data of the home that is shown.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use semafor::{Histogram, HolderInfo, Stats, Totals, WaiterInfo};
 
 use crate::plain::plain;
 
-/// One look.
+/// An answer of the home.
 #[derive(Default)]
 pub(super) struct Snapshot {
-    /// All names, or the one that was looked into.
+    /// All semaphores, or the one whose detail is shown.
     pub(super) names: Vec<SemaphoreRow>,
-    /// Who holds and waits, of the one that was looked into.
+    /// Its holders and waiters, if a detail is shown.
     pub(super) participants: Option<Participants>,
 }
 
 /// The numbers of one semaphore.
 #[derive(Clone, Default)]
 pub(super) struct SemaphoreRow {
-    /// As the home knows it. Not fit to be shown as it is.
+    /// As the home has it. Must be made safe before it is shown.
     pub(super) name: Arc<str>,
     pub(super) held: u32,
     pub(super) slots: u32,
@@ -29,32 +29,32 @@ pub(super) struct SemaphoreRow {
     pub(super) waits: Option<Percentiles>,
     pub(super) holds: Option<Percentiles>,
     pub(super) totals: Totals,
-    /// The home can't tell its numbers: something else is stored there.
+    /// The home can't read its numbers, because its key has another type.
     pub(super) is_broken: bool,
-    /// Unknown after the first look.
+    /// Unknown after the first snapshot.
     pub(super) grants_per_second: Option<f64>,
 }
 
-/// How long half of them took at most, and 99 of 100.
+/// Percentiles of wait or hold times.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Percentiles {
     pub(super) p50: Duration,
     pub(super) p99: Duration,
 }
 
-/// Who holds and who waits.
+/// The holders and waiters of a semaphore.
 #[derive(Clone, Default)]
 pub(super) struct Participants {
     pub(super) holders: Vec<Participant>,
     pub(super) waiters: Vec<Participant>,
 }
 
-/// Somebody who holds or waits. All text is fit to be shown.
+/// A holder or waiter. All its text is safe to show.
 #[derive(Clone, Default)]
 pub(super) struct Participant {
-    /// The slot of a holder, the place in line of a waiter.
+    /// The slot of a holder, or the place in line of a waiter.
     pub(super) number: Option<u64>,
-    /// For how long it has been holding, or waiting.
+    /// How long it has held its slot, or waited.
     pub(super) since: Duration,
     pub(super) expires_in: Option<Duration>,
     pub(super) weight: u32,
@@ -62,7 +62,7 @@ pub(super) struct Participant {
     pub(super) pid: Option<u32>,
     pub(super) label: String,
     pub(super) command: String,
-    /// Only a holder has one.
+    /// Empty for a waiter.
     pub(super) id: String,
 }
 
@@ -131,12 +131,12 @@ fn shown(text: &Option<Arc<str>>) -> String {
     text.as_deref().map(plain).unwrap_or_default().into_owned()
 }
 
-/// How many grants there had been when a name was last looked at.
+/// The time and the number of grants at the last snapshot of each name.
 #[derive(Default)]
 pub(super) struct Grants(HashMap<Arc<str>, (Instant, u64)>);
 
 impl Grants {
-    /// Fills in how many grants there were per second since the look before.
+    /// Sets the grants per second since the previous snapshot.
     pub(super) fn compare(&mut self, snapshot: &mut Snapshot, now: Instant) {
         if snapshot.participants.is_none() {
             self.0.retain(|name, _| snapshot.names.iter().any(|seen| seen.name == *name));
@@ -146,7 +146,7 @@ impl Grants {
             let before = self.0.insert(Arc::clone(&seen.name), (now, granted));
             seen.grants_per_second = before.and_then(|(then, before)| {
                 let seconds = now.saturating_duration_since(then).as_secs_f64();
-                // A name that was gone in between counts from zero again.
+                // A name that was not in use meanwhile counts from zero again.
                 let grants = granted.checked_sub(before)?;
                 (seconds > 0.0).then(|| grants as f64 / seconds)
             });
@@ -175,12 +175,12 @@ mod tests {
             grants.compare(&mut snapshot, start + Duration::from_secs(seconds));
             snapshot.names[0].grants_per_second
         };
-        assert_eq!(rate("images", 100, 0), None, "there is nothing to compare with");
+        assert_eq!(rate("images", 100, 0), None, "there is no earlier snapshot");
         assert_eq!(rate("images", 110, 2), Some(5.0));
         assert_eq!(rate("images", 110, 3), Some(0.0));
-        assert_eq!(rate("images", 3, 4), None, "it began anew");
+        assert_eq!(rate("images", 3, 4), None, "it counts from zero again");
         assert_eq!(rate("other", 9, 5), None);
-        assert_eq!(rate("images", 5, 6), None, "what is gone is not kept");
+        assert_eq!(rate("images", 5, 6), None, "names no longer in use are forgotten");
     }
 
     #[test]

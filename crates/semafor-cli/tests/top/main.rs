@@ -94,7 +94,7 @@ fn unreachable_home_is_retried() {
     let terminal = top(&server.url(), 24, 80);
     terminal.wait_until("it is shown", |screen| screen.contains("images"));
     server.kill();
-    let screen = terminal.wait_until("it says so", |screen| screen.contains("no answer since"));
+    let screen = terminal.wait_until("it says so", |screen| screen.contains("no answer for"));
     assert!(screen.contains("images") && screen.contains("2/4"), "what was seen last stays:\n{screen}");
     server.start_again();
     terminal.wait_until("it is back", |screen| !screen.contains("no answer") && screen.contains("images"));
@@ -106,7 +106,7 @@ fn unreachable_home_is_retried() {
 fn password_is_not_shown() {
     let server = RedisServer::with(&[("requirepass", "open-sesame")]);
     let terminal = top(&format!("redis://:open-sesame@127.0.0.1:{}/", server.port()), 24, 80);
-    let screen = terminal.wait_until("it is up", |screen| screen.contains("Nobody uses a semaphore"));
+    let screen = terminal.wait_until("it is up", |screen| screen.contains("No semaphores are in use"));
     assert!(screen.contains("redis://127.0.0.1") && !screen.contains("open-sesame"), "{screen}");
 }
 

@@ -78,7 +78,7 @@ pub(crate) fn list_is_filtered_while_typing(url: &str) {
     terminal.type_in("\r");
     terminal.wait_until("it is kept", |screen| screen.contains("quit") && order(screen) == ["gamma"]);
     terminal.type_in("/zz");
-    terminal.wait_until("none is left", |screen| screen.contains("No name has"));
+    terminal.wait_until("none is left", |screen| screen.contains("No name contains"));
     terminal.type_in("\x1b");
     terminal.wait_until("it is cleared", |screen| order(screen).len() == 3);
 }
@@ -101,7 +101,7 @@ pub(crate) fn detail_of_a_semaphore_opens_and_closes(url: &str) {
     terminal.type_in("\x1b");
     terminal.wait_until("all are shown again", |screen| order(screen).len() == 3);
     terminal.type_in("j\r");
-    terminal.wait_until("the next one", |screen| screen.contains("beta") && screen.contains("Nobody waits"));
+    terminal.wait_until("the next one", |screen| screen.contains("beta") && screen.contains("No waiters"));
 }
 
 pub(crate) fn terminal_can_have_any_size(url: &str) {
@@ -145,7 +145,7 @@ pub(crate) fn no_color_disables_colours(url: &str) {
 pub(crate) fn quitting_restores_the_terminal(url: &str) {
     for keys in ["q", "\x03", "\x1b"] {
         let mut terminal = top(url, 24, 80);
-        terminal.wait_until("it is up", |screen| screen.contains("Nobody uses a semaphore"));
+        terminal.wait_until("it is up", |screen| screen.contains("No semaphores are in use"));
         terminal.type_in(keys);
         assert_eq!(terminal.wait().code(), Some(0));
         assert_restored(&terminal);
@@ -155,7 +155,7 @@ pub(crate) fn quitting_restores_the_terminal(url: &str) {
 pub(crate) fn signals_restore_the_terminal(url: &str) {
     for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
         let mut terminal = top(url, 24, 80);
-        terminal.wait_until("it is up", |screen| screen.contains("Nobody uses a semaphore"));
+        terminal.wait_until("it is up", |screen| screen.contains("No semaphores are in use"));
         terminal.signal(signal);
         assert_eq!(terminal.wait().code(), Some(code));
         assert_restored(&terminal);
@@ -164,7 +164,7 @@ pub(crate) fn signals_restore_the_terminal(url: &str) {
 
 pub(crate) fn closing_the_terminal_ends_top(url: &str) {
     let terminal = top(url, 24, 80);
-    terminal.wait_until("it is up", |screen| screen.contains("Nobody uses a semaphore"));
+    terminal.wait_until("it is up", |screen| screen.contains("No semaphores are in use"));
     assert_eq!(terminal.close().code(), Some(129), "and not a hidden panic");
 }
 
@@ -174,12 +174,12 @@ pub(crate) fn ctrl_z_stops_top_and_fg_continues_it(url: &str) {
     let terminal = Terminal::spawn(bash, 24, 80);
     terminal.wait_until("bash is ready", |screen| screen.contains("ready>"));
     terminal.type_in(format!("{} top\r", env!("CARGO_BIN_EXE_semafor")));
-    terminal.wait_until("it is up", |screen| screen.contains("Nobody uses a semaphore"));
+    terminal.wait_until("it is up", |screen| screen.contains("No semaphores are in use"));
     terminal.type_in(b"\x1a");
     terminal.wait_until("it is stopped", |screen| !screen.is_alternate() && screen.contains("Stopped"));
     terminal.type_in("fg\r");
     terminal.wait_until("it goes on", |screen| {
-        screen.is_alternate() && screen.contains("Nobody uses a semaphore") && !screen.shows_cursor()
+        screen.is_alternate() && screen.contains("No semaphores are in use") && !screen.shows_cursor()
     });
     terminal.type_in("q");
     terminal.wait_until("it has quit", |screen| !screen.is_alternate() && screen.shows_cursor());
@@ -201,5 +201,5 @@ pub(crate) fn error_without_a_terminal_names_the_alternative(url: &str) {
     let output = command(url).output().expect("it can be run");
     assert_eq!(output.status.code(), Some(64));
     let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(said, "semafor: semafor top needs a terminal; for scripts there is `semafor status --json`\n");
+    assert_eq!(said, "semafor: semafor top needs a terminal; in scripts, use `semafor status --json`\n");
 }

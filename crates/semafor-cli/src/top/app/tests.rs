@@ -10,7 +10,7 @@ fn all(names: Vec<SemaphoreRow>) -> Snapshot {
     Snapshot { names, participants: None }
 }
 
-/// `a` is half full with the longest wait, `b` is full, `c` is nearly empty with the longest line.
+/// `a` is half full and has the longest wait, `b` is full, `c` is nearly empty and has the longest line.
 fn app() -> App {
     let now = Instant::now();
     let mut app = App::new("local:".to_owned(), Duration::from_secs(1), None, now);
@@ -42,7 +42,11 @@ fn highest_values_come_first_in_every_column() {
         type_in(&mut app, "s");
         order
     });
-    assert_eq!(orders, ["bac", "cba", "abc", "abc", "bac"], "by use, waiting, longest wait, name, and again");
+    assert_eq!(
+        orders,
+        ["bac", "cba", "abc", "abc", "bac"],
+        "by use, waiting, longest wait, name, and use again"
+    );
     type_in(&mut app, "sssr");
     assert_eq!((app.sort.by, shown(&app).as_str()), (Column::Percent, "cab"), "reversed");
 }
@@ -50,7 +54,7 @@ fn highest_values_come_first_in_every_column() {
 #[test]
 fn cursor_follows_the_chosen_name() {
     let mut app = app();
-    assert_eq!(chosen(&app), "b", "the first, until somebody chooses");
+    assert_eq!(chosen(&app), "b", "the first, until the user chooses");
     press(&mut app, &[KeyCode::Down]);
     assert_eq!(chosen(&app), "a");
     type_in(&mut app, "r");
@@ -58,7 +62,7 @@ fn cursor_follows_the_chosen_name() {
     app.update(all(vec![name("a", 4, 4, 0, 0), name("d", 0, 1, 0, 0)]), Instant::now());
     assert_eq!((shown(&app).as_str(), chosen(&app).as_str()), ("da", "a"));
     app.update(all(vec![name("e", 1, 1, 0, 0)]), Instant::now());
-    assert_eq!(chosen(&app), "e", "its neighbour, if it is gone");
+    assert_eq!(chosen(&app), "e", "the name at the same position, if the chosen one is gone");
     app.update(all(Vec::new()), Instant::now());
     assert_eq!(press(&mut app, &[KeyCode::Down, KeyCode::Enter]), Action::Nothing);
 }
@@ -93,7 +97,7 @@ fn list_scrolls_only_as_far_as_needed() {
     assert_eq!(list.scroll(10, 25), 2..12);
     list.chosen = 24;
     assert_eq!(list.scroll(10, 25), 15..25);
-    assert_eq!(list.scroll(20, 25), 5..25, "a higher screen is filled");
+    assert_eq!(list.scroll(20, 25), 5..25, "a higher screen shows more lines");
     list.chosen = 0;
     assert_eq!(list.scroll(10, 3), 0..3);
     assert_eq!(list.scroll(0, 3).len(), 0);
@@ -104,7 +108,7 @@ fn filter_applies_while_it_is_typed() {
     let mut app = app();
     type_in(&mut app, "/B");
     assert_eq!((shown(&app).as_str(), app.filter.is_typed), ("b", true));
-    assert_eq!(type_in(&mut app, "q"), Action::Nothing, "it is text now");
+    assert_eq!(type_in(&mut app, "q"), Action::Nothing, "q is text now");
     assert_eq!(shown(&app), "");
     press(&mut app, &[KeyCode::Backspace, KeyCode::Enter]);
     assert_eq!((shown(&app).as_str(), app.filter.is_typed), ("b", false));
@@ -123,7 +127,7 @@ fn detail_opens_and_closes() {
     assert_eq!(app.detail.as_ref().map(|detail| &*detail.name), Some("b"));
 
     app.update(all(vec![name("z", 1, 1, 0, 0)]), Instant::now());
-    assert_eq!(shown(&app), "bac", "an answer to what was asked before is none");
+    assert_eq!(shown(&app), "bac", "an answer for the old view is ignored");
 
     let participants =
         Participants { holders: vec![Participant::default(); 4], waiters: vec![Participant::default(); 2] };
@@ -172,7 +176,7 @@ fn missing_answer_is_shown_until_the_next_answer() {
     assert_eq!(app.unanswered(after(2)), None);
     assert_eq!(app.next_redraw(after(2)), Some(after(3)));
     assert_eq!(app.unanswered(after(3)), Some((Duration::from_secs(3), None)));
-    assert_eq!(app.next_redraw(after(3)), Some(after(4)), "the seconds are counted");
+    assert_eq!(app.next_redraw(after(3)), Some(after(4)), "the screen counts the seconds");
     app.request_failed("refused\u{7}");
     app.request_sent(after(5));
     assert_eq!(app.unanswered(after(5)), Some((Duration::from_secs(5), Some("refused?"))));
@@ -189,6 +193,6 @@ fn interval_changes_in_steps() {
     };
     assert_eq!(after("+"), 2_000);
     assert_eq!(after("---"), 250);
-    assert_eq!(after("-"), 250, "there is none shorter");
+    assert_eq!(after("-"), 250, "250 ms is the shortest");
     assert_eq!(after("+++++++++"), 60_000);
 }

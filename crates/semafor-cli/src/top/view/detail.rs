@@ -1,4 +1,4 @@
-//! One semaphore: who holds its slots, and who waits for them.
+//! One semaphore: its holders and waiters.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -13,16 +13,16 @@ use super::frame::ROOMY;
 use super::paint::{BOLD, NOTHING, Paint, percent, rate, time};
 use crate::plain::{fit, plain};
 
-/// Lines of a pane beside those of people: what it is, and what the columns are.
+/// Lines of a pane besides its rows: the title and the names of the columns.
 const HEAD: u16 = 2;
-/// With less than this, only the chosen pane is shown.
+/// With fewer lines, only the chosen pane is shown.
 const ROOM_FOR_BOTH: u16 = 2 * (HEAD + 2) + 1;
 
 pub(super) fn summary(one: &Detail, paint: Paint, width: u16) -> Text<'static> {
     let is_roomy = width >= ROOMY.width;
     let name = Span::styled(fit(&plain(&one.name), usize::from(width / 2)).into_owned(), BOLD);
     let Some(numbers) = &one.numbers else {
-        return Line::from(vec![name, Span::styled("  nobody uses it any more", paint.faint())]).into();
+        return Line::from(vec![name, Span::styled("  no longer in use", paint.faint())]).into();
     };
     let mut line = Line::from(vec![name, Span::raw("  ")]);
     if is_roomy {
@@ -32,7 +32,7 @@ pub(super) fn summary(one: &Detail, paint: Paint, width: u16) -> Text<'static> {
     let load = paint.load(numbers);
     line.push_span(Span::styled(format!("{}/{}  {}", numbers.held, numbers.slots, percent(numbers)), load));
     line.push_span(Span::raw(match numbers.waiting {
-        0 => "  nobody waits".to_owned(),
+        0 => "  no waiters".to_owned(),
         waiting if is_roomy => format!("  {waiting} waiting, the first for {}", time(numbers.longest_wait)),
         waiting => format!("  {waiting} waiting"),
     }));
@@ -54,7 +54,7 @@ fn history(numbers: &SemaphoreRow) -> String {
         (totals.expired, "expired"),
         (totals.evicted, "evicted"),
         (totals.timed_out, "timed out"),
-        (totals.cancelled, "gave up"),
+        (totals.cancelled, "cancelled"),
         (totals.refused, "refused"),
     ];
     words.extend(rare.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
@@ -63,7 +63,7 @@ fn history(numbers: &SemaphoreRow) -> String {
 
 pub(super) fn draw(frame: &mut Frame<'_>, one: &mut Detail, paint: Paint, area: Rect) {
     let Some(participants) = &one.participants else {
-        frame.render_widget(Line::styled("Looking …", paint.faint()), area);
+        frame.render_widget(Line::styled("Loading …", paint.faint()), area);
         return;
     };
     let holders = Section::holders(participants, &mut one.holders, paint);
@@ -96,9 +96,10 @@ pub(super) fn draw(frame: &mut Frame<'_>, one: &mut Detail, paint: Paint, area: 
     }
 }
 
-/// How many lines each pane gets: what it needs, or half, or what the other does not need.
+/// How many lines each pane gets: as many as it needs; if both need more than there are, half each or what the other
+/// leaves.
 fn share(room: u16, holders: usize, waiters: usize) -> (u16, u16) {
-    // A line of air between them, one for details.
+    // One line between the panes, one for the details.
     let room = room.saturating_sub(1);
     let need = |count: usize| u16::try_from(count.max(1)).unwrap_or(u16::MAX).saturating_add(HEAD);
     let (above, below) = (need(holders), need(waiters));
@@ -114,14 +115,14 @@ fn in_full(participant: &Participant) -> String {
     format!("{id}{weight}{}", participant.command)
 }
 
-/// Somebody, and how to paint them.
+/// A holder or waiter, and how to draw it.
 struct Entry {
     participant: Participant,
-    /// For what matters less.
+    /// The style of less important text.
     faint: Style,
 }
 
-/// A list of people under a heading.
+/// A list of holders or waiters with a title.
 struct Section<'a> {
     title: &'static str,
     empty_text: &'static str,
@@ -149,7 +150,7 @@ impl<'a> Section<'a> {
                 Line::styled(cut_inside(&entry.participant.id, width), entry.faint)
             })
         });
-        Self { title: "Holders", empty_text: "Nobody holds a slot.", participants, columns, list, paint }
+        Self { title: "Holders", empty_text: "No holders.", participants, columns, list, paint }
     }
 
     fn waiters(participants: &'a Participants, list: &'a mut List, paint: Paint) -> Self {
@@ -159,7 +160,7 @@ impl<'a> Section<'a> {
             column("WAITED", 8, 1, true, paint, |entry, _| Line::raw(time(entry.participant.since))),
         ];
         columns.extend(identity_columns(participants, paint));
-        Self { title: "Waiters", empty_text: "Nobody waits.", participants, columns, list, paint }
+        Self { title: "Waiters", empty_text: "No waiters.", participants, columns, list, paint }
     }
 
     fn draw(self, frame: &mut Frame<'_>, is_chosen: bool, area: Rect) {
@@ -231,7 +232,7 @@ fn widest(participants: &[Participant], text: impl Fn(&Participant) -> &str) -> 
     participants.iter().map(|participant| text(participant).width()).max().unwrap_or(0)
 }
 
-/// Ids of one process begin alike, and differ at their end.
+/// Cuts the middle out of a long id: ids of one process differ only at the end.
 fn cut_inside(id: &str, width: usize) -> String {
     let count = id.chars().count();
     if count <= width || width < 3 {

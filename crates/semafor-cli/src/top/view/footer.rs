@@ -1,4 +1,4 @@
-//! What can be done, on the last line.
+//! The last line: which keys do what.
 
 use ratatui::text::{Line, Span};
 
@@ -10,7 +10,7 @@ const LIST_KEYS: &[(&str, &str)] = &[
     ("q", "quit"),
     ("?", "help"),
     ("↑↓", "choose"),
-    ("⏎", "look into"),
+    ("⏎", "details"),
     ("/", "filter"),
     ("s", "sort"),
     ("r", "reverse"),
@@ -37,7 +37,7 @@ pub(super) fn footer(app: &App, paint: Paint, width: usize) -> Line<'static> {
     Line::from(keys(if app.detail.is_some() { DETAIL_KEYS } else { LIST_KEYS }, paint, width))
 }
 
-/// As many as there is room for.
+/// As many hints as fit.
 fn keys(hints: &[(&'static str, &'static str)], paint: Paint, width: usize) -> Vec<Span<'static>> {
     let mut line = Line::default();
     for (key, does) in hints {

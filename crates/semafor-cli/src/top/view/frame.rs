@@ -1,4 +1,4 @@
-//! What stands around the lists: where this is, how it goes, and what can be done.
+//! The lines around the lists: title, totals, warning and keys.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use super::paint::{BOLD, Paint, percent};
 use super::{detail, help, names};
 use crate::plain::{fit, plain};
 
-/// From this size on there is room for what can be done without.
+/// From this size on, optional parts are shown.
 pub(super) const ROOMY: Size = Size::new(60, 16);
 
 pub(in crate::top) fn draw(frame: &mut Frame<'_>, app: &mut App, paint: Paint, now: Instant) {
@@ -55,7 +55,7 @@ pub(in crate::top) fn draw(frame: &mut Frame<'_>, app: &mut App, paint: Paint, n
 fn notice(app: &App, now: Instant) -> Option<String> {
     let (since, why) = app.unanswered(now)?;
     let why = why.map(|why| format!(": {why}")).unwrap_or_default();
-    Some(format!(" no answer since {}s{why} ", since.as_secs()))
+    Some(format!(" no answer for {}s{why} ", since.as_secs()))
 }
 
 fn draw_title(frame: &mut Frame<'_>, app: &App, paint: Paint, area: Rect) {

@@ -1,4 +1,4 @@
-//! Draws what the app says.
+//! Draws the state of the app.
 
 mod columns;
 mod detail;

@@ -12,7 +12,7 @@ use super::columns::{Column, Fit};
 use super::paint::{BOLD, NOTHING, Paint, percent, rate, time};
 use crate::plain::{fit, plain};
 
-/// A name, and how to paint it.
+/// A semaphore, and how to draw it.
 struct Entry {
     name: SemaphoreRow,
     paint: Paint,
@@ -36,11 +36,11 @@ pub(super) fn draw(frame: &mut Frame<'_>, app: &mut App, paint: Paint, area: Rec
 
 fn nothing(app: &App) -> String {
     if !app.has_names {
-        "Looking …".to_owned()
+        "Loading …".to_owned()
     } else if app.filter.text.is_empty() {
-        "Nobody uses a semaphore here.".to_owned()
+        "No semaphores are in use.".to_owned()
     } else {
-        format!("No name has {:?} in it.", app.filter.text)
+        format!("No name contains {:?}.", app.filter.text)
     }
 }
 
@@ -52,7 +52,7 @@ fn columns(names: &[SemaphoreRow], app: &App, paint: Paint) -> Vec<Column<Entry>
         if app.sort.by != by {
             return (plain, paint.faint());
         }
-        // Names fall from A to Z, numbers from the highest.
+        // ▾ is A to Z for names, and highest first for numbers.
         (if app.sort.is_reversed { rising } else { falling }, paint.accent().add_modifier(Modifier::BOLD))
     };
     let (name, name_style) = title("NAME", "NAME ▾", "NAME ▴", SortColumn::Name);

@@ -75,8 +75,8 @@ fn open_detail(app: &mut App) {
 }
 
 fn buffer(app: &mut App, paint: Paint, width: u16, height: u16) -> Buffer {
-    let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("it needs nothing");
-    terminal.draw(|frame| draw(frame, app, paint, Instant::now())).expect("it can be drawn");
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("create a terminal");
+    terminal.draw(|frame| draw(frame, app, paint, Instant::now())).expect("draw");
     terminal.backend().buffer().clone()
 }
 
@@ -163,8 +163,8 @@ fn unused_semaphore_is_reported_as_not_in_use() {
     open_detail(&mut app);
     app.update(Snapshot { names: Vec::new(), participants: Some(Participants::default()) }, Instant::now());
     let lines = lines(&mut app, 80, 24);
-    assert!(line(&lines, "encode").contains("nobody uses it any more"));
-    assert!(lines.iter().any(|line| line.contains("Nobody waits.")));
+    assert!(line(&lines, "encode").contains("no longer in use"));
+    assert!(lines.iter().any(|line| line.contains("No waiters.")));
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn missing_answer_is_red_and_keeps_the_last_data() {
     let mut app = app();
     app.request_failed("connection refused");
     let lines = lines(&mut app, 80, 24);
-    assert!(lines[2].contains("no answer since 0s: connection refused"), "{}", lines[2]);
+    assert!(lines[2].contains("no answer for 0s: connection refused"), "{}", lines[2]);
     assert!(lines.iter().any(|line| line.contains("encode")));
     assert_eq!(buffer(&mut app, Paint::Colours, 80, 24)[(3, 2)].bg, Color::Red);
 }
