@@ -1,4 +1,4 @@
-//! The command with the semaphores of one machine.
+//! The command with a local agent.
 
 #[macro_use]
 mod promises;

@@ -1,4 +1,4 @@
-//! `semafor purge`, as its users have it.
+//! `semafor purge`, run as a command.
 
 use std::fs;
 use std::io::Write;
@@ -120,7 +120,7 @@ fn summary_is_a_json_line_without_a_terminal() {
     let report: Value = serde_json::from_str(output.stderr.lines().last().unwrap()).unwrap();
     assert_eq!((&report["event"], &report["dirs_removed"]), (&"summary".into(), &1.into()));
     assert_eq!(env.run(["purge", "--quiet", "data"]).stderr, "");
-    assert_eq!(env.run(["purge", "--json", "data"]).stderr, "", "it is on stdout then");
+    assert_eq!(env.run(["purge", "--json", "data"]).stderr, "", "with --json it is on stdout");
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn progress_line_is_shown_on_a_terminal() {
     terminal.wait_until("there is a bar", |screen| screen.contains("removed of") && screen.contains("/s"));
     let report = format!("Removed {} empty directories", tree.removable);
     let screen = terminal.wait_until("it is done", |screen| screen.contains(&report));
-    assert!(!screen.contains("removed of"), "the bar is gone in the end");
+    assert!(!screen.contains("removed of"), "the bar is gone at the end");
     assert_eq!(terminal.wait().code(), Some(0));
 }
 
@@ -145,7 +145,7 @@ fn files_rewritten_during_the_wait_for_the_rate_stay_and_are_counted() {
         age(file, 40 * DAY);
     }
     let mut purge = env.start(["purge", "--older-than", "30d", "--rate", "5", "data"]);
-    env.until("it is at it", |_| files.iter().any(|file| !file.exists()));
+    env.until("it has removed something", |_| files.iter().any(|file| !file.exists()));
     let rewritten: Vec<_> = files
         .iter()
         .filter(|file| {
@@ -163,7 +163,7 @@ fn files_rewritten_during_the_wait_for_the_rate_stay_and_are_counted() {
     assert_eq!((report["files_removed"].as_u64(), output.code()), (Some(20 - left as u64), Some(0)));
     let changed = report["files_changed"].as_u64().unwrap();
     assert!((1..=left as u64).contains(&changed), "{report}");
-    assert!(text.contains("changed or moved meanwhile"), "{text}");
+    assert!(text.contains("changed or moved during the purge"), "{text}");
 }
 
 // Exit codes
@@ -203,7 +203,7 @@ fn reached_limit_exits_with_3() {
 fn used_up_memory_exits_with_3() {
     let env = env();
     trees::flat(&env.path("data"), 3000);
-    // This process has more than that.
+    // The process uses more than 1 MB.
     let output = env.run(["purge", "--json", "--memory-limit-mb", "1", "--rate", "1000", "data"]);
     let (report, code) = summary(&output);
     assert_eq!((&report["stopped_by"], code), (&"breaker".into(), 3));
@@ -216,17 +216,21 @@ fn signals_exit_with_130_and_143_and_a_summary() {
         let tree = trees::flat(&env.path("data"), 2000);
         let mut purge = env.start_command(env.listening(["purge", "--json", "--rate", "50", "data"]));
         let dirs = |env: &CommandEnv| fs::read_dir(env.path("data")).unwrap().count() as u64;
-        env.until("it is at it", |env| dirs(env) < tree.dirs);
+        env.until("it has removed something", |env| dirs(env) < tree.dirs);
         purge.signal(signal);
         let (report, code) = summary(&purge.wait());
         assert_eq!((&report["stopped_by"], code), (&"signal".into(), expected));
         let left = count(&env.path("data")).0;
-        assert_eq!(report["dirs_removed"].as_u64(), Some(tree.dirs - left), "what is told is what was done");
+        assert_eq!(
+            report["dirs_removed"].as_u64(),
+            Some(tree.dirs - left),
+            "the summary counts what was removed"
+        );
         assert!(left > 0);
     }
 }
 
-/// As `nohup` has it, or a script that starts it in the background.
+/// As with `nohup`, or `&` in a script.
 #[test]
 fn ignored_signals_do_not_end_the_purge() {
     let env = env();
@@ -236,19 +240,20 @@ fn ignored_signals_do_not_end_the_purge() {
     command.args(["purge", "--json", "--rate", "50", "data"]);
     let mut purge = env.start_command(command);
     let dirs = |env: &CommandEnv| fs::read_dir(env.path("data")).unwrap().count() as u64;
-    env.until("it is at it", |env| dirs(env) < tree.dirs);
+    env.until("it has removed something", |env| dirs(env) < tree.dirs);
     purge.signal(Signal::HUP);
     purge.signal(Signal::INT);
     let (report, code) = summary(&purge.wait());
     assert_eq!((&report["stopped_by"], code), (&"completed".into(), 0));
 }
 
-/// Runs it as another user than root, so that permissions count.
+/// Runs it as a user other than root, because root ignores permissions.
 fn as_another_user(env: &CommandEnv, arguments: &[&str]) -> Output {
-    // Not everybody may go where it was built.
+    // That user may not be able to enter the build directory.
     let directory = directory_of_another_user();
     let binary = directory.path().join("semafor");
-    // By another process: what this one writes, its other children have open for a moment, and then it can't be run.
+    // Copied by `cp`: if this process wrote it, other children might have it open for a moment, and it could not be
+    // run.
     assert!(Command::new("cp").arg(env.binary()).arg(&binary).status().unwrap().success());
     fs::set_permissions(env.path("."), fs::Permissions::from_mode(0o755)).unwrap();
     let mut command = env.program(binary);
@@ -259,7 +264,7 @@ fn as_another_user(env: &CommandEnv, arguments: &[&str]) -> Output {
     env.output_of(command)
 }
 
-/// A folder of that user, outside of the folders that only root can enter.
+/// A directory that the user can write to.
 fn directory_of_another_user() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
@@ -294,7 +299,7 @@ fn denied_entries_are_errors_and_the_rest_is_removed() {
     });
     let kinds = serde_json::json!({ "permission_denied": 3 });
     assert_eq!(outcomes[0], (1, 2.into(), 3.into(), kinds));
-    assert_eq!(outcomes[1], outcomes[0], "a dry run knows");
+    assert_eq!(outcomes[1], outcomes[0], "a dry run reports the same errors");
     assert!(path("sealed/inner").exists() && !path("free").exists());
     for directory in ["sealed", "unreadable", "empty-unreadable"] {
         fs::set_permissions(path(directory), fs::Permissions::from_mode(0o755)).unwrap();
@@ -322,7 +327,7 @@ fn entries_of_other_users_in_a_sticky_directory_stay() {
 
 // File systems
 
-/// Runs a script in a mount namespace of its own. None where that is not allowed.
+/// Runs a script in its own mount namespace. `None` where that is not allowed.
 fn with_mounts(env: &CommandEnv, script: &str) -> Option<Output> {
     let unshare = |script: &str| {
         let mut shell = env.program("unshare");
@@ -371,7 +376,7 @@ fn mounts_are_entered_only_with_cross_file_systems() {
     assert_eq!(output.code(), Some(0), "{output:?}");
 }
 
-/// A file that something is mounted on can't be removed. The dry run knows it, and it is no error.
+/// A file that is a mount point can't be removed. The dry run knows it, and it is not an error.
 #[test]
 fn file_that_is_a_mount_point_stays() {
     let env = env();
@@ -415,7 +420,7 @@ fn bind_mount_of_a_system_directory_is_refused() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "2\n", "{output:?}");
 }
 
-// Descriptors
+// Open files
 
 #[test]
 fn chain_of_3000_levels_needs_few_open_files() {
@@ -438,7 +443,7 @@ fn wide_tree_needs_few_open_files() {
     }
 }
 
-// The words of efspurge
+// Options of efspurge
 
 #[test]
 fn command_line_of_efspurge_works() {
@@ -448,7 +453,7 @@ fn command_line_of_efspurge_works() {
     fs::write(env.path("data/a/old"), "x").unwrap();
     fs::write(env.path("data/new"), "x").unwrap();
     age(&env.path("data/a/old"), 40 * DAY);
-    // As there: files only.
+    // Without --remove-empty-dirs, efspurge removes only files.
     let words = "--max-concurrency-scanning 1000 --max-concurrency-deletion 1000 --max-concurrent-subdirs 100 \
                  --memory-limit-mb 800 --task-batch-size 5000 --log-level INFO --max-age-days 30.5";
     let run = |more: &[&str]| {
@@ -495,7 +500,7 @@ fn environment_of_efspurge_works_and_flags_override_it() {
     assert_eq!(run(&[], &rest)["dirs_removed"], 20);
 }
 
-// A fleet
+// Fleet limit
 
 #[test]
 fn purges_of_a_fleet_share_the_slots() {
@@ -508,7 +513,7 @@ fn purges_of_a_fleet_share_the_slots() {
     env.until_holders("removals", 1);
     let mut purges = [env.start(words), env.start(words)];
     env.until("both wait", |env| env.status("removals")["waiting"].as_u64() >= Some(2));
-    assert_eq!(count(&env.path("data")).0, tree.dirs, "nothing goes without a slot");
+    assert_eq!(count(&env.path("data")).0, tree.dirs, "nothing is removed without a slot");
     let _open = gate.open();
     assert_eq!(holder.wait().code(), Some(0));
     let report = purges.each_mut().map(|purge| summary(&purge.wait()));
@@ -526,7 +531,7 @@ fn fleet_limit_with_different_slots_exits_with_2() {
     let fleet = ["purge", "--json", "--fleet-limit", "removals", "data"];
     let output = env.run([&fleet[..], &["--max-concurrency-deletion", "5"]].concat());
     assert!(output.complaint(2).contains("3 slots, not 5"), "{output:?}");
-    assert_eq!(summary(&env.run(fleet)).0["dirs_removed"], 1, "it takes the number that is in use");
+    assert_eq!(summary(&env.run(fleet)).0["dirs_removed"], 1, "without a number, the current one applies");
     let _open = gate.open();
     holder.wait();
 }

@@ -1,4 +1,4 @@
-//! The command with the semaphores of a Redis.
+//! The command with a Redis server.
 
 #[macro_use]
 mod promises;
@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 promises!(CommandEnv::redis(env!("CARGO_BIN_EXE_semafor")));
 
 fn server(env: &CommandEnv) -> &RedisServer {
-    env.server().expect("there is one")
+    env.server().expect("the environment has a server")
 }
 
-/// A run of "it" whose command says how it ends.
+/// A run of "it" whose command logs its start and SIGTERM.
 fn start(env: &CommandEnv, options: &[&str]) -> Process {
     let script = format!(
         "{ALONE} trap 'echo asked >> log; exit' TERM; echo began >> log; while :; do sleep 0.02; done"
@@ -56,7 +56,7 @@ fn holder_stopped_for_too_long_ends_its_command() {
     let env = CommandEnv::redis(env!("CARGO_BIN_EXE_semafor"));
     let mut stopped = start(&env, &["--heartbeat", "1s", "--grace", "100ms"]);
     stopped.pause();
-    // It gives no sign of life, so the slot is another's in the end.
+    // It sends no heartbeat, so another holder gets the slot at last.
     assert_eq!(env.run(["run", "--name", "it", "--", "true"]).text(), "");
     assert!(stopped.is_running());
     stopped.resume();
@@ -77,7 +77,7 @@ fn renewed_run_continues_beyond_its_ttl() {
     let gate = env.gate("gate");
     let mut run = promises::hold(&env, &["--ttl", "3s", "--grace", "100ms"]);
     renew_the_holder(&env, "1h");
-    // This one would get the slot if the first ended at its first time.
+    // This one would get the slot if the run ended with its first --ttl.
     env.run(["acquire", "--name", "it", "--ttl", "1h", "--timeout", "6s"]).complaint(75);
     assert!(run.is_running(), "{}", run.stderr());
     let _open = gate.open();
@@ -134,8 +134,8 @@ fn key_of_the_wrong_type_breaks_only_one_name_in_status() {
     assert_eq!(env.run(["release", "--name", "it", &id]).text(), "");
 }
 
-/// A run that holds "it", one that waits for it, and one that gives up, all with a secret among their arguments.
-/// Returns what `inspect` and the one that gives up say, and the words that the server was told.
+/// A holder, a waiter, and a run that times out, all with a secret in their arguments. Returns the output of `inspect`,
+/// the error of the last run, and all words that were sent to the server.
 fn with_secrets(options: &[&str]) -> (Value, String, Vec<String>) {
     let env = CommandEnv::redis(env!("CARGO_BIN_EXE_semafor"));
     let gate = env.gate("gate");
@@ -161,7 +161,11 @@ fn with_secrets(options: &[&str]) -> (Value, String, Vec<String>) {
 #[test]
 fn other_users_see_the_program_name_without_arguments() {
     let (it, complaint, requests) = with_secrets(&["--label", "nightly"]);
-    assert_eq!(requests.iter().find(|word| word.contains("hunter2")), None, "the server was told a secret");
+    assert_eq!(
+        requests.iter().find(|word| word.contains("hunter2")),
+        None,
+        "a secret was sent to the server"
+    );
     assert_eq!((&it["holders"][0]["command"], &it["holders"][0]["label"]), (&json!("sh"), &json!("nightly")));
     assert_eq!(
         (&it["waiters"][0]["command"], &it["waiters"][0]["label"]),
@@ -183,13 +187,13 @@ fn other_users_see_the_purged_directory_only_with_show_command() {
     let env = CommandEnv::redis(env!("CARGO_BIN_EXE_semafor"));
     let directory = env.path("of-customer-hunter2");
     for (options, is_shown) in [(&[][..], false), (&["--show-command"], true)] {
-        fs::create_dir_all(directory.join("empty")).expect("it can be made");
+        fs::create_dir_all(directory.join("empty")).expect("it can be created");
         let monitor = Monitor::of(server(&env));
         let purge = [&["purge", "--quiet", "--fleet-limit", "removals"], options, &["of-customer-hunter2"]];
         assert_eq!(env.run(purge.concat()).code(), Some(0));
         let requests = monitor.so_far(server(&env));
         let mut words = requests.iter().flat_map(|request| &request.words);
         assert_eq!(words.any(|word| word.contains("hunter2")), is_shown);
-        assert!(!directory.join("empty").exists(), "it has removed it, in a slot");
+        assert!(!directory.join("empty").exists(), "the directory was removed");
     }
 }

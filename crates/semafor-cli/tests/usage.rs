@@ -1,4 +1,5 @@
-//! What can't be meant is refused: with one line that names the wrong value, the right exit code, and nothing done.
+//! Invalid command lines are refused with one line that names the wrong value and with the right exit code. Nothing is
+//! done.
 
 use semafor_testkit::cli::CommandEnv;
 
@@ -6,7 +7,7 @@ fn env() -> CommandEnv {
     CommandEnv::local(env!("CARGO_BIN_EXE_semafor"))
 }
 
-/// A command line, and what its complaint has to mention.
+/// A command line, and what its error must mention.
 type Case<'a> = (&'a [&'a str], &'a str);
 
 #[track_caller]
@@ -64,7 +65,7 @@ fn invalid_command_line_exits_with_64() {
             (&["completions", "tcsh"], "'tcsh'"),
         ],
     );
-    assert!(env.agents().is_empty(), "nobody needs an agent for that");
+    assert!(env.agents().is_empty(), "no agent was started");
 }
 
 #[test]
@@ -118,12 +119,12 @@ fn password_in_a_url_is_not_printed() {
 #[test]
 fn unreachable_redis_exits_with_69() {
     let env = env();
-    // Nobody listens on a port that was bound and never listened on.
-    let nobody =
+    // A port that was bound and closed again: nothing listens there.
+    let closed =
         std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("it has one");
-    let url = format!("redis://{nobody}/");
+    let url = format!("redis://{closed}/");
     let url = url.as_str();
-    let there = nobody.to_string();
+    let there = closed.to_string();
     assert_refused(
         &env,
         69,

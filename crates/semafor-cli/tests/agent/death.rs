@@ -1,4 +1,4 @@
-//! The agent is killed while slots are held and waited for.
+//! The agent is killed while there are holders and waiters.
 
 use rustix::process::{Pid, Signal, kill_process};
 use semafor_testkit::cli::CommandEnv;
@@ -6,13 +6,14 @@ use semafor_testkit::cli::CommandEnv;
 use crate::env;
 
 fn kill_agent(env: &CommandEnv) -> u32 {
-    let [pid] = env.agents()[..] else { panic!("one agent") };
-    let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("it is a process");
-    kill_process(raw, Signal::KILL).expect("it is ours");
+    let [pid] = env.agents()[..] else { panic!("expected one agent") };
+    let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("the pid is valid");
+    kill_process(raw, Signal::KILL).expect("this user owns it");
     pid
 }
 
-/// A lock held for as long as the child or one of its children lives: a second command that finds it taken overlaps.
+/// Takes a lock that is held while the child or one of its children lives. A second command that finds it locked
+/// overlaps.
 const ALONE: &str = "exec 9>> busy; flock -n 9 || echo \"$SEMAFOR_ID\" >> overlaps;";
 
 #[test]
@@ -28,7 +29,7 @@ fn holders_command_ends_before_the_next_begins() {
     let output = holder.wait();
     assert_eq!(output.code(), Some(76));
     assert!(output.stderr.contains("lost the slot of \"it\""), "{}", output.stderr);
-    assert_eq!(next.wait().text(), "", "it was served by a new agent");
+    assert_eq!(next.wait().text(), "", "a new agent granted the slot");
     assert_eq!(env.lines("log"), ["began", "next"]);
     assert_eq!(env.read("overlaps"), "");
     assert_ne!(env.agents(), [agent]);
@@ -58,7 +59,7 @@ fn waiters_are_served_by_a_new_agent() {
     let tokens: Vec<u64> = env.lines("tokens").iter().map(|token| token.parse().expect("a number")).collect();
     assert_eq!(tokens.len(), 10);
     assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
-    assert!(token < tokens[0], "tokens go on growing: {token} {tokens:?}");
+    assert!(token < tokens[0], "tokens keep growing: {token} {tokens:?}");
 }
 
 #[test]
@@ -120,7 +121,7 @@ fn commands_never_overlap_when_agents_die_repeatedly() {
     let start = || env.start(["run", "--name", "it", "--grace", "200ms", "--", "sh", "-c", &script]);
     let mut clients: Vec<_> = (0..8).map(|_| start()).collect();
     for death in 1..=6 {
-        // A waiter was served since.
+        // Wait until another waiter got the slot.
         env.until_lines("log", death * 2);
         kill_agent(&env);
         for client in clients.iter_mut().filter(|client| !client.is_running()) {

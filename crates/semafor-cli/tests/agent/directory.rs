@@ -1,4 +1,4 @@
-//! Folders that will not do are complained of, in one line that says what to do.
+//! Unusable directories are refused with an error of one line that says what to do.
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
@@ -7,7 +7,7 @@ use semafor_testkit::cli::{CommandEnv, Output};
 
 use crate::env;
 
-/// Without an agent in the place that the environment names, nothing can be had. Gives the complaint.
+/// Runs a command that needs an agent, which can't start. Returns the error.
 fn error_mentioning(env: &CommandEnv, mentioned: &str) -> String {
     let output = env.run(["run", "--", "true"]);
     let complaint = output.complaint(69);
@@ -17,7 +17,7 @@ fn error_mentioning(env: &CommandEnv, mentioned: &str) -> String {
 }
 
 fn make_private(path: &std::path::Path) {
-    fs::DirBuilder::new().mode(0o700).create(path).expect("it can be made");
+    fs::DirBuilder::new().mode(0o700).create(path).expect("it can be created");
 }
 
 #[test]
@@ -25,20 +25,21 @@ fn directory_open_to_other_users_is_refused() {
     let env = env();
     make_private(&env.agent_directory());
     for mode in [0o755, 0o770, 0o701] {
-        fs::set_permissions(env.agent_directory(), fs::Permissions::from_mode(mode)).expect("it is ours");
+        fs::set_permissions(env.agent_directory(), fs::Permissions::from_mode(mode))
+            .expect("this user owns it");
         let complaint = error_mentioning(&env, "chmod 700");
         assert!(complaint.contains(&format!("{mode:03o}")), "{complaint}");
     }
-    fs::set_permissions(env.agent_directory(), fs::Permissions::from_mode(0o700)).expect("it is ours");
+    fs::set_permissions(env.agent_directory(), fs::Permissions::from_mode(0o700)).expect("this user owns it");
 }
 
 #[test]
 fn symlink_in_place_of_the_directory_is_refused() {
     let env = env();
     make_private(&env.path("elsewhere"));
-    symlink(env.path("elsewhere"), env.agent_directory()).expect("it can be made");
+    symlink(env.path("elsewhere"), env.agent_directory()).expect("it can be created");
     error_mentioning(&env, "is no folder");
-    fs::remove_file(env.agent_directory()).expect("it is ours");
+    fs::remove_file(env.agent_directory()).expect("this user owns it");
 }
 
 #[test]
@@ -46,7 +47,7 @@ fn file_in_place_of_the_directory_is_refused() {
     let env = env();
     fs::write(env.agent_directory(), "").expect("it can be written");
     error_mentioning(&env, "is no folder");
-    fs::remove_file(env.agent_directory()).expect("it is ours");
+    fs::remove_file(env.agent_directory()).expect("this user owns it");
 }
 
 #[test]
@@ -62,9 +63,9 @@ fn file_in_place_of_the_socket_is_replaced() {
 fn directory_in_place_of_the_socket_is_an_error() {
     let env = env();
     make_private(&env.agent_directory());
-    fs::create_dir(env.agent_directory().join("agent.sock")).expect("it can be made");
+    fs::create_dir(env.agent_directory().join("agent.sock")).expect("it can be created");
     error_mentioning(&env, "agent.sock");
-    fs::remove_dir(env.agent_directory().join("agent.sock")).expect("it is ours");
+    fs::remove_dir(env.agent_directory().join("agent.sock")).expect("this user owns it");
 }
 
 #[test]
@@ -80,11 +81,11 @@ fn directory_that_cannot_be_created_is_an_error() {
     let env = env();
     let output = env.run(["run", "--url", "local:/proc/semafor", "--", "true"]);
     assert!(output.complaint(69).contains("/proc/semafor"), "{output:?}");
-    let output = env.run(["run", "--url", "local:/no/such/folder", "--", "true"]);
-    assert!(output.complaint(69).contains("/no/such/folder"), "{output:?}");
+    let output = env.run(["run", "--url", "local:/no/such/directory", "--", "true"]);
+    assert!(output.complaint(69).contains("/no/such/directory"), "{output:?}");
 }
 
-/// Runs `semafor run -- true` with a private file system as runtime directory.
+/// Runs `semafor run -- true` with a tmpfs as runtime directory.
 fn run_on(env: &CommandEnv, options: &str, before: &str) -> Output {
     let mut command = env.program("unshare");
     if !rustix::process::geteuid().is_root() {
@@ -135,5 +136,5 @@ fn agent_works_without_a_journal_on_a_full_disk() {
     let full = "cat /dev/zero > \"$XDG_RUNTIME_DIR/full\" 2> /dev/null || :";
     let stopped = "trap '\"$0\" agent stop' EXIT";
     let output = run_on(&env, "mode=700,size=4k", &format!("{full}; {stopped}; \"$0\" run -- true; exit 0"));
-    assert_eq!((output.code(), output.stderr.as_str()), (Some(0), ""), "it goes on without a journal");
+    assert_eq!((output.code(), output.stderr.as_str()), (Some(0), ""), "it works without a journal");
 }

@@ -15,32 +15,33 @@ struct RawClient(UnixStream);
 
 impl RawClient {
     fn connect(env: &CommandEnv) -> Self {
-        let stream = UnixStream::connect(env.agent_directory().join("agent.sock")).expect("it listens");
-        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("it can be set");
+        let stream =
+            UnixStream::connect(env.agent_directory().join("agent.sock")).expect("the agent listens");
+        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("set the option");
         Self(stream)
     }
 
     fn send(&mut self, message: &[u8]) {
-        let length = u32::try_from(message.len()).expect("it is short").to_le_bytes();
-        // It may have been hung up on meanwhile.
+        let length = u32::try_from(message.len()).expect("the length fits").to_le_bytes();
+        // The agent may have closed the connection already.
         let _ = self.0.write_all(&[&length, message].concat());
     }
 
     fn receive(&mut self) -> Value {
         let mut length = [0; 4];
-        self.0.read_exact(&mut length).expect("it answers");
+        self.0.read_exact(&mut length).expect("it sends a length");
         let mut message = vec![0; u32::from_le_bytes(length) as usize];
-        self.0.read_exact(&mut message).expect("it goes on");
-        serde_json::from_slice(&message).expect("it is JSON")
+        self.0.read_exact(&mut message).expect("it sends the message");
+        serde_json::from_slice(&message).expect("the message is JSON")
     }
 
-    /// True if the agent has hung up without a word.
+    /// True if the agent has closed the connection without an answer.
     fn is_disconnected(&mut self) -> bool {
         matches!(self.0.read(&mut [0; 1]), Ok(0) | Err(_))
     }
 }
 
-/// Other clients were not affected.
+/// Checks that other clients are still served by the same agent.
 fn assert_others_are_served(env: &CommandEnv, pid: u32) {
     assert_eq!(env.run(["run", "--name", "other", "--", "echo", "served"]).text(), "served\n");
     assert_eq!(env.agents(), [pid]);
@@ -56,8 +57,8 @@ fn invalid_message_is_disconnected() {
         assert!(client.is_disconnected(), "{message:?}");
     }
     let mut client = RawClient::connect(&env);
-    client.0.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("it listens");
-    assert!(client.is_disconnected(), "its length would be enormous");
+    client.0.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("the agent listens");
+    assert!(client.is_disconnected(), "the first bytes are an enormous length");
     assert_others_are_served(&env, pid);
 }
 
@@ -67,7 +68,7 @@ fn overlong_message_is_disconnected_after_its_length() {
     let pid = agent(&env);
     for length in [1024 * 1024 + 1, u32::MAX] {
         let mut client = RawClient::connect(&env);
-        client.0.write_all(&u32::to_le_bytes(length)).expect("it listens");
+        client.0.write_all(&u32::to_le_bytes(length)).expect("the agent listens");
         assert!(client.is_disconnected(), "{length}");
     }
     assert_others_are_served(&env, pid);
@@ -78,10 +79,10 @@ fn incomplete_message_delays_no_client() {
     let env = env();
     let pid = agent(&env);
     let mut slow = RawClient::connect(&env);
-    slow.0.write_all(&1000_u32.to_le_bytes()).expect("it listens");
-    slow.0.write_all(b"{\"n\":").expect("it listens");
+    slow.0.write_all(&1000_u32.to_le_bytes()).expect("the agent listens");
+    slow.0.write_all(b"{\"n\":").expect("the agent listens");
     assert_others_are_served(&env, pid);
-    slow.0.shutdown(Shutdown::Write).expect("it is open");
+    slow.0.shutdown(Shutdown::Write).expect("the pipe is open");
     assert!(slow.is_disconnected());
 }
 
@@ -91,7 +92,7 @@ fn silent_connection_delays_no_client() {
     let pid = agent(&env);
     let silent: Vec<_> = (0..50).map(|_| RawClient::connect(&env)).collect();
     assert_others_are_served(&env, pid);
-    assert_eq!(env.run(["agent", "stop"]).text(), "", "it holds nothing");
+    assert_eq!(env.run(["agent", "stop"]).text(), "", "silent connections hold no slots");
     drop(silent);
 }
 
@@ -100,10 +101,11 @@ fn client_that_does_not_read_delays_no_other_client() {
     let env = env();
     let pid = agent(&env);
     let mut unread = RawClient::connect(&env);
-    unread.0.set_nonblocking(true).expect("it can be set");
+    unread.0.set_nonblocking(true).expect("set the option");
     let call = json!({ "n": 1, "ask": "status" }).to_string();
-    let frame = [&u32::try_from(call.len()).expect("it is short").to_le_bytes(), call.as_bytes()].concat();
-    // Until the agent does not take any more.
+    let frame =
+        [&u32::try_from(call.len()).expect("the length fits").to_le_bytes(), call.as_bytes()].concat();
+    // Until the agent reads no more.
     let mut sent = 0_usize;
     while unread.0.write_all(&frame).is_ok() {
         sent += 1;
@@ -127,7 +129,7 @@ fn newer_client_can_connect_and_unknown_requests_get_an_error() {
     assert_eq!(answer["n"], 2);
     assert!(answer["say"]["misunderstood"].is_string(), "{answer}");
     newer.send(br#"{"n":3,"ask":"status"}"#);
-    assert_eq!(newer.receive()["say"]["status"]["held"], 0, "it goes on");
+    assert_eq!(newer.receive()["say"]["status"]["held"], 0, "the connection still works");
     assert_others_are_served(&env, pid);
 }
 
@@ -143,14 +145,14 @@ fn agent_of_another_version_is_an_error() {
         let mut agent = RawClient(stream);
         assert_eq!(agent.receive()["ask"]["hello"]["protocol"], 1);
         agent.send(br#"{"n":0,"say":{"welcome":{"protocol":0,"version":"0.0.1","pid":4711}}}"#);
-        // Until it has understood.
+        // Until the client has closed the connection.
         while !agent.is_disconnected() {}
     });
     let output = env.run(["run", "--", "true"]);
     let complaint = output.complaint(69);
     assert!(complaint.contains("0.0.1") && complaint.contains("agent stop"), "{complaint}");
-    old.join().expect("it was spoken to");
-    std::fs::remove_file(socket).expect("it is ours");
+    old.join().expect("the client sent a hello");
+    std::fs::remove_file(socket).expect("this user owns it");
 }
 
 #[test]

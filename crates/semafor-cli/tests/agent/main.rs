@@ -1,4 +1,4 @@
-//! The process that keeps the semaphores of one machine.
+//! The agent: the process that manages the semaphores of one user on a machine.
 
 mod death;
 mod directory;
@@ -12,7 +12,7 @@ fn env() -> CommandEnv {
     CommandEnv::local(env!("CARGO_BIN_EXE_semafor"))
 }
 
-/// Has an agent started, and says which process it is.
+/// Starts an agent, and returns its pid.
 fn agent(env: &CommandEnv) -> u32 {
     assert_eq!(env.run(["run", "--", "true"]).text(), "");
     let agents = env.agents();

@@ -1,5 +1,4 @@
-//! What a new agent knows of the one that was killed: which slots are held, how many there are, and which tokens were
-//! issued.
+//! A new agent knows from a killed one which slots are held, how many slots there are, and which tokens were issued.
 
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 use std::path::Path;
@@ -10,34 +9,35 @@ use semafor_testkit::cli::{CommandEnv, Output, Process, census};
 use crate::env;
 
 fn signal(pid: u32, signal: Signal) {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("it is a process");
-    kill_process(pid, signal).expect("it is ours");
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("the pid is valid");
+    kill_process(pid, signal).expect("this user owns it");
 }
 
 fn kill_agent(env: &CommandEnv) {
-    let [pid] = env.agents()[..] else { panic!("one agent") };
+    let [pid] = env.agents()[..] else { panic!("expected one agent") };
     signal(pid, Signal::KILL);
     env.until("the agent is gone", |_| !census::is_alive(pid));
 }
 
-/// The command of a holder: it writes down when it begins and when it is about to end, and ends once the gate is open.
+/// The command of a holder: logs its start and its end, and ends once the gate is open.
 const COUNTED: &str = "echo + >> log; : < gate; echo - >> log";
 
-/// The most commands that ran at the same time, by what they wrote down themselves.
+/// The most commands that ran at the same time, according to their log.
 fn most_at_once(env: &CommandEnv) -> i32 {
     let (mut running, mut most) = (0, 0);
     for line in env.lines("log") {
         running += match line.as_str() {
             "+" => 1,
             "-" => -1,
-            other => panic!("no record: {other:?}"),
+            other => panic!("unexpected line {other:?}"),
         };
         most = most.max(running);
     }
     most
 }
 
-/// `slots` commands hold, `waiters` wait, and the agent is killed. No waiter begins until the holders have ended.
+/// There are `slots` holders and `waiters` waiters when the agent is killed. No waiter begins before a holder has
+/// ended.
 fn no_commands_overlap(slots: usize, waiters: usize) {
     let env = env();
     let gate = env.gate("gate");
@@ -60,13 +60,13 @@ fn no_commands_overlap(slots: usize, waiters: usize) {
     }
     assert_eq!(env.lines("log").len(), 2 * (slots + waiters), "each of them ran");
     assert!(
-        most_at_once(&env) <= i32::try_from(slots).expect("it is small"),
+        most_at_once(&env) <= i32::try_from(slots).expect("the number is small"),
         "{} at once",
         most_at_once(&env)
     );
 }
 
-/// `SEMAFOR_AGENT_KILLS=20` has twenty times as many agents killed, each with 20 slots and 250 waiters.
+/// `SEMAFOR_AGENT_KILLS=20` kills twenty agents, each with 20 slots and 250 waiters.
 #[test]
 fn many_waiters_do_not_overlap_with_the_holders() {
     let Ok(kills) = std::env::var("SEMAFOR_AGENT_KILLS") else { return no_commands_overlap(10, 60) };
@@ -85,7 +85,7 @@ fn holder_that_reconnects_slowly_keeps_its_slot() {
     let mut quick = env.start(run);
     env.until_lines("log", 2);
     slow.pause();
-    // The second one knows it only from the first.
+    // The second new agent knows the holder only from the first.
     for _ in 0..2 {
         kill_agent(&env);
         let output = env.run(["run", "--name", "it", "--slots", "2", "--timeout", "2s", "--", "true"]);
@@ -98,7 +98,7 @@ fn holder_that_reconnects_slowly_keeps_its_slot() {
     }
 }
 
-/// A slot is free as soon as the last process is gone that could have used it, and not before.
+/// The slot is free as soon as the last process that could use it has ended, and not before.
 #[test]
 fn slot_of_a_holder_that_died_with_the_agent_is_free() {
     let env = env();
@@ -110,18 +110,18 @@ fn slot_of_a_holder_that_died_with_the_agent_is_free() {
     assert_eq!(env.run(["run", "--name", "it", "--", "true"]).text(), "");
 }
 
-/// The copies of `run` that guard its command.
+/// The guardians of `run`, which are forks of it.
 fn guardians(env: &CommandEnv, run: &Process, words: &[&str]) -> Vec<u32> {
     let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
     let copies = census::with_arguments(&words).into_iter();
     copies.filter(|pid| *pid != run.pid() && env.processes().contains(pid)).collect()
 }
 
-/// With `before`, the agent is killed while `semafor run` still lives, so that the guardian has no connection to the
-/// next.
+/// With `before`, the agent is killed while `semafor run` still lives, so the guardian has no connection to the next
+/// agent.
 fn check_guardian_keeps_the_slot(before: bool) {
     let env = env();
-    // What it leaves behind has no parent that would take it along: only the guardian ends that.
+    // The sleep survives the death of its parent: only the guardian kills it.
     let script = "(exec 9>> busy; flock -n 9; echo began >> log; exec sleep 1000) & wait";
     let words = ["run", "--name", "it", "--on-lost", "warn", "--", "sh", "-c", script];
     let mut holder = env.start(words);
@@ -219,7 +219,7 @@ fn acquire(env: &CommandEnv, ttl: &str) -> String {
     env.run(["acquire", "--name", "it", "--ttl", ttl]).text().trim_end().to_owned()
 }
 
-/// The script that has the id cannot be told that the agent died.
+/// The script that has the id can't know that the agent died.
 #[test]
 fn slot_held_by_id_survives_the_agent() {
     let env = env();
@@ -233,7 +233,7 @@ fn slot_held_by_id_survives_the_agent() {
     env.until_waiting("it", 1);
     assert_eq!(env.run(["release", "it", &id]).text(), "");
     let next = next.wait().text().trim_end().to_owned();
-    assert!(env.run(["release", "it", &id]).complaint(1).contains(&id), "it holds nothing any more");
+    assert!(env.run(["release", "it", &id]).complaint(1).contains(&id), "it holds no slot any more");
     assert_eq!(env.run(["release", "it", &next]).text(), "");
 }
 
@@ -241,7 +241,8 @@ fn slot_held_by_id_survives_the_agent() {
 #[test]
 fn id_of_a_dead_agent_can_be_released_renewed_and_evicted() {
     let env = env();
-    let expires_in = || env.inspect("it")["holders"][0]["expires_in_seconds"].as_f64().expect("it expires");
+    let expires_in =
+        || env.inspect("it")["holders"][0]["expires_in_seconds"].as_f64().expect("it has a lease");
     let id = acquire(&env, "1h");
     assert_eq!(env.run(["renew", "--ttl", "3h", "it", &id]).text(), "");
     kill_agent(&env);
@@ -267,7 +268,7 @@ fn slot_of_a_dead_agent_can_be_released_by_the_id_that_inspect_shows() {
     let env = env();
     let id = acquire(&env, "1h");
     kill_agent(&env);
-    let shown = env.inspect("it")["holders"][0]["id"].as_str().expect("an id is text").to_owned();
+    let shown = env.inspect("it")["holders"][0]["id"].as_str().expect("the id is a string").to_owned();
     assert_eq!(env.run(["renew", "--ttl", "2h", "it", &shown]).text(), "");
     assert_eq!(env.run(["release", "it", &shown]).text(), "");
     assert!(env.run(["release", "it", &id]).complaint(1).contains(&id), "it is the same slot");
@@ -282,13 +283,13 @@ fn slot_of_a_dead_agent_ends_with_its_ttl() {
     let next = next.text().trim_end().to_owned();
     assert!(env.run(["release", "it", &id]).complaint(1).contains(&id));
     assert_eq!(env.run(["release", "it", &next]).text(), "");
-    // Over before there was another agent.
+    // A lease that ends before the next agent starts.
     acquire(&env, "1ms");
     kill_agent(&env);
     assert_eq!(env.run(["run", "--name", "it", "--timeout", "1m", "--", "true"]).text(), "");
 }
 
-/// The time that a waiter has waited at one agent counts at the next.
+/// The time that a waiter has waited with one agent counts with the next.
 #[test]
 fn agent_restarts_do_not_extend_a_timeout() {
     let env = env();
@@ -296,7 +297,7 @@ fn agent_restarts_do_not_extend_a_timeout() {
     let mut holder = env.start(["run", "--name", "it", "--on-lost", "warn", "--", "sh", "-c", ": < gate"]);
     env.until_holders("it", 1);
     let mut waiter = env.start(["run", "--name", "it", "--timeout", "6s", "--", "true"]);
-    // Each of them would give it 6 seconds, and the client gives up on an agent that says nothing for 12 more.
+    // Each agent alone would wait 6 seconds, and the client waits 12 more for an agent that does not answer.
     while waiter.is_running() {
         kill_agent(&env);
         env.until("another agent serves", |env| {
@@ -322,10 +323,10 @@ fn damaged_journal_is_reported_and_holders_keep_their_slots() {
     holder.pause();
     kill_agent(&env);
     let journal = env.agent_directory().join("agent.journal");
-    let text = std::fs::read(&journal).expect("it is there");
-    std::fs::write(&journal, &text[..text.len() - 1]).expect("it is ours");
+    let text = std::fs::read(&journal).expect("it exists");
+    std::fs::write(&journal, &text[..text.len() - 1]).expect("this user owns it");
     let mut next = env.start(run);
-    env.until("it is told", |_| next.stderr().contains("agent.journal is not to be trusted"));
+    env.until("the damage is reported", |_| next.stderr().contains("agent.journal is not to be trusted"));
     assert_eq!(next.stderr().lines().count(), 1, "{}", next.stderr());
     holder.resume();
     env.until_holders("it", 1);
@@ -338,7 +339,7 @@ fn damaged_journal_is_reported_and_holders_keep_their_slots() {
     assert_eq!(env.lines("log"), ["+", "-", "+", "-"]);
 }
 
-/// Runs a script in a file system of its own, with an empty `/tmp` and an empty `/run/user`. `/run/semafor` is the
+/// Runs a script in its own mount namespace, with an empty `/tmp` and an empty `/run/user`. `/run/semafor` is the
 /// command.
 fn with_empty_directories(env: &CommandEnv, script: &str) -> Output {
     let mut command = env.program("unshare");
@@ -356,14 +357,14 @@ fn with_empty_directories(env: &CommandEnv, script: &str) -> Output {
     env.output_of(command)
 }
 
-/// Where other users have been first: `prepare` makes what they left in `/tmp/semafor-UID`. Gives what
-/// `semafor run -- echo served` said, with `/run/user/UID` there or not.
+/// `prepare` creates what other users left in `/tmp/semafor-UID`. Returns the output of `semafor run -- echo served`,
+/// with or without `/run/user/UID`.
 fn run_after_other_users(env: &CommandEnv, prepare: &str, has_runtime_directory: bool) -> Output {
     let runtime_directory = if has_runtime_directory { "mkdir -m 700 /run/user/0" } else { ":" };
     with_empty_directories(env, &format!("{runtime_directory}; {prepare}; /run/semafor run -- echo served"))
 }
 
-/// What other users may have left there. Only root can give a folder away; without it, the test mounts one of root's.
+/// What other users may have left there. Only root can chown a directory; other users mount one that root owns.
 fn left_by_others() -> [&'static str; 3] {
     let of_another = if rustix::process::geteuid().is_root() {
         "mkdir -m 700 /tmp/semafor-0; chown 65534 /tmp/semafor-0"
@@ -375,7 +376,7 @@ fn left_by_others() -> [&'static str; 3] {
 
 #[test]
 fn directory_prepared_by_another_user_is_skipped_with_a_warning() {
-    assert!(Path::new("/run").is_dir(), "as on any Linux");
+    assert!(Path::new("/run").is_dir(), "/run exists on Linux");
     let env = env();
     for prepare in left_by_others() {
         let output = run_after_other_users(&env, prepare, true);
@@ -398,7 +399,7 @@ fn directory_prepared_by_another_user_is_an_error_without_an_alternative() {
     }
 }
 
-/// A login makes `/run/user/UID`, which comes before `/tmp/semafor-UID` where the agent was.
+/// A login creates `/run/user/UID`, which is preferred to `/tmp/semafor-UID`, where the agent was.
 #[test]
 fn new_agent_starts_in_the_old_directory_although_a_better_one_exists_now() {
     let env = env();
@@ -417,15 +418,15 @@ fn new_agent_starts_in_the_old_directory_although_a_better_one_exists_now() {
 
 /// A pipe that is full, so that a write to it blocks.
 fn full_pipe() -> (PipeReader, PipeWriter) {
-    let (reader, mut writer) = pipe().expect("a pipe can be made");
-    let flags = rustix::fs::fcntl_getfl(&writer).expect("it is open");
-    rustix::fs::fcntl_setfl(&writer, flags | rustix::fs::OFlags::NONBLOCK).expect("it is open");
+    let (reader, mut writer) = pipe().expect("create a pipe");
+    let flags = rustix::fs::fcntl_getfl(&writer).expect("the pipe is open");
+    rustix::fs::fcntl_setfl(&writer, flags | rustix::fs::OFlags::NONBLOCK).expect("the pipe is open");
     while writer.write(&[b'x'; 4096]).is_ok() {}
-    rustix::fs::fcntl_setfl(&writer, flags).expect("it is open");
+    rustix::fs::fcntl_setfl(&writer, flags).expect("the pipe is open");
     (reader, writer)
 }
 
-/// Here the agent dies before it has heard that the slot is to be held by its id.
+/// Here the agent dies before it hears that the slot is held by its id from now on.
 #[test]
 fn printed_id_is_held_no_matter_when_the_agent_died() {
     let env = env();
@@ -435,14 +436,14 @@ fn printed_id_is_held_no_matter_when_the_agent_died() {
     shell.stdin(writer);
     let mut acquire = env.start_command(shell);
     env.until_holders("it", 1);
-    let [agent] = env.agents()[..] else { panic!("one agent") };
+    let [agent] = env.agents()[..] else { panic!("expected one agent") };
     signal(agent, Signal::STOP);
     let text = std::thread::spawn(move || {
         let mut text = String::new();
-        reader.read_to_string(&mut text).expect("it is text");
+        reader.read_to_string(&mut text).expect("valid UTF-8");
         text.trim_start_matches('x').trim_end().to_owned()
     });
-    // Time enough to print an id, for an `acquire` that would do so now.
+    // Enough time for a faulty `acquire` to print the id now.
     for _ in 0..20 {
         assert_eq!(env.run(["--version"]).code(), Some(0));
     }
@@ -455,7 +456,7 @@ fn printed_id_is_held_no_matter_when_the_agent_died() {
     }
 }
 
-/// The lines of grants that have ended make room for those that are live.
+/// Lines of ended grants in the journal make room for live ones.
 #[test]
 fn full_disk_does_not_lose_the_holders_of_a_dead_agent() {
     let env = env();

@@ -1,4 +1,4 @@
-//! What the command gets to see is what was said, byte by byte.
+//! The command gets its arguments, files and environment unchanged, byte by byte.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -30,7 +30,7 @@ pub(crate) fn arguments_may_be_invalid_utf8(env: &CommandEnv) {
 
 pub(crate) fn program_name_may_be_invalid_utf8(env: &CommandEnv) {
     let name = OsString::from_vec(b"./pr\xf6gram".to_vec());
-    std::os::unix::fs::symlink("/bin/echo", env.path(&name)).expect("it can be made");
+    std::os::unix::fs::symlink("/bin/echo", env.path(&name)).expect("it can be created");
     let mut command = env.semafor(["run", "--"]);
     command.arg(&name).arg("hello");
     assert_eq!(env.output_of(command).text(), "hello\n");
@@ -85,7 +85,7 @@ pub(crate) fn nested_run_does_not_wait_for_itself(env: &CommandEnv) {
 }
 
 pub(crate) fn readers_see_the_end_when_the_command_ends(env: &CommandEnv) {
-    // The first to need it starts the agent, which must not keep the pipe open.
+    // The first command starts the agent, which must not keep the pipe open.
     let mut shell = env.program("sh");
     shell.args(["-c", "\"$0\" run -- echo hello 2>&1 | cat"]).arg(env.binary());
     assert_eq!(env.output_of(shell).text(), "hello\n");

@@ -1,4 +1,4 @@
-//! Slots that are held by an id, across processes.
+//! Slots that are held by an id, independent of a process.
 
 use std::ffi::OsString;
 use std::fs;
@@ -38,14 +38,15 @@ pub(crate) fn acquired_slot_is_held_until_released(env: &CommandEnv) {
 
 pub(crate) fn acquired_slot_ends_with_its_ttl(env: &CommandEnv) {
     let id = env.run(["acquire", "--name", "it", "--ttl", "300ms"]).text().trim_end().to_owned();
-    // Served when the lease is over: no process released it before.
+    // Granted when the lease is over: no process released the slot before.
     let next = acquire(env, &["--timeout", "1m"]);
     assert!(env.run(["release", "it", &id]).complaint(1).contains(&id));
     release(env, &next);
 }
 
 pub(crate) fn renewing_counts_from_now(env: &CommandEnv) {
-    let expires_in = || env.inspect("it")["holders"][0]["expires_in_seconds"].as_f64().expect("it expires");
+    let expires_in =
+        || env.inspect("it")["holders"][0]["expires_in_seconds"].as_f64().expect("it has a lease");
     let id = acquire(env, &[]);
     assert!((3500.0..=3600.0).contains(&expires_in()));
     assert_eq!(env.run(["renew", "--ttl", "2h", "it", &id]).text(), "");
@@ -56,11 +57,11 @@ pub(crate) fn renewing_counts_from_now(env: &CommandEnv) {
     assert!(env.run(["renew", "--ttl", "2h", "it", &id]).complaint(1).contains(&id));
 }
 
-/// Although there is no process that gives a sign of life for it.
+/// No process sends heartbeats for it.
 pub(crate) fn renewed_slot_is_held_beyond_its_first_ttl(env: &CommandEnv) {
     let id = env.run(["acquire", "--name", "it", "--ttl", "700ms"]).text().trim_end().to_owned();
     assert_eq!(env.run(["renew", "--ttl", "1h", "it", &id]).text(), "");
-    // It would be its turn if the first one had ended.
+    // It would get the slot if the first lease had ended.
     env.run(["acquire", "--name", "it", "--ttl", "1h", "--timeout", "1500ms"]).complaint(75);
     assert_eq!(held(env), 1);
     release(env, &id);
@@ -103,12 +104,12 @@ pub(crate) fn interrupted_acquire_leaves_the_line(env: &CommandEnv) {
         env.until_waiting("it", 1);
         waiter.signal(signal);
         assert_eq!(waiter.wait().code(), Some(code));
-        assert_eq!(env.status("it")["waiting"], 0, "it does not leave before it has left the line");
+        assert_eq!(env.status("it")["waiting"], 0, "it leaves the line before it exits");
     }
     release(env, &id);
 }
 
-/// `acquire` of "it" for an hour, in a shell that does something with its stdout: `"$@" > id`.
+/// Runs `acquire` of "it" for an hour in a shell script that redirects its stdout: `"$@" > id`.
 fn acquire_in_shell(env: &CommandEnv, script: &str, more: &[&str], stdin: Stdio) -> Process {
     let words = ["-c", script, "sh"].map(OsString::from).into_iter();
     let words = words.chain([env.binary().into()]);
@@ -119,9 +120,9 @@ fn acquire_in_shell(env: &CommandEnv, script: &str, more: &[&str], stdin: Stdio)
     env.start_command(shell)
 }
 
-/// `acquire` of "it" with a pipe for its stdout.
+/// Runs `acquire` of "it" with a pipe as its stdout.
 fn acquire_to_pipe(env: &CommandEnv, pipe: PipeWriter) -> Process {
-    // What a process of a test writes goes to files, so the pipe comes in as its stdin.
+    // Processes of a test write to files, so the pipe is passed as stdin.
     acquire_in_shell(env, "exec \"$@\" >&0 < /dev/null", &[], Stdio::from(pipe))
 }
 
@@ -130,7 +131,7 @@ fn assert_undelivered(env: &CommandEnv, acquire: &mut Process) {
     let complaint = output.complaint(74);
     assert!(complaint.contains("id"), "{complaint}");
     let it = env.status("it");
-    assert!(it.is_null() || (it["held"] == 0 && it["waiting"] == 0), "it has given back all: {it}");
+    assert!(it.is_null() || (it["held"] == 0 && it["waiting"] == 0), "nothing is held or waiting: {it}");
 }
 
 pub(crate) fn slot_is_released_if_the_id_cannot_be_printed(env: &CommandEnv) {
@@ -139,7 +140,7 @@ pub(crate) fn slot_is_released_if_the_id_cannot_be_printed(env: &CommandEnv) {
         for script in ["\"$@\" > /dev/full", "\"$@\" >&-", "\"$@\" 1< /dev/null"] {
             assert_undelivered(env, &mut acquire_in_shell(env, script, more, Stdio::null()));
         }
-        let (reader, writer) = pipe().expect("a pipe can be made");
+        let (reader, writer) = pipe().expect("create a pipe");
         drop(reader);
         assert_undelivered(env, &mut acquire_in_shell(env, "\"$@\" >&0", more, Stdio::from(writer)));
     }
@@ -149,19 +150,19 @@ pub(crate) fn slot_is_held_if_the_id_goes_to_dev_null(env: &CommandEnv) {
     let output = acquire_in_shell(env, "\"$@\" > /dev/null", &[], Stdio::null()).wait();
     assert_eq!(output.text(), "");
     assert_eq!(held(env), 1);
-    let id = env.inspect("it")["holders"][0]["id"].as_str().expect("an id is text").to_owned();
+    let id = env.inspect("it")["holders"][0]["id"].as_str().expect("the id is a string").to_owned();
     release(env, &id);
 }
 
 pub(crate) fn acquire_leaves_the_line_when_its_reader_is_gone(env: &CommandEnv) {
     let id = acquire(env, &[]);
-    let (reader, writer) = pipe().expect("a pipe can be made");
+    let (reader, writer) = pipe().expect("create a pipe");
     let mut waiter = acquire_to_pipe(env, writer);
     env.until_waiting("it", 1);
     drop(reader);
     let output = waiter.wait();
     assert!(output.complaint(74).contains("reader"), "{output:?}");
-    assert_eq!(env.status("it")["waiting"], 0, "it does not leave before it has left the line");
+    assert_eq!(env.status("it")["waiting"], 0, "it leaves the line before it exits");
     release(env, &id);
     assert_eq!(held(env), 0);
 }
@@ -190,7 +191,7 @@ pub(crate) fn acquire_in_the_background_outlives_its_script(env: &CommandEnv) {
             "the script has ended"
         );
         env.until_waiting("it", 1);
-        // Asked for again: whatever it does about its parent, it has had the time to.
+        // Repeated, so that it has time to react to the end of its parent.
         for _ in 0..20 {
             assert_eq!(env.status("it")["waiting"], 1, "{script}");
         }
@@ -204,11 +205,11 @@ pub(crate) fn acquire_in_the_background_outlives_its_script(env: &CommandEnv) {
 
 /// A pipe that is full, so that a write to it blocks.
 fn full_pipe() -> (std::io::PipeReader, PipeWriter) {
-    let (reader, mut writer) = pipe().expect("a pipe can be made");
-    let flags = rustix::fs::fcntl_getfl(&writer).expect("it is open");
-    rustix::fs::fcntl_setfl(&writer, flags | rustix::fs::OFlags::NONBLOCK).expect("it is open");
+    let (reader, mut writer) = pipe().expect("create a pipe");
+    let flags = rustix::fs::fcntl_getfl(&writer).expect("the pipe is open");
+    rustix::fs::fcntl_setfl(&writer, flags | rustix::fs::OFlags::NONBLOCK).expect("the pipe is open");
     while writer.write(&[b'x'; 4096]).is_ok() {}
-    rustix::fs::fcntl_setfl(&writer, flags).expect("it is open");
+    rustix::fs::fcntl_setfl(&writer, flags).expect("the pipe is open");
     (reader, writer)
 }
 
@@ -241,7 +242,7 @@ pub(crate) fn ignored_signal_does_not_end_acquire(env: &CommandEnv) {
     waiter.signal(Signal::HUP);
     waiter.signal(Signal::INT);
     for _ in 0..20 {
-        assert_eq!(env.status("it")["waiting"], 1, "it has gone");
+        assert_eq!(env.status("it")["waiting"], 1, "it still waits");
     }
     release(env, &id);
     release(env, waiter.wait().text().trim_end());
@@ -277,7 +278,7 @@ pub(crate) fn ids_that_hold_no_slot_are_errors(env: &CommandEnv) {
         assert!(matches!(output.code(), Some(1 | 64)), "{output:?}");
         assert!(output.complaint(output.code().unwrap_or(0)).contains("no such id"));
     }
-    assert_eq!(held(env), 1, "none of it was given back");
+    assert_eq!(held(env), 1, "the slot is still held");
     release(env, &id);
     assert_eq!(env.run(["release", "other", &other]).text(), "");
 }
@@ -295,7 +296,7 @@ pub(crate) fn unused_names_are_errors(env: &CommandEnv) {
         let complaint = output.complaint(1);
         assert!(complaint.contains("\"unknown\""), "{words:?}: {complaint}");
     }
-    assert_eq!(env.status("unknown"), Value::Null, "asking did not make one");
+    assert_eq!(env.status("unknown"), Value::Null, "no semaphore was created");
     release(env, &id);
 }
 
@@ -328,5 +329,5 @@ pub(crate) fn acquire_json_has_the_documented_keys(env: &CommandEnv) {
     assert!(acquired["waited_seconds"].is_f64(), "{acquired}");
     let holder = &env.inspect("it")["holders"][0];
     assert_eq!((&holder["id"], &holder["fencing_token"]), (&acquired["id"], &acquired["fencing_token"]));
-    release(env, acquired["id"].as_str().expect("an id is text"));
+    release(env, acquired["id"].as_str().expect("the id is a string"));
 }

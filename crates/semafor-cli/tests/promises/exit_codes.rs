@@ -1,4 +1,4 @@
-//! The command's own exit code, or why there is none.
+//! The exit code of the command, or of `semafor` if the command did not run.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -44,9 +44,10 @@ pub(crate) fn missing_command_exits_with_127(env: &CommandEnv) {
 pub(crate) fn command_that_cannot_run_exits_with_126(env: &CommandEnv) {
     fs::write(env.path("no-program"), "echo hello").expect("it can be written");
     fs::write(env.path("no-interpreter"), "#!/no/such/interpreter\n").expect("it can be written");
-    fs::set_permissions(env.path("no-interpreter"), fs::Permissions::from_mode(0o755)).expect("it is ours");
-    fs::create_dir(env.path("folder")).expect("it can be made");
-    for program in ["./no-program", "./no-interpreter", "./folder", "/etc/passwd"] {
+    fs::set_permissions(env.path("no-interpreter"), fs::Permissions::from_mode(0o755))
+        .expect("this user owns it");
+    fs::create_dir(env.path("directory")).expect("it can be created");
+    for program in ["./no-program", "./no-interpreter", "./directory", "/etc/passwd"] {
         let output = env.run(["run", "--", program]);
         assert!(output.complaint(126).contains(program), "{output:?}");
     }
@@ -71,7 +72,11 @@ pub(crate) fn different_number_of_slots_is_refused_with_both_numbers(env: &Comma
     let complaint = output.complaint(64);
     assert!(complaint.contains("weight 4") && complaint.contains("3 slots"), "{complaint}");
     assert!(!env.path("never").exists());
-    assert_eq!(env.run(["run", "--name", "it", "--", "true"]).code(), Some(0), "without one, it is as it is");
+    assert_eq!(
+        env.run(["run", "--name", "it", "--", "true"]).code(),
+        Some(0),
+        "without --slots, the current number applies"
+    );
     let _open = gate.open();
     assert_eq!(holder.wait().text(), "");
 }

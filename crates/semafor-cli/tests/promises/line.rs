@@ -1,4 +1,4 @@
-//! Standing in line.
+//! Waiting in line.
 
 use rustix::process::Signal;
 use semafor_testkit::cli::{CommandEnv, Process};
@@ -46,7 +46,7 @@ pub(crate) fn nothing_is_printed_to_a_pipe(env: &CommandEnv) {
         .into();
     let mut verbose = env.start(["run", "--name", "it", "--verbose", "--", "true"]);
     env.until_waiting("it", 3);
-    semafor_testkit::redis::eventually("it says that it waits", || {
+    semafor_testkit::redis::eventually("it prints that it waits", || {
         verbose.stderr().contains("waiting for \"it\"").then_some(())
     });
     let _open = gate.open();
@@ -73,7 +73,7 @@ pub(crate) fn signal_ends_the_wait(env: &CommandEnv) {
         env.until_waiting("it", 1);
         waiter.signal(signal);
         assert_eq!(waiter.wait().code(), Some(code));
-        assert_eq!(env.status("it")["waiting"], 0, "it does not leave before it has left the line");
+        assert_eq!(env.status("it")["waiting"], 0, "it leaves the line before it exits");
     }
     let _open = gate.open();
     assert_eq!(holder.wait().text(), "");

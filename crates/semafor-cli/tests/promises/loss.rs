@@ -4,7 +4,7 @@ use semafor_testkit::cli::{CommandEnv, Process};
 
 use super::{ALONE, hold};
 
-/// Ends when asked to, and says so. So do those that it started, in a group of their own and in its own.
+/// Ends on SIGTERM and logs it. So do its children, in its own group and in another.
 const ENDS_ON_TERM: &str = "
     sh -c 'trap \"echo grandchild >> ended; exit\" TERM; echo >> began; while :; do sleep 0.01; done' &
     timeout 900 sh -c 'trap \"echo other group >> ended; exit\" TERM; echo >> began; while :; do sleep 0.01; done' &
@@ -12,7 +12,7 @@ const ENDS_ON_TERM: &str = "
     echo >> began
     while :; do sleep 0.01; done";
 
-/// Does not end when asked to, nor do those that it started.
+/// Ignores SIGTERM. It has children in its own group and in another.
 const IGNORES_TERM: &str = "
     trap '' TERM
     sleep 1000 &
@@ -26,7 +26,7 @@ fn evict_the_holder(env: &CommandEnv) {
     assert_eq!(env.run(["evict", "it", id]).text(), "");
 }
 
-/// Starts a holder of "it", and returns when so many of its processes are there.
+/// Starts a holder of "it", and returns when `processes` of its processes have begun.
 fn start(env: &CommandEnv, more: &[&str], script: &str, processes: usize) -> Process {
     let script = format!("{ALONE} {script}");
     let run = env.start([&["run", "--name", "it"], more, &["--", "sh", "-c", &script]].concat());
@@ -37,7 +37,7 @@ fn start(env: &CommandEnv, more: &[&str], script: &str, processes: usize) -> Pro
 fn ends_with_76(env: &CommandEnv, run: &mut Process) -> String {
     let output = run.wait();
     assert_eq!(output.code(), Some(76), "{output:?}");
-    assert_eq!(env.processes(), Vec::<u32>::new(), "all of its processes are gone when it is");
+    assert_eq!(env.processes(), Vec::<u32>::new(), "its processes ended before it");
     assert!(output.stderr.contains("lost the slot of \"it\""), "{}", output.stderr);
     output.stderr
 }
@@ -71,7 +71,7 @@ pub(crate) fn command_that_exceeds_its_ttl_ends_before_the_next_begins(env: &Com
         let script = format!("{ALONE} {IGNORES_TERM}");
         let words = [&["run", "--name", "it"], &options[..], &["--", "sh", "-c", &script]].concat();
         runs.push(env.start(words));
-        env.until(&format!("{place} have come"), |env| {
+        env.until(&format!("{place} hold or wait"), |env| {
             let it = env.status("it");
             env.lines("began").len() as u64 + it["waiting"].as_u64().unwrap_or(0) > place
         });
@@ -82,7 +82,7 @@ pub(crate) fn command_that_exceeds_its_ttl_ends_before_the_next_begins(env: &Com
         assert!(output.stderr.contains("--ttl"), "{}", output.stderr);
     }
     assert_eq!(env.lines("began").len(), 3, "each of them ran");
-    assert_eq!(env.read("overlaps"), "", "none of them beside another");
+    assert_eq!(env.read("overlaps"), "", "no two at the same time");
 }
 
 pub(crate) fn command_of_an_evicted_holder_ends_before_the_next_begins(env: &CommandEnv) {
@@ -110,9 +110,9 @@ pub(crate) fn on_lost_warn_lets_the_command_continue(env: &CommandEnv) {
         run.stderr().contains("lost the slot of \"it\"").then_some(())
     });
     assert!(run.is_running());
-    assert_eq!(env.run(["run", "--name", "it", "--", "true"]).text(), "", "the slot is another's");
+    assert_eq!(env.run(["run", "--name", "it", "--", "true"]).text(), "", "another holder gets the slot");
     let _open = gate.open();
     let output = run.wait();
-    assert_eq!(output.code(), Some(0), "as the command did");
+    assert_eq!(output.code(), Some(0), "the exit code of the command");
     assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
 }

@@ -1,8 +1,7 @@
-//! What the command promises wherever the semaphores are. Each promise is a function named by it; [`promises!`] makes
-//! tests of them all.
+//! What the command promises with every home. Each promise is a function; [`promises!`] makes a test of each.
 //!
-//! No promise sleeps to let others get somewhere: it asks how things stand until they stand so. What ran at the same
-//! time is told by the children themselves.
+//! No test sleeps to let another process get somewhere: it polls until the expected state is reached. The children
+//! record themselves which of them ran at the same time.
 
 pub(crate) mod arguments;
 pub(crate) mod bound;
@@ -16,7 +15,8 @@ pub(crate) mod status;
 
 use semafor_testkit::cli::{CommandEnv, Process};
 
-/// A lock held for as long as the child or one of its children lives: a second command that finds it taken overlaps.
+/// Takes a lock that is held while the child or one of its children lives. A second command that finds it locked
+/// overlaps.
 pub(crate) const ALONE: &str = "exec 9>> busy; flock -n 9 || echo \"$SEMAFOR_ID\" >> overlaps;";
 
 /// A run that holds a slot of "it" until the gate named "gate" is opened.
@@ -26,7 +26,7 @@ pub(crate) fn hold(env: &CommandEnv, more: &[&str]) -> Process {
     run
 }
 
-/// Makes one test of each promise, with an environment of its own: `promises!(expression)`.
+/// Makes a test of each promise, with its own environment: `promises!(expression)`.
 macro_rules! promises {
     ($env:expr) => {
         promises! { $env =>

@@ -1,11 +1,11 @@
-//! How things stand, for people and for scripts.
+//! `status` and `inspect`, for people and for scripts.
 
 use std::process::Stdio;
 
 use semafor_testkit::cli::{CommandEnv, Output};
 use serde_json::{Value, json};
 
-/// Takes slots of a name by an id.
+/// Acquires slots by id.
 fn take(env: &CommandEnv, name: &str, slots: &str, weight: &str) -> Taken {
     let words =
         ["acquire", "--name", name, "--slots", slots, "--weight", weight, "--ttl", "1h", "--label", "me"];
@@ -137,9 +137,9 @@ pub(crate) fn reader_that_closes_early_is_not_an_error(env: &CommandEnv) {
     for words in
         [&["status"][..], &["status", "--json"], &["inspect", "it"], &["man"], &["completions", "bash"]]
     {
-        let (reader, writer) = std::io::pipe().expect("a pipe can be made");
+        let (reader, writer) = std::io::pipe().expect("create a pipe");
         drop(reader);
-        // Not as a background process, whose output goes to files.
+        // Not `env.start`, whose output goes to files.
         let mut shell = env.program("sh");
         shell.args(["-c", "\"$@\" >&0", "sh"]).arg(env.binary()).args(words).stdin(Stdio::from(writer));
         let output = env.output_of(shell);

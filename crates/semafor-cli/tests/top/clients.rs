@@ -14,7 +14,7 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// An empty crowd at the home of that address.
+    /// No clients yet, for the home of this URL.
     pub(crate) fn at(url: &str) -> Self {
         let runtime = Runtime::new().expect("threads can be started");
         let home = runtime.block_on(Home::connect(url)).expect("the home is there");
@@ -39,7 +39,7 @@ impl Clients {
         (0..count).for_each(|number| self.hold(name, slots, &format!("holder-{number}"), "./work"));
     }
 
-    /// One more at the end of the line. It stands there when this returns.
+    /// Adds a waiter at the end of the line. It is in line when this returns.
     pub(crate) fn queue(&self, name: &str, slots: u32, label: &str, command: &str) {
         let before = self.stats(name).waiting;
         let (semaphore, label) = (self.semaphore(name, slots, command), label.to_owned());
@@ -47,7 +47,7 @@ impl Clients {
             let _permit = semaphore.acquire().label(label).await;
             pending::<()>().await;
         });
-        eventually("it stands in line", || (self.stats(name).waiting > before).then_some(()));
+        eventually("it is in line", || (self.stats(name).waiting > before).then_some(()));
     }
 
     /// Adds tasks that take turns, each holding a slot for that long.
@@ -62,7 +62,7 @@ impl Clients {
         }
     }
 
-    /// Gives the slot back that was taken first.
+    /// Releases the slot that was acquired first.
     pub(crate) fn release_first(&mut self) {
         let permit = self.held.remove(0);
         self.runtime.block_on(permit.release()).expect("it is held");

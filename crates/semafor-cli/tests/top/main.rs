@@ -12,7 +12,7 @@ use semafor_testkit::redis::RedisServer;
 use semafor_testkit::terminal::Terminal;
 use tempfile::TempDir;
 
-/// The command, started in a terminal of that size.
+/// `semafor top` in a terminal of that size.
 fn top(url: &str, rows: u16, cols: u16) -> Terminal {
     Terminal::spawn(command(url), rows, cols)
 }
@@ -23,7 +23,7 @@ fn command(url: &str) -> Command {
     command
 }
 
-/// What any home has to stand.
+/// Makes two tests of each scenario: one for Redis, one for a local agent.
 macro_rules! against_both_homes {
     ($($scenario:ident)*) => {
         mod redis {
@@ -52,9 +52,9 @@ struct LocalAgent {
 
 impl LocalAgent {
     fn start() -> Self {
-        let temp = tempfile::tempdir().expect("a folder can be made");
+        let temp = tempfile::tempdir().expect("create a directory");
         let directory = temp.path().join("semafor");
-        let agent = Agent::bind(&directory).expect("there is none yet");
+        let agent = Agent::bind(&directory).expect("no agent is running");
         std::thread::spawn(move || agent.serve());
         Self { directory, _temp: temp }
     }
@@ -94,12 +94,13 @@ fn unreachable_home_is_retried() {
     let terminal = top(&server.url(), 24, 80);
     terminal.wait_until("it is shown", |screen| screen.contains("images"));
     server.kill();
-    let screen = terminal.wait_until("it says so", |screen| screen.contains("no answer for"));
-    assert!(screen.contains("images") && screen.contains("2/4"), "what was seen last stays:\n{screen}");
+    let screen =
+        terminal.wait_until("the missing answer is shown", |screen| screen.contains("no answer for"));
+    assert!(screen.contains("images") && screen.contains("2/4"), "the last data stays:\n{screen}");
     server.start_again();
     terminal.wait_until("it is back", |screen| !screen.contains("no answer") && screen.contains("images"));
     clients.fill("videos", 1, 1);
-    terminal.wait_until("it looks again", |screen| screen.contains("videos"));
+    terminal.wait_until("it is updated again", |screen| screen.contains("videos"));
 }
 
 #[test]

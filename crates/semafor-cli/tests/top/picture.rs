@@ -8,7 +8,7 @@ use semafor_testkit::terminal::{Screen, Terminal, svg};
 
 use super::clients::Clients;
 
-/// A day at a company that has videos and a database.
+/// The semaphores of a company with videos and a database.
 fn fill_all(clients: &mut Clients) {
     for (name, slots, held) in [
         ("db-migrations", 1, 1),

@@ -1,4 +1,4 @@
-//! What it does at any home.
+//! The behaviour of `top` with every home.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use semafor_testkit::terminal::{Screen, Terminal};
 use super::clients::Clients;
 use super::{command, top};
 
-/// Three names: nearly idle, half full, and full with a line in front of it.
+/// Three semaphores: nearly idle, half full, and full with waiters.
 fn clients(url: &str) -> Clients {
     let mut clients = Clients::at(url);
     clients.fill("alpha", 10, 1);
@@ -115,7 +115,7 @@ pub(crate) fn terminal_can_have_any_size(url: &str) {
         !screen.contains("GRANTS/S") && gamma.contains("2/2") && gamma.contains('■')
     };
     terminal.wait_until("what matters is left", fits);
-    // Each has to be answered before the next: an escape followed by something is another key.
+    // Wait for each key: an escape directly followed by another byte is a different key.
     for (key, wanted) in [("\r", "Holders"), ("\t", "Waiters"), ("\x1b", "alpha"), ("?", "any key closes")] {
         terminal.type_in(key);
         terminal.wait_until(wanted, |screen| screen.contains(wanted));
@@ -165,7 +165,7 @@ pub(crate) fn signals_restore_the_terminal(url: &str) {
 pub(crate) fn closing_the_terminal_ends_top(url: &str) {
     let terminal = top(url, 24, 80);
     terminal.wait_until("it is up", |screen| screen.contains("No semaphores are in use"));
-    assert_eq!(terminal.close().code(), Some(129), "and not a hidden panic");
+    assert_eq!(terminal.close().code(), Some(129), "not a hidden panic");
 }
 
 pub(crate) fn ctrl_z_stops_top_and_fg_continues_it(url: &str) {
@@ -194,7 +194,10 @@ pub(crate) fn control_characters_in_names_do_not_break_the_screen(url: &str) {
     assert!(line.contains("[31m処理🎬") && line.contains("1/2"), "{screen}");
     terminal.type_in("\r");
     let screen = terminal.wait_until("its holder is shown", |screen| screen.contains("sh -c 'a b'"));
-    assert!(screen.contains("semafor top") && screen.contains("Waiters 0"), "all is in its place:\n{screen}");
+    assert!(
+        screen.contains("semafor top") && screen.contains("Waiters 0"),
+        "the layout is intact:\n{screen}"
+    );
 }
 
 pub(crate) fn error_without_a_terminal_names_the_alternative(url: &str) {
