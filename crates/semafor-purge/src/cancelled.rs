@@ -1,4 +1,4 @@
-//! Waiting on a thread for what may take long, but not beyond the end of the run.
+//! Blocks a thread on a future, at most until the run is cancelled.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use tokio_util::sync::CancellationToken;
 
-/// What came of it; none if the run was over before.
+/// The result, or `None` if the run was cancelled first.
 pub(crate) fn run_unless_cancelled<T>(
     cancelled: &CancellationToken,
     work: impl Future<Output = T>,

@@ -1,11 +1,11 @@
-//! What was seen and done so far, counted by all threads.
+//! The counters of a run, shared by all threads.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::ErrorKind;
 
-/// All of the tree.
+/// The share of the whole tree.
 pub(crate) const WHOLE: u64 = 1 << 60;
 
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ pub(crate) struct Counters {
     pub(crate) files_changed: Counter,
     pub(crate) bytes_freed: Counter,
     pub(crate) backpressure_events: Counter,
-    /// What part of the [whole](WHOLE) is decided. A directory's part is divided among what is in it.
+    /// The decided share of the [whole](WHOLE). The share of a directory is divided among its entries.
     pub(crate) decided: Counter,
     errors: [Counter; ErrorKind::ALL.len()],
 }

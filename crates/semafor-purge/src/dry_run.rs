@@ -1,6 +1,6 @@
-//! What `rmdir` and `unlink` would say, without asking them.
+//! Whether `rmdir` or `unlink` would succeed, without calling it.
 //!
-//! That a directory is empty is known from having read it. What is left is whether it is allowed.
+//! The directory was read, so it is known to be empty. What remains is to check permissions.
 
 use rustix::fs::{Access, AtFlags, accessat};
 use rustix::io::{Errno, Result};

@@ -1,7 +1,7 @@
-//! Patterns for what is left alone: not entered, not removed, and its directory stays.
+//! Patterns of excluded entries: they are not entered and not removed, and their directory stays.
 //!
-//! `*` and `?` stand for anything but a slash, `[a-z]` and `[!a-z]` for one of many, `**` for anything at all; a
-//! backslash takes the meaning from what follows it. Names are bytes: they need not be text.
+//! `*` and `?` match any characters except a slash, `[a-z]` and `[!a-z]` match one character, `**` also matches
+//! slashes; a backslash quotes the next character. Names are bytes and may be invalid UTF-8.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,7 +11,7 @@ use crate::error::InvalidPattern;
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern {
     pieces: Vec<Piece>,
-    /// One with a slash, or with `**`, can't be told from a base name.
+    /// A pattern with a slash or `**` is matched against the path, not only the name.
     is_path: bool,
 }
 
@@ -29,7 +29,7 @@ enum Piece {
     Many,
     /// `**`
     Everything,
-    /// `**/`: no folder, or any number of them.
+    /// `**/`: any number of directories, or none.
     Directories,
 }
 
@@ -69,14 +69,14 @@ impl Pattern {
         Ok(Self { pieces, is_path })
     }
 
-    /// Whether the path has to be known.
+    /// True if the pattern needs the path.
     pub(crate) fn is_path(&self) -> bool {
         self.is_path
     }
 
-    /// Whether a base name, or a relative path, is meant.
+    /// True if the pattern matches this name or relative path.
     pub(crate) fn matches(&self, text: &[u8]) -> bool {
-        // Only the last star can have to give way to what follows it; the one that crosses slashes, as a second choice.
+        // Backtracks only to the last star, or, if that fails, to the last one that crosses slashes.
         let (mut piece, mut at) = (0, 0);
         let mut star = None;
         let mut wide = None;
@@ -124,13 +124,13 @@ impl Pattern {
     }
 }
 
-/// What follows a `[`, up to its `]`.
+/// Parses the text after a `[`, up to its `]`.
 fn one_of(text: &[u8]) -> Option<(Piece, &[u8])> {
     let (is_negated, text) = match text.first()? {
         b'!' | b'^' => (true, &text[1..]),
         _ => (false, text),
     };
-    // A `]` that comes first is one of them.
+    // A `]` right after the `[` is a literal.
     let end = text.iter().skip(1).position(|byte| *byte == b']')? + 1;
     let (mut inside, after) = (&text[..end], &text[end + 1..]);
     let mut ranges = Vec::new();
@@ -194,7 +194,7 @@ mod tests {
             ("./a/", "a"),
             ("größe", "größe"),
         ] {
-            assert!(matches(pattern, text), "{pattern} is for {text}");
+            assert!(matches(pattern, text), "{pattern} matches {text}");
         }
         for (pattern, text) in [
             ("cache", "cache2"),
@@ -210,7 +210,7 @@ mod tests {
             (r"\*", "x"),
             ("a", ""),
         ] {
-            assert!(!matches(pattern, text), "{pattern} is not for {text}");
+            assert!(!matches(pattern, text), "{pattern} does not match {text}");
         }
     }
 

@@ -1,28 +1,28 @@
-//! What kind of file system it is, as its answers show. How to go about removing depends on that.
+//! Classifies the file system by the time that removals take. The way to remove entries depends on it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What takes longer has left the computer.
+/// A removal that takes longer needs a network or a disk.
 const SLOW_REMOVAL: Duration = Duration::from_micros(200);
-/// What takes longer is worth being handed over.
+/// Freeing that takes longer is handed over to another thread.
 const SLOW_FREEING: Duration = Duration::from_micros(25);
 
 pub(crate) struct FileSystem {
     is_slow: AtomicBool,
     frees_slowly: AtomicBool,
-    /// Removals that were timed since the last judgement, those of them that took long, and those after which much was
-    /// left to do.
+    /// Since the last classification: removals that were timed, removals that were slow, and removals whose freeing was
+    /// slow.
     timed: AtomicU64,
     slow: AtomicU64,
     slow_freeing: AtomicU64,
-    /// For tests: whatever it shows.
+    /// For tests: never classified again.
     #[cfg(test)]
     is_fixed: bool,
 }
 
 impl Default for FileSystem {
-    /// Nothing is known yet. Then it is better taken for a slow one.
+    /// Before the first removal, it is better to assume a slow file system.
     fn default() -> Self {
         Self {
             is_slow: true.into(),
@@ -37,24 +37,24 @@ impl Default for FileSystem {
 }
 
 impl FileSystem {
-    /// Whether to ask it something takes longer than any computer needs to answer: there is a network, or a disk.
+    /// True if calls take so long that they must reach a network or a disk.
     pub(crate) fn is_slow(&self) -> bool {
         self.is_slow.load(Ordering::Relaxed)
     }
 
-    /// Whether to free what a removed directory had on the disk takes long. That need not be done in line.
+    /// True if freeing the disk space of a removed directory takes long. Another thread can do it.
     pub(crate) fn frees_slowly(&self) -> bool {
         self.frees_slowly.load(Ordering::Relaxed)
     }
 
-    /// One removal took so long, and so long to forget what was removed.
+    /// Records how long a removal took, and how long the freeing after it.
     pub(crate) fn record(&self, removing: Duration, freeing: Duration) {
         self.timed.fetch_add(1, Ordering::Relaxed);
         self.slow.fetch_add((removing > SLOW_REMOVAL).into(), Ordering::Relaxed);
         self.slow_freeing.fetch_add((freeing > SLOW_FREEING).into(), Ordering::Relaxed);
     }
 
-    /// Some are slow because another process had the core; many are because the file system is.
+    /// Requires that more than a third are slow: single ones may be slow because another process used the core.
     pub(crate) fn classify(&self) {
         #[cfg(test)]
         if self.is_fixed {
@@ -89,7 +89,7 @@ mod tests {
         }
     }
 
-    /// What this process has open there, removed or not.
+    /// How many files this process has open below the directory, removed ones included.
     fn open_below(directory: &Path) -> usize {
         let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
         open.filter_map(|fd| fd.path().read_link().ok()).filter(|path| path.starts_with(directory)).count()
@@ -105,13 +105,13 @@ mod tests {
         file_system.classify();
         assert!(!file_system.is_slow() && file_system.frees_slowly());
         file_system.classify();
-        assert!(file_system.frees_slowly(), "nothing new is no news");
+        assert!(file_system.frees_slowly(), "without new removals nothing changes");
         (0..9).for_each(|_| file_system.record(slow, quick));
         file_system.classify();
         assert!(file_system.is_slow() && !file_system.frees_slowly());
     }
 
-    /// Whichever way it goes about it, the same is removed, and nothing stays open.
+    /// The same entries are removed on every kind, and no descriptor stays open.
     #[test]
     fn purge_works_on_every_kind_of_file_system() {
         for (is_slow, frees_slowly) in [(false, false), (false, true), (true, false), (true, true)] {

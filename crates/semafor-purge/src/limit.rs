@@ -1,13 +1,13 @@
 //! How many directories may be removed.
 //!
-//! The limit is exact: a removal begins only with a place of its own, and gives it back if nothing was removed. Who
-//! finds none left, but removals under way, waits to see how those end. So no more than the limit are removed, and no
-//! fewer if there are as many to remove.
+//! The limit is exact: each removal needs an allowance, and returns it if nothing was removed. A thread that finds none
+//! left while removals are in progress waits for their result. So never more directories than the limit are removed,
+//! and not fewer if there are enough to remove.
 
 use parking_lot::{Condvar, Mutex};
 
 pub(crate) struct Limit {
-    /// None for no limit.
+    /// `None` means no limit.
     state: Option<Mutex<State>>,
     settled: Condvar,
 }
@@ -18,7 +18,7 @@ struct State {
 }
 
 /// The right to remove one directory.
-#[must_use = "dropped, it is given back"]
+#[must_use = "dropping it returns it"]
 pub(crate) struct Allowance<'a>(Option<&'a Limit>);
 
 impl Limit {
@@ -27,7 +27,7 @@ impl Limit {
         Self { state, settled: Condvar::new() }
     }
 
-    /// A place, or none if the limit is reached.
+    /// An allowance, or `None` if the limit is reached.
     pub(crate) fn take(&self) -> Option<Allowance<'_>> {
         let Some(state) = &self.state else { return Some(Allowance(None)) };
         let mut state = state.lock();
@@ -51,7 +51,7 @@ impl Limit {
 }
 
 impl Allowance<'_> {
-    /// A directory was removed.
+    /// Called when a directory was removed.
     pub(crate) fn used(mut self) {
         if let Some(limit) = self.0.take() {
             limit.settle(0);
@@ -76,7 +76,7 @@ mod tests {
         let limit = Limit::new(Some(2));
         limit.take().expect("one of two").used();
         drop(limit.take().expect("two of two"));
-        limit.take().expect("it came back").used();
+        limit.take().expect("it was returned").used();
         assert!(limit.take().is_none());
     }
 
@@ -87,7 +87,7 @@ mod tests {
         std::thread::scope(|scope| {
             let other = scope.spawn(|| limit.take().map(Allowance::used).is_some());
             drop(place);
-            assert!(other.join().expect("it does not panic"), "the place that was given back");
+            assert!(other.join().expect("it does not panic"), "it gets the returned allowance");
         });
     }
 

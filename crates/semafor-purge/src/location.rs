@@ -1,8 +1,8 @@
-//! Whether a directory still is where it was found.
+//! Checks whether a directory is still where it was found.
 //!
 //! An open directory stays open when another process moves it, and a removal in it would then happen elsewhere. So its
-//! path is looked up again, from the top of the file system and without following a symlink, and has to lead to the
-//! same directory. The path of the root is the one it had when the purge began.
+//! path is looked up again, from the top of the file system and without following symlinks, and must lead to the same
+//! directory. The path of the root is its path at the start of the purge.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,7 +24,7 @@ const MAX_LEVELS: usize = 1_300;
 pub(crate) struct Location {
     root: Arc<Descriptor>,
     identity: Identity,
-    /// Through all symlinks. None if this process can't get there by a path.
+    /// Without symlinks. `None` if this process can't reach the root by a path.
     path: Option<PathBuf>,
 }
 
@@ -37,9 +37,9 @@ impl Location {
         location
     }
 
-    /// Whether this directory, which is open, still has the path it was found under.
+    /// True if this open directory still has the path where it was found.
     ///
-    /// Deeper than [`MAX_LEVELS`] levels, only the nearest of them are looked at, and the root.
+    /// Below [`MAX_LEVELS`] levels, checks only the nearest ones and the root.
     pub(crate) fn is_at(&self, node: &Node, directory: &Descriptor) -> Result<bool> {
         let above = node.ancestor(MAX_LEVELS);
         if above.depth == 0 {
@@ -50,7 +50,7 @@ impl Location {
         Ok(is_below && self.leads_to(Path::new(""), self.identity)?)
     }
 
-    /// Whether a path below the root is that of this directory.
+    /// True if this path below the root leads to this directory.
     fn leads_to(&self, below: &Path, directory: Identity) -> Result<bool> {
         let found = match &self.path {
             Some(root) => look_up(CWD, &root.join(below)),
@@ -64,10 +64,10 @@ impl Location {
     }
 }
 
-/// The directory that has this path, if no part of it is a symlink.
+/// Opens the directory with this path. Fails if a part of it is a symlink.
 fn look_up(within: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd> {
     match openat2(within, path, FLAGS, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
-        // An old kernel, a sandbox that does not know the call, or a long path.
+        // An old kernel, a sandbox that forbids the call, or a long path.
         Err(Errno::NOSYS | Errno::PERM | Errno::NAMETOOLONG) => walk(within, path),
         answer => answer,
     }
@@ -75,7 +75,7 @@ fn look_up(within: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd> {
 
 const FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// The same, one name after the other.
+/// The same with one call per name.
 fn walk(within: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd> {
     let start = if path.is_absolute() { c"/" } else { c"." };
     let mut at = openat(within, start, FLAGS, Mode::empty())?;
@@ -94,7 +94,7 @@ mod tests {
 
     use super::*;
 
-    /// Whichever way a path is looked up, it leads to the same directory, or nowhere.
+    /// Both ways give the same result.
     #[test]
     fn path_is_found_with_one_call_or_one_per_part() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,13 +1,12 @@
 //! A directory that is being purged, and its place in the tree.
 //!
-//! - A node lives as long as something in it is undecided: `pending` counts its undecided entries, and one more while
-//!   it is being read. Whoever decides the last one decides about the node itself, and goes on with its parent. So
+//! - A node lives as long as an entry of it is undecided: `pending` counts its undecided entries, plus one while it is
+//!   being read. The thread that decides the last one decides about the node itself, and continues with its parent. So
 //!   parents follow their children, and cascades need no second pass.
-//! - What is kept keeps all directories above it. `kept` is only ever set.
-//! - There are nodes only for directories being read, or waiting for what is in them: how many there are depends on
-//!   threads, queue and depth, not on the size of the tree.
-//! - A node's directory is always the same one: if it was closed and has to be opened again, it is compared with what
-//!   it was before.
+//! - An entry that is kept keeps all directories above it. `kept` is never reset.
+//! - There are nodes only for directories being read or waiting for their entries. So their number depends on threads,
+//!   queue and depth, not on the size of the tree.
+//! - A node always means the same directory: when a closed directory is opened again, its identity is compared.
 
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -27,32 +26,31 @@ use crate::removal::Removals;
 pub(crate) struct Node {
     parent: Option<Arc<Node>>,
     pub(crate) name: Box<CStr>,
-    /// Of the root's children it is 1.
+    /// 1 for entries of the root.
     pub(crate) depth: u32,
-    /// Before anything was changed in it.
+    /// Read before anything was changed in it.
     pub(crate) metadata: Metadata,
-    /// What part of the whole it is taken for.
+    /// Its estimated share of the whole tree, for the progress.
     pub(crate) share: u64,
     directory: Mutex<Option<Arc<Descriptor>>>,
     pending: AtomicUsize,
     kept: AtomicBool,
     pub(crate) was_read_twice: AtomicBool,
-    /// Something was removed from it, by this purge or by another. So it is not known any more when it was last changed
-    /// else.
+    /// An entry was removed, by this purge or by another. So its time stamp no longer tells other changes.
     pub(crate) has_lost_entries: AtomicBool,
-    /// Successes less failures of removing its entries without having looked into them.
+    /// Successes minus failures of removing its entries without checking them first.
     pub(crate) try_score: AtomicI32,
     pub(crate) removals: Mutex<Removals>,
-    /// Half of a list of removals that was full is done.
+    /// Notified when half of a full list of removals is done.
     pub(crate) room: Condvar,
 }
 
-/// Why a node's directory can't be had.
+/// Why the directory of a node can't be opened.
 #[derive(Debug)]
 pub(crate) enum Unavailable {
-    /// Somebody else removed it.
+    /// Another process removed it.
     Gone,
-    /// Something else has its name now: another directory, a symlink, a mount. It is left alone.
+    /// The name belongs to something else now: another directory, a symlink, a mount. It stays.
     Moved,
     Error(Errno),
 }
@@ -68,14 +66,14 @@ impl From<Errno> for Unavailable {
 }
 
 impl Node {
-    /// The directory to purge, or the one that it is in.
+    /// The directory to purge, or its parent.
     pub(crate) fn top(directory: Arc<Descriptor>, metadata: Metadata) -> Self {
         let top = Self::new(None, c"".into(), 0, metadata, WHOLE);
         *top.directory.lock() = Some(directory);
         top
     }
 
-    /// The directory to purge, where it may be removed from its parent.
+    /// The directory to purge, if it may be removed itself.
     pub(crate) fn root(
         outside: Node,
         name: Box<CStr>,
@@ -121,19 +119,19 @@ impl Node {
         self.kept.load(Ordering::Relaxed)
     }
 
-    /// So many more entries are undecided. Only while it is being read.
+    /// Adds undecided entries. Only while the directory is being read.
     pub(crate) fn add_pending(&self, entries: usize) {
         self.pending.fetch_add(entries, Ordering::Relaxed);
     }
 
-    /// One thing less is undecided. True for the last one: then the node is the caller's to decide about.
+    /// Called when one entry is decided. True if it was the last one: then the caller decides about the node.
     #[must_use]
     pub(crate) fn settle(&self) -> bool {
-        // Who decides about the node sees all that was decided in it.
+        // The thread that decides about the node must see all decisions in it.
         self.pending.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// It is read once more: the last thing was settled, and yet it was not empty.
+    /// Prepares for reading the directory again: all entries were decided, but it was not empty.
     pub(crate) fn reset_pending(&self) {
         self.pending.store(1, Ordering::Relaxed);
     }
@@ -149,7 +147,7 @@ impl Node {
             }
             opened => opened?,
         };
-        // What was there when it was looked at may have been swapped for another, or mounted upon.
+        // The directory may have been swapped for another since it was checked, or may be a mount point now.
         if Metadata::of(&*opened)?.identity != self.metadata.identity {
             return Err(Unavailable::Moved);
         }
@@ -160,12 +158,12 @@ impl Node {
         Ok(())
     }
 
-    /// The open directory; found again if it was put away.
+    /// The open directory. Opened again if it was closed.
     pub(crate) fn directory(&self) -> Result<Arc<Descriptor>, Unavailable> {
         if let Some(open) = &*self.directory.lock() {
             return Ok(Arc::clone(open));
         }
-        // From the nearest one above that is open; the topmost always is.
+        // Start at the nearest open ancestor; the topmost is always open.
         let mut closed = vec![self];
         let mut at = &self.parent;
         let mut within = loop {
@@ -188,8 +186,7 @@ impl Node {
         Ok(within)
     }
 
-    /// Nothing in it is undecided any more. Opens the parent from here, should it have been put away and be a long way
-    /// from above.
+    /// Called when all entries are decided. Opens a closed parent by `..`, which is shorter than from above.
     pub(crate) fn leave(&self) {
         let own = self.directory.lock().take();
         if let (Some(own), Some(parent)) = (own, &self.parent)
@@ -202,7 +199,7 @@ impl Node {
         }
     }
 
-    /// So many levels above, or the root.
+    /// The ancestor so many levels above, or the root.
     pub(crate) fn ancestor(&self, levels: usize) -> &Self {
         let mut at = self;
         for _ in 0..levels {
@@ -219,7 +216,7 @@ impl Node {
     }
 
     fn close(&self) {
-        // The topmost is where all others are found again.
+        // All others are opened again from the topmost.
         if self.parent.is_some() && self.depth > 0 {
             *self.directory.lock() = None;
         }
@@ -233,7 +230,7 @@ impl Node {
         }
     }
 
-    /// Relative to the root.
+    /// The path relative to the root.
     pub(crate) fn path(&self) -> PathBuf {
         let mut names = Vec::new();
         let mut at = self;
@@ -248,7 +245,7 @@ impl Node {
 }
 
 impl Drop for Node {
-    /// One after the other: recursion would need as much stack as the tree is deep.
+    /// Drops the ancestors in a loop: recursion would need a stack as deep as the tree.
     fn drop(&mut self) {
         let mut above = self.parent.take();
         while let Some(node) = above {

@@ -1,21 +1,20 @@
-//! Removing, and going on with the parent.
+//! Removes entries, and continues with the parent.
 //!
-//! - `rmdir` is the only test for emptiness. Whatever was believed before, a directory that has something in it stays.
-//! - The kernel removes only one entry of a directory at a time. So one thread removes in a directory, and others that
-//!   have something to remove there put it on a short list for it and go on, instead of standing in line for the
-//!   kernel.
-//! - Nor does the kernel look up a name while it removes another. Where both take long, looking up one name after each
-//!   removal would take as long again. So when the list is full, no thread looks up names in that directory until half
-//!   of it is done, and then all look up the next names at once.
+//! - Only `rmdir` decides whether a directory is empty. A directory with content stays.
+//! - The kernel removes only one entry of a directory at a time. So one thread removes in a directory. Other threads
+//!   put their removals there on a short list and continue, instead of waiting for the kernel.
+//! - The kernel also looks up no name in a directory while it removes another. If both are slow, one lookup after each
+//!   removal would double the time. So when the list is full, no thread looks up names in that directory until half of
+//!   the list is done, and then all threads look up the next names at once.
 //! - The kernel frees a removed directory when its last descriptor is closed. Without a descriptor it does so during
-//!   the removal, while no other thread can remove in the parent; and on a disk that is told which blocks are free, it
-//!   can take long. So where it does, we keep the directory open while we remove it, and another thread closes it.
-//! - Between the look at an entry and its removal there may be a long wait: on the list, for a slot, for the rate. So
-//!   right before its removal it is looked at again, in the directory in which it is removed, and what was changed,
-//!   replaced or moved meanwhile stays. A gap remains between that look and the removal: the kernel can't be asked to
-//!   remove a name only if it still is the name of a certain file. For an empty directory whose age does not matter,
-//!   only its place counts: after a wait, we check whether the directory it is in was moved.
-//! - What is on the list is pending in its directory, so a directory is not finished before its list is empty.
+//!   the removal, while no other thread can remove in the parent; and on a disk with discard (TRIM) this can be slow.
+//!   So on such a file system, we keep the directory open while we remove it, and another thread closes it.
+//! - Between the check of an entry and its removal there may be a long wait: on the list, for a slot, for the rate. So
+//!   it is checked again right before its removal, in the directory in which it is removed. An entry that was changed,
+//!   replaced or moved meanwhile stays. A gap remains between that check and the removal: the kernel has no call that
+//!   removes a name only if it still belongs to a given file. For an empty directory whose age does not matter, only
+//!   its place counts: after a wait, we check whether its parent was moved.
+//! - A removal on the list is pending in its directory, so a directory is not finished before its list is empty.
 
 use std::ffi::CStr;
 use std::os::unix::ffi::OsStrExt;
@@ -39,46 +38,47 @@ use crate::removal_slot::Refused;
 use crate::run::Stop;
 use crate::walk::{Entry, Job, Worker};
 
-/// How long a list is when it is full. Whoever has looked something up by then still puts it there.
+/// The length of a full list. Threads that have looked up a name already still add to it.
 const FULL_LIST: usize = 512;
-/// How often whoever waits for room in a list looks whether there is a run any more.
+/// How often a thread that waits for room in a list checks whether the run has ended.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// How many directories a thread may have found to be not empty, before it stops trying without looking.
+/// After so many directories that were not empty, a thread checks directories before it tries to remove them.
 const MAX_FAILED_TRIES: usize = 64;
 const MIN_TRY_SCORE: i32 = -2;
+/// One of so many removals is timed.
 const TIMING_INTERVAL: u32 = 32;
-/// The same where it keeps one from work that others could do.
+/// The same if timing is expensive, because a timed removal is not handed over to another thread.
 const RARE_TIMING_INTERVAL: u32 = 128;
-/// So many are handed over at a time.
+/// How many removed directories are handed over at a time.
 const HAND_OVER_BATCH: usize = 8;
-/// What was on the list no longer than this has not waited.
+/// A removal that was on the list for a shorter time has not waited.
 const SHORT_WAIT: Duration = Duration::from_millis(10);
 
-/// What is to be removed in one directory.
+/// The removals in one directory.
 #[derive(Default)]
 pub(crate) struct Removals {
     list: Vec<Removal>,
     has_remover: bool,
-    /// From the time it is until half of it is done.
+    /// True from when the list is full until half of it is done.
     is_full: bool,
 }
 
 pub(crate) struct Removal {
     target: Target,
-    /// What part of the whole is decided with it.
+    /// The share of the whole tree that is decided with it.
     share: u64,
-    /// Since when it is on the list, if it is.
+    /// When it was put on the list.
     listed: Option<Instant>,
 }
 
 enum Target {
     /// A file that is old enough.
     File { name: Box<CStr>, metadata: Metadata },
-    /// A directory of which nothing is known but its name.
+    /// A directory of which only the name is known.
     Unseen { name: Box<CStr> },
-    /// A directory that nobody has looked into.
+    /// A directory that was not read.
     Unread { name: Box<CStr>, metadata: Metadata },
-    /// A directory in which all was removed, and when it was last changed by then, if its age matters.
+    /// A directory whose entries were all removed, and its last change at that time, if its age matters.
     Emptied { node: Arc<Node>, modified: Option<Moment> },
 }
 
@@ -114,28 +114,28 @@ impl Removal {
         }
     }
 
-    /// Whether it is tried in the hope that it is empty.
+    /// True for a directory that may not be empty.
     fn is_attempt(&self) -> bool {
         matches!(self.target, Target::Unseen { .. } | Target::Unread { .. })
     }
 }
 
 impl Node {
-    /// Whether it pays to remove what is in it without looking.
+    /// True if it is worth trying to remove entries without checking them first.
     pub(crate) fn is_worth_trying(&self) -> bool {
         self.try_score.load(Ordering::Relaxed) > MIN_TRY_SCORE
     }
 }
 
 enum Outcome {
-    /// It is not there any more.
+    /// It no longer exists.
     Gone,
     Stays,
     NotEmpty,
 }
 
 impl<'r> Worker<'r> {
-    /// Removes something from a directory, and that one from its own if it is empty then, and so on.
+    /// Removes an entry, then its directory if that is empty now, and so on upwards.
     pub(crate) fn remove(&mut self, mut parent: Arc<Node>, mut removal: Removal) {
         while self.remove_in(&parent, removal) {
             match self.next_removable_ancestor(parent) {
@@ -145,7 +145,7 @@ impl<'r> Worker<'r> {
         }
     }
 
-    /// One entry of a directory is decided.
+    /// Called when one entry of a directory is decided.
     pub(crate) fn settle(&mut self, node: Arc<Node>, is_kept: bool) {
         if is_kept {
             node.keep();
@@ -157,7 +157,7 @@ impl<'r> Worker<'r> {
         }
     }
 
-    /// All in this directory is decided. Finds the next one above that can be removed.
+    /// Called when all entries of a directory are decided. Finds the next directory upwards that can be removed.
     fn next_removable_ancestor(&mut self, mut node: Arc<Node>) -> Option<(Arc<Node>, Removal)> {
         loop {
             node.leave();
@@ -177,8 +177,8 @@ impl<'r> Worker<'r> {
         }
     }
 
-    /// When a directory in which all is decided was last changed, if its age matters. If that was by others, before the
-    /// purge, it is known already.
+    /// When a directory whose entries are all decided was last changed, if its age matters. Read again only if the
+    /// purge may have changed the directory itself.
     fn modified(&self, parent: &Node, node: &Node) -> Option<Moment> {
         let rules = &self.run.rules;
         if rules.is_dry_run || !rules.checks_directory_age() {
@@ -195,11 +195,11 @@ impl<'r> Worker<'r> {
         Some(modified)
     }
 
-    /// Waits while there is enough to remove in a directory, before more of it is looked at.
+    /// Waits while the list of a directory is full, before more of its entries are checked.
     pub(crate) fn wait_for_room(&mut self, parent: &Node) {
         let mut removals = parent.removals.lock();
         if removals.is_full {
-            // Who is at it may need it.
+            // The thread that removes there may need it.
             self.slot.release();
         }
         while removals.is_full && !self.run.queue.is_closed() {
@@ -207,7 +207,7 @@ impl<'r> Worker<'r> {
         }
     }
 
-    /// Removes it, or leaves that to who is at it already. True if the directory is finished with it.
+    /// Removes the entry, or leaves it to the thread that already removes there. True if that finished the directory.
     fn remove_in(&mut self, parent: &Arc<Node>, mut removal: Removal) -> bool {
         let mut removals = parent.removals.lock();
         if removals.has_remover {
@@ -240,7 +240,7 @@ impl<'r> Worker<'r> {
         is_finished
     }
 
-    /// True if the directory is finished with it.
+    /// True if that finished the directory.
     fn remove_one(
         &mut self,
         parent: &Arc<Node>,
@@ -275,8 +275,8 @@ impl<'r> Worker<'r> {
                     self.queue_not_empty(parent, Job::Enter(Arc::new(node)));
                     return false;
                 }
-                // Entries can be skipped if others are removed while a directory is read. Once: else it could go on
-                // for as long as somebody fills it.
+                // Entries can be skipped if others are removed while a directory is read, so read it again. Only once:
+                // otherwise a process that keeps filling it would keep us here.
                 Target::Emptied { node, .. } if !node.was_read_twice.swap(true, Ordering::Relaxed) => {
                     node.reset_pending();
                     self.queue_not_empty(parent, Job::Enter(node));
@@ -321,7 +321,7 @@ impl<'r> Worker<'r> {
                 return Outcome::Stays;
             }
             if self.slot.is_lost() {
-                // A thread that has a slot may wait for this place, and we are about to wait for a slot.
+                // A thread with a slot may wait for this allowance, while we are about to wait for a slot.
                 drop(allowance);
                 match self.acquire_slot_and_allowance(is_file, &mut has_waited) {
                     Some(new) => allowance = new,
@@ -355,7 +355,7 @@ impl<'r> Worker<'r> {
                 Outcome::Gone
             }
             Err(Errno::NOTEMPTY | Errno::EXIST) => Outcome::NotEmpty,
-            // Perhaps a mount point.
+            // It may be a mount point.
             Err(Errno::BUSY) if removal.metadata().is_none() => Outcome::NotEmpty,
             // It was swapped for something else.
             Err(errno) if is_not_a_directory(errno) => Outcome::Stays,
@@ -367,7 +367,7 @@ impl<'r> Worker<'r> {
         }
     }
 
-    /// A slot, and for a directory a place within the limit. `None` if it can't be had: then the run is stopped.
+    /// Acquires a slot, and for a directory an allowance of the limit. `None` if that fails: then the run is stopped.
     fn acquire_slot_and_allowance(
         &mut self,
         is_file: bool,
@@ -397,9 +397,8 @@ impl<'r> Worker<'r> {
         allowance.map(Some)
     }
 
-    /// Whether what has the name now is what was to be removed, in a directory that is where it was. An empty directory
-    /// is, whichever it is, unless its age matters; but not in place of the root, which is in a directory that is not
-    /// ours.
+    /// True if the name still belongs to the same entry, in a directory that was not moved. For empty directories only
+    /// the place counts, unless their age matters or it is the root, whose parent is not ours.
     fn is_unchanged(
         &self,
         parent: &Node,
@@ -409,7 +408,7 @@ impl<'r> Worker<'r> {
     ) -> Result<bool, Errno> {
         let checks_age = self.run.rules.checks_directory_age();
         if !self.is_in_place(parent, directory, removal, has_waited)? {
-            // Unless there is nothing left to stay: others may have removed both.
+            // An error if the entry is gone, too: other processes may have removed both.
             return Metadata::at(directory, removal.name()).map(|_| false);
         }
         match &removal.target {
@@ -436,7 +435,7 @@ impl<'r> Worker<'r> {
     ) -> Result<bool, Errno> {
         let location = &self.run.location;
         match &removal.target {
-            // Of the directory that the root is in, only the path of the root is known.
+            // Of the parent of the root, only the path of the root is known.
             Target::Emptied { node, .. } if node.depth == 0 => location.is_at(node, directory),
             Target::File { .. } => location.is_at(parent, directory),
             _ if has_waited => location.is_at(parent, directory),
@@ -444,7 +443,7 @@ impl<'r> Worker<'r> {
         }
     }
 
-    /// Every now and then, looks how long it takes.
+    /// Removes a name. Times some of the removals.
     fn unlink(&mut self, directory: &Descriptor, name: &CStr, flags: AtFlags) -> Result<(), Errno> {
         let run = self.run;
         let frees_slowly = run.file_system.frees_slowly();
@@ -454,7 +453,7 @@ impl<'r> Worker<'r> {
         let keeps_open = flags == AtFlags::REMOVEDIR
             && (is_timed || frees_slowly && !run.deletions.are_contended())
             && !run.descriptors.are_scarce();
-        // What can't be held can be removed all the same.
+        // If it can't be kept open, it can still be removed.
         let kept_open = if keeps_open { directory.open_without_reading(name).ok() } else { None };
         let began = is_timed.then(Instant::now);
         let answer = unlinkat(directory, name, flags);
@@ -473,7 +472,7 @@ impl<'r> Worker<'r> {
         self.removed.push(Job::Close(removed));
         if self.removed.len() >= HAND_OVER_BATCH {
             self.run.queue.offer(&mut self.removed);
-            // There are enough who are busy with it.
+            // If the queue is full, close the rest here.
             self.removed.clear();
         }
     }
@@ -500,7 +499,7 @@ impl<'r> Worker<'r> {
     }
 }
 
-/// Whether the file of this name is the one it was, with the content it had.
+/// True if the name still belongs to the same file with the same content.
 fn is_unchanged_file(directory: &Descriptor, name: &CStr, before: &Metadata) -> Result<bool, Errno> {
     let now = Metadata::at_now(directory, name)?;
     if now.is_unchanged_since(before) {
@@ -509,7 +508,7 @@ fn is_unchanged_file(directory: &Descriptor, name: &CStr, before: &Metadata) -> 
     if !now.has_only_lost_names_since(before) {
         return Ok(false);
     }
-    // It may be this name that it has lost, on another machine: then a network file system has it in its cache.
+    // Another machine may have removed this very name, and a network file system may still have it in its cache.
     Metadata::of_now(directory)?;
     Ok(Metadata::at_now(directory, name)?.has_only_lost_names_since(before))
 }

@@ -1,9 +1,8 @@
-//! The slot of the semaphore without which nothing is removed.
+//! The slot that a thread must hold to remove anything.
 //!
-//! A thread keeps its slot while it has work, where nobody can want it: with a slot for each thread of this process.
-//! With fewer slots, it is held only for as long as removals follow one another in one directory. The semaphore of a
-//! fleet is a round trip away: there, a slot is given back when a thread has nothing to do, has removed nothing for a
-//! moment, or has had it for long.
+//! If there is a slot for each thread of this process, a thread keeps its slot while it has work. With fewer slots, it
+//! holds the slot only for consecutive removals in one directory. A slot of a fleet costs a round trip: it is released
+//! when the thread has no work, has removed nothing for a moment, or has held it for long.
 
 use std::time::{Duration, Instant};
 
@@ -12,18 +11,19 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cancelled::run_unless_cancelled;
 
-/// How long a slot of a fleet is kept without a removal. Many removals on a fast file system, one or two on a slow one.
+/// How long a slot of a fleet is held without a removal: the time of many removals on a fast file system, or of one or
+/// two on a slow one.
 const MAX_IDLE: Duration = Duration::from_millis(100);
-/// How long it is kept at all while others may wait for it.
+/// How long a slot of a fleet is held at most, because others may wait for it.
 const MAX_HOLD: Duration = Duration::from_secs(2);
 
-/// How many may remove something at once, in this process or in a fleet.
+/// Limits concurrent removals, in this process or in a fleet.
 pub(crate) struct Deletions {
     semaphore: Semaphore,
     contention: Contention,
 }
 
-/// Who else wants the slots.
+/// What competes for the slots.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Contention {
     None,
@@ -39,7 +39,7 @@ pub(crate) struct RemovalSlot<'a> {
 
 struct HeldSlot<'a> {
     permit: Permit<'a>,
-    /// Since when, and when it was last used. Only a fleet has to know.
+    /// When it was acquired and last used. Only for a fleet.
     times: Option<(Instant, Instant)>,
 }
 
@@ -56,12 +56,12 @@ impl Deletions {
 
     pub(crate) fn at_once(slots: u32, threads: usize) -> Self {
         let built = Registry::new().named("purge").slots(slots.max(1)).build();
-        let semaphore = built.expect("a name of its own, and at least one slot");
+        let semaphore = built.expect("the registry is new and there is at least one slot");
         let contention = if slots as usize >= threads { Contention::None } else { Contention::Threads };
         Self { semaphore, contention }
     }
 
-    /// Whether there are fewer slots than there may be threads.
+    /// True if threads or a fleet compete for the slots.
     pub(crate) fn are_contended(&self) -> bool {
         self.contention != Contention::None
     }
@@ -72,7 +72,7 @@ impl Deletions {
 }
 
 impl HeldSlot<'_> {
-    /// Whether it can be used once more. Only a fleet takes one away, or is owed one.
+    /// True if it can be used again. Only slots of a fleet can be lost or must be released in time.
     fn is_usable(&mut self) -> bool {
         let Some((since, last_used)) = &mut self.times else { return true };
         *last_used = Instant::now();
@@ -81,7 +81,7 @@ impl HeldSlot<'_> {
 }
 
 impl RemovalSlot<'_> {
-    /// Holds a slot when it returns. True if that may have taken a while.
+    /// Acquires a slot, unless one is held. True if it may have waited.
     pub(crate) fn acquire(&mut self, cancelled: &CancellationToken) -> Result<bool, Refused> {
         if let Some(held) = &mut self.held
             && held.is_usable()
@@ -96,12 +96,12 @@ impl RemovalSlot<'_> {
         Ok(has_waited)
     }
 
-    /// Whether the slot was taken away since it was obtained.
+    /// True if the slot was lost since it was acquired.
     pub(crate) fn is_lost(&self) -> bool {
         self.held.as_ref().is_none_or(|held| held.times.is_some() && held.permit.is_lost())
     }
 
-    /// Removals in one directory are over.
+    /// Called after the last removal in a directory.
     pub(crate) fn release_if_contended(&mut self) {
         let is_due = match (&self.held, self.deletions.contention) {
             (None, _) | (_, Contention::None) => false,

@@ -1,4 +1,4 @@
-//! The directory to purge: opened once, and never looked up again.
+//! Opens the directory to purge.
 
 use std::ffi::CString;
 use std::io;
@@ -16,7 +16,7 @@ use crate::metadata::Metadata;
 use crate::node::Node;
 use crate::system_paths;
 
-/// Opens the root, and returns where it is. Only here is a symlink followed, because the user named it.
+/// Opens the root, and returns its location. Only here a symlink is followed, because the user named it.
 pub(crate) fn open(
     path: &Path,
     descriptors: &Arc<Descriptors>,
@@ -39,7 +39,7 @@ pub(crate) fn open(
         node.keep();
         return Ok((node, location));
     }
-    let unknown = || failed(io::Error::other("it is not known where it is, so it can't be removed"));
+    let unknown = || failed(io::Error::other("its path is unknown, so it can't be removed"));
     let name = real_path.as_deref().and_then(Path::file_name).ok_or_else(unknown)?;
     let name = CString::new(name.as_bytes()).map_err(|_| unknown())?;
     let outside = root.open(c"..").map_err(failed_with)?;

@@ -1,7 +1,7 @@
-//! Directories that belong to the system. Whoever wants one of them purged has most likely mistyped.
+//! Directories that belong to the system. A purge of one of them is most likely a mistake.
 //!
-//! What counts is which directory was opened, not what it was called: a symlink to it, a path through one, or a bind
-//! mount of it is the same directory.
+//! The opened directory counts, not its path: a symlink to it, a path through a symlink, or a bind mount is the same
+//! directory.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use crate::metadata::Metadata;
 
-/// With all that is in them.
+/// Refused with everything below them.
 const WITH_CONTENT: [&str; 18] = [
     "/bin",
     "/boot",
@@ -31,7 +31,7 @@ const WITH_CONTENT: [&str; 18] = [
     "/usr/sbin",
     "/var/run",
 ];
-/// Only themselves: below, there are things of users.
+/// Refused only themselves: data of users may be below.
 const WITHOUT_CONTENT: [&str; 12] = [
     "/",
     "/home",
@@ -46,10 +46,10 @@ const WITHOUT_CONTENT: [&str; 12] = [
     "/var/log",
     "/var/spool",
 ];
-/// In one of the above, and yet for users.
+/// Allowed although they are below one of the above.
 const FOR_USERS: [&str; 2] = ["/dev/shm", "/run/user"];
 
-/// The system's directory that this is, or is in.
+/// The system directory, if the root is one or is in one.
 pub(crate) fn system_path(root: impl AsFd, given: &Path, metadata: &Metadata) -> Option<PathBuf> {
     let path = real_path(root.as_fd(), given)?;
     let is_for_users = FOR_USERS.iter().any(|users| path.starts_with(users) && path != Path::new(users));
@@ -68,7 +68,7 @@ fn is_same(system: &str, metadata: &Metadata) -> bool {
     opened.and_then(Metadata::of).is_ok_and(|there| there.identity == metadata.identity)
 }
 
-/// Where the open directory is, through all symlinks.
+/// The path of the open directory, without symlinks.
 pub(crate) fn real_path(root: impl AsFd, given: &Path) -> Option<PathBuf> {
     let link = std::fs::read_link(format!("/proc/self/fd/{}", root.as_fd().as_raw_fd()));
     link.ok().filter(|path| path.is_absolute()).or_else(|| given.canonicalize().ok())

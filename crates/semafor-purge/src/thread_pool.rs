@@ -1,8 +1,8 @@
 //! The threads, and how many of them there are.
 //!
-//! One thread watches, the one that called; the others work. There are few at first: on a local disk more than there
-//! are cores only get in each other's way. As long as there is work that waits, and the cores have nothing to do
-//! because everybody waits for the file system, their number is doubled. When memory is short it is halved.
+//! The calling thread watches; the others work. It starts with few threads, because on a local disk more threads than
+//! cores only block each other. While jobs are queued and the cores are idle because all threads wait for the file
+//! system, the number of threads is doubled. When memory is short, it is halved.
 
 use std::num::NonZero;
 use std::thread::{self, Scope};
@@ -16,13 +16,13 @@ use crate::purger::OnProgress;
 use crate::run::{Run, Stop};
 use crate::walk::{StopsOnPanic, Worker};
 
-/// How often it is looked whether there are too few threads, or too many.
+/// How often to check whether there are too few or too many threads.
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
-/// The same once there are as many as there may be.
+/// The same once the maximum is reached.
 const SLOW_CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// Cores that do less than this have time for more threads.
+/// Below this load of the cores, more threads are useful.
 const BUSY_SHARE: f64 = 0.6;
-/// What a thread needs is on the heap, but for what it calls in the semaphore of a fleet.
+/// Enough for the calls of a fleet semaphore. All other data of a thread is on the heap.
 const STACK: usize = 512 * 1024;
 
 pub(crate) struct ThreadPool<'scope, 'env> {
@@ -30,14 +30,14 @@ pub(crate) struct ThreadPool<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     max_threads: usize,
     threads: usize,
-    /// How many of them may work. Less than there are when memory is short.
+    /// How many of them may work: fewer than there are when memory is short.
     allowed: usize,
     is_tight: bool,
     cores: usize,
     last_load: Load,
 }
 
-/// Time that has passed, for all and for this process.
+/// Elapsed time, and the CPU time of this process.
 #[derive(Clone, Copy)]
 struct Load {
     at: Instant,
@@ -50,7 +50,7 @@ impl Load {
         Self { at: Instant::now(), worked: worked.try_into().unwrap_or_default() }
     }
 
-    /// How many cores were busy since then.
+    /// How many cores were busy since `before`.
     fn since(self, before: Self) -> f64 {
         let passed = (self.at - before.at).as_secs_f64();
         self.worked.saturating_sub(before.worked).as_secs_f64() / passed.max(1e-9)
@@ -79,7 +79,7 @@ impl<'scope, 'env> ThreadPool<'scope, 'env> {
         pool
     }
 
-    /// Stands by until the run is over.
+    /// Watches until the run is over.
     pub(crate) fn watch(
         &mut self,
         memory: &MemoryGuard,
@@ -114,7 +114,7 @@ impl<'scope, 'env> ThreadPool<'scope, 'env> {
             let run = self.run;
             let thread = thread::Builder::new().name("purge".to_owned()).stack_size(STACK);
             if thread.spawn_scoped(self.scope, move || Worker::new(run).work()).is_err() {
-                // As many as the system allows.
+                // The system allows no more threads.
                 self.max_threads = self.threads;
                 break;
             }
@@ -138,7 +138,7 @@ impl<'scope, 'env> ThreadPool<'scope, 'env> {
         }
     }
 
-    /// Narrows when memory is short, and widens again when it is not.
+    /// Halves the working threads when memory is short, and doubles them when it is fine again.
     fn check_memory(&mut self, memory: &MemoryGuard) {
         match memory.level() {
             Level::Critical => self.run.stop(Stop::Breaker),

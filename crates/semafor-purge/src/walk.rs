@@ -1,8 +1,8 @@
-//! Reading directories, and deciding about what is in them.
+//! Reads directories, and decides about their entries.
 //!
-//! A thread that reads a directory offers its entries to all. What nobody has room for it looks at itself, at once and
-//! depth first, with the directories in between on a stack of its own: never more than one batch of names each. So it
-//! does with all of them when directories can't be kept open for others.
+//! A thread that reads a directory offers its entries to the queue. Entries without room in the queue it checks itself,
+//! at once and depth first. Its stack has the directories being read, with at most one batch of names each. When
+//! descriptors are scarce, it checks all entries itself, because directories can't be kept open for other threads.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -20,24 +20,24 @@ use crate::removal::Removal;
 use crate::removal_slot::RemovalSlot;
 use crate::run::{Run, Stop};
 
-/// One batch of names: what the kernel gives at a time.
+/// The size of a batch: the names that the kernel returns at a time.
 const BATCH: usize = 16 * 1024;
 
-/// Something to look at.
+/// Work for a thread.
 pub(crate) enum Job {
     Check(Entry),
     Enter(Arc<Node>),
-    /// A directory that was removed, for good.
+    /// A removed directory that the kernel frees when it is closed.
     Close(Arc<Descriptor>),
 }
 
-/// A name in a directory that has been read.
+/// A name that was read from a directory.
 pub(crate) struct Entry {
     parent: Arc<Node>,
     name: Box<CStr>,
     kind: FileType,
     share: u64,
-    /// It was tried to remove it, and it is a directory that is not empty, or a mount point.
+    /// A removal was tried: it is a directory that is not empty, or a mount point.
     was_tried: bool,
 }
 
@@ -50,28 +50,28 @@ impl Entry {
 /// A directory that is being read.
 struct Reading {
     node: Arc<Node>,
-    /// What was read of it, and nobody has taken.
+    /// Names that were read and not taken by the queue.
     entries: Vec<Job>,
     is_at_end: bool,
-    /// Where it goes on, should it have been closed and opened again.
+    /// Where to continue if the directory was closed and opened again.
     position: u64,
     opened: Weak<Descriptor>,
-    /// What part of the whole is left for what is yet to be read.
+    /// The share of the whole tree that is left for names not read yet.
     share: u64,
 }
 
-/// One thread.
+/// A worker thread.
 pub(crate) struct Worker<'r> {
     pub(crate) run: &'r Run<'r>,
     pub(crate) slot: RemovalSlot<'r>,
-    /// Taken from the queue.
+    /// Jobs taken from the queue.
     jobs: Vec<Job>,
-    /// What could not be removed without having looked into it, for want of room in the queue. It comes before all
-    /// else, so there is never more of it than from one directory.
+    /// Directories that were not empty and for which the queue has no room. They come before all other work, so they
+    /// are never from more than one directory.
     pub(crate) not_empty: Vec<Job>,
-    /// How many removals it has tried.
+    /// How many removals it has tried, for timing.
     pub(crate) tries: u32,
-    /// Removed, and yet to be forgotten. A few are handed over at a time.
+    /// Removed directories to close. They are handed over a few at a time.
     pub(crate) removed: Vec<Job>,
     reading: Vec<Reading>,
     batch: Vec<u8>,
@@ -143,12 +143,12 @@ impl<'r> Worker<'r> {
         }
     }
 
-    /// One step further with the innermost directory.
+    /// Does one step in the innermost directory.
     fn read_on(&mut self) {
         let Some(reading) = self.reading.last_mut() else { return };
         if !reading.entries.is_empty() {
-            // While others have something in it to do, a directory is open. And what is only tried takes less time than
-            // handing it over: the kernel lets one at a time remove in a directory.
+            // A directory stays open while other threads work in it. And to try a removal takes less time than to hand
+            // it over, because the kernel removes one entry of a directory at a time.
             let is_tried_here =
                 reading.node.is_worth_trying() && self.run.may_try_without_looking(&reading.node);
             if !is_tried_here && !self.run.descriptors.are_scarce() {
@@ -241,11 +241,11 @@ impl<'r> Worker<'r> {
 }
 
 impl Reading {
-    /// Reads as many names as fit into one batch. Nothing of a batch is removed before all of it is read.
+    /// Reads one batch of names. No entry of a batch is removed before the whole batch is read.
     fn read_batch(&mut self, run: &Run<'_>, batch: &mut Vec<u8>) {
         match self.read_names(run, batch) {
             Ok(()) => {}
-            // Somebody removed it: then it is empty.
+            // Another process removed it, so it was empty.
             Err(Unavailable::Gone) => self.is_at_end = true,
             Err(why) => {
                 if let Unavailable::Error(errno) = why {
@@ -291,13 +291,13 @@ impl Reading {
         Ok(())
     }
 
-    /// One more name was read.
+    /// Adds a name that was read.
     fn add_name(&mut self, run: &Run<'_>, name: &CStr, kind: FileType) {
         if name == c"." || name == c".." {
             return;
         }
         if run.rules.is_max_depth(self.node.depth) {
-            // Whatever it is, it is content, and nothing more has to be known.
+            // Any entry is content: the directory stays, and no more names are needed.
             self.node.keep();
             self.is_at_end = true;
             return;
@@ -318,8 +318,8 @@ impl Reading {
         }
     }
 
-    /// Gives each entry its part of the whole. The number of links tells how many directories there are, on most file
-    /// systems; else each batch gets half of what is left.
+    /// Divides the share among the entries. On most file systems, the number of links tells the number of directories;
+    /// otherwise each batch gets half of the rest.
     fn divide_share(&mut self, count: usize) {
         if count == 0 {
             return;
@@ -339,8 +339,7 @@ impl Reading {
     }
 }
 
-/// A panic ends the run: what the thread had in hand is never decided, and the caller does not expect more to be
-/// removed.
+/// A panic ends the run: the entries of that thread are never decided, and the caller expects no more removals.
 pub(crate) struct StopsOnPanic<'r, 'p>(pub(crate) &'r Run<'p>);
 
 impl Drop for StopsOnPanic<'_, '_> {

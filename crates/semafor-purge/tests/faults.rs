@@ -1,4 +1,4 @@
-//! Faults that were found in the tool this one replaces. None of them here.
+//! Faults of efspurge, the tool that this one replaces. Each test shows that a fault is not here.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -122,7 +122,7 @@ fn fault_6_used_up_memory_stops_the_purge() {
     let purger = Purger::new(root.path()).memory(memory).rate(5_000);
     let done = purger.on_removal(move |_, _| is_used_up.store(true, Ordering::Relaxed)).purge().unwrap();
     assert_eq!(done.stopped_by, StoppedBy::Breaker);
-    assert_eq!(count(root.path()).0, tree.dirs - done.dirs_removed, "what is told is what was done");
+    assert_eq!(count(root.path()).0, tree.dirs - done.dirs_removed, "the summary counts what was removed");
 }
 
 #[test]
@@ -130,23 +130,23 @@ fn fault_7_cascade_needs_one_pass() {
     let root = tempfile::tempdir().unwrap();
     trees::chain(root.path(), 200);
     let done = Purger::new(root.path()).purge().unwrap();
-    assert_eq!((done.dirs_removed, done.dirs_scanned), (200, 201), "each is looked at once");
+    assert_eq!((done.dirs_removed, done.dirs_scanned), (200, 201), "each directory is read once");
 }
 
-/// `root/a/b/c`, and the same outside with an `outside` of it.
+/// Two equal trees: `root/a/b/c` and `outside/b/c`.
 fn same_trees() -> (tempfile::TempDir, PathBuf, PathBuf) {
-    let folder = tempfile::tempdir().unwrap();
-    let (root, outside) = (folder.path().join("root"), folder.path().join("outside"));
+    let directory = tempfile::tempdir().unwrap();
+    let (root, outside) = (directory.path().join("root"), directory.path().join("outside"));
     for tree in [&root.join("a"), &outside] {
         fs::create_dir_all(tree.join("b/c")).unwrap();
     }
-    (folder, root, outside)
+    (directory, root, outside)
 }
 
 #[test]
 fn fault_8_swapped_in_symlink_is_not_followed() {
-    let (folder, root, outside) = same_trees();
-    let (inside, moved, target) = (root.join("a"), folder.path().join("moved"), outside.clone());
+    let (directory, root, outside) = same_trees();
+    let (inside, moved, target) = (root.join("a"), directory.path().join("moved"), outside.clone());
     let purger = Purger::new(&root).on_removal(move |path, _| {
         if path.ends_with("c") {
             fs::rename(&inside, &moved).unwrap();
@@ -154,14 +154,14 @@ fn fault_8_swapped_in_symlink_is_not_followed() {
         }
     });
     purger.purge().unwrap();
-    assert!(outside.join("b/c").exists(), "nothing outside was touched");
+    assert!(outside.join("b/c").exists(), "nothing outside was removed");
     assert!(fs::symlink_metadata(root.join("a")).unwrap().is_symlink());
 }
 
 #[test]
 fn fault_8_symlink_to_a_system_directory_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let (link, through) = (folder.path().join("link"), folder.path().join("root"));
+    let directory = tempfile::tempdir().unwrap();
+    let (link, through) = (directory.path().join("link"), directory.path().join("root"));
     symlink("/etc", &link).unwrap();
     symlink("/", &through).unwrap();
     for root in [
@@ -180,13 +180,13 @@ fn fault_8_symlink_to_a_system_directory_is_refused() {
         }
     }
     let forced = Purger::new(link).dry_run(true).even_system_paths(true).max_depth(1).purge();
-    assert!(forced.is_ok(), "unless told: {forced:?}");
+    assert!(forced.is_ok(), "allowed with even_system_paths: {forced:?}");
 }
 
 #[test]
 fn fault_9_directories_of_all_levels_are_removed_concurrently() {
     let root = tempfile::tempdir().unwrap();
-    // All of it in one directory, so that only deeper levels can be spread.
+    // The root has one directory, so only deeper levels can be removed concurrently.
     let tree = trees::fan(&root.path().join("top"), 4_000, 20);
     let semaphore = Registry::new().named("deletions").slots(16).build().unwrap();
     let (most, watched) = (Arc::new(AtomicUsize::new(0)), semaphore.clone());
@@ -196,7 +196,7 @@ fn fault_9_directories_of_all_levels_are_removed_concurrently() {
         let held = pollster::block_on(watched.stats()).unwrap().held;
         seen.fetch_max(held as usize, Ordering::Relaxed);
         assert!(held <= 16, "{held}");
-        // Long enough for others to be at it, too, on any number of cores.
+        // Gives other threads time to remove, on any number of cores.
         std::thread::yield_now();
     });
     assert_eq!(purger.purge().unwrap().dirs_removed, tree.removable + 1);

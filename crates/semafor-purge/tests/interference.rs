@@ -1,4 +1,4 @@
-//! Not alone on the tree: others remove, others write, others attack, and the purge may be stopped.
+//! Other processes remove, write and swap entries in the same tree; and the purge is stopped.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -21,15 +21,15 @@ fn two_purgers_share_a_tree() {
         let one = scope.spawn(purge);
         (one.join().unwrap(), purge())
     });
-    assert_eq!((one.errors, other.errors), (0, 0), "what the other one removed is no error");
+    assert_eq!((one.errors, other.errors), (0, 0), "an entry that the other purge removed is not an error");
     assert_eq!(one.dirs_removed + other.dirs_removed, tree.removable);
     assert_eq!(count(root.path()), (tree.dirs - tree.removable, tree.files));
 }
 
 #[test]
 fn four_purgers_remove_old_files_and_the_root() {
-    let folder = tempfile::tempdir().unwrap();
-    let root = folder.path().join("root");
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("root");
     let tree = trees::mixed(&root, 5_000, 8);
     let purge = || Purger::new(&root).older_than(Duration::ZERO).remove_root(true).purge();
     let done: Vec<_> = thread::scope(|scope| {
@@ -82,7 +82,7 @@ fn directory_filled_repeatedly_is_read_only_twice() {
         }
     });
     let done = done.purge().unwrap();
-    assert_eq!((done.dirs_removed, done.errors), (2, 0), "once more, and then it is left alone");
+    assert_eq!((done.dirs_removed, done.errors), (2, 0), "it is read once more, then it stays");
 }
 
 #[test]
@@ -93,10 +93,10 @@ fn new_file_is_never_removed_by_concurrent_purges() {
         let writer = scope.spawn(|| {
             let mut written = Vec::new();
             while !is_over.load(Ordering::Relaxed) {
-                let folder = root.path().join(format!("x/{}/y", written.len() % 7));
-                let file = folder.join(written.len().to_string());
-                // The folder may be gone before the file is there.
-                if fs::create_dir_all(&folder).is_ok() && fs::write(&file, "").is_ok() {
+                let directory = root.path().join(format!("x/{}/y", written.len() % 7));
+                let file = directory.join(written.len().to_string());
+                // The directory may be removed before the file is created.
+                if fs::create_dir_all(&directory).is_ok() && fs::write(&file, "").is_ok() {
                     written.push(file);
                 }
             }
@@ -114,12 +114,12 @@ fn new_file_is_never_removed_by_concurrent_purges() {
 
 #[test]
 fn symlink_swapped_in_and_out_is_never_followed() {
-    let folder = tempfile::tempdir().unwrap();
-    let (root, outside) = (folder.path().join("root"), folder.path().join("outside"));
+    let directory = tempfile::tempdir().unwrap();
+    let (root, outside) = (directory.path().join("root"), directory.path().join("outside"));
     for number in 0..50 {
         fs::create_dir_all(outside.join(format!("{number}/inner"))).unwrap();
     }
-    let (victim, aside) = (root.join("a/victim"), folder.path().join("aside"));
+    let (victim, aside) = (root.join("a/victim"), directory.path().join("aside"));
     let (is_over, swaps) = (AtomicBool::new(false), AtomicU64::new(0));
     fs::create_dir_all(&root).unwrap();
     thread::scope(|scope| {
@@ -141,7 +141,7 @@ fn symlink_swapped_in_and_out_is_never_followed() {
         }
         is_over.store(true, Ordering::Relaxed);
     });
-    assert_eq!(count(&outside), (100, 0), "all that is outside is there");
+    assert_eq!(count(&outside), (100, 0), "nothing outside was removed");
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn second_run_continues_a_stopped_purge() {
     let first = purger.purge().unwrap();
     assert_eq!(first.stopped_by, StoppedBy::Cancelled);
     assert!((100..tree.removable).contains(&first.dirs_removed), "{first:?}");
-    assert_eq!(count(root.path()).0, tree.dirs - first.dirs_removed, "what is told is what was done");
+    assert_eq!(count(root.path()).0, tree.dirs - first.dirs_removed, "the summary counts what was removed");
     let second = Purger::new(root.path()).purge().unwrap();
     assert_eq!(first.dirs_removed + second.dirs_removed, tree.removable);
     assert_eq!(second.stopped_by, StoppedBy::Completed);
@@ -191,7 +191,7 @@ fn without_a_slot_of_the_fleet_nothing_is_removed() {
         purge.join().unwrap()
     });
     assert_eq!(done.dirs_removed, tree.removable);
-    assert_eq!(pollster::block_on(semaphore.stats()).unwrap().held, 0, "all slots are back");
+    assert_eq!(pollster::block_on(semaphore.stats()).unwrap().held, 0, "all slots are released");
 }
 
 #[test]
@@ -265,10 +265,10 @@ fn panic_in_on_progress_ends_the_purge() {
     let purger = purger.on_progress(Duration::ZERO, |progress| assert!(progress.dirs_removed < 5, "planned"));
     let panic = catch_unwind(AssertUnwindSafe(|| purger.purge())).expect_err("it panics");
     assert_eq!(panic.downcast_ref::<&str>(), Some(&"planned"));
-    assert_ne!(count(root.path()), (0, 0), "all was removed after the panic");
+    assert_ne!(count(root.path()), (0, 0), "the purge continued after the panic");
 }
 
-/// The other threads end the removal they are at, and begin no other.
+/// The other threads complete their current removal and begin no other.
 #[test]
 fn panic_in_on_removal_ends_the_purge() {
     let root = tempfile::tempdir().unwrap();

@@ -1,16 +1,16 @@
-//! Fault 10: memory must not grow with the tree. Measured in a process of its own, by the kernel.
+//! Fault 10: memory must not grow with the tree. Measured in a child process, by the kernel.
 
 use std::process::Command;
 
 use semafor_purge::Purger;
 use semafor_testkit::trees;
 
-/// In the child: how many directories to purge.
+/// Set in the child: how many directories to purge.
 const DIRS: &str = "SEMAFOR_PURGE_TEST_DIRS";
-/// How many at most; a million takes about a minute to make.
+/// The size of the larger tree. Creating a million directories takes about a minute.
 const MOST: &str = "SEMAFOR_PURGE_TEST_MOST_DIRS";
 
-/// This very test, in a child that purges a tree and says how much memory that took.
+/// Runs this test in a child process that purges a tree, and returns its peak memory.
 fn peak_kib(dirs: u64) -> u64 {
     let this = std::env::current_exe().unwrap();
     let mut child = Command::new(this);
@@ -24,7 +24,7 @@ fn peak_kib(dirs: u64) -> u64 {
 
 fn purge_and_print_peak(dirs: u64) {
     let root = trees::spacious();
-    // Made by another process: this one's memory counts.
+    // Created by another process, because the memory of this one is measured.
     let made = Command::new("sh")
         .arg("-c")
         .arg(r#"i=0; while [ $i -lt $1 ]; do mkdir -p $(seq -f "$i/%g" 0 98); i=$((i + 1)); done"#)

@@ -1,4 +1,4 @@
-//! Random trees and options against a reference that is as simple as can be.
+//! Compares random trees and options with a simple reference.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -51,7 +51,7 @@ prop_compose! {
     }
 }
 
-/// Every third entry has a name that may be excluded.
+/// Every third name can be excluded.
 fn name(number: usize) -> String {
     if number % 3 == 2 { format!("keep-{number}") } else { format!("e{number}") }
 }
@@ -77,7 +77,7 @@ fn make(path: &Path, entry: &Entry) {
     }
 }
 
-/// Whether it goes. What goes with it is in `gone`.
+/// True if the entry is removed. Adds all removed paths to `gone`.
 fn reference(path: &Path, entry: &Entry, depth: u32, options: Options, gone: &mut BTreeSet<PathBuf>) -> bool {
     if options.max_depth > 0 && depth > options.max_depth {
         return false;
@@ -144,8 +144,8 @@ proptest! {
         is_old: bool,
         options in options(),
     ) {
-        let folder = tempfile::tempdir().unwrap();
-        let root = folder.path().join("root");
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("root");
         let tree = Entry::Directory { is_old, entries };
         make(&root, &tree);
         let (mut expected, mut before, mut after) = Default::default();

@@ -1,4 +1,4 @@
-//! What is removed, and what is left alone.
+//! What is removed, and what stays.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use semafor_testkit::trees::{self, age, count};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// The directories and files of these paths. Those that end in a slash are directories.
+/// Creates these paths. Those that end in a slash are directories.
 fn tree(paths: &[&str]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     for path in paths {
@@ -22,7 +22,7 @@ fn tree(paths: &[&str]) -> tempfile::TempDir {
     root
 }
 
-/// A dry run and a real one, which must agree. The real one's summary.
+/// Runs a dry run and a real one, which must agree, and returns the summary of the real one.
 #[track_caller]
 fn purge(root: &Path, options: impl Fn(Purger<'static>) -> Purger<'static>) -> Summary {
     let before = count(root);
@@ -34,7 +34,7 @@ fn purge(root: &Path, options: impl Fn(Purger<'static>) -> Purger<'static>) -> S
             summary;
         [*dirs_scanned, *dirs_removed, *files_scanned, *files_removed, *bytes_freed, *errors]
     };
-    assert_eq!(counts(&would), counts(&done), "a dry run tells what a real one does");
+    assert_eq!(counts(&would), counts(&done), "the dry run reports the same as the real run");
     let (dirs, files) = count(root);
     assert_eq!((before.0 - dirs, before.1 - files), (done.dirs_removed, done.files_removed));
     done
@@ -82,7 +82,7 @@ fn age_of_a_directory_is_its_age_before_the_purge() {
         age(&root.path().join(old), 2 * DAY);
     }
     let done = purge(root.path(), |purger| purger.min_age(DAY));
-    // The parent changed when its child went, but that was us.
+    // The removal of its child changed the parent, but that does not count.
     assert_eq!(done.dirs_removed, 3);
     assert_eq!(exists(&root, &["parent", "young", "mixed/old", "mixed/young"]), [false, true, false, true]);
 }
@@ -115,7 +115,7 @@ fn excluded_directories_are_not_entered_and_keep_their_parents() {
         exists(&root, &["a/.snapshot/inner", "b/keep.d", "b/x", "users/ann", "other", "c"]),
         [true, true, false, true, false, false]
     );
-    // Looked at: the root, a, b, b/x, users, other, other/users, other/users/ann, c, c/d.
+    // Scanned: the root, a, b, b/x, users, other, other/users, other/users/ann, c, c/d.
     assert_eq!((done.dirs_removed, done.dirs_scanned), (6, 10));
 }
 

@@ -1,4 +1,4 @@
-//! Whole trees: all that can be removed is, and nothing else; and a dry run says so before.
+//! Whole trees: exactly the removable directories are removed, and a dry run reports the same before.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,13 +10,13 @@ use semafor_purge::{Purger, StoppedBy, Summary};
 use semafor_testkit::trees::{self, Tree, count};
 
 fn purge(root: &Path) -> Summary {
-    Purger::new(root).purge().expect("the root is there")
+    Purger::new(root).purge().expect("the root exists")
 }
 
-/// A dry run, then a real one.
+/// Runs a dry run, then a real one.
 #[track_caller]
 fn check(root: &Path, tree: Tree) {
-    let would = Purger::new(root).dry_run(true).purge().expect("the root is there");
+    let would = Purger::new(root).dry_run(true).purge().expect("the root exists");
     assert_eq!(count(root), (tree.dirs, tree.files), "a dry run removes nothing");
     let done = purge(root);
     for (summary, what) in [(&would, "would"), (&done, "done")] {
@@ -101,24 +101,24 @@ fn hidden_files_symlinks_and_special_files_are_content() {
 
 #[test]
 fn root_is_removed_only_with_remove_root() {
-    let folder = tempfile::tempdir().unwrap();
-    let root = folder.path().join("root");
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("root");
     let tree = trees::fan(&root, 20, 3);
     let would = Purger::new(&root).remove_root(true).dry_run(true).purge().unwrap();
     assert_eq!(would.dirs_removed, tree.removable + 1);
     assert_eq!(purge(&root).dirs_removed, tree.removable);
     assert!(root.exists());
-    // Whatever it is called.
-    symlink(&root, folder.path().join("link")).unwrap();
-    let done = Purger::new(folder.path().join("link/.")).remove_root(true).purge().unwrap();
+    // Also through a symlink.
+    symlink(&root, directory.path().join("link")).unwrap();
+    let done = Purger::new(directory.path().join("link/.")).remove_root(true).purge().unwrap();
     assert_eq!(done.dirs_removed, 1);
     assert!(!root.exists());
 }
 
 #[test]
 fn root_that_is_not_empty_stays() {
-    let folder = tempfile::tempdir().unwrap();
-    let root = folder.path().join("root");
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("root");
     fs::create_dir_all(root.join("a/b")).unwrap();
     fs::write(root.join("file"), "").unwrap();
     let done = Purger::new(&root).remove_root(true).purge().unwrap();
