@@ -68,19 +68,19 @@
 //!
 //! | promise | built in | tested in |
 //! |---|---|---|
-//! | A semaphore limits concurrent removals | `removal_slot`: [`Purger::max_concurrency_deletion`], [`Purger::fleet_limit`] | `interference`: `removals_at_once_never_exceed_the_slots_of_the_fleet` |
+//! | A semaphore limits concurrent removals | `removal_slot`, [`Purger::fleet_limit`] | `interference`: `removals_at…` |
 //! | The queue is bounded | `queue`: a thread that finds it full does the work itself | `queue`, `memory` |
-//! | Memory is (threads + queue) × depth, independent of the size of the tree | `node`, `walk` | `memory`: 10,000 and 100,000 directories, in a child process |
-//! | Parents that become empty are removed in the same pass | `node`, `removal` | `trees`, `faults`: 7, `random_trees` |
-//! | Stops at 95 % of the memory limit | `thread_pool` with [`MemoryGuard`](semafor_pipeline::MemoryGuard), [`StoppedBy::Breaker`] | `faults`: 6 |
+//! | Memory is (threads + queue) × depth, not the tree | `node`, `walk` | `memory`: 10,000 and 100,000 directories |
+//! | Parents that become empty are removed in one pass | `node`, `removal` | `trees`, `faults`: 7, `random_trees` |
+//! | Stops at 95 % of the memory limit | `thread_pool`, [`StoppedBy::Breaker`] | `faults`: 6 |
 //! | Fewer threads at 85 % of the memory limit | `thread_pool`: no thread sleeps with a lock | `faults`: 6 |
 //! | The limit of removed directories is exact | `limit`, [`Purger::max_dirs`] | `faults`: 3, 4 |
-//! | Removals per second | [`Purger::rate`] | `rules`: `purge_with_a_rate_removes_the_same`; `changed_meanwhile` |
+//! | Removals per second | [`Purger::rate`] | `rules`: `purge_with_a_rate…`, `changed_meanwhile` |
 //! | Flags and variables `EFSPURGE_*` of efspurge | `semafor purge` | `semafor-cli`: `tests/purge.rs` |
 //! | A dry run reports what the real run removes | `dry_run`, [`Purger::dry_run`] | `faults`: 5, `random_trees` |
 //! | More threads while they wait for the file system | `thread_pool`: by load and by memory | `faults`: 6, 9 |
 //! | Deeper directories first | `queue`: last in, first out | `queue`, `memory` |
-//! | One thread removes in a directory, many entries in a row | `removal` | `trees`: `hundred_thousand_directories_in_one_directory` |
+//! | One thread removes in a directory, many entries in a row | `removal` | `trees`: `hundred_thousand…` |
 //! | Metrics | [`Progress`], [`Summary`] | `semafor-cli`: `summary_has_the_documented_keys` |
 //!
 //! Linux only: it uses `getdents64` and `statx`.
