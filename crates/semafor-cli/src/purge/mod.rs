@@ -40,7 +40,9 @@ async fn run_purge(args: Purge) -> Result<ExitCode, Failure> {
             purger = purger.fleet_limit(fleet::open(&args, name).await?);
         }
         if args.is_for_files_like_efspurge() {
-            say("all directories are kept: --max-age-days removes only files without --remove-empty-dirs");
+            say(
+                "all directories are kept: --max-age-days removes only files, unless --remove-empty-dirs is given",
+            );
         }
         let worker = thread::Builder::new().name("purge".to_owned());
         let started = worker.spawn(move || {
