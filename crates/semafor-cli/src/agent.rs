@@ -8,7 +8,7 @@ use std::time::Duration;
 use semafor::local::{self, Agent, BindError, Stopped};
 use serde_json::json;
 
-use crate::cli::{self, At};
+use crate::cli::{self, HomeArgs};
 use crate::duration::show;
 use crate::exit::{Code, Failure};
 use crate::output::{print, print_json, say};
@@ -19,15 +19,15 @@ const READY: &str = "ready";
 
 pub(crate) async fn agent(command: cli::Agent) -> Result<ExitCode, Failure> {
     match command {
-        cli::Agent::Status { at, json } => status(&at, json).await,
-        cli::Agent::Stop { at, force } => stop(&at, force).await,
+        cli::Agent::Status { home, json } => status(&home, json).await,
+        cli::Agent::Stop { home, force } => stop(&home, force).await,
         cli::Agent::Start { directory } => start(&directory),
         cli::Agent::Serve { directory } => serve(&directory),
     }
 }
 
-async fn status(at: &At, json: bool) -> Result<ExitCode, Failure> {
-    let Some(agent) = local::status(&at.agent()?).await? else {
+async fn status(home: &HomeArgs, json: bool) -> Result<ExitCode, Failure> {
+    let Some(agent) = local::status(&home.agent()?).await? else {
         if json {
             print_json(&json!({ "running": false }))?;
         } else {
@@ -63,8 +63,8 @@ async fn status(at: &At, json: bool) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn stop(at: &At, force: bool) -> Result<ExitCode, Failure> {
-    let config = at.agent()?;
+async fn stop(home: &HomeArgs, force: bool) -> Result<ExitCode, Failure> {
+    let config = home.agent()?;
     let Some(agent) = local::status(&config).await? else { return Ok(ExitCode::SUCCESS) };
     match local::stop(&config, force).await? {
         Stopped::InUse { held, waiting } => Err(Code::Nothing.because(format!(
@@ -109,11 +109,11 @@ fn start(directory: &Path) -> Result<ExitCode, Failure> {
     command.args(["agent", "serve"]).arg(directory).current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
     let mut child = command.spawn().map_err(|error| cannot("start the agent", &error))?;
-    let mut said = String::new();
+    let mut line = String::new();
     if let Some(out) = child.stdout.take() {
-        let _ = BufReader::new(out).read_line(&mut said);
+        let _ = BufReader::new(out).read_line(&mut line);
     }
-    if said.trim() == READY {
+    if line.trim() == READY {
         return Ok(ExitCode::SUCCESS);
     }
     let status = child.wait().map_err(|error| cannot("start the agent", &error))?;

@@ -15,8 +15,8 @@ use crate::exit::{Code, Failure};
 use crate::output::json;
 use crate::{inherited, slots, stop_signals};
 
-/// How long to wait for the home when releasing or leaving the line.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long to wait for the home to release a slot or to leave the line.
+const HOME_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The output of `acquire --json`. Fields may be added, never removed.
 #[derive(Serialize)]
@@ -63,7 +63,7 @@ pub(crate) async fn acquire(args: cli::Acquire) -> Result<ExitCode, Failure> {
         return Err(undelivered("stdout is closed", "nothing was acquired"));
     }
     let recipient = Recipient::of_this_process();
-    let home = args.at.connect().await?;
+    let home = args.home.connect().await?;
     let mut early_end = pin!(EarlyEnd::of(recipient));
     let (semaphore, permit) = match wait_for(&home, &args.options, args.ttl, early_end.as_mut()).await? {
         Ok(acquired) => acquired,
@@ -85,11 +85,11 @@ pub(crate) async fn acquire(args: cli::Acquire) -> Result<ExitCode, Failure> {
         room = recipient.has_room() => room.err().map(EarlyEnd::Gone),
     };
     if let Some(end) = end {
-        return end.exit(give_back(permit.release()).await);
+        return end.exit(try_release(permit.release()).await);
     }
     // Detach before writing: once the id is written, its reader may rely on the slot even if this process is killed.
     let id = permit.detach();
-    if !args.at.is_shared() {
+    if !args.home.is_shared() {
         // The agent may die before it receives the detach. Its answer to this renewal confirms that it has.
         match semaphore.renew(&id, args.ttl).await {
             Ok(()) => {}
@@ -99,7 +99,7 @@ pub(crate) async fn acquire(args: cli::Acquire) -> Result<ExitCode, Failure> {
                 return Err(Code::Lost.because(format!("the slot was lost before its id was printed: {why}")));
             }
             Err(error) => {
-                return Err(undelivered(&error.to_string(), give_back(semaphore.release(&id)).await));
+                return Err(undelivered(&error.to_string(), try_release(semaphore.release(&id)).await));
             }
         }
     }
@@ -108,12 +108,12 @@ pub(crate) async fn acquire(args: cli::Acquire) -> Result<ExitCode, Failure> {
         Ok(()) => Gone::Reader.text().to_owned(),
         Err(error) => error.to_string(),
     };
-    Err(undelivered(&why, give_back(semaphore.release(&id)).await))
+    Err(undelivered(&why, try_release(semaphore.release(&id)).await))
 }
 
 /// Releases the slot, and returns the outcome for the error message.
-async fn give_back(release: impl Future<Output = Result<(), ReleaseError>>) -> &'static str {
-    match timeout(PATIENCE, release).await {
+async fn try_release(release: impl Future<Output = Result<(), ReleaseError>>) -> &'static str {
+    match timeout(HOME_TIMEOUT, release).await {
         Ok(Ok(()) | Err(ReleaseError::NotHeld(_))) => "the slot was released",
         _ => "the slot could not be released, and stays held until its --ttl is over",
     }
@@ -126,7 +126,7 @@ async fn wait_for(
     ttl: Duration,
     mut early_end: Pin<&mut impl Future<Output = EarlyEnd>>,
 ) -> Result<Result<(Semaphore, Permit<'static>), EarlyEnd>, Failure> {
-    slots::settle(options.slots, async |slots| {
+    slots::acquire_with_slots(options.slots, async |slots| {
         // No process sends heartbeats for this slot: only its lease limits it.
         let mut builder = home.named(&options.name).ttl(ttl).heartbeat_max_interval(ttl);
         if let Some(slots) = slots {
@@ -147,7 +147,7 @@ async fn wait_for(
         };
         if outcome.is_err() {
             // If the home does not answer, it removes this waiter later by itself.
-            let _ = timeout(PATIENCE, acquire.leave()).await;
+            let _ = timeout(HOME_TIMEOUT, acquire.leave()).await;
         }
         Ok(outcome.map(|permit| (semaphore.clone(), permit)))
     })
@@ -156,27 +156,27 @@ async fn wait_for(
 
 pub(crate) async fn release(held: cli::Held) -> Result<ExitCode, Failure> {
     let (name, id) = named(&held)?;
-    let home = held.at.connect().await?;
+    let home = held.home.connect().await?;
     match home.named(&name).build()?.release(&id).await {
-        Err(ReleaseError::NotHeld(why)) => Err(nothing(&id, &name, &why)),
+        Err(ReleaseError::NotHeld(why)) => Err(holds_nothing(&id, &name, &why)),
         released => released.map(|()| ExitCode::SUCCESS).map_err(Failure::from),
     }
 }
 
 pub(crate) async fn renew(args: cli::Renew) -> Result<ExitCode, Failure> {
     let (name, id) = named(&args.held)?;
-    let home = args.held.at.connect().await?;
+    let home = args.held.home.connect().await?;
     match home.named(&name).heartbeat_max_interval(args.ttl).build()?.renew(&id, args.ttl).await {
-        Err(RenewError::NotHeld(why)) => Err(nothing(&id, &name, &why)),
+        Err(RenewError::NotHeld(why)) => Err(holds_nothing(&id, &name, &why)),
         renewed => renewed.map(|()| ExitCode::SUCCESS).map_err(Failure::from),
     }
 }
 
 pub(crate) async fn evict(args: cli::Evict) -> Result<ExitCode, Failure> {
     let id = parse(&args.id)?;
-    let home = args.at.connect().await?;
+    let home = args.home.connect().await?;
     match home.named(&args.name).build()?.evict(&id).await {
-        Err(ReleaseError::NotHeld(why)) => Err(nothing(&id, &args.name, &why)),
+        Err(ReleaseError::NotHeld(why)) => Err(holds_nothing(&id, &args.name, &why)),
         evicted => evicted.map(|()| ExitCode::SUCCESS).map_err(Failure::from),
     }
 }
@@ -200,6 +200,6 @@ fn parse(id: &str) -> Result<PermitId, Failure> {
     })
 }
 
-fn nothing(id: &PermitId, name: &str, why: &semafor::NotHeld) -> Failure {
+fn holds_nothing(id: &PermitId, name: &str, why: &semafor::NotHeld) -> Failure {
     Code::Nothing.because(format!("{id} holds no slot of {name:?}: {why}"))
 }

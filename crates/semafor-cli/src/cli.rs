@@ -16,9 +16,10 @@ use crate::slots::Slots;
 #[cfg(target_os = "linux")]
 pub(crate) use purge::Purge;
 
-/// Limit how many processes do a thing at once: on this machine without a server, across a fleet with a URL.
+/// Limit how many processes run at the same time, on this machine without a server or on many machines with Redis.
 ///
-/// First come, first served. When a holder ends, its slot is released, even if it was killed.
+/// A command takes a slot of a named semaphore before it starts. If no slot is free, it waits in line, first come,
+/// first served. When the command ends, its slot is released, even if it was killed.
 #[derive(Parser, Debug)]
 #[command(name = "semafor", version, after_help = exit::HELP, max_term_width = 100)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
@@ -32,13 +33,13 @@ pub(crate) enum Command {
     /// Wait for a slot, run a command, release the slot, and exit with the command's exit code
     #[command(after_help = RUN_HELP)]
     Run(Run),
-    /// Take a slot and print its id. The slot is held until `release`, or until its --ttl is over
+    /// Take a slot and print its id. The slot is held until `release`, at most for --ttl
     #[command(after_help = ACQUIRE_HELP)]
     Acquire(Acquire),
     /// Release a slot that `acquire` took
     #[command(override_usage = "semafor release [OPTIONS] NAME ID")]
     Release(Held),
-    /// Keep a slot that `acquire` took for another --ttl, counted from now
+    /// Extend a slot that `acquire` took: it is held for --ttl from now on
     #[command(override_usage = "semafor renew [OPTIONS] --ttl TIME NAME ID")]
     Renew(Renew),
     /// Show how many slots are held, and how many waiters are in line
@@ -47,7 +48,7 @@ pub(crate) enum Command {
     Inspect(Inspect),
     /// Change the number of slots of a semaphore, for all its users
     Resize(Resize),
-    /// Take a slot away from its holder
+    /// Take a slot away from its holder. `run` then ends its command, unless it has --on-lost warn
     Evict(Evict),
     /// Watch all semaphores live in the terminal
     Top(Top),
@@ -55,8 +56,8 @@ pub(crate) enum Command {
     #[cfg(target_os = "linux")]
     #[command(after_help = purge::HELP)]
     Purge(Box<Purge>),
-    /// Show or stop the agent: the process that keeps this user's semaphores on this machine
-    #[command(subcommand)]
+    /// Show or stop the agent, the background process that manages this user's semaphores on this machine
+    #[command(subcommand, after_help = AGENT_HELP)]
     Agent(Agent),
     /// Print shell completions
     Completions {
@@ -73,35 +74,40 @@ pub(crate) enum Command {
 const RUN_HELP: &str = "\
 The command's environment has SEMAFOR_NAME, SEMAFOR_SLOT, SEMAFOR_ID and SEMAFOR_FENCING_TOKEN.
 
-If `semafor run` is killed with SIGKILL, its command is killed too. The slot is released once the command is \
-dead; with Redis, once --heartbeat is over.
+If `semafor run` is killed with SIGKILL, its command is killed too. Then the slot is released; with Redis, \
+after --heartbeat.
 
-`semafor inspect` and `top` show the --label and the command. On this machine they show the whole \
-command line, which only its user can read. With Redis they show only the program's name: all users of that \
-Redis can read it, and arguments may contain passwords. --show-command shows the arguments there, too.
+`semafor inspect` and `top` show the --label and the command. With `local:` they show the whole command line, \
+which only you can read. With Redis they show only the program's name, because all users of that Redis can read \
+it and arguments may contain passwords. --show-command shows the arguments there, too.
 
 Examples:
-  semafor run --name nightly -- ./backup.sh           one at a time; the others wait in line
-  semafor run --name encode --slots 100% -- ffmpeg …  as many at once as there are cores
+  semafor run --name nightly -- ./backup.sh           one at a time; others wait in line
+  semafor run --name encode --slots 100% -- ffmpeg …  one per core
   semafor run --name api --slots 10 --url redis://db/ --timeout 5m -- ./sync
-                                                      ten across the fleet; give up after 5 minutes";
+                                                      ten on all machines together;
+                                                      give up after 5 minutes";
 
 const ACQUIRE_HELP: &str = "\
-If `acquire` can't print the id, it releases the slot and exits with 74. While it waits, it leaves the \
-line and exits with 74 as soon as the reader of its stdout is gone or its parent process has ended. It does \
-not watch its parent if it runs in the background: in another process group (setsid), or with SIGINT, SIGQUIT \
-or SIGHUP ignored (& in a script, nohup). Signals that were ignored when `acquire` started do not end it.
+If `acquire` can't print the id, it releases the slot and exits with 74. If the reader of its stdout or its \
+parent process ends while it waits, it leaves the line and exits with 74. It does not watch its parent if it \
+runs in the background: in another process group (setsid), or with SIGINT, SIGQUIT or SIGHUP ignored (& in a \
+script, nohup). Signals that were ignored when `acquire` started do not end it.
 
-After printing the id into a pipe, `acquire` waits up to 0.1 s for it to be read. It can't notice a reader \
-that ends later without reading the id, or a file that is never read: then the slot stays held for its --ttl.
+After printing the id to a pipe, `acquire` waits up to 0.1 s until the id is read. If the reader ends later \
+without reading it, or if the id is in a file that is never read, the slot stays held for its --ttl.
 
 Example:
   id=$(semafor acquire --name deploy --ttl 10m) && ./deploy.sh; semafor release deploy \"$id\"";
 
+const AGENT_HELP: &str = "\
+The first command that needs the agent starts it. It exits after one minute without use. Each user has their own \
+agent and their own semaphores: root and deploy, for example, do not share slots. Use Redis (--url) to share them.";
+
 /// The home of the semaphores.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct At {
-    /// Where the semaphores live: `local:` (this user's, on this machine) or the URL of a Redis server
+pub(crate) struct HomeArgs {
+    /// Where the semaphores are: `local:` (this machine, only this user) or the URL of a Redis server: redis://host/
     // The value may contain a password.
     #[arg(long, env = "SEMAFOR_URL", default_value = "local:", hide_env_values = true, value_name = "URL")]
     pub(crate) url: String,
@@ -110,7 +116,7 @@ pub(crate) struct At {
 #[derive(Args, Debug)]
 pub(crate) struct Run {
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) home: HomeArgs,
 
     #[command(flatten)]
     pub(crate) options: AcquireOptions,
@@ -119,19 +125,20 @@ pub(crate) struct Run {
     #[arg(long, value_name = "TIME", value_parser = duration::longer_than_zero)]
     pub(crate) ttl: Option<Duration>,
 
-    /// What to do with the command when its slot is lost
+    /// What to do with the command when its slot is lost (--ttl over, evicted, agent died, Redis unreachable)
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnLost::Kill)]
     pub(crate) on_lost: OnLost,
 
-    /// How long the command has to end after SIGTERM before it is killed (SIGKILL)
+    /// With --on-lost kill: time between SIGTERM and SIGKILL
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration::any)]
     pub(crate) grace: Duration,
 
-    /// With Redis: release the slot if this process sends no heartbeat for this long
+    /// With Redis: the slot is released if this process sends no heartbeat for this long
     #[arg(long, value_name = "TIME", default_value = "180s", value_parser = duration::longer_than_zero)]
     pub(crate) heartbeat: Duration,
 
-    /// With Redis: show the whole command line to all users of that Redis, not only the program's name
+    /// With Redis: `inspect` and `top` show the whole command line to all users of that Redis, not only the program's
+    /// name
     #[arg(long)]
     pub(crate) show_command: bool,
 
@@ -139,7 +146,7 @@ pub(crate) struct Run {
     #[arg(long, short, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
 
-    /// Print when waiting starts and when the slot is granted, even without a terminal
+    /// Print a line when waiting starts and when the slot is granted, even without a terminal
     #[arg(long, short)]
     pub(crate) verbose: bool,
 
@@ -150,22 +157,22 @@ pub(crate) struct Run {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum OnLost {
-    /// End the command and all processes it started, before the slot is granted to another waiter
+    /// End the command and all processes that it started, before another waiter gets the slot
     Kill,
-    /// Print a warning to stderr and let the command run
+    /// Print a warning to stderr and let the command continue
     Warn,
 }
 
 /// Options of `run` and `acquire`: which semaphore, how many slots, and how long to wait.
 #[derive(Args, Debug)]
 pub(crate) struct AcquireOptions {
-    /// The semaphore. Commands with the same name share its slots
+    /// The name of the semaphore. Commands with the same name share its slots
     // Not from SEMAFOR_NAME: a `run` inside a `run` would wait for itself.
     #[arg(long, short, default_value = "default", value_name = "NAME")]
     pub(crate) name: String,
 
-    /// Number of slots: a number, or relative to this machine's cores: 100%, +2, -1 [default: the current number if
-    /// the semaphore exists, otherwise 1]
+    /// How many slots the semaphore has: a number, or relative to this machine's cores: 100%, +2, -1 [default: the
+    /// current number if the semaphore exists, otherwise 1]
     #[arg(long, short = 'j', value_name = "N", allow_hyphen_values = true)]
     pub(crate) slots: Option<Slots>,
 
@@ -173,7 +180,7 @@ pub(crate) struct AcquireOptions {
     #[arg(long, short, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) weight: u32,
 
-    /// How long to wait in line: 30s, 5m, or a number of seconds; 0 does not wait [default: wait as long as it takes]
+    /// How long to wait in line: 30s, 5m, or a number of seconds. 0: do not wait [default: no timeout]
     #[arg(long, short, value_name = "TIME", value_parser = duration::any)]
     pub(crate) timeout: Option<Duration>,
 
@@ -185,12 +192,12 @@ pub(crate) struct AcquireOptions {
 #[derive(Args, Debug)]
 pub(crate) struct Acquire {
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) home: HomeArgs,
 
     #[command(flatten)]
     pub(crate) options: AcquireOptions,
 
-    /// How long to hold the slot, unless it is released or renewed
+    /// The slot is released after this time, unless `release` or `renew` comes first
     #[arg(long, value_name = "TIME", value_parser = duration::longer_than_zero)]
     pub(crate) ttl: Duration,
 
@@ -203,13 +210,13 @@ pub(crate) struct Acquire {
 #[derive(Args, Debug)]
 pub(crate) struct Held {
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) home: HomeArgs,
 
-    /// The semaphore, if NAME is not given
+    /// The name of the semaphore, if the argument NAME is omitted
     #[arg(long, short, env = "SEMAFOR_NAME", value_name = "NAME")]
     pub(crate) name: Option<String>,
 
-    /// The name of the semaphore (optional with --name) and the id that `acquire` printed
+    /// The name of the semaphore (may be omitted with --name) and the id that `acquire` printed
     #[arg(required = true, num_args = 1..=2, value_names = ["NAME", "ID"])]
     pub(crate) words: Vec<String>,
 }
@@ -227,7 +234,7 @@ pub(crate) struct Renew {
 #[derive(Args, Debug)]
 pub(crate) struct Status {
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) home: HomeArgs,
 
     /// Show only these semaphores [default: all]
     #[arg(value_name = "NAME")]
@@ -245,7 +252,7 @@ pub(crate) struct Status {
 #[derive(Args, Debug)]
 pub(crate) struct Inspect {
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) home: HomeArgs,
 
     /// The name of the semaphore
     pub(crate) name: String,
@@ -258,7 +265,7 @@ pub(crate) struct Inspect {
 #[derive(Args, Debug)]
 pub(crate) struct Resize {
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) home: HomeArgs,
 
     /// The name of the semaphore
     pub(crate) name: String,
@@ -271,21 +278,21 @@ pub(crate) struct Resize {
 #[derive(Args, Debug)]
 pub(crate) struct Evict {
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) home: HomeArgs,
 
     /// The name of the semaphore
     pub(crate) name: String,
 
-    /// The id of the holder, as shown by `inspect`
+    /// The id of the holder, as `inspect` shows it
     pub(crate) id: String,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Top {
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) home: HomeArgs,
 
-    /// Time between two refreshes
+    /// Time between two updates
     #[arg(long, short = 'd', value_name = "TIME", default_value = "1s", value_parser = duration::longer_than_zero)]
     pub(crate) interval: Duration,
 
@@ -296,32 +303,32 @@ pub(crate) struct Top {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Agent {
-    /// Show whether the agent runs, for how long, and how many clients it has
+    /// Show whether the agent is running, for how long, and how many clients it has
     Status {
         #[command(flatten)]
-        at: At,
+        home: HomeArgs,
         /// Print a JSON object: running, pid, version, uptime_seconds, clients, names, held, waiting, directory
         #[arg(long)]
         json: bool,
     },
-    /// Stop the agent. Refused while there are holders or waiters, except with --force
+    /// Stop the agent. Refused while there are holders or waiters, unless --force is given
     Stop {
         #[command(flatten)]
-        at: At,
-        /// Stop it even so: holders lose their slots, waiters go on with a new agent
+        home: HomeArgs,
+        /// Stop it even if it is in use: holders lose their slots, waiters continue with a new agent
         #[arg(long, short)]
         force: bool,
     },
-    /// Start the agent in the background unless it runs. Other commands start it when they need it
+    /// Start the agent in the background, unless it is running. Other commands start it when they need it
     #[command(hide = true)]
     Start {
-        /// The directory of its socket
+        /// The directory of the agent's socket
         directory: PathBuf,
     },
     /// Run the agent in the foreground
     #[command(hide = true)]
     Serve {
-        /// The directory of its socket
+        /// The directory of the agent's socket
         directory: PathBuf,
     },
 }

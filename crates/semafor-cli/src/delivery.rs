@@ -1,4 +1,4 @@
-//! Delivers the id of `acquire` to its reader, and detects when it can't.
+//! Delivers the id of `acquire` to its reader, and detects when it can't be delivered.
 //!
 //! If the id of a slot is lost, the slot stays held for its whole lease. So `acquire` gives up as soon as it
 //! sees that it can't deliver the id:
@@ -31,14 +31,14 @@ use tokio::time::sleep;
 use crate::{groups, inherited};
 
 /// How often to check the parent where the system can't report its end.
-const BETWEEN_LOOKS: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+const PARENT_CHECK_INTERVAL: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// How long to wait for room in stdout in the middle of an id.
-const LONGEST_STALL: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+const WRITE_TIMEOUT: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 /// How often to check whether a full pipe has room again: from the first pause, doubling up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// How long to wait for a reader to read the id from a pipe. Most read it at once.
-const MOMENT: Duration = Duration::from_millis(100);
+const READ_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Why the id can't be delivered: its reader or our parent is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,12 +68,12 @@ impl Recipient {
         Self { parent: parent_to_watch() }
     }
 
-    /// Waits until the recipient is gone.
+    /// Waits until the reader or the parent is gone.
     pub(crate) async fn gone(self) -> Gone {
-        let (tell, gone) = oneshot::channel();
+        let (sender, gone) = oneshot::channel();
         let watch = move || {
             if let Some(gone) = wait_until_gone(self.parent) {
-                let _ = tell.send(gone);
+                let _ = sender.send(gone);
             }
         };
         // Without a thread, only the check right before writing the id remains.
@@ -87,7 +87,7 @@ impl Recipient {
     /// Waits until stdout has room for a short text.
     pub(crate) async fn has_room(self) -> Result<(), Gone> {
         let mut pause = FIRST_PAUSE;
-        while !look(self.parent)?.contains(PollFlags::OUT) {
+        while !poll_stdout(self.parent)?.contains(PollFlags::OUT) {
             sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
@@ -104,14 +104,14 @@ fn parent_to_watch() -> Option<Pid> {
 }
 
 /// Polls stdout. An error if its reader or our parent is gone.
-fn look(parent: Option<Pid>) -> Result<PollFlags, Gone> {
+fn poll_stdout(parent: Option<Pid>) -> Result<PollFlags, Gone> {
     if parent.is_some_and(|parent| getppid() != Some(parent)) {
         return Err(Gone::Parent);
     }
     let stdout = stdout();
     let mut files = [PollFd::new(&stdout, PollFlags::OUT)];
     match poll(&mut files, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
-        Ok(_) if is_cut_off(&files[0]) => Err(Gone::Reader),
+        Ok(_) if is_disconnected(&files[0]) => Err(Gone::Reader),
         Ok(_) => Ok(files[0].revents()),
         Err(Errno::INTR) => Ok(PollFlags::empty()),
         // Then the write reports the error.
@@ -119,14 +119,14 @@ fn look(parent: Option<Pid>) -> Result<PollFlags, Gone> {
     }
 }
 
-fn is_cut_off(stdout: &PollFd<'_>) -> bool {
+fn is_disconnected(stdout: &PollFd<'_>) -> bool {
     stdout.revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
 /// Blocks until the reader or the parent is gone. `None` if that can't be detected.
 fn wait_until_gone(parent: Option<Pid>) -> Option<Gone> {
-    let end = parent.and_then(end_of);
-    let timeout = (parent.is_some() && end.is_none()).then_some(&BETWEEN_LOOKS);
+    let end = parent.and_then(end_descriptor);
+    let timeout = (parent.is_some() && end.is_none()).then_some(&PARENT_CHECK_INTERVAL);
     let stdout = stdout();
     loop {
         let mut files = vec![PollFd::new(&stdout, PollFlags::empty())];
@@ -135,7 +135,7 @@ fn wait_until_gone(parent: Option<Pid>) -> Option<Gone> {
             Ok(_) | Err(Errno::INTR) => {}
             Err(_) => return None,
         }
-        if is_cut_off(&files[0]) {
+        if is_disconnected(&files[0]) {
             return Some(Gone::Reader);
         }
         let has_ended = files.get(1).is_some_and(|end| !end.revents().is_empty());
@@ -146,7 +146,7 @@ fn wait_until_gone(parent: Option<Pid>) -> Option<Gone> {
 }
 
 /// A descriptor that becomes readable when the process ends, on systems that have one.
-fn end_of(process: Pid) -> Option<OwnedFd> {
+fn end_descriptor(process: Pid) -> Option<OwnedFd> {
     #[cfg(target_os = "linux")]
     return rustix::process::pidfd_open(process, rustix::process::PidfdFlags::empty()).ok();
     #[cfg(not(target_os = "linux"))]
@@ -163,7 +163,7 @@ pub(crate) fn write(text: &str) -> io::Result<()> {
             // Another process has set stdout to non-blocking.
             Err(Errno::AGAIN) => {
                 let stdout = stdout();
-                match poll(&mut [PollFd::new(&stdout, PollFlags::OUT)], Some(&LONGEST_STALL)) {
+                match poll(&mut [PollFd::new(&stdout, PollFlags::OUT)], Some(&WRITE_TIMEOUT)) {
                     Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
                     Ok(_) | Err(Errno::INTR) => {}
                     Err(error) => return Err(error.into()),
@@ -186,10 +186,10 @@ pub(crate) async fn is_left_unread(stdout: impl AsFd, text: &str) -> bool {
     // If the pipe holds less than the text, part of it was read.
     while is_pipe && ioctl_fionread(stdout).is_ok_and(|unread| unread >= text.len() as u64) {
         let mut files = [PollFd::from_borrowed_fd(stdout, PollFlags::empty())];
-        if poll(&mut files, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok() && is_cut_off(&files[0]) {
+        if poll(&mut files, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok() && is_disconnected(&files[0]) {
             return is_in_pipe(stdout, text.as_bytes()).unwrap_or(false);
         }
-        if since.elapsed() >= MOMENT {
+        if since.elapsed() >= READ_TIMEOUT {
             return false;
         }
         sleep(pause).await;
@@ -198,8 +198,8 @@ pub(crate) async fn is_left_unread(stdout: impl AsFd, text: &str) -> bool {
     false
 }
 
-/// Whether the text is in a pipe that has no reader. Removes nothing from the pipe: it may contain ids of other processes,
-/// which check it as well. `None` if this can't be determined.
+/// Whether the text is in a pipe that has no reader. Removes nothing from the pipe: it may contain ids of other
+/// processes, which check it as well. `None` if this can't be determined.
 #[cfg(target_os = "linux")]
 fn is_in_pipe(pipe: BorrowedFd<'_>, text: &[u8]) -> Option<bool> {
     use rustix::fs::{Mode, OFlags, open};

@@ -1,6 +1,6 @@
 //! The exit codes.
 //!
-//! Numbers come from sysexits.h where it has a matching one, so that mailers and supervisors know what to retry.
+//! Numbers come from sysexits.h where one matches, so that mailers and supervisors know which errors to retry.
 
 use std::process::ExitCode;
 

@@ -1,7 +1,7 @@
 //! Process groups and sessions, by their leaders.
 //!
-//! A leader may live outside our PID namespace, for example if a process was started in a container from outside. It has
-//! no pid here and is `None`. rustix can't express this: it assumes that every leader has a pid.
+//! A leader may live outside our PID namespace, for example if a process was started in a container from outside. It
+//! has no pid here and is `None`. rustix can't express this: it assumes that every leader has a pid.
 
 use rustix::process::Pid;
 

@@ -5,11 +5,11 @@ use semafor::{
     local,
 };
 
-use crate::cli::At;
+use crate::cli::HomeArgs;
 use crate::exit::{Code, Failure};
 use crate::output::say;
 
-impl At {
+impl HomeArgs {
     /// False if only this user can read the home.
     pub(crate) fn is_shared(&self) -> bool {
         !local::Config::is_meant_by(&self.url)

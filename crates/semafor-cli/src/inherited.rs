@@ -16,10 +16,10 @@ static STDOUT_WAS_CLOSED: AtomicBool = AtomicBool::new(false);
 #[used]
 // SAFETY: functions in this section are called once, before `main`, with arguments that a C function may ignore.
 #[unsafe(link_section = ".init_array")]
-static BEFORE_MAIN: extern "C" fn() = look;
+static BEFORE_MAIN: extern "C" fn() = record;
 
 #[cfg(target_os = "linux")]
-extern "C" fn look() {
+extern "C" fn record() {
     PIPE_WAS_IGNORED.store(is_ignored(Signal::PIPE), Ordering::Relaxed);
     // SAFETY: only queries the descriptor; a closed descriptor is allowed.
     let is_closed = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) } == -1;

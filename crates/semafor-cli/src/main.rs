@@ -1,4 +1,4 @@
-//! `semafor`: limit how many processes do a thing at once.
+//! `semafor`: limit how many processes run at the same time.
 
 mod agent;
 mod by_id;
@@ -10,7 +10,6 @@ mod groups;
 mod home;
 mod inherited;
 mod live_line;
-mod look;
 mod output;
 mod pages;
 mod plain;
@@ -19,6 +18,7 @@ mod purge;
 mod resize;
 mod run;
 mod slots;
+mod status;
 mod stop_signals;
 mod top;
 
@@ -34,25 +34,27 @@ fn main() -> ExitCode {
     use_one_heap();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return answer(&error),
+        Err(error) => return report_parse_error(&error),
     };
     // Before this process opens any file: the agent closes all inherited descriptors.
     if let Command::Agent(cli::Agent::Serve { directory }) = &cli.command {
-        return agent::serve(directory).unwrap_or_else(|failure| complain(&failure));
+        return agent::serve(directory).unwrap_or_else(|failure| print_failure(&failure));
     }
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            return complain(&Code::Unreachable.because(format!("can't start the async runtime: {error}")));
+            return print_failure(
+                &Code::Unreachable.because(format!("can't start the async runtime: {error}")),
+            );
         }
     };
-    match runtime.block_on(obey(cli.command)) {
+    match runtime.block_on(dispatch(cli.command)) {
         Ok(code) => code,
-        Err(failure) => complain(&failure),
+        Err(failure) => print_failure(&failure),
     }
 }
 
-/// Uses one malloc arena for all threads: there are only two, with little to do, and the process starts faster.
+/// Uses one malloc arena for all threads: there are only two threads with little to do, and the process starts faster.
 fn use_one_heap() {
     // SAFETY: sets a number in the allocator, before there is another thread.
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
@@ -62,7 +64,7 @@ fn use_one_heap() {
 }
 
 /// Prints help to stdout, and an error in the command line as one line to stderr.
-fn answer(error: &clap::Error) -> ExitCode {
+fn report_parse_error(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let _ = error.print();
         return if error.use_stderr() { Code::Usage.into() } else { ExitCode::SUCCESS };
@@ -73,28 +75,28 @@ fn answer(error: &clap::Error) -> ExitCode {
         false => (Code::Usage, "semafor --help"),
     };
     let text = error.render().to_string();
-    let told = text.split("\n\nUsage:").next().unwrap_or(&text);
-    let told = told.split("\n\nFor more information").next().unwrap_or(told);
-    let told: Vec<_> = told.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let told = told.join(" ");
-    let told = told.strip_prefix("error: ").unwrap_or(&told);
-    complain(&code.because(format!("{told} (see `{help}`)")))
+    let message = text.split("\n\nUsage:").next().unwrap_or(&text);
+    let message = message.split("\n\nFor more information").next().unwrap_or(message);
+    let message: Vec<_> = message.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let message = message.join(" ");
+    let message = message.strip_prefix("error: ").unwrap_or(&message);
+    print_failure(&code.because(format!("{message} (see `{help}`)")))
 }
 
-fn complain(failure: &Failure) -> ExitCode {
+fn print_failure(failure: &Failure) -> ExitCode {
     output::say(&failure.message);
     failure.code.into()
 }
 
-async fn obey(command: Command) -> Result<ExitCode, Failure> {
+async fn dispatch(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Run(args) => run::run(args).await,
         Command::Acquire(args) => by_id::acquire(args).await,
         Command::Release(held) => by_id::release(held).await,
         Command::Renew(args) => by_id::renew(args).await,
         Command::Evict(args) => by_id::evict(args).await,
-        Command::Status(args) => look::status(args).await,
-        Command::Inspect(args) => look::inspect(args).await,
+        Command::Status(args) => status::status(args).await,
+        Command::Inspect(args) => status::inspect(args).await,
         Command::Resize(args) => resize::resize(args).await,
         Command::Top(args) => top::top(args).await,
         #[cfg(target_os = "linux")]

@@ -7,24 +7,24 @@ use crate::exit::Failure;
 /// A number of slots: absolute, or relative to the cores of this machine.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Slots {
-    Exactly(u32),
+    Exact(u32),
     Percent(f64),
-    Beyond(i64),
+    CoresPlus(i64),
 }
 
 impl Slots {
     /// The number of slots for so many cores: at least one.
     pub(crate) fn resolve(self, cores: u32) -> u32 {
         let slots = match self {
-            Self::Exactly(slots) => return slots,
+            Self::Exact(slots) => return slots,
             Self::Percent(percent) => (f64::from(cores) * percent / 100.0).round() as i64,
-            Self::Beyond(more) => i64::from(cores).saturating_add(more),
+            Self::CoresPlus(offset) => i64::from(cores).saturating_add(offset),
         };
         u32::try_from(slots.clamp(1, i64::from(u32::MAX))).unwrap_or(u32::MAX)
     }
 
     /// The number of slots on this machine.
-    pub(crate) fn here(self) -> u32 {
+    pub(crate) fn on_this_machine(self) -> u32 {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         self.resolve(u32::try_from(cores).unwrap_or(u32::MAX))
     }
@@ -50,11 +50,11 @@ impl From<Failure> for Refused {
 
 /// Acquires with the given number of slots. Without one, keeps the current number if the semaphore exists, otherwise
 /// creates it with one slot.
-pub(crate) async fn settle<T>(
-    said: Option<Slots>,
+pub(crate) async fn acquire_with_slots<T>(
+    requested: Option<Slots>,
     mut acquire: impl AsyncFnMut(Option<u32>) -> Result<T, Refused>,
 ) -> Result<T, Failure> {
-    let mut slots = said.map(Slots::here);
+    let mut slots = requested.map(Slots::on_this_machine);
     loop {
         let error = match acquire(slots).await {
             Ok(acquired) => return Ok(acquired),
@@ -62,7 +62,7 @@ pub(crate) async fn settle<T>(
             Err(Refused::Acquire(error)) => error,
         };
         match &error {
-            AcquireError::Open(why) if said.is_none() => match **why {
+            AcquireError::Open(why) if requested.is_none() => match **why {
                 BuildError::SlotsNotSet { .. } => slots = Some(1),
                 // Another process has created it meanwhile, with another number.
                 BuildError::SlotsMismatch { .. } => slots = None,
@@ -77,19 +77,19 @@ impl FromStr for Slots {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let complaint = || {
+        let error = || {
             "expected a number of at least 1, or relative to this machine's cores: 100%, +2, -1".to_owned()
         };
         if let Some(percent) = text.strip_suffix('%') {
             let percent = percent.parse::<f64>().ok().filter(|percent| percent.is_finite() && *percent > 0.0);
-            return percent.map(Self::Percent).ok_or_else(complaint);
+            return percent.map(Self::Percent).ok_or_else(error);
         }
         if text.starts_with(['+', '-']) {
-            return text.parse().map(Self::Beyond).map_err(|_| complaint());
+            return text.parse().map(Self::CoresPlus).map_err(|_| error());
         }
         match text.parse() {
-            Ok(0) | Err(_) => Err(complaint()),
-            Ok(slots) => Ok(Self::Exactly(slots)),
+            Ok(0) | Err(_) => Err(error()),
+            Ok(slots) => Ok(Self::Exact(slots)),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The command with the semaphores of one machine.
+//! The command with a local agent.
 
 #[macro_use]
 mod promises;
@@ -8,7 +8,7 @@ use semafor_testkit::cli::CommandEnv;
 promises!(CommandEnv::local(env!("CARGO_BIN_EXE_semafor")));
 
 #[test]
-fn a_stopped_holder_keeps_its_slot() {
+fn stopped_holder_keeps_its_slot() {
     let env = CommandEnv::local(env!("CARGO_BIN_EXE_semafor"));
     let gate = env.gate("gate");
     let mut holder = promises::hold(&env, &["--heartbeat", "100ms"]);
@@ -22,7 +22,7 @@ fn a_stopped_holder_keeps_its_slot() {
 
 /// This is safe, because only its own user can query the agent.
 #[test]
-fn the_whole_command_line_is_shown() {
+fn whole_command_line_is_shown() {
     let env = CommandEnv::local(env!("CARGO_BIN_EXE_semafor"));
     let gate = env.gate("gate");
     for more in [&[][..], &["--show-command"]] {

@@ -1,4 +1,4 @@
-//! What is made from the command line's own description: help, completions, man pages.
+//! Help, completions and man pages, which are generated from the definition of the command line.
 
 use std::fs;
 
@@ -38,10 +38,10 @@ fn help_lists_all_commands_and_all_exit_codes() {
     for command in COMMANDS {
         assert!(env.run([command, "--help"]).text().contains("Usage: semafor"), "{command}");
     }
-    for (command, told) in
+    for (command, part) in
         [("run", "passwords"), ("run", "--show-command"), ("acquire", "74"), ("acquire", "parent")]
     {
-        assert!(env.run([command, "--help"]).text().contains(told), "{command}: {told}");
+        assert!(env.run([command, "--help"]).text().contains(part), "{command}: {part}");
     }
     assert!(env.run(["--version"]).text().starts_with("semafor "));
 }
@@ -76,19 +76,19 @@ fn bash_completes_with_the_completions() {
 #[test]
 fn man_pages_are_written_for_every_command() {
     let env = env();
-    fs::create_dir(env.path("man")).expect("it can be made");
+    fs::create_dir(env.path("man")).expect("it can be created");
     assert_eq!(env.run(["man", "man"]).text(), "");
     for command in COMMANDS {
         let page = env.read(format!("man/semafor-{command}.1"));
         assert!(page.contains(".TH") && page.contains("NAME"), "{command}: {page}");
     }
-    assert!(env.read("man/semafor.1").contains("Exit codes"), "they are what one looks up");
+    assert!(env.read("man/semafor.1").contains("Exit codes"), "the man page has the exit codes");
     assert!(env.run(["man"]).text().contains("Exit codes"));
 }
 
 #[test]
-fn a_folder_that_man_pages_cannot_be_written_to_is_complained_of() {
+fn man_pages_in_a_missing_directory_are_an_error() {
     let env = env();
-    let output = env.run(["man", "no/such/folder"]);
-    assert!(output.complaint(64).contains("no/such/folder"));
+    let output = env.run(["man", "no/such/directory"]);
+    assert!(output.complaint(64).contains("no/such/directory"));
 }

@@ -1,4 +1,4 @@
-//! `semafor purge`, as its users have it.
+//! `semafor purge`, run as a command.
 
 use std::fs;
 use std::io::Write;
@@ -36,7 +36,7 @@ fn sh(env: &CommandEnv, script: &str, arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn the_dry_run_comes_first_then_the_real_one() {
+fn dry_run_reports_what_the_real_run_removes() {
     let env = env();
     let tree = trees::mixed(&env.path("data"), 300, 5);
     let would = env.run(["purge", "--dry-run", "data"]);
@@ -53,7 +53,7 @@ fn the_dry_run_comes_first_then_the_real_one() {
 }
 
 #[test]
-fn the_summary_has_these_keys() {
+fn summary_has_the_documented_keys() {
     let env = env();
     fs::create_dir_all(env.path("data/a/b")).unwrap();
     fs::write(env.path("data/old"), "12345").unwrap();
@@ -113,30 +113,30 @@ fn paths_are_printed_as_they_are() {
 }
 
 #[test]
-fn without_a_terminal_the_end_is_told_as_a_line_of_json() {
+fn summary_is_a_json_line_without_a_terminal() {
     let env = env();
     fs::create_dir_all(env.path("data/a")).unwrap();
     let output = env.run(["purge", "data"]);
-    let told: Value = serde_json::from_str(output.stderr.lines().last().unwrap()).unwrap();
-    assert_eq!((&told["event"], &told["dirs_removed"]), (&"summary".into(), &1.into()));
+    let report: Value = serde_json::from_str(output.stderr.lines().last().unwrap()).unwrap();
+    assert_eq!((&report["event"], &report["dirs_removed"]), (&"summary".into(), &1.into()));
     assert_eq!(env.run(["purge", "--quiet", "data"]).stderr, "");
-    assert_eq!(env.run(["purge", "--json", "data"]).stderr, "", "it is on stdout then");
+    assert_eq!(env.run(["purge", "--json", "data"]).stderr, "", "with --json it is on stdout");
 }
 
 #[test]
-fn a_terminal_has_a_line_of_progress() {
+fn progress_line_is_shown_on_a_terminal() {
     let env = env();
     let tree = trees::flat(&env.path("data"), 60);
     let mut terminal = Terminal::spawn(env.semafor(["purge", "--rate", "60", "data"]), 24, 100);
     terminal.wait_until("there is a bar", |screen| screen.contains("removed of") && screen.contains("/s"));
-    let told = format!("Removed {} empty directories", tree.removable);
-    let screen = terminal.wait_until("it is done", |screen| screen.contains(&told));
-    assert!(!screen.contains("removed of"), "the bar is gone in the end");
+    let report = format!("Removed {} empty directories", tree.removable);
+    let screen = terminal.wait_until("it is done", |screen| screen.contains(&report));
+    assert!(!screen.contains("removed of"), "the bar is gone at the end");
     assert_eq!(terminal.wait().code(), Some(0));
 }
 
 #[test]
-fn files_that_are_rewritten_while_it_waits_for_its_rate_stay_and_are_counted() {
+fn files_rewritten_during_the_wait_for_the_rate_stay_and_are_counted() {
     let env = env();
     fs::create_dir(env.path("data")).unwrap();
     let files: Vec<_> = (0..20).map(|number| env.path(format!("data/{number}"))).collect();
@@ -145,7 +145,7 @@ fn files_that_are_rewritten_while_it_waits_for_its_rate_stay_and_are_counted() {
         age(file, 40 * DAY);
     }
     let mut purge = env.start(["purge", "--older-than", "30d", "--rate", "5", "data"]);
-    env.until("it is at it", |_| files.iter().any(|file| !file.exists()));
+    env.until("it has removed something", |_| files.iter().any(|file| !file.exists()));
     let rewritten: Vec<_> = files
         .iter()
         .filter(|file| {
@@ -159,17 +159,17 @@ fn files_that_are_rewritten_while_it_waits_for_its_rate_stay_and_are_counted() {
     assert!(lost <= 1, "{lost} of {} new files were removed: {output:?}", rewritten.len());
     assert!(rewritten.len() > 2, "{} were rewritten in time", rewritten.len());
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let told: Value = serde_json::from_str(output.stderr.lines().last().unwrap()).unwrap();
-    assert_eq!((told["files_removed"].as_u64(), output.code()), (Some(20 - left as u64), Some(0)));
-    let changed = told["files_changed"].as_u64().unwrap();
-    assert!((1..=left as u64).contains(&changed), "{told}");
-    assert!(text.contains("changed or moved meanwhile"), "{text}");
+    let report: Value = serde_json::from_str(output.stderr.lines().last().unwrap()).unwrap();
+    assert_eq!((report["files_removed"].as_u64(), output.code()), (Some(20 - left as u64), Some(0)));
+    let changed = report["files_changed"].as_u64().unwrap();
+    assert!((1..=left as u64).contains(&changed), "{report}");
+    assert!(text.contains("changed or moved during the purge"), "{text}");
 }
 
 // Exit codes
 
 #[test]
-fn usage_exits_with_2() {
+fn invalid_command_line_exits_with_2() {
     let env = env();
     fs::write(env.path("file"), "").unwrap();
     for (arguments, words) in [
@@ -190,23 +190,23 @@ fn usage_exits_with_2() {
 }
 
 #[test]
-fn a_limit_exits_with_3() {
+fn reached_limit_exits_with_3() {
     let env = env();
     trees::flat(&env.path("data"), 30);
-    let (told, code) = summary(&env.run(["purge", "--json", "--max-empty-dirs-to-delete", "10", "data"]));
-    assert_eq!((&told["stopped_by"], &told["dirs_removed"], code), (&"limit".into(), &10.into(), 3));
-    let (told, code) = summary(&env.run(["purge", "--json", "--max-empty-dirs-to-delete", "20", "data"]));
-    assert_eq!((&told["stopped_by"], &told["dirs_removed"], code), (&"completed".into(), &20.into(), 0));
+    let (report, code) = summary(&env.run(["purge", "--json", "--max-empty-dirs-to-delete", "10", "data"]));
+    assert_eq!((&report["stopped_by"], &report["dirs_removed"], code), (&"limit".into(), &10.into(), 3));
+    let (report, code) = summary(&env.run(["purge", "--json", "--max-empty-dirs-to-delete", "20", "data"]));
+    assert_eq!((&report["stopped_by"], &report["dirs_removed"], code), (&"completed".into(), &20.into(), 0));
 }
 
 #[test]
-fn the_breaker_exits_with_3() {
+fn used_up_memory_exits_with_3() {
     let env = env();
     trees::flat(&env.path("data"), 3000);
-    // This process has more than that.
+    // The process uses more than 1 MB.
     let output = env.run(["purge", "--json", "--memory-limit-mb", "1", "--rate", "1000", "data"]);
-    let (told, code) = summary(&output);
-    assert_eq!((&told["stopped_by"], code), (&"breaker".into(), 3));
+    let (report, code) = summary(&output);
+    assert_eq!((&report["stopped_by"], code), (&"breaker".into(), 3));
 }
 
 #[test]
@@ -216,19 +216,23 @@ fn signals_exit_with_130_and_143_and_a_summary() {
         let tree = trees::flat(&env.path("data"), 2000);
         let mut purge = env.start_command(env.listening(["purge", "--json", "--rate", "50", "data"]));
         let dirs = |env: &CommandEnv| fs::read_dir(env.path("data")).unwrap().count() as u64;
-        env.until("it is at it", |env| dirs(env) < tree.dirs);
+        env.until("it has removed something", |env| dirs(env) < tree.dirs);
         purge.signal(signal);
-        let (told, code) = summary(&purge.wait());
-        assert_eq!((&told["stopped_by"], code), (&"signal".into(), expected));
+        let (report, code) = summary(&purge.wait());
+        assert_eq!((&report["stopped_by"], code), (&"signal".into(), expected));
         let left = count(&env.path("data")).0;
-        assert_eq!(told["dirs_removed"].as_u64(), Some(tree.dirs - left), "what is told is what was done");
+        assert_eq!(
+            report["dirs_removed"].as_u64(),
+            Some(tree.dirs - left),
+            "the summary counts what was removed"
+        );
         assert!(left > 0);
     }
 }
 
-/// As `nohup` has it, or a script that starts it in the background.
+/// As with `nohup`, or `&` in a script.
 #[test]
-fn signals_that_are_ignored_do_not_end_it() {
+fn ignored_signals_do_not_end_the_purge() {
     let env = env();
     let tree = trees::flat(&env.path("data"), 100);
     let mut command = env.program("env");
@@ -236,19 +240,20 @@ fn signals_that_are_ignored_do_not_end_it() {
     command.args(["purge", "--json", "--rate", "50", "data"]);
     let mut purge = env.start_command(command);
     let dirs = |env: &CommandEnv| fs::read_dir(env.path("data")).unwrap().count() as u64;
-    env.until("it is at it", |env| dirs(env) < tree.dirs);
+    env.until("it has removed something", |env| dirs(env) < tree.dirs);
     purge.signal(Signal::HUP);
     purge.signal(Signal::INT);
-    let (told, code) = summary(&purge.wait());
-    assert_eq!((&told["stopped_by"], code), (&"completed".into(), 0));
+    let (report, code) = summary(&purge.wait());
+    assert_eq!((&report["stopped_by"], code), (&"completed".into(), 0));
 }
 
-/// Runs it as another user than root, so that permissions count.
+/// Runs it as a user other than root, because root ignores permissions.
 fn as_another_user(env: &CommandEnv, arguments: &[&str]) -> Output {
-    // Not everybody may go where it was built.
-    let folder = folder_of_another_user();
-    let binary = folder.path().join("semafor");
-    // By another process: what this one writes, its other children have open for a moment, and then it can't be run.
+    // That user may not be able to enter the build directory.
+    let directory = directory_of_another_user();
+    let binary = directory.path().join("semafor");
+    // Copied by `cp`: if this process wrote it, other children might have it open for a moment, and it could not be
+    // run.
     assert!(Command::new("cp").arg(env.binary()).arg(&binary).status().unwrap().success());
     fs::set_permissions(env.path("."), fs::Permissions::from_mode(0o755)).unwrap();
     let mut command = env.program(binary);
@@ -259,11 +264,11 @@ fn as_another_user(env: &CommandEnv, arguments: &[&str]) -> Output {
     env.output_of(command)
 }
 
-/// A folder of that user, outside of the folders that only root can enter.
-fn folder_of_another_user() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
-    folder
+/// A directory that the user can write to.
+fn directory_of_another_user() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    directory
 }
 
 fn give_to_another_user(path: &Path) {
@@ -273,10 +278,10 @@ fn give_to_another_user(path: &Path) {
 }
 
 #[test]
-fn what_is_forbidden_is_an_error_and_the_rest_is_done() {
+fn denied_entries_are_errors_and_the_rest_is_removed() {
     let env = env();
-    let folder = folder_of_another_user();
-    let path = |name: &str| folder.path().join(name);
+    let directory = directory_of_another_user();
+    let path = |name: &str| directory.path().join(name);
     for directory in ["sealed/inner", "unreadable/inner", "free/inner", "empty-unreadable"] {
         fs::create_dir_all(path(directory)).unwrap();
     }
@@ -286,15 +291,15 @@ fn what_is_forbidden_is_an_error_and_the_rest_is_done() {
     fs::set_permissions(path("sealed"), fs::Permissions::from_mode(0o555)).unwrap();
     fs::set_permissions(path("unreadable"), fs::Permissions::from_mode(0o300)).unwrap();
     fs::set_permissions(path("empty-unreadable"), fs::Permissions::from_mode(0o300)).unwrap();
-    let root = folder.path().to_str().unwrap();
+    let root = directory.path().to_str().unwrap();
     let outcomes = ["--dry-run", "--quiet"].map(|option| {
         let output = as_another_user(&env, &["purge", "--json", option, root]);
-        let (told, code) = summary(&output);
-        (code, told["dirs_removed"].clone(), told["errors"].clone(), told["errors_by_kind"].clone())
+        let (report, code) = summary(&output);
+        (code, report["dirs_removed"].clone(), report["errors"].clone(), report["errors_by_kind"].clone())
     });
     let kinds = serde_json::json!({ "permission_denied": 3 });
     assert_eq!(outcomes[0], (1, 2.into(), 3.into(), kinds));
-    assert_eq!(outcomes[1], outcomes[0], "a dry run knows");
+    assert_eq!(outcomes[1], outcomes[0], "a dry run reports the same errors");
     assert!(path("sealed/inner").exists() && !path("free").exists());
     for directory in ["sealed", "unreadable", "empty-unreadable"] {
         fs::set_permissions(path(directory), fs::Permissions::from_mode(0o755)).unwrap();
@@ -302,27 +307,27 @@ fn what_is_forbidden_is_an_error_and_the_rest_is_done() {
 }
 
 #[test]
-fn what_others_own_in_a_sticky_directory_stays() {
+fn entries_of_other_users_in_a_sticky_directory_stay() {
     if !rustix::process::geteuid().is_root() {
         return; // Only root can give files to another user.
     }
     let env = env();
-    let folder = folder_of_another_user();
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o1777)).unwrap();
-    fs::create_dir(folder.path().join("roots")).unwrap();
-    fs::create_dir(folder.path().join("theirs")).unwrap();
-    give_to_another_user(&folder.path().join("theirs"));
+    let directory = directory_of_another_user();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+    fs::create_dir(directory.path().join("roots")).unwrap();
+    fs::create_dir(directory.path().join("theirs")).unwrap();
+    give_to_another_user(&directory.path().join("theirs"));
     for option in ["--dry-run", "--quiet"] {
-        let output = as_another_user(&env, &["purge", "--json", option, folder.path().to_str().unwrap()]);
-        let (told, code) = summary(&output);
-        assert_eq!((&told["dirs_removed"], &told["errors"], code), (&1.into(), &1.into(), 1), "{option}");
+        let output = as_another_user(&env, &["purge", "--json", option, directory.path().to_str().unwrap()]);
+        let (report, code) = summary(&output);
+        assert_eq!((&report["dirs_removed"], &report["errors"], code), (&1.into(), &1.into(), 1), "{option}");
     }
-    assert!(folder.path().join("roots").exists());
+    assert!(directory.path().join("roots").exists());
 }
 
 // File systems
 
-/// Runs a script in a mount namespace of its own. None where that is not allowed.
+/// Runs a script in its own mount namespace. `None` where that is not allowed.
 fn with_mounts(env: &CommandEnv, script: &str) -> Option<Output> {
     let unshare = |script: &str| {
         let mut shell = env.program("unshare");
@@ -341,7 +346,7 @@ fn with_mounts(env: &CommandEnv, script: &str) -> Option<Output> {
 }
 
 #[test]
-fn mounts_are_not_entered_unless_asked_for() {
+fn mounts_are_entered_only_with_cross_file_systems() {
     let env = env();
     let script = r#"
         mkdir -p data/mounted data/bound data/plain/x elsewhere/empty
@@ -360,20 +365,20 @@ fn mounts_are_not_entered_unless_asked_for() {
         test -d data/mounted
     "#;
     let Some(output) = with_mounts(&env, script) else { return };
-    let told: Vec<Value> = String::from_utf8_lossy(&output.stdout)
+    let report: Vec<Value> = String::from_utf8_lossy(&output.stdout)
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     let counts: Vec<_> =
-        told.iter().map(|told| (told["dirs_removed"].as_u64(), told["errors"].as_u64())).collect();
+        report.iter().map(|report| (report["dirs_removed"].as_u64(), report["errors"].as_u64())).collect();
     let (within, beyond) = ((Some(2), Some(0)), (Some(3), Some(0)));
     assert_eq!(counts, [within, within, beyond, beyond], "{output:?}");
     assert_eq!(output.code(), Some(0), "{output:?}");
 }
 
-/// A file that something is mounted on can't be removed. The dry run knows it, and it is no error.
+/// A file that is a mount point can't be removed. The dry run knows it, and it is not an error.
 #[test]
-fn a_file_that_is_a_mount_point_stays() {
+fn file_that_is_a_mount_point_stays() {
     let env = env();
     let script = r#"
         mkdir data
@@ -385,18 +390,18 @@ fn a_file_that_is_a_mount_point_stays() {
         test ! -e data/old
     "#;
     let Some(output) = with_mounts(&env, script) else { return };
-    let told: Vec<Value> = String::from_utf8_lossy(&output.stdout)
+    let report: Vec<Value> = String::from_utf8_lossy(&output.stdout)
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     let counts: Vec<_> =
-        told.iter().map(|told| (told["files_removed"].as_u64(), told["errors"].as_u64())).collect();
+        report.iter().map(|report| (report["files_removed"].as_u64(), report["errors"].as_u64())).collect();
     assert_eq!(counts, [(Some(1), Some(0)); 2], "{output:?}");
     assert_eq!(output.code(), Some(0), "{output:?}");
 }
 
 #[test]
-fn a_system_path_is_refused_however_it_is_reached() {
+fn system_directory_is_refused_by_any_path() {
     let env = env();
     symlink("/etc", env.path("link")).unwrap();
     for root in ["/", "/etc", "link", "link/.", "/usr/lib"] {
@@ -408,62 +413,62 @@ fn a_system_path_is_refused_however_it_is_reached() {
 }
 
 #[test]
-fn a_bind_mount_of_a_system_path_is_refused() {
+fn bind_mount_of_a_system_directory_is_refused() {
     let env = env();
     let script = r#"mkdir data; mount --bind /etc data; "$0" purge --dry-run data || echo $?"#;
     let Some(output) = with_mounts(&env, script) else { return };
     assert_eq!(String::from_utf8_lossy(&output.stdout), "2\n", "{output:?}");
 }
 
-// Descriptors
+// Open files
 
 #[test]
-fn a_chain_of_3000_levels_needs_no_more_than_1024_files() {
+fn chain_of_3000_levels_needs_few_open_files() {
     for limit in ["1024", "64", "24"] {
         let env = env();
         let tree = trees::chain(&env.path("data"), 3000);
-        let (told, code) = summary(&sh(&env, r#"ulimit -n $1; exec "$0" purge --json data"#, &[limit]));
-        assert_eq!((told["dirs_removed"].as_u64(), code), (Some(tree.removable), 0), "{limit}");
+        let (report, code) = summary(&sh(&env, r#"ulimit -n $1; exec "$0" purge --json data"#, &[limit]));
+        assert_eq!((report["dirs_removed"].as_u64(), code), (Some(tree.removable), 0), "{limit}");
     }
 }
 
 #[test]
-fn a_wide_tree_needs_few_files_too() {
+fn wide_tree_needs_few_open_files() {
     let env = env();
     for limit in ["256", "32"] {
         let tree = trees::mixed(&env.path(limit), 3000, 10);
         let script = r#"ulimit -n $1; exec "$0" purge --json $1"#;
-        let (told, code) = summary(&sh(&env, script, &[limit]));
-        assert_eq!((told["dirs_removed"].as_u64(), code), (Some(tree.removable), 0), "{limit}: {told}");
+        let (report, code) = summary(&sh(&env, script, &[limit]));
+        assert_eq!((report["dirs_removed"].as_u64(), code), (Some(tree.removable), 0), "{limit}: {report}");
     }
 }
 
-// The words of efspurge
+// Options of efspurge
 
 #[test]
-fn a_cron_job_of_efspurge_can_switch() {
+fn command_line_of_efspurge_works() {
     let env = env();
     fs::create_dir_all(env.path("data/a")).unwrap();
     fs::create_dir_all(env.path("data/empty")).unwrap();
     fs::write(env.path("data/a/old"), "x").unwrap();
     fs::write(env.path("data/new"), "x").unwrap();
     age(&env.path("data/a/old"), 40 * DAY);
-    // As there: files only.
+    // Without --remove-empty-dirs, efspurge removes only files.
     let words = "--max-concurrency-scanning 1000 --max-concurrency-deletion 1000 --max-concurrent-subdirs 100 \
                  --memory-limit-mb 800 --task-batch-size 5000 --log-level INFO --max-age-days 30.5";
     let run = |more: &[&str]| {
         let words: Vec<_> = ["purge", "data", "--json"].into_iter().chain(words.split_whitespace()).collect();
         summary(&env.run([&words, more].concat()))
     };
-    let (told, code) = run(&["--dry-run"]);
-    assert_eq!((&told["files_removed"], &told["dirs_removed"], code), (&1.into(), &0.into(), 0));
-    let (told, code) = run(&["--remove-empty-dirs", "--max-empty-dirs-to-delete", "500"]);
-    assert_eq!((&told["files_removed"], &told["dirs_removed"], code), (&1.into(), &2.into(), 0));
+    let (report, code) = run(&["--dry-run"]);
+    assert_eq!((&report["files_removed"], &report["dirs_removed"], code), (&1.into(), &0.into(), 0));
+    let (report, code) = run(&["--remove-empty-dirs", "--max-empty-dirs-to-delete", "500"]);
+    assert_eq!((&report["files_removed"], &report["dirs_removed"], code), (&1.into(), &2.into(), 0));
     assert!(env.path("data/new").exists());
 }
 
 #[test]
-fn the_environment_of_efspurge_is_understood_and_flags_beat_it() {
+fn environment_of_efspurge_works_and_flags_override_it() {
     let env = env();
     trees::flat(&env.path("data"), 20);
     fs::write(env.path("data/old"), "x").unwrap();
@@ -473,15 +478,15 @@ fn the_environment_of_efspurge_is_understood_and_flags_beat_it() {
         command.args(more).envs(variables.iter().copied());
         summary(&env.output_of(command)).0
     };
-    let told = run(&[], &[("EFSPURGE_MAX_EMPTY_DIRS_TO_DELETE", "7")]);
-    assert_eq!(told["dirs_removed"], 7);
-    let told = run(&["--max-empty-dirs-to-delete", "9"], &[("EFSPURGE_MAX_EMPTY_DIRS_TO_DELETE", "7")]);
-    assert_eq!(told["dirs_removed"], 9);
+    let report = run(&[], &[("EFSPURGE_MAX_EMPTY_DIRS_TO_DELETE", "7")]);
+    assert_eq!(report["dirs_removed"], 7);
+    let report = run(&["--max-empty-dirs-to-delete", "9"], &[("EFSPURGE_MAX_EMPTY_DIRS_TO_DELETE", "7")]);
+    assert_eq!(report["dirs_removed"], 9);
     let days = ("EFSPURGE_MAX_AGE_DAYS", "30");
     assert_eq!(run(&[], &[days])["dirs_removed"], 0, "files only");
     for yes in ["1", "true", "yes"] {
-        let told = run(&[], &[days, ("EFSPURGE_REMOVE_EMPTY_DIRS", yes)]);
-        assert_eq!((&told["files_removed"], &told["dirs_removed"]), (&1.into(), &20.into()), "{yes}");
+        let report = run(&[], &[days, ("EFSPURGE_REMOVE_EMPTY_DIRS", yes)]);
+        assert_eq!((&report["files_removed"], &report["dirs_removed"]), (&1.into(), &20.into()), "{yes}");
     }
     let rest = [
         ("EFSPURGE_MAX_CONCURRENCY", "10"),
@@ -495,10 +500,10 @@ fn the_environment_of_efspurge_is_understood_and_flags_beat_it() {
     assert_eq!(run(&[], &rest)["dirs_removed"], 20);
 }
 
-// A fleet
+// Fleet limit
 
 #[test]
-fn purgers_of_a_fleet_share_the_slots() {
+fn purges_of_a_fleet_share_the_slots() {
     let env = env();
     let tree = trees::fan(&env.path("data"), 2000, 10);
     let words = ["purge", "--json", "--fleet-limit", "removals", "--max-concurrency-deletion", "2", "data"];
@@ -508,16 +513,16 @@ fn purgers_of_a_fleet_share_the_slots() {
     env.until_holders("removals", 1);
     let mut purges = [env.start(words), env.start(words)];
     env.until("both wait", |env| env.status("removals")["waiting"].as_u64() >= Some(2));
-    assert_eq!(count(&env.path("data")).0, tree.dirs, "nothing goes without a slot");
+    assert_eq!(count(&env.path("data")).0, tree.dirs, "nothing is removed without a slot");
     let _open = gate.open();
     assert_eq!(holder.wait().code(), Some(0));
-    let told = purges.each_mut().map(|purge| summary(&purge.wait()));
-    let removed: u64 = told.iter().filter_map(|(told, _)| told["dirs_removed"].as_u64()).sum();
-    assert_eq!((removed, told.map(|(_, code)| code)), (tree.removable, [0, 0]));
+    let report = purges.each_mut().map(|purge| summary(&purge.wait()));
+    let removed: u64 = report.iter().filter_map(|(report, _)| report["dirs_removed"].as_u64()).sum();
+    assert_eq!((removed, report.map(|(_, code)| code)), (tree.removable, [0, 0]));
 }
 
 #[test]
-fn a_fleet_with_another_number_of_slots_is_a_usage_error() {
+fn fleet_limit_with_different_slots_exits_with_2() {
     let env = env();
     let gate = env.gate("gate");
     let mut holder = env.start(["run", "--name", "removals", "-j", "3", "--", "sh", "-c", ": < gate"]);
@@ -526,7 +531,7 @@ fn a_fleet_with_another_number_of_slots_is_a_usage_error() {
     let fleet = ["purge", "--json", "--fleet-limit", "removals", "data"];
     let output = env.run([&fleet[..], &["--max-concurrency-deletion", "5"]].concat());
     assert!(output.complaint(2).contains("3 slots, not 5"), "{output:?}");
-    assert_eq!(summary(&env.run(fleet)).0["dirs_removed"], 1, "it takes the number that is in use");
+    assert_eq!(summary(&env.run(fleet)).0["dirs_removed"], 1, "without a number, the current one applies");
     let _open = gate.open();
     holder.wait();
 }

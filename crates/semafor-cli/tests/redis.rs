@@ -1,4 +1,4 @@
-//! The command with the semaphores of a Redis.
+//! The command with a Redis server.
 
 #[macro_use]
 mod promises;
@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 promises!(CommandEnv::redis(env!("CARGO_BIN_EXE_semafor")));
 
 fn server(env: &CommandEnv) -> &RedisServer {
-    env.server().expect("there is one")
+    env.server().expect("the environment has a server")
 }
 
-/// A run of "it" whose command says how it ends.
+/// A run of "it" whose command logs its start and SIGTERM.
 fn start(env: &CommandEnv, options: &[&str]) -> Process {
     let script = format!(
         "{ALONE} trap 'echo asked >> log; exit' TERM; echo began >> log; while :; do sleep 0.02; done"
@@ -27,7 +27,7 @@ fn start(env: &CommandEnv, options: &[&str]) -> Process {
 }
 
 #[test]
-fn a_redis_that_falls_silent_costs_the_command_its_slot() {
+fn unresponsive_redis_ends_the_command() {
     let env = CommandEnv::redis(env!("CARGO_BIN_EXE_semafor"));
     let mut run = start(&env, &["--heartbeat", "2s", "--grace", "500ms"]);
     server(&env).pause();
@@ -39,7 +39,7 @@ fn a_redis_that_falls_silent_costs_the_command_its_slot() {
 }
 
 #[test]
-fn a_redis_that_comes_back_in_time_costs_nothing() {
+fn redis_that_answers_in_time_loses_no_slot() {
     let env = CommandEnv::redis(env!("CARGO_BIN_EXE_semafor"));
     let gate = env.gate("gate");
     let mut run = promises::hold(&env, &["--heartbeat", "1h"]);
@@ -52,11 +52,11 @@ fn a_redis_that_comes_back_in_time_costs_nothing() {
 }
 
 #[test]
-fn a_holder_that_was_stopped_for_too_long_ends_its_command() {
+fn holder_stopped_for_too_long_ends_its_command() {
     let env = CommandEnv::redis(env!("CARGO_BIN_EXE_semafor"));
     let mut stopped = start(&env, &["--heartbeat", "1s", "--grace", "100ms"]);
     stopped.pause();
-    // It gives no sign of life, so the slot is another's in the end.
+    // It sends no heartbeat, so another holder gets the slot at last.
     assert_eq!(env.run(["run", "--name", "it", "--", "true"]).text(), "");
     assert!(stopped.is_running());
     stopped.resume();
@@ -72,12 +72,12 @@ fn renew_the_holder(env: &CommandEnv, ttl: &str) {
 }
 
 #[test]
-fn a_run_that_is_renewed_goes_on_beyond_its_ttl() {
+fn renewed_run_continues_beyond_its_ttl() {
     let env = CommandEnv::redis(env!("CARGO_BIN_EXE_semafor"));
     let gate = env.gate("gate");
     let mut run = promises::hold(&env, &["--ttl", "3s", "--grace", "100ms"]);
     renew_the_holder(&env, "1h");
-    // This one would get the slot if the first ended at its first time.
+    // This one would get the slot if the run ended with its first --ttl.
     env.run(["acquire", "--name", "it", "--ttl", "1h", "--timeout", "6s"]).complaint(75);
     assert!(run.is_running(), "{}", run.stderr());
     let _open = gate.open();
@@ -85,7 +85,7 @@ fn a_run_that_is_renewed_goes_on_beyond_its_ttl() {
 }
 
 #[test]
-fn a_run_that_is_renewed_for_a_shorter_time_ends_within_it() {
+fn run_renewed_for_a_shorter_time_ends_within_it() {
     let env = CommandEnv::redis(env!("CARGO_BIN_EXE_semafor"));
     let mut run = start(&env, &["--ttl", "1h", "--grace", "100ms"]);
     renew_the_holder(&env, "3s");
@@ -99,7 +99,7 @@ fn a_run_that_is_renewed_for_a_shorter_time_ends_within_it() {
 }
 
 #[test]
-fn a_server_that_may_delete_what_is_in_use_is_warned_of_once() {
+fn server_that_may_delete_keys_is_warned_about_once() {
     let env = CommandEnv::redis(env!("CARGO_BIN_EXE_semafor"));
     server(&env).command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
     let output = env.run(["run", "--name", "it", "--", "true"]);
@@ -111,7 +111,7 @@ fn a_server_that_may_delete_what_is_in_use_is_warned_of_once() {
 }
 
 #[test]
-fn a_key_of_a_wrong_type_breaks_one_name_of_status_only() {
+fn key_of_the_wrong_type_breaks_only_one_name_in_status() {
     let env = CommandEnv::redis(env!("CARGO_BIN_EXE_semafor"));
     let id = env.run(["acquire", "--name", "it", "--ttl", "10m"]).text().trim().to_owned();
     server(&env).command(&["SET", "adv-sem:semaphore_main:broken", "something else"]);
@@ -134,8 +134,8 @@ fn a_key_of_a_wrong_type_breaks_one_name_of_status_only() {
     assert_eq!(env.run(["release", "--name", "it", &id]).text(), "");
 }
 
-/// A run that holds "it", one that waits for it, and one that gives up, all with a secret among their arguments. Returns what
-/// `inspect` and the one that gives up say, and the words that the server was told.
+/// A holder, a waiter, and a run that times out, all with a secret in their arguments. Returns the output of `inspect`,
+/// the error of the last run, and all words that were sent to the server.
 fn with_secrets(options: &[&str]) -> (Value, String, Vec<String>) {
     let env = CommandEnv::redis(env!("CARGO_BIN_EXE_semafor"));
     let gate = env.gate("gate");
@@ -150,14 +150,22 @@ fn with_secrets(options: &[&str]) -> (Value, String, Vec<String>) {
     let inspected = env.inspect("it");
     let _open = gate.open();
     assert_eq!((holder.wait().text(), waiter.wait().text()), ("", ""));
-    let told = monitor.so_far(server(&env));
-    (inspected, given_up.complaint(75).to_owned(), told.into_iter().flat_map(|told| told.words).collect())
+    let requests = monitor.so_far(server(&env));
+    (
+        inspected,
+        given_up.complaint(75).to_owned(),
+        requests.into_iter().flat_map(|request| request.words).collect(),
+    )
 }
 
 #[test]
-fn others_see_the_programs_name_and_none_of_its_arguments() {
-    let (it, complaint, told) = with_secrets(&["--label", "nightly"]);
-    assert_eq!(told.iter().find(|word| word.contains("hunter2")), None, "the server was told a secret");
+fn other_users_see_the_program_name_without_arguments() {
+    let (it, complaint, requests) = with_secrets(&["--label", "nightly"]);
+    assert_eq!(
+        requests.iter().find(|word| word.contains("hunter2")),
+        None,
+        "a secret was sent to the server"
+    );
     assert_eq!((&it["holders"][0]["command"], &it["holders"][0]["label"]), (&json!("sh"), &json!("nightly")));
     assert_eq!(
         (&it["waiters"][0]["command"], &it["waiters"][0]["label"]),
@@ -167,7 +175,7 @@ fn others_see_the_programs_name_and_none_of_its_arguments() {
 }
 
 #[test]
-fn with_show_command_others_see_the_arguments_too() {
+fn show_command_shows_the_arguments_to_other_users() {
     let (it, complaint, _) = with_secrets(&["--show-command"]);
     assert_eq!(it["holders"][0]["command"], "sh -c ': < gate' job --password=hunter2");
     assert_eq!(it["waiters"][0]["command"], "/usr/bin/env TOKEN=hunter2 true");
@@ -175,17 +183,17 @@ fn with_show_command_others_see_the_arguments_too() {
 }
 
 #[test]
-fn others_do_not_see_which_folder_is_purged_unless_shown() {
+fn other_users_see_the_purged_directory_only_with_show_command() {
     let env = CommandEnv::redis(env!("CARGO_BIN_EXE_semafor"));
-    let folder = env.path("of-customer-hunter2");
+    let directory = env.path("of-customer-hunter2");
     for (options, is_shown) in [(&[][..], false), (&["--show-command"], true)] {
-        fs::create_dir_all(folder.join("empty")).expect("it can be made");
+        fs::create_dir_all(directory.join("empty")).expect("it can be created");
         let monitor = Monitor::of(server(&env));
         let purge = [&["purge", "--quiet", "--fleet-limit", "removals"], options, &["of-customer-hunter2"]];
         assert_eq!(env.run(purge.concat()).code(), Some(0));
-        let told = monitor.so_far(server(&env));
-        let mut words = told.iter().flat_map(|told| &told.words);
+        let requests = monitor.so_far(server(&env));
+        let mut words = requests.iter().flat_map(|request| &request.words);
         assert_eq!(words.any(|word| word.contains("hunter2")), is_shown);
-        assert!(!folder.join("empty").exists(), "it has removed it, in a slot");
+        assert!(!directory.join("empty").exists(), "the directory was removed");
     }
 }

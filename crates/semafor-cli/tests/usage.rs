@@ -1,4 +1,5 @@
-//! What can't be meant is refused: with one line that names the wrong value, the right exit code, and nothing done.
+//! Invalid command lines are refused with one line that names the wrong value and with the right exit code. Nothing is
+//! done.
 
 use semafor_testkit::cli::CommandEnv;
 
@@ -6,11 +7,11 @@ fn env() -> CommandEnv {
     CommandEnv::local(env!("CARGO_BIN_EXE_semafor"))
 }
 
-/// A command line, and what its complaint has to mention.
+/// A command line, and what its error must mention.
 type Case<'a> = (&'a [&'a str], &'a str);
 
 #[track_caller]
-fn are_refused(env: &CommandEnv, code: i32, cases: &[Case<'_>]) {
+fn assert_refused(env: &CommandEnv, code: i32, cases: &[Case<'_>]) {
     for (words, mentioned) in cases {
         let output = env.run(*words);
         let complaint = output.complaint(code);
@@ -19,9 +20,9 @@ fn are_refused(env: &CommandEnv, code: i32, cases: &[Case<'_>]) {
 }
 
 #[test]
-fn a_command_line_that_makes_no_sense_is_refused_with_64() {
+fn invalid_command_line_exits_with_64() {
     let env = env();
-    are_refused(
+    assert_refused(
         &env,
         64,
         &[
@@ -64,14 +65,14 @@ fn a_command_line_that_makes_no_sense_is_refused_with_64() {
             (&["completions", "tcsh"], "'tcsh'"),
         ],
     );
-    assert!(env.agents().is_empty(), "nobody needs an agent for that");
+    assert!(env.agents().is_empty(), "no agent was started");
 }
 
 #[test]
-fn a_name_that_is_none_is_refused_with_64() {
+fn invalid_name_exits_with_64() {
     let env = env();
     let long = "x".repeat(600);
-    are_refused(
+    assert_refused(
         &env,
         64,
         &[
@@ -85,7 +86,7 @@ fn a_name_that_is_none_is_refused_with_64() {
 }
 
 #[test]
-fn an_address_that_is_none_is_refused_with_64() {
+fn invalid_url_exits_with_64() {
     let env = env();
     for url in ["redsi://localhost", "local", "local:here", "http://localhost/", "", "redis://:99999999"] {
         for words in [
@@ -102,11 +103,11 @@ fn an_address_that_is_none_is_refused_with_64() {
             assert!(complaint.contains(url), "{words:?}: {complaint:?} does not mention {url:?}");
         }
     }
-    are_refused(&env, 64, &[(&["agent", "status", "--url", "redis://localhost"], "redis://localhost")]);
+    assert_refused(&env, 64, &[(&["agent", "status", "--url", "redis://localhost"], "redis://localhost")]);
 }
 
 #[test]
-fn a_password_in_an_address_is_not_repeated() {
+fn password_in_a_url_is_not_printed() {
     let env = env();
     for url in ["redis://user:s3cret@127.0.0.1:1/", "redsi://user:s3cret@localhost", "redis://user:s3cret@:x"]
     {
@@ -116,15 +117,15 @@ fn a_password_in_an_address_is_not_repeated() {
 }
 
 #[test]
-fn a_redis_that_does_not_answer_is_complained_of_with_69() {
+fn unreachable_redis_exits_with_69() {
     let env = env();
-    // Nobody listens on a port that was bound and never listened on.
-    let nobody =
+    // A port that was bound and closed again: nothing listens there.
+    let closed =
         std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("it has one");
-    let url = format!("redis://{nobody}/");
+    let url = format!("redis://{closed}/");
     let url = url.as_str();
-    let there = nobody.to_string();
-    are_refused(
+    let there = closed.to_string();
+    assert_refused(
         &env,
         69,
         &[
@@ -141,7 +142,7 @@ fn a_redis_that_does_not_answer_is_complained_of_with_69() {
 }
 
 #[test]
-fn nothing_said_is_answered_with_help_and_64() {
+fn no_arguments_prints_help_and_exits_with_64() {
     let output = env().run::<&str>([]);
     assert_eq!(output.code(), Some(64));
     assert!(output.stdout.is_empty() && output.stderr.contains("Usage: semafor"), "{output:?}");

@@ -27,7 +27,7 @@ use crate::queue::Queue;
 use crate::width::Width;
 
 /// Starts a worker.
-pub(crate) type Hire<'a> = &'a (dyn Fn() + Sync);
+pub(crate) type StartWorker<'a> = &'a (dyn Fn() + Sync);
 
 pub(crate) struct Flow<'p, T> {
     settings: &'p Settings<T>,
@@ -67,7 +67,7 @@ enum Supply {
 enum Call {
     Nothing,
     Wake,
-    Hire,
+    Start,
 }
 
 impl<T> State<T> {
@@ -90,7 +90,7 @@ impl<T> State<T> {
             Call::Wake
         } else {
             self.workers += 1;
-            Call::Hire
+            Call::Start
         }
     }
 }
@@ -127,7 +127,7 @@ impl<'p, T> Flow<'p, T> {
     }
 
     /// Puts items into the queue until the producer has no more.
-    pub(crate) async fn feed(&self, mut items: impl Feed<Item = T>, hire: Hire<'_>) {
+    pub(crate) async fn feed(&self, mut items: impl Feed<Item = T>, start_worker: StartWorker<'_>) {
         let mut supply = EndOfSupply { flow: self, why: Supply::CutOff };
         let mut taken = 0;
         loop {
@@ -139,7 +139,7 @@ impl<'p, T> Flow<'p, T> {
                 return;
             }
             match self.stop.run_until_cancelled(items.next()).await {
-                Some(Some(item)) => self.push(item, hire),
+                Some(Some(item)) => self.push(item, start_worker),
                 Some(None) => {
                     supply.why = Supply::Exhausted;
                     return;
@@ -150,30 +150,30 @@ impl<'p, T> Flow<'p, T> {
         }
     }
 
-    fn push(&self, item: T, hire: Hire<'_>) {
+    fn push(&self, item: T, start_worker: StartWorker<'_>) {
         let rank = self.settings.rank.as_ref().map_or(0, |rank| rank(&item));
         let mut state = self.state.lock();
         state.queue.push(item, rank);
         self.meter.queue_depth.set(state.queue.len() as u64);
         let call = state.call();
         drop(state);
-        self.pass_on(call, hire);
+        self.wake_or_start(call, start_worker);
     }
 
-    fn pass_on(&self, call: Call, hire: Hire<'_>) {
+    fn wake_or_start(&self, call: Call, start_worker: StartWorker<'_>) {
         match call {
             Call::Nothing => {}
             Call::Wake => self.work.notify_one(),
-            Call::Hire => {
+            Call::Start => {
                 self.meter.workers.count();
-                hire();
+                start_worker();
             }
         }
     }
 
     /// Waits for room in the queue. False if the pipeline takes no more items.
     async fn has_room(&self) -> bool {
-        let mut is_first_look = true;
+        let mut is_first_check = true;
         loop {
             let changed = self.room.notified();
             if self.stop.is_cancelled() || self.breaks() {
@@ -182,7 +182,7 @@ impl<'p, T> Flow<'p, T> {
             if self.has_room_now() {
                 return true;
             }
-            if std::mem::take(&mut is_first_look) {
+            if std::mem::take(&mut is_first_check) {
                 self.meter.backpressure_events.count();
             }
             if self.stop.run_until_cancelled(changed).await.is_none() {
@@ -222,8 +222,11 @@ impl<'p, T> Flow<'p, T> {
     }
 
     /// Waits for an item, its turn and its slot, and begins it. `None` if there is nothing more to begin.
-    pub(crate) async fn begin(&self, hire: Hire<'_>) -> Result<Option<(Permit<'p>, T)>, AcquireError> {
-        let Some(claim) = self.claim(hire).await else { return Ok(None) };
+    pub(crate) async fn begin(
+        &self,
+        start_worker: StartWorker<'_>,
+    ) -> Result<Option<(Permit<'p>, T)>, AcquireError> {
+        let Some(claim) = self.claim(start_worker).await else { return Ok(None) };
         if let Some(rate) = &self.settings.rate
             && self.stop.run_until_cancelled(rate.ready()).await.is_none()
         {
@@ -250,7 +253,7 @@ impl<'p, T> Flow<'p, T> {
     }
 
     /// Waits for an unclaimed item, and claims it. `None` if there will be none.
-    async fn claim(&self, hire: Hire<'_>) -> Option<Claim<'_, 'p, T>> {
+    async fn claim(&self, start_worker: StartWorker<'_>) -> Option<Claim<'_, 'p, T>> {
         loop {
             let called = self.work.notified();
             if self.stop.is_cancelled() {
@@ -259,7 +262,7 @@ impl<'p, T> Flow<'p, T> {
             if let Some(guard) = &self.settings.guard {
                 guard.refresh();
             }
-            match self.try_claim(hire) {
+            match self.try_claim(start_worker) {
                 Claiming::Claimed(claim) => return Some(claim),
                 Claiming::Wait => {}
                 Claiming::Over => return None,
@@ -272,7 +275,7 @@ impl<'p, T> Flow<'p, T> {
         }
     }
 
-    fn try_claim(&self, hire: Hire<'_>) -> Claiming<'_, 'p, T> {
+    fn try_claim(&self, start_worker: StartWorker<'_>) -> Claiming<'_, 'p, T> {
         let mut state = self.state.lock();
         self.adapt(&mut state);
         let is_critical = |guard: &MemoryGuard| guard.last_level() == Level::Critical;
@@ -283,7 +286,7 @@ impl<'p, T> Flow<'p, T> {
             state.claimed += 1;
             let call = state.call();
             drop(state);
-            self.pass_on(call, hire);
+            self.wake_or_start(call, start_worker);
             return Claiming::Claimed(Claim { flow: self, is_open: true });
         }
         if state.unclaimed() > 0 || state.supply == Supply::Flowing {
@@ -330,7 +333,7 @@ impl<'p, T> Flow<'p, T> {
     /// # Panics
     ///
     /// If there are no other workers.
-    pub(crate) fn not_hired(&self, error: &std::io::Error) {
+    pub(crate) fn thread_not_started(&self, error: &std::io::Error) {
         self.worker_left();
         assert!(self.state.lock().workers > 0, "cannot start a single worker thread: {error}");
     }

@@ -10,7 +10,7 @@ use crate::memory_guard::MemoryGuard;
 use crate::metrics::{Live, Meter};
 use crate::outcome::{Failure, OnError, Outcome, StoppedBy};
 use crate::rate::Rate;
-use crate::workers::{Crew, InTask, OnThread};
+use crate::workers::{InTask, OnThread, Workers};
 
 const BUFFER: usize = 100;
 
@@ -219,9 +219,9 @@ impl<T> Pipeline<T> {
             Err(failure) => return self.not_started(failure),
         };
         let flow = Flow::new(&self.settings, &self.semaphore, &self.meter, limit);
-        let crew = Crew::new(&flow, self.settings.on_error, InTask(work), each);
-        crew.as_tasks(items.feed()).await;
-        let first_failure = crew.first_failure();
+        let workers = Workers::new(&flow, self.settings.on_error, InTask(work), each);
+        workers.as_tasks(items.feed()).await;
+        let first_failure = workers.first_failure();
         self.outcome(flow.end(), first_failure)
     }
 
@@ -265,9 +265,9 @@ impl<T> Pipeline<T> {
             Err(failure) => return self.not_started(failure),
         };
         let flow = Flow::new(&self.settings, &self.semaphore, &self.meter, limit);
-        let crew = Crew::new(&flow, self.settings.on_error, OnThread(work), each);
-        crew.on_threads(items.feed());
-        let first_failure = crew.first_failure();
+        let workers = Workers::new(&flow, self.settings.on_error, OnThread(work), each);
+        workers.on_threads(items.feed());
+        let first_failure = workers.first_failure();
         self.outcome(flow.end(), first_failure)
     }
 

@@ -99,7 +99,7 @@ struct Turn<'a> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         if !self.used {
-            self.rate.turns.lock().give_back(self.at);
+            self.rate.turns.lock().return_turn(self.at);
         }
     }
 }
@@ -136,7 +136,7 @@ impl Turns {
     }
 
     /// Returns the turn at `at`, which was not used.
-    fn give_back(&mut self, at: Duration) {
+    fn return_turn(&mut self, at: Duration) {
         if self.next == Some(at + self.interval()) {
             self.next = Some(at);
         }
@@ -172,9 +172,9 @@ mod tests {
     fn a_returned_turn_is_the_next_one_unless_later_turns_were_taken() {
         let mut turns = Turns::new(1, 1);
         let (_now, second, third) = (turns.take(secs(5)), turns.take(secs(5)), turns.take(secs(5)));
-        turns.give_back(second);
+        turns.return_turn(second);
         assert_eq!(turns.take(secs(5)), secs(8), "the third turn keeps its time");
-        turns.give_back(secs(8));
+        turns.return_turn(secs(8));
         assert_eq!(turns.take(secs(5)), secs(8));
         assert_eq!(third, secs(7));
     }

@@ -22,7 +22,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
 use semafor::{NotHeld, Permit, RunError};
 
-use crate::flow::{Flow, Hire};
+use crate::flow::{Flow, StartWorker};
 use crate::items::Feed;
 use crate::outcome::{Failure, OnError, StoppedBy};
 
@@ -107,7 +107,7 @@ fn message(panic: Box<dyn Any + Send>) -> String {
 }
 
 /// The workers of one run, and where their results go.
-pub(crate) struct Crew<'f, 'p, T, W: Work<T>, S> {
+pub(crate) struct Workers<'f, 'p, T, W: Work<T>, S> {
     flow: &'f Flow<'p, T>,
     on_error: OnError,
     work: W,
@@ -125,7 +125,7 @@ struct Sink<S> {
     has_panicked: bool,
 }
 
-impl<'f, 'p, T, W, S> Crew<'f, 'p, T, W, S>
+impl<'f, 'p, T, W, S> Workers<'f, 'p, T, W, S>
 where
     W: Work<T>,
     S: FnMut(Result<W::Done, &Failure<W::Error>>),
@@ -140,10 +140,10 @@ where
     }
 
     /// The loop of a worker, until there is nothing more to begin.
-    async fn work_off(&self, hire: Hire<'_>) {
-        let _leaving = Leaving(self.flow);
+    async fn work_until_end(&self, start_worker: StartWorker<'_>) {
+        let _end = WorkerEnd(self.flow);
         loop {
-            let (permit, item) = match self.flow.begin(hire).await {
+            let (permit, item) = match self.flow.begin(start_worker).await {
                 Ok(Some(begun)) => begun,
                 Ok(None) => return,
                 Err(error) => {
@@ -161,7 +161,7 @@ where
             self.flow.settle(is_done, took);
             if let Err(panic) = handed_over {
                 self.flow.stop(StoppedBy::Error);
-                return self.note(panic);
+                return self.keep_panic(panic);
             }
         }
     }
@@ -172,19 +172,19 @@ where
         poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
             Ok(polled) => polled,
             Err(panic) => {
-                self.note(panic);
+                self.keep_panic(panic);
                 Poll::Ready(())
             }
         })
         .await;
     }
 
-    fn note(&self, panic: Panic) {
+    fn keep_panic(&self, panic: Panic) {
         self.panic.lock().get_or_insert(panic);
     }
 
     /// Propagates a panic that was kept. Called when all workers have finished.
-    fn pass_on_panic(&self) {
+    fn propagate_panic(&self) {
         let panic = self.panic.lock().take();
         if let Some(panic) = panic {
             resume_unwind(panic);
@@ -214,30 +214,30 @@ where
 
     /// Runs the workers concurrently in this task.
     pub(crate) async fn as_tasks(&self, items: impl Feed<Item = T>) {
-        let hired = AtomicU32::new(0);
-        let hire = || {
-            hired.fetch_add(1, Ordering::Relaxed);
+        let to_start = AtomicU32::new(0);
+        let start_worker = || {
+            to_start.fetch_add(1, Ordering::Relaxed);
         };
-        let mut feed = pin!(self.guard(self.flow.feed(items, &hire)));
+        let mut feed = pin!(self.guard(self.flow.feed(items, &start_worker)));
         let mut is_feeding = true;
         let mut workers = FuturesUnordered::new();
         poll_fn(|cx| {
             is_feeding = is_feeding && feed.as_mut().poll(cx).is_pending();
             loop {
-                for _ in 0..hired.swap(0, Ordering::Relaxed) {
-                    workers.push(self.guard(self.work_off(&hire)));
+                for _ in 0..to_start.swap(0, Ordering::Relaxed) {
+                    workers.push(self.guard(self.work_until_end(&start_worker)));
                 }
                 let polled = workers.poll_next_unpin(cx);
-                let is_staffed = hired.load(Ordering::Relaxed) == 0;
+                let all_started = to_start.load(Ordering::Relaxed) == 0;
                 match polled {
-                    Poll::Ready(None) if is_staffed && !is_feeding => return Poll::Ready(()),
-                    Poll::Ready(None) | Poll::Pending if is_staffed => return Poll::Pending,
+                    Poll::Ready(None) if all_started && !is_feeding => return Poll::Ready(()),
+                    Poll::Ready(None) | Poll::Pending if all_started => return Poll::Pending,
                     _ => {}
                 }
             }
         })
         .await;
-        self.pass_on_panic();
+        self.propagate_panic();
     }
 
     /// Runs the workers on threads of their own, and the producer on this one.
@@ -248,25 +248,25 @@ where
         thread::scope(|scope| {
             pollster::block_on(self.guard(self.flow.feed(items, &|| self.start_thread(scope))));
         });
-        self.pass_on_panic();
+        self.propagate_panic();
     }
 
     fn start_thread<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>)
     where
         Self: Sync,
     {
-        let body = move || pollster::block_on(self.guard(self.work_off(&|| self.start_thread(scope))));
+        let body = move || pollster::block_on(self.guard(self.work_until_end(&|| self.start_thread(scope))));
         let started = thread::Builder::new().name("semafor worker".into()).spawn_scoped(scope, body);
         if let Err(error) = started {
-            self.flow.not_hired(&error);
+            self.flow.thread_not_started(&error);
         }
     }
 }
 
 /// Records that a worker ended, even by a panic.
-struct Leaving<'f, 'p, T>(&'f Flow<'p, T>);
+struct WorkerEnd<'f, 'p, T>(&'f Flow<'p, T>);
 
-impl<T> Drop for Leaving<'_, '_, T> {
+impl<T> Drop for WorkerEnd<'_, '_, T> {
     fn drop(&mut self) {
         if thread::panicking() {
             self.0.stop(StoppedBy::Error);

@@ -1,8 +1,8 @@
-//! Ages count from the start of the run, so that they do not depend on how long it takes.
+//! Ages are relative to the start of the run, so they do not depend on how long it takes.
 
 use std::time::{Duration, SystemTime};
 
-/// A point in time as file systems know it, seconds since 1970 and nanoseconds.
+/// A time stamp of a file system: seconds since 1970, and nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Moment(i64, u32);
 
@@ -11,7 +11,7 @@ impl Moment {
         Self(seconds, nanoseconds)
     }
 
-    /// So long before `start`. What was changed before this moment is older than `age`.
+    /// The moment `age` before `start`. A file changed before it is older than `age`.
     pub(crate) fn before(start: SystemTime, age: Duration) -> Self {
         let earliest = Self(i64::MIN, 0);
         let Some(moment) = start.checked_sub(age) else { return earliest };
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_reach_back_before_1970_and_before_time_itself() {
+    fn ages_may_reach_back_before_1970() {
         let start = SystemTime::UNIX_EPOCH + Duration::from_millis(10_250);
         assert_eq!(Moment::before(start, Duration::from_secs(3)), Moment(7, 250_000_000));
         assert_eq!(Moment::before(start, Duration::from_secs(11)), Moment(-1, 250_000_000));

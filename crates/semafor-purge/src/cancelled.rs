@@ -1,4 +1,4 @@
-//! Waiting on a thread for what may take long, but not beyond the end of the run.
+//! Blocks a thread on a future, at most until the run is cancelled.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -6,8 +6,11 @@ use std::task::Poll;
 
 use tokio_util::sync::CancellationToken;
 
-/// What came of it; none if the run was over before.
-pub(crate) fn unless<T>(cancelled: &CancellationToken, work: impl Future<Output = T>) -> Option<T> {
+/// The result, or `None` if the run was cancelled first.
+pub(crate) fn run_unless_cancelled<T>(
+    cancelled: &CancellationToken,
+    work: impl Future<Output = T>,
+) -> Option<T> {
     let mut work = pin!(work);
     let mut cancelled = pin!(cancelled.cancelled());
     pollster::block_on(poll_fn(|cx| match work.as_mut().poll(cx) {

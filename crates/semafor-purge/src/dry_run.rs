@@ -1,12 +1,12 @@
-//! What `rmdir` and `unlink` would say, without asking them.
+//! Whether `rmdir` or `unlink` would succeed, without calling it.
 //!
-//! That a directory is empty is known from having read it. What is left is whether it is allowed.
+//! The directory was read, so it is known to be empty. What remains is to check permissions.
 
 use rustix::fs::{Access, AtFlags, accessat};
 use rustix::io::{Errno, Result};
 
 use crate::descriptor::Descriptor;
-use crate::facts::Facts;
+use crate::metadata::Metadata;
 use crate::node::Node;
 use crate::rules::Rules;
 
@@ -16,15 +16,15 @@ pub(crate) fn would_remove(
     rules: &Rules,
     parent: &Node,
     directory: &Descriptor,
-    entry: &Facts,
+    entry: &Metadata,
 ) -> Result<()> {
     accessat(directory, c".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?;
-    if parent.facts.is_frozen || entry.is_frozen {
+    if parent.metadata.is_frozen || entry.is_frozen {
         return Err(Errno::PERM);
     }
     let user = rules.user.as_raw();
     let is_protected =
-        parent.facts.permissions & STICKY != 0 && ![entry.owner, parent.facts.owner].contains(&user);
+        parent.metadata.permissions & STICKY != 0 && ![entry.owner, parent.metadata.owner].contains(&user);
     if is_protected && !rules.user.is_root() {
         return Err(Errno::PERM);
     }

@@ -1,62 +1,62 @@
-//! Why nothing was purged at all. What goes wrong with single entries is counted in the [`Summary`](crate::Summary).
+//! Errors that prevent a purge. Errors of single entries are counted in the [`Summary`](crate::Summary).
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-/// Why the purge did not begin. Nothing was removed.
+/// Why a purge did not start. Nothing was removed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PurgeError {
     /// The root can't be opened.
     #[error("can't open {}: {source}", path.display())]
     Root {
-        /// As it was given.
+        /// The path as given.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
     /// The root belongs to the system.
-    #[error("{} belongs to the system{}", system.display(), meant_by(path, system))]
+    #[error("{} belongs to the system{}", system.display(), resolved_from(path, system))]
     SystemPath {
-        /// As it was given.
+        /// The path as given.
         path: PathBuf,
-        /// What it is, through all symlinks.
+        /// The system directory that it leads to.
         system: PathBuf,
     },
-    /// A pattern of what to leave alone can't be read.
+    /// A pattern to exclude is invalid.
     #[error(transparent)]
     Pattern(#[from] InvalidPattern),
 }
 
-fn meant_by(path: &Path, system: &Path) -> String {
-    if path == system { String::new() } else { format!(", and that is what {} is", path.display()) }
+fn resolved_from(path: &Path, system: &Path) -> String {
+    if path == system { String::new() } else { format!(": {} leads to it", path.display()) }
 }
 
-/// A pattern that can't be read.
+/// An invalid pattern.
 #[derive(Debug, thiserror::Error)]
-#[error("the pattern {pattern:?} can't be used: {why}")]
+#[error("invalid pattern {pattern:?}: {why}")]
 pub struct InvalidPattern {
     pub(crate) pattern: String,
     pub(crate) why: &'static str,
 }
 
-/// What an entry could not be removed for, or looked at.
+/// Why an entry could not be removed or checked.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// It is not allowed.
+    /// Permission denied.
     PermissionDenied,
     /// It is a mount point, or in use in another way.
     Busy,
-    /// The file system can't be written to.
+    /// The file system is read-only.
     ReadOnly,
-    /// No more files can be opened.
+    /// The limit of open files is reached.
     TooManyOpenFiles,
-    /// The device, or the server, has failed.
+    /// The device or the file server failed.
     Io,
-    /// The semaphore that a fleet shares can't be asked.
+    /// The semaphore of the fleet can't be reached.
     FleetLimit,
     /// Anything else.
     Other,
@@ -74,7 +74,7 @@ impl ErrorKind {
         Self::Other,
     ];
 
-    /// As it is called in the summary.
+    /// The name in the summary.
     pub fn name(self) -> &'static str {
         match self {
             Self::PermissionDenied => "permission_denied",
@@ -101,12 +101,12 @@ impl From<Errno> for ErrorKind {
     }
 }
 
-/// Somebody else removed it. That is no error: two purgers may share a tree.
+/// Another process removed the entry. That is not an error: several purges may share a tree.
 pub(crate) fn is_gone(errno: Errno) -> bool {
     matches!(errno, Errno::NOENT | Errno::STALE)
 }
 
-/// There is no directory of that name any more, but something else.
-pub(crate) fn is_no_directory(errno: Errno) -> bool {
+/// The name belongs to something other than a directory now.
+pub(crate) fn is_not_a_directory(errno: Errno) -> bool {
     matches!(errno, Errno::NOTDIR | Errno::LOOP)
 }

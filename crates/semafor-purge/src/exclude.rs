@@ -1,7 +1,7 @@
-//! Patterns for what is left alone: not entered, not removed, and its directory stays.
+//! Patterns of excluded entries: they are not entered and not removed, and their directory stays.
 //!
-//! `*` and `?` stand for anything but a slash, `[a-z]` and `[!a-z]` for one of many, `**` for anything at all; a backslash
-//! takes the meaning from what follows it. Names are bytes: they need not be text.
+//! `*` and `?` match any characters except a slash, `[a-z]` and `[!a-z]` match one character, `**` also matches
+//! slashes; a backslash quotes the next character. Names are bytes and may be invalid UTF-8.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,7 +11,7 @@ use crate::error::InvalidPattern;
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern {
     pieces: Vec<Piece>,
-    /// One with a slash, or with `**`, can't be told from a base name.
+    /// A pattern with a slash or `**` is matched against the path, not only the name.
     is_path: bool,
 }
 
@@ -29,34 +29,34 @@ enum Piece {
     Many,
     /// `**`
     Everything,
-    /// `**/`: no folder, or any number of them.
-    Folders,
+    /// `**/`: any number of directories, or none.
+    Directories,
 }
 
 impl Pattern {
     pub(crate) fn parse(text: &OsStr) -> Result<Self, InvalidPattern> {
-        let complaint = |why| InvalidPattern { pattern: text.to_string_lossy().into_owned(), why };
+        let invalid = |why| InvalidPattern { pattern: text.to_string_lossy().into_owned(), why };
         let mut rest = text.as_bytes();
         rest = rest.strip_prefix(b"./").unwrap_or(rest);
         rest = rest.strip_suffix(b"/").unwrap_or(rest);
         if rest.is_empty() {
-            return Err(complaint("it is empty"));
+            return Err(invalid("it is empty"));
         }
         if rest.starts_with(b"/") {
-            return Err(complaint("paths are relative to the directory to purge"));
+            return Err(invalid("paths are relative to the directory to purge"));
         }
         let mut pieces = Vec::new();
         while let Some((&first, after)) = rest.split_first() {
-            let is_part_start = matches!(pieces.last(), None | Some(Piece::Byte(b'/') | Piece::Folders));
+            let is_part_start = matches!(pieces.last(), None | Some(Piece::Byte(b'/') | Piece::Directories));
             let (piece, after) = match first {
-                b'*' if is_part_start && after.starts_with(b"*/") => (Piece::Folders, &after[2..]),
+                b'*' if is_part_start && after.starts_with(b"*/") => (Piece::Directories, &after[2..]),
                 b'*' if after.starts_with(b"*") => (Piece::Everything, &after[1..]),
                 b'*' => (Piece::Many, after),
                 b'?' => (Piece::Any, after),
-                b'[' => one_of(after).ok_or_else(|| complaint("a `[` has no `]`"))?,
+                b'[' => one_of(after).ok_or_else(|| invalid("a `[` has no `]`"))?,
                 b'\\' => match after.split_first() {
                     Some((&literal, after)) => (Piece::Byte(literal), after),
-                    None => return Err(complaint("it ends in a backslash")),
+                    None => return Err(invalid("it ends in a backslash")),
                 },
                 literal => (Piece::Byte(literal), after),
             };
@@ -65,18 +65,18 @@ impl Pattern {
         }
         let is_path = pieces
             .iter()
-            .any(|piece| matches!(piece, Piece::Byte(b'/') | Piece::Everything | Piece::Folders));
+            .any(|piece| matches!(piece, Piece::Byte(b'/') | Piece::Everything | Piece::Directories));
         Ok(Self { pieces, is_path })
     }
 
-    /// Whether the path has to be known.
+    /// True if the pattern needs the path.
     pub(crate) fn is_path(&self) -> bool {
         self.is_path
     }
 
-    /// Whether a base name, or a relative path, is meant.
+    /// True if the pattern matches this name or relative path.
     pub(crate) fn matches(&self, text: &[u8]) -> bool {
-        // Only the last star can have to give way to what follows it; the one that crosses slashes, as a second choice.
+        // Backtracks only to the last star, or, if that fails, to the last one that crosses slashes.
         let (mut piece, mut at) = (0, 0);
         let mut star = None;
         let mut wide = None;
@@ -88,7 +88,7 @@ impl Pattern {
                     piece += 1;
                     continue;
                 }
-                (Some(Piece::Everything | Piece::Folders), _) => {
+                (Some(Piece::Everything | Piece::Directories), _) => {
                     (star, wide) = (None, Some((piece + 1, at)));
                     piece += 1;
                     continue;
@@ -108,7 +108,7 @@ impl Pattern {
                 (piece, at) = (after, from + 1);
             } else if let Some((after, from)) = wide {
                 let from = match self.pieces[after - 1] {
-                    Piece::Folders => match text[from..].iter().position(|byte| *byte == b'/') {
+                    Piece::Directories => match text[from..].iter().position(|byte| *byte == b'/') {
                         Some(slash) => from + slash + 1,
                         None => return false,
                     },
@@ -124,13 +124,13 @@ impl Pattern {
     }
 }
 
-/// What follows a `[`, up to its `]`.
+/// Parses the text after a `[`, up to its `]`.
 fn one_of(text: &[u8]) -> Option<(Piece, &[u8])> {
     let (is_negated, text) = match text.first()? {
         b'!' | b'^' => (true, &text[1..]),
         _ => (false, text),
     };
-    // A `]` that comes first is one of them.
+    // A `]` right after the `[` is a literal.
     let end = text.iter().skip(1).position(|byte| *byte == b']')? + 1;
     let (mut inside, after) = (&text[..end], &text[end + 1..]);
     let mut ranges = Vec::new();
@@ -157,7 +157,7 @@ impl Piece {
             Self::OneOf { ranges, is_negated } => {
                 byte != b'/' && ranges.iter().any(|(low, high)| (*low..=*high).contains(&byte)) != *is_negated
             }
-            Self::Many | Self::Everything | Self::Folders => false,
+            Self::Many | Self::Everything | Self::Directories => false,
         }
     }
 }
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn stars_stay_within_a_name_and_double_stars_do_not() {
+    fn star_matches_within_a_name_and_double_star_across_slashes() {
         for (pattern, text) in [
             ("cache", "cache"),
             ("*.tmp", "a.tmp"),
@@ -194,7 +194,7 @@ mod tests {
             ("./a/", "a"),
             ("größe", "größe"),
         ] {
-            assert!(matches(pattern, text), "{pattern} is for {text}");
+            assert!(matches(pattern, text), "{pattern} matches {text}");
         }
         for (pattern, text) in [
             ("cache", "cache2"),
@@ -210,12 +210,12 @@ mod tests {
             (r"\*", "x"),
             ("a", ""),
         ] {
-            assert!(!matches(pattern, text), "{pattern} is not for {text}");
+            assert!(!matches(pattern, text), "{pattern} does not match {text}");
         }
     }
 
     #[test]
-    fn a_pattern_that_backtracks_much_ends() {
+    fn matching_with_many_stars_terminates() {
         let stars = "*a".repeat(30);
         assert!(!matches(&stars, &"a".repeat(29)));
         assert!(!matches(&format!("{stars}b"), &"a".repeat(200)));
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_is_refused() {
+    fn invalid_patterns_are_refused() {
         for text in ["", "/", "/etc", "[a", "[", "a\\"] {
             assert!(Pattern::parse(OsStr::new(text)).is_err(), "{text}");
         }

@@ -1,70 +1,70 @@
-//! What kind of file system it is, as its answers show. How to go about removing depends on that.
+//! Classifies the file system by the time that removals take. The way to remove entries depends on it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What takes longer has left the computer.
-const SLOW: Duration = Duration::from_micros(200);
-/// What takes longer is worth being handed over.
-const HEAVY: Duration = Duration::from_micros(25);
+/// A removal that takes longer needs a network or a disk.
+const SLOW_REMOVAL: Duration = Duration::from_micros(200);
+/// Freeing that takes longer is handed over to another thread.
+const SLOW_FREEING: Duration = Duration::from_micros(25);
 
 pub(crate) struct FileSystem {
     is_slow: AtomicBool,
-    is_heavy: AtomicBool,
-    /// Removals that were timed since the last judgement, those of them that took long, and those after which much was left
-    /// to do.
+    frees_slowly: AtomicBool,
+    /// Since the last classification: removals that were timed, removals that were slow, and removals whose freeing was
+    /// slow.
     timed: AtomicU64,
     slow: AtomicU64,
-    heavy: AtomicU64,
-    /// For tests: whatever it shows.
+    slow_freeing: AtomicU64,
+    /// For tests: never classified again.
     #[cfg(test)]
-    is_settled: bool,
+    is_fixed: bool,
 }
 
 impl Default for FileSystem {
-    /// Nothing is known yet. Then it is better taken for a slow one.
+    /// Before the first removal, it is better to assume a slow file system.
     fn default() -> Self {
         Self {
             is_slow: true.into(),
-            is_heavy: false.into(),
+            frees_slowly: false.into(),
             timed: 0.into(),
             slow: 0.into(),
-            heavy: 0.into(),
+            slow_freeing: 0.into(),
             #[cfg(test)]
-            is_settled: false,
+            is_fixed: false,
         }
     }
 }
 
 impl FileSystem {
-    /// Whether to ask it something takes longer than any computer needs to answer: there is a network, or a disk.
+    /// True if calls take so long that they must reach a network or a disk.
     pub(crate) fn is_slow(&self) -> bool {
         self.is_slow.load(Ordering::Relaxed)
     }
 
-    /// Whether to free what a removed directory had on the disk takes long. That need not be done in line.
-    pub(crate) fn is_heavy(&self) -> bool {
-        self.is_heavy.load(Ordering::Relaxed)
+    /// True if freeing the disk space of a removed directory takes long. Another thread can do it.
+    pub(crate) fn frees_slowly(&self) -> bool {
+        self.frees_slowly.load(Ordering::Relaxed)
     }
 
-    /// One removal took so long, and so long to forget what was removed.
-    pub(crate) fn note(&self, removing: Duration, forgetting: Duration) {
+    /// Records how long a removal took, and how long the freeing after it.
+    pub(crate) fn record(&self, removing: Duration, freeing: Duration) {
         self.timed.fetch_add(1, Ordering::Relaxed);
-        self.slow.fetch_add((removing > SLOW).into(), Ordering::Relaxed);
-        self.heavy.fetch_add((forgetting > HEAVY).into(), Ordering::Relaxed);
+        self.slow.fetch_add((removing > SLOW_REMOVAL).into(), Ordering::Relaxed);
+        self.slow_freeing.fetch_add((freeing > SLOW_FREEING).into(), Ordering::Relaxed);
     }
 
-    /// Some are slow because another process had the core; many are because the file system is.
-    pub(crate) fn judge(&self) {
+    /// Requires that more than a third are slow: single ones may be slow because another process used the core.
+    pub(crate) fn classify(&self) {
         #[cfg(test)]
-        if self.is_settled {
+        if self.is_fixed {
             return;
         }
-        let [timed, slow, heavy] =
-            [&self.timed, &self.slow, &self.heavy].map(|count| count.swap(0, Ordering::Relaxed));
+        let [timed, slow, slow_freeing] =
+            [&self.timed, &self.slow, &self.slow_freeing].map(|count| count.swap(0, Ordering::Relaxed));
         if timed > 0 {
             self.is_slow.store(slow * 3 > timed, Ordering::Relaxed);
-            self.is_heavy.store(heavy * 3 > timed, Ordering::Relaxed);
+            self.frees_slowly.store(slow_freeing * 3 > timed, Ordering::Relaxed);
         }
     }
 }
@@ -79,51 +79,56 @@ mod tests {
     use crate::Purger;
 
     impl FileSystem {
-        fn settled(is_slow: bool, is_heavy: bool) -> Self {
-            Self { is_slow: is_slow.into(), is_heavy: is_heavy.into(), is_settled: true, ..Self::default() }
+        fn fixed(is_slow: bool, frees_slowly: bool) -> Self {
+            Self {
+                is_slow: is_slow.into(),
+                frees_slowly: frees_slowly.into(),
+                is_fixed: true,
+                ..Self::default()
+            }
         }
     }
 
-    /// What this process has open there, removed or not.
-    fn open_below(folder: &Path) -> usize {
+    /// How many files this process has open below the directory, removed ones included.
+    fn open_below(directory: &Path) -> usize {
         let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
-        open.filter_map(|fd| fd.path().read_link().ok()).filter(|path| path.starts_with(folder)).count()
+        open.filter_map(|fd| fd.path().read_link().ok()).filter(|path| path.starts_with(directory)).count()
     }
 
     #[test]
-    fn many_that_are_slow_make_it_slow_and_few_do_not() {
+    fn many_slow_removals_make_a_file_system_slow() {
         let (quick, slow) = (Duration::from_micros(3), Duration::from_millis(2));
         let file_system = FileSystem::default();
-        assert!(file_system.is_slow() && !file_system.is_heavy());
-        (0..9).for_each(|_| file_system.note(quick, slow));
-        file_system.note(slow, quick);
-        file_system.judge();
-        assert!(!file_system.is_slow() && file_system.is_heavy());
-        file_system.judge();
-        assert!(file_system.is_heavy(), "nothing new is no news");
-        (0..9).for_each(|_| file_system.note(slow, quick));
-        file_system.judge();
-        assert!(file_system.is_slow() && !file_system.is_heavy());
+        assert!(file_system.is_slow() && !file_system.frees_slowly());
+        (0..9).for_each(|_| file_system.record(quick, slow));
+        file_system.record(slow, quick);
+        file_system.classify();
+        assert!(!file_system.is_slow() && file_system.frees_slowly());
+        file_system.classify();
+        assert!(file_system.frees_slowly(), "without new removals nothing changes");
+        (0..9).for_each(|_| file_system.record(slow, quick));
+        file_system.classify();
+        assert!(file_system.is_slow() && !file_system.frees_slowly());
     }
 
-    /// Whichever way it goes about it, the same is removed, and nothing stays open.
+    /// The same entries are removed on every kind, and no descriptor stays open.
     #[test]
-    fn every_kind_is_purged() {
-        for (is_slow, is_heavy) in [(false, false), (false, true), (true, false), (true, true)] {
-            let folder = tempfile::tempdir().unwrap();
-            let wide = flat(&folder.path().join("wide"), 3_000);
-            let bushy = mixed(&folder.path().join("bushy"), 2_000, 10);
+    fn purge_works_on_every_kind_of_file_system() {
+        for (is_slow, frees_slowly) in [(false, false), (false, true), (true, false), (true, true)] {
+            let directory = tempfile::tempdir().unwrap();
+            let wide = flat(&directory.path().join("wide"), 3_000);
+            let bushy = mixed(&directory.path().join("bushy"), 2_000, 10);
             let all = Tree {
                 dirs: wide.dirs + bushy.dirs + 2,
                 files: bushy.files,
                 removable: wide.removable + bushy.removable + 1,
             };
-            let mut purger = Purger::new(folder.path());
-            purger.file_system = FileSystem::settled(is_slow, is_heavy);
+            let mut purger = Purger::new(directory.path());
+            purger.file_system = FileSystem::fixed(is_slow, frees_slowly);
             let summary = purger.purge().unwrap();
-            assert_eq!(summary.dirs_removed, all.removable, "slow {is_slow}, heavy {is_heavy}");
-            assert_eq!(count(folder.path()), (all.dirs - all.removable, all.files));
-            assert_eq!((summary.errors, open_below(folder.path())), (0, 0));
+            assert_eq!(summary.dirs_removed, all.removable, "slow {is_slow}, frees slowly {frees_slowly}");
+            assert_eq!(count(directory.path()), (all.dirs - all.removable, all.files));
+            assert_eq!((summary.errors, open_below(directory.path())), (0, 0));
         }
     }
 }

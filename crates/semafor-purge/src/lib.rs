@@ -1,6 +1,6 @@
-//! Removes empty directories, and old files if asked to, from trees of any size, in memory that does not depend on it.
+//! Removes empty directories, and optionally old files, from trees of any size. Memory does not grow with the tree.
 //!
-//! Try it first: a dry run removes nothing, and reports what a real run would remove.
+//! Start with a dry run: it removes nothing, and reports what a real run would remove.
 //!
 //! ```
 //! # let data = tempfile::tempdir()?;
@@ -9,76 +9,79 @@
 //! use semafor_purge::Purger;
 //!
 //! let would = Purger::new(data).dry_run(true).purge()?;
-//! println!("{} directories would go", would.dirs_removed);
+//! println!("{} directories would be removed", would.dirs_removed);
 //! let done = Purger::new(data).purge()?;
-//! assert_eq!(done.dirs_removed, 3, "logs, then 01, then 2024, which became empty by it");
+//! assert_eq!(done.dirs_removed, 3, "logs, then 01 and 2024, which became empty");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! # What it promises
 //!
-//! - Only `rmdir` decides what is empty. A directory that was filled a moment ago stays.
-//! - It never follows a symlink, not even one that is swapped in while it runs, and never leaves the file system: whatever
-//!   it does, it does relative to an open directory.
-//! - However long a removal waits for the [rate](Purger::rate) or for a [slot](Purger::fleet_limit), an old file is looked at
-//!   again right before it is removed. It stays, and is counted ([`Summary::files_changed`]), if it was changed or replaced
-//!   since it was found, or if a directory it is in was moved, the root included. See [below](#what-can-still-be-lost).
-//! - An empty directory whose removal had to wait stays, and is counted ([`Summary::dirs_changed`]), if a directory it is in
-//!   was moved.
-//! - Others may remove and write at the same time. What somebody else removed is no error.
-//! - It can be stopped at any time, and run again: it just goes on.
-//! - A dry run reports exactly what a real run removes, permissions included.
+//! - Only `rmdir` decides what is empty. A directory that got content a moment ago stays.
+//! - It never follows a symlink, not even one that is swapped in while it runs, and never leaves the file system: all
+//!   its calls are relative to an open directory.
+//! - An old file is checked again right before its removal, however long the removal waited for the
+//!   [rate](Purger::rate) or for a [slot](Purger::fleet_limit). The file stays and is counted
+//!   ([`Summary::files_changed`]) if it was changed or replaced since it was found, or if a directory above it was
+//!   moved, including the root. See [below](#what-can-still-be-lost).
+//! - An empty directory whose removal had to wait stays and is counted ([`Summary::dirs_changed`]) if a directory above
+//!   it was moved.
+//! - Other processes may remove and write at the same time. It is not an error if another process removed an entry
+//!   first.
+//! - It can be stopped at any time. The next run continues.
+//! - A dry run reports exactly what a real run removes. It also checks permissions.
 //!
 //! # What can still be lost
 //!
-//! No system call removes a file on condition that it is unchanged. So these gaps remain:
+//! No system call removes a file only if it is unchanged. So these gaps remain:
 //!
-//! - What is written, or gets the file's name, between the last look and the removal. Locally that is the time of one system
-//!   call; on a network file system it is the time of a round trip.
-//! - What another machine has written and not yet sent to the server of a network file system, and a directory that another
-//!   machine has moved, until this machine hears of it.
+//! - Data that is written to the file, or a file that gets its name, between the last check and the removal. Locally
+//!   that is the time of one system call; on a network file system it is the time of a round trip.
+//! - On a network file system: data that another machine has written and not yet sent to the server, and a directory
+//!   that another machine has moved, until this machine hears of it.
 //! - A change that leaves no trace: the same file with the same size and the same times. `ctime`, which no program can
-//!   set, is compared, too, but not for a file that lost one of its other hard links meanwhile, because that sets it.
-//! - What a process writes to a file that it opened, or mapped into memory, before the file was removed.
-//! - A move of a directory more than 1,300 levels above the file; and a move of the root, or of a directory above it, if
-//!   this process can't reach the root by its absolute path.
+//!   set, is compared, too, but not for a file that lost another hard link meanwhile, because that sets it.
+//! - Data that a process writes to a file that it opened, or mapped into memory, before the removal.
+//! - A move of a directory more than 1,300 levels above the file; and a move of the root, or of a directory above it,
+//!   if this process can't reach the root by its absolute path.
 //!
-//! The other way round, a name of a file with several names may count as changed, and stay until the next purge, if it was
-//! looked at in the moment in which another name of the file was being removed.
+//! On the other hand, a hard link of an unchanged file may count as changed, and stay until the next purge, if it was
+//! checked at the moment when another link of the file was removed.
 //!
-//! Without a wait, empty directories are removed wherever their tree is: if it is moved away while it is being purged, its
-//! empty directories go there. With [`min_age`](Purger::min_age), a directory that was used or replaced while its removal
-//! waited stays, and is counted; what others did in it before the purge removed the last thing from it can't be told from
-//! what the purge did.
+//! Without a wait, empty directories are removed wherever their tree is: if the tree is moved during the purge, they
+//! are removed in its new place. With [`min_age`](Purger::min_age), a directory that was used or replaced while its
+//! removal waited stays, and is counted. Changes by other processes before the purge removed the last entry of the
+//! directory can't be told from the changes by the purge.
 //!
 //! # How it works
 //!
-//! Threads read directories and look at what is in them. Whoever decides the last entry of a directory decides about the
-//! directory, and so on upwards: cascades take no second pass. What is to be looked at waits in a bounded queue, and whoever
-//! finds it full does the work itself. The kernel removes one entry of a directory at a time, so only one thread removes in
-//! each; each removal holds a slot of a [`Semaphore`](semafor::Semaphore), in this process or of a
-//! [fleet](Purger::fleet_limit).
+//! Threads read directories and check their entries. The thread that decides the last entry of a directory decides
+//! about the directory itself, and so on upwards, so cascades need no second pass. Entries wait in a bounded queue; a
+//! thread that finds it full does the work itself. The kernel removes one entry of a directory at a time, so only one
+//! thread removes in each directory. Each removal holds a slot of a [`Semaphore`](semafor::Semaphore), in this process
+//! or of a [fleet](Purger::fleet_limit).
 //!
-//! # Where each promise of the seed is kept
+//! # What it promises, where it is built, which test holds it
 //!
-//! What is not about directories is the business of `semafor-pipeline`, whose docs have the rest of the table.
+//! Tests are in `tests`, or unit tests in the module named. The docs of `semafor-pipeline` have the same table for its
+//! part.
 //!
-//! | the seed | built in | tested in |
+//! | promise | built in | tested in |
 //! |---|---|---|
-//! | Semaphore limits concurrent deletions | `licence`: [`Purger::max_concurrency_deletion`], [`Purger::fleet_limit`] | `interference`: `no_more_are_at_it_than_the_fleet_has_slots` |
-//! | Queue of limit + small buffer, producer held up | `queue`; who finds it full does the work itself | `queue`, `memory` |
-//! | Memory: (threads + queue) × depth, not the tree | `node`, `walk` | `memory`: 10,000 and 1,000,000 directories, in a child process |
-//! | First pass, then cascading deletion | `node`, `removal`: one pass | `trees`, `faults`: 7, `random_trees` |
-//! | Circuit breaker at 95 % | `crew` with [`MemoryGuard`](semafor_pipeline::MemoryGuard), [`StoppedBy::Breaker`] | `faults`: 6 |
-//! | Back-pressure at 85 % | `crew`: fewer threads work, none sleeps with a lock | `faults`: 6 |
-//! | `max_empty_dirs_to_delete`, exact | `limit`, [`Purger::max_dirs`] | `faults`: 3, 4 |
-//! | Rate limit | [`Purger::rate`] | `rules`: `a_rate_removes_the_same`; `changed_meanwhile` |
-//! | Configuration: flags and `EFSPURGE_*` | `semafor purge` | `semafor-cli`: `tests/purge.rs` |
-//! | `dry_run` | `dry_run`, [`Purger::dry_run`] | `faults`: 5, `random_trees`: equals the real run |
-//! | Future 1: worker scaling | `crew`: by waiting, and by memory | `faults`: 6, 9 |
-//! | Future 2: deeper directories first | `queue`: last in, first out | `queue`, `memory` |
-//! | Future 3: related directories together | `removal`: one thread removes in a directory, a list at a time | `trees`: `a_hundred_thousand_in_one_directory` |
-//! | Future 4: metrics | [`Progress`], [`Summary`] | `semafor-cli`: `the_summary_has_these_keys` |
+//! | A semaphore limits concurrent removals | `removal_slot`, [`Purger::fleet_limit`] | `interference`: `removals_at…` |
+//! | The queue is bounded | `queue`: a thread that finds it full does the work itself | `queue`, `memory` |
+//! | Memory is (threads + queue) × depth, not the tree | `node`, `walk` | `memory`: 10,000 and 100,000 directories |
+//! | Parents that become empty are removed in one pass | `node`, `removal` | `trees`, `faults`: 7, `random_trees` |
+//! | Stops at 95 % of the memory limit | `thread_pool`, [`StoppedBy::Breaker`] | `faults`: 6 |
+//! | Fewer threads at 85 % of the memory limit | `thread_pool`: no thread sleeps with a lock | `faults`: 6 |
+//! | The limit of removed directories is exact | `limit`, [`Purger::max_dirs`] | `faults`: 3, 4 |
+//! | Removals per second | [`Purger::rate`] | `rules`: `purge_with_a_rate…`, `changed_meanwhile` |
+//! | Flags and variables `EFSPURGE_*` of efspurge | `semafor purge` | `semafor-cli`: `tests/purge.rs` |
+//! | A dry run reports what the real run removes | `dry_run`, [`Purger::dry_run`] | `faults`: 5, `random_trees` |
+//! | More threads while they wait for the file system | `thread_pool`: by load and by memory | `faults`: 6, 9 |
+//! | Deeper directories first | `queue`: last in, first out | `queue`, `memory` |
+//! | One thread removes in a directory, many entries in a row | `removal` | `trees`: `hundred_thousand…` |
+//! | Metrics | [`Progress`], [`Summary`] | `semafor-cli`: `summary_has_the_documented_keys` |
 //!
 //! Linux only: it uses `getdents64` and `statx`.
 #![forbid(unsafe_code)]
@@ -86,27 +89,27 @@
 
 mod age;
 mod cancelled;
-mod crew;
+mod counters;
 mod descriptor;
 mod dry_run;
 mod error;
 mod exclude;
-mod facts;
 mod file_system;
-mod guard_list;
-mod licence;
 mod limit;
 mod location;
+mod metadata;
 mod node;
 mod progress;
 mod purger;
 mod queue;
 mod removal;
+mod removal_slot;
 mod root;
 mod rules;
 mod run;
 mod summary;
-mod tally;
+mod system_paths;
+mod thread_pool;
 mod walk;
 
 pub use descriptor::make_room_for_directories;
@@ -114,5 +117,5 @@ pub use error::{ErrorKind, InvalidPattern, PurgeError};
 pub use progress::Progress;
 pub use purger::{Purger, Removed};
 pub use summary::{StoppedBy, Summary};
-/// That of [`tokio_util`], whose 0.7 is a part of the interface of this crate. See [`Purger::cancelled_by`].
+/// The token of [`tokio_util`] 0.7, which is a part of this crate's public interface. See [`Purger::cancelled_by`].
 pub use tokio_util::sync::CancellationToken;

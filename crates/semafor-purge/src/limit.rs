@@ -1,57 +1,57 @@
 //! How many directories may be removed.
 //!
-//! The limit is exact: a removal begins only with a place of its own, and gives it back if nothing was removed. Who finds
-//! none left, but removals under way, waits to see how those end. So no more than the limit are removed, and no fewer if
-//! there are as many to remove.
+//! The limit is exact: each removal needs an allowance, and returns it if nothing was removed. A thread that finds none
+//! left while removals are in progress waits for their result. So never more directories than the limit are removed,
+//! and not fewer if there are enough to remove.
 
 use parking_lot::{Condvar, Mutex};
 
 pub(crate) struct Limit {
-    /// None for no limit.
-    places: Option<Mutex<Places>>,
+    /// `None` means no limit.
+    state: Option<Mutex<State>>,
     settled: Condvar,
 }
 
-struct Places {
+struct State {
     left: u64,
     under_way: u64,
 }
 
 /// The right to remove one directory.
-#[must_use = "dropped, it is given back"]
+#[must_use = "dropping it returns it"]
 pub(crate) struct Allowance<'a>(Option<&'a Limit>);
 
 impl Limit {
     pub(crate) fn new(most: Option<u64>) -> Self {
-        let places = most.map(|left| Mutex::new(Places { left, under_way: 0 }));
-        Self { places, settled: Condvar::new() }
+        let state = most.map(|left| Mutex::new(State { left, under_way: 0 }));
+        Self { state, settled: Condvar::new() }
     }
 
-    /// A place, or none if the limit is reached.
+    /// An allowance, or `None` if the limit is reached.
     pub(crate) fn take(&self) -> Option<Allowance<'_>> {
-        let Some(places) = &self.places else { return Some(Allowance(None)) };
-        let mut places = places.lock();
-        while places.left == 0 && places.under_way > 0 {
-            self.settled.wait(&mut places);
+        let Some(state) = &self.state else { return Some(Allowance(None)) };
+        let mut state = state.lock();
+        while state.left == 0 && state.under_way > 0 {
+            self.settled.wait(&mut state);
         }
-        places.left = places.left.checked_sub(1)?;
-        places.under_way += 1;
+        state.left = state.left.checked_sub(1)?;
+        state.under_way += 1;
         Some(Allowance(Some(self)))
     }
 
-    fn settle(&self, given_back: u64) {
-        if let Some(places) = &self.places {
-            let mut places = places.lock();
-            places.under_way -= 1;
-            places.left += given_back;
-            drop(places);
+    fn settle(&self, returned: u64) {
+        if let Some(state) = &self.state {
+            let mut state = state.lock();
+            state.under_way -= 1;
+            state.left += returned;
+            drop(state);
             self.settled.notify_all();
         }
     }
 }
 
 impl Allowance<'_> {
-    /// A directory was removed.
+    /// Called when a directory was removed.
     pub(crate) fn used(mut self) {
         if let Some(limit) = self.0.take() {
             limit.settle(0);
@@ -72,22 +72,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_that_is_not_used_is_there_for_the_next() {
+    fn unused_allowance_is_returned() {
         let limit = Limit::new(Some(2));
         limit.take().expect("one of two").used();
         drop(limit.take().expect("two of two"));
-        limit.take().expect("it came back").used();
+        limit.take().expect("it was returned").used();
         assert!(limit.take().is_none());
     }
 
     #[test]
-    fn the_last_place_is_waited_for() {
+    fn last_allowance_is_waited_for() {
         let limit = Limit::new(Some(1));
         let place = limit.take().expect("there is one");
         std::thread::scope(|scope| {
             let other = scope.spawn(|| limit.take().map(Allowance::used).is_some());
             drop(place);
-            assert!(other.join().expect("it does not panic"), "the place that was given back");
+            assert!(other.join().expect("it does not panic"), "it gets the returned allowance");
         });
     }
 

@@ -1,13 +1,12 @@
 //! A directory that is being purged, and its place in the tree.
 //!
-//! - A node lives as long as something in it is undecided: `pending` counts its undecided entries, and one more while it
-//!   is being read. Whoever decides the last one decides about the node itself, and goes on with its parent. So parents
-//!   follow their children, and cascades need no second pass.
-//! - What is kept keeps all directories above it. `kept` is only ever set.
-//! - There are nodes only for directories being read, or waiting for what is in them: how many there are depends on
-//!   threads, queue and depth, not on the size of the tree.
-//! - A node's directory is always the same one: if it was closed and has to be opened again, it is compared with what it
-//!   was before.
+//! - A node lives as long as an entry of it is undecided: `pending` counts its undecided entries, plus one while it is
+//!   being read. The thread that decides the last one decides about the node itself, and continues with its parent. So
+//!   parents follow their children, and cascades need no second pass.
+//! - An entry that is kept keeps all directories above it. `kept` is never reset.
+//! - There are nodes only for directories being read or waiting for their entries. So their number depends on threads,
+//!   queue and depth, not on the size of the tree.
+//! - A node always means the same directory: when a closed directory is opened again, its identity is compared.
 
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -18,40 +17,40 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 
+use crate::counters::WHOLE;
 use crate::descriptor::Descriptor;
-use crate::error::{is_gone, is_no_directory};
-use crate::facts::Facts;
+use crate::error::{is_gone, is_not_a_directory};
+use crate::metadata::Metadata;
 use crate::removal::Removals;
-use crate::tally::WHOLE;
 
 pub(crate) struct Node {
     parent: Option<Arc<Node>>,
     pub(crate) name: Box<CStr>,
-    /// Of the root's children it is 1.
+    /// 1 for entries of the root.
     pub(crate) depth: u32,
-    /// Before anything was changed in it.
-    pub(crate) facts: Facts,
-    /// What part of the whole it is taken for.
+    /// Read before anything was changed in it.
+    pub(crate) metadata: Metadata,
+    /// Its estimated share of the whole tree, for the progress.
     pub(crate) share: u64,
     directory: Mutex<Option<Arc<Descriptor>>>,
     pending: AtomicUsize,
     kept: AtomicBool,
     pub(crate) was_read_twice: AtomicBool,
-    /// Something was removed from it, by this purge or by another. So it is not known any more when it was last changed else.
+    /// An entry was removed, by this purge or by another. So its time stamp no longer tells other changes.
     pub(crate) has_lost_entries: AtomicBool,
-    /// Successes less failures of removing its entries without having looked into them.
-    pub(crate) luck: AtomicI32,
+    /// Successes minus failures of removing its entries without checking them first.
+    pub(crate) try_score: AtomicI32,
     pub(crate) removals: Mutex<Removals>,
-    /// Half of a list of removals that was full is done.
+    /// Notified when half of a full list of removals is done.
     pub(crate) room: Condvar,
 }
 
-/// Why a node's directory can't be had.
+/// Why the directory of a node can't be opened.
 #[derive(Debug)]
 pub(crate) enum Unavailable {
-    /// Somebody else removed it.
+    /// Another process removed it.
     Gone,
-    /// Something else has its name now: another directory, a symlink, a mount. It is left alone.
+    /// The name belongs to something else now: another directory, a symlink, a mount. It stays.
     Moved,
     Error(Errno),
 }
@@ -60,44 +59,49 @@ impl From<Errno> for Unavailable {
     fn from(errno: Errno) -> Self {
         match errno {
             errno if is_gone(errno) => Self::Gone,
-            errno if is_no_directory(errno) => Self::Moved,
+            errno if is_not_a_directory(errno) => Self::Moved,
             errno => Self::Error(errno),
         }
     }
 }
 
 impl Node {
-    /// The directory to purge, or the one that it is in.
-    pub(crate) fn top(directory: Arc<Descriptor>, facts: Facts) -> Self {
-        let top = Self::new(None, c"".into(), 0, facts, WHOLE);
+    /// The directory to purge, or its parent.
+    pub(crate) fn top(directory: Arc<Descriptor>, metadata: Metadata) -> Self {
+        let top = Self::new(None, c"".into(), 0, metadata, WHOLE);
         *top.directory.lock() = Some(directory);
         top
     }
 
-    /// The directory to purge, where it may be removed from its parent.
-    pub(crate) fn root(outside: Node, name: Box<CStr>, directory: Arc<Descriptor>, facts: Facts) -> Self {
-        let root = Self::new(Some(Arc::new(outside)), name, 0, facts, WHOLE);
+    /// The directory to purge, if it may be removed itself.
+    pub(crate) fn root(
+        outside: Node,
+        name: Box<CStr>,
+        directory: Arc<Descriptor>,
+        metadata: Metadata,
+    ) -> Self {
+        let root = Self::new(Some(Arc::new(outside)), name, 0, metadata, WHOLE);
         *root.directory.lock() = Some(directory);
         root
     }
 
-    pub(crate) fn of_entry(parent: &Arc<Node>, name: Box<CStr>, facts: Facts, share: u64) -> Self {
-        Self::new(Some(Arc::clone(parent)), name, parent.depth + 1, facts, share)
+    pub(crate) fn of_entry(parent: &Arc<Node>, name: Box<CStr>, metadata: Metadata, share: u64) -> Self {
+        Self::new(Some(Arc::clone(parent)), name, parent.depth + 1, metadata, share)
     }
 
-    fn new(parent: Option<Arc<Node>>, name: Box<CStr>, depth: u32, facts: Facts, share: u64) -> Self {
+    fn new(parent: Option<Arc<Node>>, name: Box<CStr>, depth: u32, metadata: Metadata, share: u64) -> Self {
         Self {
             parent,
             name,
             depth,
-            facts,
+            metadata,
             share,
             directory: Mutex::new(None),
             pending: AtomicUsize::new(1),
             kept: AtomicBool::new(false),
             was_read_twice: AtomicBool::new(false),
             has_lost_entries: AtomicBool::new(false),
-            luck: AtomicI32::new(0),
+            try_score: AtomicI32::new(0),
             removals: Mutex::default(),
             room: Condvar::new(),
         }
@@ -115,20 +119,20 @@ impl Node {
         self.kept.load(Ordering::Relaxed)
     }
 
-    /// So many more entries are undecided. Only while it is being read.
-    pub(crate) fn expect(&self, entries: usize) {
+    /// Adds undecided entries. Only while the directory is being read.
+    pub(crate) fn add_pending(&self, entries: usize) {
         self.pending.fetch_add(entries, Ordering::Relaxed);
     }
 
-    /// One thing less is undecided. True for the last one: then the node is the caller's to decide about.
+    /// Called when one entry is decided. True if it was the last one: then the caller decides about the node.
     #[must_use]
     pub(crate) fn settle(&self) -> bool {
-        // Who decides about the node sees all that was decided in it.
+        // The thread that decides about the node must see all decisions in it.
         self.pending.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// It is read once more: the last thing was settled, and yet it was not empty.
-    pub(crate) fn expect_again(&self) {
+    /// Prepares for reading the directory again: all entries were decided, but it was not empty.
+    pub(crate) fn reset_pending(&self) {
         self.pending.store(1, Ordering::Relaxed);
     }
 
@@ -138,28 +142,28 @@ impl Node {
         let within = parent.directory()?;
         let opened = match within.open(&self.name) {
             Err(Errno::MFILE | Errno::NFILE) => {
-                self.close_above();
+                self.close_ancestors();
                 within.open(&self.name)?
             }
             opened => opened?,
         };
-        // What was there when it was looked at may have been swapped for another, or mounted upon.
-        if Facts::of(&*opened)?.identity != self.facts.identity {
+        // The directory may have been swapped for another since it was checked, or may be a mount point now.
+        if Metadata::of(&*opened)?.identity != self.metadata.identity {
             return Err(Unavailable::Moved);
         }
-        if opened.is_one_too_many() {
-            parent.put_away();
+        if opened.is_scarce() {
+            parent.close();
         }
         *self.directory.lock() = Some(opened);
         Ok(())
     }
 
-    /// The open directory; found again if it was put away.
+    /// The open directory. Opened again if it was closed.
     pub(crate) fn directory(&self) -> Result<Arc<Descriptor>, Unavailable> {
         if let Some(open) = &*self.directory.lock() {
             return Ok(Arc::clone(open));
         }
-        // From the nearest one above that is open; the topmost always is.
+        // Start at the nearest open ancestor; the topmost is always open.
         let mut closed = vec![self];
         let mut at = &self.parent;
         let mut within = loop {
@@ -172,31 +176,30 @@ impl Node {
         };
         for node in closed.into_iter().rev() {
             within = within.open(&node.name)?;
-            if Facts::of(&*within)?.identity != node.facts.identity {
+            if Metadata::of(&*within)?.identity != node.metadata.identity {
                 return Err(Unavailable::Moved);
             }
         }
-        if !within.is_one_too_many() {
+        if !within.is_scarce() {
             *self.directory.lock() = Some(Arc::clone(&within));
         }
         Ok(within)
     }
 
-    /// Nothing in it is undecided any more. Opens the parent from here, should it have been put away and be a long way from
-    /// above.
+    /// Called when all entries are decided. Opens a closed parent by `..`, which is shorter than from above.
     pub(crate) fn leave(&self) {
         let own = self.directory.lock().take();
         if let (Some(own), Some(parent)) = (own, &self.parent)
             && parent.directory.lock().is_none()
-            && !(own.is_one_too_many() && parent.is_below_an_open_one())
+            && !(own.is_scarce() && parent.has_open_parent())
             && let Ok(above) = own.open(c"..")
-            && Facts::of(&*above).is_ok_and(|facts| facts.identity == parent.facts.identity)
+            && Metadata::of(&*above).is_ok_and(|metadata| metadata.identity == parent.metadata.identity)
         {
             *parent.directory.lock() = Some(above);
         }
     }
 
-    /// So many levels above, or the root.
+    /// The ancestor so many levels above, or the root.
     pub(crate) fn ancestor(&self, levels: usize) -> &Self {
         let mut at = self;
         for _ in 0..levels {
@@ -208,26 +211,26 @@ impl Node {
         at
     }
 
-    fn is_below_an_open_one(&self) -> bool {
+    fn has_open_parent(&self) -> bool {
         self.parent.as_ref().is_some_and(|parent| parent.directory.lock().is_some())
     }
 
-    fn put_away(&self) {
-        // The topmost is where all others are found again.
+    fn close(&self) {
+        // All others are opened again from the topmost.
         if self.parent.is_some() && self.depth > 0 {
             *self.directory.lock() = None;
         }
     }
 
-    fn close_above(&self) {
+    fn close_ancestors(&self) {
         let mut at = self.parent.as_ref();
         while let Some(node) = at {
-            node.put_away();
+            node.close();
             at = node.parent.as_ref();
         }
     }
 
-    /// Relative to the root.
+    /// The path relative to the root.
     pub(crate) fn path(&self) -> PathBuf {
         let mut names = Vec::new();
         let mut at = self;
@@ -242,7 +245,7 @@ impl Node {
 }
 
 impl Drop for Node {
-    /// One after the other: recursion would need as much stack as the tree is deep.
+    /// Drops the ancestors in a loop: recursion would need a stack as deep as the tree.
     fn drop(&mut self) {
         let mut above = self.parent.take();
         while let Some(node) = above {

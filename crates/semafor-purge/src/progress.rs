@@ -1,10 +1,10 @@
 use std::time::Duration;
 
-/// How far a purge has come.
+/// The progress of a purge.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Progress {
-    /// Directories looked at so far.
+    /// Directories checked so far.
     pub dirs_scanned: u64,
     /// Directories removed so far.
     pub dirs_removed: u64,
@@ -14,29 +14,29 @@ pub struct Progress {
     pub files_removed: u64,
     /// The sum of their sizes.
     pub bytes_freed: u64,
-    /// Directories that were to be removed and stay, because they were changed or moved first.
+    /// Directories that were not removed because they were changed or moved first.
     pub dirs_changed: u64,
-    /// Files that were to be removed and stay, because they were changed or moved first.
+    /// Files that were not removed because they were changed or moved first.
     pub files_changed: u64,
     /// Errors so far.
     pub errors: u64,
-    /// What part of the tree is done, from 0 to 1, as far as one can tell before having seen it all.
+    /// The share of the tree that is done, from 0 to 1. An estimate.
     pub fraction: f64,
-    /// What waits to be looked at.
+    /// Jobs in the queue.
     pub queued: usize,
-    /// How many threads are at work.
+    /// Threads that are working.
     pub working: usize,
-    /// What the process has in memory.
+    /// Resident memory of the process.
     pub memory_bytes: u64,
-    /// How long it has taken.
+    /// Time since the start.
     pub elapsed: Duration,
 }
 
 impl Progress {
-    /// How much longer it may take. A guess, and none before there is enough to go by.
+    /// The estimated remaining time. `None` before an estimate is possible.
     pub fn remaining(&self) -> Option<Duration> {
-        let is_telling = self.fraction >= 0.01 && self.elapsed >= Duration::from_secs(1);
+        let is_meaningful = self.fraction >= 0.01 && self.elapsed >= Duration::from_secs(1);
         let seconds = self.elapsed.as_secs_f64() * (1.0 - self.fraction) / self.fraction;
-        is_telling.then(|| Duration::try_from_secs_f64(seconds).ok()).flatten()
+        is_meaningful.then(|| Duration::try_from_secs_f64(seconds).ok()).flatten()
     }
 }

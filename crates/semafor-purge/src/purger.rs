@@ -9,42 +9,42 @@ use semafor_pipeline::{MemoryGuard, Rate};
 use tokio_util::sync::CancellationToken;
 
 use crate::age::Moment;
-use crate::crew::Crew;
+use crate::counters::Counters;
 use crate::descriptor::Descriptors;
 use crate::error::PurgeError;
 use crate::exclude::Pattern;
 use crate::file_system::FileSystem;
-use crate::licence::Deletions;
 use crate::limit::Limit;
 use crate::progress::Progress;
 use crate::queue::Queue;
+use crate::removal_slot::Deletions;
 use crate::root;
 use crate::rules::Rules;
 use crate::run::{Run, Stop};
 use crate::summary::{StoppedBy, Summary};
-use crate::tally::Tally;
+use crate::thread_pool::ThreadPool;
 use crate::walk::Job;
 
-/// How many threads there may be unless said otherwise: enough for a file system a network away.
-const THREADS: u32 = 128;
-/// What "unlimited" means for threads.
-const MOST_THREADS: u32 = 1024;
-/// How much more than one job per thread is queued.
-const QUEUED: usize = 128;
+/// The default maximum of threads: enough for a network file system.
+const DEFAULT_THREADS: u32 = 128;
+/// The maximum of threads with limit 0.
+const MAX_THREADS: u32 = 1024;
+/// How many jobs are queued beyond one per thread.
+const EXTRA_QUEUED: usize = 128;
 
-/// Removes empty directories, and old files if asked to, below a directory.
+/// Removes empty directories, and optionally old files, below a directory.
 ///
-/// Each option has a default with which only empty directories are removed, on one file system, and the root is kept.
-/// Wherever there is a limit, 0 means that there is none.
+/// By default it removes only empty directories, stays on one file system, and keeps the root. For all limits, 0 means
+/// unlimited.
 ///
 /// ```
-/// # let folder = tempfile::tempdir()?;
-/// # std::fs::create_dir_all(folder.path().join("a/b"))?;
+/// # let data = tempfile::tempdir()?;
+/// # std::fs::create_dir_all(data.path().join("a/b"))?;
 /// use semafor_purge::Purger;
 ///
-/// let would = Purger::new(folder.path()).dry_run(true).purge()?;
+/// let would = Purger::new(data.path()).dry_run(true).purge()?;
 /// assert_eq!(would.dirs_removed, 2);
-/// let done = Purger::new(folder.path()).purge()?;
+/// let done = Purger::new(data.path()).purge()?;
 /// assert_eq!(done.dirs_removed, 2);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -81,7 +81,7 @@ pub enum Removed {
     File,
 }
 
-/// How often, and to whom.
+/// The interval, and the callback.
 pub(crate) type OnProgress<'p> = (Duration, Box<dyn FnMut(&Progress) + Send + 'p>);
 type OnRemoval = Box<dyn Fn(&Path, Removed) + Send + Sync>;
 type OnError = Box<dyn Fn(&Path, &io::Error) + Send + Sync>;
@@ -107,8 +107,8 @@ impl<'p> Purger<'p> {
             exclude: Vec::new(),
             crosses_file_systems: false,
             even_system_paths: false,
-            deletions: THREADS,
-            scans: THREADS,
+            deletions: DEFAULT_THREADS,
+            scans: DEFAULT_THREADS,
             rate: 0,
             memory: MemoryGuard::new(0),
             fleet: None,
@@ -125,8 +125,8 @@ impl<'p> Purger<'p> {
         self
     }
 
-    /// Also removes regular files that were changed longer ago than this, before the start, and are not changed before their
-    /// turn comes. Without it, no file is touched.
+    /// Also removes regular files that were last changed longer than this before the start, and not changed until their
+    /// removal. Without it, no file is removed.
     pub fn older_than(mut self, age: Duration) -> Self {
         self.older_than = Some(age);
         self
@@ -144,30 +144,30 @@ impl<'p> Purger<'p> {
         self
     }
 
-    /// Removes the root itself, too, if it is empty in the end.
+    /// Also removes the root itself if it is empty at the end.
     pub fn remove_root(mut self, remove: bool) -> Self {
         self.removes_root = remove;
         self
     }
 
-    /// Removes at most so many directories.
+    /// Removes at most this many directories.
     pub fn max_dirs(mut self, most: u64) -> Self {
         self.max_dirs = most;
         self
     }
 
-    /// Looks only so deep; 1 is what is in the root. What is deeper counts as content.
+    /// Descends at most this many levels; 1 is the content of the root. Deeper entries count as content and stay.
     pub fn max_depth(mut self, depth: u32) -> Self {
         self.max_depth = depth;
         self
     }
 
-    /// Leaves alone what has such a base name, or such a path relative to the root. It is not entered, and keeps its
-    /// directory.
+    /// Keeps entries whose name, or path relative to the root, matches. They are not entered, and their directory
+    /// stays.
     ///
     /// # Errors
     ///
-    /// If it is no pattern.
+    /// If the pattern is invalid.
     pub fn exclude(mut self, pattern: impl AsRef<OsStr>) -> Result<Self, PurgeError> {
         self.exclude.push(Pattern::parse(pattern.as_ref())?);
         Ok(self)
@@ -180,79 +180,79 @@ impl<'p> Purger<'p> {
     }
 
     /// Purges even directories that belong to the system, such as `/etc`.
-    pub fn even_system_paths(mut self, even_them: bool) -> Self {
-        self.even_system_paths = even_them;
+    pub fn even_system_paths(mut self, allow: bool) -> Self {
+        self.even_system_paths = allow;
         self
     }
 
-    /// So many removals at once, 128 by default.
+    /// At most this many removals at once; 128 by default.
     pub fn max_concurrency_deletion(mut self, most: u32) -> Self {
         self.deletions = most;
         self
     }
 
-    /// So many directories and files looked at at once, 128 by default.
+    /// Reads at most this many directories and files at once; 128 by default.
     pub fn max_concurrency_scanning(mut self, most: u32) -> Self {
         self.scans = most;
         self
     }
 
-    /// So many removals per second.
+    /// At most this many removals per second.
     pub fn rate(mut self, per_second: u32) -> Self {
         self.rate = per_second;
         self
     }
 
-    /// Does with fewer threads when memory is tight, and stops when it is almost used up.
+    /// Uses fewer threads when memory is tight, and stops when it is almost used up.
     pub fn memory(mut self, guard: MemoryGuard) -> Self {
         self.memory = guard;
         self
     }
 
-    /// Removes only while holding a slot of this semaphore, which others may share: the processes of a machine, or a fleet.
+    /// Removes only while holding a slot of this semaphore, which other processes of the machine or a fleet may share.
     pub fn fleet_limit(mut self, semaphore: Semaphore) -> Self {
         self.fleet = Some(semaphore);
         self
     }
 
-    /// Stops when this is cancelled. What is under way is completed, and there is a summary.
+    /// Stops when this token is cancelled. Removals in progress are completed, and there is a summary.
     pub fn cancelled_by(mut self, token: CancellationToken) -> Self {
         self.cancelled = token;
         self
     }
 
-    /// Is told every so often how far it has come, on the thread that called [`purge`](Self::purge).
-    pub fn on_progress(mut self, every: Duration, tell: impl FnMut(&Progress) + Send + 'p) -> Self {
-        self.progress = Some((every, Box::new(tell)));
+    /// Calls back with the progress at this interval, on the thread that called [`purge`](Self::purge).
+    pub fn on_progress(mut self, every: Duration, callback: impl FnMut(&Progress) + Send + 'p) -> Self {
+        self.progress = Some((every, Box::new(callback)));
         self
     }
 
-    /// Is told of each removal after it; in a dry run, of each that would be. On many threads at once.
-    pub fn on_removal(mut self, tell: impl Fn(&Path, Removed) + Send + Sync + 'static) -> Self {
-        self.observers.removal = Some(Box::new(tell));
+    /// Calls back after each removal; in a dry run, for each removal that a real run would do. On many threads at once.
+    pub fn on_removal(mut self, callback: impl Fn(&Path, Removed) + Send + Sync + 'static) -> Self {
+        self.observers.removal = Some(Box::new(callback));
         self
     }
 
-    /// Is told of each error. On many threads at once.
-    pub fn on_error(mut self, tell: impl Fn(&Path, &io::Error) + Send + Sync + 'static) -> Self {
-        self.observers.error = Some(Box::new(tell));
+    /// Calls back for each error. On many threads at once.
+    pub fn on_error(mut self, callback: impl Fn(&Path, &io::Error) + Send + Sync + 'static) -> Self {
+        self.observers.error = Some(Box::new(callback));
         self
     }
 
-    /// Purges, on threads of its own, and returns when it is done.
+    /// Purges on its own threads, and returns when it is done.
     ///
-    /// May raise the soft limit of files that this process may have open.
+    /// May raise the soft limit of open files of this process.
     ///
     /// # Errors
     ///
-    /// If the root can't be opened, or belongs to the system. Everything that goes wrong later is in the summary.
+    /// If the root can't be opened, or belongs to the system. Later errors are in the summary.
     ///
     /// # Panics
     ///
-    /// If a callback panics. That ends the purge: removals under way are completed, and no other begins.
+    /// If a callback panics. That ends the purge: removals in progress are completed, and no other begins.
     pub fn purge(mut self) -> Result<Summary, PurgeError> {
         let (began, start) = (Instant::now(), SystemTime::now());
-        let threads = |most: u32| if most == 0 { MOST_THREADS } else { most };
+        let threads = |most: u32| if most == 0 { MAX_THREADS } else { most };
         let (scans, deletions) = (threads(self.scans), threads(self.deletions));
         let (descriptors, most) = Descriptors::for_threads(scans.max(deletions) as usize);
         let (top, location) =
@@ -267,15 +267,15 @@ impl<'p> Purger<'p> {
             crosses_file_systems: self.crosses_file_systems,
             user: Rules::user(),
         };
-        if !rules.may_remove_directory(&top.facts) {
+        if !rules.may_remove_directory(&top.metadata) {
             top.keep();
         }
         let run = Run {
             rules,
-            // Whatever is queued may need a directory of its own to be open.
-            queue: Queue::new(most + QUEUED.min(descriptors.plenty())),
+            // Each queued job may need its own open directory.
+            queue: Queue::new(most + EXTRA_QUEUED.min(descriptors.limit())),
             descriptors,
-            tally: Tally::default(),
+            counters: Counters::default(),
             limit: Limit::new((self.max_dirs > 0).then_some(self.max_dirs)),
             deletions: match self.fleet.take() {
                 Some(semaphore) => Deletions::of_fleet(semaphore),
@@ -293,27 +293,27 @@ impl<'p> Purger<'p> {
         if self.cancelled.is_cancelled() {
             run.stop(Stop::Cancelled);
         }
-        run.tally.dirs_scanned.add(1);
+        run.counters.dirs_scanned.add(1);
         run.queue.offer(&mut vec![Job::Enter(Arc::new(top))]);
         std::thread::scope(|scope| {
-            Crew::new(&run, scope, most).watch(&self.memory, &self.cancelled, &mut self.progress);
+            ThreadPool::new(&run, scope, most).watch(&self.memory, &self.cancelled, &mut self.progress);
         });
-        let (tally, stopped_by) = (&run.tally, run.stopped_by());
+        let (counters, stopped_by) = (&run.counters, run.stopped_by());
         let is_completed = stopped_by == StoppedBy::Completed;
         Ok(Summary {
             dry_run: self.is_dry_run,
-            dirs_scanned: tally.dirs_scanned.get(),
-            dirs_removed: tally.dirs_removed.get(),
-            files_scanned: tally.files_scanned.get(),
-            files_removed: tally.files_removed.get(),
-            bytes_freed: tally.bytes_freed.get(),
-            dirs_changed: tally.dirs_changed.get(),
-            files_changed: tally.files_changed.get(),
-            errors: tally.errors(),
-            errors_by_kind: tally.errors_by_kind(),
+            dirs_scanned: counters.dirs_scanned.get(),
+            dirs_removed: counters.dirs_removed.get(),
+            files_scanned: counters.files_scanned.get(),
+            files_removed: counters.files_removed.get(),
+            bytes_freed: counters.bytes_freed.get(),
+            dirs_changed: counters.dirs_changed.get(),
+            files_changed: counters.files_changed.get(),
+            errors: counters.errors(),
+            errors_by_kind: counters.errors_by_kind(),
             peak_memory_bytes: self.memory.peak(),
-            backpressure_events: tally.backpressure_events.get(),
-            fraction: if is_completed { 1.0 } else { tally.decided_fraction() },
+            backpressure_events: counters.backpressure_events.get(),
+            fraction: if is_completed { 1.0 } else { counters.decided_fraction() },
             stopped_by,
             elapsed: began.elapsed(),
         })
@@ -322,5 +322,5 @@ impl<'p> Purger<'p> {
 
 fn slots(most: u32) -> Semaphore {
     let built = Registry::new().named("scan").slots(most.max(1)).build();
-    built.expect("a name of its own, and at least one slot")
+    built.expect("the registry is new and there is at least one slot")
 }

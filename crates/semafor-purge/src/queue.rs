@@ -1,8 +1,8 @@
-//! What is to be looked at next, for all threads.
+//! The queue of jobs for all threads.
 //!
-//! It is bounded, and nobody waits for room in it: whoever finds it full does the work itself. So memory is bounded and
-//! nothing can come to a standstill. Last in, first out: what is deeper comes first, and directories are finished, and
-//! forgotten, rather than begun.
+//! It is bounded, and no thread waits for room in it: a thread that finds it full does the work itself. So memory is
+//! bounded and there is no deadlock. Last in, first out: deeper directories come first, so open directories are
+//! finished before new ones are begun.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,11 +11,11 @@ use parking_lot::{Condvar, Mutex};
 
 pub(crate) struct Queue<Job> {
     state: Mutex<State<Job>>,
-    /// There is something to take, or nothing ever will be.
-    news: Condvar,
+    /// Notified when there is a job, and when the queue is closed.
+    job_available: Condvar,
     closed: Condvar,
     capacity: usize,
-    /// As of late. Saves taking the lock to find that there is no room.
+    /// The last known length. Saves taking the lock when there is no room.
     length: AtomicUsize,
 }
 
@@ -24,11 +24,11 @@ struct State<Job> {
     is_closed: bool,
     sleeping: usize,
     working: usize,
-    /// How many may work at once.
+    /// How many threads may work at once.
     allowed: usize,
 }
 
-/// Whether there are too few threads.
+/// How busy the threads are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Demand {
     pub(crate) queued: usize,
@@ -36,8 +36,8 @@ pub(crate) struct Demand {
     pub(crate) working: usize,
 }
 
-/// Nobody takes more than this at a time.
-const MOST_AT_ONCE: usize = 16;
+/// The most jobs that a thread takes at a time.
+const MAX_TAKEN: usize = 16;
 
 impl<Job> Queue<Job> {
     pub(crate) fn new(capacity: usize) -> Self {
@@ -45,7 +45,7 @@ impl<Job> Queue<Job> {
             State { jobs: Vec::new(), is_closed: false, sleeping: 0, working: 0, allowed: usize::MAX };
         Self {
             state: Mutex::new(state),
-            news: Condvar::new(),
+            job_available: Condvar::new(),
             closed: Condvar::new(),
             capacity,
             length: AtomicUsize::new(0),
@@ -56,7 +56,7 @@ impl<Job> Queue<Job> {
         self.length.load(Ordering::Relaxed) < self.capacity
     }
 
-    /// Takes as many from the end of `jobs` as there is room for.
+    /// Moves as many jobs from the end of `jobs` to the queue as there is room for.
     pub(crate) fn offer(&self, jobs: &mut Vec<Job>) {
         if jobs.is_empty() || !self.has_room() {
             return;
@@ -70,11 +70,11 @@ impl<Job> Queue<Job> {
         let wake = state.sleeping.min(offered);
         drop(state);
         for _ in 0..wake {
-            self.news.notify_one();
+            self.job_available.notify_one();
         }
     }
 
-    /// Puts some into `taken`, or waits until there are some. False when there will be none.
+    /// Moves some jobs to `taken`, and waits until there are some. False when the queue is closed.
     pub(crate) fn take(&self, taken: &mut Vec<Job>, before_waiting: impl FnOnce()) -> bool {
         let mut before_waiting = Some(before_waiting);
         let mut state = self.state.lock();
@@ -83,9 +83,9 @@ impl<Job> Queue<Job> {
                 return false;
             }
             if !state.jobs.is_empty() && state.working < state.allowed {
-                // With many threads and little to do, one each.
+                // With many threads and few jobs, one each.
                 let share = state.jobs.len() / (2 * (state.working + state.sleeping + 1));
-                let from = state.jobs.len() - share.clamp(1, MOST_AT_ONCE);
+                let from = state.jobs.len() - share.clamp(1, MAX_TAKEN);
                 taken.extend(state.jobs.drain(from..));
                 self.length.store(state.jobs.len(), Ordering::Relaxed);
                 state.working += 1;
@@ -98,27 +98,27 @@ impl<Job> Queue<Job> {
                 continue;
             }
             state.sleeping += 1;
-            self.news.wait(&mut state);
+            self.job_available.wait(&mut state);
             state.sleeping -= 1;
         }
     }
 
-    /// Who has taken something has done it.
+    /// Called when the taken jobs are done.
     pub(crate) fn done(&self) {
         let mut state = self.state.lock();
         state.working -= 1;
-        // One that was not allowed to may take its place.
+        // A thread that was not allowed to work may work now.
         if state.sleeping > 0 && !state.jobs.is_empty() {
-            self.news.notify_one();
+            self.job_available.notify_one();
         }
     }
 
-    /// Nothing more is handed out, and what is there is dropped.
+    /// Gives out no more jobs, and drops the queued ones.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.is_closed = true;
         let jobs = std::mem::take(&mut state.jobs);
-        self.news.notify_all();
+        self.job_available.notify_all();
         self.closed.notify_all();
         drop(state);
         drop(jobs);
@@ -128,7 +128,7 @@ impl<Job> Queue<Job> {
         self.state.lock().is_closed
     }
 
-    /// Waits until it is closed, for so long.
+    /// Waits until it is closed, at most for `timeout`.
     pub(crate) fn is_closed_within(&self, timeout: Duration) -> bool {
         let mut state = self.state.lock();
         if !state.is_closed {
@@ -142,13 +142,13 @@ impl<Job> Queue<Job> {
         Demand { queued: state.jobs.len(), sleeping: state.sleeping, working: state.working }
     }
 
-    /// So many may work at once from now on. Who works, ends what it has begun.
+    /// Sets how many threads may work at once. Threads that are working finish their jobs.
     pub(crate) fn allow(&self, workers: usize) {
         let mut state = self.state.lock();
         let is_wider = workers > state.allowed;
         state.allowed = workers.max(1);
         if is_wider {
-            self.news.notify_all();
+            self.job_available.notify_all();
         }
     }
 }
@@ -158,14 +158,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_came_last_goes_first_and_what_has_no_room_stays_with_the_giver() {
+    fn last_job_is_taken_first_and_jobs_without_room_stay_with_the_caller() {
         let queue = Queue::new(3);
         let mut jobs = vec![1, 2, 3, 4];
         queue.offer(&mut jobs);
         assert_eq!(jobs, [1]);
         assert!(!queue.has_room());
         let mut taken = Vec::new();
-        assert!(queue.take(&mut taken, || unreachable!("there is something")));
+        assert!(queue.take(&mut taken, || unreachable!("there is a job")));
         assert_eq!(taken, [4]);
         queue.offer(&mut jobs);
         assert!(queue.take(&mut taken, || ()));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_handed_out_after_the_end() {
+    fn closed_queue_gives_no_jobs() {
         let queue = Queue::new(3);
         queue.offer(&mut vec![1]);
         queue.close();
@@ -182,17 +182,17 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_work_as_are_allowed() {
+    fn no_more_threads_work_than_allowed() {
         let queue = Queue::new(9);
         queue.offer(&mut vec![1, 2]);
         queue.allow(1);
         assert!(queue.take(&mut Vec::new(), || ()));
         std::thread::scope(|scope| {
-            let (tell, told) = std::sync::mpsc::channel();
+            let (sender, receiver) = std::sync::mpsc::channel();
             let queue = &queue;
-            let second =
-                scope.spawn(move || queue.take(&mut Vec::new(), || tell.send(()).expect("somebody listens")));
-            told.recv().expect("it has to wait");
+            let second = scope
+                .spawn(move || queue.take(&mut Vec::new(), || sender.send(()).expect("the receiver exists")));
+            receiver.recv().expect("it must wait");
             assert_eq!(queue.demand().queued, 1);
             queue.done();
             assert!(second.join().expect("it does not panic"));

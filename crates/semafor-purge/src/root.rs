@@ -1,4 +1,4 @@
-//! The directory to purge: opened once, and never looked up again.
+//! Opens the directory to purge.
 
 use std::ffi::CString;
 use std::io;
@@ -11,12 +11,12 @@ use rustix::io::Errno;
 
 use crate::descriptor::Descriptors;
 use crate::error::PurgeError;
-use crate::facts::Facts;
-use crate::guard_list;
 use crate::location::Location;
+use crate::metadata::Metadata;
 use crate::node::Node;
+use crate::system_paths;
 
-/// Opens the root, and returns where it is. Only here is a symlink followed, because the user named it.
+/// Opens the root, and returns its location. Only here a symlink is followed, because the user named it.
 pub(crate) fn open(
     path: &Path,
     descriptors: &Arc<Descriptors>,
@@ -27,26 +27,26 @@ pub(crate) fn open(
     let failed_with = |errno: Errno| failed(errno.into());
     let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = openat(CWD, path, how, Mode::empty()).map_err(failed_with)?;
-    let facts = Facts::of(&opened).map_err(failed_with)?;
-    if !even_system_paths && let Some(system) = guard_list::system_path(&opened, path, &facts) {
+    let metadata = Metadata::of(&opened).map_err(failed_with)?;
+    if !even_system_paths && let Some(system) = system_paths::system_path(&opened, path, &metadata) {
         return Err(PurgeError::SystemPath { path: path.to_owned(), system });
     }
-    let place = guard_list::true_path(&opened, path);
-    let root = descriptors.own(opened);
-    let location = Location::new(Arc::clone(&root), &facts, place.clone());
+    let real_path = system_paths::real_path(&opened, path);
+    let root = descriptors.wrap(opened);
+    let location = Location::new(Arc::clone(&root), &metadata, real_path.clone());
     if !is_removed {
-        let node = Node::top(root, facts);
+        let node = Node::top(root, metadata);
         node.keep();
         return Ok((node, location));
     }
-    let unknown = || failed(io::Error::other("it is not known where it is, so it can't be removed"));
-    let name = place.as_deref().and_then(Path::file_name).ok_or_else(unknown)?;
+    let unknown = || failed(io::Error::other("its path is unknown, so it can't be removed"));
+    let name = real_path.as_deref().and_then(Path::file_name).ok_or_else(unknown)?;
     let name = CString::new(name.as_bytes()).map_err(|_| unknown())?;
     let outside = root.open(c"..").map_err(failed_with)?;
-    let found = Facts::at(&*outside, &name).map_err(failed_with)?;
-    if found.identity != facts.identity {
+    let found = Metadata::at(&*outside, &name).map_err(failed_with)?;
+    if found.identity != metadata.identity {
         return Err(unknown());
     }
-    let above = Facts::of(&*outside).map_err(failed_with)?;
-    Ok((Node::root(Node::top(outside, above), name.into_boxed_c_str(), root, facts), location))
+    let above = Metadata::of(&*outside).map_err(failed_with)?;
+    Ok((Node::root(Node::top(outside, above), name.into_boxed_c_str(), root, metadata), location))
 }

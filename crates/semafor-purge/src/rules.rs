@@ -1,4 +1,4 @@
-//! What may be removed at all, and what is looked at.
+//! Which entries may be removed, and which are checked.
 
 use std::ffi::CStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -8,14 +8,14 @@ use rustix::process::{Uid, geteuid};
 
 use crate::age::Moment;
 use crate::exclude::Pattern;
-use crate::facts::Facts;
+use crate::metadata::Metadata;
 use crate::node::Node;
 
 pub(crate) struct Rules {
     pub(crate) is_dry_run: bool,
-    /// Files that were changed before this moment. None to leave all files alone.
+    /// Files changed before this moment may be removed. `None` keeps all files.
     pub(crate) files_before: Option<Moment>,
-    /// Directories that were changed before this moment; whatever their age by default.
+    /// Directories changed before this moment may be removed. `None` means all.
     pub(crate) directories_before: Option<Moment>,
     pub(crate) keeps_directories: bool,
     pub(crate) exclude: Vec<Pattern>,
@@ -29,7 +29,7 @@ impl Rules {
         geteuid()
     }
 
-    /// Whether an entry is to be left alone.
+    /// True if the entry is excluded.
     pub(crate) fn exclude(&self, directory: &Node, name: &CStr) -> bool {
         if self.exclude.is_empty() {
             return false;
@@ -45,34 +45,34 @@ impl Rules {
         self.exclude.iter().any(|pattern| pattern.is_path() && pattern.matches(&path))
     }
 
-    /// Whether what is in it is deeper than anything is looked at.
-    pub(crate) fn is_bottom(&self, depth: u32) -> bool {
+    /// True if the entries of a directory at this depth are too deep.
+    pub(crate) fn is_max_depth(&self, depth: u32) -> bool {
         self.max_depth.is_some_and(|most| depth >= most)
     }
 
-    pub(crate) fn is_beyond(&self, parent: &Node, directory: &Facts) -> bool {
+    pub(crate) fn is_on_other_file_system(&self, parent: &Node, directory: &Metadata) -> bool {
         let is_elsewhere =
-            directory.is_mount_point || directory.identity.device != parent.facts.identity.device;
+            directory.is_mount_point || directory.identity.device != parent.metadata.identity.device;
         is_elsewhere && !self.crosses_file_systems
     }
 
-    pub(crate) fn may_remove_file(&self, file: &Facts) -> bool {
+    pub(crate) fn may_remove_file(&self, file: &Metadata) -> bool {
         let is_old_enough = self.files_before.is_some_and(|before| file.modified < before);
         is_old_enough && file.kind == FileType::RegularFile && !file.is_mount_point
     }
 
-    /// If it is empty.
-    pub(crate) fn may_remove_directory(&self, directory: &Facts) -> bool {
+    /// True if the directory may be removed once it is empty.
+    pub(crate) fn may_remove_directory(&self, directory: &Metadata) -> bool {
         let is_old_enough = self.directories_before.is_none_or(|before| directory.modified < before);
         is_old_enough && !self.keeps_directories && !directory.is_mount_point
     }
 
-    /// Whether the age of a directory matters.
-    pub(crate) fn minds_age_of_directories(&self) -> bool {
+    /// True if the age of directories matters.
+    pub(crate) fn checks_directory_age(&self) -> bool {
         self.directories_before.is_some()
     }
 
-    /// If it is empty, whatever else it is.
+    /// True if every empty directory may be removed.
     pub(crate) fn may_remove_any_directory(&self) -> bool {
         !self.is_dry_run
             && !self.keeps_directories
@@ -80,9 +80,9 @@ impl Rules {
             && self.user.is_root()
     }
 
-    /// Whether a directory can be removed without having been read. One that can't be read is not removed even if it
-    /// could be: a dry run can't know that it is empty.
-    pub(crate) fn is_surely_readable(&self, directory: &Facts) -> bool {
+    /// True if the directory is readable, so it may be removed without reading it first. Unreadable directories are
+    /// never removed, because a dry run can't know whether they are empty.
+    pub(crate) fn is_surely_readable(&self, directory: &Metadata) -> bool {
         self.user.is_root()
             || (directory.owner == self.user.as_raw() && directory.permissions & 0o500 == 0o500)
     }

@@ -1,7 +1,7 @@
-//! What all threads of one run share, and how it ends.
+//! The state that all threads of a run share, and how the run ends.
 //!
-//! It ends by itself when the topmost directory is decided. If it is stopped before, removals under way are completed,
-//! nothing new is begun, and what was not decided stays as it is.
+//! It ends when the topmost directory is decided. If it is stopped before, removals in progress are completed, no other
+//! begins, and undecided entries stay.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,42 +12,42 @@ use semafor::{AcquireError, Permit, Semaphore};
 use semafor_pipeline::Rate;
 use tokio_util::sync::CancellationToken;
 
-use crate::cancelled::unless;
+use crate::cancelled::run_unless_cancelled;
+use crate::counters::Counters;
 use crate::descriptor::Descriptors;
 use crate::error::ErrorKind;
 use crate::file_system::FileSystem;
-use crate::licence::Deletions;
 use crate::limit::Limit;
 use crate::location::Location;
 use crate::node::Node;
 use crate::purger::{Observers, Removed};
 use crate::queue::Queue;
+use crate::removal_slot::Deletions;
 use crate::rules::Rules;
 use crate::summary::StoppedBy;
-use crate::tally::Tally;
 use crate::walk::Job;
 
 pub(crate) struct Run<'p> {
     pub(crate) rules: Rules,
     pub(crate) queue: Queue<Job>,
     pub(crate) descriptors: Arc<Descriptors>,
-    pub(crate) tally: Tally,
+    pub(crate) counters: Counters,
     pub(crate) limit: Limit,
     pub(crate) deletions: Deletions,
-    /// None if there are no more threads than may scan at once.
+    /// `None` if the number of threads does not exceed the limit.
     pub(crate) scanning: Option<Semaphore>,
     pub(crate) rate: Option<Rate>,
-    /// Ends all waiting. Not before the run is stopped.
+    /// Ends all waits. Cancelled when the run is stopped.
     pub(crate) cancelled: CancellationToken,
     pub(crate) observers: &'p Observers,
-    /// As it was given.
+    /// The path as given.
     pub(crate) root: &'p Path,
     pub(crate) location: Location,
     pub(crate) stop: AtomicStop,
     pub(crate) file_system: FileSystem,
 }
 
-/// Why a run ends before all is decided. The first reason counts.
+/// Why a run was stopped. The first reason counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Stop {
@@ -71,7 +71,7 @@ impl Run<'_> {
     pub(crate) fn stop(&self, why: Stop) {
         if why == Stop::Limit {
             self.stop.is_limit_reached.store(1, Ordering::Relaxed);
-            // It is one for directories: there may be old files left.
+            // The limit is for directories: old files are still removed.
             if self.rules.files_before.is_some() {
                 return;
             }
@@ -83,13 +83,13 @@ impl Run<'_> {
         }
     }
 
-    /// Whether directories in this one are removed first and looked at only if that fails. Where asking takes long, it is
-    /// the other way round: the kernel asks for a name it does not know while it holds back all others in the directory.
-    /// And where there is but one, it is more likely on the way to something than empty.
+    /// True if subdirectories should be removed first and checked only if that fails. Not on a slow file system, where
+    /// the kernel would look up an unknown name while it blocks the whole directory. And not if there is only one
+    /// subdirectory, which is rarely empty.
     pub(crate) fn may_try_without_looking(&self, directory: &Node) -> bool {
-        let is_alone = directory.facts.links == 3;
+        let is_alone = directory.metadata.links == 3;
         self.rules.may_remove_any_directory()
-            && !self.rules.is_bottom(directory.depth + 1)
+            && !self.rules.is_max_depth(directory.depth + 1)
             && !is_alone
             && !self.file_system.is_slow()
     }
@@ -109,40 +109,40 @@ impl Run<'_> {
         }
     }
 
-    /// Waits until the next removal may be. False if the run is over before.
+    /// Waits for the rate limit. False if the run was cancelled first.
     pub(crate) fn pace(&self) -> bool {
         match &self.rate {
             None => true,
-            Some(rate) => unless(&self.cancelled, rate.ready()).is_some(),
+            Some(rate) => run_unless_cancelled(&self.cancelled, rate.ready()).is_some(),
         }
     }
 
-    /// Holds a slot for asking the file system something, if those are limited.
+    /// Acquires a slot for reading from the file system, if reads are limited.
     pub(crate) fn scan(&self) -> Option<Permit<'_>> {
-        // Nobody closes it and nobody leaves the line.
+        // Can't fail: the semaphore is never closed and has no timeout.
         self.scanning.as_ref().and_then(|scanning| scanning.acquire().blocking().ok())
     }
 
     pub(crate) fn error(&self, path: impl FnOnce() -> PathBuf, errno: Errno) {
-        self.tally.error(errno.into());
-        if let Some(tell) = &self.observers.error {
-            tell(&self.full(&path()), &errno.into());
+        self.counters.error(errno.into());
+        if let Some(callback) = &self.observers.error {
+            callback(&self.full(&path()), &errno.into());
         }
     }
 
     pub(crate) fn fleet_error(&self, error: &AcquireError) {
         if !self.is_stopped() {
-            self.tally.error(ErrorKind::FleetLimit);
-            if let Some(tell) = &self.observers.error {
-                tell(self.root, &std::io::Error::other(error.to_string()));
+            self.counters.error(ErrorKind::FleetLimit);
+            if let Some(callback) = &self.observers.error {
+                callback(self.root, &std::io::Error::other(error.to_string()));
             }
         }
         self.stop(Stop::Fleet);
     }
 
     pub(crate) fn removed(&self, path: impl FnOnce() -> PathBuf, what: Removed) {
-        if let Some(tell) = &self.observers.removal {
-            tell(&self.full(&path()), what);
+        if let Some(callback) = &self.observers.removal {
+            callback(&self.full(&path()), what);
         }
     }
 

@@ -1,39 +1,38 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What a purge has seen and done; in a dry run, what it would have.
+/// What a purge has checked and removed; in a dry run, what it would have removed.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Summary {
-    /// Nothing was removed, whatever the other numbers say.
+    /// If true, nothing was removed.
     pub dry_run: bool,
-    /// Directories that were looked at, the root among them. Not those that were excluded, on another file system, or too
-    /// deep.
+    /// Directories that were checked, including the root. Without those that were excluded, on another file system, or
+    /// too deep.
     pub dirs_scanned: u64,
     /// Directories that were removed.
     pub dirs_removed: u64,
-    /// Anything else that was seen in those directories.
+    /// All other entries of those directories.
     pub files_scanned: u64,
     /// Files that were removed.
     pub files_removed: u64,
     /// The sum of their sizes.
     pub bytes_freed: u64,
-    /// Directories that were to be removed and stay, because a directory they are in was moved first; with
+    /// Directories that were not removed because a directory above them was moved first; with
     /// [`min_age`](crate::Purger::min_age), also because they were changed or replaced.
     pub dirs_changed: u64,
-    /// Files that were to be removed and stay, because they, or a directory they are in, were changed, replaced or moved
-    /// first.
+    /// Files that were not removed because they were changed or replaced first, or a directory above them was moved.
     pub files_changed: u64,
-    /// What could not be looked at or removed. What somebody else removed meanwhile is no error, nor is a directory that
-    /// was filled meanwhile.
+    /// Entries that could not be checked or removed. Entries that another process removed and directories that got new
+    /// content are not errors.
     pub errors: u64,
-    /// How many of each [kind](crate::ErrorKind).
+    /// The number of errors of each [kind](crate::ErrorKind).
     pub errors_by_kind: BTreeMap<&'static str, u64>,
-    /// The most memory that this process was seen to use.
+    /// The highest measured memory of this process.
     pub peak_memory_bytes: u64,
-    /// How often fewer threads had to do, because memory was short.
+    /// How often the number of threads was reduced because memory was short.
     pub backpressure_events: u64,
-    /// What part of the tree was done, from 0 to 1: all of it if it was completed, else as far as one can tell.
+    /// The share of the tree that was done, from 0 to 1. An estimate, unless it is 1.
     pub fraction: f64,
     /// Why it ended.
     pub stopped_by: StoppedBy,
@@ -45,20 +44,20 @@ pub struct Summary {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum StoppedBy {
-    /// All was looked at.
+    /// The whole tree was checked.
     Completed,
-    /// There was more to remove than the [limit](crate::Purger::max_dirs).
+    /// The [limit](crate::Purger::max_dirs) was reached and more directories could be removed.
     Limit,
     /// Memory was almost used up.
     Breaker,
     /// It was [cancelled](crate::Purger::cancelled_by).
     Cancelled,
-    /// The semaphore of the [fleet](crate::Purger::fleet_limit) could not be asked any more.
+    /// The semaphore of the [fleet](crate::Purger::fleet_limit) could no longer be reached.
     FleetLimit,
 }
 
 impl StoppedBy {
-    /// As it is called in JSON. A cancelled purge was stopped by a `signal`.
+    /// The name in JSON. For a cancelled purge it is `signal`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Completed => "completed",

@@ -1,8 +1,8 @@
-//! Reading directories, and deciding about what is in them.
+//! Reads directories, and decides about their entries.
 //!
-//! A thread that reads a directory offers its entries to all. What nobody has room for it looks at itself, at once and
-//! depth first, with the directories in between on a stack of its own: never more than one batch of names each. So it does
-//! with all of them when directories can't be kept open for others.
+//! A thread that reads a directory offers its entries to the queue. Entries without room in the queue it checks itself,
+//! at once and depth first. Its stack has the directories being read, with at most one batch of names each. When
+//! descriptors are scarce, it checks all entries itself, because directories can't be kept open for other threads.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -14,30 +14,30 @@ use rustix::fs::{FileType, RawDir, SeekFrom, seek};
 use rustix::io::Errno;
 
 use crate::descriptor::Descriptor;
-use crate::facts::Facts;
-use crate::licence::Licence;
+use crate::metadata::Metadata;
 use crate::node::{Node, Unavailable};
 use crate::removal::Removal;
+use crate::removal_slot::RemovalSlot;
 use crate::run::{Run, Stop};
 
-/// One batch of names: what the kernel gives at a time.
+/// The size of a batch: the names that the kernel returns at a time.
 const BATCH: usize = 16 * 1024;
 
-/// Something to look at.
+/// Work for a thread.
 pub(crate) enum Job {
-    Judge(Entry),
+    Check(Entry),
     Enter(Arc<Node>),
-    /// A directory that was removed, for good.
-    Forget(Arc<Descriptor>),
+    /// A removed directory that the kernel frees when it is closed.
+    Close(Arc<Descriptor>),
 }
 
-/// A name in a directory that has been read.
+/// A name that was read from a directory.
 pub(crate) struct Entry {
     parent: Arc<Node>,
     name: Box<CStr>,
     kind: FileType,
     share: u64,
-    /// It was tried to remove it, and it is a directory that is not empty, or a mount point.
+    /// A removal was tried: it is a directory that is not empty, or a mount point.
     was_tried: bool,
 }
 
@@ -50,28 +50,28 @@ impl Entry {
 /// A directory that is being read.
 struct Reading {
     node: Arc<Node>,
-    /// What was read of it, and nobody has taken.
+    /// Names that were read and not taken by the queue.
     entries: Vec<Job>,
     is_at_end: bool,
-    /// Where it goes on, should it have been closed and opened again.
+    /// Where to continue if the directory was closed and opened again.
     position: u64,
     opened: Weak<Descriptor>,
-    /// What part of the whole is left for what is yet to be read.
+    /// The share of the whole tree that is left for names not read yet.
     share: u64,
 }
 
-/// One thread.
+/// A worker thread.
 pub(crate) struct Worker<'r> {
     pub(crate) run: &'r Run<'r>,
-    pub(crate) licence: Licence<'r>,
-    /// Taken from the queue.
+    pub(crate) slot: RemovalSlot<'r>,
+    /// Jobs taken from the queue.
     jobs: Vec<Job>,
-    /// What could not be removed without having looked into it, for want of room in the queue. It comes before all else,
-    /// so there is never more of it than from one directory.
+    /// Directories that were not empty and for which the queue has no room. They come before all other work, so they
+    /// are never from more than one directory.
     pub(crate) not_empty: Vec<Job>,
-    /// How many removals it has tried.
+    /// How many removals it has tried, for timing.
     pub(crate) tries: u32,
-    /// Removed, and yet to be forgotten. A few are handed over at a time.
+    /// Removed directories to close. They are handed over a few at a time.
     pub(crate) removed: Vec<Job>,
     reading: Vec<Reading>,
     batch: Vec<u8>,
@@ -79,22 +79,22 @@ pub(crate) struct Worker<'r> {
 
 impl<'r> Worker<'r> {
     pub(crate) fn new(run: &'r Run<'r>) -> Self {
-        let licence = run.deletions.licence();
+        let slot = run.deletions.slot();
         let (jobs, not_empty, removed, reading) = Default::default();
-        Self { run, licence, jobs, not_empty, tries: 0, removed, reading, batch: Vec::with_capacity(BATCH) }
+        Self { run, slot, jobs, not_empty, tries: 0, removed, reading, batch: Vec::with_capacity(BATCH) }
     }
 
     pub(crate) fn work(mut self) {
-        let _stops = StopsOnPanic(self.run);
+        let _stop_on_panic = StopsOnPanic(self.run);
         let run = self.run;
-        while run.queue.take(&mut self.jobs, || self.licence.give_back()) {
-            self.work_off();
+        while run.queue.take(&mut self.jobs, || self.slot.release()) {
+            self.finish_jobs();
             self.removed.clear();
             run.queue.done();
         }
     }
 
-    fn work_off(&mut self) {
+    fn finish_jobs(&mut self) {
         while !self.run.is_stopped() {
             if let Some(job) = self.not_empty.pop() {
                 self.start(job);
@@ -113,9 +113,9 @@ impl<'r> Worker<'r> {
 
     fn start(&mut self, job: Job) {
         match job {
-            Job::Judge(entry) => self.judge(entry),
+            Job::Check(entry) => self.check(entry),
             Job::Enter(node) => self.enter(node),
-            Job::Forget(removed) => drop(removed),
+            Job::Close(removed) => drop(removed),
         }
     }
 
@@ -131,7 +131,7 @@ impl<'r> Worker<'r> {
                 self.reading.push(Reading { node, entries, is_at_end: false, position: 0, opened, share });
             }
             Err(why) => {
-                self.run.tally.decided.add(node.share);
+                self.run.counters.decided.add(node.share);
                 if let Unavailable::Error(errno) = why {
                     self.run.error(|| node.path(), errno);
                 }
@@ -143,13 +143,14 @@ impl<'r> Worker<'r> {
         }
     }
 
-    /// One step further with the innermost directory.
+    /// Does one step in the innermost directory.
     fn read_on(&mut self) {
         let Some(reading) = self.reading.last_mut() else { return };
         if !reading.entries.is_empty() {
-            // While others have something in it to do, a directory is open. And what is only tried takes less time than
-            // handing it over: the kernel lets one at a time remove in a directory.
-            let is_tried_here = reading.node.is_lucky() && self.run.may_try_without_looking(&reading.node);
+            // A directory stays open while other threads work in it. And to try a removal takes less time than to hand
+            // it over, because the kernel removes one entry of a directory at a time.
+            let is_tried_here =
+                reading.node.is_worth_trying() && self.run.may_try_without_looking(&reading.node);
             if !is_tried_here && !self.run.descriptors.are_scarce() {
                 self.run.queue.offer(&mut reading.entries);
             }
@@ -164,32 +165,32 @@ impl<'r> Worker<'r> {
             return;
         }
         if let Some(Reading { node, share, .. }) = self.reading.pop() {
-            self.run.tally.decided.add(share);
-            self.licence.lapse();
+            self.run.counters.decided.add(share);
+            self.slot.release_if_contended();
             self.settle(node, false);
         }
     }
 
-    fn judge(&mut self, entry: Entry) {
+    fn check(&mut self, entry: Entry) {
         let Entry { parent, name, kind, share, was_tried } = entry;
-        self.await_room(&parent);
-        let is_worth_a_try = kind == FileType::Directory && !was_tried && parent.is_lucky();
+        self.wait_for_room(&parent);
+        let is_worth_a_try = kind == FileType::Directory && !was_tried && parent.is_worth_trying();
         if is_worth_a_try && self.run.may_try_without_looking(&parent) {
-            self.run.tally.dirs_scanned.add(1);
+            self.run.counters.dirs_scanned.add(1);
             return self.remove(parent, Removal::unseen(name, share));
         }
-        let told = {
+        let metadata = {
             let _scan = self.run.scan();
-            parent.directory().and_then(|directory| Ok(Facts::at(&*directory, &name)?))
+            parent.directory().and_then(|directory| Ok(Metadata::at(&*directory, &name)?))
         };
-        let facts = match told {
-            Ok(facts) => facts,
+        let metadata = match metadata {
+            Ok(metadata) => metadata,
             Err(why) => {
                 if let Unavailable::Error(errno) = why {
                     let name = std::ffi::OsStr::from_bytes(name.to_bytes());
                     self.run.error(|| parent.path().join(name), errno);
                 }
-                self.run.tally.decided.add(share);
+                self.run.counters.decided.add(share);
                 let is_gone = matches!(why, Unavailable::Gone);
                 if is_gone {
                     parent.has_lost_entries.store(true, Ordering::Relaxed);
@@ -197,35 +198,41 @@ impl<'r> Worker<'r> {
                 return self.settle(parent, !is_gone);
             }
         };
-        let (rules, tally) = (&self.run.rules, &self.run.tally);
-        if facts.kind != FileType::Directory {
+        let (rules, counters) = (&self.run.rules, &self.run.counters);
+        if metadata.kind != FileType::Directory {
             if kind == FileType::Unknown {
-                tally.files_scanned.add(1);
+                counters.files_scanned.add(1);
             }
-            if rules.may_remove_file(&facts) {
-                return self.remove(parent, Removal::file(name, facts, share));
+            if rules.may_remove_file(&metadata) {
+                return self.remove(parent, Removal::file(name, metadata, share));
             }
-            tally.decided.add(share);
+            counters.decided.add(share);
             return self.settle(parent, true);
         }
-        if rules.is_beyond(&parent, &facts) {
-            tally.decided.add(share);
+        if rules.is_on_other_file_system(&parent, &metadata) {
+            counters.decided.add(share);
             return self.settle(parent, true);
         }
         if !was_tried {
-            tally.dirs_scanned.add(1);
+            counters.dirs_scanned.add(1);
         }
-        let may_go = rules.may_remove_directory(&facts);
-        let is_bottom = rules.is_bottom(parent.depth + 1);
-        let looks_empty = facts.links <= 2 && rules.is_surely_readable(&facts);
-        if may_go && looks_empty && !rules.is_dry_run && !is_bottom && !was_tried && parent.is_lucky() {
-            return self.remove(parent, Removal::unread(name, facts, share));
+        let may_remove = rules.may_remove_directory(&metadata);
+        let is_max_depth = rules.is_max_depth(parent.depth + 1);
+        let looks_empty = metadata.links <= 2 && rules.is_surely_readable(&metadata);
+        if may_remove
+            && looks_empty
+            && !rules.is_dry_run
+            && !is_max_depth
+            && !was_tried
+            && parent.is_worth_trying()
+        {
+            return self.remove(parent, Removal::unread(name, metadata, share));
         }
-        let node = Node::of_entry(&parent, name, facts, share);
-        if !may_go {
+        let node = Node::of_entry(&parent, name, metadata, share);
+        if !may_remove {
             node.keep();
-            if is_bottom {
-                tally.decided.add(share);
+            if is_max_depth {
+                counters.decided.add(share);
                 return self.settle(parent, true);
             }
         }
@@ -234,11 +241,11 @@ impl<'r> Worker<'r> {
 }
 
 impl Reading {
-    /// Reads as many names as fit into one batch. Nothing of a batch is removed before all of it is read.
+    /// Reads one batch of names. No entry of a batch is removed before the whole batch is read.
     fn read_batch(&mut self, run: &Run<'_>, batch: &mut Vec<u8>) {
         match self.read_names(run, batch) {
             Ok(()) => {}
-            // Somebody removed it: then it is empty.
+            // Another process removed it, so it was empty.
             Err(Unavailable::Gone) => self.is_at_end = true,
             Err(why) => {
                 if let Unavailable::Error(errno) = why {
@@ -249,8 +256,8 @@ impl Reading {
             }
         }
         let count = self.entries.len();
-        self.node.expect(count);
-        self.divide(count);
+        self.node.add_pending(count);
+        self.divide_share(count);
     }
 
     fn read_names(&mut self, run: &Run<'_>, batch: &mut Vec<u8>) -> Result<(), Unavailable> {
@@ -274,7 +281,7 @@ impl Reading {
                 Some(Err(errno)) => return Err(errno.into()),
                 Some(Ok(entry)) => {
                     self.position = entry.next_entry_cookie();
-                    self.note(run, entry.file_name(), entry.file_type());
+                    self.add_name(run, entry.file_name(), entry.file_type());
                 }
             }
             if names.is_buffer_empty() || self.is_at_end {
@@ -284,13 +291,13 @@ impl Reading {
         Ok(())
     }
 
-    /// One more name was read.
-    fn note(&mut self, run: &Run<'_>, name: &CStr, kind: FileType) {
+    /// Adds a name that was read.
+    fn add_name(&mut self, run: &Run<'_>, name: &CStr, kind: FileType) {
         if name == c"." || name == c".." {
             return;
         }
-        if run.rules.is_bottom(self.node.depth) {
-            // Whatever it is, it is content, and nothing more has to be known.
+        if run.rules.is_max_depth(self.node.depth) {
+            // Any entry is content: the directory stays, and no more names are needed.
             self.node.keep();
             self.is_at_end = true;
             return;
@@ -298,41 +305,41 @@ impl Reading {
         let may_be_of_interest = match kind {
             FileType::Directory | FileType::Unknown => true,
             kind => {
-                run.tally.files_scanned.add(1);
+                run.counters.files_scanned.add(1);
                 kind == FileType::RegularFile && run.rules.files_before.is_some()
             }
         };
         if may_be_of_interest && !run.rules.exclude(&self.node, name) {
             let parent = Arc::clone(&self.node);
             let entry = Entry { parent, name: name.into(), kind, share: 0, was_tried: false };
-            self.entries.push(Job::Judge(entry));
+            self.entries.push(Job::Check(entry));
         } else {
             self.node.keep();
         }
     }
 
-    /// Gives each entry its part of the whole. The number of links tells how many directories there are, on most file
-    /// systems; else each batch gets half of what is left.
-    fn divide(&mut self, count: usize) {
+    /// Divides the share among the entries. On most file systems, the number of links tells the number of directories;
+    /// otherwise each batch gets half of the rest.
+    fn divide_share(&mut self, count: usize) {
         if count == 0 {
             return;
         }
         let count = count as u64;
-        let subdirectories = u64::from(self.node.facts.links).saturating_sub(2);
+        let subdirectories = u64::from(self.node.metadata.links).saturating_sub(2);
         let each = match subdirectories {
             0 => self.share / 2 / count,
             expected => (self.node.share / expected).min(self.share / count),
         };
         self.share -= each * count;
         for job in &mut self.entries {
-            if let Job::Judge(entry) = job {
+            if let Job::Check(entry) = job {
                 entry.share = each;
             }
         }
     }
 }
 
-/// A panic ends the run: what the thread had in hand is never decided, and the caller does not expect more to be removed.
+/// A panic ends the run: the entries of that thread are never decided, and the caller expects no more removals.
 pub(crate) struct StopsOnPanic<'r, 'p>(pub(crate) &'r Run<'p>);
 
 impl Drop for StopsOnPanic<'_, '_> {

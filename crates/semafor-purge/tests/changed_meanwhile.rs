@@ -1,4 +1,4 @@
-//! Between the look at an entry and its removal there may be a long wait. What changes meanwhile stays.
+//! Between the check of an entry and its removal there may be a long wait. Entries that change meanwhile stay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, FileTimes, OpenOptions};
@@ -18,25 +18,25 @@ use semafor_testkit::trees::{age, count};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// A tree to purge, and a place outside of it.
+/// A tree to purge, and a directory outside of it.
 struct Tree {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl Tree {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("root")).unwrap();
-        fs::create_dir(folder.path().join("outside")).unwrap();
-        Self { folder }
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join("root")).unwrap();
+        fs::create_dir(directory.path().join("outside")).unwrap();
+        Self { directory }
     }
 
     fn root(&self) -> PathBuf {
-        self.folder.path().join("root")
+        self.directory.path().join("root")
     }
 
     fn outside(&self, name: &str) -> PathBuf {
-        self.folder.path().join("outside").join(name)
+        self.directory.path().join("outside").join(name)
     }
 
     /// A file below the root that is two days old.
@@ -53,16 +53,16 @@ impl Tree {
     }
 }
 
-/// Purges old files, and calls `change` when the first of them has been looked at and waits for a slot. Directories are
-/// kept: else the wait could be for one of them.
-fn while_a_file_waits(purger: Purger<'static>, change: impl FnOnce()) -> Summary {
-    while_it_waits(purger.keep_dirs(true), change)
+/// Purges old files, and calls `change` while the removal of the first one waits for a slot. Keeps directories, because
+/// otherwise the removal of a directory could be the first.
+fn purge_while_a_file_waits(purger: Purger<'static>, change: impl FnOnce()) -> Summary {
+    purge_while_it_waits(purger.keep_dirs(true), change)
 }
 
-/// Runs the purge. What is to be removed first waits for a slot while `change` is called.
-fn while_it_waits(purger: Purger<'static>, change: impl FnOnce()) -> Summary {
+/// Runs the purge, and calls `change` while the first removal waits for a slot.
+fn purge_while_it_waits(purger: Purger<'static>, change: impl FnOnce()) -> Summary {
     let semaphore = Registry::new().named("fleet").slots(1).build().unwrap();
-    let theirs = semaphore.try_acquire().blocking().unwrap();
+    let other_permit = semaphore.try_acquire().blocking().unwrap();
     let purger = purger.fleet_limit(semaphore.clone());
     thread::scope(|scope| {
         let purge = scope.spawn(|| purger.purge().unwrap());
@@ -72,12 +72,12 @@ fn while_it_waits(purger: Purger<'static>, change: impl FnOnce()) -> Summary {
             thread::yield_now();
         }
         change();
-        drop(theirs);
+        drop(other_permit);
         purge.join().unwrap()
     })
 }
 
-/// A file with the times of `like`.
+/// Writes a file with the modification time of `like`.
 fn write_like(path: &Path, content: &str, like: &Path) {
     let modified = fs::metadata(like).unwrap().modified().unwrap();
     fs::write(path, content).unwrap();
@@ -92,11 +92,11 @@ fn swap_in(path: &Path, make: impl FnOnce(&Path)) {
 }
 
 type Change = fn(&Path);
-/// Moves a directory, and says where the file is then.
+/// Moves a directory, and returns the new path of the file.
 type Move = fn(&Tree) -> PathBuf;
 
 #[test]
-fn a_file_that_is_changed_or_replaced_while_its_removal_waits_stays() {
+fn file_changed_or_replaced_while_its_removal_waits_stays() {
     let changes: [(&str, Change); 10] = [
         ("touched", |path| age(path, Duration::ZERO)),
         ("aged", |path| age(path, 3 * DAY)),
@@ -109,7 +109,7 @@ fn a_file_that_is_changed_or_replaced_while_its_removal_waits_stays() {
         }),
         ("rewritten, with its time and size kept", |path| write_like(path, "new", path)),
         ("replaced", |path| swap_in(path, |new| fs::write(new, "new").unwrap())),
-        ("replaced by one of its time and size", |path| {
+        ("replaced by a file with the same time and size", |path| {
             swap_in(path, |new| write_like(new, "new", path));
         }),
         ("removed and written again, with its time and size", |path| {
@@ -127,8 +127,8 @@ fn a_file_that_is_changed_or_replaced_while_its_removal_waits_stays() {
     ];
     for (what, change) in changes {
         let place = Tree::new();
-        let file = place.old_file("folder/file");
-        let done = while_a_file_waits(place.old_files(), || change(&file));
+        let file = place.old_file("directory/file");
+        let done = purge_while_a_file_waits(place.old_files(), || change(&file));
         assert!(fs::symlink_metadata(&file).is_ok(), "{what}: it was removed; {done:?}");
         assert_eq!((done.files_removed, done.files_changed, done.bytes_freed), (0, 1, 0), "{what}");
         assert_eq!((done.dirs_removed, done.errors), (0, 0), "{what}: {done:?}");
@@ -136,16 +136,16 @@ fn a_file_that_is_changed_or_replaced_while_its_removal_waits_stays() {
 }
 
 #[test]
-fn a_file_that_is_gone_when_its_turn_comes_is_no_change_and_no_error() {
+fn file_removed_by_others_while_its_removal_waits_is_not_an_error() {
     let place = Tree::new();
-    let (file, kept) = (place.old_file("folder/file"), place.outside("kept"));
-    let done = while_a_file_waits(place.old_files(), || fs::rename(&file, &kept).unwrap());
+    let (file, kept) = (place.old_file("directory/file"), place.outside("kept"));
+    let done = purge_while_a_file_waits(place.old_files(), || fs::rename(&file, &kept).unwrap());
     assert_eq!((done.files_removed, done.files_changed, done.errors), (0, 0, 0));
     assert_eq!(fs::read_to_string(kept).unwrap(), "old");
 }
 
 #[test]
-fn files_in_a_directory_that_is_moved_while_their_removal_waits_stay() {
+fn files_in_a_directory_moved_while_their_removal_waits_stay() {
     let moves: [(&str, Move); 9] = [
         ("out of the tree", |place| {
             fs::rename(place.root().join("a/b"), place.outside("b")).unwrap();
@@ -160,7 +160,7 @@ fn files_in_a_directory_that_is_moved_while_their_removal_waits_stay() {
             symlink(place.outside("a"), place.root().join("a")).unwrap();
             place.outside("a/b/file")
         }),
-        ("to a name that is excluded", |place| {
+        ("to an excluded name", |place| {
             fs::rename(place.root().join("a"), place.root().join("a.keep")).unwrap();
             place.root().join("a.keep/b/file")
         }),
@@ -169,7 +169,7 @@ fn files_in_a_directory_that_is_moved_while_their_removal_waits_stay() {
             fs::create_dir_all(place.root().join("a/b")).unwrap();
             place.outside("a/b/file")
         }),
-        ("to a name that is excluded, with a symlink in its place", |place| {
+        ("to an excluded name, with a symlink in its place", |place| {
             fs::rename(place.root().join("a"), place.root().join("a.keep")).unwrap();
             symlink("a.keep", place.root().join("a")).unwrap();
             place.root().join("a.keep/b/file")
@@ -192,59 +192,59 @@ fn files_in_a_directory_that_is_moved_while_their_removal_waits_stay() {
     for (what, change) in moves {
         let place = Tree::new();
         place.old_file("a/b/file");
-        let mut now_at = PathBuf::new();
+        let mut new_path = PathBuf::new();
         let purger = place.old_files().exclude("*.keep").unwrap();
-        let done = while_a_file_waits(purger, || now_at = change(&place));
-        assert!(now_at.exists(), "{what}: it was removed; {done:?}");
+        let done = purge_while_a_file_waits(purger, || new_path = change(&place));
+        assert!(new_path.exists(), "{what}: it was removed; {done:?}");
         assert_eq!((done.files_removed, done.files_changed, done.errors), (0, 1, 0), "{what}: {done:?}");
     }
 }
 
-/// A root that is rotated away while files in it wait: the files directly in it, and the directory above the root.
+/// The root, or the directory above it, is moved while the removal of a file waits.
 #[test]
-fn files_directly_in_a_root_that_is_moved_while_their_removal_waits_stay() {
+fn files_directly_in_a_root_moved_while_their_removal_waits_stay() {
     let place = Tree::new();
     place.old_file("file");
-    let done = while_a_file_waits(place.old_files(), || {
+    let done = purge_while_a_file_waits(place.old_files(), || {
         fs::rename(place.root(), place.outside("archive")).unwrap();
         fs::create_dir(place.root()).unwrap();
     });
     assert!(place.outside("archive/file").exists(), "it was removed; {done:?}");
     assert_eq!((done.files_removed, done.files_changed, done.errors), (0, 1, 0), "{done:?}");
 
-    let folder = tempfile::tempdir().unwrap();
-    let root = folder.path().join("data/logs");
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("data/logs");
     fs::create_dir_all(&root).unwrap();
     fs::write(root.join("file"), "old").unwrap();
     age(&root.join("file"), 2 * DAY);
-    let done = while_a_file_waits(Purger::new(&root).older_than(DAY), || {
-        fs::rename(folder.path().join("data"), folder.path().join("archive")).unwrap();
+    let done = purge_while_a_file_waits(Purger::new(&root).older_than(DAY), || {
+        fs::rename(directory.path().join("data"), directory.path().join("archive")).unwrap();
     });
-    assert!(folder.path().join("archive/logs/file").exists(), "it was removed; {done:?}");
+    assert!(directory.path().join("archive/logs/file").exists(), "it was removed; {done:?}");
     assert_eq!((done.files_removed, done.files_changed, done.errors), (0, 1, 0), "{done:?}");
 }
 
-/// A symlink that the user typed is followed when the purge starts. What it points to later does not matter.
+/// A symlink in the given path is followed when the purge starts. Its later target does not matter.
 #[test]
-fn a_root_that_is_reached_through_a_symlink_is_purged() {
+fn root_reached_through_a_symlink_is_purged() {
     let place = Tree::new();
     let file = place.old_file("a/file");
     let (link, above) = (place.outside("link"), place.outside("above"));
     symlink(place.root(), &link).unwrap();
-    symlink(place.folder.path(), &above).unwrap();
+    symlink(place.directory.path(), &above).unwrap();
     let done = Purger::new(&link).older_than(DAY).keep_dirs(true).rate(100).purge().unwrap();
     assert_eq!((done.files_removed, done.files_changed, done.errors), (1, 0, 0), "{done:?}");
     place.old_file("a/file");
-    let done = while_a_file_waits(Purger::new(above.join("root")).older_than(DAY), || {
+    let done = purge_while_a_file_waits(Purger::new(above.join("root")).older_than(DAY), || {
         fs::remove_file(&above).unwrap();
     });
     assert_eq!((done.files_removed, done.files_changed, done.errors), (1, 0, 0), "{done:?}");
     assert!(!file.exists());
 }
 
-/// Removing one name of a file changes the file. That alone must not keep its other names.
+/// Removing one link of a file changes the file. That alone must not keep its other links.
 #[test]
-fn all_names_of_an_old_file_go() {
+fn all_hard_links_of_an_old_file_are_removed() {
     let place = Tree::new();
     let first = place.old_file("0");
     for number in 1..50 {
@@ -254,38 +254,39 @@ fn all_names_of_an_old_file_go() {
     }
     let would = place.old_files().dry_run(true).purge().unwrap();
     let done = place.old_files().purge().unwrap();
-    // The kernel counts a name down and sets the time in two steps. A name that was looked at in between seems to be changed.
+    // The kernel lowers the link count and sets the time in two steps. A link checked in between seems to be changed.
     assert_eq!((done.files_removed + done.files_changed, done.errors), (50, 0));
-    assert!(done.files_changed < 5, "{} of 50 names stay", done.files_changed);
+    assert!(done.files_changed < 5, "{} of 50 links stay", done.files_changed);
     let rest = place.old_files().purge().unwrap();
     assert_eq!(would.files_removed, done.files_removed + rest.files_removed);
     assert_eq!(would.dirs_removed, done.dirs_removed + rest.dirs_removed);
 
-    // Nor while it waits; but a new content does, and a new name.
+    // A removed link keeps nothing, even during a wait. New content or a new link does.
     let linked = || {
         let place = Tree::new();
-        let (file, other) = (place.old_file("folder/file"), place.outside("other"));
+        let (file, other) = (place.old_file("directory/file"), place.outside("other"));
         fs::hard_link(&file, &other).unwrap();
         (place, file, other)
     };
     let (place, file, other) = linked();
-    let done = while_a_file_waits(place.old_files(), || fs::remove_file(other).unwrap());
+    let done = purge_while_a_file_waits(place.old_files(), || fs::remove_file(other).unwrap());
     assert_eq!((done.files_removed, done.files_changed, file.exists()), (1, 0, false));
     let (place, file, other) = linked();
-    let done = while_a_file_waits(place.old_files(), || fs::write(other, "new").unwrap());
+    let done = purge_while_a_file_waits(place.old_files(), || fs::write(other, "new").unwrap());
     assert_eq!((done.files_removed, done.files_changed, file.exists()), (0, 1, true));
     let (place, file, other) = linked();
-    let done = while_a_file_waits(place.old_files(), || fs::rename(other, file.with_extension("x")).unwrap());
+    let done =
+        purge_while_a_file_waits(place.old_files(), || fs::rename(other, file.with_extension("x")).unwrap());
     assert_eq!((done.files_removed, done.files_changed, file.exists()), (0, 1, true));
 }
 
 #[test]
-fn files_that_are_rewritten_during_a_purge_with_a_rate_stay() {
+fn files_rewritten_during_a_purge_with_a_rate_stay() {
     let place = Tree::new();
     let files: Vec<_> = (0..100).map(|number| place.old_file(&format!("logs/{number}"))).collect();
     let all = files.clone();
     let is_first = AtomicBool::new(true);
-    // Nothing else is removed in this directory before this returns.
+    // No other entry of this directory is removed before this returns.
     let done = place.old_files().rate(500).on_removal(move |_, _| {
         if is_first.swap(false, Ordering::Relaxed) {
             for file in all.iter().filter(|file| file.exists()) {
@@ -299,21 +300,21 @@ fn files_that_are_rewritten_during_a_purge_with_a_rate_stay() {
 }
 
 #[test]
-fn a_slot_that_is_lost_while_the_rate_is_waited_for_is_taken_again() {
+fn slot_lost_during_the_wait_for_the_rate_is_acquired_again() {
     let place = Tree::new();
     (0..3).for_each(|number| drop(place.old_file(&format!("logs/{number}"))));
     let semaphore = Registry::new().named("fleet").slots(1).build().unwrap();
     let (watched, held) = (semaphore.clone(), Arc::new(Mutex::new(Vec::new())));
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let seen = Arc::clone(&held);
     let purger = place.old_files().rate(2).fleet_limit(semaphore.clone()).on_removal(move |_, _| {
         seen.lock().unwrap().push(block_on(watched.stats()).unwrap().held);
-        let _ = tell.send(());
+        let _ = sender.send(());
     });
     thread::scope(|scope| {
         let semaphore = &semaphore;
         scope.spawn(move || {
-            while told.recv().is_ok() {
+            while receiver.recv().is_ok() {
                 for holder in block_on(semaphore.holders()).unwrap() {
                     let _ = block_on(semaphore.evict(&holder.id));
                 }
@@ -328,7 +329,7 @@ fn a_slot_that_is_lost_while_the_rate_is_waited_for_is_taken_again() {
 // Directories
 
 #[test]
-fn an_old_directory_that_is_changed_or_replaced_while_its_removal_waits_stays() {
+fn old_directory_changed_or_replaced_while_its_removal_waits_stays() {
     let changes: [(&str, Change); 2] = [
         ("used", |path| {
             fs::write(path.join("file"), "").unwrap();
@@ -340,52 +341,52 @@ fn an_old_directory_that_is_changed_or_replaced_while_its_removal_waits_stays() 
     ];
     for (what, change) in changes {
         let place = Tree::new();
-        let folder = place.root().join("folder");
-        fs::create_dir(&folder).unwrap();
-        age(&folder, 2 * DAY);
-        let done = while_it_waits(Purger::new(place.root()).min_age(DAY), || change(&folder));
-        assert!(folder.exists(), "{what}");
+        let directory = place.root().join("directory");
+        fs::create_dir(&directory).unwrap();
+        age(&directory, 2 * DAY);
+        let done = purge_while_it_waits(Purger::new(place.root()).min_age(DAY), || change(&directory));
+        assert!(directory.exists(), "{what}");
         assert_eq!((done.dirs_removed, done.dirs_changed, done.errors), (0, 1, 0), "{what}: {done:?}");
-        // Whatever its age, an empty directory goes where no age was asked for.
-        let done = while_it_waits(Purger::new(place.root()), || change(&folder));
+        // Without min_age, an empty directory of any age is removed.
+        let done = purge_while_it_waits(Purger::new(place.root()), || change(&directory));
         assert_eq!((done.dirs_removed, done.dirs_changed, done.errors), (1, 0, 0), "{what}: {done:?}");
     }
 }
 
 #[test]
-fn an_old_directory_that_was_emptied_and_is_used_while_its_removal_waits_stays() {
+fn emptied_directory_used_while_its_removal_waits_stays() {
     let place = Tree::new();
-    let file = place.old_file("folder/file");
-    let folder = file.parent().unwrap().to_owned();
-    age(&folder, 2 * DAY);
-    let (tell, told) = mpsc::channel();
+    let file = place.old_file("directory/file");
+    let directory = file.parent().unwrap().to_owned();
+    age(&directory, 2 * DAY);
+    let (sender, receiver) = mpsc::channel();
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let (used, is_over) = (folder.clone(), &is_over);
+        let (used, is_over) = (directory.clone(), &is_over);
         scope.spawn(move || {
-            let removed: Removed = told.recv().unwrap();
+            let removed: Removed = receiver.recv().unwrap();
             assert_eq!(removed, Removed::File);
-            // From before its removal is decided until it is tried, a second later.
+            // From before its removal is decided until the removal is tried, a second later.
             while !is_over.load(Ordering::Relaxed) && used.exists() {
-                if let Ok(folder) = File::open(&used) {
-                    folder.set_times(FileTimes::new().set_modified(std::time::SystemTime::now())).unwrap();
+                if let Ok(directory) = File::open(&used) {
+                    directory.set_times(FileTimes::new().set_modified(std::time::SystemTime::now())).unwrap();
                 }
                 thread::yield_now();
             }
         });
         let purger = place.old_files().min_age(DAY).rate(1);
         let purger = purger.on_removal(move |_, what| {
-            let _ = tell.send(what);
+            let _ = sender.send(what);
         });
         let done = purger.purge().unwrap();
         is_over.store(true, Ordering::Relaxed);
         assert_eq!((done.files_removed, done.dirs_removed, done.dirs_changed), (1, 0, 1), "{done:?}");
     });
-    assert!(folder.exists());
+    assert!(directory.exists());
 }
 
 #[test]
-fn empty_directories_in_a_directory_that_is_moved_while_their_removal_waits_stay() {
+fn empty_directories_in_a_directory_moved_while_their_removal_waits_stay() {
     let moves: [(&str, Move); 3] = [
         ("out of the tree", |place| {
             fs::rename(place.root().join("a"), place.outside("a")).unwrap();
@@ -404,24 +405,24 @@ fn empty_directories_in_a_directory_that_is_moved_while_their_removal_waits_stay
     for (what, change) in moves {
         for min_age in [Duration::ZERO, DAY] {
             let place = Tree::new();
-            let mut folder = place.root().join("a/b/empty");
-            fs::create_dir_all(&folder).unwrap();
-            while folder != place.root() {
-                age(&folder, 2 * DAY);
-                folder.pop();
+            let mut directory = place.root().join("a/b/empty");
+            fs::create_dir_all(&directory).unwrap();
+            while directory != place.root() {
+                age(&directory, 2 * DAY);
+                directory.pop();
             }
-            let mut now_at = PathBuf::new();
+            let mut new_path = PathBuf::new();
             let purger = Purger::new(place.root()).min_age(min_age);
-            let done = while_it_waits(purger, || now_at = change(&place));
-            assert!(now_at.exists(), "{what}: it was removed; {done:?}");
+            let done = purge_while_it_waits(purger, || new_path = change(&place));
+            assert!(new_path.exists(), "{what}: it was removed; {done:?}");
             assert_eq!((done.dirs_removed, done.dirs_changed, done.errors), (0, 1, 0), "{what}: {done:?}");
         }
     }
 }
 
-/// With a rate, every removal waits: nothing more goes from a tree that was moved away in the middle of it.
+/// With a rate, every removal waits: nothing more is removed from a tree that was moved during the purge.
 #[test]
-fn a_tree_that_is_moved_out_during_a_purge_with_a_rate_keeps_its_empty_directories() {
+fn tree_moved_out_during_a_purge_with_a_rate_keeps_its_empty_directories() {
     let place = Tree::new();
     for number in 0..40 {
         fs::create_dir_all(place.root().join(format!("a/{}/{number}", number % 4))).unwrap();
@@ -439,33 +440,33 @@ fn a_tree_that_is_moved_out_during_a_purge_with_a_rate_keeps_its_empty_directori
 }
 
 #[test]
-fn a_root_whose_parent_is_moved_while_its_removal_waits_stays() {
-    let folder = tempfile::tempdir().unwrap();
-    let root = folder.path().join("data/logs");
+fn root_whose_parent_is_moved_while_its_removal_waits_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("data/logs");
     fs::create_dir_all(&root).unwrap();
-    let done = while_it_waits(Purger::new(&root).remove_root(true), || {
-        fs::rename(folder.path().join("data"), folder.path().join("archive")).unwrap();
+    let done = purge_while_it_waits(Purger::new(&root).remove_root(true), || {
+        fs::rename(directory.path().join("data"), directory.path().join("archive")).unwrap();
     });
-    assert!(folder.path().join("archive/logs").exists());
+    assert!(directory.path().join("archive/logs").exists());
     assert_eq!((done.dirs_removed, done.dirs_changed, done.errors), (0, 1, 0), "{done:?}");
 }
 
 #[test]
-fn a_directory_that_only_the_purge_has_changed_goes() {
+fn directory_changed_only_by_the_purge_is_removed() {
     let place = Tree::new();
-    let file = place.old_file("folder/sub/file");
-    for folder in [file.parent().unwrap(), &place.root().join("folder")] {
-        age(folder, 2 * DAY);
+    let file = place.old_file("directory/sub/file");
+    for directory in [file.parent().unwrap(), &place.root().join("directory")] {
+        age(directory, 2 * DAY);
     }
     let done = place.old_files().min_age(DAY).rate(50).purge().unwrap();
     assert_eq!((done.files_removed, done.dirs_removed, done.dirs_changed), (1, 2, 0), "{done:?}");
 }
 
 #[test]
-fn a_root_that_is_replaced_while_its_removal_waits_stays() {
+fn root_replaced_while_its_removal_waits_stays() {
     let place = Tree::new();
     let purger = Purger::new(place.root()).remove_root(true);
-    let done = while_it_waits(purger, || {
+    let done = purge_while_it_waits(purger, || {
         fs::rename(place.root(), place.outside("root")).unwrap();
         fs::create_dir(place.root()).unwrap();
     });
@@ -473,14 +474,14 @@ fn a_root_that_is_replaced_while_its_removal_waits_stays() {
     assert_eq!((done.dirs_removed, done.dirs_changed, done.errors), (0, 1, 0), "{done:?}");
 }
 
-// Anything, at any time
+// Random changes at random times
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Rewrite,
-    /// With its time kept. If it was not looked at before, it still is an old file.
+    /// Keeps the time. If the file was not checked before, it still is an old file.
     RewriteSilently,
-    /// By another file that gets its name.
+    /// Renames another file to its name.
     Replace,
     RemoveAndWrite,
     Rename,
@@ -491,13 +492,13 @@ enum Kind {
 
 #[derive(Clone, Copy, Debug)]
 struct Step {
-    /// After so many removals.
+    /// After this many removals.
     after: u64,
     kind: Kind,
     file: usize,
 }
 
-const FOLDERS: [&str; 6] = [".", "a", "a/b", "c", "c/d/e", "f"];
+const DIRECTORIES: [&str; 6] = [".", "a", "a/b", "c", "c/d/e", "f"];
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let kind = prop_oneof![
@@ -514,20 +515,20 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..12)
 }
 
-/// What is done to the tree, and what must be left of it. Every file has a content of its own.
-struct Others {
+/// The changes by other processes, and what must remain. Every file has unique content.
+struct OtherProcesses {
     root: PathBuf,
     outside: PathBuf,
     files: Vec<PathBuf>,
-    /// Contents that the purge must not remove any more.
+    /// Contents that the purge must not remove.
     safe: BTreeSet<String>,
-    /// Contents that may go or stay.
+    /// Contents that may be removed or stay.
     open: BTreeSet<String>,
     moved: u64,
 }
 
-impl Others {
-    /// Ends with an error if the file, or a directory it was in, is not there any more.
+impl OtherProcesses {
+    /// An error if the file or its directory no longer exists.
     fn take(&mut self, step: Step) -> std::io::Result<()> {
         let path = self.files[step.file % self.files.len()].clone();
         let before = fs::read_to_string(&path)?;
@@ -548,11 +549,11 @@ impl Others {
             Kind::Rename => fs::rename(&path, path.with_file_name(format!("renamed-{}", self.moved)))?,
             Kind::MoveOut => fs::rename(&path, &elsewhere)?,
             Kind::MoveDirectoryOut => {
-                let folder = path.parent().unwrap();
-                if folder == self.root || folder == self.root.join(".") {
+                let directory = path.parent().unwrap();
+                if directory == self.root || directory == self.root.join(".") {
                     return Err(ErrorKind::InvalidInput.into());
                 }
-                fs::rename(folder, &elsewhere)?;
+                fs::rename(directory, &elsewhere)?;
                 for content in contents(&elsewhere).into_keys() {
                     self.open.remove(&content);
                     self.safe.insert(content);
@@ -567,7 +568,7 @@ impl Others {
             Kind::Rewrite | Kind::Replace | Kind::RemoveAndWrite => self.safe.insert(new),
             Kind::RewriteSilently if was_safe => self.safe.insert(new),
             Kind::RewriteSilently => self.open.insert(new),
-            // A young file has a new name; an old one is found under it, or is not.
+            // A changed file is safe under its new name. An old one may or may not be found under it.
             Kind::Rename if was_safe => self.safe.insert(before),
             Kind::Rename => self.open.insert(before),
         };
@@ -575,18 +576,18 @@ impl Others {
     }
 }
 
-/// Of all files below, with where they are.
-fn contents(folder: &Path) -> BTreeMap<String, PathBuf> {
+/// The contents of all files below, with their paths.
+fn contents(directory: &Path) -> BTreeMap<String, PathBuf> {
     let mut found = BTreeMap::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
+    let mut directories = vec![directory.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                folders.push(path);
+                directories.push(path);
             } else {
-                let twin = found.insert(fs::read_to_string(&path).unwrap(), path);
-                assert_eq!(twin, None, "every content is there once");
+                let duplicate = found.insert(fs::read_to_string(&path).unwrap(), path);
+                assert_eq!(duplicate, None, "every content exists once");
             }
         }
     }
@@ -597,21 +598,21 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(100) })]
 
     #[test]
-    fn whatever_others_change_during_a_purge_with_a_rate_stays(
-        folders in proptest::collection::vec(0..FOLDERS.len(), 4..40),
+    fn files_changed_by_others_during_a_purge_with_a_rate_stay(
+        directories in proptest::collection::vec(0..DIRECTORIES.len(), 4..40),
         steps in steps(),
         min_age: bool,
     ) {
         let place = Tree::new();
         let mut files = Vec::new();
-        for (number, folder) in folders.iter().enumerate() {
-            let file = place.old_file(&format!("{}/{number}", FOLDERS[*folder]));
+        for (number, directory) in directories.iter().enumerate() {
+            let file = place.old_file(&format!("{}/{number}", DIRECTORIES[*directory]));
             fs::write(&file, number.to_string()).unwrap();
             age(&file, 2 * DAY);
             files.push(file);
         }
         let total = files.len();
-        let others = Others {
+        let others = OtherProcesses {
             root: place.root(),
             outside: place.outside("."),
             files,
@@ -626,7 +627,7 @@ proptest! {
         if min_age {
             purger = purger.min_age(DAY);
         }
-        // With one slot, which it has, there is no other removal while this runs.
+        // There is only one slot, so there is no other removal while this runs.
         let purger = purger.on_removal(move |_, _| {
             let removed = removed.fetch_add(1, Ordering::Relaxed) + 1;
             let mut others = acting.lock().unwrap();
@@ -636,7 +637,7 @@ proptest! {
         });
         let done = purger.purge().unwrap();
         let others = Arc::into_inner(others).unwrap().into_inner().unwrap();
-        let left = contents(place.folder.path());
+        let left = contents(place.directory.path());
         for content in &others.safe {
             prop_assert!(left.contains_key(content), "{content:?} is lost; {done:?}");
         }
@@ -647,6 +648,6 @@ proptest! {
         prop_assert_eq!(done.files_removed as usize, total - left.len());
         prop_assert!(done.files_changed as usize <= left.len());
         prop_assert_eq!(done.errors, 0);
-        prop_assert_eq!(count(place.folder.path()).1 as usize, left.len());
+        prop_assert_eq!(count(place.directory.path()).1 as usize, left.len());
     }
 }

@@ -1,4 +1,4 @@
-//! Faults that were found in the tool this one replaces. None of them here.
+//! Faults of efspurge, the tool that this one replaces. Each test shows that a fault is not here.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,7 @@ use semafor_purge::{PurgeError, Purger, StoppedBy};
 use semafor_testkit::trees::{self, count};
 
 #[test]
-fn fault_1_more_than_ten_thousand_in_one_directory_are_all_removed() {
+fn fault_1_more_than_ten_thousand_directories_in_one_directory_are_removed() {
     let root = trees::spacious();
     trees::flat(root.path(), 10_500);
     let done = Purger::new(root.path()).purge().unwrap();
@@ -22,7 +22,7 @@ fn fault_1_more_than_ten_thousand_in_one_directory_are_all_removed() {
 }
 
 #[test]
-fn fault_2_depth_is_no_error() {
+fn fault_2_deep_tree_is_not_an_error() {
     let root = tempfile::tempdir().unwrap();
     trees::chain(root.path(), 2_000);
     let done = Purger::new(root.path()).purge().unwrap();
@@ -30,7 +30,7 @@ fn fault_2_depth_is_no_error() {
 }
 
 #[test]
-fn fault_3_a_limit_with_few_threads_comes_to_an_end() {
+fn fault_3_limit_with_few_threads_does_not_hang() {
     let root = tempfile::tempdir().unwrap();
     trees::flat(root.path(), 3_000);
     let done = Purger::new(root.path()).max_concurrency_deletion(5).max_dirs(50).purge().unwrap();
@@ -52,7 +52,7 @@ fn fault_4_the_limit_holds_in_cascades() {
 }
 
 #[test]
-fn fault_4_a_limit_that_is_just_enough_stops_nothing() {
+fn fault_4_limit_that_is_just_enough_stops_nothing() {
     let root = tempfile::tempdir().unwrap();
     let tree = trees::fan(root.path(), 300, 4);
     let done = Purger::new(root.path()).max_dirs(tree.removable).purge().unwrap();
@@ -60,16 +60,16 @@ fn fault_4_a_limit_that_is_just_enough_stops_nothing() {
 }
 
 #[test]
-fn fault_5_a_dry_run_cascades_and_names_what_a_real_run_removes() {
+fn fault_5_dry_run_cascades_and_reports_the_paths_of_the_real_run() {
     let root = tempfile::tempdir().unwrap();
     trees::mixed(root.path(), 500, 4);
     fs::create_dir_all(root.path().join("a/b/c")).unwrap();
     let named = |is_dry_run| {
         let paths = Arc::new(Mutex::new(BTreeSet::new()));
-        let heard = Arc::clone(&paths);
+        let reported = Arc::clone(&paths);
         let purger = Purger::new(root.path()).dry_run(is_dry_run);
         let purger = purger.on_removal(move |path, _| {
-            assert!(heard.lock().unwrap().insert(path.to_owned()), "{} twice", path.display());
+            assert!(reported.lock().unwrap().insert(path.to_owned()), "{} twice", path.display());
         });
         let summary = purger.purge().unwrap();
         let paths = std::mem::take(&mut *paths.lock().unwrap());
@@ -84,7 +84,7 @@ fn fault_5_a_dry_run_cascades_and_names_what_a_real_run_removes() {
 }
 
 #[test]
-fn fault_5_a_dry_run_has_the_same_limit() {
+fn fault_5_dry_run_has_the_same_limit() {
     let root = tempfile::tempdir().unwrap();
     trees::fan(root.path(), 300, 4);
     let would = Purger::new(root.path()).dry_run(true).max_dirs(123).purge().unwrap();
@@ -92,7 +92,7 @@ fn fault_5_a_dry_run_has_the_same_limit() {
 }
 
 #[test]
-fn fault_6_tight_memory_narrows_and_does_not_stop_the_work() {
+fn fault_6_tight_memory_does_not_stop_the_purge() {
     let root = tempfile::tempdir().unwrap();
     let tree = trees::fan(root.path(), 5_000, 10);
     let asked = AtomicUsize::new(0);
@@ -104,7 +104,7 @@ fn fault_6_tight_memory_narrows_and_does_not_stop_the_work() {
 }
 
 #[test]
-fn fault_6_memory_that_stays_tight_only_makes_it_narrow() {
+fn fault_6_constantly_tight_memory_reduces_threads() {
     let root = trees::spacious();
     let tree = trees::fan(root.path(), 20_000, 10);
     let done = Purger::new(root.path()).memory(MemoryGuard::new(100).source(|| 90)).purge().unwrap();
@@ -113,7 +113,7 @@ fn fault_6_memory_that_stays_tight_only_makes_it_narrow() {
 }
 
 #[test]
-fn fault_6_memory_that_is_used_up_stops_it_and_says_so() {
+fn fault_6_used_up_memory_stops_the_purge() {
     let root = trees::spacious();
     let tree = trees::fan(root.path(), 20_000, 10);
     let is_used_up = Arc::new(AtomicBool::new(false));
@@ -122,31 +122,31 @@ fn fault_6_memory_that_is_used_up_stops_it_and_says_so() {
     let purger = Purger::new(root.path()).memory(memory).rate(5_000);
     let done = purger.on_removal(move |_, _| is_used_up.store(true, Ordering::Relaxed)).purge().unwrap();
     assert_eq!(done.stopped_by, StoppedBy::Breaker);
-    assert_eq!(count(root.path()).0, tree.dirs - done.dirs_removed, "what is told is what was done");
+    assert_eq!(count(root.path()).0, tree.dirs - done.dirs_removed, "the summary counts what was removed");
 }
 
 #[test]
-fn fault_7_a_cascade_needs_one_pass() {
+fn fault_7_cascade_needs_one_pass() {
     let root = tempfile::tempdir().unwrap();
     trees::chain(root.path(), 200);
     let done = Purger::new(root.path()).purge().unwrap();
-    assert_eq!((done.dirs_removed, done.dirs_scanned), (200, 201), "each is looked at once");
+    assert_eq!((done.dirs_removed, done.dirs_scanned), (200, 201), "each directory is read once");
 }
 
-/// `root/a/b/c`, and the same outside with an `outside` of it.
-fn twins() -> (tempfile::TempDir, PathBuf, PathBuf) {
-    let folder = tempfile::tempdir().unwrap();
-    let (root, outside) = (folder.path().join("root"), folder.path().join("outside"));
+/// Two equal trees: `root/a/b/c` and `outside/b/c`.
+fn same_trees() -> (tempfile::TempDir, PathBuf, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let (root, outside) = (directory.path().join("root"), directory.path().join("outside"));
     for tree in [&root.join("a"), &outside] {
         fs::create_dir_all(tree.join("b/c")).unwrap();
     }
-    (folder, root, outside)
+    (directory, root, outside)
 }
 
 #[test]
-fn fault_8_a_symlink_swapped_in_leads_nowhere() {
-    let (folder, root, outside) = twins();
-    let (inside, moved, target) = (root.join("a"), folder.path().join("moved"), outside.clone());
+fn fault_8_swapped_in_symlink_is_not_followed() {
+    let (directory, root, outside) = same_trees();
+    let (inside, moved, target) = (root.join("a"), directory.path().join("moved"), outside.clone());
     let purger = Purger::new(&root).on_removal(move |path, _| {
         if path.ends_with("c") {
             fs::rename(&inside, &moved).unwrap();
@@ -154,14 +154,14 @@ fn fault_8_a_symlink_swapped_in_leads_nowhere() {
         }
     });
     purger.purge().unwrap();
-    assert!(outside.join("b/c").exists(), "nothing outside was touched");
+    assert!(outside.join("b/c").exists(), "nothing outside was removed");
     assert!(fs::symlink_metadata(root.join("a")).unwrap().is_symlink());
 }
 
 #[test]
-fn fault_8_a_link_to_a_system_path_is_that_path() {
-    let folder = tempfile::tempdir().unwrap();
-    let (link, through) = (folder.path().join("link"), folder.path().join("root"));
+fn fault_8_symlink_to_a_system_directory_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let (link, through) = (directory.path().join("link"), directory.path().join("root"));
     symlink("/etc", &link).unwrap();
     symlink("/", &through).unwrap();
     for root in [
@@ -179,14 +179,14 @@ fn fault_8_a_link_to_a_system_path_is_that_path() {
             other => panic!("{}: {other:?}", root.display()),
         }
     }
-    let told = Purger::new(link).dry_run(true).even_system_paths(true).max_depth(1).purge();
-    assert!(told.is_ok(), "unless told: {told:?}");
+    let forced = Purger::new(link).dry_run(true).even_system_paths(true).max_depth(1).purge();
+    assert!(forced.is_ok(), "allowed with even_system_paths: {forced:?}");
 }
 
 #[test]
-fn fault_9_all_levels_of_a_tree_are_worked_on_at_once() {
+fn fault_9_directories_of_all_levels_are_removed_concurrently() {
     let root = tempfile::tempdir().unwrap();
-    // All of it in one directory, so that only deeper levels can be spread.
+    // The root has one directory, so only deeper levels can be removed concurrently.
     let tree = trees::fan(&root.path().join("top"), 4_000, 20);
     let semaphore = Registry::new().named("deletions").slots(16).build().unwrap();
     let (most, watched) = (Arc::new(AtomicUsize::new(0)), semaphore.clone());
@@ -196,7 +196,7 @@ fn fault_9_all_levels_of_a_tree_are_worked_on_at_once() {
         let held = pollster::block_on(watched.stats()).unwrap().held;
         seen.fetch_max(held as usize, Ordering::Relaxed);
         assert!(held <= 16, "{held}");
-        // Long enough for others to be at it, too, on any number of cores.
+        // Gives other threads time to remove, on any number of cores.
         std::thread::yield_now();
     });
     assert_eq!(purger.purge().unwrap().dirs_removed, tree.removable + 1);

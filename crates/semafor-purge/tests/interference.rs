@@ -1,4 +1,4 @@
-//! Not alone on the tree: others remove, others write, others attack, and the purge may be stopped.
+//! Other processes remove, write and swap entries in the same tree; and the purge is stopped.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -21,15 +21,15 @@ fn two_purgers_share_a_tree() {
         let one = scope.spawn(purge);
         (one.join().unwrap(), purge())
     });
-    assert_eq!((one.errors, other.errors), (0, 0), "what the other one removed is no error");
+    assert_eq!((one.errors, other.errors), (0, 0), "an entry that the other purge removed is not an error");
     assert_eq!(one.dirs_removed + other.dirs_removed, tree.removable);
     assert_eq!(count(root.path()), (tree.dirs - tree.removable, tree.files));
 }
 
 #[test]
 fn four_purgers_remove_old_files_and_the_root() {
-    let folder = tempfile::tempdir().unwrap();
-    let root = folder.path().join("root");
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("root");
     let tree = trees::mixed(&root, 5_000, 8);
     let purge = || Purger::new(&root).older_than(Duration::ZERO).remove_root(true).purge();
     let done: Vec<_> = thread::scope(|scope| {
@@ -43,7 +43,7 @@ fn four_purgers_remove_old_files_and_the_root() {
 }
 
 #[test]
-fn a_directory_that_is_filled_meanwhile_stays() {
+fn directory_filled_during_the_purge_stays() {
     let root = tempfile::tempdir().unwrap();
     fs::create_dir_all(root.path().join("a/b/c")).unwrap();
     let done = Purger::new(root.path()).on_removal(|path, _| {
@@ -57,7 +57,7 @@ fn a_directory_that_is_filled_meanwhile_stays() {
 }
 
 #[test]
-fn a_directory_that_appears_meanwhile_is_looked_at_once() {
+fn directory_created_during_the_purge_is_removed() {
     let root = tempfile::tempdir().unwrap();
     fs::create_dir_all(root.path().join("a/b")).unwrap();
     let done = Purger::new(root.path()).on_removal(|path, _| {
@@ -71,7 +71,7 @@ fn a_directory_that_appears_meanwhile_is_looked_at_once() {
 }
 
 #[test]
-fn who_fills_a_directory_again_and_again_does_not_keep_it_busy() {
+fn directory_filled_repeatedly_is_read_only_twice() {
     let root = tempfile::tempdir().unwrap();
     fs::create_dir_all(root.path().join("a/0")).unwrap();
     let made = AtomicU64::new(0);
@@ -82,21 +82,21 @@ fn who_fills_a_directory_again_and_again_does_not_keep_it_busy() {
         }
     });
     let done = done.purge().unwrap();
-    assert_eq!((done.dirs_removed, done.errors), (2, 0), "once more, and then it is left alone");
+    assert_eq!((done.dirs_removed, done.errors), (2, 0), "it is read once more, then it stays");
 }
 
 #[test]
-fn a_file_written_while_many_are_purged_is_never_lost() {
+fn new_file_is_never_removed_by_concurrent_purges() {
     let root = tempfile::tempdir().unwrap();
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let writer = scope.spawn(|| {
             let mut written = Vec::new();
             while !is_over.load(Ordering::Relaxed) {
-                let folder = root.path().join(format!("x/{}/y", written.len() % 7));
-                let file = folder.join(written.len().to_string());
-                // The folder may be gone before the file is there.
-                if fs::create_dir_all(&folder).is_ok() && fs::write(&file, "").is_ok() {
+                let directory = root.path().join(format!("x/{}/y", written.len() % 7));
+                let file = directory.join(written.len().to_string());
+                // The directory may be removed before the file is created.
+                if fs::create_dir_all(&directory).is_ok() && fs::write(&file, "").is_ok() {
                     written.push(file);
                 }
             }
@@ -113,13 +113,13 @@ fn a_file_written_while_many_are_purged_is_never_lost() {
 }
 
 #[test]
-fn a_symlink_that_is_swapped_in_and_out_is_never_followed() {
-    let folder = tempfile::tempdir().unwrap();
-    let (root, outside) = (folder.path().join("root"), folder.path().join("outside"));
+fn symlink_swapped_in_and_out_is_never_followed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (root, outside) = (directory.path().join("root"), directory.path().join("outside"));
     for number in 0..50 {
         fs::create_dir_all(outside.join(format!("{number}/inner"))).unwrap();
     }
-    let (victim, aside) = (root.join("a/victim"), folder.path().join("aside"));
+    let (victim, aside) = (root.join("a/victim"), directory.path().join("aside"));
     let (is_over, swaps) = (AtomicBool::new(false), AtomicU64::new(0));
     fs::create_dir_all(&root).unwrap();
     thread::scope(|scope| {
@@ -141,11 +141,11 @@ fn a_symlink_that_is_swapped_in_and_out_is_never_followed() {
         }
         is_over.store(true, Ordering::Relaxed);
     });
-    assert_eq!(count(&outside), (100, 0), "all that is outside is there");
+    assert_eq!(count(&outside), (100, 0), "nothing outside was removed");
 }
 
 #[test]
-fn stopped_and_run_again_it_goes_on() {
+fn second_run_continues_a_stopped_purge() {
     let root = tempfile::tempdir().unwrap();
     let tree = trees::mixed(root.path(), 10_000, 6);
     let token = CancellationToken::new();
@@ -158,14 +158,14 @@ fn stopped_and_run_again_it_goes_on() {
     let first = purger.purge().unwrap();
     assert_eq!(first.stopped_by, StoppedBy::Cancelled);
     assert!((100..tree.removable).contains(&first.dirs_removed), "{first:?}");
-    assert_eq!(count(root.path()).0, tree.dirs - first.dirs_removed, "what is told is what was done");
+    assert_eq!(count(root.path()).0, tree.dirs - first.dirs_removed, "the summary counts what was removed");
     let second = Purger::new(root.path()).purge().unwrap();
     assert_eq!(first.dirs_removed + second.dirs_removed, tree.removable);
     assert_eq!(second.stopped_by, StoppedBy::Completed);
 }
 
 #[test]
-fn cancelled_before_it_began() {
+fn purge_cancelled_before_it_began_removes_nothing() {
     let root = tempfile::tempdir().unwrap();
     trees::fan(root.path(), 1_000, 10);
     let token = CancellationToken::new();
@@ -180,26 +180,26 @@ fn without_a_slot_of_the_fleet_nothing_is_removed() {
     let root = tempfile::tempdir().unwrap();
     let tree = trees::fan(root.path(), 500, 10);
     let semaphore = Registry::new().named("fleet").slots(1).build().unwrap();
-    let theirs = semaphore.try_acquire().blocking().unwrap();
+    let other_permit = semaphore.try_acquire().blocking().unwrap();
     let done = thread::scope(|scope| {
         let purge = scope.spawn(|| Purger::new(root.path()).fleet_limit(semaphore.clone()).purge().unwrap());
         while pollster::block_on(semaphore.waiters()).unwrap().is_empty() {
             thread::yield_now();
         }
         assert_eq!(count(root.path()), (tree.dirs, 0));
-        drop(theirs);
+        drop(other_permit);
         purge.join().unwrap()
     });
     assert_eq!(done.dirs_removed, tree.removable);
-    assert_eq!(pollster::block_on(semaphore.stats()).unwrap().held, 0, "all slots are back");
+    assert_eq!(pollster::block_on(semaphore.stats()).unwrap().held, 0, "all slots are released");
 }
 
 #[test]
-fn who_waits_for_a_slot_of_the_fleet_can_be_stopped() {
+fn purge_waiting_for_a_slot_of_the_fleet_can_be_cancelled() {
     let root = tempfile::tempdir().unwrap();
     trees::fan(root.path(), 500, 10);
     let semaphore = Registry::new().named("fleet").slots(1).build().unwrap();
-    let _theirs = semaphore.try_acquire().blocking().unwrap();
+    let _other_permit = semaphore.try_acquire().blocking().unwrap();
     let token = CancellationToken::new();
     let done = thread::scope(|scope| {
         let purger = Purger::new(root.path()).fleet_limit(semaphore.clone()).cancelled_by(token.clone());
@@ -214,7 +214,7 @@ fn who_waits_for_a_slot_of_the_fleet_can_be_stopped() {
 }
 
 #[test]
-fn a_fleet_whose_semaphore_is_closed_stops_it_with_an_error() {
+fn closed_fleet_semaphore_stops_the_purge_with_an_error() {
     let root = tempfile::tempdir().unwrap();
     trees::fan(root.path(), 100, 10);
     let semaphore = Registry::new().named("fleet").slots(1).build().unwrap();
@@ -225,20 +225,20 @@ fn a_fleet_whose_semaphore_is_closed_stops_it_with_an_error() {
 }
 
 #[test]
-fn no_more_are_at_it_than_the_fleet_has_slots() {
+fn removals_at_once_never_exceed_the_slots_of_the_fleet() {
     let root = tempfile::tempdir().unwrap();
     let tree = trees::fan(root.path(), 2_000, 10);
     let semaphore = Registry::new().named("fleet").slots(3).build().unwrap();
-    let (at_it, most) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (running, most) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let done: u64 = thread::scope(|scope| {
         let purges: Vec<_> = (0..3)
             .map(|_| {
-                let (at_it, most) = (Arc::clone(&at_it), Arc::clone(&most));
+                let (running, most) = (Arc::clone(&running), Arc::clone(&most));
                 let purger = Purger::new(root.path()).fleet_limit(semaphore.clone());
                 let purger = purger.on_removal(move |_, _| {
-                    most.fetch_max(at_it.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                     thread::yield_now();
-                    at_it.fetch_sub(1, Ordering::SeqCst);
+                    running.fetch_sub(1, Ordering::SeqCst);
                 });
                 scope.spawn(|| purger.purge().unwrap().dirs_removed)
             })
@@ -250,7 +250,7 @@ fn no_more_are_at_it_than_the_fleet_has_slots() {
 }
 
 #[test]
-fn a_panic_of_who_is_told_is_passed_on() {
+fn panic_in_callback_is_propagated() {
     let root = tempfile::tempdir().unwrap();
     trees::fan(root.path(), 100, 10);
     let purger = Purger::new(root.path()).on_removal(|_, _| panic!("planned"));
@@ -258,19 +258,19 @@ fn a_panic_of_who_is_told_is_passed_on() {
 }
 
 #[test]
-fn a_panic_in_on_progress_ends_the_purge() {
+fn panic_in_on_progress_ends_the_purge() {
     let root = tempfile::tempdir().unwrap();
     trees::fan(root.path(), 1_000, 10);
     let purger = Purger::new(root.path()).rate(200);
     let purger = purger.on_progress(Duration::ZERO, |progress| assert!(progress.dirs_removed < 5, "planned"));
     let panic = catch_unwind(AssertUnwindSafe(|| purger.purge())).expect_err("it panics");
     assert_eq!(panic.downcast_ref::<&str>(), Some(&"planned"));
-    assert_ne!(count(root.path()), (0, 0), "all was removed after the panic");
+    assert_ne!(count(root.path()), (0, 0), "the purge continued after the panic");
 }
 
-/// The other threads end the removal they are at, and begin no other.
+/// The other threads complete their current removal and begin no other.
 #[test]
-fn a_panic_in_on_removal_ends_the_purge() {
+fn panic_in_on_removal_ends_the_purge() {
     let root = tempfile::tempdir().unwrap();
     for number in 0..4 {
         trees::flat(&root.path().join(number.to_string()), 300);

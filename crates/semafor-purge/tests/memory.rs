@@ -1,30 +1,30 @@
-//! Fault 10: memory must not grow with the tree. Measured in a process of its own, by the kernel.
+//! Fault 10: memory must not grow with the tree. Measured in a child process, by the kernel.
 
 use std::process::Command;
 
 use semafor_purge::Purger;
 use semafor_testkit::trees;
 
-/// In the child: how many directories to purge.
+/// Set in the child: how many directories to purge.
 const DIRS: &str = "SEMAFOR_PURGE_TEST_DIRS";
-/// How many at most; a million takes about a minute to make.
+/// The size of the larger tree. Creating a million directories takes about a minute.
 const MOST: &str = "SEMAFOR_PURGE_TEST_MOST_DIRS";
 
-/// This very test, in a child that purges a tree and says how much memory that took.
+/// Runs this test in a child process that purges a tree, and returns its peak memory.
 fn peak_kib(dirs: u64) -> u64 {
     let this = std::env::current_exe().unwrap();
     let mut child = Command::new(this);
     child.args(["--exact", "memory_does_not_grow_with_the_tree", "--nocapture"]).env(DIRS, dirs.to_string());
     let output = child.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let told =
+    let peak =
         text.lines().find_map(|line| line.split("peak ").nth(1)).and_then(|peak| peak.trim().parse().ok());
-    told.unwrap_or_else(|| panic!("{text}{}", String::from_utf8_lossy(&output.stderr)))
+    peak.unwrap_or_else(|| panic!("{text}{}", String::from_utf8_lossy(&output.stderr)))
 }
 
-fn purge_and_tell(dirs: u64) {
+fn purge_and_print_peak(dirs: u64) {
     let root = trees::spacious();
-    // Made by another process: this one's memory counts.
+    // Created by another process, because the memory of this one is measured.
     let made = Command::new("sh")
         .arg("-c")
         .arg(r#"i=0; while [ $i -lt $1 ]; do mkdir -p $(seq -f "$i/%g" 0 98); i=$((i + 1)); done"#)
@@ -42,7 +42,7 @@ fn purge_and_tell(dirs: u64) {
 #[test]
 fn memory_does_not_grow_with_the_tree() {
     if let Some(dirs) = std::env::var(DIRS).ok().and_then(|dirs| dirs.parse().ok()) {
-        return purge_and_tell(dirs);
+        return purge_and_print_peak(dirs);
     }
     let most = std::env::var(MOST).ok().and_then(|most| most.parse().ok()).unwrap_or(100_000);
     let (few, many) = (peak_kib(10_000), peak_kib(most));
@@ -51,7 +51,7 @@ fn memory_does_not_grow_with_the_tree() {
 }
 
 #[test]
-fn the_trees_of_these_tests_are_what_they_say() {
+fn generated_tree_matches_its_description() {
     let root = tempfile::tempdir().unwrap();
     let tree = trees::mixed(root.path(), 100, 3);
     assert_eq!(trees::count(root.path()), (tree.dirs, tree.files));

@@ -1,4 +1,4 @@
-//! Random trees and options against a reference that is as simple as can be.
+//! Compares random trees and options with a simple reference.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -51,7 +51,7 @@ prop_compose! {
     }
 }
 
-/// Every third entry has a name that may be excluded.
+/// Every third name can be excluded.
 fn name(number: usize) -> String {
     if number % 3 == 2 { format!("keep-{number}") } else { format!("e{number}") }
 }
@@ -77,7 +77,7 @@ fn make(path: &Path, entry: &Entry) {
     }
 }
 
-/// Whether it goes. What goes with it is in `gone`.
+/// True if the entry is removed. Adds all removed paths to `gone`.
 fn reference(path: &Path, entry: &Entry, depth: u32, options: Options, gone: &mut BTreeSet<PathBuf>) -> bool {
     if options.max_depth > 0 && depth > options.max_depth {
         return false;
@@ -112,7 +112,7 @@ fn all(path: &Path, found: &mut BTreeSet<PathBuf>) {
 
 fn purge(root: &Path, options: Options, is_dry_run: bool) -> BTreeSet<PathBuf> {
     let removed = Arc::new(Mutex::new(BTreeSet::new()));
-    let heard = Arc::clone(&removed);
+    let reported = Arc::clone(&removed);
     let mut purger = Purger::new(root)
         .dry_run(is_dry_run)
         .remove_root(options.removes_root)
@@ -120,7 +120,7 @@ fn purge(root: &Path, options: Options, is_dry_run: bool) -> BTreeSet<PathBuf> {
         .max_concurrency_deletion(options.threads)
         .max_concurrency_scanning(options.threads)
         .on_removal(move |path, _| {
-            heard.lock().unwrap().insert(path.to_owned());
+            reported.lock().unwrap().insert(path.to_owned());
         });
     if options.removes_files {
         purger = purger.older_than(DAY);
@@ -139,13 +139,13 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
     #[test]
-    fn what_is_removed_is_what_the_reference_removes(
+    fn purge_removes_the_same_as_the_reference(
         entries in proptest::collection::vec(entry(), 0..6),
         is_old: bool,
         options in options(),
     ) {
-        let folder = tempfile::tempdir().unwrap();
-        let root = folder.path().join("root");
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("root");
         let tree = Entry::Directory { is_old, entries };
         make(&root, &tree);
         let (mut expected, mut before, mut after) = Default::default();

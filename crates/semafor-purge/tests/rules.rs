@@ -1,4 +1,4 @@
-//! What is removed, and what is left alone.
+//! What is removed, and what stays.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use semafor_testkit::trees::{self, age, count};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// The directories and files of these paths. Those that end in a slash are directories.
+/// Creates these paths. Those that end in a slash are directories.
 fn tree(paths: &[&str]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     for path in paths {
@@ -22,19 +22,19 @@ fn tree(paths: &[&str]) -> tempfile::TempDir {
     root
 }
 
-/// A dry run and a real one, which must agree. The real one's summary.
+/// Runs a dry run and a real one, which must agree, and returns the summary of the real one.
 #[track_caller]
 fn purge(root: &Path, options: impl Fn(Purger<'static>) -> Purger<'static>) -> Summary {
     let before = count(root);
     let would = options(Purger::new(root)).dry_run(true).purge().unwrap();
     assert_eq!(count(root), before, "a dry run removes nothing");
     let done = options(Purger::new(root)).purge().unwrap();
-    let told = |summary: &Summary| {
+    let counts = |summary: &Summary| {
         let Summary { dirs_scanned, dirs_removed, files_scanned, files_removed, bytes_freed, errors, .. } =
             summary;
         [*dirs_scanned, *dirs_removed, *files_scanned, *files_removed, *bytes_freed, *errors]
     };
-    assert_eq!(told(&would), told(&done), "a dry run tells what a real one does");
+    assert_eq!(counts(&would), counts(&done), "the dry run reports the same as the real run");
     let (dirs, files) = count(root);
     assert_eq!((before.0 - dirs, before.1 - files), (done.dirs_removed, done.files_removed));
     done
@@ -45,7 +45,7 @@ fn exists(root: &tempfile::TempDir, paths: &[&str]) -> Vec<bool> {
 }
 
 #[test]
-fn files_are_touched_only_when_asked_for_and_only_old_ones() {
+fn only_old_files_are_removed_and_only_with_older_than() {
     let paths = ["old/file", "new/file", "both/old", "both/new"];
     let root = tree(&paths);
     for old in ["old/file", "both/old"] {
@@ -59,7 +59,7 @@ fn files_are_touched_only_when_asked_for_and_only_old_ones() {
 }
 
 #[test]
-fn old_files_alone_go_where_directories_are_kept() {
+fn keep_dirs_removes_only_old_files() {
     let root = tree(&["a/old", "empty/"]);
     age(&root.path().join("a/old"), 3 * DAY);
     let done = purge(root.path(), |purger| purger.older_than(DAY).keep_dirs(true));
@@ -68,7 +68,7 @@ fn old_files_alone_go_where_directories_are_kept() {
 }
 
 #[test]
-fn symlinks_stay_however_old() {
+fn old_symlinks_stay() {
     let root = tree(&["dir/"]);
     std::os::unix::fs::symlink("nowhere", root.path().join("dir/link")).unwrap();
     let done = purge(root.path(), |purger| purger.older_than(Duration::ZERO));
@@ -76,19 +76,19 @@ fn symlinks_stay_however_old() {
 }
 
 #[test]
-fn a_directory_has_the_age_it_had_before_the_run() {
+fn age_of_a_directory_is_its_age_before_the_purge() {
     let root = tree(&["parent/child/", "young/", "mixed/old/", "mixed/young/"]);
     for old in ["parent/child", "mixed/old", "mixed", "parent"] {
         age(&root.path().join(old), 2 * DAY);
     }
     let done = purge(root.path(), |purger| purger.min_age(DAY));
-    // The parent changed when its child went, but that was us.
+    // The removal of its child changed the parent, but that does not count.
     assert_eq!(done.dirs_removed, 3);
     assert_eq!(exists(&root, &["parent", "young", "mixed/old", "mixed/young"]), [false, true, false, true]);
 }
 
 #[test]
-fn a_young_parent_of_an_old_child_stays() {
+fn young_parent_of_an_old_child_stays() {
     let root = tree(&["parent/child/"]);
     age(&root.path().join("parent/child"), 2 * DAY);
     assert_eq!(purge(root.path(), |purger| purger.min_age(DAY)).dirs_removed, 1);
@@ -96,7 +96,7 @@ fn a_young_parent_of_an_old_child_stays() {
 }
 
 #[test]
-fn a_young_root_stays() {
+fn young_root_stays() {
     let root = tree(&["root/a/"]);
     age(&root.path().join("root/a"), 2 * DAY);
     let done = Purger::new(root.path().join("root")).min_age(DAY).remove_root(true).purge().unwrap();
@@ -105,7 +105,7 @@ fn a_young_root_stays() {
 }
 
 #[test]
-fn what_is_excluded_is_not_entered_and_keeps_its_directory() {
+fn excluded_directories_are_not_entered_and_keep_their_parents() {
     let root = tree(&["a/.snapshot/inner/", "b/keep.d/", "b/x/", "users/ann/", "other/users/ann/", "c/d/"]);
     let done = purge(root.path(), |purger| {
         let purger = purger.exclude(".snapshot").unwrap().exclude("*.d").unwrap();
@@ -115,12 +115,12 @@ fn what_is_excluded_is_not_entered_and_keeps_its_directory() {
         exists(&root, &["a/.snapshot/inner", "b/keep.d", "b/x", "users/ann", "other", "c"]),
         [true, true, false, true, false, false]
     );
-    // Looked at: the root, a, b, b/x, users, other, other/users, other/users/ann, c, c/d.
+    // Scanned: the root, a, b, b/x, users, other, other/users, other/users/ann, c, c/d.
     assert_eq!((done.dirs_removed, done.dirs_scanned), (6, 10));
 }
 
 #[test]
-fn excluded_files_stay_however_old() {
+fn excluded_old_files_stay() {
     let root = tree(&["a/keep.log", "a/go.txt"]);
     let done = purge(root.path(), |purger| purger.older_than(Duration::ZERO).exclude("*.log").unwrap());
     assert_eq!((done.files_removed, done.files_scanned), (1, 2));
@@ -128,7 +128,7 @@ fn excluded_files_stay_however_old() {
 }
 
 #[test]
-fn what_is_too_deep_counts_as_content() {
+fn entries_below_max_depth_count_as_content() {
     for (depth, removed) in [(1, 1), (2, 1), (3, 4), (4, 4), (0, 4)] {
         let root = tree(&["empty/", "a/b/c/", "d/file"]);
         assert_eq!(
@@ -140,7 +140,7 @@ fn what_is_too_deep_counts_as_content() {
 }
 
 #[test]
-fn old_files_that_are_too_deep_stay() {
+fn old_files_below_max_depth_stay() {
     let root = tree(&["top", "a/file"]);
     let done = purge(root.path(), |purger| purger.older_than(Duration::ZERO).max_depth(1));
     assert_eq!((done.files_removed, done.dirs_removed), (1, 0));
@@ -148,21 +148,21 @@ fn old_files_that_are_too_deep_stay() {
 }
 
 #[test]
-fn a_limit_of_directories_does_not_keep_old_files() {
+fn max_dirs_does_not_keep_old_files() {
     let root = tree(&["a/old", "b/old", "c/old", "d/old"]);
     let done = purge(root.path(), |purger| purger.older_than(Duration::ZERO).max_dirs(2));
     assert_eq!((done.files_removed, done.dirs_removed, done.stopped_by), (4, 2, StoppedBy::Limit));
 }
 
 #[test]
-fn a_rate_removes_the_same() {
+fn purge_with_a_rate_removes_the_same() {
     let root = tempfile::tempdir().unwrap();
     let fan = trees::fan(root.path(), 100, 3);
     assert_eq!(Purger::new(root.path()).rate(10_000).purge().unwrap().dirs_removed, fan.removable);
 }
 
 #[test]
-fn what_is_no_directory_is_no_root() {
+fn root_that_is_not_a_directory_is_refused() {
     let root = tree(&["file"]);
     for path in ["file", "missing", "file/below"] {
         let error = Purger::new(root.path().join(path)).purge().expect_err(path);

@@ -1,4 +1,4 @@
-//! Whole trees: all that can be removed is, and nothing else; and a dry run says so before.
+//! Whole trees: exactly the removable directories are removed, and a dry run reports the same before.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,13 +10,13 @@ use semafor_purge::{Purger, StoppedBy, Summary};
 use semafor_testkit::trees::{self, Tree, count};
 
 fn purge(root: &Path) -> Summary {
-    Purger::new(root).purge().expect("the root is there")
+    Purger::new(root).purge().expect("the root exists")
 }
 
-/// A dry run, then a real one.
+/// Runs a dry run, then a real one.
 #[track_caller]
 fn check(root: &Path, tree: Tree) {
-    let would = Purger::new(root).dry_run(true).purge().expect("the root is there");
+    let would = Purger::new(root).dry_run(true).purge().expect("the root exists");
     assert_eq!(count(root), (tree.dirs, tree.files), "a dry run removes nothing");
     let done = purge(root);
     for (summary, what) in [(&would, "would"), (&done, "done")] {
@@ -32,25 +32,25 @@ fn check(root: &Path, tree: Tree) {
 }
 
 #[test]
-fn a_fan() {
+fn fan() {
     let root = tempfile::tempdir().unwrap();
     check(root.path(), trees::fan(root.path(), 10_000, 10));
 }
 
 #[test]
-fn a_hundred_thousand_in_one_directory() {
+fn hundred_thousand_directories_in_one_directory() {
     let root = trees::spacious();
     check(root.path(), trees::flat(root.path(), 100_000));
 }
 
 #[test]
-fn a_chain_of_ten_thousand_levels() {
+fn chain_of_ten_thousand_levels() {
     let root = tempfile::tempdir().unwrap();
     check(root.path(), trees::chain(root.path(), 10_000));
 }
 
 #[test]
-fn a_mixed_tree() {
+fn mixed_tree() {
     let root = tempfile::tempdir().unwrap();
     let tree = trees::mixed(root.path(), 10_000, 7);
     assert!(tree.removable > 1000 && tree.removable < 9000, "{tree:?}");
@@ -58,20 +58,20 @@ fn a_mixed_tree() {
 }
 
 #[test]
-fn one_directory_with_everything_in_it() {
+fn root_with_a_single_directory() {
     let root = tempfile::tempdir().unwrap();
     let tree = trees::fan(&root.path().join("top"), 3_000, 30);
     check(root.path(), Tree { dirs: tree.dirs + 1, removable: tree.removable + 1, ..tree });
 }
 
 #[test]
-fn an_empty_root() {
+fn empty_root() {
     let root = tempfile::tempdir().unwrap();
     check(root.path(), Tree { dirs: 0, files: 0, removable: 0 });
 }
 
 #[test]
-fn names_that_are_not_text() {
+fn names_may_be_invalid_utf8() {
     let root = tempfile::tempdir().unwrap();
     let odd: [&[u8]; 5] = [b"\xff\xfe", b"new\nline", b" ", b"-rf", "größe".as_bytes()];
     for name in odd {
@@ -100,25 +100,25 @@ fn hidden_files_symlinks_and_special_files_are_content() {
 }
 
 #[test]
-fn the_root_is_removed_only_if_asked_for() {
-    let folder = tempfile::tempdir().unwrap();
-    let root = folder.path().join("root");
+fn root_is_removed_only_with_remove_root() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("root");
     let tree = trees::fan(&root, 20, 3);
     let would = Purger::new(&root).remove_root(true).dry_run(true).purge().unwrap();
     assert_eq!(would.dirs_removed, tree.removable + 1);
     assert_eq!(purge(&root).dirs_removed, tree.removable);
     assert!(root.exists());
-    // Whatever it is called.
-    symlink(&root, folder.path().join("link")).unwrap();
-    let done = Purger::new(folder.path().join("link/.")).remove_root(true).purge().unwrap();
+    // Also through a symlink.
+    symlink(&root, directory.path().join("link")).unwrap();
+    let done = Purger::new(directory.path().join("link/.")).remove_root(true).purge().unwrap();
     assert_eq!(done.dirs_removed, 1);
     assert!(!root.exists());
 }
 
 #[test]
-fn a_root_that_is_not_empty_stays() {
-    let folder = tempfile::tempdir().unwrap();
-    let root = folder.path().join("root");
+fn root_that_is_not_empty_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("root");
     fs::create_dir_all(root.join("a/b")).unwrap();
     fs::write(root.join("file"), "").unwrap();
     let done = Purger::new(&root).remove_root(true).purge().unwrap();
@@ -135,7 +135,7 @@ fn one_thread_is_enough() {
 }
 
 #[test]
-fn few_may_scan_and_many_remove_and_the_other_way_round() {
+fn scanning_and_deletion_limits_may_differ() {
     for (deletions, scans) in [(1, 30), (30, 1), (2, 3), (0, 2)] {
         let root = tempfile::tempdir().unwrap();
         let tree = trees::mixed(root.path(), 2_000, 9);

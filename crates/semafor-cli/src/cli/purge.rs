@@ -1,6 +1,6 @@
 //! The options of `semafor purge`.
 //!
-//! The hidden options are those of efspurge, a tool used in many cron jobs. They mean the same here.
+//! The hidden options are those of the tool efspurge, so that its cron jobs work unchanged.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,24 +9,24 @@ use std::time::Duration;
 use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args};
 
-use super::At;
+use super::HomeArgs;
 use crate::duration;
 
 pub(super) const HELP: &str = "\
 Never removed: DIR itself (except with --remove-root), everything that is not an empty directory \
 (except old files with --older-than, hidden ones included), symlinks and their targets, mount points. \
-A directory with only hidden files is not empty. Directories are removed with rmdir: one that gets new \
-content during the purge stays. An old file is checked again right before its removal, even after a wait for --rate \
-or --fleet-limit: it stays if it was changed or replaced since it was found, or if DIR or another \
-directory above it was moved. A change between this check and the removal is missed. A purge can be \
-interrupted at any time and started again. Several purges can run on one tree at once.
+A directory with only hidden files is not empty. Directories are removed with rmdir, so a directory that \
+gets new content during the purge stays. An old file is checked again right before its removal, even after a wait for \
+--rate or --fleet-limit: it stays if it was changed or replaced since it was found, or if DIR or another \
+directory above it was moved. A change between this check and the removal is not noticed. A purge can be \
+interrupted at any time and started again. Several purges can run on one tree at the same time.
 
 Examples:
   semafor purge --dry-run --print /data       list what would be removed
   semafor purge --dry-run /data               count what would be removed
   semafor purge /data                         remove empty directories, and those that become empty
   semafor purge --older-than 30d --min-age 1d --exclude '.snapshot' --exclude 'users/*' /data
-                                              files unchanged for 30 days, then empty directories
+                                              files not changed for 30 days, then empty directories
   semafor purge --fleet-limit purge --max-concurrency-deletion 64 --url redis://db/ /efs/logs
                                               at most 64 removals at once on all machines together
 
@@ -44,7 +44,7 @@ Exit codes:
   3        stopped by --max-empty-dirs-to-delete, or because memory was almost used up
   69       nothing was done: the semaphore of --fleet-limit at --url can't be reached
   74       the summary could not be written to stdout
-  130,143  stopped by SIGINT (Ctrl-C) or SIGTERM; removals under way were completed, with a summary";
+  130,143  stopped by SIGINT (Ctrl-C) or SIGTERM; removals in progress completed, summary printed";
 
 #[derive(Args, Debug)]
 pub(crate) struct Purge {
@@ -64,8 +64,9 @@ pub(crate) struct Purge {
     #[arg(long, value_name = "AGE", value_parser = duration::age, help_heading = "What is removed")]
     pub(crate) older_than: Option<Duration>,
 
-    /// Keep directories changed less than this long before the start, e.g. 1d
-    #[arg(long, value_name = "AGE", default_value = "0", value_parser = duration::any, help_heading = "What is removed")]
+    /// Keep directories that were changed within this time before the start, e.g. 1d
+    #[arg(long, value_name = "AGE", default_value = "0", value_parser = duration::any)]
+    #[arg(help_heading = "What is removed")]
     pub(crate) min_age: Duration,
 
     /// Keep all directories; remove only old files
@@ -121,14 +122,15 @@ pub(crate) struct Purge {
     #[arg(env = "EFSPURGE_MEMORY_LIMIT_MB", hide_env_values = true)]
     pub(crate) memory_limit_mb: u64,
 
-    /// Share the limit of removals with all purges of this NAME: each removal holds a slot of that semaphore at --url
+    /// Limit removals of all purges together, also on other machines: each removal holds a slot of semaphore NAME at
+    /// --url
     #[arg(long, value_name = "NAME", help_heading = "Limits")]
     pub(crate) fleet_limit: Option<String>,
 
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) home: HomeArgs,
 
-    /// With Redis: show DIR in `inspect` and `top`, to all users of that Redis
+    /// With Redis: `inspect` and `top` show DIR to all users of that Redis
     #[arg(long, requires = "fleet_limit")]
     pub(crate) show_command: bool,
 

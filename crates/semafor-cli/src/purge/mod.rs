@@ -3,8 +3,8 @@
 //! There is a summary however it ends: completed, stopped by a limit, or by a signal. The exit code tells which.
 
 mod fleet;
+mod progress;
 mod report;
-mod voice;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,32 +15,34 @@ use semafor_purge::{CancellationToken, PurgeError, Purger, StoppedBy, Summary};
 use tokio::select;
 use tokio::sync::oneshot;
 
-use self::voice::Voice;
+use self::progress::ProgressReporter;
 use crate::cli::Purge;
 use crate::exit::{Code, Failure};
 use crate::output::say;
 use crate::stop_signals;
 
 pub(crate) async fn purge(args: Purge) -> Result<ExitCode, Failure> {
-    purge_as_told(args).await.map_err(|failure| match failure.code {
+    run_purge(args).await.map_err(|failure| match failure.code {
         Code::Usage => Code::PurgeUsage.because(failure.message),
         _ => failure,
     })
 }
 
-async fn purge_as_told(args: Purge) -> Result<ExitCode, Failure> {
+async fn run_purge(args: Purge) -> Result<ExitCode, Failure> {
     // There is no other thread yet.
     semafor_purge::make_room_for_directories();
     let cancelled = CancellationToken::new();
-    let voice = Arc::new(Voice::of(&args));
-    let mut purger = configure(&args, &cancelled, &voice)?;
+    let reporter = Arc::new(ProgressReporter::of(&args));
+    let mut purger = configure(&args, &cancelled, &reporter)?;
     let (ended, end) = oneshot::channel();
     let start = async {
         if let Some(name) = &args.fleet_limit {
             purger = purger.fleet_limit(fleet::open(&args, name).await?);
         }
         if args.is_for_files_like_efspurge() {
-            say("all directories are kept: --max-age-days removes only files without --remove-empty-dirs");
+            say(
+                "all directories are kept: --max-age-days removes only files, unless --remove-empty-dirs is given",
+            );
         }
         let worker = thread::Builder::new().name("purge".to_owned());
         let started = worker.spawn(move || {
@@ -66,10 +68,10 @@ async fn purge_as_told(args: Purge) -> Result<ExitCode, Failure> {
         end = &mut start => end?,
     };
     let summary = match end {
-        Ok(outcome) => outcome.map_err(complaint)?,
+        Ok(outcome) => outcome.map_err(to_failure)?,
         Err(_) => return Err(Code::Unreachable.because("the purge thread has panicked; this is a bug")),
     };
-    voice.end(&summary);
+    reporter.end(&summary);
     report::print_summary(&args, &summary)?;
     Ok(exit_code(&summary, signal))
 }
@@ -77,7 +79,7 @@ async fn purge_as_told(args: Purge) -> Result<ExitCode, Failure> {
 fn configure<'p>(
     args: &Purge,
     cancelled: &CancellationToken,
-    voice: &Arc<Voice>,
+    reporter: &Arc<ProgressReporter>,
 ) -> Result<Purger<'p>, Failure> {
     let mut purger = Purger::new(&args.root)
         .dry_run(args.dry_run)
@@ -101,12 +103,12 @@ fn configure<'p>(
         purger = purger.max_concurrency_scanning(most);
     }
     for pattern in &args.exclude {
-        purger = purger.exclude(pattern).map_err(complaint)?;
+        purger = purger.exclude(pattern).map_err(to_failure)?;
     }
-    Ok(voice::listen(voice, purger))
+    Ok(progress::attach(reporter, purger))
 }
 
-fn complaint(error: PurgeError) -> Failure {
+fn to_failure(error: PurgeError) -> Failure {
     let message = match &error {
         PurgeError::SystemPath { .. } => format!("{error}: use --force to purge it anyway"),
         error => error.to_string(),

@@ -81,7 +81,7 @@ fn in_words(args: &Purge, summary: &Summary) -> String {
     let elapsed = duration::show(summary.elapsed);
     let mut text = format!("{verb} {removed}; looked at {seen} in {elapsed}.\n");
     if summary.files_changed > 0 || summary.dirs_changed > 0 {
-        text += &format!("Kept {}, changed or moved meanwhile.\n", changed(summary));
+        text += &format!("Kept {}, changed or moved during the purge.\n", changed(summary));
     }
     if summary.dry_run {
         text += "This was a dry run: nothing was removed.\n";
@@ -89,7 +89,7 @@ fn in_words(args: &Purge, summary: &Summary) -> String {
     text += match summary.stopped_by {
         StoppedBy::Limit => "Stopped before the end at --max-empty-dirs-to-delete.\n",
         StoppedBy::Breaker => "Stopped before the end: memory was almost used up (--memory-limit-mb).\n",
-        StoppedBy::Cancelled => "Stopped before the end by a signal. Run it again to go on.\n",
+        StoppedBy::Cancelled => "Stopped before the end by a signal. Run it again to continue.\n",
         StoppedBy::FleetLimit => "Stopped before the end: the semaphore of --fleet-limit can't be reached.\n",
         _ => "",
     };

@@ -1,12 +1,13 @@
-//! The command, once it runs.
+//! The running command.
 //!
-//! It ends with us: it is killed when this process dies, whatever of. In a terminal it must not look as if we stood in
-//! between, so where it belongs depends on who else is there:
+//! It never outlives us: it is killed when this process dies for any reason. In a terminal it must behave as if started
+//! without us, so its process group depends on the other processes there:
 //!
-//! - alone in the foreground, it takes our place there, in a group of its own;
-//! - with others in the foreground (a pipeline, a script), it shares our group, as it would without us: what is typed reaches
-//!   all of them at once, and none of it is passed on a second time;
-//! - elsewhere it has a group of its own, and waits for the foreground until it wants to read, as any job does.
+//! - if we are alone in the foreground, it gets its own group and takes our place in the foreground;
+//! - if others are with us in the foreground (a pipeline, a script), it stays in our group: the terminal sends its
+//!   signals to the whole group, and we do not forward them a second time;
+//! - in the background or without a terminal, it gets its own group. It stays in the background until it reads from the
+//!   terminal, as any job does.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -16,7 +17,7 @@ use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_current_process_group, kill_process, kill_process_group, waitpid,
 };
 
-use super::family::{self, Family};
+use super::process_tree::{self, ProcessTree};
 use super::signals::Signals;
 use super::system::{self, Disposition};
 use super::terminal::{self, Terminal};
@@ -24,23 +25,25 @@ use crate::groups::own_group;
 
 pub(super) struct Child {
     pid: Pid,
-    family: Family,
-    standing: Standing,
+    tree: ProcessTree,
+    placement: Placement,
 }
 
-/// Where it belongs.
-pub(super) enum Standing {
+/// The process group of the command.
+pub(super) enum Placement {
     OwnGroup(Option<Terminal>),
     OurGroup,
 }
 
-impl Standing {
-    /// Of a child to be started here. Asked before there is a guardian, who is in our group at first.
-    pub(super) fn here() -> Self {
+impl Placement {
+    /// Must run before the guardian is started, which is in our group at first.
+    pub(super) fn choose() -> Self {
         match Terminal::controlling() {
-            // Given away, the terminal could not be taken back.
+            // Without a group that has a pid here, we could not take the terminal back.
             Some(_) if own_group().is_none() => Self::OurGroup,
-            Some(terminal) if terminal.is_ours() && (terminal::is_piped() || !family::are_we_alone()) => {
+            Some(terminal)
+                if terminal.is_ours() && (terminal::is_piped() || !process_tree::is_alone_in_group()) =>
+            {
                 Self::OurGroup
             }
             terminal => Self::OwnGroup(terminal),
@@ -48,64 +51,64 @@ impl Standing {
     }
 }
 
-/// What is new about it.
+/// A change of the child's state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum News {
+pub(super) enum StateChange {
     Stopped(Signal),
-    Ended(Fate),
+    Ended(ChildExit),
 }
 
-/// How it ended.
+/// How the child ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Fate {
+pub(super) enum ChildExit {
     Exited(u8),
     Killed(i32),
 }
 
 impl Child {
-    /// Starts it. From the main thread: when the thread that started it ends, so does the child.
+    /// Starts the command. Must run on the main thread: the child is killed when the thread that started it ends.
     pub(super) fn spawn(
         mut command: Command,
-        mut standing: Standing,
-        mut family: Family,
+        mut placement: Placement,
+        mut tree: ProcessTree,
         signals: &mut Signals,
     ) -> io::Result<Self> {
-        command.env(family::MARK, family.mark());
+        command.env(process_tree::MARK, tree.mark());
         let mut foreground = None;
-        if let Standing::OwnGroup(Some(terminal)) = &mut standing
+        if let Placement::OwnGroup(Some(terminal)) = &mut placement
             && terminal.is_ours()
         {
-            foreground = Some(terminal.give_to_newborn());
+            foreground = Some(terminal.give_to_new_child());
         }
-        if let Standing::OwnGroup(_) = standing {
+        if let Placement::OwnGroup(_) = placement {
             command.process_group(0);
         }
         let (us, to_ignore_again) = (getpid(), signals.to_ignore_again());
-        let before_it_begins = move || {
-            end_with(us);
+        let before_exec = move || {
+            die_with_parent(us);
             if let Some(tty) = &foreground {
-                terminal::put_forward(tty, getpid());
+                terminal::set_foreground(tty, getpid());
             }
             for signal in to_ignore_again.into_iter().flatten() {
-                system::dispose(signal, Disposition::Ignore);
+                system::set_disposition(signal, Disposition::Ignore);
             }
             Ok(())
         };
-        // SAFETY: between fork and exec this makes system calls, and does not allocate or lock.
-        unsafe { command.pre_exec(before_it_begins) };
+        // SAFETY: between fork and exec this only makes system calls; it does not allocate or lock.
+        unsafe { command.pre_exec(before_exec) };
         match command.spawn() {
             Ok(child) => {
                 let (pid, has_own_group) =
-                    (Pid::from_child(&child), matches!(standing, Standing::OwnGroup(_)));
-                family.welcome(pid, has_own_group);
+                    (Pid::from_child(&child), matches!(placement, Placement::OwnGroup(_)));
+                tree.set_child(pid, has_own_group);
                 if has_own_group {
-                    // A Ctrl-Z does not reach it by itself. If that can't be changed, it does not.
-                    let _ = signals.also(Signal::TSTP);
+                    // Ctrl-Z does not reach another group, so forward it. Without the listener it is not forwarded.
+                    let _ = signals.add_unless_ignored(Signal::TSTP);
                 }
-                Ok(Self { pid, family, standing })
+                Ok(Self { pid, tree, placement })
             }
             Err(error) => {
-                if let Standing::OwnGroup(Some(terminal)) = &mut standing {
+                if let Placement::OwnGroup(Some(terminal)) = &mut placement {
                     terminal.take_back();
                 }
                 Err(error)
@@ -113,9 +116,9 @@ impl Child {
         }
     }
 
-    /// It, and all that came from it.
-    pub(super) fn family(&self) -> Family {
-        self.family
+    /// The child and all its descendants.
+    pub(super) fn tree(&self) -> ProcessTree {
+        self.tree
     }
 
     pub(super) fn pid(&self) -> Pid {
@@ -123,13 +126,13 @@ impl Child {
     }
 
     pub(super) fn has_own_group(&self) -> bool {
-        matches!(self.standing, Standing::OwnGroup(_))
+        matches!(self.placement, Placement::OwnGroup(_))
     }
 
-    /// Passes on what was sent to us: what ends, stops or resizes a job goes to all of its group, as from a terminal. The
-    /// rest has a meaning only to whom it was sent, and would kill others that do not listen.
-    pub(super) fn pass_on(&self, signal: Signal) {
-        let is_for_all = matches!(
+    /// Forwards a signal that was sent to us. Signals that end, stop, continue or resize a job go to its whole group,
+    /// as from a terminal. Other signals go only to the child: they would kill processes that do not handle them.
+    pub(super) fn forward(&self, signal: Signal) {
+        let is_for_group = matches!(
             signal,
             Signal::HUP
                 | Signal::INT
@@ -139,93 +142,93 @@ impl Child {
                 | Signal::CONT
                 | Signal::WINCH
         );
-        let _ = match self.standing {
-            Standing::OwnGroup(_) if is_for_all => kill_process_group(self.pid, signal),
-            // The terminal has sent it to all of our group.
-            Standing::OurGroup if is_for_all && !matches!(signal, Signal::HUP | Signal::TERM) => Ok(()),
+        let _ = match self.placement {
+            Placement::OwnGroup(_) if is_for_group => kill_process_group(self.pid, signal),
+            // The terminal has sent it to our whole group already.
+            Placement::OurGroup if is_for_group && !matches!(signal, Signal::HUP | Signal::TERM) => Ok(()),
             _ => kill_process(self.pid, signal),
         };
     }
 
-    /// What is new since it was last asked. After its end there is nothing new.
-    pub(super) fn news(&mut self) -> Option<News> {
+    /// The change since the last call. `None` if there is none, and always after the end.
+    pub(super) fn state_change(&mut self) -> Option<StateChange> {
         let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
         let (_, status) = waitpid(Some(self.pid), options).ok()??;
-        let fate = if let Some(code) = status.exit_status() {
-            Fate::Exited(u8::try_from(code).unwrap_or(u8::MAX))
+        let exit = if let Some(code) = status.exit_status() {
+            ChildExit::Exited(u8::try_from(code).unwrap_or(u8::MAX))
         } else if let Some(signal) = status.terminating_signal() {
-            Fate::Killed(signal)
+            ChildExit::Killed(signal)
         } else {
-            return status.stopping_signal().and_then(Signal::from_named_raw).map(News::Stopped);
+            return status.stopping_signal().and_then(Signal::from_named_raw).map(StateChange::Stopped);
         };
-        if let Standing::OwnGroup(Some(terminal)) = &mut self.standing {
+        if let Placement::OwnGroup(Some(terminal)) = &mut self.placement {
             terminal.take_back();
-            if let Fate::Killed(_) = fate {
-                terminal.tidy();
+            if let ChildExit::Killed(_) = exit {
+                terminal.restore_modes();
             }
         }
-        Some(News::Ended(fate))
+        Some(StateChange::Ended(exit))
     }
 
-    /// It was stopped: so is this process then, and with it the job that a shell sees. Returns when that goes on, and
-    /// whether the child should, too.
-    pub(super) fn stop_likewise(&mut self, signal: Signal) -> bool {
-        // In our group, the terminal has stopped us as well. Without a terminal there is nobody who would let us go on.
-        let Standing::OwnGroup(Some(terminal)) = &mut self.standing else { return false };
+    /// Called when the child was stopped. Stops this process as well, so that the shell sees a stopped job. Returns
+    /// when this process continues: true if the child must be continued, too.
+    pub(super) fn stop_this_process_too(&mut self, signal: Signal) -> bool {
+        // In our group, the terminal stops us as well. Without a terminal, no shell would continue us.
+        let Placement::OwnGroup(Some(terminal)) = &mut self.placement else { return false };
         let was_given = terminal.is_given();
         terminal.take_back();
         match signal {
-            // It wants the terminal, and can have it: the shell has put us into the foreground since it began.
+            // The child needs the terminal and can have it: the shell has moved us to the foreground meanwhile.
             Signal::TTIN | Signal::TTOU if !was_given && terminal.is_ours() => {}
-            Signal::TTIN | Signal::TTOU | Signal::TSTP => unheard(|| {
+            Signal::TTIN | Signal::TTOU | Signal::TSTP => with_default_sigcont(|| {
                 system::with_default(signal, || {
                     let _ = kill_current_process_group(signal);
                 });
             }),
-            // A shell waits for it.
-            _ if was_given => unheard(|| {
+            // The child was in the foreground, so a shell waits for this job.
+            _ if was_given => with_default_sigcont(|| {
                 let _ = kill_process(getpid(), Signal::STOP);
             }),
-            // Just the child is to stop.
+            // Only the child was meant to stop.
             _ => return false,
         }
         true
     }
 
-    /// Lets it go on, in the foreground if we are there.
-    pub(super) fn go_on(&mut self) {
-        if let Standing::OwnGroup(Some(terminal)) = &mut self.standing
+    /// Continues the child, in the foreground if we are there.
+    pub(super) fn resume(&mut self) {
+        if let Placement::OwnGroup(Some(terminal)) = &mut self.placement
             && terminal.is_ours()
         {
             terminal.give(self.pid);
         }
-        self.pass_on(Signal::CONT);
+        self.forward(Signal::CONT);
     }
 
-    /// Whether what is typed on a terminal reaches it.
+    /// True if keys typed on the terminal reach the child.
     pub(super) fn is_in_foreground(&self) -> bool {
-        match &self.standing {
-            Standing::OwnGroup(terminal) => terminal.as_ref().is_some_and(Terminal::is_ours),
-            Standing::OurGroup => true,
+        match &self.placement {
+            Placement::OwnGroup(terminal) => terminal.as_ref().is_some_and(Terminal::is_ours),
+            Placement::OurGroup => true,
         }
     }
 }
 
-/// Stops this process. That it goes on is not heard a second time: the child is told once, because a second time might
-/// undo the next Ctrl-Z.
-fn unheard(stop: impl FnOnce()) {
+/// Stops this process with the default action for SIGCONT, so that the signal that continues us is not also forwarded
+/// to the child: a second SIGCONT might undo the next Ctrl-Z.
+fn with_default_sigcont(stop: impl FnOnce()) {
     system::with_default(Signal::CONT, stop);
 }
 
-/// From here on, this process ends when `parent` does. If that was before, it ends now.
+/// From now on, this process is killed when `parent` ends. If `parent` has ended already, exits now.
 #[cfg(target_os = "linux")]
-fn end_with(parent: Pid) {
+fn die_with_parent(parent: Pid) {
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     if rustix::process::getppid() != Some(parent) {
-        system::leave();
+        system::exit_now();
     }
 }
 
-/// Left to the guardian.
+/// Other systems have no such signal; the guardian kills the command.
 #[cfg(not(target_os = "linux"))]
-fn end_with(_: Pid) {}
+fn die_with_parent(_: Pid) {}

@@ -1,4 +1,4 @@
-//! What to run: found before there is any waiting for it, and shown to others.
+//! The command to run: checked before waiting in line, and shown to other users.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -10,26 +10,26 @@ use rustix::fs::{Access, access};
 use crate::cli::Run;
 use crate::exit::{Code, Failure};
 
-/// The longest command line that others are shown, in characters.
-const SHOWN: usize = 200;
+/// The longest command line that is shown, in characters.
+const MAX_SHOWN: usize = 200;
 
-/// Complains about what can't be run, before somebody waits in line for it.
+/// An error if the command can't be run. Called before waiting in line.
 pub(super) fn check(program: &OsStr) -> Result<(), Failure> {
     match find(program) {
         Search::Runnable => Ok(()),
         Search::NotRunnable(path) => {
-            Err(cannot_run(path.as_os_str(), "it is no program, or not yours to run"))
+            Err(cannot_run(path.as_os_str(), "not an executable file, or no permission to execute it"))
         }
-        Search::Nowhere => Err(not_found(program)),
+        Search::NotFound => Err(not_found(program)),
     }
 }
 
-/// Why it did not start after all.
-pub(super) fn complaint(program: &OsStr, error: &io::Error) -> Failure {
+/// Why a command that passed the check did not start.
+pub(super) fn start_failure(program: &OsStr, error: &io::Error) -> Failure {
     match (error.kind(), find(program)) {
-        (io::ErrorKind::NotFound, Search::Nowhere) => not_found(program),
+        (io::ErrorKind::NotFound, Search::NotFound) => not_found(program),
         (io::ErrorKind::NotFound, _) => {
-            cannot_run(program, "what its first line says should run it was not found")
+            cannot_run(program, "the interpreter in its first line (#!) was not found")
         }
         _ => cannot_run(program, &error.to_string()),
     }
@@ -46,59 +46,59 @@ fn cannot_run(program: &OsStr, why: &str) -> Failure {
 enum Search {
     Runnable,
     NotRunnable(PathBuf),
-    Nowhere,
+    NotFound,
 }
 
-/// Looks where `execvp` will.
+/// Searches as `execvp` does.
 fn find(program: &OsStr) -> Search {
     if program.is_empty() {
-        return Search::Nowhere;
+        return Search::NotFound;
     }
     if program.as_bytes().contains(&b'/') {
-        return look(Path::new(program));
+        return check_path(Path::new(program));
     }
-    // Without it, it is up to the system.
+    // Without PATH, the system has a default.
     let Some(path) = env::var_os("PATH") else { return Search::Runnable };
-    let mut found = Search::Nowhere;
+    let mut found = Search::NotFound;
     for directory in env::split_paths(&path) {
-        match look(&directory.join(program)) {
+        match check_path(&directory.join(program)) {
             Search::Runnable => return Search::Runnable,
             Search::NotRunnable(path) if path.is_file() => found = Search::NotRunnable(path),
-            Search::NotRunnable(_) | Search::Nowhere => {}
+            Search::NotRunnable(_) | Search::NotFound => {}
         }
     }
     found
 }
 
-fn look(path: &Path) -> Search {
+fn check_path(path: &Path) -> Search {
     match path.metadata() {
         Ok(file) if file.is_file() && access(path, Access::EXEC_OK).is_ok() => Search::Runnable,
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            Search::Nowhere
+            Search::NotFound
         }
         _ => Search::NotRunnable(path.to_owned()),
     }
 }
 
-/// What others see of the command that is run. Where others than its user can read it, arguments are not shown unless it
-/// was asked for: there may be passwords among them.
+/// The command as `inspect` and `top` show it. In a shared home without its arguments, which may contain passwords,
+/// unless --show-command is given.
 pub(super) fn shown(args: &Run) -> String {
-    match args.at.is_shared() && !args.show_command {
+    match args.home.is_shared() && !args.show_command {
         true => show_name(&args.command[0]),
         false => show(&args.command),
     }
 }
 
-/// The name of the program, without the folder it is in.
+/// The name of the program, without its directory.
 fn show_name(program: &OsStr) -> String {
     let name = Path::new(program).file_name().unwrap_or(program);
     show(&[name.to_owned()])
 }
 
-/// The command line as one would type it, or nearly, and cut off where it gets long.
+/// The command line, quoted roughly as in a shell, and cut if it is long.
 fn show(words: &[OsString]) -> String {
     let line = words.iter().map(|word| show_word(word)).collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(SHOWN) {
+    match line.char_indices().nth(MAX_SHOWN) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line,
     }
@@ -125,21 +125,21 @@ mod tests {
         let shown = |words: &[&str]| show(&words.iter().map(OsString::from).collect::<Vec<_>>());
         assert_eq!(shown(&["make", "-j8", "CC=gcc"]), "make -j8 CC=gcc");
         assert_eq!(shown(&["sh", "-c", "echo it's; ls", ""]), r"sh -c 'echo it'\''s; ls' ''");
-        assert_eq!(shown(&["x", &"é".repeat(500)]).chars().count(), SHOWN + 1);
+        assert_eq!(shown(&["x", &"é".repeat(500)]).chars().count(), MAX_SHOWN + 1);
         assert_eq!(show(&[OsString::from_vec(vec![b'a', 0xff])]), "'a\u{fffd}'");
     }
 
     #[test]
-    fn a_name_is_shown_without_its_folder() {
+    fn program_name_is_shown_without_its_directory() {
         let shown = |program: &str| show_name(OsStr::new(program));
         assert_eq!((shown("make").as_str(), shown("/usr/local/bin/make").as_str()), ("make", "make"));
         assert_eq!(shown("./my job"), "'my job'");
-        assert_eq!(shown(".."), "..", "what is no name of a file is shown as it is");
-        assert_eq!(shown(&"x".repeat(500)).chars().count(), SHOWN + 1);
+        assert_eq!(shown(".."), "..", "a path without a file name is shown unchanged");
+        assert_eq!(shown(&"x".repeat(500)).chars().count(), MAX_SHOWN + 1);
     }
 
     #[test]
-    fn what_cannot_be_run_is_known_before() {
+    fn commands_that_cannot_run_are_refused() {
         assert!(check(OsStr::new("sh")).is_ok());
         assert!(check(OsStr::new("/bin/sh")).is_ok());
         for (program, code) in [

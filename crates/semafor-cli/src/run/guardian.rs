@@ -1,12 +1,13 @@
-//! A process that outlives this one for a moment, if this one is killed, and ends what it leaves behind.
+//! A process that kills the command if this process is killed.
 //!
-//! It is a copy of this process, made right before the child is started, and does nothing but read from a line whose other
-//! end only we hold. It is told of the child when there is one, and told to go when the child has ended. When the line ends
-//! without that, it kills the child's family first; even one it was not told of, because it knows the mark. Being a copy, it also holds our connection to the home: a home that takes the end of the connection for the end of
-//! the holder gives the slot to nobody before all of the family are dead.
+//! It is a fork of this process, made right before the child is started, and only reads from a pipe whose other end
+//! only we hold. We send it the child's pid, and dismiss it when the child has ended. If the pipe closes before that,
+//! it kills the child's process tree, which it finds by the mark even without the pid. As a fork it also holds our
+//! connection to the agent, which releases the slot when the connection closes: so the slot is released only when the
+//! tree is dead.
 //!
-//! It has a session of its own and hears no signals, so what is sent to our group or typed on the terminal does not reach it.
-//! It lets go of what the user reads and writes. If it dies first, we go on without it.
+//! It has its own session and blocks all signals, so signals to our group and from the terminal do not reach it. It
+//! does not hold stdin, stdout and stderr. If it dies first, the command continues without it.
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::time::Duration;
@@ -15,52 +16,52 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::process::{Pid, Signal, WaitOptions, setsid, waitpid};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
-use super::family::Family;
+use super::process_tree::ProcessTree;
 use super::system::{self, Blocked};
 
-/// For what can't be killed right now, because it waits for a disk, say.
-const LOOKS: u32 = 3_000;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
+/// Repeats the kill for a process that can't die yet, for example because it waits for a disk.
+const MAX_KILL_ATTEMPTS: u32 = 3_000;
+const KILL_INTERVAL: Duration = Duration::from_millis(10);
 
 pub(super) struct Guardian {
     pid: Pid,
-    line: PipeWriter,
+    pipe: PipeWriter,
 }
 
 impl Guardian {
-    /// Sets one over the family of a child that is about to be started.
-    pub(super) fn over(family: Family) -> io::Result<Self> {
-        let (theirs, line) = io::pipe()?;
-        // Ours would be heard there, and answered here: the two share what listens.
-        let _quiet = Blocked::all();
-        // SAFETY: the copy does what is written here, and none of it allocates, locks or prints.
+    /// Starts the guardian of a child that is about to be started.
+    pub(super) fn start(tree: ProcessTree) -> io::Result<Self> {
+        let (reader, writer) = io::pipe()?;
+        // The fork shares our signal pipe: a signal there would be handled here.
+        let _blocked = Blocked::all();
+        // SAFETY: the fork only runs `watch` and exits; neither allocates, locks or prints.
         match unsafe { system::fork() }? {
-            Some(pid) => Ok(Self { pid, line }),
+            Some(pid) => Ok(Self { pid, pipe: writer }),
             None => {
-                drop(line);
-                watch(theirs, family);
-                system::leave()
+                drop(writer);
+                watch(reader, tree);
+                system::exit_now()
             }
         }
     }
 
-    /// The child is there.
-    pub(super) fn entrust(&self, child: Pid, has_own_group: bool) {
+    /// Sends the pid of the started child.
+    pub(super) fn set_child(&self, child: Pid, has_own_group: bool) {
         let child = child.as_raw_nonzero().get();
-        self.tell(if has_own_group { -child } else { child });
+        self.send(if has_own_group { -child } else { child });
     }
 
-    /// There is nothing left to guard.
+    /// Ends the guardian without killing anything.
     pub(super) fn dismiss(&self) {
-        self.tell(GO);
+        self.send(DISMISS);
     }
 
-    fn tell(&self, word: i32) {
-        let _ = (&self.line).write(&word.to_ne_bytes());
+    fn send(&self, word: i32) {
+        let _ = (&self.pipe).write(&word.to_ne_bytes());
     }
 }
 
-/// Waits until it is gone: soon, once it was dismissed.
+/// Dismisses the guardian and waits for its end.
 impl Drop for Guardian {
     fn drop(&mut self) {
         self.dismiss();
@@ -68,38 +69,38 @@ impl Drop for Guardian {
     }
 }
 
-/// What is said on the line, besides process ids as `kill` takes them: negative for a group.
-const GO: i32 = 0;
+/// The message that dismisses the guardian. All others are pids as in `kill`: negative for a group.
+const DISMISS: i32 = 0;
 
-/// What the guardian does, all its life.
-fn watch(mut line: PipeReader, mut family: Family) {
+/// The main function of the guardian.
+fn watch(mut pipe: PipeReader, mut tree: ProcessTree) {
     let _ = setsid();
-    let_go_of_the_users_files();
+    redirect_standard_streams();
     let mut word = [0; size_of::<i32>()];
-    while line.read_exact(&mut word).is_ok() {
+    while pipe.read_exact(&mut word).is_ok() {
         match i32::from_ne_bytes(word) {
-            GO => return,
+            DISMISS => return,
             child => {
                 if let Some(pid) = Pid::from_raw(child.saturating_abs()) {
-                    family.welcome(pid, child < 0);
+                    tree.set_child(pid, child < 0);
                 }
             }
         }
     }
-    for _ in 0..LOOKS {
-        family.signal(Signal::KILL);
-        if family.is_gone() {
+    for _ in 0..MAX_KILL_ATTEMPTS {
+        tree.signal(Signal::KILL);
+        if tree.is_gone() {
             return;
         }
-        std::thread::sleep(BETWEEN_LOOKS);
+        std::thread::sleep(KILL_INTERVAL);
     }
 }
 
-/// Whoever reads what we print must not have to wait for the guardian.
-fn let_go_of_the_users_files() {
-    if let Ok(nothing) = openat(CWD, c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
-        let _ = dup2_stdin(&nothing);
-        let _ = dup2_stdout(&nothing);
-        let _ = dup2_stderr(&nothing);
+/// A reader of our output must not wait for the guardian to end.
+fn redirect_standard_streams() {
+    if let Ok(null) = openat(CWD, c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
+        let _ = dup2_stdin(&null);
+        let _ = dup2_stdout(&null);
+        let _ = dup2_stderr(&null);
     }
 }

@@ -1,16 +1,13 @@
-//! `semafor run`: wait for a slot, run a command in it, and be as little in between as can be.
+//! `semafor run`: wait for a slot, run a command, and behave as if the command had been started directly.
 //!
-//! The slot is held for as long as anything of the command runs that is to end with it, and given back as soon as it has
-//! ended:
-//!
-//! - ends by itself: the slot goes back at once, and this process exits as the command did;
-//! - slot lost: the command is asked to end, then killed, before anybody else can have the slot ([`time_left`]);
-//! - this process killed: the [`guardian`] kills the command first.
+//! - The command ends: the slot is released at once, and this process exits with the command's exit code.
+//! - The slot is lost: the command gets SIGTERM, then SIGKILL, before another holder can get the slot ([`time_left`]).
+//! - This process is killed: the [`guardian`] kills the command before the slot is released.
 
 mod child;
 mod command;
-mod family;
 mod guardian;
+mod process_tree;
 #[cfg_attr(not(target_os = "linux"), path = "no_processes.rs")]
 mod processes;
 mod signals;
@@ -28,9 +25,9 @@ use semafor::{Permit, ReleaseError};
 use tokio::select;
 use tokio::time::{sleep, timeout};
 
-use self::child::{Child, Fate, News, Standing};
-use self::family::Family;
+use self::child::{Child, ChildExit, Placement, StateChange};
 use self::guardian::Guardian;
+use self::process_tree::ProcessTree;
 use self::signals::Signals;
 use self::terminal::Terminal;
 use self::time_left::{Loss, TimeLeft};
@@ -38,10 +35,10 @@ use crate::cli::{OnLost, Run};
 use crate::exit::{Code, Failure};
 use crate::output::say;
 
-/// How long the home has to take the slot back. It takes it back by itself after a while.
-const PATIENCE_WITH_RELEASE: Duration = Duration::from_secs(5);
-/// How long the system has to end what was killed.
-const PATIENCE_WITH_DEATH: Duration = Duration::from_secs(10);
+/// How long to wait for the home to release the slot. Without an answer the slot is released later.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long to wait for killed processes to end.
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
     command::check(&args.command[0])?;
@@ -49,47 +46,47 @@ pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
     let permit = select! {
         biased;
         permit = wait(&args) => permit?,
-        signal = signals.next_deadly() => {
+        signal = signals.next_fatal() => {
             let is_typed = Terminal::controlling().is_some_and(|terminal| terminal.is_ours());
-            return Ok(exit_of(signal.as_raw(), is_typed));
+            return Ok(exit_code_for(signal.as_raw(), is_typed));
         }
     };
-    let (ending, guardian) = run_under(&permit, &args, &mut signals).await;
-    // It goes while the slot is given back.
+    let (ending, guardian) = run_with_permit(&permit, &args, &mut signals).await;
+    // It ends while the slot is being released.
     guardian.iter().for_each(Guardian::dismiss);
-    // Else there is nothing to give back, or nobody to give it to.
-    if !permit.is_lost() && !matches!(ending, Ok(Ending::Lost(Loss::Silence))) {
-        give_back(permit, &args).await;
+    // Otherwise there is nothing to release, or the home does not answer.
+    if !permit.is_lost() && !matches!(ending, Ok(Ending::Lost(Loss::HomeSilent))) {
+        release(permit, &args).await;
     }
     drop(guardian);
     match ending? {
         Ending::Lost(_) => Ok(Code::Lost.into()),
-        Ending::Of(Fate::Exited(code), _) => Ok(code.into()),
-        Ending::Of(Fate::Killed(signal), is_typed) => Ok(exit_of(signal, is_typed)),
+        Ending::Exited(ChildExit::Exited(code), _) => Ok(code.into()),
+        Ending::Exited(ChildExit::Killed(signal), is_typed) => Ok(exit_code_for(signal, is_typed)),
     }
 }
 
 async fn wait(args: &Run) -> Result<Permit<'static>, Failure> {
-    let home = args.at.connect().await?;
+    let home = args.home.connect().await?;
     waiting::for_slot(&home, args).await
 }
 
-/// 128+n; or the real thing for a Ctrl-C, because a shell's loop only ends with that.
-fn exit_of(signal: i32, is_typed: bool) -> ExitCode {
+/// 128+n. After a Ctrl-C this process dies by SIGINT instead, because only that ends a loop of the shell.
+fn exit_code_for(signal: i32, is_typed: bool) -> ExitCode {
     if is_typed && signal == Signal::INT.as_raw() {
-        signals::die_of(Signal::INT);
+        signals::die_by(Signal::INT);
     }
     u8::try_from(signal + 128).unwrap_or(u8::MAX).into()
 }
 
-/// How it came to an end.
+/// How a run ended.
 enum Ending {
-    /// By itself, perhaps of what was typed.
-    Of(Fate, bool),
+    /// The command ended. The flag is true if it was in the foreground, so a Ctrl-C may have ended it.
+    Exited(ChildExit, bool),
     Lost(Loss),
 }
 
-async fn run_under(
+async fn run_with_permit(
     permit: &Permit<'static>,
     args: &Run,
     signals: &mut Signals,
@@ -107,75 +104,75 @@ async fn run_under(
         say_lost(args, &loss, "the command was not started");
         return (Ok(Ending::Lost(loss)), None);
     }
-    let (standing, family) = (Standing::here(), Family::expecting());
-    // Without one, a killed `semafor` still takes the command with it, if not what that has started.
-    let guardian = Guardian::over(family).ok();
-    let spawned = Child::spawn(command, standing, family, signals);
+    let (placement, tree) = (Placement::choose(), ProcessTree::new());
+    // Without a guardian, the death of this process still kills the command on Linux, but not its descendants.
+    let guardian = Guardian::start(tree).ok();
+    let spawned = Child::spawn(command, placement, tree, signals);
     if let (Ok(child), Some(guardian)) = (&spawned, &guardian) {
-        guardian.entrust(child.pid(), child.has_own_group());
+        guardian.set_child(child.pid(), child.has_own_group());
     }
     let ending = match spawned {
-        Ok(mut child) => Ok(attend(&mut child, signals, &time_left, args).await),
-        Err(error) => Err(command::complaint(program, &error)),
+        Ok(mut child) => Ok(supervise(&mut child, signals, &time_left, args).await),
+        Err(error) => Err(command::start_failure(program, &error)),
     };
     (ending, guardian)
 }
 
-/// Stays with the child until it has ended, of itself or because it had to.
-async fn attend(child: &mut Child, signals: &mut Signals, time_left: &TimeLeft<'_>, args: &Run) -> Ending {
-    match see_through(child, signals, time_left, args).await {
-        Ok(fate) => Ending::Of(fate, child.is_in_foreground()),
+/// Waits until the child has ended, and ends it if the slot is lost.
+async fn supervise(child: &mut Child, signals: &mut Signals, time_left: &TimeLeft<'_>, args: &Run) -> Ending {
+    match wait_for_exit(child, signals, time_left, args).await {
+        Ok(exit) => Ending::Exited(exit, child.is_in_foreground()),
         Err(loss) => {
             say_lost(args, &loss, "ending the command");
-            if !end(child, signals, time_left.kill_at()).await {
-                say("not all of the command could be ended");
+            if !end_command(child, signals, time_left.kill_at()).await {
+                say("some processes of the command could not be ended");
             }
             Ending::Lost(loss)
         }
     }
 }
 
-/// Stands by until the child has ended, or has to.
-async fn see_through(
+/// Waits until the child has ended. An error if the slot is lost and the child must be ended.
+async fn wait_for_exit(
     child: &mut Child,
     signals: &mut Signals,
     time_left: &TimeLeft<'_>,
     args: &Run,
-) -> Result<Fate, Loss> {
-    let mut over = pin!(time_left.ended());
-    let mut is_over = false;
+) -> Result<ChildExit, Loss> {
+    let mut lost = pin!(time_left.ended());
+    let mut is_lost = false;
     loop {
-        let goes_on = match child.news() {
-            Some(News::Ended(fate)) => return Ok(fate),
-            Some(News::Stopped(signal)) => child.stop_likewise(signal),
+        let continues = match child.state_change() {
+            Some(StateChange::Ended(exit)) => return Ok(exit),
+            Some(StateChange::Stopped(signal)) => child.stop_this_process_too(signal),
             None => select! {
                 biased;
-                loss = &mut over, if !is_over => {
+                loss = &mut lost, if !is_lost => {
                     if args.on_lost == OnLost::Kill {
                         return Err(loss);
                     }
-                    is_over = true;
-                    say_lost(args, &loss, "the command goes on without it");
+                    is_lost = true;
+                    say_lost(args, &loss, "the command continues without it");
                     false
                 }
                 signal = signals.next() => match signal {
                     Signal::CHILD => false,
                     Signal::CONT => true,
                     signal => {
-                        child.pass_on(signal);
+                        child.forward(signal);
                         false
                     }
                 },
             },
         };
-        if goes_on {
-            // Much time may have passed since it was stopped.
+        if continues {
+            // It may have been stopped for long: check the slot first.
             if args.on_lost == OnLost::Kill
                 && let Some(loss) = time_left.has_ended().await
             {
                 return Err(loss);
             }
-            child.go_on();
+            child.resume();
         }
     }
 }
@@ -184,41 +181,41 @@ fn say_lost(args: &Run, loss: &Loss, what_now: &str) {
     say(&format!("lost the slot of {:?}: {loss}; {what_now}", args.options.name));
 }
 
-/// Asks all of the child's family to end, and kills who is left then. False if that was not enough.
-async fn end(child: &mut Child, signals: &mut Signals, kill_at: Instant) -> bool {
-    let family = child.family();
+/// Sends SIGTERM to the child's process tree, and SIGKILL from `kill_at` on. False if some processes did not end.
+async fn end_command(child: &mut Child, signals: &mut Signals, kill_at: Instant) -> bool {
+    let tree = child.tree();
     if Instant::now() < kill_at {
-        family.signal(Signal::TERM);
-        // Who is stopped does not hear it.
-        family.signal(Signal::CONT);
+        tree.signal(Signal::TERM);
+        // A stopped process handles SIGTERM only after SIGCONT.
+        tree.signal(Signal::CONT);
     }
     let mut pause = Duration::from_millis(2);
     let mut has_ended = false;
     loop {
-        has_ended |= matches!(child.news(), Some(News::Ended(_)));
-        if has_ended && family.is_gone() {
+        has_ended |= matches!(child.state_change(), Some(StateChange::Ended(_)));
+        if has_ended && tree.is_gone() {
             return true;
         }
         let now = Instant::now();
         if now >= kill_at {
-            family.signal(Signal::KILL);
+            tree.signal(Signal::KILL);
         }
-        if now >= kill_at + PATIENCE_WITH_DEATH {
+        if now >= kill_at + KILL_TIMEOUT {
             return false;
         }
         select! {
-            signal = signals.next() => if signal != Signal::CHILD { child.pass_on(signal) },
+            signal = signals.next() => if signal != Signal::CHILD { child.forward(signal) },
             () = sleep(pause.min(kill_at.saturating_duration_since(now).max(Duration::from_millis(2)))) => {}
         }
         pause = (pause * 2).min(Duration::from_millis(50));
     }
 }
 
-async fn give_back(permit: Permit<'static>, args: &Run) {
-    let why = match timeout(PATIENCE_WITH_RELEASE, permit.release()).await {
+async fn release(permit: Permit<'static>, args: &Run) {
+    let why = match timeout(RELEASE_TIMEOUT, permit.release()).await {
         Ok(Ok(()) | Err(ReleaseError::NotHeld(_))) => return,
         Ok(Err(error)) => error.to_string(),
-        Err(_) => "its home does not answer".to_owned(),
+        Err(_) => "the agent or the Redis server does not answer".to_owned(),
     };
-    say(&format!("the slot of {:?} will be free later: {why}", args.options.name));
+    say(&format!("could not release the slot of {:?}, it is released later: {why}", args.options.name));
 }

@@ -1,4 +1,4 @@
-//! Where a system does not show its processes the way Linux does.
+//! For systems other than Linux: processes can't be listed.
 
 use rustix::process::Pid;
 

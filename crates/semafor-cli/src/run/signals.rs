@@ -1,6 +1,6 @@
-//! The signals that reach this process.
+//! The signals that this process handles.
 //!
-//! What was ignored when it was started stays ignored, for its child too (`nohup`): nobody listens to that.
+//! Signals that were ignored when it started stay ignored, also for the child (`nohup`).
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -12,9 +12,9 @@ use super::system::{self, Disposition};
 use crate::exit::{Code, Failure};
 use crate::inherited;
 
-/// All that can be caught and that others send. Not what a process brings upon itself (SEGV, FPE), nor what the terminal
-/// tells those who read from it without being asked to (TTIN, TTOU).
-const PASSED_ON: &[Signal] = &[
+/// All signals that can be caught and that other processes send. Not signals that a process causes itself (SEGV, FPE),
+/// and not those for reading from the terminal in the background (TTIN, TTOU).
+const FORWARDED: &[Signal] = &[
     Signal::HUP,
     Signal::INT,
     Signal::QUIT,
@@ -33,46 +33,46 @@ const PASSED_ON: &[Signal] = &[
     Signal::CONT,
 ];
 
-/// Who listens to them.
+/// The signal listeners.
 pub(super) struct Signals {
     listeners: Vec<(Signal, unix::Signal)>,
     was_child_ignored: bool,
 }
 
 impl Signals {
-    /// Ctrl-Z is not among them yet: while there is no child, it stops this process as any other.
+    /// Does not listen for Ctrl-Z yet: before the child is started, it stops this process as usual.
     pub(super) fn listen() -> Result<Self, Failure> {
         let was_child_ignored = inherited::is_ignored(Signal::CHILD);
-        let mut signals = Self { listeners: Vec::with_capacity(PASSED_ON.len() + 2), was_child_ignored };
-        // Whoever ignores it is told nothing about its children.
+        let mut signals = Self { listeners: Vec::with_capacity(FORWARDED.len() + 2), was_child_ignored };
+        // With SIGCHLD ignored, the exit code of the child would be lost.
         signals.add(Signal::CHILD)?;
-        for signal in PASSED_ON {
-            signals.also(*signal)?;
+        for signal in FORWARDED {
+            signals.add_unless_ignored(*signal)?;
         }
         Ok(signals)
     }
 
-    /// To this one as well, unless it is ignored.
-    pub(super) fn also(&mut self, signal: Signal) -> Result<(), Failure> {
+    /// Listens for this signal, unless it is ignored.
+    pub(super) fn add_unless_ignored(&mut self, signal: Signal) -> Result<(), Failure> {
         if inherited::is_ignored(signal) { Ok(()) } else { self.add(signal) }
     }
 
     fn add(&mut self, signal: Signal) -> Result<(), Failure> {
         let listener = unix::signal(SignalKind::from_raw(signal.as_raw()))
-            .map_err(|error| Code::CannotRun.because(format!("can't listen to signals: {error}")))?;
+            .map_err(|error| Code::CannotRun.because(format!("can't listen for signals: {error}")))?;
         self.listeners.push((signal, listener));
         Ok(())
     }
 
-    /// What a child would find ignored without us, and does not: Rust and we have changed it for our own sake.
+    /// Signals that were ignored at the start, and that Rust or we changed. They must be ignored again in the child.
     pub(super) fn to_ignore_again(&self) -> [Option<Signal>; 2] {
         let pipe = inherited::was_pipe_ignored().then_some(Signal::PIPE);
         [pipe, self.was_child_ignored.then_some(Signal::CHILD)]
     }
 
-    /// The next one. Several of a kind may be told as one, as the system does.
+    /// The next signal. Several signals of a kind may be merged into one, as the system does.
     ///
-    /// Cancel safe: nothing is missed.
+    /// Cancel safe: no signal is lost.
     pub(super) async fn next(&mut self) -> Signal {
         poll_fn(|cx| {
             for (signal, listener) in &mut self.listeners {
@@ -85,8 +85,8 @@ impl Signals {
         .await
     }
 
-    /// The next one that ends a process which does not listen.
-    pub(super) async fn next_deadly(&mut self) -> Signal {
+    /// The next signal that ends a process by default.
+    pub(super) async fn next_fatal(&mut self) -> Signal {
         loop {
             match self.next().await {
                 Signal::CHILD | Signal::CONT | Signal::URG | Signal::WINCH => {}
@@ -96,8 +96,8 @@ impl Signals {
     }
 }
 
-/// Ends this process as the signal would have. A shell goes on with its loop after a mere exit code of 130.
-pub(super) fn die_of(signal: Signal) {
-    system::dispose(signal, Disposition::Default);
+/// Ends this process by the signal itself. After an exit code of 130, a shell would continue its loop.
+pub(super) fn die_by(signal: Signal) {
+    system::set_disposition(signal, Disposition::Default);
     let _ = kill_process(getpid(), signal);
 }

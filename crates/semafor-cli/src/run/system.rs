@@ -1,5 +1,4 @@
-//! What the system is asked for that neither the standard library nor rustix asks in a safe way: what happens on a signal,
-//! and a process that is a copy of this one.
+//! Safe wrappers for system calls that the standard library and rustix do not have: signal actions, signal masks, fork.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -7,17 +6,17 @@ use std::ptr;
 
 use rustix::process::{Pid, Signal};
 
-/// What a signal does that nobody listens to.
+/// The action for a signal without a handler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Disposition {
     Default,
     Ignore,
 }
 
-/// Sets what a signal does, and returns what it did. Async-signal-safe.
+/// Sets the action for a signal, and returns the previous one. Async-signal-safe.
 fn set(signal: Signal, disposition: Disposition) -> libc::sigaction {
     let (mut new, mut old) = (MaybeUninit::<libc::sigaction>::zeroed(), MaybeUninit::zeroed());
-    // SAFETY: zeroes are a valid action with an empty mask and no flags; both handlers written here are the system's own.
+    // SAFETY: zeroes are a valid action with an empty mask and no flags; both handlers are constants of the system.
     unsafe {
         (*new.as_mut_ptr()).sa_sigaction = match disposition {
             Disposition::Default => libc::SIG_DFL,
@@ -28,20 +27,20 @@ fn set(signal: Signal, disposition: Disposition) -> libc::sigaction {
     }
 }
 
-/// From now on. Async-signal-safe.
-pub(super) fn dispose(signal: Signal, disposition: Disposition) {
+/// Sets the action for a signal. Async-signal-safe.
+pub(super) fn set_disposition(signal: Signal, disposition: Disposition) {
     set(signal, disposition);
 }
 
-/// For as long as `then` takes, the signal does what it does to those who do not listen.
+/// Runs `then` with the default action for the signal.
 pub(super) fn with_default(signal: Signal, then: impl FnOnce()) {
     let listener = set(signal, Disposition::Default);
     then();
-    // SAFETY: the action is the one that was there before.
+    // SAFETY: restores the previous action.
     unsafe { libc::sigaction(signal.as_raw(), &raw const listener, ptr::null_mut()) };
 }
 
-/// Keeps signals from this thread until it is dropped. Async-signal-safe.
+/// Blocks signals in this thread until it is dropped. Async-signal-safe.
 #[must_use]
 pub(super) struct Blocked(libc::sigset_t);
 
@@ -52,7 +51,7 @@ impl Blocked {
     }
 
     pub(super) fn one(signal: Signal) -> Self {
-        // SAFETY: the set is emptied before it is added to, and the signal is one.
+        // SAFETY: the set is emptied before the signal is added, and the signal is valid.
         Self::these(|set| unsafe {
             libc::sigemptyset(set);
             libc::sigaddset(set, signal.as_raw())
@@ -62,7 +61,7 @@ impl Blocked {
     fn these(fill: impl FnOnce(*mut libc::sigset_t) -> libc::c_int) -> Self {
         let (mut set, mut before) = (MaybeUninit::zeroed(), MaybeUninit::zeroed());
         fill(set.as_mut_ptr());
-        // SAFETY: both sets are there, the first one filled; the second one is written.
+        // SAFETY: both pointers are valid; the first set is filled, the second is written by the call.
         unsafe {
             libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), before.as_mut_ptr());
             Self(before.assume_init())
@@ -72,26 +71,26 @@ impl Blocked {
 
 impl Drop for Blocked {
     fn drop(&mut self) {
-        // SAFETY: the mask is the one that was there before.
+        // SAFETY: restores the previous mask.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
     }
 }
 
-/// Makes a copy of this process. `None` in the copy, which should [`leave`] when it is done.
+/// Forks this process. Returns `None` in the fork, which must end with [`exit_now`].
 ///
 /// # Safety
 ///
-/// Of all threads, the copy has only the caller's: as in a signal handler, it must not allocate, lock or print.
+/// The fork has only the calling thread. As in a signal handler, it must not allocate, lock or print.
 pub(super) unsafe fn fork() -> io::Result<Option<Pid>> {
-    // SAFETY: the caller vouches for what the copy does.
+    // SAFETY: the caller guarantees what the fork does.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         pid => Ok(Pid::from_raw(pid)),
     }
 }
 
-/// Ends this process without running what others want to be run at its end.
-pub(super) fn leave() -> ! {
-    // SAFETY: it has no conditions.
+/// Ends this process without running exit handlers.
+pub(super) fn exit_now() -> ! {
+    // SAFETY: always allowed.
     unsafe { libc::_exit(0) }
 }

@@ -1,7 +1,7 @@
-//! The terminal, and whose turn it is to use it.
+//! The terminal and its foreground process group.
 //!
-//! A group of processes is in the foreground: keys reach it, and it alone may read. A child with a group of its own is put
-//! there in our place, and we go back there when it stops or ends: the shell that waits for us must find us where it left us.
+//! Only the foreground group receives keys and may read. A child with its own group takes our place there. When it
+//! stops or ends, we take the foreground back, because the shell that waits for us expects us there.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use crate::groups::own_group;
 
 pub(super) struct Terminal {
     tty: Arc<OwnedFd>,
-    /// How it was set when the child got it, to be put right after a child that was killed.
+    /// The modes when the child got the terminal, restored after a child that was killed.
     modes: Option<Termios>,
     is_given: bool,
 }
 
 impl Terminal {
-    /// The one that controls this process, wherever its output goes.
+    /// The controlling terminal of this process, wherever its output goes.
     pub(super) fn controlling() -> Option<Self> {
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let tty = openat(CWD, c"/dev/tty", flags, Mode::empty()).ok()?;
         Some(Self { tty: Arc::new(tty), modes: None, is_given: false })
     }
 
-    /// Whether our group is in the foreground.
+    /// True if our group is in the foreground.
     pub(super) fn is_ours(&self) -> bool {
         tcgetpgrp(&*self.tty).is_ok_and(|group| Some(group) == own_group())
     }
@@ -37,30 +37,30 @@ impl Terminal {
         self.is_given
     }
 
-    /// For a child that puts itself there, before it begins.
-    pub(super) fn give_to_newborn(&mut self) -> Arc<OwnedFd> {
+    /// For a new child, which moves itself to the foreground before exec.
+    pub(super) fn give_to_new_child(&mut self) -> Arc<OwnedFd> {
         self.is_given = true;
         self.modes = tcgetattr(&*self.tty).ok();
         Arc::clone(&self.tty)
     }
 
-    /// Puts the child's group there, in our place.
+    /// Moves the child's group to the foreground.
     pub(super) fn give(&mut self, group: Pid) {
         self.is_given = true;
-        put_forward(&self.tty, group);
+        set_foreground(&self.tty, group);
     }
 
-    /// Back into the foreground, if the child is there in our place.
+    /// Moves our group back to the foreground, if the child had it.
     pub(super) fn take_back(&mut self) {
         if std::mem::take(&mut self.is_given)
             && let Some(group) = own_group()
         {
-            put_forward(&self.tty, group);
+            set_foreground(&self.tty, group);
         }
     }
 
-    /// After a child that had no chance to do it.
-    pub(super) fn tidy(&self) {
+    /// Restores the modes after a child that was killed and could not do so.
+    pub(super) fn restore_modes(&self) {
         if let Some(modes) = &self.modes
             && self.is_ours()
         {
@@ -69,15 +69,15 @@ impl Terminal {
     }
 }
 
-/// Puts a group into the foreground. Async-signal-safe.
-pub(super) fn put_forward(tty: &OwnedFd, group: Pid) {
-    // Who is not there itself is stopped for trying, unless it does not hear of it.
-    let _quiet = Blocked::one(Signal::TTOU);
+/// Moves a group to the foreground. Async-signal-safe.
+pub(super) fn set_foreground(tty: &OwnedFd, group: Pid) {
+    // A background process that does this gets SIGTTOU, which would stop it.
+    let _blocked = Blocked::one(Signal::TTOU);
     let _ = tcsetpgrp(tty, group);
 }
 
-/// Whether this process reads from another one's output, or another one from its: it is part of a pipeline then, even if the
-/// shell has not started the rest of it yet.
+/// True if stdin or stdout is a pipe. Then this process is part of a pipeline, even if the shell has not started the
+/// other processes yet.
 pub(super) fn is_piped() -> bool {
     let is_pipe =
         |file| fstat(file).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo);

@@ -1,9 +1,9 @@
-//! How long the child may run, and what ends that.
+//! How long the child may hold the slot, and why it loses it.
 //!
-//! With `--on-lost kill`, nobody else can have the slot before the child is gone. So the home is asked for more time than the
-//! child gets (`--ttl`, then `--grace` to end in, then some for us to see that it did), and a home that falls silent is not
-//! waited for until the slot may be another's, but only for as long as leaves the child its grace, or a third of
-//! `--heartbeat` where that is shorter.
+//! With `--on-lost kill`, the child must be gone before another holder gets the slot. So we ask the home for a longer
+//! lease than the child gets: `--ttl`, plus `--grace` to end, plus some slack for us to notice. If the home does not
+//! answer, we do not wait until the slot may be granted to another: we end the child early enough to leave it its
+//! grace, or a third of `--heartbeat` if that is shorter.
 
 use std::fmt;
 use std::future::{pending, ready};
@@ -16,14 +16,14 @@ use tokio::time::sleep_until;
 use crate::cli::{OnLost, Run};
 use crate::duration;
 
-/// Between the death of the child and the end of its time: for us to notice.
+/// Between the death of the child and the end of the lease, for us to notice it.
 const SLACK: Duration = Duration::from_secs(1);
-/// The same, where the home is silent and there is no time to spare.
+/// The same if the home does not answer and time is short.
 const MARGIN: Duration = Duration::from_millis(100);
-/// How often to look whether the slot was renewed for a shorter time.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often to check whether the slot was renewed for a shorter time.
+const RENEWAL_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long the home is asked to let us have the slot.
+/// The lease to ask the home for.
 pub(super) fn lease(args: &Run) -> Option<Duration> {
     let ttl = args.ttl?;
     Some(match args.on_lost {
@@ -32,7 +32,7 @@ pub(super) fn lease(args: &Run) -> Option<Duration> {
     })
 }
 
-/// How long the home waits for us when we are evicted.
+/// How long the home waits after an eviction before it grants the slot to another.
 pub(super) fn grace(args: &Run) -> Duration {
     match args.on_lost {
         OnLost::Warn => Duration::ZERO,
@@ -45,60 +45,60 @@ pub(super) struct TimeLeft<'a> {
     on_lost: OnLost,
     grace: Duration,
     ttl: Duration,
-    /// When the `ttl` is over, where it is up to us to see to that, and unless the slot is renewed.
+    /// When the `ttl` is over, if we must end the child then. Not valid after a renewal.
     ends_at: Option<Instant>,
-    /// Until when the home granted the slot. If that changes, it was renewed.
+    /// The end of the lease at the start. If it changes, the slot was renewed.
     granted_until: Option<Instant>,
-    /// What has to be left of the time that the home grants to those it does not hear.
+    /// How long before the lease may end we act if the home does not answer.
     reserve: Duration,
     margin: Duration,
 }
 
-/// Why the slot is not ours any more, or soon will not be.
+/// Why the slot is lost, or will be soon.
 pub(super) enum Loss {
-    Overtime(Duration),
-    /// The same for a slot that was renewed.
-    RenewalOver,
-    Silence,
+    TtlExceeded(Duration),
+    /// The `ttl` of a renewal is over.
+    RenewalExpired,
+    HomeSilent,
     Reported(NotHeld),
 }
 
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Overtime(ttl) => {
+            Self::TtlExceeded(ttl) => {
                 write!(f, "the command took longer than its --ttl of {}", duration::show(*ttl))
             }
-            Self::RenewalOver => f.write_str("the time for which it was renewed is over"),
-            Self::Silence => f.write_str("nothing was heard of the home of the semaphores for too long"),
+            Self::RenewalExpired => f.write_str("the --ttl of the renewed slot is over"),
+            Self::HomeSilent => f.write_str("the agent or the Redis server did not answer for too long"),
             Self::Reported(NotHeld::Lost(loss)) => write!(f, "{loss}"),
-            Self::Reported(NotHeld::Released) => f.write_str("somebody released it"),
+            Self::Reported(NotHeld::Released) => f.write_str("another process released it"),
             Self::Reported(NotHeld::Unknown) => {
-                f.write_str("the home of the semaphores does not know of it any more")
+                f.write_str("the agent or the Redis server no longer knows it, perhaps after a restart")
             }
         }
     }
 }
 
 impl<'a> TimeLeft<'a> {
-    /// Begins now.
+    /// Starts now.
     pub(super) fn of(permit: &'a Permit<'static>, args: &Run) -> Self {
         let silence = lease(args).map_or(args.heartbeat, |lease| lease.min(args.heartbeat));
         let margin = MARGIN.min(silence / 20);
-        let is_ours_to_end = args.on_lost == OnLost::Kill;
+        let we_end_it = args.on_lost == OnLost::Kill;
         Self {
             permit,
             on_lost: args.on_lost,
             grace: args.grace,
             ttl: args.ttl.unwrap_or_default(),
-            ends_at: args.ttl.filter(|_| is_ours_to_end).and_then(|ttl| Instant::now().checked_add(ttl)),
+            ends_at: args.ttl.filter(|_| we_end_it).and_then(|ttl| Instant::now().checked_add(ttl)),
             granted_until: permit.expires_at(),
             reserve: args.grace.saturating_add(margin).min(silence / 3),
             margin,
         }
     }
 
-    /// How it ended, if it has.
+    /// The loss, if the slot is lost already.
     pub(super) async fn has_ended(&self) -> Option<Loss> {
         select! {
             biased;
@@ -107,28 +107,28 @@ impl<'a> TimeLeft<'a> {
         }
     }
 
-    /// What can be told from the time alone.
-    fn over(&self) -> Option<Loss> {
+    /// The loss if a deadline has passed.
+    fn passed_deadline(&self) -> Option<Loss> {
         let is_past = |moment: Option<Instant>| moment.is_some_and(|moment| moment <= Instant::now());
         if is_past(self.ends_at()) {
-            Some(if self.is_renewed() { Loss::RenewalOver } else { Loss::Overtime(self.ttl) })
-        } else if is_past(self.timeout_ends_at()) {
-            Some(Loss::Silence)
+            Some(if self.is_renewed() { Loss::RenewalExpired } else { Loss::TtlExceeded(self.ttl) })
+        } else if is_past(self.silence_deadline()) {
+            Some(Loss::HomeSilent)
         } else {
             None
         }
     }
 
-    /// Waits until it is over.
+    /// Waits until the slot is lost.
     pub(super) async fn ended(&self) -> Loss {
         loop {
-            if let Some(loss) = self.over() {
+            if let Some(loss) = self.passed_deadline() {
                 return loss;
             }
-            let look_again = [self.ends_at(), self.timeout_ends_at()].into_iter().flatten().min();
+            let next_deadline = [self.ends_at(), self.silence_deadline()].into_iter().flatten().min();
             let later = async {
-                match look_again {
-                    Some(then) => sleep_until(then.min(Instant::now() + LOOK).into()).await,
+                match next_deadline {
+                    Some(then) => sleep_until(then.min(Instant::now() + RENEWAL_CHECK_INTERVAL).into()).await,
                     None => pending().await,
                 }
             };
@@ -139,7 +139,7 @@ impl<'a> TimeLeft<'a> {
         }
     }
 
-    /// True if the slot was renewed, for longer or for shorter. A difference within the slack comes from the clocks.
+    /// True if the slot was renewed, for a longer or shorter time. Differences within the slack come from the clocks.
     fn is_renewed(&self) -> bool {
         match (self.granted_until, self.permit.expires_at()) {
             (Some(before), Some(now)) => before.max(now) - before.min(now) > SLACK,
@@ -147,7 +147,7 @@ impl<'a> TimeLeft<'a> {
         }
     }
 
-    /// When the child's time is over, where it is up to us to see to that.
+    /// When we must end the child because its time is over.
     fn ends_at(&self) -> Option<Instant> {
         if self.on_lost != OnLost::Kill || !self.is_renewed() {
             return self.ends_at;
@@ -155,15 +155,15 @@ impl<'a> TimeLeft<'a> {
         self.permit.expires_at()?.checked_sub(self.grace.saturating_add(SLACK))
     }
 
-    /// When to act unless the home is heard of.
-    fn timeout_ends_at(&self) -> Option<Instant> {
+    /// When to end the child if the home does not answer.
+    fn silence_deadline(&self) -> Option<Instant> {
         match self.on_lost {
             OnLost::Kill => self.permit.safe_until()?.checked_sub(self.reserve),
             OnLost::Warn => None,
         }
     }
 
-    /// When the child has to be killed if it has not ended by then: after its grace, or as long as it is safe.
+    /// When to kill the child: after its grace, or earlier if the slot may be granted to another.
     pub(super) fn kill_at(&self) -> Instant {
         let now = Instant::now();
         let grace_ends = now.checked_add(self.grace).unwrap_or(now);

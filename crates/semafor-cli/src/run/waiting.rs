@@ -1,7 +1,7 @@
-//! Waiting in line for a slot, and what is said meanwhile.
+//! Waits in line for a slot, and reports the wait.
 //!
-//! On a terminal that is one line, rewritten each second, and gone when the slot comes. Elsewhere nothing is said, unless
-//! asked for.
+//! On a terminal the report is one line, updated every second and removed when the slot is granted. Otherwise nothing
+//! is printed, except with --verbose.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -22,21 +22,21 @@ use crate::output::say;
 use crate::plain::plain;
 use crate::slots::{self, Refused};
 
-/// Who is served before that has not waited.
-const FIRST_LOOK: Duration = Duration::from_millis(300);
-const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
-/// For naming who was in the way, after it is too late.
-const PATIENCE_AFTERWARDS: Duration = Duration::from_secs(2);
-/// How many holders are named.
-const NAMED: usize = 3;
+/// Shorter waits are not reported.
+const FIRST_REPORT_AFTER: Duration = Duration::from_millis(300);
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+/// How long to ask for the holders after a timeout, for the error message.
+const DIAGNOSIS_TIMEOUT: Duration = Duration::from_secs(2);
+/// How many holders are listed.
+const MAX_NAMED_HOLDERS: usize = 3;
 
-/// Waits for the slots that are asked for.
+/// Waits for the requested slots.
 pub(super) async fn for_slot(home: &Home, args: &Run) -> Result<Permit<'static>, Failure> {
-    slots::settle(args.options.slots, async |slots| {
+    slots::acquire_with_slots(args.options.slots, async |slots| {
         let semaphore = open(home, args, slots)?;
         match in_line(&semaphore, args).await {
             Err(error) if error.is_timeout() || error.is_busy() => {
-                Err(Refused::Failure(too_late(&semaphore, args, error).await))
+                Err(Refused::Failure(timed_out(&semaphore, args, error).await))
             }
             outcome => Ok(outcome?),
         }
@@ -65,12 +65,12 @@ fn open(home: &Home, args: &Run, slots: Option<u32>) -> Result<Semaphore, Failur
 }
 
 async fn in_line(semaphore: &Semaphore, args: &Run) -> Result<Permit<'static>, AcquireError> {
-    let mut voice = Voice::of(args);
+    let mut reporter = WaitReporter::of(args);
     let since = Instant::now();
     let permit = select! {
         biased;
         outcome = semaphore.acquire().weight(args.options.weight) => outcome?,
-        never = voice.comment_on(semaphore, since) => match never {},
+        never = reporter.report(semaphore, since) => match never {},
     };
     if args.verbose {
         let (name, slot) = (semaphore.name(), permit.slot());
@@ -79,22 +79,24 @@ async fn in_line(semaphore: &Semaphore, args: &Run) -> Result<Permit<'static>, A
     Ok(permit.into_owned())
 }
 
-/// Gave up, and says on whom it waited.
-async fn too_late(semaphore: &Semaphore, args: &Run, error: AcquireError) -> Failure {
+/// The error after a timeout. Names the holders.
+async fn timed_out(semaphore: &Semaphore, args: &Run, error: AcquireError) -> Failure {
     let name = semaphore.name();
     let within = match args.options.timeout {
-        Some(Duration::ZERO) | None => "free right now".to_owned(),
-        Some(timeout) => format!("within {}", duration::show(timeout)),
+        Some(Duration::ZERO) | None => "is free".to_owned(),
+        Some(timeout) => format!("was free within {}", duration::show(timeout)),
     };
-    let message = match timeout(PATIENCE_AFTERWARDS, Scene::of(semaphore)).await {
-        Ok(Ok(scene)) => format!("no slot of {name:?} {within}: {}; {} waiting", scene.held(), scene.waiting),
+    let message = match timeout(DIAGNOSIS_TIMEOUT, Snapshot::of(semaphore)).await {
+        Ok(Ok(snapshot)) => {
+            format!("no slot of {name:?} {within}: {}; {} waiting", snapshot.held(), snapshot.waiting)
+        }
         _ => format!("{name:?}: {error}"),
     };
     Code::TimedOut.because(plain(&message))
 }
 
-/// Who holds and who waits, at one look.
-struct Scene {
+/// The holders and waiters at one moment.
+struct Snapshot {
     held: u32,
     slots: u32,
     holders: Vec<HolderInfo>,
@@ -103,7 +105,7 @@ struct Scene {
     ahead: Option<usize>,
 }
 
-impl Scene {
+impl Snapshot {
     async fn of(semaphore: &Semaphore) -> Result<Self, HomeError> {
         let stats = semaphore.stats().await?;
         let (holders, waiters) = (semaphore.holders().await?, semaphore.waiters().await?);
@@ -117,11 +119,11 @@ impl Scene {
 
     fn held(&self) -> String {
         let mut text = format!("{} of {} held", self.held, self.slots);
-        for (index, holder) in self.holders.iter().take(NAMED).enumerate() {
+        for (index, holder) in self.holders.iter().take(MAX_NAMED_HOLDERS).enumerate() {
             text += if index == 0 { " by " } else { ", " };
-            text += &introduce(holder);
+            text += &describe(holder);
         }
-        match self.holders.len().saturating_sub(NAMED) {
+        match self.holders.len().saturating_sub(MAX_NAMED_HOLDERS) {
             0 => text,
             more => text + &format!(" and {more} more"),
         }
@@ -136,7 +138,7 @@ impl Scene {
 }
 
 /// `build@host (pid 4711, 3m02s: make -j8)`
-fn introduce(holder: &HolderInfo) -> String {
+fn describe(holder: &HolderInfo) -> String {
     let mut text = match (&holder.label, &holder.host) {
         (Some(label), Some(host)) => format!("{label}@{host}"),
         (Some(name), None) | (None, Some(name)) => name.to_string(),
@@ -153,48 +155,48 @@ fn introduce(holder: &HolderInfo) -> String {
     text + ")"
 }
 
-/// How to speak while waiting.
-struct Voice {
-    manner: Manner,
+/// Reports the wait on stderr.
+struct WaitReporter {
+    mode: ReportMode,
     line: LiveLine,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Manner {
-    /// One line that is written over and over again.
+enum ReportMode {
+    /// A line that is overwritten on each update.
     Live,
-    /// One that stays, when the waiting begins.
+    /// A line that stays, when the wait begins.
     Once,
     Silent,
 }
 
-impl Voice {
+impl WaitReporter {
     fn of(args: &Run) -> Self {
-        let manner = match args.verbose {
-            true => Manner::Once,
-            false if !args.quiet && stderr().is_terminal() => Manner::Live,
-            false => Manner::Silent,
+        let mode = match args.verbose {
+            true => ReportMode::Once,
+            false if !args.quiet && stderr().is_terminal() => ReportMode::Live,
+            false => ReportMode::Silent,
         };
-        Self { manner, line: LiveLine::default() }
+        Self { mode, line: LiveLine::default() }
     }
 
-    /// Says what there is to say, until it is dropped.
-    async fn comment_on(&mut self, semaphore: &Semaphore, since: Instant) -> Infallible {
-        if self.manner == Manner::Silent {
+    /// Reports until it is dropped.
+    async fn report(&mut self, semaphore: &Semaphore, since: Instant) -> Infallible {
+        if self.mode == ReportMode::Silent {
             return pending().await;
         }
-        sleep(FIRST_LOOK).await;
+        sleep(FIRST_REPORT_AFTER).await;
         loop {
-            if let Ok(scene) = Scene::of(semaphore).await {
-                let (name, place, held) = (semaphore.name(), scene.place(), scene.held());
-                if self.manner == Manner::Once {
+            if let Ok(snapshot) = Snapshot::of(semaphore).await {
+                let (name, place, held) = (semaphore.name(), snapshot.place(), snapshot.held());
+                if self.mode == ReportMode::Once {
                     say(&format!("waiting for {name:?}, {place}; {held}"));
                     return pending().await;
                 }
                 let waited = duration::show(since.elapsed());
                 self.line.show(&format!("semafor: waiting {waited} for {name:?}, {place}; {held}"));
             }
-            sleep(BETWEEN_LOOKS).await;
+            sleep(REPORT_INTERVAL).await;
         }
     }
 }

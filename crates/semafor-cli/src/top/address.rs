@@ -1,11 +1,11 @@
-//! Where the home is, as it may be shown to whoever looks over the shoulder.
+//! The URL of the home without secrets, for the screen.
 
-/// The URL without user, password and options; but with the namespace, which says whose semaphores these are.
+/// The URL without user, password and options, but with the namespace.
 pub(super) fn shown(url: &str) -> String {
     let (base, options) = url.split_once('?').unwrap_or((url, ""));
     let base = match base.split_once("://") {
         Some((scheme, rest)) => {
-            // A password may have an @ in it, a host may not.
+            // A password may contain @, a host may not.
             let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
             format!("{scheme}://{host}")
         }

@@ -1,4 +1,4 @@
-//! What is shown, and how keys change it. Plain data: no terminal, no home, and the time is an argument.
+//! The state of the screen, and how keys change it. Plain data: no terminal, no home, and the time is an argument.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::seen::{Grants, Look, People, SemaphoreRow};
+use super::snapshot::{Grants, Participants, SemaphoreRow, Snapshot};
 use crate::plain::plain;
 
-/// After so long without an answer, it is said.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Longer waits for an answer are shown.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What + and - choose from, in milliseconds.
+/// The intervals that + and - choose from, in milliseconds.
 const INTERVALS: [u64; 8] = [250, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000];
 
 pub(super) struct App {
@@ -23,25 +23,25 @@ pub(super) struct App {
     pub(super) sort: Sort,
     pub(super) filter: Filter,
     pub(super) list: List,
-    /// The semaphore that is looked into.
-    pub(super) inside: Option<Inside>,
+    /// The semaphore whose holders and waiters are shown.
+    pub(super) detail: Option<Detail>,
     /// False until the home has answered for the first time.
-    pub(super) knows_names: bool,
+    pub(super) has_names: bool,
     names: Vec<SemaphoreRow>,
-    /// The name that stays chosen while the others move around it. None until somebody chooses.
+    /// The chosen name. It stays chosen when the order changes. `None` until the user chooses one.
     chosen: Option<Arc<str>>,
     grants: Grants,
-    answered: Instant,
-    asked: Option<Instant>,
+    last_answer: Instant,
+    pending_since: Option<Instant>,
     failure: Option<String>,
 }
 
-/// What a key asks for, beyond what it changes here.
+/// What the event loop must do after a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Action {
     Nothing,
-    /// Something else is to be looked at.
-    Look,
+    /// Ask the home again.
+    Refresh,
     Suspend,
     Quit,
 }
@@ -66,7 +66,7 @@ pub(super) struct Filter {
     pub(super) is_typed: bool,
 }
 
-/// A list with a chosen line, of which a part is shown.
+/// A scrolling list with a chosen line.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(super) struct List {
     pub(super) chosen: usize,
@@ -74,12 +74,12 @@ pub(super) struct List {
     pub(super) height: usize,
 }
 
-/// A look into one semaphore.
-pub(super) struct Inside {
+/// The view of one semaphore.
+pub(super) struct Detail {
     pub(super) name: Arc<str>,
-    /// `None` until the home has answered, or if nobody uses the name any more.
+    /// `None` until the home has answered, or if the semaphore is no longer in use.
     pub(super) numbers: Option<SemaphoreRow>,
-    pub(super) people: Option<People>,
+    pub(super) participants: Option<Participants>,
     pub(super) chosen: Pane,
     pub(super) holders: List,
     pub(super) waiters: List,
@@ -101,65 +101,66 @@ impl App {
             sort: Sort { by: Column::Percent, is_reversed: false },
             filter: Filter { text: filter.unwrap_or_default(), is_typed: false },
             list: List::default(),
-            inside: None,
+            detail: None,
             names: Vec::new(),
             chosen: None,
             grants: Grants::default(),
-            knows_names: false,
-            answered: now,
-            asked: None,
+            has_names: false,
+            last_answer: now,
+            pending_since: None,
             failure: None,
         }
     }
 
-    /// The home is being asked.
-    pub(super) fn asks(&mut self, now: Instant) {
-        self.asked = Some(now);
+    /// Called when the home is asked.
+    pub(super) fn request_sent(&mut self, now: Instant) {
+        self.pending_since = Some(now);
     }
 
-    pub(super) fn has_seen(&mut self, mut look: Look, now: Instant) {
-        self.grants.compare(&mut look, now);
-        self.answered = now;
-        self.asked = None;
+    pub(super) fn update(&mut self, mut snapshot: Snapshot, now: Instant) {
+        self.grants.compare(&mut snapshot, now);
+        self.last_answer = now;
+        self.pending_since = None;
         self.failure = None;
-        match (&mut self.inside, look.people) {
-            (Some(inside), Some(people)) => {
-                inside.numbers = look.names.pop();
-                inside.holders.keep_within(people.holders.len());
-                inside.waiters.keep_within(people.waiters.len());
-                inside.people = Some(people);
+        match (&mut self.detail, snapshot.participants) {
+            (Some(detail), Some(participants)) => {
+                detail.numbers = snapshot.names.pop();
+                detail.holders.keep_within(participants.holders.len());
+                detail.waiters.keep_within(participants.waiters.len());
+                detail.participants = Some(participants);
             }
             (None, None) => {
-                self.names = look.names;
-                self.knows_names = true;
+                self.names = snapshot.names;
+                self.has_names = true;
                 self.follow();
             }
-            // Somebody turned to something else meanwhile.
+            // The user has changed the view meanwhile: the answer is for the old view.
             _ => {}
         }
     }
 
-    pub(super) fn has_failed(&mut self, message: &str) {
-        self.asked = None;
+    pub(super) fn request_failed(&mut self, message: &str) {
+        self.pending_since = None;
         self.failure = Some(plain(message).into_owned());
     }
 
-    /// For how long there has been no answer where one was due, and why, if that is known.
-    pub(super) fn silence(&self, now: Instant) -> Option<(Duration, Option<&str>)> {
-        let is_late = self.asked.is_some_and(|asked| now.saturating_duration_since(asked) >= PATIENCE);
-        let since = now.saturating_duration_since(self.answered);
+    /// How long an answer is missing, and the error if there is one. `None` if no answer is late.
+    pub(super) fn unanswered(&self, now: Instant) -> Option<(Duration, Option<&str>)> {
+        let is_late =
+            self.pending_since.is_some_and(|sent| now.saturating_duration_since(sent) >= ANSWER_TIMEOUT);
+        let since = now.saturating_duration_since(self.last_answer);
         (is_late || self.failure.is_some()).then_some((since, self.failure.as_deref()))
     }
 
-    /// When the picture changes by itself.
-    pub(super) fn next_change(&self, now: Instant) -> Option<Instant> {
-        match self.silence(now) {
-            Some((since, _)) => Some(self.answered + Duration::from_secs(since.as_secs() + 1)),
-            None => self.asked.map(|asked| asked + PATIENCE),
+    /// When the screen changes without an event.
+    pub(super) fn next_redraw(&self, now: Instant) -> Option<Instant> {
+        match self.unanswered(now) {
+            Some((since, _)) => Some(self.last_answer + Duration::from_secs(since.as_secs() + 1)),
+            None => self.pending_since.map(|sent| sent + ANSWER_TIMEOUT),
         }
     }
 
-    /// All names, whatever the filter says.
+    /// All names, without the filter.
     pub(super) fn all_names(&self) -> &[SemaphoreRow] {
         &self.names
     }
@@ -173,7 +174,7 @@ impl App {
         names
     }
 
-    /// Puts the cursor on the name that was chosen, wherever it went.
+    /// Moves the cursor to the chosen name.
     fn follow(&mut self) {
         let names = self.shown_names();
         let at = self.chosen.as_ref().and_then(|chosen| names.iter().position(|name| name.name == *chosen));
@@ -206,17 +207,17 @@ impl App {
             KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.shows_help = true,
             KeyCode::Char('p' | ' ') => {
                 self.is_paused = !self.is_paused;
-                return if self.is_paused { Action::Nothing } else { Action::Look };
+                return if self.is_paused { Action::Nothing } else { Action::Refresh };
             }
             KeyCode::Char('+' | '=') => self.interval = longer(self.interval),
             KeyCode::Char('-' | '_') => self.interval = shorter(self.interval),
-            _ if self.inside.is_some() => return self.press_inside(key.code),
-            _ => return self.press_outside(key.code),
+            _ if self.detail.is_some() => return self.press_in_detail(key.code),
+            _ => return self.press_in_list(key.code),
         }
         Action::Nothing
     }
 
-    fn press_outside(&mut self, key: KeyCode) -> Action {
+    fn press_in_list(&mut self, key: KeyCode) -> Action {
         match key {
             KeyCode::Char('q') => return Action::Quit,
             KeyCode::Esc if self.filter.text.is_empty() => return Action::Quit,
@@ -224,7 +225,7 @@ impl App {
             KeyCode::Char('/') => self.filter.is_typed = true,
             KeyCode::Char('s') => self.sort.by = self.sort.by.next(),
             KeyCode::Char('r') => self.sort.is_reversed = !self.sort.is_reversed,
-            KeyCode::Enter | KeyCode::Right | KeyCode::Char('l') => return self.look_inside(),
+            KeyCode::Enter | KeyCode::Right | KeyCode::Char('l') => return self.open_detail(),
             key => {
                 let names = self.shown_names();
                 let (mut list, count) = (self.list, names.len());
@@ -239,39 +240,39 @@ impl App {
         Action::Nothing
     }
 
-    fn look_inside(&mut self) -> Action {
+    fn open_detail(&mut self) -> Action {
         let Some(name) = self.shown_names().get(self.list.chosen).copied().cloned() else {
             return Action::Nothing;
         };
         self.chosen = Some(Arc::clone(&name.name));
-        self.inside = Some(Inside {
+        self.detail = Some(Detail {
             name: Arc::clone(&name.name),
             numbers: Some(name),
-            people: None,
+            participants: None,
             chosen: Pane::Holders,
             holders: List::default(),
             waiters: List::default(),
         });
-        Action::Look
+        Action::Refresh
     }
 
-    fn press_inside(&mut self, key: KeyCode) -> Action {
-        let Some(inside) = &mut self.inside else { return Action::Nothing };
+    fn press_in_detail(&mut self, key: KeyCode) -> Action {
+        let Some(detail) = &mut self.detail else { return Action::Nothing };
         match key {
             KeyCode::Esc | KeyCode::Char('q') | KeyCode::Left | KeyCode::Backspace => {
-                self.inside = None;
+                self.detail = None;
                 self.follow();
-                return if self.is_paused { Action::Nothing } else { Action::Look };
+                return if self.is_paused { Action::Nothing } else { Action::Refresh };
             }
-            KeyCode::Tab | KeyCode::BackTab => inside.chosen = inside.chosen.other(),
+            KeyCode::Tab | KeyCode::BackTab => detail.chosen = detail.chosen.other(),
             key => {
-                let (holders, waiters) = inside
-                    .people
+                let (holders, waiters) = detail
+                    .participants
                     .as_ref()
-                    .map_or((0, 0), |people| (people.holders.len(), people.waiters.len()));
-                match inside.chosen {
-                    Pane::Holders => inside.holders.press(key, holders),
-                    Pane::Waiters => inside.waiters.press(key, waiters),
+                    .map_or((0, 0), |participants| (participants.holders.len(), participants.waiters.len()));
+                match detail.chosen {
+                    Pane::Holders => detail.holders.press(key, holders),
+                    Pane::Waiters => detail.waiters.press(key, waiters),
                 };
             }
         }
@@ -294,7 +295,7 @@ impl Filter {
 }
 
 impl List {
-    /// True if the key is one that moves.
+    /// True if the key moves the cursor.
     fn press(&mut self, key: KeyCode, count: usize) -> bool {
         let page = self.height.max(1);
         self.chosen = match key {
@@ -314,7 +315,7 @@ impl List {
         self.chosen = self.chosen.min(count.saturating_sub(1));
     }
 
-    /// Scrolls no more than needed to show the chosen line on so many lines, and says which ones are shown.
+    /// Scrolls as little as needed to show the chosen line, and returns the lines to show.
     pub(super) fn scroll(&mut self, height: usize, count: usize) -> std::ops::Range<usize> {
         self.height = height;
         self.first_shown = self.first_shown.min(self.chosen).min(count.saturating_sub(height));
@@ -344,7 +345,7 @@ impl Column {
 }
 
 impl Sort {
-    /// The most pressing first, names from A to Z; unless reversed.
+    /// Highest numbers first, names from A to Z; the opposite if reversed.
     fn compare(self, a: &SemaphoreRow, b: &SemaphoreRow) -> Ordering {
         let percent = || b.percent().total_cmp(&a.percent());
         let waiting = || b.waiting.cmp(&a.waiting);

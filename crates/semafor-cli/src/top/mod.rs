@@ -1,17 +1,17 @@
 //! `semafor top`: names, bars, holders, waiters and wait times, live in the terminal.
 //!
-//! - `live` brings it together: keys, signals, and looks at the home.
-//! - `app` is what is shown and how keys change it, as plain data.
-//! - `watch` asks the home, `seen` is its answer.
+//! - `event_loop` waits for keys, signals and answers of the home.
+//! - `app` is the state of the screen, as plain data.
+//! - `query` asks the home, `snapshot` is the answer.
 //! - `view` draws.
-//! - `terminal` takes the terminal over, and gives it back however this ends.
+//! - `terminal` takes over the terminal, and always restores it.
 
 mod address;
 mod app;
-mod live;
-mod seen;
+mod event_loop;
+mod query;
+mod snapshot;
 mod terminal;
 mod view;
-mod watch;
 
-pub(crate) use live::top;
+pub(crate) use event_loop::top;

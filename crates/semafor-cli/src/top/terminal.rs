@@ -1,4 +1,4 @@
-//! Takes the terminal over, and gives it back however this ends.
+//! Takes over the terminal, and always restores it.
 
 use std::io::{self, BufWriter, Stdout, stdout};
 use std::mem::ManuallyDrop;
@@ -17,36 +17,36 @@ use ratatui::crossterm::terminal::{
 use rustix::process::{Signal, kill_current_process_group};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-/// Buffered, so that a change of the picture is one write: one packet, over ssh.
+/// Buffered, so that an update of the screen is one write: one packet over ssh.
 type Screen = Terminal<CrosstermBackend<BufWriter<Stdout>>>;
 
-/// A terminal that is ours until this is dropped.
-pub(super) struct Takeover {
-    /// Never dropped: it would complain on stderr if the terminal is gone, and panic, as stderr is gone as well.
+/// The terminal. Restored on drop.
+pub(super) struct TerminalGuard {
+    /// Never dropped: if the terminal is gone, its drop prints to stderr, which is gone as well, and panics.
     screen: ManuallyDrop<Screen>,
 }
 
-impl Takeover {
+impl TerminalGuard {
     pub(super) fn begin() -> io::Result<Self> {
         let hook = panic::take_hook();
         panic::set_hook(Box::new(move |panic| {
-            // What it has to say would be lost on the other screen.
+            // On the alternate screen, the message would be lost.
             leave();
             hook(panic);
         }));
-        let takeover = Self { screen: ManuallyDrop::new(blank()?) };
+        let guard = Self { screen: ManuallyDrop::new(blank()?) };
         enter()?;
-        Ok(takeover)
+        Ok(guard)
     }
 
     pub(super) fn draw(&mut self, picture: impl FnOnce(&mut ratatui::Frame<'_>)) -> io::Result<()> {
         self.screen.draw(picture).map(drop)
     }
 
-    /// Stops, as others do on Ctrl-Z, until the shell says to go on.
+    /// Stops this process, as Ctrl-Z does elsewhere, until the shell continues it.
     pub(super) fn suspend(&mut self) -> io::Result<()> {
         leave();
-        // Whoever runs us in a pipeline stops with us. Returns when continued; at once, where no shell could do that.
+        // Stops the whole pipeline. Returns when continued, or at once if there is no shell to continue us.
         kill_current_process_group(Signal::TSTP)?;
         enter()?;
         self.screen = ManuallyDrop::new(blank()?);
@@ -54,35 +54,35 @@ impl Takeover {
     }
 }
 
-impl Drop for Takeover {
+impl Drop for TerminalGuard {
     fn drop(&mut self) {
         leave();
     }
 }
 
-/// A screen of which nothing is known. One that is cleared asks the terminal first where its cursor is.
+/// A new screen of unknown content. Clearing an old one would ask the terminal for its cursor position.
 fn blank() -> io::Result<Screen> {
     Terminal::new(CrosstermBackend::new(BufWriter::with_capacity(1 << 16, stdout())))
 }
 
-/// To leave once only: the second time, the cursor would jump to where it was when this began.
-static IS_OURS: AtomicBool = AtomicBool::new(false);
+/// Makes sure we leave only once: leaving twice would move the cursor to its position at the start.
+static IS_TAKEN_OVER: AtomicBool = AtomicBool::new(false);
 
 fn enter() -> io::Result<()> {
     enable_raw_mode()?;
-    IS_OURS.store(true, Ordering::SeqCst);
+    IS_TAKEN_OVER.store(true, Ordering::SeqCst);
     execute!(stdout(), EnterAlternateScreen, Hide)
 }
 
-/// There is nobody to complain to if it fails: the terminal may be gone.
+/// Errors are ignored: the terminal may be gone.
 fn leave() {
-    if IS_OURS.swap(false, Ordering::SeqCst) {
+    if IS_TAKEN_OVER.swap(false, Ordering::SeqCst) {
         let _ = execute!(stdout(), LeaveAlternateScreen, Show);
         let _ = disable_raw_mode();
     }
 }
 
-/// What is typed, and changes of size. The thread that waits for them ends with the process.
+/// Keys and changes of the size. The thread that waits for them ends with the process.
 pub(super) fn events() -> UnboundedReceiver<Event> {
     let (events, received) = unbounded_channel();
     thread::spawn(move || {

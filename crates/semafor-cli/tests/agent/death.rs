@@ -1,4 +1,4 @@
-//! The agent is killed while slots are held and waited for.
+//! The agent is killed while there are holders and waiters.
 
 use rustix::process::{Pid, Signal, kill_process};
 use semafor_testkit::cli::CommandEnv;
@@ -6,20 +6,21 @@ use semafor_testkit::cli::CommandEnv;
 use crate::env;
 
 fn kill_agent(env: &CommandEnv) -> u32 {
-    let [pid] = env.agents()[..] else { panic!("one agent") };
-    let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("it is a process");
-    kill_process(raw, Signal::KILL).expect("it is ours");
+    let [pid] = env.agents()[..] else { panic!("expected one agent") };
+    let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("the pid is valid");
+    kill_process(raw, Signal::KILL).expect("this user owns it");
     pid
 }
 
-/// A lock held for as long as the child or one of its children lives: a second command that finds it taken overlaps.
+/// Takes a lock that is held while the child or one of its children lives. A second command that finds it locked
+/// overlaps.
 const ALONE: &str = "exec 9>> busy; flock -n 9 || echo \"$SEMAFOR_ID\" >> overlaps;";
 
 #[test]
-fn a_holders_command_is_ended_before_the_next_begins() {
+fn holders_command_ends_before_the_next_begins() {
     let env = env();
-    let stubborn = format!("{ALONE} trap '' TERM; echo began >> log; while :; do sleep 1; done");
-    let mut holder = env.start(["run", "--name", "it", "--grace", "300ms", "--", "sh", "-c", &stubborn]);
+    let ignores_term = format!("{ALONE} trap '' TERM; echo began >> log; while :; do sleep 1; done");
+    let mut holder = env.start(["run", "--name", "it", "--grace", "300ms", "--", "sh", "-c", &ignores_term]);
     env.until_lines("log", 1);
     let brief = format!("{ALONE} echo next >> log");
     let mut next = env.start(["run", "--name", "it", "--", "sh", "-c", &brief]);
@@ -28,7 +29,7 @@ fn a_holders_command_is_ended_before_the_next_begins() {
     let output = holder.wait();
     assert_eq!(output.code(), Some(76));
     assert!(output.stderr.contains("lost the slot of \"it\""), "{}", output.stderr);
-    assert_eq!(next.wait().text(), "", "it was served by a new agent");
+    assert_eq!(next.wait().text(), "", "a new agent granted the slot");
     assert_eq!(env.lines("log"), ["began", "next"]);
     assert_eq!(env.read("overlaps"), "");
     assert_ne!(env.agents(), [agent]);
@@ -58,11 +59,11 @@ fn waiters_are_served_by_a_new_agent() {
     let tokens: Vec<u64> = env.lines("tokens").iter().map(|token| token.parse().expect("a number")).collect();
     assert_eq!(tokens.len(), 10);
     assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
-    assert!(token < tokens[0], "tokens go on growing: {token} {tokens:?}");
+    assert!(token < tokens[0], "tokens keep growing: {token} {tokens:?}");
 }
 
 #[test]
-fn a_warned_holder_keeps_its_slot_occupied() {
+fn holder_with_on_lost_warn_keeps_its_slot() {
     let env = env();
     let gate = env.gate("gate");
     let script = format!("{ALONE} : < gate");
@@ -83,7 +84,7 @@ fn a_warned_holder_keeps_its_slot_occupied() {
 }
 
 #[test]
-fn a_forced_stop_is_a_loss_for_holders() {
+fn forced_stop_takes_the_slots_of_holders() {
     let env = env();
     let mut holder = env.start(["run", "--name", "it", "--", "sleep", "1000"]);
     env.until_holders("it", 1);
@@ -92,7 +93,7 @@ fn a_forced_stop_is_a_loss_for_holders() {
 }
 
 #[test]
-fn a_slot_number_is_not_given_to_another_while_its_command_runs_on() {
+fn slot_number_is_not_reused_while_its_command_runs() {
     let env = env();
     let (first, second) = (env.gate("first"), env.gate("second"));
     let hold = |gate: &str| {
@@ -114,13 +115,13 @@ fn a_slot_number_is_not_given_to_another_while_its_command_runs_on() {
 }
 
 #[test]
-fn agents_that_die_again_and_again_let_no_commands_overlap() {
+fn commands_never_overlap_when_agents_die_repeatedly() {
     let env = env();
     let script = format!("{ALONE} echo began >> log; exec sleep 0.1");
     let start = || env.start(["run", "--name", "it", "--grace", "200ms", "--", "sh", "-c", &script]);
     let mut clients: Vec<_> = (0..8).map(|_| start()).collect();
     for death in 1..=6 {
-        // A waiter was served since.
+        // Wait until another waiter got the slot.
         env.until_lines("log", death * 2);
         kill_agent(&env);
         for client in clients.iter_mut().filter(|client| !client.is_running()) {

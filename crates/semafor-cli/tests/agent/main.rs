@@ -1,10 +1,10 @@
-//! The process that keeps the semaphores of one machine.
+//! The agent: the process that manages the semaphores of one user on a machine.
 
 mod death;
-mod folder;
-mod life;
-mod strangers;
-mod successor;
+mod directory;
+mod invalid_clients;
+mod lifecycle;
+mod restart;
 
 use semafor_testkit::cli::CommandEnv;
 
@@ -12,7 +12,7 @@ fn env() -> CommandEnv {
     CommandEnv::local(env!("CARGO_BIN_EXE_semafor"))
 }
 
-/// Has an agent started, and says which process it is.
+/// Starts an agent, and returns its pid.
 fn agent(env: &CommandEnv) -> u32 {
     assert_eq!(env.run(["run", "--", "true"]).text(), "");
     let agents = env.agents();

@@ -1,11 +1,11 @@
-//! What the command gets to see is what was said, byte by byte.
+//! The command gets its arguments, files and environment unchanged, byte by byte.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use semafor_testkit::cli::CommandEnv;
 
-pub(crate) fn what_comes_after_the_command_is_the_commands(env: &CommandEnv) {
+pub(crate) fn options_after_the_command_belong_to_the_command(env: &CommandEnv) {
     for (words, printed) in [
         (&["run", "--", "echo", "-n", "--foo"][..], "--foo"),
         (&["run", "echo", "--name", "x"], "--name x\n"),
@@ -19,7 +19,7 @@ pub(crate) fn what_comes_after_the_command_is_the_commands(env: &CommandEnv) {
     }
 }
 
-pub(crate) fn bytes_that_are_no_text_pass_through(env: &CommandEnv) {
+pub(crate) fn arguments_may_be_invalid_utf8(env: &CommandEnv) {
     let odd = OsStr::from_bytes(b"\xff\xfe caf\xe9 \x01");
     let mut command = env.semafor(["run", "--", "sh", "-c", "printf '%s|%s' \"$1\" \"$ODD\"", "sh"]);
     command.arg(odd).env("ODD", odd);
@@ -28,42 +28,42 @@ pub(crate) fn bytes_that_are_no_text_pass_through(env: &CommandEnv) {
     assert_eq!(output.stdout, [odd.as_bytes(), b"|", odd.as_bytes()].concat());
 }
 
-pub(crate) fn a_program_whose_name_is_no_text_is_run(env: &CommandEnv) {
+pub(crate) fn program_name_may_be_invalid_utf8(env: &CommandEnv) {
     let name = OsString::from_vec(b"./pr\xf6gram".to_vec());
-    std::os::unix::fs::symlink("/bin/echo", env.path(&name)).expect("it can be made");
+    std::os::unix::fs::symlink("/bin/echo", env.path(&name)).expect("it can be created");
     let mut command = env.semafor(["run", "--"]);
     command.arg(&name).arg("hello");
     assert_eq!(env.output_of(command).text(), "hello\n");
 }
 
-pub(crate) fn all_bytes_go_from_stdin_to_stdout(env: &CommandEnv) {
+pub(crate) fn all_bytes_pass_from_stdin_to_stdout(env: &CommandEnv) {
     let bytes: Vec<u8> = (0..=255).cycle().take(300_000).collect();
     let output = env.output_when_fed(env.semafor(["run", "--", "cat"]), &bytes);
     assert_eq!((output.code(), output.stderr.as_str()), (Some(0), ""));
     assert!(output.stdout == bytes, "{} of {} bytes", output.stdout.len(), bytes.len());
 }
 
-pub(crate) fn what_is_left_on_stdin_is_left_for_the_next(env: &CommandEnv) {
+pub(crate) fn unread_stdin_is_left_for_the_next_command(env: &CommandEnv) {
     let mut shell = env.program("sh");
     shell.args(["-c", "\"$0\" run -- sh -c 'read line; echo \"<$line>\"'; cat"]).arg(env.binary());
     let output = env.output_when_fed(shell, b"first\nsecond\n");
     assert_eq!(output.text(), "<first>\nsecond\n");
 }
 
-pub(crate) fn stderr_is_the_commands(env: &CommandEnv) {
+pub(crate) fn stderr_contains_only_the_commands_output(env: &CommandEnv) {
     let output = env.run(["run", "--", "sh", "-c", "echo out; echo err >&2; exit 3"]);
     assert_eq!(output.code(), Some(3));
     assert_eq!((output.stdout.as_slice(), output.stderr.as_str()), (&b"out\n"[..], "err\n"));
 }
 
-pub(crate) fn other_open_files_are_passed_on(env: &CommandEnv) {
+pub(crate) fn open_file_descriptors_are_inherited(env: &CommandEnv) {
     std::fs::write(env.path("seven"), "from the seventh").expect("it can be written");
     let mut shell = env.program("sh");
     shell.args(["-c", "exec 7< seven; \"$0\" run -- sh -c 'cat <&7'"]).arg(env.binary());
     assert_eq!(env.output_of(shell).text(), "from the seventh");
 }
 
-pub(crate) fn the_environment_is_the_commands_and_ours(env: &CommandEnv) {
+pub(crate) fn environment_is_inherited_with_semafor_variables_added(env: &CommandEnv) {
     let mut command = env.semafor(["run", "--name", "it", "--", "env"]);
     command.env("OWN", "kept").env("SEMAFOR_SLOT", "of an outer run");
     let output = env.output_of(command);
@@ -77,7 +77,7 @@ pub(crate) fn the_environment_is_the_commands_and_ours(env: &CommandEnv) {
     assert!(!value("SEMAFOR_ID").is_empty());
 }
 
-pub(crate) fn a_run_in_a_run_does_not_wait_for_itself(env: &CommandEnv) {
+pub(crate) fn nested_run_does_not_wait_for_itself(env: &CommandEnv) {
     let nested = "\"$0\" run --timeout 0 -- sh -c 'echo $SEMAFOR_NAME in'; echo $SEMAFOR_NAME";
     let mut command = env.semafor(["run", "--name", "outer", "--", "sh", "-c", nested]);
     command.arg(env.binary());
@@ -85,7 +85,7 @@ pub(crate) fn a_run_in_a_run_does_not_wait_for_itself(env: &CommandEnv) {
 }
 
 pub(crate) fn readers_see_the_end_when_the_command_ends(env: &CommandEnv) {
-    // The first to need it starts the agent, which must not keep the pipe open.
+    // The first command starts the agent, which must not keep the pipe open.
     let mut shell = env.program("sh");
     shell.args(["-c", "\"$0\" run -- echo hello 2>&1 | cat"]).arg(env.binary());
     assert_eq!(env.output_of(shell).text(), "hello\n");

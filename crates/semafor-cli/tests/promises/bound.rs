@@ -1,11 +1,11 @@
-//! How many run at once, as the children themselves see it.
+//! The number of commands that run at once, counted by the commands themselves.
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use semafor_testkit::cli::{CommandEnv, Process};
 
-/// Creates a file that must not exist yet, counts the files there, and removes it again.
+/// Creates a file that must not exist yet, counts the files, and removes its own.
 const IN_A_SLOT: &str = "
     set -C
     : > slots/$SEMAFOR_SLOT || echo \"$SEMAFOR_SLOT\" >> shared
@@ -14,7 +14,7 @@ const IN_A_SLOT: &str = "
     rm slots/$SEMAFOR_SLOT";
 
 pub(crate) fn never_more_than_the_slots_run_at_once(env: &CommandEnv) {
-    fs::create_dir(env.path("slots")).expect("it can be made");
+    fs::create_dir(env.path("slots")).expect("it can be created");
     let gate = env.gate("gate");
     let run = ["run", "--name", "it", "--slots", "4", "--", "sh", "-c", IN_A_SLOT];
     let mut contenders: Vec<Process> = (0..40).map(|_| env.start(run)).collect();
@@ -31,15 +31,15 @@ pub(crate) fn never_more_than_the_slots_run_at_once(env: &CommandEnv) {
     assert!(counts.iter().all(|count| (1..=4).contains(count)), "{counts:?}");
 }
 
-/// As many files as its weight, under names that are its own.
+/// The same with as many files as its weight.
 const WITH_A_WEIGHT: &str = "
     for n in $(seq $0); do : > slots/$SEMAFOR_ID.$n; done
     : < gate
     ls slots | wc -l >> counts
     rm slots/$SEMAFOR_ID.*";
 
-pub(crate) fn a_weight_counts_as_so_many(env: &CommandEnv) {
-    fs::create_dir(env.path("slots")).expect("it can be made");
+pub(crate) fn weight_takes_that_many_slots(env: &CommandEnv) {
+    fs::create_dir(env.path("slots")).expect("it can be created");
     let gate = env.gate("gate");
     let run = |weight| {
         let words =
@@ -47,7 +47,7 @@ pub(crate) fn a_weight_counts_as_so_many(env: &CommandEnv) {
         env.start(words.into_iter().chain([weight]))
     };
     let mut contenders: Vec<Process> = ["1", "2", "3", "4"].into_iter().cycle().take(20).map(run).collect();
-    env.until("all are there", |env| {
+    env.until("all hold or wait", |env| {
         let it = env.status("it");
         it["holders"].as_u64().unwrap_or(0) + it["waiting"].as_u64().unwrap_or(0) == 20
     });
@@ -61,7 +61,7 @@ pub(crate) fn a_weight_counts_as_so_many(env: &CommandEnv) {
     assert!(counts.iter().all(|count| (1..=4).contains(count)), "{counts:?}");
 }
 
-pub(crate) fn the_children_know_their_slots_and_tokens(env: &CommandEnv) {
+pub(crate) fn environment_has_slot_token_and_id(env: &CommandEnv) {
     let gate = env.gate("gate");
     let script = "echo $SEMAFOR_SLOT $SEMAFOR_FENCING_TOKEN $SEMAFOR_ID >> seen; : < gate";
     let mut holders: Vec<Process> = Vec::new();
@@ -70,8 +70,8 @@ pub(crate) fn the_children_know_their_slots_and_tokens(env: &CommandEnv) {
         env.until_lines("seen", count);
     }
     let seen = env.lines("seen");
-    let told = env.inspect("it");
-    let told: BTreeSet<String> = told["holders"]
+    let inspected = env.inspect("it");
+    let inspected: BTreeSet<String> = inspected["holders"]
         .as_array()
         .expect("an array")
         .iter()
@@ -79,10 +79,10 @@ pub(crate) fn the_children_know_their_slots_and_tokens(env: &CommandEnv) {
             format!("{} {} {}", holder["slot"], holder["fencing_token"], holder["id"]).replace('"', "")
         })
         .collect();
-    assert_eq!(told, seen.iter().cloned().collect(), "as `inspect` tells");
-    let numbers: Vec<Vec<&str>> = seen.iter().map(|line| line.split(' ').collect()).collect();
-    assert_eq!(numbers.iter().map(|words| words[0]).collect::<Vec<_>>(), ["0", "1", "2"]);
-    let tokens: Vec<u64> = numbers.iter().map(|words| words[1].parse().expect("a number")).collect();
+    assert_eq!(inspected, seen.iter().cloned().collect(), "the same as in `inspect`");
+    let lines: Vec<Vec<&str>> = seen.iter().map(|line| line.split(' ').collect()).collect();
+    assert_eq!(lines.iter().map(|words| words[0]).collect::<Vec<_>>(), ["0", "1", "2"]);
+    let tokens: Vec<u64> = lines.iter().map(|words| words[1].parse().expect("a number")).collect();
     assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
     let _open = gate.open();
     for holder in &mut holders {
@@ -90,7 +90,7 @@ pub(crate) fn the_children_know_their_slots_and_tokens(env: &CommandEnv) {
     }
 }
 
-pub(crate) fn slots_can_be_counted_by_cores(env: &CommandEnv) {
+pub(crate) fn slots_can_be_relative_to_cores(env: &CommandEnv) {
     let cores = std::thread::available_parallelism().expect("it is known").get();
     let gate = env.gate("gate");
     let mut holders = Vec::new();

@@ -1,4 +1,4 @@
-//! Slots that are held by an id, across processes.
+//! Slots that are held by an id, independent of a process.
 
 use std::ffi::OsString;
 use std::fs;
@@ -25,7 +25,7 @@ fn held(env: &CommandEnv) -> u64 {
     env.status("it")["held"].as_u64().unwrap_or(0)
 }
 
-pub(crate) fn what_is_acquired_is_held_until_released(env: &CommandEnv) {
+pub(crate) fn acquired_slot_is_held_until_released(env: &CommandEnv) {
     let first = acquire(env, &["--slots", "2"]);
     let second = acquire(env, &["--slots", "2"]);
     assert_ne!(first, second);
@@ -36,16 +36,17 @@ pub(crate) fn what_is_acquired_is_held_until_released(env: &CommandEnv) {
     assert_eq!(held(env), 0);
 }
 
-pub(crate) fn what_is_acquired_is_held_for_its_ttl(env: &CommandEnv) {
+pub(crate) fn acquired_slot_ends_with_its_ttl(env: &CommandEnv) {
     let id = env.run(["acquire", "--name", "it", "--ttl", "300ms"]).text().trim_end().to_owned();
-    // Served when the lease is over: no process released it before.
+    // Granted when the lease is over: no process released the slot before.
     let next = acquire(env, &["--timeout", "1m"]);
     assert!(env.run(["release", "it", &id]).complaint(1).contains(&id));
     release(env, &next);
 }
 
 pub(crate) fn renewing_counts_from_now(env: &CommandEnv) {
-    let expires_in = || env.inspect("it")["holders"][0]["expires_in_seconds"].as_f64().expect("it expires");
+    let expires_in =
+        || env.inspect("it")["holders"][0]["expires_in_seconds"].as_f64().expect("it has a lease");
     let id = acquire(env, &[]);
     assert!((3500.0..=3600.0).contains(&expires_in()));
     assert_eq!(env.run(["renew", "--ttl", "2h", "it", &id]).text(), "");
@@ -56,17 +57,17 @@ pub(crate) fn renewing_counts_from_now(env: &CommandEnv) {
     assert!(env.run(["renew", "--ttl", "2h", "it", &id]).complaint(1).contains(&id));
 }
 
-/// Although there is no process that gives a sign of life for it.
-pub(crate) fn what_was_renewed_is_held_beyond_its_first_ttl(env: &CommandEnv) {
+/// No process sends heartbeats for it.
+pub(crate) fn renewed_slot_is_held_beyond_its_first_ttl(env: &CommandEnv) {
     let id = env.run(["acquire", "--name", "it", "--ttl", "700ms"]).text().trim_end().to_owned();
     assert_eq!(env.run(["renew", "--ttl", "1h", "it", &id]).text(), "");
-    // It would be its turn if the first one had ended.
+    // It would get the slot if the first lease had ended.
     env.run(["acquire", "--name", "it", "--ttl", "1h", "--timeout", "1500ms"]).complaint(75);
     assert_eq!(held(env), 1);
     release(env, &id);
 }
 
-pub(crate) fn a_weight_is_taken_and_given_back_as_one(env: &CommandEnv) {
+pub(crate) fn weight_is_acquired_and_released_as_one(env: &CommandEnv) {
     let id = acquire(env, &["--slots", "4", "--weight", "3"]);
     assert_eq!(held(env), 3);
     let output = env.run(["acquire", "--name", "it", "--ttl", "1h", "--weight", "2", "--timeout", "0"]);
@@ -77,7 +78,7 @@ pub(crate) fn a_weight_is_taken_and_given_back_as_one(env: &CommandEnv) {
     assert_eq!(held(env), 0);
 }
 
-pub(crate) fn acquire_waits_in_line_and_gives_up_in_time(env: &CommandEnv) {
+pub(crate) fn acquire_waits_in_line_and_times_out(env: &CommandEnv) {
     let id = acquire(env, &[]);
     let output = env.run(["acquire", "--name", "it", "--ttl", "1h", "--timeout", "100ms"]);
     output.complaint(75);
@@ -87,7 +88,7 @@ pub(crate) fn acquire_waits_in_line_and_gives_up_in_time(env: &CommandEnv) {
     release(env, next.wait().text().trim_end());
 }
 
-pub(crate) fn a_killed_acquire_leaves_the_line(env: &CommandEnv) {
+pub(crate) fn killed_acquire_leaves_the_line(env: &CommandEnv) {
     let id = acquire(env, &[]);
     let mut impatient = env.start(["acquire", "--name", "it", "--ttl", "2s"]);
     env.until_waiting("it", 1);
@@ -96,20 +97,20 @@ pub(crate) fn a_killed_acquire_leaves_the_line(env: &CommandEnv) {
     release(env, &id);
 }
 
-pub(crate) fn an_interrupted_acquire_leaves_the_line(env: &CommandEnv) {
+pub(crate) fn interrupted_acquire_leaves_the_line(env: &CommandEnv) {
     let id = acquire(env, &[]);
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
         let mut waiter = env.start_command(env.listening(["acquire", "--name", "it", "--ttl", "1h"]));
         env.until_waiting("it", 1);
         waiter.signal(signal);
         assert_eq!(waiter.wait().code(), Some(code));
-        assert_eq!(env.status("it")["waiting"], 0, "it does not leave before it has left the line");
+        assert_eq!(env.status("it")["waiting"], 0, "it leaves the line before it exits");
     }
     release(env, &id);
 }
 
-/// `acquire` of "it" for an hour, in a shell that does something with its stdout: `"$@" > id`.
-fn acquire_in(env: &CommandEnv, script: &str, more: &[&str], stdin: Stdio) -> Process {
+/// Runs `acquire` of "it" for an hour in a shell script that redirects its stdout: `"$@" > id`.
+fn acquire_in_shell(env: &CommandEnv, script: &str, more: &[&str], stdin: Stdio) -> Process {
     let words = ["-c", script, "sh"].map(OsString::from).into_iter();
     let words = words.chain([env.binary().into()]);
     let words =
@@ -119,57 +120,57 @@ fn acquire_in(env: &CommandEnv, script: &str, more: &[&str], stdin: Stdio) -> Pr
     env.start_command(shell)
 }
 
-/// `acquire` of "it" with a pipe for its stdout.
-fn acquire_into(env: &CommandEnv, pipe: PipeWriter) -> Process {
-    // What a process of a test writes goes to files, so the pipe comes in as its stdin.
-    acquire_in(env, "exec \"$@\" >&0 < /dev/null", &[], Stdio::from(pipe))
+/// Runs `acquire` of "it" with a pipe as its stdout.
+fn acquire_to_pipe(env: &CommandEnv, pipe: PipeWriter) -> Process {
+    // Processes of a test write to files, so the pipe is passed as stdin.
+    acquire_in_shell(env, "exec \"$@\" >&0 < /dev/null", &[], Stdio::from(pipe))
 }
 
-fn is_undelivered(env: &CommandEnv, acquire: &mut Process) {
+fn assert_undelivered(env: &CommandEnv, acquire: &mut Process) {
     let output = acquire.wait();
     let complaint = output.complaint(74);
     assert!(complaint.contains("id"), "{complaint}");
     let it = env.status("it");
-    assert!(it.is_null() || (it["held"] == 0 && it["waiting"] == 0), "it has given back all: {it}");
+    assert!(it.is_null() || (it["held"] == 0 && it["waiting"] == 0), "nothing is held or waiting: {it}");
 }
 
-pub(crate) fn an_id_that_cannot_be_printed_is_given_back(env: &CommandEnv) {
+pub(crate) fn slot_is_released_if_the_id_cannot_be_printed(env: &CommandEnv) {
     for more in [&[][..], &["--json"]] {
         // Full, closed, and not open for writing.
         for script in ["\"$@\" > /dev/full", "\"$@\" >&-", "\"$@\" 1< /dev/null"] {
-            is_undelivered(env, &mut acquire_in(env, script, more, Stdio::null()));
+            assert_undelivered(env, &mut acquire_in_shell(env, script, more, Stdio::null()));
         }
-        let (reader, writer) = pipe().expect("a pipe can be made");
+        let (reader, writer) = pipe().expect("create a pipe");
         drop(reader);
-        is_undelivered(env, &mut acquire_in(env, "\"$@\" >&0", more, Stdio::from(writer)));
+        assert_undelivered(env, &mut acquire_in_shell(env, "\"$@\" >&0", more, Stdio::from(writer)));
     }
 }
 
-pub(crate) fn an_id_that_is_thrown_away_on_purpose_is_held(env: &CommandEnv) {
-    let output = acquire_in(env, "\"$@\" > /dev/null", &[], Stdio::null()).wait();
+pub(crate) fn slot_is_held_if_the_id_goes_to_dev_null(env: &CommandEnv) {
+    let output = acquire_in_shell(env, "\"$@\" > /dev/null", &[], Stdio::null()).wait();
     assert_eq!(output.text(), "");
     assert_eq!(held(env), 1);
-    let id = env.inspect("it")["holders"][0]["id"].as_str().expect("an id is text").to_owned();
+    let id = env.inspect("it")["holders"][0]["id"].as_str().expect("the id is a string").to_owned();
     release(env, &id);
 }
 
-pub(crate) fn an_acquire_whose_reader_is_gone_leaves_the_line(env: &CommandEnv) {
+pub(crate) fn acquire_leaves_the_line_when_its_reader_is_gone(env: &CommandEnv) {
     let id = acquire(env, &[]);
-    let (reader, writer) = pipe().expect("a pipe can be made");
-    let mut waiter = acquire_into(env, writer);
+    let (reader, writer) = pipe().expect("create a pipe");
+    let mut waiter = acquire_to_pipe(env, writer);
     env.until_waiting("it", 1);
     drop(reader);
     let output = waiter.wait();
     assert!(output.complaint(74).contains("reader"), "{output:?}");
-    assert_eq!(env.status("it")["waiting"], 0, "it does not leave before it has left the line");
+    assert_eq!(env.status("it")["waiting"], 0, "it leaves the line before it exits");
     release(env, &id);
     assert_eq!(held(env), 0);
 }
 
-pub(crate) fn an_acquire_whose_script_is_killed_leaves_the_line(env: &CommandEnv) {
+pub(crate) fn acquire_leaves_the_line_when_its_script_is_killed(env: &CommandEnv) {
     let id = acquire(env, &[]);
     for script in ["id=$(\"$@\"); echo went on >> log", "\"$@\" > id; echo went on >> log"] {
-        let mut killed = acquire_in(env, script, &[], Stdio::null());
+        let mut killed = acquire_in_shell(env, script, &[], Stdio::null());
         env.until_waiting("it", 1);
         killed.kill();
         env.until_waiting("it", 0);
@@ -178,15 +179,19 @@ pub(crate) fn an_acquire_whose_script_is_killed_leaves_the_line(env: &CommandEnv
     assert_eq!((held(env), env.read("id"), env.read("log")), (0, String::new(), String::new()));
 }
 
-pub(crate) fn an_acquire_in_the_background_outlives_its_script(env: &CommandEnv) {
+pub(crate) fn acquire_in_the_background_outlives_its_script(env: &CommandEnv) {
     let id = acquire(env, &[]);
     let scripts =
         ["\"$@\" > id &", "nohup \"$@\" > id 2> /dev/null &", "setsid env --default-signal \"$@\" > id &"];
     let mut last = id;
     for script in scripts {
-        assert_eq!(acquire_in(env, script, &[], Stdio::null()).wait().text(), "", "the script has ended");
+        assert_eq!(
+            acquire_in_shell(env, script, &[], Stdio::null()).wait().text(),
+            "",
+            "the script has ended"
+        );
         env.until_waiting("it", 1);
-        // Asked for again: whatever it does about its parent, it has had the time to.
+        // Repeated, so that it has time to react to the end of its parent.
         for _ in 0..20 {
             assert_eq!(env.status("it")["waiting"], 1, "{script}");
         }
@@ -200,18 +205,18 @@ pub(crate) fn an_acquire_in_the_background_outlives_its_script(env: &CommandEnv)
 
 /// A pipe that is full, so that a write to it blocks.
 fn full_pipe() -> (std::io::PipeReader, PipeWriter) {
-    let (reader, mut writer) = pipe().expect("a pipe can be made");
-    let flags = rustix::fs::fcntl_getfl(&writer).expect("it is open");
-    rustix::fs::fcntl_setfl(&writer, flags | rustix::fs::OFlags::NONBLOCK).expect("it is open");
+    let (reader, mut writer) = pipe().expect("create a pipe");
+    let flags = rustix::fs::fcntl_getfl(&writer).expect("the pipe is open");
+    rustix::fs::fcntl_setfl(&writer, flags | rustix::fs::OFlags::NONBLOCK).expect("the pipe is open");
     while writer.write(&[b'x'; 4096]).is_ok() {}
-    rustix::fs::fcntl_setfl(&writer, flags).expect("it is open");
+    rustix::fs::fcntl_setfl(&writer, flags).expect("the pipe is open");
     (reader, writer)
 }
 
-pub(crate) fn a_signal_between_the_grant_and_the_id_gives_the_slot_back(env: &CommandEnv) {
+pub(crate) fn signal_before_the_id_is_printed_releases_the_slot(env: &CommandEnv) {
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
         let (_reader, writer) = full_pipe();
-        let mut waiter = acquire_into(env, writer);
+        let mut waiter = acquire_to_pipe(env, writer);
         env.until_holders("it", 1);
         waiter.signal(signal);
         let output = waiter.wait();
@@ -219,15 +224,15 @@ pub(crate) fn a_signal_between_the_grant_and_the_id_gives_the_slot_back(env: &Co
     }
 }
 
-pub(crate) fn a_reader_that_ends_between_the_grant_and_the_id_gives_the_slot_back(env: &CommandEnv) {
+pub(crate) fn slot_is_released_if_the_reader_ends_before_the_id_is_printed(env: &CommandEnv) {
     let (reader, writer) = full_pipe();
-    let mut waiter = acquire_into(env, writer);
+    let mut waiter = acquire_to_pipe(env, writer);
     env.until_holders("it", 1);
     drop(reader);
-    is_undelivered(env, &mut waiter);
+    assert_undelivered(env, &mut waiter);
 }
 
-pub(crate) fn a_signal_that_is_ignored_does_not_end_an_acquire(env: &CommandEnv) {
+pub(crate) fn ignored_signal_does_not_end_acquire(env: &CommandEnv) {
     let id = acquire(env, &[]);
     let mut command = env.program("env");
     command.arg("--default-signal").args(["env", "--ignore-signal=HUP", "--ignore-signal=INT"]);
@@ -237,25 +242,25 @@ pub(crate) fn a_signal_that_is_ignored_does_not_end_an_acquire(env: &CommandEnv)
     waiter.signal(Signal::HUP);
     waiter.signal(Signal::INT);
     for _ in 0..20 {
-        assert_eq!(env.status("it")["waiting"], 1, "it has gone");
+        assert_eq!(env.status("it")["waiting"], 1, "it still waits");
     }
     release(env, &id);
     release(env, waiter.wait().text().trim_end());
 }
 
-pub(crate) fn an_evicted_id_holds_nothing(env: &CommandEnv) {
+pub(crate) fn evicted_id_holds_no_slot(env: &CommandEnv) {
     let id = acquire(env, &[]);
     assert_eq!(env.run(["evict", "it", &id]).text(), "");
     assert_eq!(held(env), 0);
     assert!(env.run(["release", "it", &id]).complaint(1).contains(&id));
 }
 
-pub(crate) fn ids_that_hold_nothing_are_complained_of(env: &CommandEnv) {
+pub(crate) fn ids_that_hold_no_slot_are_errors(env: &CommandEnv) {
     let id = acquire(env, &["--slots", "2"]);
     let other = env.run(["acquire", "--name", "other", "--ttl", "1h"]).text().trim_end().to_owned();
-    let given_back = acquire(env, &[]);
-    release(env, &given_back);
-    for wrong in [&other, &given_back] {
+    let released = acquire(env, &[]);
+    release(env, &released);
+    for wrong in [&other, &released] {
         for words in
             [&["release", "it", wrong][..], &["renew", "--ttl", "1m", "it", wrong], &["evict", "it", wrong]]
         {
@@ -273,12 +278,12 @@ pub(crate) fn ids_that_hold_nothing_are_complained_of(env: &CommandEnv) {
         assert!(matches!(output.code(), Some(1 | 64)), "{output:?}");
         assert!(output.complaint(output.code().unwrap_or(0)).contains("no such id"));
     }
-    assert_eq!(held(env), 1, "none of it was given back");
+    assert_eq!(held(env), 1, "the slot is still held");
     release(env, &id);
     assert_eq!(env.run(["release", "other", &other]).text(), "");
 }
 
-pub(crate) fn unused_names_are_reported(env: &CommandEnv) {
+pub(crate) fn unused_names_are_errors(env: &CommandEnv) {
     let id = acquire(env, &[]);
     for words in [
         &["release", "unknown", &id][..],
@@ -291,11 +296,11 @@ pub(crate) fn unused_names_are_reported(env: &CommandEnv) {
         let complaint = output.complaint(1);
         assert!(complaint.contains("\"unknown\""), "{words:?}: {complaint}");
     }
-    assert_eq!(env.status("unknown"), Value::Null, "asking did not make one");
+    assert_eq!(env.status("unknown"), Value::Null, "no semaphore was created");
     release(env, &id);
 }
 
-pub(crate) fn another_number_of_slots_is_refused_with_both_numbers(env: &CommandEnv) {
+pub(crate) fn different_number_of_slots_is_refused_with_both_numbers(env: &CommandEnv) {
     let id = acquire(env, &["--slots", "3"]);
     let output = env.run(["acquire", "--name", "it", "--ttl", "1h", "--slots", "5"]);
     let complaint = output.complaint(64);
@@ -303,7 +308,7 @@ pub(crate) fn another_number_of_slots_is_refused_with_both_numbers(env: &Command
     release(env, &id);
 }
 
-pub(crate) fn no_number_of_slots_is_the_one_in_use_or_one(env: &CommandEnv) {
+pub(crate) fn default_slots_are_the_current_number_or_one(env: &CommandEnv) {
     let id = acquire(env, &[]);
     assert_eq!(env.status("it")["capacity"], 1);
     let other = env.run(["acquire", "--name", "other", "--slots", "7", "--ttl", "1h"]).text().to_owned();
@@ -315,7 +320,7 @@ pub(crate) fn no_number_of_slots_is_the_one_in_use_or_one(env: &CommandEnv) {
     }
 }
 
-pub(crate) fn the_json_of_acquire_is_as_documented(env: &CommandEnv) {
+pub(crate) fn acquire_json_has_the_documented_keys(env: &CommandEnv) {
     let acquired = env.run(["acquire", "--name", "it", "--ttl", "90s", "--json"]).json();
     assert_eq!(acquired["name"], "it");
     assert_eq!(acquired["slot"], 0);
@@ -324,5 +329,5 @@ pub(crate) fn the_json_of_acquire_is_as_documented(env: &CommandEnv) {
     assert!(acquired["waited_seconds"].is_f64(), "{acquired}");
     let holder = &env.inspect("it")["holders"][0];
     assert_eq!((&holder["id"], &holder["fencing_token"]), (&acquired["id"], &acquired["fencing_token"]));
-    release(env, acquired["id"].as_str().expect("an id is text"));
+    release(env, acquired["id"].as_str().expect("the id is a string"));
 }

@@ -1,4 +1,4 @@
-//! kill -9, of whom it may hit.
+//! Processes that are killed with SIGKILL.
 
 use std::time::Instant;
 
@@ -8,11 +8,11 @@ use semafor_testkit::redis::eventually;
 
 use super::{ALONE, hold};
 
-/// With grandchildren in its group and in another.
-const WITH_FAMILY: &str = "sleep 1000 & timeout 900 sleep 900 & echo $$ >> began; wait";
+/// A command with children in its own group and in another.
+const WITH_CHILDREN: &str = "sleep 1000 & timeout 900 sleep 900 & echo $$ >> began; wait";
 
-pub(crate) fn a_killed_holder_takes_its_command_with_it_before_the_next_begins(env: &CommandEnv) {
-    let script = format!("{ALONE} {WITH_FAMILY}");
+pub(crate) fn command_of_a_killed_holder_is_killed_before_the_next_begins(env: &CommandEnv) {
+    let script = format!("{ALONE} {WITH_CHILDREN}");
     let words = ["run", "--name", "it", "--heartbeat", "2s", "--", "sh", "-c", &script];
     let mut holder = env.start(words);
     env.until_lines("began", 1);
@@ -20,13 +20,13 @@ pub(crate) fn a_killed_holder_takes_its_command_with_it_before_the_next_begins(e
     let mut next = env.start(["run", "--name", "it", "--heartbeat", "2s", "--", "sh", "-c", &script]);
     env.until_waiting("it", 1);
     assert_eq!(holder.kill().signal(), Some(9));
-    assert_eq!(next.wait().text(), "", "it was served");
+    assert_eq!(next.wait().text(), "", "it got the slot");
     assert_eq!(env.lines("log"), ["next"]);
-    assert_eq!(env.read("overlaps"), "", "no process of the family was left");
-    eventually("none of them is left", || env.processes().is_empty().then_some(()));
+    assert_eq!(env.read("overlaps"), "", "all processes of the command were dead");
+    eventually("no process is left", || env.processes().is_empty().then_some(()));
 }
 
-pub(crate) fn a_killed_waiter_leaves_the_line(env: &CommandEnv) {
+pub(crate) fn killed_waiter_leaves_the_line(env: &CommandEnv) {
     let gate = env.gate("gate");
     let mut holder = hold(env, &[]);
     let words = |script| ["run", "--name", "it", "--heartbeat", "2s", "--", "sh", "-c", script];
@@ -42,7 +42,7 @@ pub(crate) fn a_killed_waiter_leaves_the_line(env: &CommandEnv) {
     assert_eq!(env.lines("log"), ["next"]);
 }
 
-pub(crate) fn a_killed_command_is_137(env: &CommandEnv) {
+pub(crate) fn killed_command_exits_with_137(env: &CommandEnv) {
     let script = "sleep 1000 & echo $$ >> began; wait";
     let mut run = env.start(["run", "--name", "it", "--", "sh", "-c", script]);
     kill(env.until_lines("began", 1)[0].parse().expect("a number"));
@@ -53,10 +53,10 @@ pub(crate) fn a_killed_command_is_137(env: &CommandEnv) {
     env.processes().into_iter().for_each(kill);
 }
 
-pub(crate) fn a_killed_guardian_is_no_loss(env: &CommandEnv) {
+pub(crate) fn killed_guardian_does_not_affect_the_command(env: &CommandEnv) {
     let gate = env.gate("gate");
     let mut run = hold(env, &[]);
-    // A copy of the process that it guards.
+    // The guardian is a fork of `run`, with the same arguments.
     let guardians = || {
         let words = ["run", "--name", "it", "--", "sh", "-c", ": < gate"].map(str::as_bytes);
         let copies = census::with_arguments(&words).into_iter();
@@ -70,45 +70,45 @@ pub(crate) fn a_killed_guardian_is_no_loss(env: &CommandEnv) {
 }
 
 fn kill(pid: u32) {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("it is a process");
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("the pid is valid");
     // It may have ended by itself.
     let _ = kill_process(pid, Signal::KILL);
 }
 
-/// How many are killed. 10,000 take some minutes.
+/// How many clients are killed. 10,000 take some minutes.
 fn kills() -> u32 {
     std::env::var("SEMAFOR_KILLS").map_or(200, |count| count.parse().expect("SEMAFOR_KILLS is a number"))
 }
 
-/// Good enough to choose whom to kill.
-struct Dice(u64);
+/// A random number generator, good enough to choose which client to kill.
+struct Random(u64);
 
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
+impl Random {
+    fn below(&mut self, sides: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % sides as u64).expect("it is small")
+        usize::try_from(self.0 % sides as u64).expect("the number is small")
     }
 }
 
-/// Twelve clients contend for four slots. Those that end are replaced, those that are chosen are killed: on their way to the
-/// line, in it, or with a slot; some hold it until they are killed.
+/// Twelve clients contend for four slots. Random clients are killed: before they are in line, in line, or with a slot.
+/// Killed and ended clients are replaced. Some hold their slot until they are killed.
 pub(crate) fn many_killed_clients_leave_nothing_behind(env: &CommandEnv) {
     let (kills, began, seed) = (kills(), Instant::now(), u64::from(std::process::id()) + 1);
     println!("seed {seed}");
-    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let script = "exec 9>> busy-$SEMAFOR_SLOT; flock -n 9 || echo $SEMAFOR_SLOT >> overlaps; exec sleep $0";
-    let start = |dice: &mut Dice| {
-        let timeout = ["0", "0.02", "0.1", "1000"][dice.roll(4)];
+    let start = |random: &mut Random| {
+        let timeout = ["0", "0.02", "0.1", "1000"][random.below(4)];
         let words =
             ["run", "--name", "it", "--slots", "4", "--heartbeat", "5s", "--", "sh", "-c", script, timeout];
         env.start(words)
     };
-    let mut clients: Vec<Process> = (0..12).map(|_| start(&mut dice)).collect();
+    let mut clients: Vec<Process> = (0..12).map(|_| start(&mut random)).collect();
     let (mut killed, mut ended) = (0, 0);
     while killed < kills {
-        let chosen = dice.roll(clients.len());
+        let chosen = random.below(clients.len());
         let output = clients[chosen].kill();
         match output.signal() {
             Some(9) => killed += 1,
@@ -117,7 +117,7 @@ pub(crate) fn many_killed_clients_leave_nothing_behind(env: &CommandEnv) {
                 ended += 1;
             }
         }
-        clients[chosen] = start(&mut dice);
+        clients[chosen] = start(&mut random);
     }
     for client in &mut clients {
         client.kill();
@@ -128,7 +128,7 @@ pub(crate) fn many_killed_clients_leave_nothing_behind(env: &CommandEnv) {
         (it["held"].as_u64().unwrap_or(0) + it["waiting"].as_u64().unwrap_or(0) == 0).then_some(())
     });
     eventually("no process is left", || env.processes().is_empty().then_some(()));
-    assert_eq!(env.read("overlaps"), "", "a slot is one's own");
+    assert_eq!(env.read("overlaps"), "", "no two commands had the same slot");
     println!(
         "{killed} killed, {} of them with a slot; {ended} ended by themselves; in {:.1?}",
         granted.saturating_sub(ended),

@@ -1,4 +1,4 @@
-//! Standing in line.
+//! Waiting in line.
 
 use rustix::process::Signal;
 use semafor_testkit::cli::{CommandEnv, Process};
@@ -23,7 +23,7 @@ pub(crate) fn first_come_first_served(env: &CommandEnv) {
     assert_eq!(order, (1..=50).collect::<Vec<_>>());
 }
 
-pub(crate) fn a_timeout_names_the_holders(env: &CommandEnv) {
+pub(crate) fn timeout_error_names_the_holders(env: &CommandEnv) {
     let gate = env.gate("gate");
     let mut holder = hold(env, &["--label", "the nightly backup"]);
     for timeout in ["100ms", "0"] {
@@ -38,7 +38,7 @@ pub(crate) fn a_timeout_names_the_holders(env: &CommandEnv) {
     assert_eq!(holder.wait().text(), "");
 }
 
-pub(crate) fn nothing_is_said_on_a_pipe(env: &CommandEnv) {
+pub(crate) fn nothing_is_printed_to_a_pipe(env: &CommandEnv) {
     let gate = env.gate("gate");
     let mut holder = hold(env, &[]);
     let mut waiters: Vec<Process> = [&[][..], &["--quiet"]]
@@ -46,7 +46,7 @@ pub(crate) fn nothing_is_said_on_a_pipe(env: &CommandEnv) {
         .into();
     let mut verbose = env.start(["run", "--name", "it", "--verbose", "--", "true"]);
     env.until_waiting("it", 3);
-    semafor_testkit::redis::eventually("it says that it waits", || {
+    semafor_testkit::redis::eventually("it prints that it waits", || {
         verbose.stderr().contains("waiting for \"it\"").then_some(())
     });
     let _open = gate.open();
@@ -64,7 +64,7 @@ pub(crate) fn nothing_is_said_on_a_pipe(env: &CommandEnv) {
     );
 }
 
-pub(crate) fn a_signal_ends_the_waiting(env: &CommandEnv) {
+pub(crate) fn signal_ends_the_wait(env: &CommandEnv) {
     let gate = env.gate("gate");
     let mut holder = hold(env, &[]);
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129), (Signal::QUIT, 131)] {
@@ -73,7 +73,7 @@ pub(crate) fn a_signal_ends_the_waiting(env: &CommandEnv) {
         env.until_waiting("it", 1);
         waiter.signal(signal);
         assert_eq!(waiter.wait().code(), Some(code));
-        assert_eq!(env.status("it")["waiting"], 0, "it does not leave before it has left the line");
+        assert_eq!(env.status("it")["waiting"], 0, "it leaves the line before it exits");
     }
     let _open = gate.open();
     assert_eq!(holder.wait().text(), "");

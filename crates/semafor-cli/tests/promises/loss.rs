@@ -4,16 +4,16 @@ use semafor_testkit::cli::{CommandEnv, Process};
 
 use super::{ALONE, hold};
 
-/// Ends when asked to, and says so. So do those that it started, in a group of their own and in its own.
-const OBEDIENT: &str = "
+/// Ends on SIGTERM and logs it. So do its children, in its own group and in another.
+const ENDS_ON_TERM: &str = "
     sh -c 'trap \"echo grandchild >> ended; exit\" TERM; echo >> began; while :; do sleep 0.01; done' &
-    timeout 900 sh -c 'trap \"echo stranger >> ended; exit\" TERM; echo >> began; while :; do sleep 0.01; done' &
+    timeout 900 sh -c 'trap \"echo other group >> ended; exit\" TERM; echo >> began; while :; do sleep 0.01; done' &
     trap 'echo child >> ended; exit' TERM
     echo >> began
     while :; do sleep 0.01; done";
 
-/// Does not end when asked to, nor do those that it started.
-const STUBBORN: &str = "
+/// Ignores SIGTERM. It has children in its own group and in another.
+const IGNORES_TERM: &str = "
     trap '' TERM
     sleep 1000 &
     timeout 900 sleep 900 &
@@ -26,7 +26,7 @@ fn evict_the_holder(env: &CommandEnv) {
     assert_eq!(env.run(["evict", "it", id]).text(), "");
 }
 
-/// Starts a holder of "it", and returns when so many of its processes are there.
+/// Starts a holder of "it", and returns when `processes` of its processes have begun.
 fn start(env: &CommandEnv, more: &[&str], script: &str, processes: usize) -> Process {
     let script = format!("{ALONE} {script}");
     let run = env.start([&["run", "--name", "it"], more, &["--", "sh", "-c", &script]].concat());
@@ -37,41 +37,41 @@ fn start(env: &CommandEnv, more: &[&str], script: &str, processes: usize) -> Pro
 fn ends_with_76(env: &CommandEnv, run: &mut Process) -> String {
     let output = run.wait();
     assert_eq!(output.code(), Some(76), "{output:?}");
-    assert_eq!(env.processes(), Vec::<u32>::new(), "all of its processes are gone when it is");
+    assert_eq!(env.processes(), Vec::<u32>::new(), "its processes ended before it");
     assert!(output.stderr.contains("lost the slot of \"it\""), "{}", output.stderr);
     output.stderr
 }
 
-pub(crate) fn an_evicted_holders_command_is_asked_to_end_with_all_it_started(env: &CommandEnv) {
-    let mut run = start(env, &[], OBEDIENT, 3);
+pub(crate) fn eviction_sends_sigterm_to_the_command_and_its_children(env: &CommandEnv) {
+    let mut run = start(env, &[], ENDS_ON_TERM, 3);
     evict_the_holder(env);
     ends_with_76(env, &mut run);
     let mut ended = env.lines("ended");
     ended.sort();
-    assert_eq!(ended, ["child", "grandchild", "stranger"]);
+    assert_eq!(ended, ["child", "grandchild", "other group"]);
 }
 
-pub(crate) fn a_command_that_does_not_end_is_killed_with_all_it_started(env: &CommandEnv) {
-    let mut run = start(env, &["--grace", "200ms"], STUBBORN, 1);
+pub(crate) fn command_that_ignores_sigterm_is_killed_with_its_children(env: &CommandEnv) {
+    let mut run = start(env, &["--grace", "200ms"], IGNORES_TERM, 1);
     evict_the_holder(env);
     ends_with_76(env, &mut run);
 }
 
-pub(crate) fn without_a_grace_it_is_killed_at_once(env: &CommandEnv) {
-    let mut run = start(env, &["--grace", "0"], OBEDIENT, 3);
+pub(crate) fn grace_of_zero_kills_at_once(env: &CommandEnv) {
+    let mut run = start(env, &["--grace", "0"], ENDS_ON_TERM, 3);
     evict_the_holder(env);
     ends_with_76(env, &mut run);
     assert_eq!(env.read("ended"), "", "it had no time to write");
 }
 
-pub(crate) fn a_command_that_takes_too_long_is_ended_before_the_next_begins(env: &CommandEnv) {
+pub(crate) fn command_that_exceeds_its_ttl_ends_before_the_next_begins(env: &CommandEnv) {
     let options = ["--ttl", "300ms", "--grace", "200ms"];
-    let mut runs = vec![start(env, &options, STUBBORN, 1)];
+    let mut runs = vec![start(env, &options, IGNORES_TERM, 1)];
     for place in 1..=2 {
-        let script = format!("{ALONE} {STUBBORN}");
+        let script = format!("{ALONE} {IGNORES_TERM}");
         let words = [&["run", "--name", "it"], &options[..], &["--", "sh", "-c", &script]].concat();
         runs.push(env.start(words));
-        env.until(&format!("{place} have come"), |env| {
+        env.until(&format!("{place} hold or wait"), |env| {
             let it = env.status("it");
             env.lines("began").len() as u64 + it["waiting"].as_u64().unwrap_or(0) > place
         });
@@ -82,11 +82,11 @@ pub(crate) fn a_command_that_takes_too_long_is_ended_before_the_next_begins(env:
         assert!(output.stderr.contains("--ttl"), "{}", output.stderr);
     }
     assert_eq!(env.lines("began").len(), 3, "each of them ran");
-    assert_eq!(env.read("overlaps"), "", "none of them beside another");
+    assert_eq!(env.read("overlaps"), "", "no two at the same time");
 }
 
-pub(crate) fn an_evicted_holders_command_is_ended_before_the_next_begins(env: &CommandEnv) {
-    let mut run = start(env, &["--grace", "300ms"], STUBBORN, 1);
+pub(crate) fn command_of_an_evicted_holder_ends_before_the_next_begins(env: &CommandEnv) {
+    let mut run = start(env, &["--grace", "300ms"], IGNORES_TERM, 1);
     let script = format!("{ALONE} echo next >> log");
     let mut next = env.start(["run", "--name", "it", "--", "sh", "-c", &script]);
     env.until_waiting("it", 1);
@@ -97,12 +97,12 @@ pub(crate) fn an_evicted_holders_command_is_ended_before_the_next_begins(env: &C
     assert_eq!(env.read("overlaps"), "", "they did not run at the same time");
 }
 
-pub(crate) fn a_command_that_ends_in_time_is_none_the_wiser(env: &CommandEnv) {
+pub(crate) fn command_that_ends_within_its_ttl_is_not_affected(env: &CommandEnv) {
     let output = env.run(["run", "--name", "it", "--ttl", "1h", "--", "sh", "-c", "exit 5"]);
     assert_eq!((output.code(), output.stderr.as_str()), (Some(5), ""));
 }
 
-pub(crate) fn on_lost_warn_lets_the_command_run_on(env: &CommandEnv) {
+pub(crate) fn on_lost_warn_lets_the_command_continue(env: &CommandEnv) {
     let gate = env.gate("gate");
     let mut run = hold(env, &["--on-lost", "warn"]);
     evict_the_holder(env);
@@ -110,9 +110,9 @@ pub(crate) fn on_lost_warn_lets_the_command_run_on(env: &CommandEnv) {
         run.stderr().contains("lost the slot of \"it\"").then_some(())
     });
     assert!(run.is_running());
-    assert_eq!(env.run(["run", "--name", "it", "--", "true"]).text(), "", "the slot is another's");
+    assert_eq!(env.run(["run", "--name", "it", "--", "true"]).text(), "", "another holder gets the slot");
     let _open = gate.open();
     let output = run.wait();
-    assert_eq!(output.code(), Some(0), "as the command did");
+    assert_eq!(output.code(), Some(0), "the exit code of the command");
     assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
 }

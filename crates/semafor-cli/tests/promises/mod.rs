@@ -1,8 +1,7 @@
-//! What the command promises wherever the semaphores are. Each promise is a function named by it; [`promises!`] makes
-//! tests of them all.
+//! What the command promises with every home. Each promise is a function; [`promises!`] makes a test of each.
 //!
-//! No promise sleeps to let others get somewhere: it asks how things stand until they stand so. What ran at the same time
-//! is told by the children themselves.
+//! No test sleeps to let another process get somewhere: it polls until the expected state is reached. The children
+//! record themselves which of them ran at the same time.
 
 pub(crate) mod arguments;
 pub(crate) mod bound;
@@ -12,11 +11,12 @@ pub(crate) mod kills;
 pub(crate) mod line;
 pub(crate) mod loss;
 pub(crate) mod signals;
-pub(crate) mod standing;
+pub(crate) mod status;
 
 use semafor_testkit::cli::{CommandEnv, Process};
 
-/// A lock held for as long as the child or one of its children lives: a second command that finds it taken overlaps.
+/// Takes a lock that is held while the child or one of its children lives. A second command that finds it locked
+/// overlaps.
 pub(crate) const ALONE: &str = "exec 9>> busy; flock -n 9 || echo \"$SEMAFOR_ID\" >> overlaps;";
 
 /// A run that holds a slot of "it" until the gate named "gate" is opened.
@@ -26,97 +26,97 @@ pub(crate) fn hold(env: &CommandEnv, more: &[&str]) -> Process {
     run
 }
 
-/// Makes one test of each promise, with an environment of its own: `promises!(expression)`.
+/// Makes a test of each promise, with its own environment: `promises!(expression)`.
 macro_rules! promises {
     ($env:expr) => {
         promises! { $env =>
             arguments {
-                what_comes_after_the_command_is_the_commands
-                bytes_that_are_no_text_pass_through
-                a_program_whose_name_is_no_text_is_run
-                all_bytes_go_from_stdin_to_stdout
-                what_is_left_on_stdin_is_left_for_the_next
-                stderr_is_the_commands
-                other_open_files_are_passed_on
-                the_environment_is_the_commands_and_ours
-                a_run_in_a_run_does_not_wait_for_itself
+                options_after_the_command_belong_to_the_command
+                arguments_may_be_invalid_utf8
+                program_name_may_be_invalid_utf8
+                all_bytes_pass_from_stdin_to_stdout
+                unread_stdin_is_left_for_the_next_command
+                stderr_contains_only_the_commands_output
+                open_file_descriptors_are_inherited
+                environment_is_inherited_with_semafor_variables_added
+                nested_run_does_not_wait_for_itself
                 readers_see_the_end_when_the_command_ends
             }
             bound {
                 never_more_than_the_slots_run_at_once
-                a_weight_counts_as_so_many
-                the_children_know_their_slots_and_tokens
-                slots_can_be_counted_by_cores
+                weight_takes_that_many_slots
+                environment_has_slot_token_and_id
+                slots_can_be_relative_to_cores
             }
             by_id {
-                what_is_acquired_is_held_until_released
-                what_is_acquired_is_held_for_its_ttl
+                acquired_slot_is_held_until_released
+                acquired_slot_ends_with_its_ttl
                 renewing_counts_from_now
-                what_was_renewed_is_held_beyond_its_first_ttl
-                a_weight_is_taken_and_given_back_as_one
-                acquire_waits_in_line_and_gives_up_in_time
-                a_killed_acquire_leaves_the_line
-                an_interrupted_acquire_leaves_the_line
-                an_id_that_cannot_be_printed_is_given_back
-                an_id_that_is_thrown_away_on_purpose_is_held
-                an_acquire_whose_reader_is_gone_leaves_the_line
-                an_acquire_whose_script_is_killed_leaves_the_line
-                an_acquire_in_the_background_outlives_its_script
-                a_signal_between_the_grant_and_the_id_gives_the_slot_back
-                a_reader_that_ends_between_the_grant_and_the_id_gives_the_slot_back
-                a_signal_that_is_ignored_does_not_end_an_acquire
-                an_evicted_id_holds_nothing
-                ids_that_hold_nothing_are_complained_of
-                unused_names_are_reported
-                another_number_of_slots_is_refused_with_both_numbers
-                no_number_of_slots_is_the_one_in_use_or_one
-                the_json_of_acquire_is_as_documented
+                renewed_slot_is_held_beyond_its_first_ttl
+                weight_is_acquired_and_released_as_one
+                acquire_waits_in_line_and_times_out
+                killed_acquire_leaves_the_line
+                interrupted_acquire_leaves_the_line
+                slot_is_released_if_the_id_cannot_be_printed
+                slot_is_held_if_the_id_goes_to_dev_null
+                acquire_leaves_the_line_when_its_reader_is_gone
+                acquire_leaves_the_line_when_its_script_is_killed
+                acquire_in_the_background_outlives_its_script
+                signal_before_the_id_is_printed_releases_the_slot
+                slot_is_released_if_the_reader_ends_before_the_id_is_printed
+                ignored_signal_does_not_end_acquire
+                evicted_id_holds_no_slot
+                ids_that_hold_no_slot_are_errors
+                unused_names_are_errors
+                different_number_of_slots_is_refused_with_both_numbers
+                default_slots_are_the_current_number_or_one
+                acquire_json_has_the_documented_keys
             }
             exit_codes {
-                the_commands_exit_code_is_passed_on
-                a_command_that_a_signal_ends_is_128_and_its_number
-                a_command_that_is_not_there_is_127
-                a_command_that_cannot_run_is_126
-                what_cannot_run_does_not_wait_in_line_first
-                another_number_of_slots_is_refused_with_both_numbers
+                exit_code_of_the_command_is_passed_on
+                command_ended_by_a_signal_exits_with_128_plus_its_number
+                missing_command_exits_with_127
+                command_that_cannot_run_exits_with_126
+                command_that_cannot_run_does_not_wait_in_line
+                different_number_of_slots_is_refused_with_both_numbers
             }
             kills {
-                a_killed_holder_takes_its_command_with_it_before_the_next_begins
-                a_killed_waiter_leaves_the_line
-                a_killed_command_is_137
-                a_killed_guardian_is_no_loss
+                command_of_a_killed_holder_is_killed_before_the_next_begins
+                killed_waiter_leaves_the_line
+                killed_command_exits_with_137
+                killed_guardian_does_not_affect_the_command
                 many_killed_clients_leave_nothing_behind
             }
             line {
                 first_come_first_served
-                a_timeout_names_the_holders
-                nothing_is_said_on_a_pipe
-                a_signal_ends_the_waiting
+                timeout_error_names_the_holders
+                nothing_is_printed_to_a_pipe
+                signal_ends_the_wait
             }
             loss {
-                an_evicted_holders_command_is_asked_to_end_with_all_it_started
-                a_command_that_does_not_end_is_killed_with_all_it_started
-                without_a_grace_it_is_killed_at_once
-                a_command_that_takes_too_long_is_ended_before_the_next_begins
-                an_evicted_holders_command_is_ended_before_the_next_begins
-                a_command_that_ends_in_time_is_none_the_wiser
-                on_lost_warn_lets_the_command_run_on
+                eviction_sends_sigterm_to_the_command_and_its_children
+                command_that_ignores_sigterm_is_killed_with_its_children
+                grace_of_zero_kills_at_once
+                command_that_exceeds_its_ttl_ends_before_the_next_begins
+                command_of_an_evicted_holder_ends_before_the_next_begins
+                command_that_ends_within_its_ttl_is_not_affected
+                on_lost_warn_lets_the_command_continue
             }
             signals {
                 every_signal_reaches_the_command
-                a_signal_that_ends_the_command_is_its_exit_code
-                what_was_ignored_stays_ignored
-                a_stopped_command_goes_on
-                a_stopped_holder_goes_on
+                exit_code_tells_the_signal_that_ended_the_command
+                ignored_signals_stay_ignored
+                stopped_command_can_be_continued
+                stopped_holder_can_be_continued
             }
-            standing {
-                status_is_an_array_with_the_fullest_first
-                status_shows_only_the_names_that_were_asked_for
-                the_json_of_inspect_is_as_documented
-                what_is_printed_on_a_pipe_has_no_colours
-                a_reader_that_stops_early_is_no_failure
-                a_resize_serves_the_line
-                nothing_in_use_is_an_empty_array
+            status {
+                status_lists_the_fullest_first
+                status_shows_only_the_given_names
+                inspect_json_has_the_documented_keys
+                output_to_a_pipe_has_no_colours
+                reader_that_closes_early_is_not_an_error
+                resize_serves_the_line
+                status_without_semaphores_is_an_empty_array
             }
         }
     };

@@ -1,6 +1,6 @@
 //! `semafor top` in a real terminal, against a real home.
 
-mod crowd;
+mod clients;
 mod picture;
 mod scenarios;
 
@@ -12,7 +12,7 @@ use semafor_testkit::redis::RedisServer;
 use semafor_testkit::terminal::Terminal;
 use tempfile::TempDir;
 
-/// The command, started in a terminal of that size.
+/// `semafor top` in a terminal of that size.
 fn top(url: &str, rows: u16, cols: u16) -> Terminal {
     Terminal::spawn(command(url), rows, cols)
 }
@@ -23,7 +23,7 @@ fn command(url: &str) -> Command {
     command
 }
 
-/// What any home has to stand.
+/// Makes two tests of each scenario: one for Redis, one for a local agent.
 macro_rules! against_both_homes {
     ($($scenario:ident)*) => {
         mod redis {
@@ -47,16 +47,16 @@ macro_rules! against_both_homes {
 /// An agent in a thread of this process.
 struct LocalAgent {
     directory: PathBuf,
-    _folder: TempDir,
+    _temp: TempDir,
 }
 
 impl LocalAgent {
     fn start() -> Self {
-        let folder = tempfile::tempdir().expect("a folder can be made");
-        let directory = folder.path().join("semafor");
-        let agent = Agent::bind(&directory).expect("there is none yet");
+        let temp = tempfile::tempdir().expect("create a directory");
+        let directory = temp.path().join("semafor");
+        let agent = Agent::bind(&directory).expect("no agent is running");
         std::thread::spawn(move || agent.serve());
-        Self { directory, _folder: folder }
+        Self { directory, _temp: temp }
     }
 
     fn url(&self) -> String {
@@ -72,46 +72,47 @@ impl Drop for LocalAgent {
 }
 
 against_both_homes! {
-    names_and_bars_are_shown_and_follow_what_happens
-    the_list_is_sorted_and_reversed
-    the_list_is_filtered_while_one_types
-    one_can_look_into_a_semaphore_and_back
-    any_size_will_do
-    no_colour_is_used_where_none_is_wanted
-    quitting_leaves_the_terminal_as_it_was
-    signals_leave_the_terminal_as_it_was
-    it_ends_with_its_terminal
-    it_stops_and_goes_on_as_the_shell_says
-    a_name_cannot_break_the_screen
-    without_a_terminal_it_says_what_to_do
+    names_and_bars_are_shown_and_updated
+    list_can_be_sorted_and_reversed
+    list_is_filtered_while_typing
+    detail_of_a_semaphore_opens_and_closes
+    terminal_can_have_any_size
+    no_color_disables_colours
+    quitting_restores_the_terminal
+    signals_restore_the_terminal
+    closing_the_terminal_ends_top
+    ctrl_z_stops_top_and_fg_continues_it
+    control_characters_in_names_do_not_break_the_screen
+    error_without_a_terminal_names_the_alternative
 }
 
 #[test]
-fn a_home_that_is_gone_is_waited_for() {
+fn unreachable_home_is_retried() {
     let server = RedisServer::with(&[("appendonly", "yes"), ("appendfsync", "always")]);
-    let mut crowd = crowd::Crowd::at(&server.url());
-    crowd.fill("images", 4, 2);
+    let mut clients = clients::Clients::at(&server.url());
+    clients.fill("images", 4, 2);
     let terminal = top(&server.url(), 24, 80);
     terminal.wait_until("it is shown", |screen| screen.contains("images"));
     server.kill();
-    let screen = terminal.wait_until("it says so", |screen| screen.contains("no answer since"));
-    assert!(screen.contains("images") && screen.contains("2/4"), "what was seen last stays:\n{screen}");
+    let screen =
+        terminal.wait_until("the missing answer is shown", |screen| screen.contains("no answer for"));
+    assert!(screen.contains("images") && screen.contains("2/4"), "the last data stays:\n{screen}");
     server.start_again();
     terminal.wait_until("it is back", |screen| !screen.contains("no answer") && screen.contains("images"));
-    crowd.fill("videos", 1, 1);
-    terminal.wait_until("it looks again", |screen| screen.contains("videos"));
+    clients.fill("videos", 1, 1);
+    terminal.wait_until("it is updated again", |screen| screen.contains("videos"));
 }
 
 #[test]
-fn a_password_is_not_shown() {
+fn password_is_not_shown() {
     let server = RedisServer::with(&[("requirepass", "open-sesame")]);
     let terminal = top(&format!("redis://:open-sesame@127.0.0.1:{}/", server.port()), 24, 80);
-    let screen = terminal.wait_until("it is up", |screen| screen.contains("Nobody uses a semaphore"));
+    let screen = terminal.wait_until("it is up", |screen| screen.contains("No semaphores are in use"));
     assert!(screen.contains("redis://127.0.0.1") && !screen.contains("open-sesame"), "{screen}");
 }
 
 #[test]
-fn a_home_that_is_not_there_is_said_before_the_screen_is_taken() {
+fn missing_home_is_an_error_before_the_screen_opens() {
     let mut terminal = top("redis://127.0.0.1:1/?number_of_attempts=1", 24, 80);
     assert_eq!(terminal.wait().code(), Some(69));
     let screen = terminal.screen();

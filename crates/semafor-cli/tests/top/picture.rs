@@ -6,10 +6,10 @@ use std::time::Duration;
 use semafor_testkit::redis::{RedisServer, eventually};
 use semafor_testkit::terminal::{Screen, Terminal, svg};
 
-use super::crowd::Crowd;
+use super::clients::Clients;
 
-/// A day at a company that has videos and a database.
-fn bustle(crowd: &mut Crowd) {
+/// The semaphores of a company with videos and a database.
+fn fill_all(clients: &mut Clients) {
     for (name, slots, held) in [
         ("db-migrations", 1, 1),
         ("nightly-backup", 2, 1),
@@ -22,19 +22,19 @@ fn bustle(crowd: &mut Crowd) {
         ("crawl:example.org", 4, 1),
         ("pdf-render", 24, 2),
     ] {
-        crowd.fill(name, slots, held);
+        clients.fill(name, slots, held);
     }
     for film in ["dune", "metropolis", "nosferatu", "solaris"] {
-        crowd.hold("encode-4k", 4, film, &encode(film));
+        clients.hold("encode-4k", 4, film, &encode(film));
     }
     for film in ["stalker", "vertigo", "m", "playtime", "alphaville"] {
-        crowd.queue("encode-4k", 4, film, &encode(film));
+        clients.queue("encode-4k", 4, film, &encode(film));
     }
-    crowd.queue("db-migrations", 1, "release-2.14", "./migrate up");
-    crowd.take_turns("thumbnails", 16, 14, Duration::from_millis(12));
-    crowd.take_turns("mail", 5, 9, Duration::from_millis(35));
-    crowd.take_turns("search-index", 3, 4, Duration::from_millis(240));
-    crowd.take_turns("webhooks", 12, 7, Duration::from_millis(90));
+    clients.queue("db-migrations", 1, "release-2.14", "./migrate up");
+    clients.take_turns("thumbnails", 16, 14, Duration::from_millis(12));
+    clients.take_turns("mail", 5, 9, Duration::from_millis(35));
+    clients.take_turns("search-index", 3, 4, Duration::from_millis(240));
+    clients.take_turns("webhooks", 12, 7, Duration::from_millis(90));
 }
 
 fn encode(film: &str) -> String {
@@ -42,12 +42,12 @@ fn encode(film: &str) -> String {
 }
 
 #[test]
-fn a_picture_can_be_taken() {
+fn picture_for_the_readme() {
     let server = RedisServer::start();
-    let mut crowd = Crowd::at(&server.url());
-    bustle(&mut crowd);
-    let before = crowd.grants();
-    eventually("they have taken some turns", || (crowd.grants() > before + 2_000).then_some(()));
+    let mut clients = Clients::at(&server.url());
+    fill_all(&mut clients);
+    let before = clients.grants();
+    eventually("they have taken some turns", || (clients.grants() > before + 2_000).then_some(()));
     let mut command = Command::new(env!("CARGO_BIN_EXE_semafor"));
     command.arg("top").env("SEMAFOR_URL", server.url()).env_remove("NO_COLOR");
     let terminal = Terminal::spawn(command, 26, 100);
@@ -57,8 +57,8 @@ fn a_picture_can_be_taken() {
 
     terminal.type_in("/enc\r\r");
     let inside = svg(&terminal.wait_until("one is looked into", |screen| screen.contains("alphaville")));
-    if let Ok(folder) = std::env::var("SEMAFOR_PICTURES") {
-        std::fs::write(format!("{folder}/top.svg"), list).expect("it can be written");
-        std::fs::write(format!("{folder}/top-inside.svg"), inside).expect("it can be written");
+    if let Ok(directory) = std::env::var("SEMAFOR_PICTURES") {
+        std::fs::write(format!("{directory}/top.svg"), list).expect("it can be written");
+        std::fs::write(format!("{directory}/top-inside.svg"), inside).expect("it can be written");
     }
 }

@@ -1,22 +1,22 @@
-//! What it does at any home.
+//! The behaviour of `top` with every home.
 
 use std::process::Command;
 
 use rustix::process::Signal;
 use semafor_testkit::terminal::{Screen, Terminal};
 
-use super::crowd::Crowd;
+use super::clients::Clients;
 use super::{command, top};
 
-/// Three names: nearly idle, half full, and full with a line in front of it.
-fn crowd(url: &str) -> Crowd {
-    let mut crowd = Crowd::at(url);
-    crowd.fill("alpha", 10, 1);
-    crowd.fill("beta", 4, 2);
-    crowd.fill("gamma", 2, 2);
-    crowd.queue("gamma", 2, "first-in-line", "./backup.sh --all");
-    crowd.queue("gamma", 2, "second-in-line", "./backup.sh --some");
-    crowd
+/// Three semaphores: nearly idle, half full, and full with waiters.
+fn clients(url: &str) -> Clients {
+    let mut clients = Clients::at(url);
+    clients.fill("alpha", 10, 1);
+    clients.fill("beta", 4, 2);
+    clients.fill("gamma", 2, 2);
+    clients.queue("gamma", 2, "first-in-line", "./backup.sh --all");
+    clients.queue("gamma", 2, "second-in-line", "./backup.sh --some");
+    clients
 }
 
 /// The names in the order they are shown.
@@ -25,14 +25,14 @@ fn order(screen: &Screen) -> Vec<String> {
     words.filter(|word| ["alpha", "beta", "gamma"].contains(&word.as_str())).collect()
 }
 
-fn is_sane(terminal: &Terminal) {
+fn assert_restored(terminal: &Terminal) {
     let screen = terminal.screen();
     assert!(!screen.is_alternate() && screen.shows_cursor(), "{screen}");
     assert!(terminal.is_cooked());
 }
 
-pub(crate) fn names_and_bars_are_shown_and_follow_what_happens(url: &str) {
-    let mut crowd = crowd(url);
+pub(crate) fn names_and_bars_are_shown_and_updated(url: &str) {
+    let mut clients = clients(url);
     let terminal = top(url, 24, 100);
     let screen = terminal.wait_until("all are shown", |screen| order(screen).len() == 3);
     assert!(screen.is_alternate() && !screen.shows_cursor());
@@ -47,14 +47,14 @@ pub(crate) fn names_and_bars_are_shown_and_follow_what_happens(url: &str) {
     }
     assert!(!line("gamma").contains('·'));
 
-    crowd.let_go();
+    clients.release_first();
     terminal.wait_until("it follows", |screen| {
         screen.line_with("alpha").is_some_and(|line| line.contains("0/10"))
     });
 }
 
-pub(crate) fn the_list_is_sorted_and_reversed(url: &str) {
-    let _crowd = crowd(url);
+pub(crate) fn list_can_be_sorted_and_reversed(url: &str) {
+    let _clients = clients(url);
     let terminal = top(url, 24, 100);
     terminal.wait_until("the fullest is first", |screen| order(screen) == ["gamma", "beta", "alpha"]);
     terminal.type_in("r");
@@ -68,8 +68,8 @@ pub(crate) fn the_list_is_sorted_and_reversed(url: &str) {
     terminal.wait_until("by name", |screen| order(screen) == ["alpha", "beta", "gamma"]);
 }
 
-pub(crate) fn the_list_is_filtered_while_one_types(url: &str) {
-    let _crowd = crowd(url);
+pub(crate) fn list_is_filtered_while_typing(url: &str) {
+    let _clients = clients(url);
     let terminal = top(url, 24, 80);
     terminal.wait_until("all are shown", |screen| order(screen).len() == 3);
     terminal.type_in("/M");
@@ -78,13 +78,13 @@ pub(crate) fn the_list_is_filtered_while_one_types(url: &str) {
     terminal.type_in("\r");
     terminal.wait_until("it is kept", |screen| screen.contains("quit") && order(screen) == ["gamma"]);
     terminal.type_in("/zz");
-    terminal.wait_until("none is left", |screen| screen.contains("No name has"));
+    terminal.wait_until("none is left", |screen| screen.contains("No name contains"));
     terminal.type_in("\x1b");
     terminal.wait_until("it is cleared", |screen| order(screen).len() == 3);
 }
 
-pub(crate) fn one_can_look_into_a_semaphore_and_back(url: &str) {
-    let _crowd = crowd(url);
+pub(crate) fn detail_of_a_semaphore_opens_and_closes(url: &str) {
+    let _clients = clients(url);
     let terminal = top(url, 24, 120);
     terminal.wait_until("all are shown", |screen| order(screen).len() == 3);
     terminal.type_in("\r");
@@ -101,11 +101,11 @@ pub(crate) fn one_can_look_into_a_semaphore_and_back(url: &str) {
     terminal.type_in("\x1b");
     terminal.wait_until("all are shown again", |screen| order(screen).len() == 3);
     terminal.type_in("j\r");
-    terminal.wait_until("the next one", |screen| screen.contains("beta") && screen.contains("Nobody waits"));
+    terminal.wait_until("the next one", |screen| screen.contains("beta") && screen.contains("No waiters"));
 }
 
-pub(crate) fn any_size_will_do(url: &str) {
-    let _crowd = crowd(url);
+pub(crate) fn terminal_can_have_any_size(url: &str) {
+    let _clients = clients(url);
     let mut terminal = top(url, 24, 80);
     let screen = terminal.wait_until("all are shown", |screen| order(screen).len() == 3);
     assert!(screen.contains("GRANTS/S"), "all columns fit:\n{screen}");
@@ -115,7 +115,7 @@ pub(crate) fn any_size_will_do(url: &str) {
         !screen.contains("GRANTS/S") && gamma.contains("2/2") && gamma.contains('■')
     };
     terminal.wait_until("what matters is left", fits);
-    // Each has to be answered before the next: an escape followed by something is another key.
+    // Wait for each key: an escape directly followed by another byte is a different key.
     for (key, wanted) in [("\r", "Holders"), ("\t", "Waiters"), ("\x1b", "alpha"), ("?", "any key closes")] {
         terminal.type_in(key);
         terminal.wait_until(wanted, |screen| screen.contains(wanted));
@@ -129,8 +129,8 @@ pub(crate) fn any_size_will_do(url: &str) {
     assert!(terminal.wait().success());
 }
 
-pub(crate) fn no_colour_is_used_where_none_is_wanted(url: &str) {
-    let _crowd = crowd(url);
+pub(crate) fn no_color_disables_colours(url: &str) {
+    let _clients = clients(url);
     let mut command = command(url);
     command.env("NO_COLOR", "1");
     let terminal = Terminal::spawn(command, 24, 100);
@@ -142,64 +142,67 @@ pub(crate) fn no_colour_is_used_where_none_is_wanted(url: &str) {
     }
 }
 
-pub(crate) fn quitting_leaves_the_terminal_as_it_was(url: &str) {
+pub(crate) fn quitting_restores_the_terminal(url: &str) {
     for keys in ["q", "\x03", "\x1b"] {
         let mut terminal = top(url, 24, 80);
-        terminal.wait_until("it is up", |screen| screen.contains("Nobody uses a semaphore"));
+        terminal.wait_until("it is up", |screen| screen.contains("No semaphores are in use"));
         terminal.type_in(keys);
         assert_eq!(terminal.wait().code(), Some(0));
-        is_sane(&terminal);
+        assert_restored(&terminal);
     }
 }
 
-pub(crate) fn signals_leave_the_terminal_as_it_was(url: &str) {
+pub(crate) fn signals_restore_the_terminal(url: &str) {
     for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
         let mut terminal = top(url, 24, 80);
-        terminal.wait_until("it is up", |screen| screen.contains("Nobody uses a semaphore"));
+        terminal.wait_until("it is up", |screen| screen.contains("No semaphores are in use"));
         terminal.signal(signal);
         assert_eq!(terminal.wait().code(), Some(code));
-        is_sane(&terminal);
+        assert_restored(&terminal);
     }
 }
 
-pub(crate) fn it_ends_with_its_terminal(url: &str) {
+pub(crate) fn closing_the_terminal_ends_top(url: &str) {
     let terminal = top(url, 24, 80);
-    terminal.wait_until("it is up", |screen| screen.contains("Nobody uses a semaphore"));
-    assert_eq!(terminal.close().code(), Some(129), "and not a hidden panic");
+    terminal.wait_until("it is up", |screen| screen.contains("No semaphores are in use"));
+    assert_eq!(terminal.close().code(), Some(129), "not a hidden panic");
 }
 
-pub(crate) fn it_stops_and_goes_on_as_the_shell_says(url: &str) {
+pub(crate) fn ctrl_z_stops_top_and_fg_continues_it(url: &str) {
     let mut bash = Command::new("bash");
     bash.args(["--norc", "--noprofile", "-i"]).env("PS1", "ready> ").env("SEMAFOR_URL", url);
     let terminal = Terminal::spawn(bash, 24, 80);
     terminal.wait_until("bash is ready", |screen| screen.contains("ready>"));
     terminal.type_in(format!("{} top\r", env!("CARGO_BIN_EXE_semafor")));
-    terminal.wait_until("it is up", |screen| screen.contains("Nobody uses a semaphore"));
+    terminal.wait_until("it is up", |screen| screen.contains("No semaphores are in use"));
     terminal.type_in(b"\x1a");
     terminal.wait_until("it is stopped", |screen| !screen.is_alternate() && screen.contains("Stopped"));
     terminal.type_in("fg\r");
     terminal.wait_until("it goes on", |screen| {
-        screen.is_alternate() && screen.contains("Nobody uses a semaphore") && !screen.shows_cursor()
+        screen.is_alternate() && screen.contains("No semaphores are in use") && !screen.shows_cursor()
     });
     terminal.type_in("q");
     terminal.wait_until("it has quit", |screen| !screen.is_alternate() && screen.shows_cursor());
 }
 
-pub(crate) fn a_name_cannot_break_the_screen(url: &str) {
-    let mut crowd = Crowd::at(url);
-    crowd.hold("画像\u{1b}[31m処理🎬", 2, "\u{1b}[2J\u{1b}[H\u{7}", "sh -c 'a\nb'\u{202e}\u{9b}2J");
+pub(crate) fn control_characters_in_names_do_not_break_the_screen(url: &str) {
+    let mut clients = Clients::at(url);
+    clients.hold("画像\u{1b}[31m処理🎬", 2, "\u{1b}[2J\u{1b}[H\u{7}", "sh -c 'a\nb'\u{202e}\u{9b}2J");
     let terminal = top(url, 24, 100);
     let screen = terminal.wait_until("it is shown", |screen| screen.contains("画像"));
     let line = screen.line_with("画像").expect("it is shown");
     assert!(line.contains("[31m処理🎬") && line.contains("1/2"), "{screen}");
     terminal.type_in("\r");
     let screen = terminal.wait_until("its holder is shown", |screen| screen.contains("sh -c 'a b'"));
-    assert!(screen.contains("semafor top") && screen.contains("Waiters 0"), "all is in its place:\n{screen}");
+    assert!(
+        screen.contains("semafor top") && screen.contains("Waiters 0"),
+        "the layout is intact:\n{screen}"
+    );
 }
 
-pub(crate) fn without_a_terminal_it_says_what_to_do(url: &str) {
+pub(crate) fn error_without_a_terminal_names_the_alternative(url: &str) {
     let output = command(url).output().expect("it can be run");
     assert_eq!(output.status.code(), Some(64));
     let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(said, "semafor: semafor top needs a terminal; for scripts there is `semafor status --json`\n");
+    assert_eq!(said, "semafor: semafor top needs a terminal; in scripts, use `semafor status --json`\n");
 }

@@ -1,20 +1,20 @@
 use super::*;
-use crate::top::seen::Person;
+use crate::top::snapshot::Participant;
 
 fn name(name: &str, held: u32, slots: u32, waiting: usize, longest: u64) -> SemaphoreRow {
     let longest_wait = Duration::from_secs(longest);
     SemaphoreRow { name: name.into(), held, slots, waiting, longest_wait, ..SemaphoreRow::default() }
 }
 
-fn all(names: Vec<SemaphoreRow>) -> Look {
-    Look { names, people: None }
+fn all(names: Vec<SemaphoreRow>) -> Snapshot {
+    Snapshot { names, participants: None }
 }
 
-/// `a` is half full with the longest wait, `b` is full, `c` is nearly empty with the longest line.
+/// `a` is half full and has the longest wait, `b` is full, `c` is nearly empty and has the longest line.
 fn app() -> App {
     let now = Instant::now();
     let mut app = App::new("local:".to_owned(), Duration::from_secs(1), None, now);
-    app.has_seen(all(vec![name("a", 2, 4, 1, 60), name("b", 4, 4, 2, 30), name("c", 1, 10, 9, 10)]), now);
+    app.update(all(vec![name("a", 2, 4, 1, 60), name("b", 4, 4, 2, 30), name("c", 1, 10, 9, 10)]), now);
     app
 }
 
@@ -35,36 +35,40 @@ fn chosen(app: &App) -> String {
 }
 
 #[test]
-fn the_most_pressing_comes_first_by_any_column() {
+fn highest_values_come_first_in_every_column() {
     let mut app = app();
     let orders = [0; 5].map(|_| {
         let order = shown(&app);
         type_in(&mut app, "s");
         order
     });
-    assert_eq!(orders, ["bac", "cba", "abc", "abc", "bac"], "by use, waiting, longest wait, name, and again");
+    assert_eq!(
+        orders,
+        ["bac", "cba", "abc", "abc", "bac"],
+        "by use, waiting, longest wait, name, and use again"
+    );
     type_in(&mut app, "sssr");
     assert_eq!((app.sort.by, shown(&app).as_str()), (Column::Percent, "cab"), "reversed");
 }
 
 #[test]
-fn the_cursor_stays_on_the_name_that_was_chosen() {
+fn cursor_follows_the_chosen_name() {
     let mut app = app();
-    assert_eq!(chosen(&app), "b", "the first, until somebody chooses");
+    assert_eq!(chosen(&app), "b", "the first, until the user chooses");
     press(&mut app, &[KeyCode::Down]);
     assert_eq!(chosen(&app), "a");
     type_in(&mut app, "r");
     assert_eq!(chosen(&app), "a");
-    app.has_seen(all(vec![name("a", 4, 4, 0, 0), name("d", 0, 1, 0, 0)]), Instant::now());
+    app.update(all(vec![name("a", 4, 4, 0, 0), name("d", 0, 1, 0, 0)]), Instant::now());
     assert_eq!((shown(&app).as_str(), chosen(&app).as_str()), ("da", "a"));
-    app.has_seen(all(vec![name("e", 1, 1, 0, 0)]), Instant::now());
-    assert_eq!(chosen(&app), "e", "its neighbour, if it is gone");
-    app.has_seen(all(Vec::new()), Instant::now());
+    app.update(all(vec![name("e", 1, 1, 0, 0)]), Instant::now());
+    assert_eq!(chosen(&app), "e", "the name at the same position, if the chosen one is gone");
+    app.update(all(Vec::new()), Instant::now());
     assert_eq!(press(&mut app, &[KeyCode::Down, KeyCode::Enter]), Action::Nothing);
 }
 
 #[test]
-fn a_list_is_moved_through_by_lines_and_pages() {
+fn list_moves_by_lines_and_pages() {
     let mut list = List { height: 10, ..List::default() };
     let moves = [
         (KeyCode::Up, 0),
@@ -84,7 +88,7 @@ fn a_list_is_moved_through_by_lines_and_pages() {
 }
 
 #[test]
-fn a_list_scrolls_no_more_than_it_has_to() {
+fn list_scrolls_only_as_far_as_needed() {
     let mut list = List { chosen: 12, ..List::default() };
     assert_eq!(list.scroll(10, 25), 3..13);
     list.chosen = 5;
@@ -93,18 +97,18 @@ fn a_list_scrolls_no_more_than_it_has_to() {
     assert_eq!(list.scroll(10, 25), 2..12);
     list.chosen = 24;
     assert_eq!(list.scroll(10, 25), 15..25);
-    assert_eq!(list.scroll(20, 25), 5..25, "a higher screen is filled");
+    assert_eq!(list.scroll(20, 25), 5..25, "a higher screen shows more lines");
     list.chosen = 0;
     assert_eq!(list.scroll(10, 3), 0..3);
     assert_eq!(list.scroll(0, 3).len(), 0);
 }
 
 #[test]
-fn a_filter_is_applied_while_it_is_typed() {
+fn filter_applies_while_it_is_typed() {
     let mut app = app();
     type_in(&mut app, "/B");
     assert_eq!((shown(&app).as_str(), app.filter.is_typed), ("b", true));
-    assert_eq!(type_in(&mut app, "q"), Action::Nothing, "it is text now");
+    assert_eq!(type_in(&mut app, "q"), Action::Nothing, "q is text now");
     assert_eq!(shown(&app), "");
     press(&mut app, &[KeyCode::Backspace, KeyCode::Enter]);
     assert_eq!((shown(&app).as_str(), app.filter.is_typed), ("b", false));
@@ -117,36 +121,40 @@ fn a_filter_is_applied_while_it_is_typed() {
 }
 
 #[test]
-fn one_is_looked_into_and_left_again() {
+fn detail_opens_and_closes() {
     let mut app = app();
-    assert_eq!(press(&mut app, &[KeyCode::Enter]), Action::Look);
-    assert_eq!(app.inside.as_ref().map(|inside| &*inside.name), Some("b"));
+    assert_eq!(press(&mut app, &[KeyCode::Enter]), Action::Refresh);
+    assert_eq!(app.detail.as_ref().map(|detail| &*detail.name), Some("b"));
 
-    app.has_seen(all(vec![name("z", 1, 1, 0, 0)]), Instant::now());
-    assert_eq!(shown(&app), "bac", "an answer to what was asked before is none");
+    app.update(all(vec![name("z", 1, 1, 0, 0)]), Instant::now());
+    assert_eq!(shown(&app), "bac", "an answer for the old view is ignored");
 
-    let people = People { holders: vec![Person::default(); 4], waiters: vec![Person::default(); 2] };
-    app.has_seen(Look { names: vec![name("b", 4, 4, 2, 30)], people: Some(people) }, Instant::now());
+    let participants =
+        Participants { holders: vec![Participant::default(); 4], waiters: vec![Participant::default(); 2] };
+    app.update(
+        Snapshot { names: vec![name("b", 4, 4, 2, 30)], participants: Some(participants) },
+        Instant::now(),
+    );
     press(&mut app, &[KeyCode::End, KeyCode::Tab, KeyCode::Down]);
-    let inside = app.inside.as_ref().expect("it is shown");
-    assert_eq!((inside.holders.chosen, inside.waiters.chosen, inside.chosen), (3, 1, Pane::Waiters));
+    let detail = app.detail.as_ref().expect("it is shown");
+    assert_eq!((detail.holders.chosen, detail.waiters.chosen, detail.chosen), (3, 1, Pane::Waiters));
 
-    assert_eq!(press(&mut app, &[KeyCode::Char('q')]), Action::Look);
-    assert!(app.inside.is_none());
+    assert_eq!(press(&mut app, &[KeyCode::Char('q')]), Action::Refresh);
+    assert!(app.detail.is_none());
     assert_eq!(press(&mut app, &[KeyCode::Char('q')]), Action::Quit);
 }
 
 #[test]
-fn while_paused_nothing_is_asked_that_nobody_asked_for() {
+fn pause_stops_automatic_refreshes() {
     let mut app = app();
     assert_eq!(type_in(&mut app, "p"), Action::Nothing);
-    assert_eq!(press(&mut app, &[KeyCode::Enter]), Action::Look, "there is nothing to show yet");
+    assert_eq!(press(&mut app, &[KeyCode::Enter]), Action::Refresh, "there is nothing to show yet");
     assert_eq!(press(&mut app, &[KeyCode::Esc]), Action::Nothing);
-    assert_eq!(type_in(&mut app, "p"), Action::Look);
+    assert_eq!(type_in(&mut app, "p"), Action::Refresh);
 }
 
 #[test]
-fn help_is_closed_by_any_key_and_control_keys_always_work() {
+fn any_key_closes_help_and_control_keys_always_work() {
     let mut app = app();
     type_in(&mut app, "?");
     assert!(app.shows_help);
@@ -159,25 +167,25 @@ fn help_is_closed_by_any_key_and_control_keys_always_work() {
 }
 
 #[test]
-fn silence_is_noticed_and_forgotten() {
+fn missing_answer_is_shown_until_the_next_answer() {
     let mut app = app();
     let start = Instant::now();
     let after = |seconds| start + Duration::from_secs(seconds);
-    app.has_seen(all(Vec::new()), start);
-    app.asks(after(1));
-    assert_eq!(app.silence(after(2)), None);
-    assert_eq!(app.next_change(after(2)), Some(after(3)));
-    assert_eq!(app.silence(after(3)), Some((Duration::from_secs(3), None)));
-    assert_eq!(app.next_change(after(3)), Some(after(4)), "the seconds are counted");
-    app.has_failed("refused\u{7}");
-    app.asks(after(5));
-    assert_eq!(app.silence(after(5)), Some((Duration::from_secs(5), Some("refused?"))));
-    app.has_seen(all(Vec::new()), after(6));
-    assert_eq!((app.silence(after(7)), app.next_change(after(7))), (None, None));
+    app.update(all(Vec::new()), start);
+    app.request_sent(after(1));
+    assert_eq!(app.unanswered(after(2)), None);
+    assert_eq!(app.next_redraw(after(2)), Some(after(3)));
+    assert_eq!(app.unanswered(after(3)), Some((Duration::from_secs(3), None)));
+    assert_eq!(app.next_redraw(after(3)), Some(after(4)), "the screen counts the seconds");
+    app.request_failed("refused\u{7}");
+    app.request_sent(after(5));
+    assert_eq!(app.unanswered(after(5)), Some((Duration::from_secs(5), Some("refused?"))));
+    app.update(all(Vec::new()), after(6));
+    assert_eq!((app.unanswered(after(7)), app.next_redraw(after(7))), (None, None));
 }
 
 #[test]
-fn intervals_are_chosen_in_steps() {
+fn interval_changes_in_steps() {
     let mut app = app();
     let mut after = |keys| {
         type_in(&mut app, keys);
@@ -185,6 +193,6 @@ fn intervals_are_chosen_in_steps() {
     };
     assert_eq!(after("+"), 2_000);
     assert_eq!(after("---"), 250);
-    assert_eq!(after("-"), 250, "there is none shorter");
+    assert_eq!(after("-"), 250, "250 ms is the shortest");
     assert_eq!(after("+++++++++"), 60_000);
 }

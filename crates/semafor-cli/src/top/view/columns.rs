@@ -1,4 +1,4 @@
-//! Tables that fit: the least important columns are left out first.
+//! Tables that fit the screen: the least important columns are dropped first.
 
 use ratatui::layout::{Constraint, Rect};
 use ratatui::style::Style;
@@ -6,21 +6,21 @@ use ratatui::text::{Line, Text};
 use ratatui::widgets::{Cell, Row, Table};
 use unicode_width::UnicodeWidthStr;
 
-/// Between two columns, if all of them fit, or else.
+/// The space between two columns: the first if all columns fit with it, otherwise the second.
 const GAPS: [u16; 2] = [2, 1];
 
-/// A column with what stands in it.
+/// A column, and how to draw its cells.
 pub(super) struct Column<T> {
     pub(super) title: &'static str,
     pub(super) title_style: Style,
-    /// What it would like, beyond its title.
+    /// The preferred width, if the title is not wider.
     pub(super) width: usize,
-    /// What it can do with.
+    /// The smallest useful width.
     pub(super) least: usize,
-    /// Those with the highest rank are the first to go, those with the lowest the first to get room.
+    /// Columns with the highest rank are dropped first; those with the lowest get extra room first.
     pub(super) rank: u8,
     pub(super) is_right: bool,
-    /// Given the room it has.
+    /// Draws a cell of the given width.
     pub(super) cell: fn(&T, usize) -> Line<'static>,
 }
 
@@ -85,7 +85,7 @@ impl<'a, T> Fit<'a, T> {
     }
 }
 
-/// `area` without its first and last columns, for air.
+/// `area` with a margin of one column on both sides.
 pub(super) fn inset(area: Rect) -> Rect {
     Rect { x: area.x + area.width.min(1), width: area.width.saturating_sub(2), ..area }
 }

@@ -1,4 +1,4 @@
-//! What can be done, on the last line.
+//! The last line: which keys do what.
 
 use ratatui::text::{Line, Span};
 
@@ -6,11 +6,11 @@ use super::super::app::App;
 use super::paint::{BOLD, Paint};
 use crate::plain::plain;
 
-const OUTSIDE: &[(&str, &str)] = &[
+const LIST_KEYS: &[(&str, &str)] = &[
     ("q", "quit"),
     ("?", "help"),
     ("↑↓", "choose"),
-    ("⏎", "look into"),
+    ("⏎", "details"),
     ("/", "filter"),
     ("s", "sort"),
     ("r", "reverse"),
@@ -18,7 +18,7 @@ const OUTSIDE: &[(&str, &str)] = &[
     ("+ -", "interval"),
 ];
 
-const INSIDE: &[(&str, &str)] = &[
+const DETAIL_KEYS: &[(&str, &str)] = &[
     ("Esc", "back"),
     ("?", "help"),
     ("↑↓", "choose"),
@@ -34,10 +34,10 @@ pub(super) fn footer(app: &App, paint: Paint, width: usize) -> Line<'static> {
         let hints = keys(&[("⏎", "keep"), ("Esc", "clear")], paint, width);
         return Line::from_iter(typed.into_iter().chain([Span::raw("  ")]).chain(hints));
     }
-    Line::from(keys(if app.inside.is_some() { INSIDE } else { OUTSIDE }, paint, width))
+    Line::from(keys(if app.detail.is_some() { DETAIL_KEYS } else { LIST_KEYS }, paint, width))
 }
 
-/// As many as there is room for.
+/// As many hints as fit.
 fn keys(hints: &[(&'static str, &'static str)], paint: Paint, width: usize) -> Vec<Span<'static>> {
     let mut line = Line::default();
     for (key, does) in hints {

@@ -1,4 +1,4 @@
-//! What stands around the lists: where this is, how it goes, and what can be done.
+//! The lines around the lists: title, totals, warning and keys.
 
 use std::time::Instant;
 
@@ -7,14 +7,14 @@ use ratatui::layout::{Constraint, Layout, Rect, Size};
 use ratatui::text::{Line, Span};
 
 use super::super::app::App;
-use super::super::seen::SemaphoreRow;
+use super::super::snapshot::SemaphoreRow;
 use super::columns::inset;
 use super::footer::footer;
 use super::paint::{BOLD, Paint, percent};
-use super::{help, inside, names};
+use super::{detail, help, names};
 use crate::plain::{fit, plain};
 
-/// From this size on there is room for what can be done without.
+/// From this size on, optional parts are shown.
 pub(super) const ROOMY: Size = Size::new(60, 16);
 
 pub(in crate::top) fn draw(frame: &mut Frame<'_>, app: &mut App, paint: Paint, now: Instant) {
@@ -22,7 +22,7 @@ pub(in crate::top) fn draw(frame: &mut Frame<'_>, app: &mut App, paint: Paint, n
     let air = u16::from(frame.area().height >= ROOMY.height);
     let [title, summary, warning, _, body, keys] = Layout::vertical([
         Constraint::Length(1),
-        Constraint::Length(if app.inside.is_some() { 2 } else { 1 }),
+        Constraint::Length(if app.detail.is_some() { 2 } else { 1 }),
         Constraint::Length(u16::from(notice.is_some())),
         Constraint::Length(air),
         Constraint::Fill(1),
@@ -35,10 +35,10 @@ pub(in crate::top) fn draw(frame: &mut Frame<'_>, app: &mut App, paint: Paint, n
         let text = fit(&notice, usize::from(inset(warning).width)).into_owned();
         frame.render_widget(Line::styled(text, paint.alarm()), inset(warning));
     }
-    match &mut app.inside {
+    match &mut app.detail {
         Some(one) => {
-            frame.render_widget(inside::summary(one, paint, inset(summary).width), inset(summary));
-            inside::draw(frame, one, paint, inset(body));
+            frame.render_widget(detail::summary(one, paint, inset(summary).width), inset(summary));
+            detail::draw(frame, one, paint, inset(body));
         }
         None => {
             frame.render_widget(totals(app, paint, inset(summary).width), inset(summary));
@@ -53,9 +53,9 @@ pub(in crate::top) fn draw(frame: &mut Frame<'_>, app: &mut App, paint: Paint, n
 }
 
 fn notice(app: &App, now: Instant) -> Option<String> {
-    let (since, why) = app.silence(now)?;
+    let (since, why) = app.unanswered(now)?;
     let why = why.map(|why| format!(": {why}")).unwrap_or_default();
-    Some(format!(" no answer since {}s{why} ", since.as_secs()))
+    Some(format!(" no answer for {}s{why} ", since.as_secs()))
 }
 
 fn draw_title(frame: &mut Frame<'_>, app: &App, paint: Paint, area: Rect) {

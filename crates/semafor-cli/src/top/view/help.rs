@@ -1,4 +1,4 @@
-//! What the keys do and what the columns mean, above everything else.
+//! The help window: what the keys do and what the columns mean.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -8,22 +8,22 @@ use ratatui::widgets::{Block, BorderType, Clear, Padding, Paragraph};
 use super::paint::{BOLD, Paint};
 
 const KEYS: &[(&str, &str)] = &[
-    ("↑ ↓ j k", "choose; PgUp PgDn Home End, too"),
-    ("⏎", "look into the chosen one: who holds, who waits"),
-    ("Tab", "there: from the holders to the waiters and back"),
+    ("↑ ↓ j k", "choose a line; also PgUp PgDn Home End"),
+    ("⏎", "show holders and waiters of the chosen one"),
+    ("Tab", "there: switch between holders and waiters"),
     ("Esc q", "back, or quit; Ctrl-C quits"),
     ("s", "sort by name, use, waiting, longest wait"),
     ("r", "reverse the order"),
-    ("/", "show only names with a text in them"),
+    ("/", "show only names that contain a text"),
     ("p", "pause"),
-    ("+ -", "look less often, more often"),
+    ("+ -", "longer or shorter interval"),
 ];
 
 const COLUMNS: &[(&str, &str)] = &[
-    ("LONGEST", "how long the first in line has been waiting"),
-    ("P50 P99", "half, and 99 of 100, who had to wait got their"),
-    ("", "slot within this time"),
-    ("GRANTS/S", "slots given out per second, since the last look"),
+    ("LONGEST", "how long the first waiter has waited"),
+    ("P50 P99", "half of all waits, and 99% of them, took"),
+    ("", "at most this long"),
+    ("GRANTS/S", "grants per second since the last update"),
 ];
 
 pub(super) fn draw(frame: &mut Frame<'_>, paint: Paint) {
@@ -43,7 +43,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, paint: Paint) {
     frame.render_widget(Paragraph::new(text).block(block), area);
 }
 
-/// The middle of `area`, as large as wanted if that is possible.
+/// An area of this size, or smaller if needed, in the middle of `area`.
 fn middle(area: Rect, width: u16, height: u16) -> Rect {
     let (width, height) = (width.min(area.width), height.min(area.height));
     Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height }

@@ -1,10 +1,10 @@
-//! Draws what the app says.
+//! Draws the state of the app.
 
 mod columns;
+mod detail;
 mod footer;
 mod frame;
 mod help;
-mod inside;
 mod names;
 mod paint;
 #[cfg(test)]

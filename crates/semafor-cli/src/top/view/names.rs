@@ -7,12 +7,12 @@ use ratatui::text::Line;
 use unicode_width::UnicodeWidthStr;
 
 use super::super::app::{App, Column as SortColumn};
-use super::super::seen::SemaphoreRow;
+use super::super::snapshot::SemaphoreRow;
 use super::columns::{Column, Fit};
 use super::paint::{BOLD, NOTHING, Paint, percent, rate, time};
 use crate::plain::{fit, plain};
 
-/// A name, and how to paint it.
+/// A semaphore, and how to draw it.
 struct Entry {
     name: SemaphoreRow,
     paint: Paint,
@@ -35,12 +35,12 @@ pub(super) fn draw(frame: &mut Frame<'_>, app: &mut App, paint: Paint, area: Rec
 }
 
 fn nothing(app: &App) -> String {
-    if !app.knows_names {
-        "Looking …".to_owned()
+    if !app.has_names {
+        "Loading …".to_owned()
     } else if app.filter.text.is_empty() {
-        "Nobody uses a semaphore here.".to_owned()
+        "No semaphores are in use.".to_owned()
     } else {
-        format!("No name has {:?} in it.", app.filter.text)
+        format!("No name contains {:?}.", app.filter.text)
     }
 }
 
@@ -52,7 +52,7 @@ fn columns(names: &[SemaphoreRow], app: &App, paint: Paint) -> Vec<Column<Entry>
         if app.sort.by != by {
             return (plain, paint.faint());
         }
-        // Names fall from A to Z, numbers from the highest.
+        // ▾ is A to Z for names, and highest first for numbers.
         (if app.sort.is_reversed { rising } else { falling }, paint.accent().add_modifier(Modifier::BOLD))
     };
     let (name, name_style) = title("NAME", "NAME ▾", "NAME ▴", SortColumn::Name);
@@ -95,10 +95,10 @@ fn columns(names: &[SemaphoreRow], app: &App, paint: Paint) -> Vec<Column<Entry>
             or_nothing(entry, waits.map(time))
         }),
         number("P50", faint, 6, 8, |entry, _| {
-            or_nothing(entry, entry.name.waits.map(|waits| time(waits.half)))
+            or_nothing(entry, entry.name.waits.map(|waits| time(waits.p50)))
         }),
         number("P99", faint, 6, 7, |entry, _| {
-            or_nothing(entry, entry.name.waits.map(|waits| time(waits.most)))
+            or_nothing(entry, entry.name.waits.map(|waits| time(waits.p99)))
         }),
         number("GRANTS/S", faint, 8, 6, |entry, _| or_nothing(entry, entry.name.grants_per_second.map(rate))),
     ]

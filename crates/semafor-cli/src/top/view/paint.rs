@@ -5,10 +5,10 @@ use std::time::Duration;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
-use super::super::seen::SemaphoreRow;
+use super::super::snapshot::SemaphoreRow;
 use crate::duration;
 
-/// What may be used to tell things apart. The sixteen colours that every terminal has, in the shades its user likes.
+/// Whether colours are used. Only the sixteen colours that every terminal has and that users can configure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::top) enum Paint {
     Colours,
@@ -46,7 +46,7 @@ impl Paint {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 
-    /// Green while there is room, yellow when that is nearly used up, red where somebody waits for it.
+    /// Green with free slots, yellow if almost all are held, red if there are waiters.
     pub(super) fn load(self, name: &SemaphoreRow) -> Style {
         self.colour(match name.percent() {
             _ if name.waiting > 0 => Color::Red,
@@ -55,11 +55,11 @@ impl Paint {
         })
     }
 
-    /// How full it is, at a glance.
+    /// A bar that shows how many slots are held.
     pub(super) fn bar(self, name: &SemaphoreRow, width: usize) -> Line<'static> {
         let share = (name.percent() / 100.0).clamp(0.0, 1.0);
         let mut filled = (share * width as f64).round() as usize;
-        // Something is not nothing, and not quite all is not all.
+        // A bar is empty or full only if no slot or every slot is held.
         if share > 0.0 {
             filled = filled.max(1);
         }
@@ -75,14 +75,14 @@ impl Paint {
 
 pub(super) const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 
-/// What stands where there is nothing to say.
+/// Shown in place of a missing value.
 pub(super) const NOTHING: &str = "–";
 
 pub(super) fn percent(name: &SemaphoreRow) -> String {
     format!("{:.0}%", name.percent())
 }
 
-/// As elsewhere, but with milliseconds: for waits they make a difference.
+/// Like [`duration::show`], but with milliseconds, which matter for waits.
 pub(super) fn time(time: Duration) -> String {
     let millis = time.as_secs_f64() * 1e3;
     match millis {
@@ -111,9 +111,9 @@ mod tests {
             Paint::None.bar(&SemaphoreRow { held, slots, ..SemaphoreRow::default() }, 4).to_string()
         };
         assert_eq!(bar(0, 10), "····");
-        assert_eq!(bar(1, 100), "■···", "something is not nothing");
+        assert_eq!(bar(1, 100), "■···", "one slot held is visible");
         assert_eq!(bar(5, 10), "■■··");
-        assert_eq!(bar(99, 100), "■■■·", "not quite all is not all");
+        assert_eq!(bar(99, 100), "■■■·", "one free slot is visible");
         assert_eq!(bar(10, 10), "■■■■");
         assert_eq!(bar(13, 10), "■■■■", "after a shrink");
         assert_eq!(bar(0, 0), "····");

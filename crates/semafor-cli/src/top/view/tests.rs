@@ -8,7 +8,7 @@ use ratatui::style::Color;
 use semafor::Totals;
 
 use super::super::app::App;
-use super::super::seen::{Look, People, Person, SemaphoreRow, Spread};
+use super::super::snapshot::{Participant, Participants, Percentiles, SemaphoreRow, Snapshot};
 use super::{Paint, draw};
 
 fn granted(count: u64) -> Totals {
@@ -21,7 +21,7 @@ fn app() -> App {
     let now = Instant::now();
     let before = now - Duration::from_secs(1);
     let mut app = App::new("redis://db:6379/0".to_owned(), Duration::from_secs(1), None, now);
-    let waits = Some(Spread { half: Duration::from_millis(42), most: Duration::from_secs(75) });
+    let waits = Some(Percentiles { p50: Duration::from_millis(42), p99: Duration::from_secs(75) });
     let names = vec![
         SemaphoreRow {
             name: "encode".into(),
@@ -42,14 +42,14 @@ fn app() -> App {
         },
     ];
     let first = names.iter().map(|name| SemaphoreRow { totals: granted(0), ..name.clone() }).collect();
-    app.has_seen(Look { names: first, people: None }, before);
-    app.has_seen(Look { names, people: None }, now);
+    app.update(Snapshot { names: first, participants: None }, before);
+    app.update(Snapshot { names, participants: None }, now);
     app
 }
 
-fn look_inside(app: &mut App) {
+fn open_detail(app: &mut App) {
     app.press(KeyEvent::from(KeyCode::Enter));
-    let person = |number| Person {
+    let participant = |number| Participant {
         number: Some(number),
         since: Duration::from_secs(61),
         expires_in: (number == 0).then_some(Duration::from_secs(3)),
@@ -60,7 +60,10 @@ fn look_inside(app: &mut App) {
         command: "ffmpeg -i in.mov out.mp4".to_owned(),
         id: "0123456789abcdef0123456789abcdef".to_owned(),
     };
-    let people = People { holders: (0..4).map(person).collect(), waiters: (1..=70).map(person).collect() };
+    let participants = Participants {
+        holders: (0..4).map(participant).collect(),
+        waiters: (1..=70).map(participant).collect(),
+    };
     let names = vec![SemaphoreRow {
         name: "encode".into(),
         held: 4,
@@ -68,12 +71,12 @@ fn look_inside(app: &mut App) {
         waiting: 70,
         ..SemaphoreRow::default()
     }];
-    app.has_seen(Look { names, people: Some(people) }, Instant::now());
+    app.update(Snapshot { names, participants: Some(participants) }, Instant::now());
 }
 
 fn buffer(app: &mut App, paint: Paint, width: u16, height: u16) -> Buffer {
-    let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("it needs nothing");
-    terminal.draw(|frame| draw(frame, app, paint, Instant::now())).expect("it can be drawn");
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("create a terminal");
+    terminal.draw(|frame| draw(frame, app, paint, Instant::now())).expect("draw");
     terminal.backend().buffer().clone()
 }
 
@@ -88,7 +91,7 @@ fn line<'a>(lines: &'a [String], with: &str) -> &'a str {
 }
 
 #[test]
-fn all_that_there_is_fits_on_80_columns() {
+fn all_columns_fit_on_80_characters() {
     let lines = lines(&mut app(), 80, 24);
     assert_eq!(lines[0], format!(" semafor top  redis://db:6379/0{:>48}", "every 1s"));
     assert_eq!(lines[1], " 3 names   held 7/1016 1%   waiting 7");
@@ -104,7 +107,7 @@ fn all_that_there_is_fits_on_80_columns() {
 }
 
 #[test]
-fn less_room_leaves_what_matters() {
+fn small_screen_keeps_the_important_columns() {
     let lines = lines(&mut app(), 40, 10);
     assert_eq!(lines[1], " 3 names  held 7/1016  waiting 7");
     let encode = line(&lines, "encode");
@@ -114,11 +117,11 @@ fn less_room_leaves_what_matters() {
 }
 
 #[test]
-fn no_size_is_too_small() {
+fn drawing_works_at_every_size() {
     let mut app = app();
-    for inside in [false, true] {
-        if inside {
-            look_inside(&mut app);
+    for detail in [false, true] {
+        if detail {
+            open_detail(&mut app);
         }
         for width in [0, 1, 2, 3, 5, 8, 13, 21, 34, 40, 55, 300] {
             for height in [0, 1, 2, 3, 4, 5, 6, 7, 8, 13, 16, 70] {
@@ -130,9 +133,9 @@ fn no_size_is_too_small() {
 }
 
 #[test]
-fn people_are_shown_in_both_panes() {
+fn holders_and_waiters_are_shown_in_two_panes() {
     let mut app = app();
-    look_inside(&mut app);
+    open_detail(&mut app);
     let lines = lines(&mut app, 120, 24);
     assert!(lines[1].contains("encode") && lines[1].contains("4/4  100%  70 waiting"), "{}", lines[1]);
     assert!(lines.iter().any(|line| line.contains("Holders 4")));
@@ -143,9 +146,9 @@ fn people_are_shown_in_both_panes() {
 }
 
 #[test]
-fn a_low_screen_shows_one_pane_at_a_time() {
+fn low_screen_shows_one_pane_at_a_time() {
     let mut app = app();
-    look_inside(&mut app);
+    open_detail(&mut app);
     let holders = lines(&mut app, 60, 10);
     app.press(KeyEvent::from(KeyCode::Tab));
     let waiters = lines(&mut app, 60, 10);
@@ -155,32 +158,32 @@ fn a_low_screen_shows_one_pane_at_a_time() {
 }
 
 #[test]
-fn a_name_that_nobody_uses_any_more_is_said_to_be_so() {
+fn unused_semaphore_is_reported_as_not_in_use() {
     let mut app = app();
-    look_inside(&mut app);
-    app.has_seen(Look { names: Vec::new(), people: Some(People::default()) }, Instant::now());
+    open_detail(&mut app);
+    app.update(Snapshot { names: Vec::new(), participants: Some(Participants::default()) }, Instant::now());
     let lines = lines(&mut app, 80, 24);
-    assert!(line(&lines, "encode").contains("nobody uses it any more"));
-    assert!(lines.iter().any(|line| line.contains("Nobody waits.")));
+    assert!(line(&lines, "encode").contains("no longer in use"));
+    assert!(lines.iter().any(|line| line.contains("No waiters.")));
 }
 
 #[test]
-fn trouble_is_red_and_hides_nothing() {
+fn missing_answer_is_red_and_keeps_the_last_data() {
     let mut app = app();
-    app.has_failed("connection refused");
+    app.request_failed("connection refused");
     let lines = lines(&mut app, 80, 24);
-    assert!(lines[2].contains("no answer since 0s: connection refused"), "{}", lines[2]);
+    assert!(lines[2].contains("no answer for 0s: connection refused"), "{}", lines[2]);
     assert!(lines.iter().any(|line| line.contains("encode")));
     assert_eq!(buffer(&mut app, Paint::Colours, 80, 24)[(3, 2)].bg, Color::Red);
 }
 
 #[test]
-fn without_colours_there_are_none() {
+fn no_color_means_no_colours() {
     let mut app = app();
-    for inside in [false, true] {
-        if inside {
-            look_inside(&mut app);
-            app.has_failed("refused");
+    for detail in [false, true] {
+        if detail {
+            open_detail(&mut app);
+            app.request_failed("refused");
             app.shows_help = true;
         }
         let buffer = buffer(&mut app, Paint::None, 80, 24);

@@ -1,4 +1,4 @@
-//! The loop that brings it together: keys, signals, and looks at the home.
+//! The event loop: keys, signals, and requests to the home.
 
 use std::env::var_os;
 use std::future::pending;
@@ -14,63 +14,63 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep_until;
 
 use super::app::{Action, App};
-use super::seen::Look;
-use super::terminal::{Takeover, events};
+use super::snapshot::Snapshot;
+use super::terminal::{TerminalGuard, events};
 use super::view::{self, Paint};
-use super::{address, watch};
+use super::{address, query};
 use crate::cli::Top;
 use crate::exit::{Code, Failure};
 
-/// Shows all there is until told to quit.
+/// Shows all semaphores until the user quits.
 pub(crate) async fn top(args: Top) -> Result<ExitCode, Failure> {
     if !stdout().is_terminal() {
-        let hint = "semafor top needs a terminal; for scripts there is `semafor status --json`";
+        let hint = "semafor top needs a terminal; in scripts, use `semafor status --json`";
         return Err(Code::Usage.because(hint));
     }
-    let home = args.at.connect().await?;
-    let app = App::new(address::shown(&args.at.url), args.interval, args.filter, Instant::now());
+    let home = args.home.connect().await?;
+    let app = App::new(address::shown(&args.home.url), args.interval, args.filter, Instant::now());
     let complain = |error: io::Error| Code::Usage.because(format!("the terminal can't be used: {error}"));
-    let endings = Endings::new().map_err(complain)?;
-    let mut terminal = Takeover::begin().map_err(complain)?;
-    // A terminal that fails later is gone, and with it whoever could be told.
-    Ok(run(app, &home, &mut terminal, endings).await.unwrap_or_else(|_| ended_by(HANGUP)))
+    let stop_signals = StopSignals::new().map_err(complain)?;
+    let mut terminal = TerminalGuard::begin().map_err(complain)?;
+    // A terminal that fails later is gone: no message could be printed.
+    Ok(run(app, &home, &mut terminal, stop_signals).await.unwrap_or_else(|_| exit_code_for(HANGUP)))
 }
 
 async fn run(
     mut app: App,
     home: &Home,
-    terminal: &mut Takeover,
-    mut endings: Endings,
+    terminal: &mut TerminalGuard,
+    mut stop_signals: StopSignals,
 ) -> io::Result<ExitCode> {
     let no_color = var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let paint = if no_color { Paint::None } else { Paint::Colours };
     let mut keys = events();
-    let mut looking = Looking::begin(&mut app, home);
+    let mut request = Request::begin(&mut app, home);
     terminal.draw(|frame| view::draw(frame, &mut app, paint, Instant::now()))?;
     loop {
-        let next_look = looking.next(&app);
-        let next_change = app.next_change(Instant::now());
+        let next_request = request.next(&app);
+        let next_redraw = app.next_redraw(Instant::now());
         tokio::select! {
             event = keys.recv() => match event {
                 Some(Event::Key(key)) if key.kind != KeyEventKind::Release => match app.press(key) {
                     Action::Nothing => {}
-                    Action::Look => looking = Looking::begin(&mut app, home),
+                    Action::Refresh => request = Request::begin(&mut app, home),
                     Action::Suspend => terminal.suspend()?,
                     Action::Quit => return Ok(ExitCode::SUCCESS),
                 },
-                // Another size, which drawing takes into account.
+                // The size has changed: draw again.
                 Some(_) => {}
-                None => return Ok(ended_by(HANGUP)),
+                None => return Ok(exit_code_for(HANGUP)),
             },
-            signal = endings.next() => return Ok(ended_by(signal)),
-            answer = looking.answer() => match answer {
-                Ok(look) => app.has_seen(look, Instant::now()),
-                Err(failure) => app.has_failed(&failure.message),
+            signal = stop_signals.next() => return Ok(exit_code_for(signal)),
+            answer = request.answer() => match answer {
+                Ok(snapshot) => app.update(snapshot, Instant::now()),
+                Err(failure) => app.request_failed(&failure.message),
             },
-            () = at(next_change) => {}
-            () = at(next_look) => {
-                looking = Looking::begin(&mut app, home);
-                // There is nothing new to be drawn yet.
+            () = at(next_redraw) => {}
+            () = at(next_request) => {
+                request = Request::begin(&mut app, home);
+                // There is nothing new to draw yet.
                 continue;
             }
         }
@@ -78,28 +78,28 @@ async fn run(
     }
 }
 
-/// One look at a time: the next begins when an interval has passed since this one began, and it was answered.
-struct Looking {
+/// One request at a time: the next is sent one interval after this one was sent, but not before it is answered.
+struct Request {
     began: Instant,
-    answer: Option<LookFuture>,
+    answer: Option<SnapshotFuture>,
 }
 
-type LookFuture = Pin<Box<dyn Future<Output = Result<Look, Failure>>>>;
+type SnapshotFuture = Pin<Box<dyn Future<Output = Result<Snapshot, Failure>>>>;
 
-impl Looking {
+impl Request {
     fn begin(app: &mut App, home: &Home) -> Self {
         let began = Instant::now();
-        app.asks(began);
-        let into = app.inside.as_ref().map(|inside| Arc::clone(&inside.name));
-        Self { began, answer: Some(Box::pin(watch::look(home.clone(), into))) }
+        app.request_sent(began);
+        let into = app.detail.as_ref().map(|detail| Arc::clone(&detail.name));
+        Self { began, answer: Some(Box::pin(query::fetch(home.clone(), into))) }
     }
 
-    /// Cancel safe: what was begun is awaited further the next time.
-    async fn answer(&mut self) -> Result<Look, Failure> {
+    /// Cancel safe: the next call waits for the same answer.
+    async fn answer(&mut self) -> Result<Snapshot, Failure> {
         let Some(answer) = &mut self.answer else { return pending().await };
-        let answered = answer.await;
+        let snapshot = answer.await;
         self.answer = None;
-        answered
+        snapshot
     }
 
     fn next(&self, app: &App) -> Option<Instant> {
@@ -115,14 +115,14 @@ async fn at(time: Option<Instant>) {
     }
 }
 
-/// The signals that end this, after which the terminal is to be as it was.
-struct Endings {
+/// The signals that end `top`. The terminal is restored first.
+struct StopSignals {
     hangup: Signal,
     interrupt: Signal,
     terminate: Signal,
 }
 
-impl Endings {
+impl StopSignals {
     fn new() -> io::Result<Self> {
         Ok(Self {
             hangup: signal(SignalKind::hangup())?,
@@ -131,7 +131,7 @@ impl Endings {
         })
     }
 
-    /// The number of the first that comes.
+    /// Waits for a signal, and returns its number.
     async fn next(&mut self) -> u8 {
         tokio::select! {
             _ = self.hangup.recv() => HANGUP,
@@ -143,6 +143,6 @@ impl Endings {
 
 const HANGUP: u8 = 1;
 
-fn ended_by(signal: u8) -> ExitCode {
+fn exit_code_for(signal: u8) -> ExitCode {
     ExitCode::from(128 + signal)
 }

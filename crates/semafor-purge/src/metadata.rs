@@ -1,5 +1,5 @@
-//! What the file system says of an entry. It is asked before anything is changed, so a directory's age is its age before
-//! the run; and once more right before a removal, to see whether others have changed it.
+//! Metadata of an entry. Read before anything is changed, so that the age of a directory is its age before the run; and
+//! again right before a removal, to detect changes by other processes.
 
 use std::ffi::CStr;
 use std::os::fd::AsFd;
@@ -9,7 +9,7 @@ use rustix::io::Result;
 
 use crate::age::Moment;
 
-/// Which file it is, whatever it is called.
+/// Identifies a file independent of its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Identity {
     pub(crate) device: (u32, u32),
@@ -17,28 +17,28 @@ pub(crate) struct Identity {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Facts {
+pub(crate) struct Metadata {
     pub(crate) kind: FileType,
     pub(crate) identity: Identity,
     pub(crate) links: u32,
     pub(crate) permissions: u16,
     pub(crate) owner: u32,
     pub(crate) modified: Moment,
-    /// When its content, its owner, its permissions or its number of names last changed. No program can set it.
+    /// When its content, owner, permissions or number of links last changed. No program can set it.
     pub(crate) changed: Moment,
     pub(crate) size: u64,
     pub(crate) is_mount_point: bool,
-    /// Immutable, or only to be appended to: not even root removes it, or anything from it.
+    /// Immutable or append-only: not even root can remove it, or an entry of it.
     pub(crate) is_frozen: bool,
 }
 
-impl Facts {
-    /// Of the entry itself: never of what a symlink points to.
+impl Metadata {
+    /// Metadata of the entry itself. Does not follow a symlink.
     pub(crate) fn at(directory: impl AsFd, name: &CStr) -> Result<Self> {
         Self::read(directory, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)
     }
 
-    /// As [`at`](Self::at), but a network file system asks its server, whatever it has in its cache.
+    /// Like [`at`](Self::at), but a network file system asks its server instead of its cache.
     pub(crate) fn at_now(directory: impl AsFd, name: &CStr) -> Result<Self> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_FORCE_SYNC;
         Self::read(directory, name, flags)
@@ -48,17 +48,18 @@ impl Facts {
         Self::read(descriptor, c"", AtFlags::EMPTY_PATH)
     }
 
-    /// As [`of`](Self::of), from the server. What is cached of the names in a directory is checked against it.
+    /// Like [`of`](Self::of), from the server. For a directory, this also validates cached names.
     pub(crate) fn of_now(descriptor: impl AsFd) -> Result<Self> {
         Self::read(descriptor, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC)
     }
 
-    /// Whether this is the same file with the same content as before, as far as a file system can tell.
+    /// True if this is the same file with the same content as before, as far as the file system can tell.
     pub(crate) fn is_unchanged_since(&self, before: &Self) -> bool {
         self.has_content_of(before) && self.changed == before.changed
     }
 
-    /// The same, except that the file has fewer names. Removing a name sets `changed`, and we may have removed it.
+    /// The same for a file that has fewer links than before. Removing a link sets `changed`, and may be our own
+    /// removal.
     pub(crate) fn has_only_lost_names_since(&self, before: &Self) -> bool {
         self.has_content_of(before) && (1..before.links).contains(&self.links)
     }
@@ -83,19 +84,19 @@ impl Facts {
     }
 }
 
-impl From<Statx> for Facts {
-    fn from(told: Statx) -> Self {
+impl From<Statx> for Metadata {
+    fn from(statx: Statx) -> Self {
         Self {
-            kind: FileType::from_raw_mode(told.stx_mode.into()),
-            identity: Identity { device: (told.stx_dev_major, told.stx_dev_minor), inode: told.stx_ino },
-            links: told.stx_nlink,
-            permissions: told.stx_mode & 0o7777,
-            owner: told.stx_uid,
-            modified: Moment::new(told.stx_mtime.tv_sec, told.stx_mtime.tv_nsec),
-            changed: Moment::new(told.stx_ctime.tv_sec, told.stx_ctime.tv_nsec),
-            size: told.stx_size,
-            is_mount_point: told.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
-            is_frozen: told.stx_attributes.intersects(StatxAttributes::IMMUTABLE | StatxAttributes::APPEND),
+            kind: FileType::from_raw_mode(statx.stx_mode.into()),
+            identity: Identity { device: (statx.stx_dev_major, statx.stx_dev_minor), inode: statx.stx_ino },
+            links: statx.stx_nlink,
+            permissions: statx.stx_mode & 0o7777,
+            owner: statx.stx_uid,
+            modified: Moment::new(statx.stx_mtime.tv_sec, statx.stx_mtime.tv_nsec),
+            changed: Moment::new(statx.stx_ctime.tv_sec, statx.stx_ctime.tv_nsec),
+            size: statx.stx_size,
+            is_mount_point: statx.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
+            is_frozen: statx.stx_attributes.intersects(StatxAttributes::IMMUTABLE | StatxAttributes::APPEND),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a look at the home has shown, as far as it is displayed.
+//! The data of the home that is shown.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,53 +8,53 @@ use semafor::{Histogram, HolderInfo, Stats, Totals, WaiterInfo};
 
 use crate::plain::plain;
 
-/// One look.
+/// An answer of the home.
 #[derive(Default)]
-pub(super) struct Look {
-    /// All names, or the one that was looked into.
+pub(super) struct Snapshot {
+    /// All semaphores, or the one whose detail is shown.
     pub(super) names: Vec<SemaphoreRow>,
-    /// Who holds and waits, of the one that was looked into.
-    pub(super) people: Option<People>,
+    /// Its holders and waiters, if a detail is shown.
+    pub(super) participants: Option<Participants>,
 }
 
 /// The numbers of one semaphore.
 #[derive(Clone, Default)]
 pub(super) struct SemaphoreRow {
-    /// As the home knows it. Not fit to be shown as it is.
+    /// As the home has it. Must be made safe before it is shown.
     pub(super) name: Arc<str>,
     pub(super) held: u32,
     pub(super) slots: u32,
     pub(super) waiting: usize,
     pub(super) longest_wait: Duration,
-    pub(super) waits: Option<Spread>,
-    pub(super) holds: Option<Spread>,
+    pub(super) waits: Option<Percentiles>,
+    pub(super) holds: Option<Percentiles>,
     pub(super) totals: Totals,
-    /// The home can't tell its numbers: something else is stored there.
+    /// The home can't read its numbers, because its key has another type.
     pub(super) is_broken: bool,
-    /// Unknown after the first look.
+    /// Unknown after the first snapshot.
     pub(super) grants_per_second: Option<f64>,
 }
 
-/// How long half of them took at most, and 99 of 100.
+/// Percentiles of wait or hold times.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Spread {
-    pub(super) half: Duration,
-    pub(super) most: Duration,
+pub(super) struct Percentiles {
+    pub(super) p50: Duration,
+    pub(super) p99: Duration,
 }
 
-/// Who holds and who waits.
+/// The holders and waiters of a semaphore.
 #[derive(Clone, Default)]
-pub(super) struct People {
-    pub(super) holders: Vec<Person>,
-    pub(super) waiters: Vec<Person>,
+pub(super) struct Participants {
+    pub(super) holders: Vec<Participant>,
+    pub(super) waiters: Vec<Participant>,
 }
 
-/// Somebody who holds or waits. All text is fit to be shown.
+/// A holder or waiter. All its text is safe to show.
 #[derive(Clone, Default)]
-pub(super) struct Person {
-    /// The slot of a holder, the place in line of a waiter.
+pub(super) struct Participant {
+    /// The slot of a holder, or the place in line of a waiter.
     pub(super) number: Option<u64>,
-    /// For how long it has been holding, or waiting.
+    /// How long it has held its slot, or waited.
     pub(super) since: Duration,
     pub(super) expires_in: Option<Duration>,
     pub(super) weight: u32,
@@ -62,7 +62,7 @@ pub(super) struct Person {
     pub(super) pid: Option<u32>,
     pub(super) label: String,
     pub(super) command: String,
-    /// Only a holder has one.
+    /// Empty for a waiter.
     pub(super) id: String,
 }
 
@@ -80,8 +80,8 @@ impl From<&Stats> for SemaphoreRow {
             slots: stats.slots,
             waiting: stats.waiting,
             longest_wait: stats.longest_wait,
-            waits: Spread::of(&stats.waits),
-            holds: Spread::of(&stats.holds),
+            waits: Percentiles::of(&stats.waits),
+            holds: Percentiles::of(&stats.holds),
             totals: stats.totals,
             is_broken: stats.error.is_some(),
             grants_per_second: None,
@@ -89,13 +89,13 @@ impl From<&Stats> for SemaphoreRow {
     }
 }
 
-impl Spread {
+impl Percentiles {
     fn of(times: &Histogram) -> Option<Self> {
-        (times.count() > 0).then(|| Self { half: times.quantile(0.5), most: times.quantile(0.99) })
+        (times.count() > 0).then(|| Self { p50: times.quantile(0.5), p99: times.quantile(0.99) })
     }
 }
 
-impl From<&HolderInfo> for Person {
+impl From<&HolderInfo> for Participant {
     fn from(holder: &HolderInfo) -> Self {
         Self {
             number: holder.slot.map(u64::from),
@@ -111,7 +111,7 @@ impl From<&HolderInfo> for Person {
     }
 }
 
-impl From<&WaiterInfo> for Person {
+impl From<&WaiterInfo> for Participant {
     fn from(waiter: &WaiterInfo) -> Self {
         Self {
             number: Some(waiter.ahead as u64 + 1),
@@ -131,22 +131,22 @@ fn shown(text: &Option<Arc<str>>) -> String {
     text.as_deref().map(plain).unwrap_or_default().into_owned()
 }
 
-/// How many grants there had been when a name was last looked at.
+/// The time and the number of grants at the last snapshot of each name.
 #[derive(Default)]
 pub(super) struct Grants(HashMap<Arc<str>, (Instant, u64)>);
 
 impl Grants {
-    /// Fills in how many grants there were per second since the look before.
-    pub(super) fn compare(&mut self, look: &mut Look, now: Instant) {
-        if look.people.is_none() {
-            self.0.retain(|name, _| look.names.iter().any(|seen| seen.name == *name));
+    /// Sets the grants per second since the previous snapshot.
+    pub(super) fn compare(&mut self, snapshot: &mut Snapshot, now: Instant) {
+        if snapshot.participants.is_none() {
+            self.0.retain(|name, _| snapshot.names.iter().any(|seen| seen.name == *name));
         }
-        for seen in &mut look.names {
+        for seen in &mut snapshot.names {
             let granted = seen.totals.granted;
             let before = self.0.insert(Arc::clone(&seen.name), (now, granted));
             seen.grants_per_second = before.and_then(|(then, before)| {
                 let seconds = now.saturating_duration_since(then).as_secs_f64();
-                // A name that was gone in between counts from zero again.
+                // A name that was not in use meanwhile counts from zero again.
                 let grants = granted.checked_sub(before)?;
                 (seconds > 0.0).then(|| grants as f64 / seconds)
             });
@@ -158,33 +158,33 @@ impl Grants {
 mod tests {
     use super::*;
 
-    fn look(name: &str, granted: u64) -> Look {
+    fn snapshot(name: &str, granted: u64) -> Snapshot {
         let mut totals = Totals::default();
         totals.granted = granted;
-        Look {
+        Snapshot {
             names: vec![SemaphoreRow { name: name.into(), totals, ..SemaphoreRow::default() }],
-            people: None,
+            participants: None,
         }
     }
 
     #[test]
-    fn grants_are_counted_between_looks() {
+    fn grant_rate_is_computed_between_snapshots() {
         let (mut grants, start) = (Grants::default(), Instant::now());
         let mut rate = |name, granted, seconds| {
-            let mut look = look(name, granted);
-            grants.compare(&mut look, start + Duration::from_secs(seconds));
-            look.names[0].grants_per_second
+            let mut snapshot = snapshot(name, granted);
+            grants.compare(&mut snapshot, start + Duration::from_secs(seconds));
+            snapshot.names[0].grants_per_second
         };
-        assert_eq!(rate("images", 100, 0), None, "there is nothing to compare with");
+        assert_eq!(rate("images", 100, 0), None, "there is no earlier snapshot");
         assert_eq!(rate("images", 110, 2), Some(5.0));
         assert_eq!(rate("images", 110, 3), Some(0.0));
-        assert_eq!(rate("images", 3, 4), None, "it began anew");
+        assert_eq!(rate("images", 3, 4), None, "it counts from zero again");
         assert_eq!(rate("other", 9, 5), None);
-        assert_eq!(rate("images", 5, 6), None, "what is gone is not kept");
+        assert_eq!(rate("images", 5, 6), None, "names no longer in use are forgotten");
     }
 
     #[test]
-    fn no_capacity_is_no_percentage() {
+    fn zero_slots_are_zero_percent() {
         assert_eq!(SemaphoreRow::default().percent(), 0.0);
     }
 }

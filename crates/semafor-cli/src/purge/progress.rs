@@ -20,22 +20,22 @@ use crate::live_line::LiveLine;
 use crate::output::say;
 use crate::plain::plain;
 
-const BETWEEN_LINES: Duration = Duration::from_millis(200);
-const BETWEEN_OBJECTS: Duration = Duration::from_secs(30);
-const MOST_ERRORS: u64 = 20;
-const BAR: usize = 20;
+const LINE_INTERVAL: Duration = Duration::from_millis(200);
+const JSON_INTERVAL: Duration = Duration::from_secs(30);
+const MAX_PRINTED_ERRORS: u64 = 20;
+const BAR_WIDTH: usize = 20;
 
-pub(super) struct Voice {
-    manner: Manner,
+pub(super) struct ProgressReporter {
+    mode: Mode,
     is_dry_run: bool,
-    is_summary_elsewhere: bool,
-    prints: bool,
+    is_summary_on_stdout: bool,
+    prints_paths: bool,
     errors: AtomicU64,
     line: Mutex<LiveLine>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Manner {
+enum Mode {
     /// A line that is overwritten on each update.
     Live,
     /// A JSON object per line.
@@ -65,21 +65,21 @@ struct ProgressLine {
     elapsed_seconds: f64,
 }
 
-impl Voice {
+impl ProgressReporter {
     pub(super) fn of(args: &Purge) -> Self {
         let is_terminal = stderr().is_terminal();
-        let manner = match args.quiet {
-            true => Manner::Silent,
+        let mode = match args.quiet {
+            true => Mode::Silent,
             // The paths printed to the same terminal show the progress.
-            false if is_terminal && args.print && stdout().is_terminal() => Manner::Silent,
-            false if is_terminal => Manner::Live,
-            false => Manner::Json,
+            false if is_terminal && args.print && stdout().is_terminal() => Mode::Silent,
+            false if is_terminal => Mode::Live,
+            false => Mode::Json,
         };
         Self {
-            manner,
+            mode,
             is_dry_run: args.dry_run,
-            is_summary_elsewhere: args.json,
-            prints: args.print,
+            is_summary_on_stdout: args.json,
+            prints_paths: args.print,
             errors: AtomicU64::new(0),
             line: Mutex::default(),
         }
@@ -87,39 +87,39 @@ impl Voice {
 
     /// Ends the progress output. Only the summary follows.
     pub(super) fn end(&self, summary: &Summary) {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner).wipe();
-        let untold = self.errors.load(Ordering::Relaxed).saturating_sub(MOST_ERRORS);
-        if untold > 0 && self.manner != Manner::Json {
-            say(&format!("and {}", counted(untold, "more error", "more errors")));
+        self.line.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        let unprinted = self.errors.load(Ordering::Relaxed).saturating_sub(MAX_PRINTED_ERRORS);
+        if unprinted > 0 && self.mode != Mode::Json {
+            say(&format!("and {}", counted(unprinted, "more error", "more errors")));
         }
-        if self.manner == Manner::Json && !self.is_summary_elsewhere {
+        if self.mode == Mode::Json && !self.is_summary_on_stdout {
             write_line(&Report::of(summary).json());
         }
     }
 
     fn progress(&self, progress: &Progress, rate: f64) {
-        match self.manner {
-            Manner::Live => {
+        match self.mode {
+            Mode::Live => {
                 let line = self.in_words(progress, rate);
                 self.line.lock().unwrap_or_else(PoisonError::into_inner).show(&line);
             }
-            Manner::Json => {
+            Mode::Json => {
                 write_line(&serde_json::to_string(&ProgressLine::of(progress)).unwrap_or_default());
             }
-            Manner::Silent => {}
+            Mode::Silent => {}
         }
     }
 
     /// `[########            ]  41%  12,345 removed of 30,000 looked at, 2,400/s, 12s left`
     fn in_words(&self, progress: &Progress, rate: f64) -> String {
-        let filled = (progress.fraction * BAR as f64) as usize;
+        let filled = (progress.fraction * BAR_WIDTH as f64) as usize;
         let percent = (progress.fraction * 100.0) as u64;
         let removed = grouped(progress.dirs_removed + progress.files_removed);
         let verb = if self.is_dry_run { "to remove" } else { "removed" };
         let seen = grouped(progress.dirs_scanned + progress.files_scanned);
         let mut line = format!(
-            "[{:BAR$}] {percent:3}%  {removed} {verb} of {seen} looked at, {}/s",
-            "#".repeat(filled.min(BAR)),
+            "[{:BAR_WIDTH$}] {percent:3}%  {removed} {verb} of {seen} looked at, {}/s",
+            "#".repeat(filled.min(BAR_WIDTH)),
             grouped(rate as u64)
         );
         if let Some(remaining) = progress.remaining() {
@@ -132,20 +132,20 @@ impl Voice {
     }
 
     fn error(&self, path: &Path, error: &std::io::Error) {
-        if self.errors.fetch_add(1, Ordering::Relaxed) >= MOST_ERRORS {
+        if self.errors.fetch_add(1, Ordering::Relaxed) >= MAX_PRINTED_ERRORS {
             return;
         }
         let (path, error) = (path.to_string_lossy(), error.to_string());
-        if self.manner == Manner::Json {
-            let told = serde_json::json!({ "event": "error", "path": path, "error": error });
-            return write_line(&told.to_string());
+        if self.mode == Mode::Json {
+            let event = serde_json::json!({ "event": "error", "path": path, "error": error });
+            return write_line(&event.to_string());
         }
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
-        line.wipe();
+        line.clear();
         say(&format!("{path}: {error}"));
     }
 
-    fn removal(path: &Path, is_terminal: bool) {
+    fn print_path(path: &Path, is_terminal: bool) {
         // A reader that closes the pipe early does not stop the purge.
         let _ = match is_terminal {
             true => writeln!(stdout(), "{}", plain(&path.to_string_lossy())),
@@ -154,26 +154,26 @@ impl Voice {
     }
 }
 
-/// Reports the events of the purger through `voice`.
-pub(super) fn listen<'p>(voice: &Arc<Voice>, mut purger: Purger<'p>) -> Purger<'p> {
-    let hears = Arc::clone(voice);
-    purger = purger.on_error(move |path, error| hears.error(path, error));
-    if voice.prints {
+/// Reports the events of the purger through `reporter`.
+pub(super) fn attach<'p>(reporter: &Arc<ProgressReporter>, mut purger: Purger<'p>) -> Purger<'p> {
+    let shared = Arc::clone(reporter);
+    purger = purger.on_error(move |path, error| shared.error(path, error));
+    if reporter.prints_paths {
         let is_terminal = stdout().is_terminal();
-        purger = purger.on_removal(move |path, _: Removed| Voice::removal(path, is_terminal));
+        purger = purger.on_removal(move |path, _: Removed| ProgressReporter::print_path(path, is_terminal));
     }
-    let every = match voice.manner {
-        Manner::Silent => return purger,
-        Manner::Live => BETWEEN_LINES,
-        Manner::Json => BETWEEN_OBJECTS,
+    let every = match reporter.mode {
+        Mode::Silent => return purger,
+        Mode::Live => LINE_INTERVAL,
+        Mode::Json => JSON_INTERVAL,
     };
-    let hears = Arc::clone(voice);
+    let shared = Arc::clone(reporter);
     let (mut last, mut last_seen) = (Instant::now(), 0);
     purger.on_progress(every, move |progress| {
         let seen = progress.dirs_scanned + progress.files_scanned;
         let rate = (seen - last_seen) as f64 / last.elapsed().as_secs_f64().max(1e-3);
         (last, last_seen) = (Instant::now(), seen);
-        hears.progress(progress, rate);
+        shared.progress(progress, rate);
     })
 }
 

@@ -1,4 +1,4 @@
-//! One semaphore: who holds its slots, and who waits for them.
+//! One semaphore: its holders and waiters.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -6,23 +6,23 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span, Text};
 use unicode_width::UnicodeWidthStr;
 
-use super::super::app::{Inside, List, Pane};
-use super::super::seen::{People, Person, SemaphoreRow, Spread};
+use super::super::app::{Detail, List, Pane};
+use super::super::snapshot::{Participant, Participants, Percentiles, SemaphoreRow};
 use super::columns::{Column, Fit};
 use super::frame::ROOMY;
 use super::paint::{BOLD, NOTHING, Paint, percent, rate, time};
 use crate::plain::{fit, plain};
 
-/// Lines of a pane beside those of people: what it is, and what the columns are.
+/// Lines of a pane besides its rows: the title and the names of the columns.
 const HEAD: u16 = 2;
-/// With less than this, only the chosen pane is shown.
+/// With fewer lines, only the chosen pane is shown.
 const ROOM_FOR_BOTH: u16 = 2 * (HEAD + 2) + 1;
 
-pub(super) fn summary(one: &Inside, paint: Paint, width: u16) -> Text<'static> {
+pub(super) fn summary(one: &Detail, paint: Paint, width: u16) -> Text<'static> {
     let is_roomy = width >= ROOMY.width;
     let name = Span::styled(fit(&plain(&one.name), usize::from(width / 2)).into_owned(), BOLD);
     let Some(numbers) = &one.numbers else {
-        return Line::from(vec![name, Span::styled("  nobody uses it any more", paint.faint())]).into();
+        return Line::from(vec![name, Span::styled("  no longer in use", paint.faint())]).into();
     };
     let mut line = Line::from(vec![name, Span::raw("  ")]);
     if is_roomy {
@@ -32,7 +32,7 @@ pub(super) fn summary(one: &Inside, paint: Paint, width: u16) -> Text<'static> {
     let load = paint.load(numbers);
     line.push_span(Span::styled(format!("{}/{}  {}", numbers.held, numbers.slots, percent(numbers)), load));
     line.push_span(Span::raw(match numbers.waiting {
-        0 => "  nobody waits".to_owned(),
+        0 => "  no waiters".to_owned(),
         waiting if is_roomy => format!("  {waiting} waiting, the first for {}", time(numbers.longest_wait)),
         waiting => format!("  {waiting} waiting"),
     }));
@@ -45,36 +45,37 @@ fn history(numbers: &SemaphoreRow) -> String {
         Some(per_second) => format!("granted {} ({}/s)", totals.granted, rate(per_second)),
         None => format!("granted {}", totals.granted),
     }];
-    let spread = |of: &str, spread: Option<Spread>| {
-        spread.map(|Spread { half, most }| format!("{of} p50 {} p99 {}", time(half), time(most)))
+    let percentiles = |of: &str, percentiles: Option<Percentiles>| {
+        percentiles.map(|Percentiles { p50, p99 }| format!("{of} p50 {} p99 {}", time(p50), time(p99)))
     };
-    words.extend(spread("waits", numbers.waits));
-    words.extend(spread("holds", numbers.holds));
+    words.extend(percentiles("waits", numbers.waits));
+    words.extend(percentiles("holds", numbers.holds));
     let rare = [
         (totals.expired, "expired"),
         (totals.evicted, "evicted"),
         (totals.timed_out, "timed out"),
-        (totals.cancelled, "gave up"),
+        (totals.cancelled, "cancelled"),
         (totals.refused, "refused"),
     ];
     words.extend(rare.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
     words.join("   ")
 }
 
-pub(super) fn draw(frame: &mut Frame<'_>, one: &mut Inside, paint: Paint, area: Rect) {
-    let Some(people) = &one.people else {
-        frame.render_widget(Line::styled("Looking …", paint.faint()), area);
+pub(super) fn draw(frame: &mut Frame<'_>, one: &mut Detail, paint: Paint, area: Rect) {
+    let Some(participants) = &one.participants else {
+        frame.render_widget(Line::styled("Loading …", paint.faint()), area);
         return;
     };
-    let holders = Section::holders(people, &mut one.holders, paint);
-    let waiters = Section::waiters(people, &mut one.waiters, paint);
+    let holders = Section::holders(participants, &mut one.holders, paint);
+    let waiters = Section::waiters(participants, &mut one.waiters, paint);
     if area.height < ROOM_FOR_BOTH {
         let pane = if one.chosen == Pane::Holders { holders } else { waiters };
         pane.draw(frame, true, area);
         return;
     }
     let room = area.height - 1;
-    let (holders_height, waiters_height) = share(room, people.holders.len(), people.waiters.len());
+    let (holders_height, waiters_height) =
+        share(room, participants.holders.len(), participants.waiters.len());
     let [above, _, below, _, detail] = Layout::vertical([
         Constraint::Length(holders_height),
         Constraint::Length(1),
@@ -86,18 +87,19 @@ pub(super) fn draw(frame: &mut Frame<'_>, one: &mut Inside, paint: Paint, area: 
     holders.draw(frame, one.chosen == Pane::Holders, above);
     waiters.draw(frame, one.chosen == Pane::Waiters, below);
     let chosen = match one.chosen {
-        Pane::Holders => people.holders.get(one.holders.chosen),
-        Pane::Waiters => people.waiters.get(one.waiters.chosen),
+        Pane::Holders => participants.holders.get(one.holders.chosen),
+        Pane::Waiters => participants.waiters.get(one.waiters.chosen),
     };
-    if let Some(person) = chosen {
-        let text = fit(&in_full(person), usize::from(detail.width)).into_owned();
+    if let Some(participant) = chosen {
+        let text = fit(&in_full(participant), usize::from(detail.width)).into_owned();
         frame.render_widget(Line::styled(text, paint.accent()), detail);
     }
 }
 
-/// How many lines each pane gets: what it needs, or half, or what the other does not need.
+/// How many lines each pane gets: as many as it needs; if both need more than there are, half each or what the other
+/// leaves.
 fn share(room: u16, holders: usize, waiters: usize) -> (u16, u16) {
-    // A line of air between them, one for details.
+    // One line between the panes, one for the details.
     let room = room.saturating_sub(1);
     let need = |count: usize| u16::try_from(count.max(1)).unwrap_or(u16::MAX).saturating_add(HEAD);
     let (above, below) = (need(holders), need(waiters));
@@ -106,108 +108,110 @@ fn share(room: u16, holders: usize, waiters: usize) -> (u16, u16) {
     (above, below.min(room - above))
 }
 
-fn in_full(person: &Person) -> String {
-    let weight = if person.weight == 1 { String::new() } else { format!("weight {}  ", person.weight) };
-    let id = if person.id.is_empty() { String::new() } else { format!("id {}  ", person.id) };
-    format!("{id}{weight}{}", person.command)
+fn in_full(participant: &Participant) -> String {
+    let weight =
+        if participant.weight == 1 { String::new() } else { format!("weight {}  ", participant.weight) };
+    let id = if participant.id.is_empty() { String::new() } else { format!("id {}  ", participant.id) };
+    format!("{id}{weight}{}", participant.command)
 }
 
-/// Somebody, and how to paint them.
+/// A holder or waiter, and how to draw it.
 struct Entry {
-    person: Person,
-    /// For what matters less.
+    participant: Participant,
+    /// The style of less important text.
     faint: Style,
 }
 
-/// A list of people under a heading.
+/// A list of holders or waiters with a title.
 struct Section<'a> {
     title: &'static str,
-    nobody: &'static str,
-    people: &'a [Person],
+    empty_text: &'static str,
+    participants: &'a [Participant],
     columns: Vec<Column<Entry>>,
     list: &'a mut List,
     paint: Paint,
 }
 
 impl<'a> Section<'a> {
-    fn holders(people: &'a People, list: &'a mut List, paint: Paint) -> Self {
-        let people = &people.holders;
+    fn holders(participants: &'a Participants, list: &'a mut List, paint: Paint) -> Self {
+        let participants = &participants.holders;
         let mut columns = vec![
-            column("SLOT", 4, 0, true, paint, |entry, _| or_nothing(entry, entry.person.number)),
-            column("HELD FOR", 8, 1, true, paint, |entry, _| Line::raw(time(entry.person.since))),
+            column("SLOT", 4, 0, true, paint, |entry, _| or_nothing(entry, entry.participant.number)),
+            column("HELD FOR", 8, 1, true, paint, |entry, _| Line::raw(time(entry.participant.since))),
             column("EXPIRES IN", 10, 5, true, paint, |entry, _| {
-                or_nothing(entry, entry.person.expires_in.map(time))
+                or_nothing(entry, entry.participant.expires_in.map(time))
             }),
         ];
-        columns.extend(who(people, paint));
-        let id = widest(people, |person| &person.id);
+        columns.extend(identity_columns(participants, paint));
+        let id = widest(participants, |participant| &participant.id);
         columns.push(Column {
             least: id.min(13),
             ..column("ID", id, 7, false, paint, |entry, width| {
-                Line::styled(cut_inside(&entry.person.id, width), entry.faint)
+                Line::styled(cut_inside(&entry.participant.id, width), entry.faint)
             })
         });
-        Self { title: "Holders", nobody: "Nobody holds a slot.", people, columns, list, paint }
+        Self { title: "Holders", empty_text: "No holders.", participants, columns, list, paint }
     }
 
-    fn waiters(people: &'a People, list: &'a mut List, paint: Paint) -> Self {
-        let people = &people.waiters;
+    fn waiters(participants: &'a Participants, list: &'a mut List, paint: Paint) -> Self {
+        let participants = &participants.waiters;
         let mut columns = vec![
-            column("LINE", 4, 0, true, paint, |entry, _| or_nothing(entry, entry.person.number)),
-            column("WAITED", 8, 1, true, paint, |entry, _| Line::raw(time(entry.person.since))),
+            column("LINE", 4, 0, true, paint, |entry, _| or_nothing(entry, entry.participant.number)),
+            column("WAITED", 8, 1, true, paint, |entry, _| Line::raw(time(entry.participant.since))),
         ];
-        columns.extend(who(people, paint));
-        Self { title: "Waiters", nobody: "Nobody waits.", people, columns, list, paint }
+        columns.extend(identity_columns(participants, paint));
+        Self { title: "Waiters", empty_text: "No waiters.", participants, columns, list, paint }
     }
 
     fn draw(self, frame: &mut Frame<'_>, is_chosen: bool, area: Rect) {
-        let Self { title, nobody, people, columns, list, paint } = self;
+        let Self { title, empty_text, participants, columns, list, paint } = self;
         let [head, body] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
-        let shown = list.scroll(usize::from(body.height.saturating_sub(1)), people.len());
+        let shown = list.scroll(usize::from(body.height.saturating_sub(1)), participants.len());
         let style = if is_chosen { BOLD.patch(paint.accent()) } else { BOLD };
-        let mut line = Line::from(vec![Span::styled(title, style), Span::raw(format!(" {}", people.len()))]);
-        if shown.len() < people.len() {
+        let mut line =
+            Line::from(vec![Span::styled(title, style), Span::raw(format!(" {}", participants.len()))]);
+        if shown.len() < participants.len() {
             let part = format!("  {}–{} shown", shown.start + 1, shown.end);
             line.push_span(Span::styled(part, paint.faint()));
         }
         frame.render_widget(line, head);
-        if people.is_empty() {
-            frame.render_widget(Line::styled(nobody, paint.faint()), body);
+        if participants.is_empty() {
+            frame.render_widget(Line::styled(empty_text, paint.faint()), body);
             return;
         }
-        let rows = people[shown.clone()].iter().zip(shown).map(|(person, at)| {
+        let rows = participants[shown.clone()].iter().zip(shown).map(|(participant, at)| {
             let (style, faint) = match is_chosen && at == list.chosen {
                 true => (paint.chosen(), Style::new()),
                 false => (Style::new(), paint.faint()),
             };
-            (Entry { person: person.clone(), faint }, style)
+            (Entry { participant: participant.clone(), faint }, style)
         });
         frame.render_widget(Fit::new(&columns, body.width).table(rows), body);
     }
 }
 
-fn who(people: &[Person], paint: Paint) -> [Column<Entry>; 4] {
-    let host = widest(people, |person| &person.host).min(30);
-    let label = widest(people, |person| &person.label).min(30);
-    let command = widest(people, |person| &person.command);
+fn identity_columns(participants: &[Participant], paint: Paint) -> [Column<Entry>; 4] {
+    let host = widest(participants, |participant| &participant.host).min(30);
+    let label = widest(participants, |participant| &participant.label).min(30);
+    let command = widest(participants, |participant| &participant.command);
     [
         Column {
             least: host.min(8),
             ..column("HOST", host, 6, false, paint, |entry: &Entry, width| {
-                Line::raw(fit(&entry.person.host, width).into_owned())
+                Line::raw(fit(&entry.participant.host, width).into_owned())
             })
         },
-        column("PID", 7, 3, true, paint, |entry, _| or_nothing(entry, entry.person.pid)),
+        column("PID", 7, 3, true, paint, |entry, _| or_nothing(entry, entry.participant.pid)),
         Column {
             least: label.min(8),
             ..column("LABEL", label, 2, false, paint, |entry, width| {
-                Line::raw(fit(&entry.person.label, width).into_owned())
+                Line::raw(fit(&entry.participant.label, width).into_owned())
             })
         },
         Column {
             least: command.min(12),
             ..column("COMMAND", command, 4, false, paint, |entry, width| {
-                Line::raw(fit(&entry.person.command, width).into_owned())
+                Line::raw(fit(&entry.participant.command, width).into_owned())
             })
         },
     ]
@@ -224,11 +228,11 @@ fn column(
     Column { title, title_style: paint.faint(), width, least: width, rank, is_right, cell }
 }
 
-fn widest(people: &[Person], text: impl Fn(&Person) -> &str) -> usize {
-    people.iter().map(|person| text(person).width()).max().unwrap_or(0)
+fn widest(participants: &[Participant], text: impl Fn(&Participant) -> &str) -> usize {
+    participants.iter().map(|participant| text(participant).width()).max().unwrap_or(0)
 }
 
-/// Ids of one process begin alike, and differ at their end.
+/// Cuts the middle out of a long id: ids of one process differ only at the end.
 fn cut_inside(id: &str, width: usize) -> String {
     let count = id.chars().count();
     if count <= width || width < 3 {

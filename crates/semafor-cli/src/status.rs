@@ -16,7 +16,7 @@ use crate::plain::plain;
 
 /// One semaphore in the output of `status --json`. Fields may be added, never removed.
 #[derive(Serialize)]
-struct Standing<'a> {
+struct StatusJson<'a> {
     name: &'a str,
     held: u32,
     #[serde(rename = "capacity")]
@@ -61,7 +61,7 @@ impl From<&Histogram> for Times {
     }
 }
 
-impl<'a> From<&'a Stats> for Standing<'a> {
+impl<'a> From<&'a Stats> for StatusJson<'a> {
     fn from(stats: &'a Stats) -> Self {
         let totals = stats.totals;
         Self {
@@ -88,7 +88,7 @@ impl<'a> From<&'a Stats> for Standing<'a> {
 
 /// The output of `inspect --json`. Fields may be added, never removed.
 #[derive(Serialize)]
-struct Close<'a> {
+struct InspectJson<'a> {
     name: &'a str,
     held: u32,
     #[serde(rename = "capacity")]
@@ -157,7 +157,7 @@ impl<'a> From<&'a WaiterInfo> for Waiter<'a> {
 }
 
 pub(crate) async fn status(args: cli::Status) -> Result<ExitCode, Failure> {
-    let home = args.at.connect().await?;
+    let home = args.home.connect().await?;
     let mut query = StatsQuery::default();
     if !args.names.is_empty() {
         query = query.names(args.names.iter().cloned());
@@ -167,7 +167,7 @@ pub(crate) async fn status(args: cli::Status) -> Result<ExitCode, Failure> {
     }
     let all = home.stats(&query).await?;
     if args.json {
-        print_json(&all.iter().map(Standing::from).collect::<Vec<_>>())?;
+        print_json(&all.iter().map(StatusJson::from).collect::<Vec<_>>())?;
         return Ok(ExitCode::SUCCESS);
     }
     for error in all.iter().filter_map(|stats| stats.error.as_ref()) {
@@ -208,10 +208,10 @@ pub(crate) async fn status(args: cli::Status) -> Result<ExitCode, Failure> {
             (format!("{}/{}", stats.held, stats.slots), style),
             (format!("{:.0}%", percent(stats)), style),
             (stats.waiting.to_string(), usual),
-            (unless(stats.waiting == 0, stats.longest_wait), usual),
+            (time_or_dash(stats.waiting == 0, stats.longest_wait), usual),
             (stats.totals.granted.to_string(), usual),
-            (unless(stats.waits.count() == 0, stats.waits.quantile(0.5)), usual),
-            (unless(stats.waits.count() == 0, stats.waits.quantile(0.99)), usual),
+            (time_or_dash(stats.waits.count() == 0, stats.waits.quantile(0.5)), usual),
+            (time_or_dash(stats.waits.count() == 0, stats.waits.quantile(0.99)), usual),
         ]);
     }
     print(&table.show(0))?;
@@ -219,11 +219,11 @@ pub(crate) async fn status(args: cli::Status) -> Result<ExitCode, Failure> {
 }
 
 pub(crate) async fn inspect(args: cli::Inspect) -> Result<ExitCode, Failure> {
-    let home = args.at.connect().await?;
+    let home = args.home.connect().await?;
     let (semaphore, stats) = in_use(&home, &args.name).await?;
     let (holders, waiters) = (semaphore.holders().await?, semaphore.waiters().await?);
     if args.json {
-        print_json(&Close {
+        print_json(&InspectJson {
             name: &stats.name,
             held: stats.held,
             slots: stats.slots,
@@ -312,8 +312,8 @@ fn text_or_dash(text: Option<&str>) -> String {
     text.map_or_else(|| "-".to_owned(), |text| plain(text).into_owned())
 }
 
-fn unless(is_moot: bool, time: Duration) -> String {
-    if is_moot { "-".to_owned() } else { show(time) }
+fn time_or_dash(is_unknown: bool, time: Duration) -> String {
+    if is_unknown { "-".to_owned() } else { show(time) }
 }
 
 /// 0 for a name without slots: the home may know only its waiters yet.

@@ -1,4 +1,4 @@
-//! Folders that will not do are complained of, in one line that says what to do.
+//! Unusable directories are refused with an error of one line that says what to do.
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
@@ -7,8 +7,8 @@ use semafor_testkit::cli::{CommandEnv, Output};
 
 use crate::env;
 
-/// Without an agent in the place that the environment names, nothing can be had. Gives the complaint.
-fn complaint_about(env: &CommandEnv, mentioned: &str) -> String {
+/// Runs a command that needs an agent, which can't start. Returns the error.
+fn error_mentioning(env: &CommandEnv, mentioned: &str) -> String {
     let output = env.run(["run", "--", "true"]);
     let complaint = output.complaint(69);
     assert!(complaint.contains(mentioned), "{complaint:?} does not mention {mentioned:?}");
@@ -17,40 +17,41 @@ fn complaint_about(env: &CommandEnv, mentioned: &str) -> String {
 }
 
 fn make_private(path: &std::path::Path) {
-    fs::DirBuilder::new().mode(0o700).create(path).expect("it can be made");
+    fs::DirBuilder::new().mode(0o700).create(path).expect("it can be created");
 }
 
 #[test]
-fn a_folder_that_others_can_enter_is_refused() {
+fn directory_open_to_other_users_is_refused() {
     let env = env();
     make_private(&env.agent_directory());
     for mode in [0o755, 0o770, 0o701] {
-        fs::set_permissions(env.agent_directory(), fs::Permissions::from_mode(mode)).expect("it is ours");
-        let complaint = complaint_about(&env, "chmod 700");
+        fs::set_permissions(env.agent_directory(), fs::Permissions::from_mode(mode))
+            .expect("this user owns it");
+        let complaint = error_mentioning(&env, "chmod 700");
         assert!(complaint.contains(&format!("{mode:03o}")), "{complaint}");
     }
-    fs::set_permissions(env.agent_directory(), fs::Permissions::from_mode(0o700)).expect("it is ours");
+    fs::set_permissions(env.agent_directory(), fs::Permissions::from_mode(0o700)).expect("this user owns it");
 }
 
 #[test]
-fn a_link_in_place_of_the_folder_is_refused() {
+fn symlink_in_place_of_the_directory_is_refused() {
     let env = env();
     make_private(&env.path("elsewhere"));
-    symlink(env.path("elsewhere"), env.agent_directory()).expect("it can be made");
-    complaint_about(&env, "is no folder");
-    fs::remove_file(env.agent_directory()).expect("it is ours");
+    symlink(env.path("elsewhere"), env.agent_directory()).expect("it can be created");
+    error_mentioning(&env, "is no folder");
+    fs::remove_file(env.agent_directory()).expect("this user owns it");
 }
 
 #[test]
-fn a_file_in_place_of_the_folder_is_refused() {
+fn file_in_place_of_the_directory_is_refused() {
     let env = env();
     fs::write(env.agent_directory(), "").expect("it can be written");
-    complaint_about(&env, "is no folder");
-    fs::remove_file(env.agent_directory()).expect("it is ours");
+    error_mentioning(&env, "is no folder");
+    fs::remove_file(env.agent_directory()).expect("this user owns it");
 }
 
 #[test]
-fn a_file_in_place_of_the_socket_is_replaced() {
+fn file_in_place_of_the_socket_is_replaced() {
     let env = env();
     make_private(&env.agent_directory());
     fs::write(env.agent_directory().join("agent.sock"), "not a socket").expect("it can be written");
@@ -59,16 +60,16 @@ fn a_file_in_place_of_the_socket_is_replaced() {
 }
 
 #[test]
-fn a_folder_in_place_of_the_socket_is_complained_of() {
+fn directory_in_place_of_the_socket_is_an_error() {
     let env = env();
     make_private(&env.agent_directory());
-    fs::create_dir(env.agent_directory().join("agent.sock")).expect("it can be made");
-    complaint_about(&env, "agent.sock");
-    fs::remove_dir(env.agent_directory().join("agent.sock")).expect("it is ours");
+    fs::create_dir(env.agent_directory().join("agent.sock")).expect("it can be created");
+    error_mentioning(&env, "agent.sock");
+    fs::remove_dir(env.agent_directory().join("agent.sock")).expect("this user owns it");
 }
 
 #[test]
-fn a_path_too_long_for_a_socket_is_complained_of() {
+fn path_too_long_for_a_socket_is_an_error() {
     let env = env();
     let long = env.path("x".repeat(100));
     let output = env.run(["run", "--url", &format!("local:{}", long.display()), "--", "true"]);
@@ -76,15 +77,15 @@ fn a_path_too_long_for_a_socket_is_complained_of() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_made_is_complained_of() {
+fn directory_that_cannot_be_created_is_an_error() {
     let env = env();
     let output = env.run(["run", "--url", "local:/proc/semafor", "--", "true"]);
     assert!(output.complaint(69).contains("/proc/semafor"), "{output:?}");
-    let output = env.run(["run", "--url", "local:/no/such/folder", "--", "true"]);
-    assert!(output.complaint(69).contains("/no/such/folder"), "{output:?}");
+    let output = env.run(["run", "--url", "local:/no/such/directory", "--", "true"]);
+    assert!(output.complaint(69).contains("/no/such/directory"), "{output:?}");
 }
 
-/// Runs `semafor run -- true` with a private file system as runtime directory.
+/// Runs `semafor run -- true` with a tmpfs as runtime directory.
 fn run_on(env: &CommandEnv, options: &str, before: &str) -> Output {
     let mut command = env.program("unshare");
     if !rustix::process::geteuid().is_root() {
@@ -99,7 +100,7 @@ fn run_on(env: &CommandEnv, options: &str, before: &str) -> Output {
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_to_is_complained_of() {
+fn read_only_directory_is_an_error() {
     let env = env();
     let output = run_on(&env, "mode=700", "mount -o remount,ro \"$XDG_RUNTIME_DIR\"");
     let complaint = output.complaint(69);
@@ -114,14 +115,14 @@ fn a_folder_that_cannot_be_written_to_is_complained_of() {
 }
 
 #[test]
-fn a_full_disk_is_complained_of() {
+fn full_disk_is_an_error() {
     let env = env();
-    let folder = "mkdir -m 700 \"$XDG_RUNTIME_DIR/semafor\"";
+    let directory = "mkdir -m 700 \"$XDG_RUNTIME_DIR/semafor\"";
     let lock = "touch \"$XDG_RUNTIME_DIR/semafor/agent.lock\"";
     for (there, missing) in [
         (":".to_owned(), "/semafor: No space left on device"),
-        (folder.to_owned(), "agent.lock: No space left on device"),
-        (format!("{folder}; {lock}"), "agent.sock: No space left on device"),
+        (directory.to_owned(), "agent.lock: No space left on device"),
+        (format!("{directory}; {lock}"), "agent.sock: No space left on device"),
     ] {
         let fill = "while touch \"$(mktemp -u -p \"$XDG_RUNTIME_DIR\")\" 2> /dev/null; do :; done";
         let output = run_on(&env, "mode=700,nr_inodes=6", &format!("{there}; {fill}"));
@@ -130,10 +131,10 @@ fn a_full_disk_is_complained_of() {
 }
 
 #[test]
-fn a_disk_without_room_for_data_is_no_obstacle() {
+fn agent_works_without_a_journal_on_a_full_disk() {
     let env = env();
     let full = "cat /dev/zero > \"$XDG_RUNTIME_DIR/full\" 2> /dev/null || :";
     let stopped = "trap '\"$0\" agent stop' EXIT";
     let output = run_on(&env, "mode=700,size=4k", &format!("{full}; {stopped}; \"$0\" run -- true; exit 0"));
-    assert_eq!((output.code(), output.stderr.as_str()), (Some(0), ""), "it goes on without a journal");
+    assert_eq!((output.code(), output.stderr.as_str()), (Some(0), ""), "it works without a journal");
 }

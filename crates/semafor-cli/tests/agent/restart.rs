@@ -1,5 +1,4 @@
-//! What a new agent knows of the one that was killed: which slots are held, how many there are, and which tokens were
-//! issued.
+//! A new agent knows from a killed one which slots are held, how many slots there are, and which tokens were issued.
 
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 use std::path::Path;
@@ -10,34 +9,35 @@ use semafor_testkit::cli::{CommandEnv, Output, Process, census};
 use crate::env;
 
 fn signal(pid: u32, signal: Signal) {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("it is a process");
-    kill_process(pid, signal).expect("it is ours");
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("the pid is valid");
+    kill_process(pid, signal).expect("this user owns it");
 }
 
 fn kill_agent(env: &CommandEnv) {
-    let [pid] = env.agents()[..] else { panic!("one agent") };
+    let [pid] = env.agents()[..] else { panic!("expected one agent") };
     signal(pid, Signal::KILL);
     env.until("the agent is gone", |_| !census::is_alive(pid));
 }
 
-/// The command of a holder: it writes down when it begins and when it is about to end, and ends once the gate is open.
+/// The command of a holder: logs its start and its end, and ends once the gate is open.
 const COUNTED: &str = "echo + >> log; : < gate; echo - >> log";
 
-/// The most commands that ran at the same time, by what they wrote down themselves.
+/// The most commands that ran at the same time, according to their log.
 fn most_at_once(env: &CommandEnv) -> i32 {
     let (mut running, mut most) = (0, 0);
     for line in env.lines("log") {
         running += match line.as_str() {
             "+" => 1,
             "-" => -1,
-            other => panic!("no record: {other:?}"),
+            other => panic!("unexpected line {other:?}"),
         };
         most = most.max(running);
     }
     most
 }
 
-/// `slots` commands hold, `waiters` wait, and the agent is killed. No waiter begins until the holders have ended.
+/// There are `slots` holders and `waiters` waiters when the agent is killed. No waiter begins before a holder has
+/// ended.
 fn no_commands_overlap(slots: usize, waiters: usize) {
     let env = env();
     let gate = env.gate("gate");
@@ -60,13 +60,13 @@ fn no_commands_overlap(slots: usize, waiters: usize) {
     }
     assert_eq!(env.lines("log").len(), 2 * (slots + waiters), "each of them ran");
     assert!(
-        most_at_once(&env) <= i32::try_from(slots).expect("it is small"),
+        most_at_once(&env) <= i32::try_from(slots).expect("the number is small"),
         "{} at once",
         most_at_once(&env)
     );
 }
 
-/// `SEMAFOR_AGENT_KILLS=20` has twenty times as many agents killed, each with 20 slots and 250 waiters.
+/// `SEMAFOR_AGENT_KILLS=20` kills twenty agents, each with 20 slots and 250 waiters.
 #[test]
 fn many_waiters_do_not_overlap_with_the_holders() {
     let Ok(kills) = std::env::var("SEMAFOR_AGENT_KILLS") else { return no_commands_overlap(10, 60) };
@@ -77,7 +77,7 @@ fn many_waiters_do_not_overlap_with_the_holders() {
 }
 
 #[test]
-fn a_holder_that_is_slow_to_return_keeps_its_slot() {
+fn holder_that_reconnects_slowly_keeps_its_slot() {
     let env = env();
     let gate = env.gate("gate");
     let run = ["run", "--name", "it", "--slots", "2", "--on-lost", "warn", "--", "sh", "-c", COUNTED];
@@ -85,7 +85,7 @@ fn a_holder_that_is_slow_to_return_keeps_its_slot() {
     let mut quick = env.start(run);
     env.until_lines("log", 2);
     slow.pause();
-    // The second one knows it only from the first.
+    // The second new agent knows the holder only from the first.
     for _ in 0..2 {
         kill_agent(&env);
         let output = env.run(["run", "--name", "it", "--slots", "2", "--timeout", "2s", "--", "true"]);
@@ -98,9 +98,9 @@ fn a_holder_that_is_slow_to_return_keeps_its_slot() {
     }
 }
 
-/// A slot is free as soon as the last process is gone that could have used it, and not before.
+/// The slot is free as soon as the last process that could use it has ended, and not before.
 #[test]
-fn a_holder_that_died_with_the_agent_is_not_waited_for() {
+fn slot_of_a_holder_that_died_with_the_agent_is_free() {
     let env = env();
     let mut holder = env.start(["run", "--name", "it", "--", "sh", "-c", "echo + >> log; exec sleep 1000"]);
     env.until_lines("log", 1);
@@ -110,17 +110,18 @@ fn a_holder_that_died_with_the_agent_is_not_waited_for() {
     assert_eq!(env.run(["run", "--name", "it", "--", "true"]).text(), "");
 }
 
-/// The copies of `run` that guard its command.
+/// The guardians of `run`, which are forks of it.
 fn guardians(env: &CommandEnv, run: &Process, words: &[&str]) -> Vec<u32> {
     let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
     let copies = census::with_arguments(&words).into_iter();
     copies.filter(|pid| *pid != run.pid() && env.processes().contains(pid)).collect()
 }
 
-/// With `before`, the agent is killed while `semafor run` still lives, so that the guardian has no connection to the next.
-fn a_guardian_keeps_the_slot(before: bool) {
+/// With `before`, the agent is killed while `semafor run` still lives, so the guardian has no connection to the next
+/// agent.
+fn check_guardian_keeps_the_slot(before: bool) {
     let env = env();
-    // What it leaves behind has no parent that would take it along: only the guardian ends that.
+    // The sleep survives the death of its parent: only the guardian kills it.
     let script = "(exec 9>> busy; flock -n 9; echo began >> log; exec sleep 1000) & wait";
     let words = ["run", "--name", "it", "--on-lost", "warn", "--", "sh", "-c", script];
     let mut holder = env.start(words);
@@ -144,17 +145,17 @@ fn a_guardian_keeps_the_slot(before: bool) {
 }
 
 #[test]
-fn a_killed_run_keeps_its_slot_while_its_guardian_ends_the_command() {
-    a_guardian_keeps_the_slot(false);
+fn killed_run_keeps_its_slot_while_its_guardian_ends_the_command() {
+    check_guardian_keeps_the_slot(false);
 }
 
 #[test]
-fn a_run_killed_after_its_agent_keeps_its_slot_while_its_guardian_ends_the_command() {
-    a_guardian_keeps_the_slot(true);
+fn run_killed_after_its_agent_keeps_its_slot_while_its_guardian_ends_the_command() {
+    check_guardian_keeps_the_slot(true);
 }
 
 #[test]
-fn a_resized_number_of_slots_outlives_the_agent() {
+fn resized_slots_survive_the_agent_with_holders_and_waiters() {
     let env = env();
     let gate = env.gate("gate");
     let run = |slots| {
@@ -183,7 +184,7 @@ fn a_resized_number_of_slots_outlives_the_agent() {
 }
 
 #[test]
-fn a_waiter_of_before_a_resize_goes_on_waiting_at_the_next_agent() {
+fn waiter_from_before_a_resize_keeps_waiting_at_the_next_agent() {
     let env = env();
     let gate = env.gate("gate");
     let run = ["run", "--name", "it", "--slots", "3", "--on-lost", "warn", "--", "sh", "-c", COUNTED];
@@ -205,7 +206,7 @@ fn a_waiter_of_before_a_resize_goes_on_waiting_at_the_next_agent() {
 }
 
 #[test]
-fn a_number_set_by_resize_is_known_to_the_next_agent() {
+fn resized_slots_are_known_to_the_next_agent() {
     let env = env();
     assert_eq!(env.run(["run", "--name", "it", "--slots", "2", "--", "true"]).text(), "");
     assert_eq!(env.run(["resize", "it", "3"]).text(), "");
@@ -218,9 +219,9 @@ fn acquire(env: &CommandEnv, ttl: &str) -> String {
     env.run(["acquire", "--name", "it", "--ttl", ttl]).text().trim_end().to_owned()
 }
 
-/// The script that has the id cannot be told that the agent died.
+/// The script that has the id can't know that the agent died.
 #[test]
-fn an_id_is_held_beyond_the_death_of_its_agent() {
+fn slot_held_by_id_survives_the_agent() {
     let env = env();
     let id = acquire(&env, "1h");
     for _ in 0..2 {
@@ -232,15 +233,16 @@ fn an_id_is_held_beyond_the_death_of_its_agent() {
     env.until_waiting("it", 1);
     assert_eq!(env.run(["release", "it", &id]).text(), "");
     let next = next.wait().text().trim_end().to_owned();
-    assert!(env.run(["release", "it", &id]).complaint(1).contains(&id), "it holds nothing any more");
+    assert!(env.run(["release", "it", &id]).complaint(1).contains(&id), "it holds no slot any more");
     assert_eq!(env.run(["release", "it", &next]).text(), "");
 }
 
 /// Without a running agent, release, renew and evict start one, which knows the id.
 #[test]
-fn an_id_of_a_dead_agent_can_be_released_renewed_and_evicted() {
+fn id_of_a_dead_agent_can_be_released_renewed_and_evicted() {
     let env = env();
-    let expires_in = || env.inspect("it")["holders"][0]["expires_in_seconds"].as_f64().expect("it expires");
+    let expires_in =
+        || env.inspect("it")["holders"][0]["expires_in_seconds"].as_f64().expect("it has a lease");
     let id = acquire(&env, "1h");
     assert_eq!(env.run(["renew", "--ttl", "3h", "it", &id]).text(), "");
     kill_agent(&env);
@@ -262,18 +264,18 @@ fn an_id_of_a_dead_agent_can_be_released_renewed_and_evicted() {
 }
 
 #[test]
-fn an_id_of_a_dead_agent_can_be_released_by_the_id_that_inspect_shows() {
+fn slot_of_a_dead_agent_can_be_released_by_the_id_that_inspect_shows() {
     let env = env();
     let id = acquire(&env, "1h");
     kill_agent(&env);
-    let shown = env.inspect("it")["holders"][0]["id"].as_str().expect("an id is text").to_owned();
+    let shown = env.inspect("it")["holders"][0]["id"].as_str().expect("the id is a string").to_owned();
     assert_eq!(env.run(["renew", "--ttl", "2h", "it", &shown]).text(), "");
     assert_eq!(env.run(["release", "it", &shown]).text(), "");
     assert!(env.run(["release", "it", &id]).complaint(1).contains(&id), "it is the same slot");
 }
 
 #[test]
-fn an_id_of_a_dead_agent_is_held_for_its_ttl_and_no_longer() {
+fn slot_of_a_dead_agent_ends_with_its_ttl() {
     let env = env();
     let id = acquire(&env, "2s");
     kill_agent(&env);
@@ -281,21 +283,21 @@ fn an_id_of_a_dead_agent_is_held_for_its_ttl_and_no_longer() {
     let next = next.text().trim_end().to_owned();
     assert!(env.run(["release", "it", &id]).complaint(1).contains(&id));
     assert_eq!(env.run(["release", "it", &next]).text(), "");
-    // Over before there was another agent.
+    // A lease that ends before the next agent starts.
     acquire(&env, "1ms");
     kill_agent(&env);
     assert_eq!(env.run(["run", "--name", "it", "--timeout", "1m", "--", "true"]).text(), "");
 }
 
-/// The time that a waiter has waited at one agent counts at the next.
+/// The time that a waiter has waited with one agent counts with the next.
 #[test]
-fn a_timeout_is_not_longer_because_agents_died() {
+fn agent_restarts_do_not_extend_a_timeout() {
     let env = env();
     let gate = env.gate("gate");
     let mut holder = env.start(["run", "--name", "it", "--on-lost", "warn", "--", "sh", "-c", ": < gate"]);
     env.until_holders("it", 1);
     let mut waiter = env.start(["run", "--name", "it", "--timeout", "6s", "--", "true"]);
-    // Each of them would give it 6 seconds, and the client gives up on an agent that says nothing for 12 more.
+    // Each agent alone would wait 6 seconds, and the client waits 12 more for an agent that does not answer.
     while waiter.is_running() {
         kill_agent(&env);
         env.until("another agent serves", |env| {
@@ -312,7 +314,7 @@ fn a_timeout_is_not_longer_because_agents_died() {
 }
 
 #[test]
-fn a_torn_journal_is_reported_and_grants_nothing_beside_the_holders() {
+fn damaged_journal_is_reported_and_holders_keep_their_slots() {
     let env = env();
     let gate = env.gate("gate");
     let run = ["run", "--name", "it", "--on-lost", "warn", "--", "sh", "-c", COUNTED];
@@ -321,10 +323,10 @@ fn a_torn_journal_is_reported_and_grants_nothing_beside_the_holders() {
     holder.pause();
     kill_agent(&env);
     let journal = env.agent_directory().join("agent.journal");
-    let text = std::fs::read(&journal).expect("it is there");
-    std::fs::write(&journal, &text[..text.len() - 1]).expect("it is ours");
+    let text = std::fs::read(&journal).expect("it exists");
+    std::fs::write(&journal, &text[..text.len() - 1]).expect("this user owns it");
     let mut next = env.start(run);
-    env.until("it is told", |_| next.stderr().contains("agent.journal is not to be trusted"));
+    env.until("the damage is reported", |_| next.stderr().contains("agent.journal is not to be trusted"));
     assert_eq!(next.stderr().lines().count(), 1, "{}", next.stderr());
     holder.resume();
     env.until_holders("it", 1);
@@ -337,8 +339,9 @@ fn a_torn_journal_is_reported_and_grants_nothing_beside_the_holders() {
     assert_eq!(env.lines("log"), ["+", "-", "+", "-"]);
 }
 
-/// Runs a script in a file system of its own, with an empty `/tmp` and an empty `/run/user`. `/run/semafor` is the command.
-fn with_empty_places(env: &CommandEnv, script: &str) -> Output {
+/// Runs a script in its own mount namespace, with an empty `/tmp` and an empty `/run/user`. `/run/semafor` is the
+/// command.
+fn with_empty_directories(env: &CommandEnv, script: &str) -> Output {
     let mut command = env.program("unshare");
     command.env_remove("XDG_RUNTIME_DIR");
     if !rustix::process::geteuid().is_root() {
@@ -354,14 +357,14 @@ fn with_empty_places(env: &CommandEnv, script: &str) -> Output {
     env.output_of(command)
 }
 
-/// Where other users have been first: `prepare` makes what they left in `/tmp/semafor-UID`. Gives what
-/// `semafor run -- echo served` said, with `/run/user/UID` there or not.
-fn among_strangers(env: &CommandEnv, prepare: &str, has_runtime_directory: bool) -> Output {
+/// `prepare` creates what other users left in `/tmp/semafor-UID`. Returns the output of `semafor run -- echo served`,
+/// with or without `/run/user/UID`.
+fn run_after_other_users(env: &CommandEnv, prepare: &str, has_runtime_directory: bool) -> Output {
     let runtime_directory = if has_runtime_directory { "mkdir -m 700 /run/user/0" } else { ":" };
-    with_empty_places(env, &format!("{runtime_directory}; {prepare}; /run/semafor run -- echo served"))
+    with_empty_directories(env, &format!("{runtime_directory}; {prepare}; /run/semafor run -- echo served"))
 }
 
-/// What other users may have left there. Only root can give a folder away; without it, the test mounts one of root's.
+/// What other users may have left there. Only root can chown a directory; other users mount one that root owns.
 fn left_by_others() -> [&'static str; 3] {
     let of_another = if rustix::process::geteuid().is_root() {
         "mkdir -m 700 /tmp/semafor-0; chown 65534 /tmp/semafor-0"
@@ -372,11 +375,11 @@ fn left_by_others() -> [&'static str; 3] {
 }
 
 #[test]
-fn a_place_that_another_user_prepared_is_skipped_with_a_warning() {
-    assert!(Path::new("/run").is_dir(), "as on any Linux");
+fn directory_prepared_by_another_user_is_skipped_with_a_warning() {
+    assert!(Path::new("/run").is_dir(), "/run exists on Linux");
     let env = env();
     for prepare in left_by_others() {
-        let output = among_strangers(&env, prepare, true);
+        let output = run_after_other_users(&env, prepare, true);
         assert_eq!((output.code(), &*output.stdout), (Some(0), &b"served\n"[..]), "{prepare}: {output:?}");
         let lines: Vec<_> = output.stderr.lines().collect();
         assert_eq!(lines.len(), 1, "{prepare}: {output:?}");
@@ -388,17 +391,17 @@ fn a_place_that_another_user_prepared_is_skipped_with_a_warning() {
 }
 
 #[test]
-fn without_another_place_that_is_an_error() {
+fn directory_prepared_by_another_user_is_an_error_without_an_alternative() {
     let env = env();
     for prepare in left_by_others() {
-        let output = among_strangers(&env, prepare, false);
+        let output = run_after_other_users(&env, prepare, false);
         assert!(output.complaint(69).contains("/tmp/semafor-0"), "{prepare}: {output:?}");
     }
 }
 
-/// A login makes `/run/user/UID`, which comes before `/tmp/semafor-UID` where the agent was.
+/// A login creates `/run/user/UID`, which is preferred to `/tmp/semafor-UID`, where the agent was.
 #[test]
-fn an_agent_is_followed_where_it_died_although_a_better_place_has_appeared() {
+fn new_agent_starts_in_the_old_directory_although_a_better_one_exists_now() {
     let env = env();
     let script = "
         id=$(/run/semafor acquire --ttl 1h)
@@ -409,23 +412,23 @@ fn an_agent_is_followed_where_it_died_although_a_better_place_has_appeared() {
         /run/semafor acquire --ttl 1h --timeout 0 2> /dev/null && echo overlaps
         /run/semafor release default $id
         ls -d /tmp/semafor-0/agent.sock /run/user/0/semafor 2> /dev/null || :";
-    let output = with_empty_places(&env, script);
+    let output = with_empty_directories(&env, script);
     assert_eq!(output.text(), "/tmp/semafor-0/agent.sock\n");
 }
 
 /// A pipe that is full, so that a write to it blocks.
 fn full_pipe() -> (PipeReader, PipeWriter) {
-    let (reader, mut writer) = pipe().expect("a pipe can be made");
-    let flags = rustix::fs::fcntl_getfl(&writer).expect("it is open");
-    rustix::fs::fcntl_setfl(&writer, flags | rustix::fs::OFlags::NONBLOCK).expect("it is open");
+    let (reader, mut writer) = pipe().expect("create a pipe");
+    let flags = rustix::fs::fcntl_getfl(&writer).expect("the pipe is open");
+    rustix::fs::fcntl_setfl(&writer, flags | rustix::fs::OFlags::NONBLOCK).expect("the pipe is open");
     while writer.write(&[b'x'; 4096]).is_ok() {}
-    rustix::fs::fcntl_setfl(&writer, flags).expect("it is open");
+    rustix::fs::fcntl_setfl(&writer, flags).expect("the pipe is open");
     (reader, writer)
 }
 
-/// Here the agent dies before it has heard that the slot is to be held by its id.
+/// Here the agent dies before it hears that the slot is held by its id from now on.
 #[test]
-fn an_id_that_was_printed_is_held_whenever_the_agent_died() {
+fn printed_id_is_held_no_matter_when_the_agent_died() {
     let env = env();
     let (mut reader, writer) = full_pipe();
     let mut shell = env.program("sh");
@@ -433,14 +436,14 @@ fn an_id_that_was_printed_is_held_whenever_the_agent_died() {
     shell.stdin(writer);
     let mut acquire = env.start_command(shell);
     env.until_holders("it", 1);
-    let [agent] = env.agents()[..] else { panic!("one agent") };
+    let [agent] = env.agents()[..] else { panic!("expected one agent") };
     signal(agent, Signal::STOP);
     let text = std::thread::spawn(move || {
         let mut text = String::new();
-        reader.read_to_string(&mut text).expect("it is text");
+        reader.read_to_string(&mut text).expect("valid UTF-8");
         text.trim_start_matches('x').trim_end().to_owned()
     });
-    // Time enough to print an id, for an `acquire` that would do so now.
+    // Enough time for a faulty `acquire` to print the id now.
     for _ in 0..20 {
         assert_eq!(env.run(["--version"]).code(), Some(0));
     }
@@ -453,9 +456,9 @@ fn an_id_that_was_printed_is_held_whenever_the_agent_died() {
     }
 }
 
-/// The lines of grants that have ended make room for those that are live.
+/// Lines of ended grants in the journal make room for live ones.
 #[test]
-fn a_full_disk_grants_nothing_beside_the_holders_of_a_dead_agent() {
+fn full_disk_does_not_lose_the_holders_of_a_dead_agent() {
     let env = env();
     let script = "
         mkdir -m 700 /run/user/0
@@ -470,5 +473,5 @@ fn a_full_disk_grants_nothing_beside_the_holders_of_a_dead_agent() {
             /run/semafor acquire --name it --ttl 1h --timeout 0 2> /dev/null && echo overlaps
         done
         /run/semafor release it $id";
-    assert_eq!(with_empty_places(&env, script).text(), "");
+    assert_eq!(with_empty_directories(&env, script).text(), "");
 }

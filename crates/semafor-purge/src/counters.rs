@@ -1,15 +1,15 @@
-//! What was seen and done so far, counted by all threads.
+//! The counters of a run, shared by all threads.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::ErrorKind;
 
-/// All of the tree.
+/// The share of the whole tree.
 pub(crate) const WHOLE: u64 = 1 << 60;
 
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct Counters {
     pub(crate) dirs_scanned: Counter,
     pub(crate) dirs_removed: Counter,
     pub(crate) files_scanned: Counter,
@@ -18,7 +18,7 @@ pub(crate) struct Tally {
     pub(crate) files_changed: Counter,
     pub(crate) bytes_freed: Counter,
     pub(crate) backpressure_events: Counter,
-    /// What part of the [whole](WHOLE) is decided. A directory's part is divided among what is in it.
+    /// The decided share of the [whole](WHOLE). The share of a directory is divided among its entries.
     pub(crate) decided: Counter,
     errors: [Counter; ErrorKind::ALL.len()],
 }
@@ -36,7 +36,7 @@ impl Counter {
     }
 }
 
-impl Tally {
+impl Counters {
     pub(crate) fn error(&self, kind: ErrorKind) {
         self.errors[kind as usize].add(1);
     }

@@ -1,11 +1,11 @@
-//! How things stand, for people and for scripts.
+//! `status` and `inspect`, for people and for scripts.
 
 use std::process::Stdio;
 
 use semafor_testkit::cli::{CommandEnv, Output};
 use serde_json::{Value, json};
 
-/// Takes slots of a name by an id.
+/// Acquires slots by id.
 fn take(env: &CommandEnv, name: &str, slots: &str, weight: &str) -> Taken {
     let words =
         ["acquire", "--name", name, "--slots", slots, "--weight", weight, "--ttl", "1h", "--label", "me"];
@@ -18,7 +18,7 @@ struct Taken {
 }
 
 impl Taken {
-    fn give_back(self, env: &CommandEnv) {
+    fn release(self, env: &CommandEnv) {
         assert_eq!(env.run(["release", &self.name, &self.id]).text(), "");
     }
 }
@@ -27,7 +27,7 @@ fn names(all: &Value) -> Vec<&str> {
     all.as_array().expect("an array").iter().map(|one| one["name"].as_str().expect("a name")).collect()
 }
 
-pub(crate) fn nothing_in_use_is_an_empty_array(env: &CommandEnv) {
+pub(crate) fn status_without_semaphores_is_an_empty_array(env: &CommandEnv) {
     assert_eq!(env.run(["status", "--json"]).json(), json!([]));
     assert_eq!(env.run(["status", "--json", "it"]).json(), json!([]));
     let output = env.run(["status"]);
@@ -35,7 +35,7 @@ pub(crate) fn nothing_in_use_is_an_empty_array(env: &CommandEnv) {
     assert_eq!(output.stderr.lines().count(), 1, "{output:?}");
 }
 
-pub(crate) fn status_is_an_array_with_the_fullest_first(env: &CommandEnv) {
+pub(crate) fn status_lists_the_fullest_first(env: &CommandEnv) {
     let taken = [take(env, "half", "2", "1"), take(env, "full", "3", "3"), take(env, "quarter", "4", "1")];
     let all = env.run(["status", "--json"]).json();
     assert_eq!(names(&all), ["full", "half", "quarter"]);
@@ -60,20 +60,20 @@ pub(crate) fn status_is_an_array_with_the_fullest_first(env: &CommandEnv) {
     let first: Vec<_> = table.lines().filter_map(|line| line.split_whitespace().next()).collect();
     assert_eq!(first, ["NAME", "full", "half", "quarter"]);
     assert!(table.contains("3/3") && table.contains("50%"), "{table}");
-    taken.into_iter().for_each(|taken| taken.give_back(env));
+    taken.into_iter().for_each(|taken| taken.release(env));
 }
 
-pub(crate) fn status_shows_only_the_names_that_were_asked_for(env: &CommandEnv) {
+pub(crate) fn status_shows_only_the_given_names(env: &CommandEnv) {
     let taken = [take(env, "a", "2", "1"), take(env, "b", "2", "2"), take(env, "c", "2", "1")];
     assert_eq!(names(&env.run(["status", "--json", "a", "b"]).json()), ["b", "a"]);
     assert_eq!(names(&env.run(["status", "--json", "c", "unknown"]).json()), ["c"]);
     let output = env.run(["status", "c", "unknown"]);
     assert_eq!(output.code(), Some(0));
     assert!(output.stderr.contains("\"unknown\"") && output.stderr.lines().count() == 1, "{output:?}");
-    taken.into_iter().for_each(|taken| taken.give_back(env));
+    taken.into_iter().for_each(|taken| taken.release(env));
 }
 
-pub(crate) fn the_json_of_inspect_is_as_documented(env: &CommandEnv) {
+pub(crate) fn inspect_json_has_the_documented_keys(env: &CommandEnv) {
     let taken = take(env, "it", "2", "2");
     let mut waiters = Vec::new();
     for (place, label) in [(1, "one"), (2, "two")] {
@@ -113,48 +113,48 @@ pub(crate) fn the_json_of_inspect_is_as_documented(env: &CommandEnv) {
         waiter.kill();
     }
     env.until_waiting("it", 0);
-    taken.give_back(env);
+    taken.release(env);
 }
 
-fn is_plain(output: &Output) {
+fn assert_no_colours(output: &Output) {
     assert!(!output.text().contains('\x1b'), "{}", output.text());
 }
 
-pub(crate) fn what_is_printed_on_a_pipe_has_no_colours(env: &CommandEnv) {
+pub(crate) fn output_to_a_pipe_has_no_colours(env: &CommandEnv) {
     let taken = take(env, "it", "1", "1");
-    is_plain(&env.run(["status"]));
-    is_plain(&env.run(["inspect", "it"]));
+    assert_no_colours(&env.run(["status"]));
+    assert_no_colours(&env.run(["inspect", "it"]));
     for words in [&["status"][..], &["inspect", "it"]] {
         let mut command = env.semafor(words);
         command.env("NO_COLOR", "1").env("CLICOLOR_FORCE", "0");
-        is_plain(&env.output_of(command));
+        assert_no_colours(&env.output_of(command));
     }
-    taken.give_back(env);
+    taken.release(env);
 }
 
-pub(crate) fn a_reader_that_stops_early_is_no_failure(env: &CommandEnv) {
+pub(crate) fn reader_that_closes_early_is_not_an_error(env: &CommandEnv) {
     let taken = take(env, "it", "1", "1");
     for words in
         [&["status"][..], &["status", "--json"], &["inspect", "it"], &["man"], &["completions", "bash"]]
     {
-        let (reader, writer) = std::io::pipe().expect("a pipe can be made");
+        let (reader, writer) = std::io::pipe().expect("create a pipe");
         drop(reader);
-        // Not as a background process, whose output goes to files.
+        // Not `env.start`, whose output goes to files.
         let mut shell = env.program("sh");
         shell.args(["-c", "\"$@\" >&0", "sh"]).arg(env.binary()).args(words).stdin(Stdio::from(writer));
         let output = env.output_of(shell);
         assert_eq!((output.code(), output.stderr.as_str()), (Some(0), ""), "{words:?}");
     }
-    taken.give_back(env);
+    taken.release(env);
 }
 
-pub(crate) fn a_resize_serves_the_line(env: &CommandEnv) {
+pub(crate) fn resize_serves_the_line(env: &CommandEnv) {
     let taken = take(env, "it", "1", "1");
     let mut waiter = env.start(["acquire", "--name", "it", "--ttl", "1h"]);
     env.until_waiting("it", 1);
     assert_eq!(env.run(["resize", "it", "2"]).text(), "");
     let id = waiter.wait().text().trim_end().to_owned();
     assert_eq!(env.status("it")["capacity"], 2);
-    taken.give_back(env);
+    taken.release(env);
     assert_eq!(env.run(["release", "it", &id]).text(), "");
 }

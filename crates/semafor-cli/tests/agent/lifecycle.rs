@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::{agent, env};
 
 #[test]
-fn twenty_first_clients_at_once_end_up_with_one_agent() {
+fn twenty_simultaneous_first_clients_share_one_agent() {
     let env = env();
     let gate = env.gate("gate");
     let run = ["run", "--name", "it", "--slots", "20", "--", "sh", "-c", ": < gate"];
@@ -26,19 +26,19 @@ fn twenty_first_clients_at_once_end_up_with_one_agent() {
 }
 
 #[test]
-fn looking_starts_no_agent() {
+fn read_only_commands_start_no_agent() {
     let env = env();
     assert_eq!(env.run(["status", "--json"]).json(), json!([]));
     assert_eq!(env.run(["agent", "status", "--json"]).json(), json!({ "running": false }));
     env.run(["inspect", "it"]).complaint(1);
     env.run(["evict", "it", "0-1"]);
     assert!(env.run(["agent", "status"]).text().contains("no agent is running"));
-    assert_eq!(env.run(["agent", "stop"]).text(), "", "there is none: what was asked for is so");
+    assert_eq!(env.run(["agent", "stop"]).text(), "", "without an agent, stop succeeds");
     assert!(env.agents().is_empty());
 }
 
 #[test]
-fn the_json_of_agent_status_is_as_documented() {
+fn agent_status_json_has_the_documented_keys() {
     let env = env();
     let pid = agent(&env);
     let gate = env.gate("gate");
@@ -48,7 +48,7 @@ fn the_json_of_agent_status_is_as_documented() {
     assert_eq!(status["running"], true);
     assert_eq!(status["pid"], pid);
     assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
-    assert_eq!(status["directory"], env.agent_directory().to_str().expect("it is text"));
+    assert_eq!(status["directory"], env.agent_directory().to_str().expect("valid UTF-8"));
     assert_eq!((&status["clients"], &status["held"], &status["waiting"]), (&json!(1), &json!(1), &json!(0)));
     assert!(status["uptime_seconds"].as_f64().is_some_and(|time| time > 0.0), "{status}");
     assert!(status["names"].is_u64(), "{status}");
@@ -58,12 +58,12 @@ fn the_json_of_agent_status_is_as_documented() {
 }
 
 #[test]
-fn stopping_is_refused_while_it_is_in_use() {
+fn stop_is_refused_while_the_agent_is_in_use() {
     let env = env();
     let id = env.run(["acquire", "--ttl", "1h"]).text().trim_end().to_owned();
     let mut waiter = env.start(["acquire", "--ttl", "1h"]);
     env.until_waiting("default", 1);
-    let [pid] = env.agents()[..] else { panic!("one agent") };
+    let [pid] = env.agents()[..] else { panic!("expected one agent") };
     let output = env.run(["agent", "stop"]);
     let complaint = output.complaint(1);
     assert!(complaint.contains("1 held, 1 waiting") && complaint.contains("--force"), "{complaint}");
@@ -72,12 +72,12 @@ fn stopping_is_refused_while_it_is_in_use() {
     env.until_waiting("default", 0);
     assert_eq!(env.run(["release", "default", &id]).text(), "");
     assert_eq!(env.run(["agent", "stop"]).text(), "");
-    assert!(!census::is_alive(pid), "it is gone when the command returns");
+    assert!(!census::is_alive(pid), "the agent is gone when the command returns");
     assert!(env.agents().is_empty());
 }
 
 #[test]
-fn a_stopped_agent_leaves_no_socket_and_a_new_one_is_started() {
+fn stopped_agent_removes_its_socket_and_a_new_agent_can_start() {
     let env = env();
     let first = agent(&env);
     assert_eq!(env.run(["agent", "stop"]).text(), "");
@@ -86,54 +86,54 @@ fn a_stopped_agent_leaves_no_socket_and_a_new_one_is_started() {
 }
 
 #[test]
-fn it_inherits_nothing_from_its_starter() {
+fn agent_inherits_nothing_from_the_process_that_started_it() {
     let env = env();
-    let secret = fs::File::create(env.path("secret")).expect("it can be made");
+    let secret = fs::File::create(env.path("secret")).expect("it can be created");
     let mut shell = env.program("sh");
     shell.args(["-c", "exec 7< secret; exec \"$@\"", "sh"]).arg(env.binary()).args(["run", "--", "true"]);
     shell.env("PRIVATE", "of the starter");
     assert_eq!(env.output_of(shell).text(), "");
     drop(secret);
-    let [pid] = env.agents()[..] else { panic!("one agent") };
+    let [pid] = env.agents()[..] else { panic!("expected one agent") };
     let of_agent = |file: &str| format!("/proc/{pid}/{file}");
-    assert_eq!(fs::read_link(of_agent("cwd")).expect("it is ours"), std::path::Path::new("/"));
-    assert_eq!(fs::read(of_agent("environ")).expect("it is ours"), b"", "nothing of the environment");
+    assert_eq!(fs::read_link(of_agent("cwd")).expect("this user owns it"), std::path::Path::new("/"));
+    assert_eq!(fs::read(of_agent("environ")).expect("this user owns it"), b"", "the environment is empty");
     let files: Vec<_> = fs::read_dir(of_agent("fd"))
-        .expect("it is ours")
+        .expect("this user owns it")
         .filter_map(|file| fs::read_link(file.ok()?.path()).ok())
         .map(|file| file.to_string_lossy().into_owned())
         .collect();
     let scratch = env.path("").to_string_lossy().into_owned();
     assert!(!files.iter().any(|file| file.starts_with(&scratch) || file.starts_with("pipe:")), "{files:?}");
-    assert!(!files.iter().any(|file| file.contains("(deleted)")), "where our output goes: {files:?}");
-    let stat = fs::read_to_string(of_agent("stat")).expect("it is ours");
-    let numbers: Vec<i64> = stat
+    assert!(!files.iter().any(|file| file.contains("(deleted)")), "the files of our output: {files:?}");
+    let stat = fs::read_to_string(of_agent("stat")).expect("this user owns it");
+    let fields: Vec<i64> = stat
         .rsplit_once(") ")
-        .expect("its name ends")
+        .expect("the name ends with a parenthesis")
         .1
         .split_whitespace()
         .skip(1)
         .map_while(|number| number.parse().ok())
         .collect();
-    let (session, terminal) = (numbers[2], numbers[3]);
+    let (session, terminal) = (fields[2], fields[3]);
     assert_eq!((session, terminal), (i64::from(pid), 0), "a session of its own, and no terminal");
 }
 
 #[test]
-fn its_folder_and_its_socket_are_the_users_alone() {
+fn only_the_user_can_access_directory_and_socket() {
     let env = env();
     agent(&env);
-    let mode = |path| fs::metadata(path).expect("it is there").mode() & 0o777;
+    let mode = |path| fs::metadata(path).expect("it exists").mode() & 0o777;
     assert_eq!(mode(env.agent_directory()), 0o700);
     for file in ["agent.sock", "agent.lock", "agent.journal", "agent.clients"] {
         assert_eq!(mode(env.agent_directory().join(file)) & 0o077, 0, "{file}");
     }
 }
 
-/// As if the machine had lost its power.
-fn leave_behind(env: &CommandEnv) {
+/// Creates the files that an agent leaves if the machine loses power.
+fn create_leftovers(env: &CommandEnv) {
     use std::os::unix::fs::DirBuilderExt;
-    fs::DirBuilder::new().mode(0o700).create(env.agent_directory()).expect("it can be made");
+    fs::DirBuilder::new().mode(0o700).create(env.agent_directory()).expect("it can be created");
     for file in ["agent.sock", "agent.sock.new"] {
         drop(UnixListener::bind(env.agent_directory().join(file)).expect("it can be bound"));
     }
@@ -145,18 +145,18 @@ fn leave_behind(env: &CommandEnv) {
 }
 
 #[test]
-fn what_a_dead_agent_left_behind_is_no_obstacle() {
+fn agent_starts_despite_leftovers_of_a_dead_agent() {
     let env = env();
-    leave_behind(&env);
+    create_leftovers(&env);
     assert_eq!(env.run(["agent", "status", "--json"]).json(), json!({ "running": false }));
     assert_eq!(env.run(["status", "--json"]).json(), json!([]));
     agent(&env);
 }
 
 #[test]
-fn with_what_a_dead_agent_left_behind_there_is_still_one_agent() {
+fn clients_share_one_agent_despite_leftovers_of_a_dead_agent() {
     let env = env();
-    leave_behind(&env);
+    create_leftovers(&env);
     let mut clients: Vec<Process> =
         (0..10).map(|_| env.start(["run", "--slots", "3", "--", "true"])).collect();
     for client in &mut clients {

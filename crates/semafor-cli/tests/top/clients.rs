@@ -7,14 +7,14 @@ use semafor::{Home, Permit, Semaphore, Stats, StatsQuery};
 use semafor_testkit::redis::eventually;
 use tokio::runtime::Runtime;
 
-pub(crate) struct Crowd {
+pub(crate) struct Clients {
     runtime: Runtime,
     home: Home,
     held: Vec<Permit<'static>>,
 }
 
-impl Crowd {
-    /// An empty crowd at the home of that address.
+impl Clients {
+    /// No clients yet, for the home of this URL.
     pub(crate) fn at(url: &str) -> Self {
         let runtime = Runtime::new().expect("threads can be started");
         let home = runtime.block_on(Home::connect(url)).expect("the home is there");
@@ -39,15 +39,15 @@ impl Crowd {
         (0..count).for_each(|number| self.hold(name, slots, &format!("holder-{number}"), "./work"));
     }
 
-    /// One more at the end of the line. It stands there when this returns.
+    /// Adds a waiter at the end of the line. It is in line when this returns.
     pub(crate) fn queue(&self, name: &str, slots: u32, label: &str, command: &str) {
-        let before = self.numbers(name).waiting;
+        let before = self.stats(name).waiting;
         let (semaphore, label) = (self.semaphore(name, slots, command), label.to_owned());
         self.runtime.spawn(async move {
             let _permit = semaphore.acquire().label(label).await;
             pending::<()>().await;
         });
-        eventually("it stands in line", || (self.numbers(name).waiting > before).then_some(()));
+        eventually("it is in line", || (self.stats(name).waiting > before).then_some(()));
     }
 
     /// Adds tasks that take turns, each holding a slot for that long.
@@ -62,13 +62,13 @@ impl Crowd {
         }
     }
 
-    /// Gives the slot back that was taken first.
-    pub(crate) fn let_go(&mut self) {
+    /// Releases the slot that was acquired first.
+    pub(crate) fn release_first(&mut self) {
         let permit = self.held.remove(0);
         self.runtime.block_on(permit.release()).expect("it is held");
     }
 
-    pub(crate) fn numbers(&self, name: &str) -> Stats {
+    pub(crate) fn stats(&self, name: &str) -> Stats {
         let semaphore = self.home.named(name).build().expect("it can be opened");
         self.runtime.block_on(semaphore.stats()).expect("the home answers")
     }
