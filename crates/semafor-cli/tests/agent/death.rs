@@ -6,6 +6,8 @@ use semafor_testkit::cli::CommandEnv;
 use crate::env;
 
 fn kill_agent(env: &CommandEnv) -> u32 {
+    // After a death, the clients start the next one.
+    env.until("there is one agent", |env| env.agents().len() == 1);
     let [pid] = env.agents()[..] else { panic!("expected one agent") };
     let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("the pid is valid");
     kill_process(raw, Signal::KILL).expect("this user owns it");

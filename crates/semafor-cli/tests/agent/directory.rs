@@ -38,7 +38,7 @@ fn symlink_in_place_of_the_directory_is_refused() {
     let env = env();
     make_private(&env.path("elsewhere"));
     symlink(env.path("elsewhere"), env.agent_directory()).expect("it can be created");
-    error_mentioning(&env, "is no folder");
+    error_mentioning(&env, "is not a folder");
     fs::remove_file(env.agent_directory()).expect("this user owns it");
 }
 
@@ -46,7 +46,7 @@ fn symlink_in_place_of_the_directory_is_refused() {
 fn file_in_place_of_the_directory_is_refused() {
     let env = env();
     fs::write(env.agent_directory(), "").expect("it can be written");
-    error_mentioning(&env, "is no folder");
+    error_mentioning(&env, "is not a folder");
     fs::remove_file(env.agent_directory()).expect("this user owns it");
 }
 

@@ -326,7 +326,7 @@ fn damaged_journal_is_reported_and_holders_keep_their_slots() {
     let text = std::fs::read(&journal).expect("it exists");
     std::fs::write(&journal, &text[..text.len() - 1]).expect("this user owns it");
     let mut next = env.start(run);
-    env.until("the damage is reported", |_| next.stderr().contains("agent.journal is not to be trusted"));
+    env.until("the damage is reported", |_| next.stderr().contains("agent.journal can't be trusted"));
     assert_eq!(next.stderr().lines().count(), 1, "{}", next.stderr());
     holder.resume();
     env.until_holders("it", 1);
