@@ -182,7 +182,7 @@ fn invalid_command_line_exits_with_2() {
         (&["purge", "--older-than", "30", "."], "needs a unit: 30d"),
         (&["purge", "--exclude", "[a", "."], "[a"),
         (&["purge", "--keep-dirs", "."], "--older-than"),
-        (&["purge", "--fleet-limit", "x", "--url", "nonsense:", "."], "no address"),
+        (&["purge", "--fleet-limit", "x", "--url", "nonsense:", "."], "not the URL"),
     ] {
         let output = env.run(arguments);
         assert!(output.complaint(2).contains(words), "{arguments:?}: {output:?}");
