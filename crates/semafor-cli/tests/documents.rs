@@ -22,6 +22,11 @@ macro_rules! documents {
 
 documents! {
     readme: "README.md",
+    command: "docs/src/command.md",
+    guide_machine: "docs/src/guide/machine.md",
+    homes_local: "docs/src/homes/local.md",
+    operations: "docs/src/operations.md",
+    purge: "docs/src/purge.md",
 }
 
 /// Rust blocks are doctests of `semafor-book`, Python blocks are run by `python/tests/test_documentation.py`, and a `text` block
