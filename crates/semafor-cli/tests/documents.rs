@@ -22,10 +22,15 @@ macro_rules! documents {
 
 documents! {
     readme: "README.md",
+    command: "docs/src/command.md",
     effects: "docs/src/effects.md",
     guide_fleet: "docs/src/guide/fleet.md",
+    guide_machine: "docs/src/guide/machine.md",
     guide_memory: "docs/src/guide/memory.md",
+    homes_local: "docs/src/homes/local.md",
     migration: "docs/src/migration.md",
+    operations: "docs/src/operations.md",
+    purge: "docs/src/purge.md",
 }
 
 /// Rust blocks are doctests of `semafor-book`, Python blocks are run by `python/tests/test_documentation.py`, and a `text` block
