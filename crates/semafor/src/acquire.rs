@@ -223,9 +223,9 @@ impl<'a> Acquire<'a> {
         // A return of its own: joined with the others, it would hand the permit over through memory.
         if let Some(handle) = self.semaphore.in_memory()
             && matches!(self.progress, Progress::NotPolled)
-            && self.is_plain()
+            && self.uses_defaults()
             && !handle.has_line()
-            && let Some(permit) = self.take_plainly(handle)
+            && let Some(permit) = self.take_with_defaults(handle)
         {
             return Ok(permit);
         }
@@ -310,16 +310,16 @@ impl<'a> Acquire<'a> {
 
     /// True if nothing is asked for but slots, with or without the semaphore's time to live.
     #[inline(always)]
-    fn is_plain(&self) -> bool {
+    fn uses_defaults(&self) -> bool {
         self.overrides.is_none() && self.semaphore.defaults().who.is_none()
     }
 
-    /// Takes a free slot on behalf of a [plain](Self::is_plain) request. Without a time to live it is inlined, where the
+    /// Takes a free slot on behalf of a [plain](Self::uses_defaults) request. Without a time to live it is inlined, where the
     /// compiler sees how plain it is.
     #[inline(always)]
-    fn take_plainly(&self, handle: &Handle) -> Option<Permit<'a>> {
+    fn take_with_defaults(&self, handle: &Handle) -> Option<Permit<'a>> {
         if self.semaphore.defaults().ttl.is_some() {
-            return self.take_leased(handle);
+            return self.take_with_default_ttl(handle);
         }
         let request = Request { weight: self.weight, ..Request::default() };
         let id = handle.take_if_free(&request, Tag::default())?;
@@ -327,14 +327,14 @@ impl<'a> Acquire<'a> {
     }
 
     #[inline(never)]
-    fn take_leased(&self, handle: &Handle) -> Option<Permit<'a>> {
+    fn take_with_default_ttl(&self, handle: &Handle) -> Option<Permit<'a>> {
         let ttl = self.semaphore.defaults().ttl;
         let request = Request { weight: self.weight, ttl, ..Request::default() };
         let id = handle.take_if_free(&request, Tag::default())?;
         Some(Permit::new(self.semaphore, id, Duration::ZERO))
     }
 
-    fn take_in_detail(&self, handle: &Handle) -> Result<Option<Permit<'a>>, InvalidDuration> {
+    fn take_with_overrides(&self, handle: &Handle) -> Result<Option<Permit<'a>>, InvalidDuration> {
         self.resolved_timeout()?;
         let taken = handle.take_if_free(&self.request()?, self.tag());
         Ok(taken.map(|id| Permit::new(self.semaphore, id, Duration::ZERO)))
@@ -342,14 +342,14 @@ impl<'a> Acquire<'a> {
 
     /// Asks for a free slot and takes the answer for final.
     #[cold]
-    fn try_once(&self, handle: &Handle) -> Result<Permit<'a>, AcquireError> {
+    fn try_without_waiting(&self, handle: &Handle) -> Result<Permit<'a>, AcquireError> {
         self.resolved_timeout()?;
         let id = handle.try_acquire(&self.request()?, self.tag())?;
         Ok(Permit::new(self.semaphore, id, Duration::ZERO))
     }
 
     #[inline(never)]
-    fn poll_slowly(
+    fn poll_slow_path(
         &mut self,
         handle: &'a Handle,
         cx: &mut Context<'_>,
@@ -360,7 +360,7 @@ impl<'a> Acquire<'a> {
                 if handle.has_line() {
                     return self.join_line(handle, cx);
                 }
-                match self.take_in_detail(handle)? {
+                match self.take_with_overrides(handle)? {
                     Some(permit) => Poll::Ready(Ok(permit)),
                     None => self.join_line(handle, cx),
                 }
@@ -370,7 +370,7 @@ impl<'a> Acquire<'a> {
                 self.progress = Progress::Done;
                 Poll::Ready(settled.map(|(id, waited)| Permit::new(self.semaphore, id, waited)))
             }
-            Progress::Remote | Progress::Done => panic!("{POLLED_TOO_OFTEN}"),
+            Progress::Remote | Progress::Done => panic!("{POLLED_AFTER_READY}"),
         }
     }
 
@@ -385,11 +385,11 @@ impl<'a> Acquire<'a> {
     fn join_line(&mut self, handle: &Handle, cx: &Context<'_>) -> Poll<Result<Permit<'a>, AcquireError>> {
         let timeout = self.resolved_timeout()?;
         if !self.waits {
-            return Poll::Ready(self.try_once(handle));
+            return Poll::Ready(self.try_without_waiting(handle));
         }
         if timeout == Some(Duration::ZERO) {
-            let answer = self.try_once(handle).map_err(|error| match error {
-                AcquireError::Busy => handle.impatient(),
+            let answer = self.try_without_waiting(handle).map_err(|error| match error {
+                AcquireError::Busy => handle.timed_out_at_once(),
                 error => error,
             });
             return Poll::Ready(answer);
@@ -415,11 +415,11 @@ impl<'a> Acquire<'a> {
             self.overrides().remote = remote;
             self.progress = Progress::Remote;
         }
-        let Some(remote) = &mut self.overrides().remote else { panic!("{POLLED_TOO_OFTEN}") };
+        let Some(remote) = &mut self.overrides().remote else { panic!("{POLLED_AFTER_READY}") };
         let outcome = ready!(remote.as_mut().poll(cx));
         self.overrides().remote = None;
         self.progress = Progress::Done;
-        Poll::Ready(outcome.map(|lease| Permit::elsewhere(lease, semaphore.defaults().cancel_on_expiry)))
+        Poll::Ready(outcome.map(|lease| Permit::remote(lease, semaphore.defaults().cancel_on_expiry)))
     }
 
     fn remote_request(&self) -> Result<AcquireRequest, InvalidDuration> {
@@ -433,7 +433,7 @@ impl<'a> Acquire<'a> {
     }
 }
 
-const POLLED_TOO_OFTEN: &str = "Acquire polled after it returned Ready";
+const POLLED_AFTER_READY: &str = "Acquire polled after it returned Ready";
 
 #[cold]
 #[inline(never)]
@@ -453,11 +453,11 @@ impl<'a> Future for Acquire<'a> {
         let semaphore = self.semaphore;
         let Some(handle) = semaphore.in_memory() else { return self.poll_remote(cx) };
         let is_fresh = matches!(self.progress, Progress::NotPolled);
-        if !is_fresh || !self.is_plain() || handle.has_line() {
-            return self.poll_slowly(handle, cx);
+        if !is_fresh || !self.uses_defaults() || handle.has_line() {
+            return self.poll_slow_path(handle, cx);
         }
         self.progress = Progress::Done;
-        match self.take_plainly(handle) {
+        match self.take_with_defaults(handle) {
             Some(permit) => Poll::Ready(Ok(permit)),
             None => self.join_line(handle, cx),
         }

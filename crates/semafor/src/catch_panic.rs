@@ -6,8 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// If it panics, that is its owner's trouble, and the panic hook has told about it. The slot that was just granted, and
 /// the others that have to be woken, are not to be lost over it.
 #[inline]
-pub(crate) fn call(theirs: impl FnOnce()) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(theirs)) {
+pub(crate) fn call(callback: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(callback)) {
         discard(payload);
     }
 }

@@ -54,9 +54,9 @@ impl fmt::Display for MeantAs {
 ///
 /// Two errors are equal if their kinds and messages are.
 #[derive(Clone)]
-pub struct HomeError(Arc<Trouble>);
+pub struct HomeError(Arc<HomeErrorInner>);
 
-struct Trouble {
+struct HomeErrorInner {
     kind: HomeErrorKind,
     message: String,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
@@ -90,7 +90,7 @@ impl HomeError {
         expect(dead_code, reason = "memory gives no such error")
     )]
     pub(crate) fn new(kind: HomeErrorKind, message: impl Into<String>) -> Self {
-        Self(Arc::new(Trouble { kind, message: message.into(), source: None }))
+        Self(Arc::new(HomeErrorInner { kind, message: message.into(), source: None }))
     }
 
     /// With the error that caused it.
@@ -100,7 +100,7 @@ impl HomeError {
         kind: HomeErrorKind,
         message: impl Into<String>,
     ) -> Self {
-        Self(Arc::new(Trouble { kind, message: message.into(), source: Some(Box::new(source)) }))
+        Self(Arc::new(HomeErrorInner { kind, message: message.into(), source: Some(Box::new(source)) }))
     }
 
     /// What kind of trouble it is.

@@ -110,7 +110,7 @@ impl Home {
     ///
     /// Does not contact the home: [`Builder::open`] does, or the first acquire.
     pub fn named(&self, name: impl Into<String>) -> Builder {
-        Builder::elsewhere(self.clone(), name.into())
+        Builder::remote(self.clone(), name.into())
     }
 
     /// Statistics of all names, or of some, as the query says. Changes nothing.

@@ -32,7 +32,7 @@ pub struct Builder {
 enum Backend {
     Memory(Registry),
     #[cfg(any(feature = "local", feature = "redis"))]
-    Elsewhere(crate::Home),
+    Remote(crate::Home),
 }
 
 /// As in the Python library.
@@ -53,8 +53,8 @@ impl Builder {
     }
 
     #[cfg(any(feature = "local", feature = "redis"))]
-    pub(crate) fn elsewhere(home: crate::Home, name: String) -> Self {
-        Self::new(Backend::Elsewhere(home), name)
+    pub(crate) fn remote(home: crate::Home, name: String) -> Self {
+        Self::new(Backend::Remote(home), name)
     }
 
     fn new(backend: Backend, name: String) -> Self {
@@ -264,10 +264,10 @@ impl Builder {
                 Ok(Semaphore::memory_home(handle, defaults))
             }
             #[cfg(any(feature = "local", feature = "redis"))]
-            Backend::Elsewhere(home) => {
+            Backend::Remote(home) => {
                 let heartbeat = self.heartbeat_max_interval.to_heartbeat()?;
                 let remote = home.semaphore(&self.name, self.slots, self.max_waiting, heartbeat);
-                Ok(Semaphore::elsewhere(remote, defaults))
+                Ok(Semaphore::remote_home(remote, defaults))
             }
         }
     }

@@ -47,7 +47,7 @@ impl PermitId {
     pub(crate) fn in_memory(&self) -> semafor_core::PermitId {
         match &self.0 {
             IdKind::InMemory(id) => *id,
-            IdKind::Remote(_) => NOTHING,
+            IdKind::Remote(_) => NO_ID,
         }
     }
 
@@ -113,22 +113,22 @@ impl FromStr for PermitId {
 #[must_use = "the slot is given back when the permit is dropped: bind it, `let _permit = …`"]
 pub struct Permit<'a> {
     owner: Owner<'a>,
-    /// [`NOTHING`] once dropping it shall not give the slot back, and always for a slot elsewhere.
+    /// [`NO_ID`] once dropping it shall not give the slot back, and always for a slot elsewhere.
     id: semafor_core::PermitId,
     waited_nanos: u64,
 }
 
 /// The id of a permit that was detached, released or moved elsewhere. No such id is ever issued.
-const NOTHING: semafor_core::PermitId = semafor_core::PermitId::NONE;
+const NO_ID: semafor_core::PermitId = semafor_core::PermitId::NONE;
 
 enum Owner<'a> {
     Borrowed(&'a Semaphore),
     Owned(Box<Semaphore>),
-    Elsewhere(Box<Elsewhere>),
+    Remote(Box<RemotePermit>),
 }
 
 /// A slot of a home outside of this process.
-struct Elsewhere {
+struct RemotePermit {
     /// `None` once it was released or detached.
     lease: Option<Box<dyn RemoteLease>>,
     cancel_on_expiry: bool,
@@ -139,7 +139,7 @@ enum Backend<'a> {
     Memory(&'a Handle),
     Remote(&'a dyn RemoteLease),
     /// Between its release and its drop. No user sees it there.
-    Nowhere,
+    Empty,
 }
 
 impl<'a> Permit<'a> {
@@ -149,30 +149,30 @@ impl<'a> Permit<'a> {
         Self { owner: Owner::Borrowed(semaphore), id, waited_nanos }
     }
 
-    pub(crate) fn elsewhere(lease: Box<dyn RemoteLease>, cancel_on_expiry: bool) -> Self {
-        let elsewhere = Elsewhere { lease: Some(lease), cancel_on_expiry };
-        Self { owner: Owner::Elsewhere(Box::new(elsewhere)), id: NOTHING, waited_nanos: 0 }
+    pub(crate) fn remote(lease: Box<dyn RemoteLease>, cancel_on_expiry: bool) -> Self {
+        let remote = RemotePermit { lease: Some(lease), cancel_on_expiry };
+        Self { owner: Owner::Remote(Box::new(remote)), id: NO_ID, waited_nanos: 0 }
     }
 
     fn disarm(&mut self) -> semafor_core::PermitId {
-        std::mem::replace(&mut self.id, NOTHING)
+        std::mem::replace(&mut self.id, NO_ID)
     }
 
     #[inline]
     fn backend(&self) -> Backend<'_> {
         match &self.owner {
-            Owner::Borrowed(semaphore) => semaphore.in_memory().map_or(Backend::Nowhere, Backend::Memory),
-            Owner::Owned(semaphore) => semaphore.in_memory().map_or(Backend::Nowhere, Backend::Memory),
-            Owner::Elsewhere(elsewhere) => match &elsewhere.lease {
+            Owner::Borrowed(semaphore) => semaphore.in_memory().map_or(Backend::Empty, Backend::Memory),
+            Owner::Owned(semaphore) => semaphore.in_memory().map_or(Backend::Empty, Backend::Memory),
+            Owner::Remote(remote) => match &remote.lease {
                 Some(lease) => Backend::Remote(lease.as_ref()),
-                None => Backend::Nowhere,
+                None => Backend::Empty,
             },
         }
     }
 
     fn take_lease(&mut self) -> Option<Box<dyn RemoteLease>> {
         match &mut self.owner {
-            Owner::Elsewhere(elsewhere) => elsewhere.lease.take(),
+            Owner::Remote(remote) => remote.lease.take(),
             _ => None,
         }
     }
@@ -276,7 +276,7 @@ impl<'a> Permit<'a> {
         match self.backend() {
             Backend::Memory(gate) => gate.expires_at(self.id),
             Backend::Remote(lease) => lease.expires_at(),
-            Backend::Nowhere => None,
+            Backend::Empty => None,
         }
     }
 
@@ -300,7 +300,7 @@ impl<'a> Permit<'a> {
     pub fn safe_until(&self) -> Option<Instant> {
         match self.backend() {
             Backend::Remote(lease) => lease.safe_until(),
-            Backend::Memory(_) | Backend::Nowhere => None,
+            Backend::Memory(_) | Backend::Empty => None,
         }
     }
 
@@ -329,7 +329,7 @@ impl<'a> Permit<'a> {
     pub(crate) fn gate(&self) -> Option<&Handle> {
         match self.backend() {
             Backend::Memory(gate) => Some(gate),
-            Backend::Remote(_) | Backend::Nowhere => None,
+            Backend::Remote(_) | Backend::Empty => None,
         }
     }
 
@@ -338,7 +338,7 @@ impl<'a> Permit<'a> {
     pub(crate) fn is_leaving(&self) -> bool {
         match self.backend() {
             Backend::Memory(gate) => gate.is_leaving(self.id),
-            Backend::Remote(_) | Backend::Nowhere => false,
+            Backend::Remote(_) | Backend::Empty => false,
         }
     }
 
@@ -360,7 +360,7 @@ impl<'a> Permit<'a> {
         match self.backend() {
             Backend::Memory(gate) => gate.why_not_held(self.id),
             Backend::Remote(lease) => lease.why_not_held(),
-            Backend::Nowhere => Some(NotHeld::Released),
+            Backend::Empty => Some(NotHeld::Released),
         }
     }
 
@@ -413,7 +413,7 @@ impl<'a> Permit<'a> {
         match self.backend() {
             Backend::Memory(gate) => gate.lost_signal(self.id),
             Backend::Remote(lease) => lease.lost_signal(),
-            Backend::Nowhere => CancellationToken::new(),
+            Backend::Empty => CancellationToken::new(),
         }
     }
 
@@ -439,7 +439,7 @@ impl<'a> Permit<'a> {
         match self.backend() {
             Backend::Memory(gate) => Ok(gate.renew(self.id, ttl)?),
             Backend::Remote(lease) => lease.renew(ttl).await,
-            Backend::Nowhere => Err(NotHeld::Released.into()),
+            Backend::Empty => Err(NotHeld::Released.into()),
         }
     }
 
@@ -517,12 +517,12 @@ impl<'a> Permit<'a> {
         let (id, waited_nanos) = (self.disarm(), self.waited_nanos);
         let cancel_on_expiry = self.cancels_on_expiry();
         if let Some(lease) = self.take_lease() {
-            return Permit::elsewhere(lease, cancel_on_expiry);
+            return Permit::remote(lease, cancel_on_expiry);
         }
         let owner = match &mut self.owner {
             Owner::Borrowed(semaphore) => Owner::Owned(Box::new(semaphore.clone())),
             Owner::Owned(semaphore) => Owner::Owned(Box::new(Semaphore::clone(semaphore))),
-            Owner::Elsewhere(_) => Owner::Elsewhere(Box::new(Elsewhere { lease: None, cancel_on_expiry })),
+            Owner::Remote(_) => Owner::Remote(Box::new(RemotePermit { lease: None, cancel_on_expiry })),
         };
         Permit { owner, id, waited_nanos }
     }
@@ -531,7 +531,7 @@ impl<'a> Permit<'a> {
         match &self.owner {
             Owner::Borrowed(semaphore) => semaphore.defaults().cancel_on_expiry,
             Owner::Owned(semaphore) => semaphore.defaults().cancel_on_expiry,
-            Owner::Elsewhere(elsewhere) => elsewhere.cancel_on_expiry,
+            Owner::Remote(remote) => remote.cancel_on_expiry,
         }
     }
 
@@ -578,7 +578,7 @@ impl<'a> Permit<'a> {
 impl Drop for Permit<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.id != NOTHING
+        if self.id != NO_ID
             && let Backend::Memory(gate) = self.backend()
         {
             // Lost or released by id meanwhile: then there is nothing to give back.
@@ -592,7 +592,7 @@ impl fmt::Debug for Permit<'_> {
         let name = match self.backend() {
             Backend::Memory(gate) => gate.name(),
             Backend::Remote(lease) => lease.name(),
-            Backend::Nowhere => "",
+            Backend::Empty => "",
         };
         f.debug_struct("Permit").field("name", &name).field("id", &self.id()).finish_non_exhaustive()
     }

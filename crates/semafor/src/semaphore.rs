@@ -72,7 +72,7 @@ impl Semaphore {
     }
 
     #[cfg(any(feature = "local", feature = "redis"))]
-    pub(crate) fn elsewhere(remote: Arc<dyn RemoteSemaphore>, defaults: Defaults) -> Self {
+    pub(crate) fn remote_home(remote: Arc<dyn RemoteSemaphore>, defaults: Defaults) -> Self {
         Self { backend: Backend::Remote(remote), defaults }
     }
 

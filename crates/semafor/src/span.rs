@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_length_of_time_is_named_in_the_error() {
+    fn error_names_the_invalid_duration() {
         for (seconds, named) in [(-1.0, "-1"), (f64::NAN, "NaN"), (f64::NEG_INFINITY, "-inf"), (0.0, "0")] {
             let error = secs(seconds).to_ttl().unwrap_err().to_string();
             assert_eq!(error, format!("ttl must be longer than zero seconds, got {named}"));
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_can_be_counted_is_unlimited() {
+    fn durations_too_long_to_count_are_unlimited() {
         assert_eq!(secs(f64::INFINITY), Span::UNLIMITED);
         assert_eq!(secs(1e300), Span::UNLIMITED);
         assert_eq!(secs(0).to_timeout(MeantAs::Timeout), Ok(Some(Duration::ZERO)));

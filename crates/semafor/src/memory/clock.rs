@@ -11,13 +11,13 @@ use std::time::Instant;
 
 use semafor_core::Timestamp;
 
-use super::manual_clock::Hands;
+use super::manual_clock::ManualTime;
 use super::ticker;
 
 #[derive(Clone)]
 pub(crate) enum Clock {
     System,
-    Manual(Arc<Hands>),
+    Manual(Arc<ManualTime>),
 }
 
 impl Clock {
@@ -25,7 +25,7 @@ impl Clock {
     pub(crate) fn now(&self) -> Timestamp {
         match self {
             Self::System => system_now(),
-            Self::Manual(hands) => hands.now(),
+            Self::Manual(time) => time.now(),
         }
     }
 
@@ -33,7 +33,7 @@ impl Clock {
     pub(crate) fn rough(&self) -> Timestamp {
         match self {
             Self::System => ticker::read(),
-            Self::Manual(hands) => hands.rough(),
+            Self::Manual(time) => time.rough(),
         }
     }
 
@@ -41,7 +41,7 @@ impl Clock {
     pub(crate) fn instant(&self, at: Timestamp) -> Option<Instant> {
         match self {
             Self::System => epoch().checked_add(at.since(Timestamp::default())),
-            Self::Manual(hands) => Instant::now().checked_add(at.since(hands.now())),
+            Self::Manual(time) => Instant::now().checked_add(at.since(time.now())),
         }
     }
 }

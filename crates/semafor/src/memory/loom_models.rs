@@ -126,7 +126,7 @@ fn loom_expiry_against_release_has_one_winner() {
 }
 
 #[test]
-fn loom_end_of_a_grace_against_release_has_one_winner() {
+fn loom_end_of_grace_against_release_has_one_winner() {
     loom::model(|| {
         let clock = ManualClock::new();
         let registry = Registry::builder().clock(&clock).build();
@@ -147,9 +147,9 @@ fn loom_timeout_against_grant_has_one_winner() {
     loom::model(|| {
         let (sem, clock) = open(1);
         let held = hold(&sem);
-        let patient = sem.clone();
+        let waiting_sem = sem.clone();
         let mut waiting: Waiting =
-            Box::pin(async move { patient.acquire().timeout(secs(1)).await.map(Permit::into_owned) });
+            Box::pin(async move { waiting_sem.acquire().timeout(secs(1)).await.map(Permit::into_owned) });
         assert!(poll(&mut waiting, Waker::noop()).is_pending());
         let time = thread::spawn(move || clock.advance(Duration::from_secs(1)));
         drop(held);
@@ -163,7 +163,7 @@ fn loom_timeout_against_grant_has_one_winner() {
 }
 
 #[test]
-fn loom_growing_against_acquire_leaves_nobody_behind() {
+fn loom_growing_against_acquire_grants_the_new_slot() {
     loom::model(|| {
         let (sem, _) = open(1);
         let _held = hold(&sem);

@@ -63,11 +63,11 @@ impl Entry<'_> {
     pub(super) fn take(&mut self, name: &str) -> Option<Arc<SharedGate>> {
         let entry = self.shard.find_entry(self.hash, |gate| gate.name() == name).ok()?;
         let (gate, _) = entry.remove();
-        self.give_memory_back();
+        self.shrink();
         Some(gate)
     }
 
-    fn give_memory_back(&mut self) {
+    fn shrink(&mut self) {
         let hasher = &self.names.hasher;
         let (len, capacity) = (self.shard.len(), self.shard.capacity());
         if capacity > 1024 && len < capacity / 8 {

@@ -52,7 +52,7 @@ pub(super) fn after_fork() {
 /// # drop(b);
 /// ```
 #[derive(Clone)]
-pub struct Registry(Arc<Shelf>);
+pub struct Registry(Arc<RegistryInner>);
 
 /// Settings of a [`Registry`].
 #[must_use = "call .build()"]
@@ -161,13 +161,13 @@ impl RegistryBuilder {
     /// assert!(permit.is_lost());
     /// ```
     pub fn clock(mut self, clock: &ManualClock) -> Self {
-        self.clock = Clock::Manual(clock.hands());
+        self.clock = Clock::Manual(clock.time());
         self
     }
 
     /// An empty registry.
     pub fn build(self) -> Registry {
-        let shelf = Arc::new_cyclic(|this| Shelf {
+        let registry = Arc::new_cyclic(|this| RegistryInner {
             this: Weak::clone(this),
             clock: self.clock,
             idle_ttl: self.empty_queue_max_ttl,
@@ -177,10 +177,10 @@ impl RegistryBuilder {
             notifier: Notifier::default(),
             token_floor: AtomicU64::new(self.token_floor),
         });
-        if let Clock::Manual(hands) = &shelf.clock {
-            hands.drive(Arc::downgrade(&shelf));
+        if let Clock::Manual(time) = &registry.clock {
+            time.drive(Arc::downgrade(&registry));
         }
-        Registry(shelf)
+        Registry(registry)
     }
 }
 
@@ -344,7 +344,7 @@ impl std::fmt::Debug for Registry {
 type Ended = (Arc<SharedGate>, Fx);
 
 /// What a [`Registry`] refers to.
-pub(crate) struct Shelf {
+pub(crate) struct RegistryInner {
     this: Weak<Self>,
     clock: Clock,
     idle_ttl: Duration,
@@ -356,7 +356,7 @@ pub(crate) struct Shelf {
     token_floor: AtomicU64,
 }
 
-impl Shelf {
+impl RegistryInner {
     fn open(self: &Arc<Self>, name: &str, opening: Opening) -> Result<Handle, BuildError> {
         let (opened, ended) = self.open_locked(name, opening);
         // Ending a lease wakes others: not while the name is locked.
@@ -456,13 +456,13 @@ impl Shelf {
     }
 
     /// Does all that is due, and leaves to `tell` what users wrote.
-    fn end_due(&self, now: Timestamp, tell: impl Fn(&Arc<SharedGate>, Fx)) {
+    fn end_due(&self, now: Timestamp, notify: impl Fn(&Arc<SharedGate>, Fx)) {
         loop {
             let due = self.timetable.lock().pop_due(now);
             match due {
                 Some(Due::Gate(gate)) => {
                     if let Some(gate) = gate.upgrade() {
-                        tell(&gate, gate.expire_due(self, now));
+                        notify(&gate, gate.expire_due(self, now));
                         self.note_unused(&gate);
                     }
                 }
@@ -479,16 +479,16 @@ impl Shelf {
         }
         let mut driver = self.driver.lock();
         if driver.is_none() {
-            let shelf = Weak::clone(&self.this);
+            let registry = Weak::clone(&self.this);
             let thread =
-                std::thread::Builder::new().name("semafor-driver".into()).spawn(move || drive(&shelf));
+                std::thread::Builder::new().name("semafor-driver".into()).spawn(move || drive(&registry));
             *driver = thread.ok().map(|handle| handle.thread().clone());
         }
         driver.as_ref().map(Thread::unpark).is_some()
     }
 }
 
-impl Drop for Shelf {
+impl Drop for RegistryInner {
     fn drop(&mut self) {
         if let Some(thread) = self.driver.get_mut() {
             thread.unpark();
@@ -498,10 +498,10 @@ impl Drop for Shelf {
 
 /// The deadline driver: one thread per registry, from its first deadline until the registry goes. It runs nothing that users
 /// wrote.
-fn drive(shelf: &Weak<Shelf>) {
-    while let Some(alive) = shelf.upgrade() {
+fn drive(registry: &Weak<RegistryInner>) {
+    while let Some(alive) = registry.upgrade() {
         alive.end_due(alive.clock.now(), |gate, effects| alive.notifier.notify(gate, effects));
-        let look_after = alive.notifier.relieve();
+        let look_after = alive.notifier.check_stuck();
         let next = alive.next_due();
         let until_next = (next != Timestamp::NEVER).then(|| next.since(alive.clock.now()));
         drop(alive);

@@ -16,7 +16,7 @@ use semafor_core::{
 use tokio_util::sync::CancellationToken;
 
 use super::clock::Clock;
-use super::registry::Shelf;
+use super::registry::RegistryInner;
 use super::tag::Tag;
 use crate::error::AcquireError;
 use crate::stats::{HolderInfo, Stats, WaiterInfo};
@@ -31,10 +31,10 @@ pub(crate) struct SharedGate {
     name: Arc<str>,
     clock: Clock,
     /// Whether somebody waits, for those who would rather not take the lock to find out. Changed under the lock only.
-    line_formed: AtomicBool,
+    has_waiters: AtomicBool,
     state: Mutex<State>,
     this: Weak<Self>,
-    shelf: Weak<Shelf>,
+    registry: Weak<RegistryInner>,
 }
 
 #[repr(C)]
@@ -47,7 +47,7 @@ struct State {
     detached: Detached,
     unused_since: Timestamp,
     /// Stands in the timetable's list of unused names.
-    listed: bool,
+    is_listed: bool,
 }
 
 pub(super) type Fx = Effects<Waker, Tag>;
@@ -62,22 +62,27 @@ pub(crate) enum Enqueued {
 }
 
 impl SharedGate {
-    pub(super) fn new(name: &str, gate: Gate<Waker, Tag>, clock: Clock, shelf: Weak<Shelf>) -> Arc<Self> {
+    pub(super) fn new(
+        name: &str,
+        gate: Gate<Waker, Tag>,
+        clock: Clock,
+        registry: Weak<RegistryInner>,
+    ) -> Arc<Self> {
         let state = State {
             gate,
             effects: Fx::default(),
             armed: Timestamp::NEVER,
             detached: HashMap::new(),
             unused_since: Timestamp::NEVER,
-            listed: false,
+            is_listed: false,
         };
         Arc::new_cyclic(|this| Self {
             state: Mutex::new(state),
             clock,
             handles: AtomicUsize::new(0),
-            line_formed: AtomicBool::new(false),
+            has_waiters: AtomicBool::new(false),
             this: Weak::clone(this),
-            shelf,
+            registry,
             name: name.into(),
         })
     }
@@ -142,7 +147,7 @@ impl SharedGate {
     /// True if somebody is waiting, so that an attempt to acquire at once is hardly worth it.
     #[inline]
     pub(crate) fn has_line(&self) -> bool {
-        self.line_formed.load(Ordering::Relaxed)
+        self.has_waiters.load(Ordering::Relaxed)
     }
 
     /// True if the request would be granted at once.
@@ -213,7 +218,7 @@ impl SharedGate {
     }
 
     /// The error of somebody who would not wait at all.
-    pub(crate) fn impatient(&self) -> AcquireError {
+    pub(crate) fn timed_out_at_once(&self) -> AcquireError {
         timed_out(&self.state.lock(), Duration::ZERO)
     }
 
@@ -255,7 +260,7 @@ impl SharedGate {
         let now = self.clock.now();
         let mut state = self.state.lock();
         state.expire(now);
-        state.forget_lost();
+        state.forget_lost_detached();
         let latest = state.detached.get(&task).and_then(|held| held.values().next_back().copied());
         let Some(id) = latest else {
             self.finish(state);
@@ -416,12 +421,12 @@ impl SharedGate {
     }
 
     /// Called when this gate has been taken off the timetable because it is due. What comes of it is left to the caller.
-    pub(super) fn expire_due(&self, shelf: &Shelf, now: Timestamp) -> Fx {
+    pub(super) fn expire_due(&self, registry: &RegistryInner, now: Timestamp) -> Fx {
         let mut state = self.state.lock();
         state.expire(now);
         // It is off the timetable, so it must be put on again even for a later time.
         let next = state.gate.next_deadline();
-        state.armed = shelf.rearm(&self.this, state.armed, next);
+        state.armed = registry.rearm(&self.this, state.armed, next);
         self.note_line(&state);
         state.take_effects()
     }
@@ -442,15 +447,15 @@ impl SharedGate {
             return None;
         }
         state.unused_since = self.clock.rough();
-        let newly_listed = !std::mem::replace(&mut state.listed, true);
+        let newly_listed = !std::mem::replace(&mut state.is_listed, true);
         newly_listed.then_some(state.unused_since)
     }
 
     /// Since when nobody has used this gate. If somebody does, it is no longer listed.
     pub(super) fn unused_since(&self) -> Option<Timestamp> {
         let mut state = self.state.lock();
-        state.listed = self.is_unused(&state);
-        state.listed.then_some(state.unused_since)
+        state.is_listed = self.is_unused(&state);
+        state.is_listed.then_some(state.unused_since)
     }
 
     fn is_unused(&self, state: &State) -> bool {
@@ -458,10 +463,10 @@ impl SharedGate {
     }
 
     /// Leaves the timetable for good; returns the newest fencing token.
-    pub(super) fn retire(&self, shelf: &Shelf) -> u64 {
+    pub(super) fn retire(&self, registry: &RegistryInner) -> u64 {
         let mut state = self.state.lock();
         let armed = std::mem::replace(&mut state.armed, Timestamp::NEVER);
-        shelf.rearm(&self.this, armed, Timestamp::NEVER);
+        registry.rearm(&self.this, armed, Timestamp::NEVER);
         state.gate.last_token()
     }
 
@@ -483,8 +488,8 @@ impl SharedGate {
     #[cold]
     fn rearm(&self, state: &mut State) {
         let next = state.gate.next_deadline();
-        if let Some(shelf) = self.shelf.upgrade() {
-            state.armed = shelf.rearm(&self.this, state.armed, next);
+        if let Some(registry) = self.registry.upgrade() {
+            state.armed = registry.rearm(&self.this, state.armed, next);
         }
     }
 
@@ -508,18 +513,18 @@ impl SharedGate {
     fn note_line(&self, state: &State) {
         let has_line = state.gate.waiting() > 0;
         if has_line != self.has_line() {
-            self.line_formed.store(has_line, Ordering::Relaxed);
+            self.has_waiters.store(has_line, Ordering::Relaxed);
         }
     }
 
     /// Runs what users wrote: call it outside locks, and not in the driver.
     pub(super) fn carry_out(&self, effects: Fx) {
-        effects.lost.iter().for_each(|lost| self.tell_of_loss(lost));
+        effects.lost.iter().for_each(|lost| self.signal_loss(lost));
         effects.wake.into_iter().for_each(wake);
         catch_panic::call(|| drop(effects.unused));
     }
 
-    pub(super) fn tell_of_loss(&self, lost: &Lost<Tag>) {
+    pub(super) fn signal_loss(&self, lost: &Lost<Tag>) {
         observe::lost(self, lost.id, lost.loss);
         catch_panic::call(|| lost.tag.signal_loss());
     }
@@ -556,12 +561,12 @@ impl State {
     }
 
     fn take_effects(&mut self) -> Fx {
-        self.forget_lost();
+        self.forget_lost_detached();
         std::mem::take(&mut self.effects)
     }
 
     /// The tasks of those who lost their slot hold it no longer.
-    fn forget_lost(&mut self) {
+    fn forget_lost_detached(&mut self) {
         for lost in &self.effects.lost {
             if let Some(task) = lost.tag.detached_by() {
                 forget_detached_by(&mut self.detached, task, lost.id);
@@ -588,16 +593,16 @@ mod tests {
     use super::*;
     use crate::{Acquire, ManualClock, Permit, Registry, Semaphore};
 
-    const STARVED: Duration = Duration::from_millis(55);
-    const REAL: Duration = Duration::from_micros(370);
+    const LATE_BY: Duration = Duration::from_millis(55);
+    const REAL_WAIT: Duration = Duration::from_micros(370);
 
     /// One slot, on a clock whose rough reading is far behind.
-    fn starved() -> (Semaphore, ManualClock) {
+    fn open_with_late_rough_clock() -> (Semaphore, ManualClock) {
         let clock = ManualClock::new();
         let registry = Registry::builder().clock(&clock).build();
         clock.advance(Duration::from_secs(1));
-        clock.starve_the_ticker(STARVED);
-        (registry.named("starved").slots(1).build().unwrap(), clock)
+        clock.delay_rough_clock(LATE_BY);
+        (registry.named("late").slots(1).build().unwrap(), clock)
     }
 
     fn poll<'a>(acquire: Pin<&mut Acquire<'a>>) -> Poll<Result<Permit<'a>, AcquireError>> {
@@ -613,12 +618,12 @@ mod tests {
 
     /// Lets a waiter in while the rough clock is behind, and hands it the slot by `release` when that has caught up.
     fn wait_that_ends_by(release: impl FnOnce(Permit<'_>, &Semaphore)) -> Duration {
-        let (sem, clock) = starved();
+        let (sem, clock) = open_with_late_rough_clock();
         let held = sem.acquire().blocking().unwrap();
         let mut waiting = pin!(sem.acquire());
         assert!(poll(waiting.as_mut()).is_pending());
-        clock.advance(REAL);
-        clock.starve_the_ticker(Duration::ZERO);
+        clock.advance(REAL_WAIT);
+        clock.delay_rough_clock(Duration::ZERO);
         release(held, &sem);
         let waited = waited(poll(waiting));
         let waits = pollster::block_on(sem.stats()).unwrap().waits.clone();
@@ -627,44 +632,44 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_as_long_as_it_was_although_the_ticker_starved_at_its_begin() {
-        assert_eq!(wait_that_ends_by(|held, _| drop(held)), REAL);
+    fn wait_is_exact_although_the_rough_clock_was_late_at_its_start() {
+        assert_eq!(wait_that_ends_by(|held, _| drop(held)), REAL_WAIT);
     }
 
     #[test]
-    fn a_wait_that_ends_by_a_release_by_id_is_as_long_as_it_was() {
+    fn wait_that_ends_by_a_release_by_id_is_exact() {
         let release = |held: Permit<'_>, sem: &Semaphore| {
             let id = held.detach();
             pollster::block_on(sem.release(&id)).unwrap();
         };
-        assert_eq!(wait_that_ends_by(release), REAL);
+        assert_eq!(wait_that_ends_by(release), REAL_WAIT);
     }
 
     #[test]
-    fn a_wait_is_as_long_as_it_was_although_the_ticker_starves_at_its_end() {
-        let (sem, clock) = starved();
+    fn wait_is_exact_although_the_rough_clock_is_late_at_its_end() {
+        let (sem, clock) = open_with_late_rough_clock();
         let held = sem.acquire().blocking().unwrap();
         let mut waiting = pin!(sem.acquire());
-        clock.starve_the_ticker(Duration::ZERO);
+        clock.delay_rough_clock(Duration::ZERO);
         assert!(poll(waiting.as_mut()).is_pending());
-        clock.advance(REAL);
-        clock.starve_the_ticker(STARVED);
+        clock.advance(REAL_WAIT);
+        clock.delay_rough_clock(LATE_BY);
         drop(held);
-        assert_eq!(waited(poll(waiting)), REAL);
+        assert_eq!(waited(poll(waiting)), REAL_WAIT);
     }
 
     #[test]
-    fn a_wait_that_ends_because_another_left_the_line_is_as_long_as_it_was() {
-        let (sem, clock) = starved();
+    fn wait_that_ends_because_another_waiter_left_is_exact() {
+        let (sem, clock) = open_with_late_rough_clock();
         let held = sem.acquire().blocking().unwrap();
         let mut granted = Box::pin(sem.acquire());
         assert!(poll(granted.as_mut()).is_pending());
         let mut waiting = pin!(sem.acquire());
         assert!(poll(waiting.as_mut()).is_pending());
         drop(held);
-        clock.advance(REAL);
-        clock.starve_the_ticker(Duration::ZERO);
+        clock.advance(REAL_WAIT);
+        clock.delay_rough_clock(Duration::ZERO);
         drop(granted);
-        assert_eq!(waited(poll(waiting)), REAL);
+        assert_eq!(waited(poll(waiting)), REAL_WAIT);
     }
 }
