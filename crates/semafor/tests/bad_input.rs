@@ -61,7 +61,7 @@ fn a_mismatch_of_slots_names_both_values_and_the_remedy() {
     let sem = registry.named("shared").slots(3).build().unwrap();
     let _held = sem.try_acquire().blocking().unwrap();
     let message = "semaphore \"shared\" is in use with 3 slots, not 5: \
-                   ask for 3, or change it for everybody with resize(5)";
+                   ask for 3, or change it for all users with resize(5)";
     refused(registry.named("shared").slots(5), message);
 }
 
