@@ -4,14 +4,14 @@ use std::sync::Arc;
 use super::registry::RegistryInner;
 use super::shared_gate::SharedGate;
 
-/// A user's hold on a semaphore. While there is one, its name stays in the registry, and the registry stays.
+/// A reference to a semaphore. While a handle exists, its name stays in the registry, and the registry stays alive.
 pub(crate) struct Handle {
     gate: Arc<SharedGate>,
     registry: Arc<RegistryInner>,
 }
 
 impl Handle {
-    /// Call with the name's shard locked, so that it cannot be dropped meanwhile.
+    /// Call with the name's shard locked, so that the name cannot be dropped meanwhile.
     pub(super) fn new(gate: Arc<SharedGate>, registry: Arc<RegistryInner>) -> Self {
         gate.add_handle();
         Self { gate, registry }

@@ -1,7 +1,7 @@
-//! One model per race on a gate: loom runs each through every interleaving. Opening and
-//! dropping names, which takes the registry's locks too, is left to `tests/registry.rs` and the stress test.
+//! One model per race on a gate: loom runs each through every interleaving. `tests/registry.rs` and the stress test
+//! cover the opening and dropping of names, which also takes the registry's locks.
 //!
-//! Run by `cargo xtask test`, or on its own as CONTRIBUTING.md says.
+//! Run by `cargo xtask test`; CONTRIBUTING.md says how to run them alone.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Wake, Waker};
@@ -38,7 +38,7 @@ fn poll(waiting: &mut Waiting, waker: &Waker) -> Poll<Result<Permit<'static>, Ac
     waiting.as_mut().poll(&mut Context::from_waker(waker))
 }
 
-/// Everything was given back, exactly once.
+/// Every slot was released, exactly once.
 fn assert_all_free(sem: &Semaphore) {
     let stats = block_on(sem.stats()).unwrap();
     assert_eq!((stats.held, stats.holders, stats.waiting), (0, 0, 0));

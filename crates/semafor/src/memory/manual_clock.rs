@@ -1,4 +1,4 @@
-//! Time that moves when it is told to, for tests.
+//! A clock that tests move by hand.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -36,7 +36,7 @@ const END_OF_TIME: Timestamp = Timestamp::from_nanos(Timestamp::NEVER.as_nanos()
 #[derive(Default)]
 pub(crate) struct ManualTime {
     nanos: AtomicU64,
-    /// How far the rough clock is behind: a ticker that starves.
+    /// How late the rough clock is, as with a ticker thread that gets no processor time.
     #[cfg(all(test, not(semafor_loom)))]
     rough_clock_delay: AtomicU64,
     registries: Mutex<Vec<Weak<RegistryInner>>>,
@@ -48,8 +48,8 @@ impl ManualClock {
         Self::default()
     }
 
-    /// Moves time on. What falls due on the way (leases, acquire timeouts, idle names) happens on this thread, each
-    /// at its own time, before this returns. The clock stops at the end of time, after 584 years.
+    /// Moves the clock. Everything that falls due on the way (leases, acquire timeouts, idle names) happens on this
+    /// thread, each at its own time, before this returns. The clock stops after 584 years.
     pub fn advance(&self, by: Duration) {
         let target = self.0.now().after(by).min(END_OF_TIME);
         let registries: Vec<_> = self.0.registries.lock().iter().filter_map(Weak::upgrade).collect();

@@ -1,14 +1,14 @@
 //! Calls wakers and listeners of a loss on behalf of the deadline driver.
 //!
-//! Users wrote them, so they may block. The driver may not: it would hold up every deadline of its registry. It puts them
-//! into a queue instead, and threads of this file call them. The first thread starts with the first notice, and ends when
-//! there has been none for a while. Another one starts when no notice was taken for [`STUCK_AFTER`]: then every thread is stuck
-//! in a call. So a call that blocks holds up nothing but itself, unless [`MAX_THREADS`] do so at the same time. Of the
-//! threads that have nothing to do, one stays.
+//! They are user code, so they may block. The driver must not block: it would hold up every deadline of its registry.
+//! It queues them instead, and threads of this file call them. The first thread starts with the first notice, and ends
+//! when no notice has come for a while. Another thread starts when no notice was taken for [`STUCK_AFTER`]: then every
+//! thread is stuck in a call. So a blocking call holds up only itself, unless [`MAX_THREADS`] calls block at the same
+//! time. Of the idle threads, one stays.
 //!
-//! Invariant: while a notice is queued, an idle thread has been notified, or a thread is in a call and looks at the queue
-//! afterwards. How long that takes is up to the call, so the driver [checks](Notifier::check_stuck) whether the queue moves; after
-//! the end of the driver, a thread of this file does.
+//! Invariant: while a notice is queued, an idle thread has been notified, or a thread is in a call and looks at the
+//! queue afterwards. The call may take long, so the driver [checks](Notifier::check_stuck) whether the queue moves;
+//! after the end of the driver, a thread of this file checks.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,9 +21,10 @@ use super::shared_gate::{Fx, SharedGate, wake};
 use super::tag::Tag;
 use crate::sync::waiting::{Condvar, Mutex, sleep, spawn};
 
-/// How long all threads may be in a call, with notices queued, before another thread is started. No time passes in a model.
+/// How long all threads may be in a call, with notices queued, before another thread is started. No time passes in a
+/// model.
 const STUCK_AFTER: Duration = if cfg!(semafor_loom) { Duration::ZERO } else { Duration::from_millis(10) };
-/// How long a thread stays that has nothing to do.
+/// How long an idle thread stays.
 const IDLE: Duration = Duration::from_secs(10);
 const MAX_THREADS: usize = 64;
 
@@ -39,7 +40,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Notice>,
-    /// Since when there are notices in the queue of which none was taken.
+    /// Since when the queue has notices and none was taken.
     stuck_since: Option<Instant>,
     threads: usize,
     /// How many of the threads are in a call.
@@ -62,9 +63,9 @@ impl Notice {
 }
 
 impl Notifier {
-    /// Has others call what `effects` of `gate` ask for.
+    /// Queues the wakers and losses in `effects` of `gate` for the threads to call.
     pub(super) fn notify(&self, gate: &Arc<SharedGate>, effects: Fx) {
-        // A request that did not queue is not among the effects of a deadline.
+        // A deadline never leaves an unused waker behind.
         let Fx { lost, wake, unused: _ } = effects;
         if lost.is_empty() && wake.is_empty() {
             return;
@@ -76,13 +77,14 @@ impl Notifier {
         if state.threads > 0 {
             self.0.has_notice.notify_one();
         } else if !self.0.start(&mut state) {
-            // Late is better than never.
+            // No thread could be started: call them here, although that may delay the driver.
             drop(state);
             self.call_all_here();
         }
     }
 
-    /// Has another thread take a notice if all that take one are stuck. Returns when to look again, if that may help.
+    /// Starts or wakes a thread if no notice was taken for [`STUCK_AFTER`]. Returns when to check again, if that may
+    /// help.
     pub(super) fn check_stuck(&self) -> Option<Duration> {
         self.0.check_stuck()
     }
@@ -99,11 +101,11 @@ impl Notifier {
     }
 }
 
-/// The threads carry out what is queued, and end.
+/// The threads call what is queued, and end.
 impl Drop for Notifier {
     fn drop(&mut self) {
         if Arc::strong_count(&self.0) == 1 {
-            // There is no thread, and so nothing is queued.
+            // No thread is running, so nothing is queued.
             return;
         }
         let mut state = self.0.state.lock();
@@ -139,7 +141,7 @@ impl Shared {
         if state.calling < state.threads {
             self.has_notice.notify_one();
         } else if state.threads < MAX_THREADS {
-            // If no thread can be had, it is tried again later.
+            // If no thread can be started, the next check tries again.
             self.start(&mut state);
         } else {
             return None;
@@ -379,7 +381,7 @@ mod tests {
         receiver.recv_timeout(A_MINUTE).unwrap();
         let start = Instant::now();
         while shared.strong_count() > 0 {
-            assert!(start.elapsed() < A_MINUTE, "its thread stays");
+            assert!(start.elapsed() < A_MINUTE, "its threads do not end");
             std::thread::yield_now();
         }
     }
@@ -389,7 +391,7 @@ mod tests {
     fn check_stuck_until(notifier: &Notifier, is_done: impl Fn() -> bool) {
         let start = Instant::now();
         while !is_done() {
-            assert!(start.elapsed() < A_MINUTE, "it does not come to that");
+            assert!(start.elapsed() < A_MINUTE, "not done after a minute");
             notifier.check_stuck();
             std::thread::yield_now();
         }
@@ -409,13 +411,13 @@ mod tests {
         drop(ends);
         let start = Instant::now();
         while notifier.0.state.lock().threads > 1 {
-            assert!(start.elapsed() < A_MINUTE, "{} threads stay", notifier.0.state.lock().threads);
+            assert!(start.elapsed() < A_MINUTE, "{} threads do not end", notifier.0.state.lock().threads);
             notifier.notify(&gate, sends(&sender));
             receiver.recv_timeout(A_MINUTE).unwrap();
         }
     }
 
-    /// The driver is gone then, too, and no longer checks whether all threads are stuck.
+    /// Then the driver has ended, too, and no longer checks whether all threads are stuck.
     #[test]
     fn notice_behind_a_blocking_call_is_called_although_the_notifier_is_dropped() {
         let (notifier, gate) = (Notifier::default(), gate());
@@ -430,7 +432,7 @@ mod tests {
         drop((first_end, second_end));
     }
 
-    /// Dropping what a waker panicked with may panic, too.
+    /// Dropping the payload of a waker's panic may panic, too.
     #[test]
     fn notice_is_called_although_earlier_wakers_panicked() {
         struct Bomb;
