@@ -154,7 +154,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_earliest_comes_first_whatever_the_order_of_arrival(ops in ops()) {
+        fn earliest_deadline_comes_first_whatever_the_order_of_arrival(ops in ops()) {
             let mut deadlines = Deadlines::default();
             let mut model = BTreeMap::new();
             for (order, op) in ops.into_iter().enumerate() {

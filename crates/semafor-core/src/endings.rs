@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_forgotten_loss_is_unknown_and_never_called_a_release() {
+    fn forgotten_loss_is_unknown_and_never_reported_as_a_release() {
         let mut endings = Endings::default();
         for token in (2..).step_by(2).take(REMEMBERED + 1) {
             endings.record(token, Loss::Expired);

@@ -140,7 +140,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_sorted_set(steps in prop::collection::vec(step(), 0..60)) {
+        fn behaves_like_a_sorted_set(steps in prop::collection::vec(step(), 0..60)) {
             let (mut numbers, mut model) = (FreeNumbers::default(), BTreeSet::new());
             for step in steps {
                 match step {

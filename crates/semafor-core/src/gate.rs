@@ -337,15 +337,15 @@ impl<W, T: Default> Gate<W, T> {
         effects: &mut Effects<W, T>,
     ) -> Result<Acquired, Refusal> {
         self.expire(now, effects);
-        let fate = match self.admit(request) {
+        let admitted = match self.admit(request) {
             Ok(false) if self.line.len() >= self.max_waiting => {
                 Err(Refusal::LineFull { limit: self.max_waiting })
             }
-            fate => fate,
+            admitted => admitted,
         };
-        if fate != Ok(false) {
+        if admitted != Ok(false) {
             effects.unused = Some(payload);
-            return match fate {
+            return match admitted {
                 Ok(_) => Ok(Acquired::Granted(self.grant(request.weight, lease_nanos(request), tag, now))),
                 Err(refusal) => Err(self.refuse(refusal)),
             };
@@ -568,7 +568,7 @@ impl<W, T: Default> Gate<W, T> {
 
     /// True if nothing is held, nobody waits, and nobody has yet to look at the outcome.
     pub fn is_idle(&self) -> bool {
-        self.grants.live() == 0 && self.line.is_deserted()
+        self.grants.live() == 0 && self.line.has_no_entries()
     }
 
     /// How many slots there are.
@@ -714,22 +714,22 @@ impl<W, T: Default> Gate<W, T> {
     fn serve_waiters(&mut self, now: Timestamp, effects: &mut Effects<W, T>) {
         while let Some((index, first)) = self.line.first()
             && self.fits(first.weight)
-            && let Some(queued) = self.line.call(index)
+            && let Some(queued) = self.line.take_waiter(index)
         {
             self.forget_waiter(index, &queued);
             let waited_nanos = now.nanos_since(queued.since);
             self.waits.record_nanos(waited_nanos);
             let id = self.grant(queued.weight, queued.ttl_nanos, queued.tag, now);
-            self.line.leave_word(index, Settlement::Granted { id, waited_nanos });
+            self.line.settle(index, Settlement::Granted { id, waited_nanos });
             effects.wake.push(queued.payload);
         }
     }
 
     /// Takes a waiter out of the line without a grant.
     fn turn_away(&mut self, index: u32, settlement: Settlement, effects: &mut Effects<W, T>) {
-        if let Some(queued) = self.line.call(index) {
+        if let Some(queued) = self.line.take_waiter(index) {
             self.forget_waiter(index, &queued);
-            self.line.leave_word(index, settlement);
+            self.line.settle(index, settlement);
             effects.wake.push(queued.payload);
         }
     }

@@ -163,13 +163,13 @@ mod tests {
             spans.sort_unstable();
             let rank = ((spans.len() as f64 * q).ceil() as usize).clamp(1, spans.len());
             let exact = spans[rank - 1];
-            let told = histogram.quantile(q).as_nanos() as u64;
-            prop_assert!(told >= exact && told <= exact + exact / 4 + 1, "{told} for {exact}");
+            let quantile = histogram.quantile(q).as_nanos() as u64;
+            prop_assert!(quantile >= exact && quantile <= exact + exact / 4 + 1, "{quantile} for {exact}");
         }
     }
 
     #[test]
-    fn nothing_counted_answers_zero() {
+    fn empty_histogram_answers_zero() {
         assert_eq!(Histogram::default().quantile(0.99), Duration::ZERO);
         assert_eq!(Histogram::default().mean(), Duration::ZERO);
     }

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_that_is_no_id_is_refused() {
+    fn text_that_is_not_an_id_is_refused() {
         for text in ["", "1", "1-2", "1-2-3-4", "1--3", "x-0-1", "+1-0-1", "1-0-1 ", "100000000-0-1"] {
             assert_eq!(text.parse::<PermitId>(), Err(ParsePermitIdError), "{text:?}");
         }

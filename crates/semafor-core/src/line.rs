@@ -92,7 +92,7 @@ impl<W, T> Line<W, T> {
     }
 
     /// True if nobody is here: neither waiting nor about to look.
-    pub(crate) fn is_deserted(&self) -> bool {
+    pub(crate) fn has_no_entries(&self) -> bool {
         self.taken == 0
     }
 
@@ -136,9 +136,9 @@ impl<W, T> Line<W, T> {
         }
     }
 
-    /// Takes the waiter at `index` out of the line. Its entry stays until [word](Self::leave_word) of what became
+    /// Takes the waiter at `index` out of the line. Its entry stays until [word](Self::settle) of what became
     /// of it was taken.
-    pub(crate) fn call(&mut self, index: u32) -> Option<Queued<W, T>> {
+    pub(crate) fn take_waiter(&mut self, index: u32) -> Option<Queued<W, T>> {
         self.waiting_at(index)?;
         self.unlink(index);
         match std::mem::replace(&mut self.entries[index as usize].state, State::Vacant) {
@@ -147,7 +147,7 @@ impl<W, T> Line<W, T> {
         }
     }
 
-    pub(crate) fn leave_word(&mut self, index: u32, settlement: Settlement) {
+    pub(crate) fn settle(&mut self, index: u32, settlement: Settlement) {
         self.entries[index as usize].state = State::Settled(settlement);
     }
 
@@ -164,18 +164,18 @@ impl<W, T> Line<W, T> {
         self.waiting -= 1;
     }
 
-    fn owns(&self, ticket: Ticket) -> Option<&State<W, T>> {
+    fn state_of(&self, ticket: Ticket) -> Option<&State<W, T>> {
         let entry = self.entries.get(ticket.index as usize)?;
         (entry.arrival == ticket.arrival && self.gate == ticket.gate).then_some(&entry.state)
     }
 
     pub(crate) fn is_waiting(&self, ticket: Ticket) -> bool {
-        matches!(self.owns(ticket), Some(State::Waiting(_)))
+        matches!(self.state_of(ticket), Some(State::Waiting(_)))
     }
 
     /// What became of a waiter that left the line. Takes the word away: it is given once.
     pub(crate) fn take_settlement(&mut self, ticket: Ticket) -> Option<Settlement> {
-        let Some(State::Settled(settlement)) = self.owns(ticket) else { return None };
+        let Some(State::Settled(settlement)) = self.state_of(ticket) else { return None };
         let settlement = *settlement;
         self.vacate(ticket.index);
         Some(settlement)
@@ -203,7 +203,7 @@ impl<W, T> Line<W, T> {
     }
 
     pub(crate) fn payload_mut(&mut self, ticket: Ticket) -> Option<&mut W> {
-        self.owns(ticket)?;
+        self.state_of(ticket)?;
         match &mut self.entries[ticket.index as usize].state {
             State::Waiting(queued) => Some(&mut queued.payload),
             _ => None,

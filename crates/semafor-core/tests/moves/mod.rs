@@ -66,12 +66,12 @@ pub(crate) struct Played {
     pub(crate) answer: Answer,
     pub(crate) woken: Vec<u32>,
     pub(crate) lost: Vec<(PermitId, Loss, u32)>,
-    pub(crate) after: Scene,
+    pub(crate) after: Snapshot,
 }
 
 /// What a gate shows between two calls.
 #[derive(PartialEq, Debug)]
-pub(crate) struct Scene {
+pub(crate) struct Snapshot {
     pub(crate) slots: u32,
     pub(crate) held: u32,
     pub(crate) debt: u32,
@@ -82,7 +82,7 @@ pub(crate) struct Scene {
     /// By slot number.
     pub(crate) holders: Vec<Holding>,
     /// First to last.
-    pub(crate) line: Vec<Standing>,
+    pub(crate) line: Vec<WaiterView>,
     pub(crate) totals: Totals,
     pub(crate) waits: Histogram,
     pub(crate) holds: Histogram,
@@ -99,13 +99,13 @@ pub(crate) struct Holding {
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Standing {
+pub(crate) struct WaiterView {
     pub(crate) weight: u32,
     pub(crate) since: Timestamp,
     pub(crate) tag: u32,
 }
 
-impl Scene {
+impl Snapshot {
     pub(crate) fn of(gate: &Gate<u32, u32>) -> Self {
         let stats = gate.stats(START);
         let holders = gate.holders().map(|held| Holding {
@@ -116,7 +116,7 @@ impl Scene {
             is_leaving: held.is_leaving,
             tag: *held.tag,
         });
-        let line = gate.waiters().map(|waiter| Standing {
+        let line = gate.waiters().map(|waiter| WaiterView {
             weight: waiter.weight,
             since: waiter.since,
             tag: *waiter.tag,
@@ -226,7 +226,7 @@ impl Player {
         self.now = shifted(self.now, step.ticks);
         let call = self.resolve(step.action)?;
         let (answer, effects) = perform(&mut self.gate, call, self.now);
-        let after = Scene::of(&self.gate);
+        let after = Snapshot::of(&self.gate);
         for Holding { id, .. } in &after.holders {
             if !self.seen_ids.contains(id) {
                 self.seen_ids.push(*id);
