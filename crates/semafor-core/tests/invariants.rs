@@ -1,6 +1,6 @@
-//! The invariants of the contract, each seen from outside and without a model.
+//! The invariants of a gate, each checked from outside and without a model.
 //!
-//! The sixth, constant time, is left to the benchmarks: a test would have to look at a clock.
+//! The benchmarks check the sixth, constant time: a test would have to read a clock.
 
 mod moves;
 
@@ -14,7 +14,7 @@ use semafor_core::{
     Request, Timestamp, Totals,
 };
 
-/// Plays the game and shows `look` every move, with the scene before it.
+/// Plays the game and calls `look` after every move, with the snapshot before it.
 fn watch(game: &Game, mut look: impl FnMut(&Snapshot, &Played, &mut Player)) -> Player {
     let mut player = Player::new(game.slots);
     let mut before = Snapshot::of(&player.gate);
@@ -27,9 +27,9 @@ fn watch(game: &Game, mut look: impl FnMut(&Snapshot, &Played, &mut Player)) -> 
     player
 }
 
-/// Who holds in `scene` and not in the `other`, in the order of the grants.
-fn holders_only_in(scene: &Snapshot, other: &Snapshot) -> Vec<Holding> {
-    let mut holders = scene.holders.clone();
+/// The holders in `snapshot` that are not in `other`, in the order of the grants.
+fn holders_only_in(snapshot: &Snapshot, other: &Snapshot) -> Vec<Holding> {
+    let mut holders = snapshot.holders.clone();
     holders.retain(|holder| other.holders.iter().all(|known| known.id != holder.id));
     holders.sort_by_key(|holder| holder.id.fencing_token());
     holders
@@ -64,7 +64,7 @@ proptest! {
     fn invariant_2_no_request_overtakes_the_line(game in moves::game()) {
         watch(&game, |before, played, _| {
             if let Call::Reserve { .. } = played.call {
-                return; // It takes no slot that is free: it counts one that has been in use all the time.
+                return; // It takes no free slot: it counts a slot that has been in use all the time.
             }
             let line = &played.after.line;
             assert!(line.is_sorted_by_key(|waiter| waiter.tag), "{line:?}");
@@ -299,7 +299,7 @@ proptest! {
     }
 }
 
-/// What happens to a gate that follows one of another process.
+/// An operation on a gate that follows a gate of an earlier process.
 #[derive(Clone, Copy, Debug)]
 enum Succession {
     /// A grant of the earlier gate is reported: its slot number and its weight.
@@ -356,7 +356,7 @@ proptest! {
                 Succession::Resize(slots) => gate.resize(slots, now, &mut effects).expect("not zero"),
             }
             let slots: BTreeSet<u32> = held.iter().map(|(id, _)| id.slot()).collect();
-            prop_assert_eq!(slots.len(), held.len(), "two hold the same slot");
+            prop_assert_eq!(slots.len(), held.len(), "two holders have the same slot");
             prop_assert_eq!(gate.held(), held.iter().map(|(_, weight)| weight).sum::<u32>());
         }
     }

@@ -1,4 +1,4 @@
-//! Single situations, each with the outcome it must have.
+//! Single situations, each with its required outcome.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use semafor_core::{
     PermitId, Refusal, Request, Ticket, Timestamp, ZeroSlots,
 };
 
-/// A gate whose clock counts seconds and whose waiters carry their names.
+/// A gate whose clock counts seconds and whose waiters have names as payload and tag.
 struct TestGate {
     gate: Gate<&'static str, &'static str>,
     now: Timestamp,
@@ -69,7 +69,7 @@ impl TestGate {
         self.gate.resize(slots, self.now, &mut self.effects).expect("not to zero");
     }
 
-    /// Who was woken since this was last asked.
+    /// The waiters woken since the last call.
     fn woken(&mut self) -> Vec<&'static str> {
         self.effects.wake.drain(..).collect()
     }
@@ -147,7 +147,7 @@ fn name_in_use_keeps_its_slots_and_an_idle_name_takes_the_new_number() {
     assert_eq!(test.open(None), Ok(Opened::Joined));
     assert_eq!(test.gate.slots(), 2);
 
-    // The lease is over by then, but no call has expired it yet.
+    // The lease has ended by then, but no call has expired it yet.
     assert_eq!(test.at(5).open(Some(3)), Ok(Opened::Joined));
     assert_eq!(test.gate.slots(), 3);
     assert_eq!(test.effects.lost[0].id, held);
@@ -406,7 +406,7 @@ fn second_eviction_and_one_without_grace_take_the_slot_at_once() {
     assert_eq!((test.gate.held(), test.gate.next_deadline()), (0, Timestamp::NEVER));
 }
 
-/// Its entry is not in the list of free ones then, and comes back another way.
+/// After the shrink its entry is not in the list of free entries, and is reused in another way.
 #[test]
 fn slot_of_an_evicted_holder_is_clean_after_a_shrink_and_a_growth() {
     let mut test = TestGate::with_slots(2);
@@ -846,7 +846,7 @@ fn reserved_number_above_the_slots_is_not_granted_later() {
     assert_eq!(slots, [0, 1]);
 }
 
-/// The fresh numbers end before a number that is reserved: the next one has to be found beyond the slots.
+/// The fresh numbers end before a reserved number: the next number is beyond the slots.
 #[test]
 fn number_beyond_a_reserved_one_is_not_granted_once_the_debt_is_gone() {
     let mut test = TestGate::with_slots(2);

@@ -1,4 +1,4 @@
-//! The contract of a gate, written for reading: lists, scans, and no thought of speed.
+//! A naive model of a gate, written to be read: lists and scans, without regard to speed.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(crate) struct Naive {
     /// In the order in which their leases were set.
     holders: Vec<Holding>,
     line: Vec<Waiting>,
-    /// What became of waiters that have not looked yet.
+    /// The outcomes that former waiters have not claimed yet.
     settlements: Vec<(Ticket, Settlement)>,
     ended: Vec<(PermitId, NotHeld)>,
     tickets: Vec<Ticket>,
@@ -89,8 +89,8 @@ impl Naive {
         }
     }
 
-    /// Makes the call that the gate has answered. `played` serves for what the contract leaves open: the token of a
-    /// grant, and what a ticket looks like.
+    /// Makes the call that the gate has answered. Takes from `played` what the model cannot know: the token of a grant
+    /// and the ticket.
     pub(crate) fn answer(&mut self, played: &Played) -> Answer {
         let now = played.now;
         match played.call {
@@ -153,12 +153,12 @@ impl Naive {
         }
     }
 
-    /// Who was woken since this was last asked, in order.
+    /// The waiters woken since the last call, in order.
     pub(crate) fn take_woken(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.woken)
     }
 
-    /// Who lost its slot since this was last asked, in order.
+    /// The holders that lost their slot since the last call, in order.
     pub(crate) fn take_lost(&mut self) -> Vec<(PermitId, Loss, u32)> {
         std::mem::take(&mut self.lost)
     }
@@ -299,7 +299,7 @@ impl Naive {
         Ok(Opened::Joined)
     }
 
-    /// The slot number is the one that was asked for, or else the lowest.
+    /// The slot number is `slot` if that is free, else the lowest free number.
     fn reserve(&mut self, slot: u32, weight: u32, tag: u32, played: &Played) -> Option<PermitId> {
         if weight == 0 {
             return None;
@@ -380,7 +380,7 @@ impl Naive {
         self.grant_at(slot, request, tag, played)
     }
 
-    /// Grants that slot, and adopts the token that the gate has issued if it is a possible one.
+    /// Grants `slot`, and takes over the token that the gate has issued, after checking it.
     fn grant_at(&mut self, slot: u32, request: Request, tag: u32, played: &Played) -> PermitId {
         let issued = played.after.holders.iter().find(|holder| holder.tag == tag);
         let &Holding { id, .. } = issued.unwrap_or_else(|| panic!("{tag} should hold a slot"));

@@ -1,4 +1,4 @@
-//! Random moves on a gate, and what can be seen of each from outside.
+//! Random moves on a gate, and what each changes as seen from outside.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const ANOTHER_SERIAL: u32 = 8;
 const TICK: u64 = 1_000_000;
 const START: Timestamp = Timestamp::from_nanos(1_000 * TICK);
 
-/// One operation with everything it is given but the time.
+/// One operation with all its arguments except the time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Call {
     TryAcquire { request: Request, tag: u32 },
@@ -58,7 +58,7 @@ pub(crate) enum Answer {
     Nothing,
 }
 
-/// A call that was made, and everything there was to see.
+/// A call that was made, and all its visible results.
 #[derive(Debug)]
 pub(crate) struct Played {
     pub(crate) call: Call,
@@ -69,7 +69,7 @@ pub(crate) struct Played {
     pub(crate) after: Snapshot,
 }
 
-/// What a gate shows between two calls.
+/// The visible state of a gate between two calls.
 #[derive(PartialEq, Debug)]
 pub(crate) struct Snapshot {
     pub(crate) slots: u32,
@@ -138,14 +138,14 @@ impl Snapshot {
     }
 }
 
-/// A gate of some slots, and what to do with it.
+/// The slots of a gate, and the moves to make on it.
 #[derive(Debug)]
 pub(crate) struct Game {
     pub(crate) slots: u32,
     pub(crate) moves: Vec<Move>,
 }
 
-/// A call before it is known which ids and tickets there are to choose from.
+/// A call whose id or ticket is chosen when it is made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Move {
     ticks: i64,
@@ -366,7 +366,7 @@ fn permit_id(gate: u32, slot: u32, token: u64) -> PermitId {
     format!("{gate:x}-{slot:x}-{token:x}").parse().expect("the written form of an id")
 }
 
-/// Tickets that differ in nothing but their gate from the first that a player gets.
+/// Tickets that differ only in their gate from the first tickets of a player.
 fn tickets_of_another_gate() -> Vec<Ticket> {
     let mut gate: Gate<(), ()> = Gate::new(ANOTHER_SERIAL, 1).expect("at least one slot");
     let mut effects = Effects::default();
@@ -387,7 +387,7 @@ fn pick<A: Copy>(index: Index, from: &[A]) -> Option<A> {
     (!from.is_empty()).then(|| *index.get(from))
 }
 
-/// At least so many cases; more if the environment asks for more. What fails is kept beside the test.
+/// At least so many cases; more if the environment asks for more. Failures are saved beside the test.
 pub(crate) fn at_least(cases: u32) -> ProptestConfig {
     let default = ProptestConfig::default();
     ProptestConfig {
