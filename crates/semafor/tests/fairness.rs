@@ -52,7 +52,7 @@ fn a_holder_that_comes_back_at_once_takes_turns_with_the_waiter() {
 }
 
 #[test]
-fn trying_does_not_overtake_the_line_even_when_a_slot_is_free() {
+fn try_acquire_does_not_overtake_the_line_even_when_a_slot_is_free() {
     let (registry, _) = standing_still();
     let sem = registry.named("three").slots(3).build().unwrap();
     let two = now(sem.acquire().weight(2)).unwrap();

@@ -21,7 +21,7 @@ fn no_two_live_holders_ever_share_a_slot_number() {
 
 /// In the seed 4,000 new names took 14 s, each scanning all before it: this many would take nine hours.
 #[test]
-fn two_hundred_thousand_new_names_do_not_look_at_each_other() {
+fn opening_a_name_does_not_scan_other_names() {
     let registry = Registry::new();
     let handles: Vec<_> =
         (0..200_000).map(|n| registry.named(format!("name {n}")).slots(1).build().unwrap()).collect();
@@ -48,7 +48,7 @@ fn shrinking_and_growing_back_grants_nothing() {
 
 /// tokio: `acquire_many(5)` of two permits swallows both, and everybody after it waits for ever.
 #[test]
-fn a_request_for_more_than_there_is_fails_at_once_and_takes_nothing() {
+fn request_for_more_than_all_slots_fails_at_once_and_takes_nothing() {
     let (registry, _) = standing_still();
     let sem = registry.named("two").slots(2).build().unwrap();
     let error = now(sem.acquire().weight(5)).unwrap_err();

@@ -23,7 +23,7 @@ fn has_clients(file: &File) -> bool {
 }
 
 #[test]
-fn a_forked_child_lets_go_of_the_parents_lifeline() {
+fn forked_child_closes_the_parents_lifeline() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let place = folder.path().join("semafor");
     let agent = Agent::bind(&place).expect("no other agent");

@@ -9,16 +9,16 @@ use semafor::{PermitId, Registry, Semaphore, secs};
 use semafor_testkit::stepwise::{now, seconds, standing_still};
 
 /// A waker that does something.
-struct Does<F>(F);
+struct CallOnWake<F>(F);
 
-impl<F: Fn() + Send + Sync + 'static> Wake for Does<F> {
+impl<F: Fn() + Send + Sync + 'static> Wake for CallOnWake<F> {
     fn wake(self: Arc<Self>) {
         (self.0)();
     }
 }
 
 fn when_woken(does: impl Fn() + Send + Sync + 'static) -> Waker {
-    Waker::from(Arc::new(Does(does)))
+    Waker::from(Arc::new(CallOnWake(does)))
 }
 
 fn both(registry: &Registry, slots: u32) -> [Semaphore; 2] {
@@ -26,7 +26,7 @@ fn both(registry: &Registry, slots: u32) -> [Semaphore; 2] {
 }
 
 #[test]
-fn releasing_without_an_id_passes_over_an_overdue_permit() {
+fn release_latest_skips_an_overdue_permit() {
     let (registry, clock) = standing_still();
     let sems = both(&registry, 2);
     let outer = sems.each_ref().map(|sem| now(sem.acquire()).unwrap().detach());
@@ -56,7 +56,7 @@ fn releasing_without_an_id_passes_over_an_overdue_permit() {
 }
 
 #[test]
-fn an_overdue_lease_does_not_stand_in_the_way_of_opening_its_name_anew() {
+fn overdue_lease_does_not_block_opening_its_name_anew() {
     let (registry, clock) = standing_still();
     let sems = both(&registry, 1);
     let permits = sems.each_ref().map(|sem| now(sem.acquire().ttl(secs(5))).unwrap());

@@ -31,7 +31,7 @@ fn open(home: &Home, slots: u32) -> Semaphore {
 }
 
 /// One whose heartbeats come five times a second.
-fn open_lively(home: &Home, slots: u32) -> Semaphore {
+fn open_with_quick_heartbeats(home: &Home, slots: u32) -> Semaphore {
     home.named(NAME).slots(slots).heartbeat_max_interval(secs(1)).build().expect("a valid name")
 }
 
@@ -40,7 +40,7 @@ fn id_of(permit: &Permit<'_>) -> String {
 }
 
 /// Puts one in line that is not ours: as the library does it, and nothing more comes from it.
-fn stranger_in_line(keys: &Keyspace, id: &str, arrival: f64) {
+fn queue_python_waiter(keys: &Keyspace, id: &str, arrival: f64) {
     let (arrival, dead_at) = (arrival.to_string(), (keys.now() + 180.0).to_string());
     keys.ask::<()>(&["ZADD", &keys.key("waiting"), &arrival, id]);
     keys.ask::<()>(&["ZADD", &keys.key("waiting_heartbeat"), &dead_at, id]);
@@ -83,11 +83,11 @@ async fn wait_in_line(url: &str) {
 
 /// A waiter whose entry disappears polls for ever a list that is never pushed to.
 #[tokio::test]
-async fn fault_1_a_waiter_that_is_forgotten_hangs() {
+async fn fault_1_a_waiter_whose_entry_is_lost_hangs() {
     let server = RedisServer::start();
     let (home, other) = (connect(&server.url()).await, connect_again(&server.url()).await);
     let keys = Keyspace::of(&server, NAME);
-    let (semaphore, others) = (open_lively(&home, 1), open_lively(&other, 1));
+    let (semaphore, others) = (open_with_quick_heartbeats(&home, 1), open_with_quick_heartbeats(&other, 1));
     let held = others.acquire().await.unwrap();
     let first = in_line(&semaphore, semaphore.acquire()).await;
     let second = in_line(&semaphore, semaphore.acquire()).await;
@@ -96,7 +96,7 @@ async fn fault_1_a_waiter_that_is_forgotten_hangs() {
 
     // As when the keys expire. They keep their places: a waiter that came meanwhile is behind them.
     keys.ask::<()>(&["DEL", &keys.key("waiting"), &keys.key("waiting_heartbeat")]);
-    stranger_in_line(&keys, "4b0c0ffee", keys.now());
+    queue_python_waiter(&keys, "4b0c0ffee", keys.now());
     until_seen("they are back in line", || (keys.members("waiting").len() == 3).then_some(())).await;
     assert_eq!(line.iter().map(|id| keys.score("waiting", id)).collect::<Vec<_>>(), places);
     keys.ask::<()>(&["ZREM", &keys.key("waiting"), "4b0c0ffee"]);
@@ -120,7 +120,7 @@ async fn fault_1_a_waiter_that_is_forgotten_hangs() {
 
 /// After a lost reply the library asks again, with the id that holds already: it waits for itself.
 #[tokio::test]
-async fn fault_2_a_lost_reply_deadlocks_who_lost_it() {
+async fn fault_2_a_lost_reply_deadlocks_the_client() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.port());
     let (home, other) = (connect(&proxy.url()).await, connect(&server.url()).await);
@@ -273,10 +273,10 @@ async fn fault_5_a_dead_waiter_gets_a_slot_for_long() {
         let semaphore = open(&home, 1);
         let held = semaphore.acquire().await.unwrap();
         let mut child = in_another_process(TEST, &server);
-        let ghost = until_seen("it is in line", || keys.members("waiting").pop()).await;
+        let dead_waiter = until_seen("it is in line", || keys.members("waiting").pop()).await;
         child.kill().expect("it is our child");
         child.wait().expect("it is our child");
-        pass_on(&semaphore, &keys, held, &ghost).await;
+        pass_on(&semaphore, &keys, held, &dead_waiter).await;
     };
     let of_theirs = async {
         let server = RedisServer::start();
@@ -284,23 +284,23 @@ async fn fault_5_a_dead_waiter_gets_a_slot_for_long() {
         let home = connect(&server.url()).await;
         let semaphore = open(&home, 1);
         let held = semaphore.acquire().await.unwrap();
-        stranger_in_line(&keys, "4b0c0ffee", keys.now());
+        queue_python_waiter(&keys, "4b0c0ffee", keys.now());
         pass_on(&semaphore, &keys, held, "4b0c0ffee").await;
     };
     tokio::join!(of_ours, of_theirs);
 
-    async fn pass_on(semaphore: &Semaphore, keys: &Keyspace, held: Permit<'_>, ghost: &str) {
+    async fn pass_on(semaphore: &Semaphore, keys: &Keyspace, held: Permit<'_>, dead_waiter: &str) {
         let waits = tokio::spawn({
             let semaphore = semaphore.clone();
             async move { semaphore.acquire().await.map(Permit::into_owned) }
         });
         until(semaphore, |stats| stats.waiting == 2).await;
         assert!(
-            keys.score("waiting_heartbeat", ghost).unwrap() > keys.now() + 60.0,
+            keys.score("waiting_heartbeat", dead_waiter).unwrap() > keys.now() + 60.0,
             "it is believed to live"
         );
         held.release().await.unwrap();
-        let reserved_until = keys.score("main", ghost).expect("it was its turn");
+        let reserved_until = keys.score("main", dead_waiter).expect("it was its turn");
         assert!(reserved_until <= keys.now() + 10.0, "for a grace only");
         let permit = tokio::time::timeout(Duration::from_secs(60), waits).await;
         let permit = permit.expect("the next one gets it").expect("no panic").expect("no error");
@@ -311,7 +311,7 @@ async fn fault_5_a_dead_waiter_gets_a_slot_for_long() {
 
 /// There, waiters wake once a second only: not by a release, not by a waiter that gives up, not by an expiry.
 #[tokio::test]
-async fn fault_6_nobody_is_woken_by_what_makes_room() {
+async fn fault_6_a_free_slot_wakes_no_waiter() {
     let server = RedisServer::start();
     let (home, other) = (connect(&server.url()).await, connect_again(&server.url()).await);
     let (semaphore, others) = (open(&home, 2), open(&other, 2));
@@ -372,7 +372,7 @@ async fn fault_7_clocks_that_differ_evict_and_overtake() {
     assert!((before + 180.0..=keys.now() + 180.0).contains(&until_then), "it is the server's clock");
 
     // A client with a fast clock stands in line. Ours stand behind it, in the order in which they came.
-    stranger_in_line(&keys, "4b0c0ffee", keys.now() + 1000.0);
+    queue_python_waiter(&keys, "4b0c0ffee", keys.now() + 1000.0);
     let first = in_line(&semaphore, semaphore.acquire()).await;
     let second = in_line(&semaphore, semaphore.acquire()).await;
     let line = keys.members("waiting");
@@ -411,7 +411,7 @@ async fn fault_8_a_clock_that_stands_still_declares_dead() {
     let server = RedisServer::start();
     let home = connect(&server.url()).await;
     let keys = Keyspace::of(&server, NAME);
-    let semaphore = open_lively(&home, 1);
+    let semaphore = open_with_quick_heartbeats(&home, 1);
     let held = semaphore.acquire().await.unwrap();
     let waits = in_line(&semaphore, semaphore.acquire()).await;
     let (id, waiting) = (id_of(&held), keys.members("waiting").remove(0));
@@ -499,7 +499,7 @@ async fn fault_10_things_are_left_behind() {
     let semaphore = open(&home, 2);
 
     // A holder with a long time to live dies, and so does a waiter.
-    let dies = open_lively(&doomed, 2);
+    let dies = open_with_quick_heartbeats(&doomed, 2);
     let held = dies.acquire().ttl(secs(1000)).await.unwrap();
     let kept = semaphore.acquire().ttl(secs(1000)).await.unwrap();
     let dies_waiting = in_line(&dies, dies.acquire()).await;
@@ -550,7 +550,7 @@ async fn fault_11_numbers_reports_and_fractions_are_wrong() {
     let keys = Keyspace::of(&server, NAME);
 
     // Slot numbers start at zero, and are one's own for as long as one holds it.
-    let semaphore = open_lively(&home, 3);
+    let semaphore = open_with_quick_heartbeats(&home, 3);
     let mut held = Vec::new();
     for _ in 0..3 {
         held.push(semaphore.acquire().await.unwrap());
@@ -605,7 +605,7 @@ async fn fault_11_numbers_reports_and_fractions_are_wrong() {
 
 /// On a cluster its keys are on different nodes; and a tag in the name helps some ids, not others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fault_12_a_cluster_refuses_or_half_does_it() {
+async fn fault_12_scripts_fail_or_half_run_on_a_cluster() {
     const IDS: usize = 20;
     let cluster = RedisCluster::start();
     let nodes =
@@ -702,14 +702,14 @@ async fn a_waiter_that_died_in_line_is_not_tracked() {
     const TEST: &str = "a_waiter_that_died_in_line_is_not_tracked";
     if let Ok(url) = std::env::var(ROLE) {
         let home = connect(&url).await;
-        let semaphore = open_lively(&home, 1);
+        let semaphore = open_with_quick_heartbeats(&home, 1);
         let _waits = in_line(&semaphore, semaphore.acquire()).await;
         return std::future::pending().await;
     }
     let server = RedisServer::start();
     let keys = Keyspace::of(&server, NAME);
     let home = connect(&server.url()).await;
-    let semaphore = open_lively(&home, 1);
+    let semaphore = open_with_quick_heartbeats(&home, 1);
     let _held = semaphore.acquire().await.unwrap();
     let mut child = in_another_process(TEST, &server);
     until_seen("it is tracked", || (tracked(&keys) == 1).then_some(())).await;
@@ -724,7 +724,7 @@ async fn waiters_without_a_record_get_it_back() {
     let server = RedisServer::start();
     let (home, other) = (connect(&server.url()).await, connect_again(&server.url()).await);
     let keys = Keyspace::of(&server, NAME);
-    let (semaphore, others) = (open_lively(&home, 1), open_lively(&other, 1));
+    let (semaphore, others) = (open_with_quick_heartbeats(&home, 1), open_with_quick_heartbeats(&other, 1));
     let held = others.acquire().await.unwrap();
     let first = in_line(&semaphore, semaphore.acquire().label("first").ttl(secs(600))).await;
     let second = in_line(&semaphore, semaphore.acquire().label("second")).await;
@@ -759,14 +759,14 @@ async fn waiters_without_a_record_get_it_back() {
 
 /// Clients of another library come at times between two microseconds.
 #[tokio::test]
-async fn places_in_line_are_given_back_exactly() {
+async fn places_in_line_are_restored_exactly() {
     let server = RedisServer::start();
     let home = connect(&server.url()).await;
     let keys = Keyspace::of(&server, NAME);
-    let semaphore = open_lively(&home, 1);
+    let semaphore = open_with_quick_heartbeats(&home, 1);
     let _held = semaphore.acquire().await.unwrap();
     // Its clock is fast: the next waiter stands right behind it, a microsecond later.
-    stranger_in_line(&keys, "4b0c0ffee", (keys.now() + 1000.0).floor() + 0.12345655);
+    queue_python_waiter(&keys, "4b0c0ffee", (keys.now() + 1000.0).floor() + 0.12345655);
     let first = in_line(&semaphore, semaphore.acquire()).await;
     let second = in_line(&semaphore, semaphore.acquire()).await;
     let line = keys.members("waiting");
@@ -781,7 +781,7 @@ async fn places_in_line_are_given_back_exactly() {
 
 /// A server whose policy allows it deletes keys in use when its memory runs out.
 #[tokio::test]
-async fn a_holder_whose_keys_were_evicted_is_told_when_another_gets_its_slot() {
+async fn holder_whose_keys_were_evicted_is_notified_when_another_gets_its_slot() {
     let server = RedisServer::start();
     let (home, other) = (connect(&server.url()).await, connect_again(&server.url()).await);
     let keys = Keyspace::of(&server, NAME);
@@ -805,7 +805,7 @@ async fn a_heavy_waiter_without_a_record_is_served() {
     let server = RedisServer::start();
     let home = connect(&server.url()).await;
     let keys = Keyspace::of(&server, NAME);
-    let semaphore = open_lively(&home, 2);
+    let semaphore = open_with_quick_heartbeats(&home, 2);
     semaphore.acquire().await.unwrap().release().await.unwrap();
     let alive = (keys.now() + 180.0).to_string();
     keys.ask::<()>(&["ZADD", &keys.key("main"), &alive, "4b0c0ffee", &alive, "4b0c0ffef"]);

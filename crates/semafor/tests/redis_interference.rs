@@ -13,7 +13,7 @@ use semafor_testkit::redis::{Keyspace, Monitor, Proxy, RedisServer, until_seen};
 const NAME: &str = "shared";
 
 /// Another configuration is another connection, as of another process.
-async fn another(server: &RedisServer) -> Home {
+async fn second_home(server: &RedisServer) -> Home {
     connected(&format!("{}?max_connections=7", server.url())).await
 }
 
@@ -41,7 +41,7 @@ impl CutOff {
 }
 
 /// What a script of the Python library does when it looks for free slots: it removes what is dead, and takes a slot.
-fn python_takes(keys: &Keyspace, id: &str, seconds: f64) {
+fn python_client_takes_a_slot(keys: &Keyspace, id: &str, seconds: f64) {
     let (now, until) = (keys.now().to_string(), (keys.now() + seconds).to_string());
     keys.ask::<()>(&["ZREMRANGEBYSCORE", &keys.key("main"), "-inf", &now]);
     keys.ask::<()>(&["ZADD", &keys.key("main"), &until, id]);
@@ -55,7 +55,7 @@ async fn until_dead(keys: &Keyspace, id: &str) {
 #[tokio::test]
 async fn a_lost_info_key_is_rebuilt_from_the_records() {
     let server = RedisServer::start();
-    let (home, other) = (connected(&server.url()).await, another(&server).await);
+    let (home, other) = (connected(&server.url()).await, second_home(&server).await);
     let keys = Keyspace::of(&server, NAME);
     let (semaphore, others) = (open(&home, 3), open(&other, 3));
     let first = semaphore.acquire().await.unwrap();
@@ -86,7 +86,7 @@ async fn a_lost_info_key_is_rebuilt_from_the_records() {
 #[tokio::test]
 async fn a_slot_outlives_the_expiry_that_the_python_library_sets() {
     let server = RedisServer::start();
-    let (cut_off, home) = (CutOff::from(&server).await, another(&server).await);
+    let (cut_off, home) = (CutOff::from(&server).await, second_home(&server).await);
     let keys = Keyspace::of(&server, NAME);
     let theirs = open(&cut_off.home, 2);
     let semaphore = open(&home, 2);
@@ -122,7 +122,7 @@ async fn a_slot_outlives_the_expiry_that_the_python_library_sets() {
 #[tokio::test]
 async fn a_live_slot_that_was_removed_is_put_back_unless_another_has_it() {
     let server = RedisServer::start();
-    let (home, other) = (connected(&server.url()).await, another(&server).await);
+    let (home, other) = (connected(&server.url()).await, second_home(&server).await);
     let keys = Keyspace::of(&server, NAME);
     let (semaphore, others) = (open(&home, 1), open(&other, 1));
 
@@ -141,7 +141,7 @@ async fn a_live_slot_that_was_removed_is_put_back_unless_another_has_it() {
 #[tokio::test]
 async fn a_holder_of_ours_that_python_removed_is_not_counted_for_ever() {
     let server = RedisServer::start();
-    let (cut_off, home) = (CutOff::from(&server).await, another(&server).await);
+    let (cut_off, home) = (CutOff::from(&server).await, second_home(&server).await);
     let keys = Keyspace::of(&server, NAME);
     let dies = cut_off.home.named(NAME).slots(1).heartbeat_max_interval(secs(1)).build().unwrap();
     let dead = dies.acquire().await.unwrap();
@@ -150,10 +150,10 @@ async fn a_holder_of_ours_that_python_removed_is_not_counted_for_ever() {
     until_dead(&keys, &dead.id().to_string()).await;
 
     // Python has the slot, for a long time; then another one of Python's, which dies soon.
-    python_takes(&keys, "4b0c0ffee", 300.0);
+    python_client_takes_a_slot(&keys, "4b0c0ffee", 300.0);
     assert_eq!(semaphore.try_acquire().await.map(drop), Err(AcquireError::Busy));
     keys.ask::<()>(&["ZREM", &keys.key("main"), "4b0c0ffee"]);
-    python_takes(&keys, "4b0decade", 0.2);
+    python_client_takes_a_slot(&keys, "4b0decade", 0.2);
     until_dead(&keys, "4b0decade").await;
     let permit = semaphore.try_acquire().await.expect("both are dead");
     assert_eq!(permit.slot(), 0);
@@ -164,17 +164,17 @@ async fn a_holder_of_ours_that_python_removed_is_not_counted_for_ever() {
 #[tokio::test]
 async fn a_waiter_watches_a_python_holder_that_took_the_slot_of_a_dead_one_of_ours() {
     let server = RedisServer::start();
-    let (cut_off, home) = (CutOff::from(&server).await, another(&server).await);
+    let (cut_off, home) = (CutOff::from(&server).await, second_home(&server).await);
     let (keys, monitor) = (Keyspace::of(&server, NAME), Monitor::of(&server));
     let dies = cut_off.home.named(NAME).slots(1).heartbeat_max_interval(secs(1)).build().unwrap();
     let dead = dies.acquire().await.unwrap();
     let semaphore = open(&home, 1);
     cut_off.cut();
     until_dead(&keys, &dead.id().to_string()).await;
-    python_takes(&keys, "4b0c0ffee", 300.0);
+    python_client_takes_a_slot(&keys, "4b0c0ffee", 300.0);
     let waits = in_line(&semaphore, semaphore.acquire()).await;
     let main = keys.key("main");
-    monitor.until("the set of holders is watched", |told| told.is("EXISTS", &main));
+    monitor.until("the set of holders is watched", |observed| observed.is("EXISTS", &main));
     keys.ask::<()>(&["ZREM", &main, "4b0c0ffee"]);
     in_time(waits.outcome()).await.expect("it is free").release().await.unwrap();
 }
@@ -192,7 +192,7 @@ async fn a_slot_is_safe_for_no_longer_than_a_python_client_leaves_it() {
         |held: &Permit<'_>| held.safe_until().expect("it is safe").saturating_duration_since(Instant::now());
     assert!(safe_for(&held) > Duration::from_secs(100), "alone: {:?}", safe_for(&held));
 
-    python_takes(&keys, "4b0c0ffee", 300.0);
+    python_client_takes_a_slot(&keys, "4b0c0ffee", 300.0);
     until_seen("a heartbeat tells of it", || (safe_for(&held) <= Duration::from_secs(10)).then_some(()))
         .await;
     let next = semaphore.acquire().await.unwrap();
@@ -233,7 +233,7 @@ async fn slot_numbers_and_tokens_survive_the_loss_of_the_records() {
 #[tokio::test]
 async fn the_expiry_of_every_shared_key_is_set_right() {
     let server = RedisServer::start();
-    let (cut_off, home) = (CutOff::from(&server).await, another(&server).await);
+    let (cut_off, home) = (CutOff::from(&server).await, second_home(&server).await);
     let keys = Keyspace::of(&server, NAME);
     let (theirs, semaphore) = (open(&cut_off.home, 2), open(&home, 2));
     let _leased = theirs.acquire().ttl(secs(600)).await.unwrap();
@@ -267,7 +267,7 @@ async fn the_expiry_of_every_shared_key_is_set_right() {
 #[tokio::test]
 async fn a_resize_does_not_forget_how_long_the_keys_are_needed() {
     let server = RedisServer::start();
-    let (cut_off, home) = (CutOff::from(&server).await, another(&server).await);
+    let (cut_off, home) = (CutOff::from(&server).await, second_home(&server).await);
     let keys = Keyspace::of(&server, NAME);
     let _leased = open(&cut_off.home, 1).acquire().ttl(secs(600)).await.unwrap().into_owned();
     cut_off.cut();
@@ -290,7 +290,7 @@ async fn a_waiter_is_served_although_the_number_of_slots_was_lost() {
     let semaphore = open(&home, 1);
     for lost in [&["info"][..], &["info", "max"], &["info", "records"]] {
         semaphore.acquire().await.unwrap().release().await.unwrap();
-        python_takes(&keys, "4b0c0ffee", 300.0);
+        python_client_takes_a_slot(&keys, "4b0c0ffee", 300.0);
         let waits = in_line(&semaphore, semaphore.acquire()).await;
         for kind in lost {
             keys.ask::<()>(&["DEL", &keys.key(kind)]);
@@ -331,7 +331,7 @@ async fn every_handle_of_a_name_learns_that_the_python_library_uses_it() {
     for handle in &handles {
         held.push(handle.acquire().await.expect("it is free"));
     }
-    python_takes(&keys, "4b0c0ffee", 180.0);
+    python_client_takes_a_slot(&keys, "4b0c0ffee", 180.0);
     // Their scripts may let the key expire after 10 seconds without a heartbeat of ours.
     let bound = Duration::from_secs(10);
     until_seen("no holder believes in more than that", || {

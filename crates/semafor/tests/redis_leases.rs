@@ -9,7 +9,7 @@ use semafor_testkit::redis::{Keyspace, Proxy, RedisServer, until_seen};
 const NAME: &str = "leased";
 const QUICK: &str = "retry_multiplier=0.05&retry_min_delay=0.05&retry_max_delay=0.2&number_of_attempts=20";
 /// A test that takes longer than this has failed. Not a measure of speed.
-const NEVER: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 async fn connect(url: &str, extra: &str) -> Home {
     Home::connect(&format!("{url}?{QUICK}{extra}")).await.expect("it answers")
@@ -45,7 +45,7 @@ fn left(permit: &Permit<'_>) -> Duration {
 }
 
 async fn lost(permit: &Permit<'_>) -> NotHeld {
-    tokio::time::timeout(NEVER, permit.lost()).await.expect("the holder is told")
+    tokio::time::timeout(TIME_LIMIT, permit.lost()).await.expect("the holder is told")
 }
 
 /// The answer to `renew` is still on its way when the next heartbeat is built.
@@ -180,7 +180,7 @@ async fn all_keys_outlive_the_grace_of_an_evicted_holder() {
 
 /// Without push messages, heartbeats have to tell.
 #[tokio::test]
-async fn an_evicted_holder_that_hears_no_messages_is_told_during_its_grace() {
+async fn evicted_holder_without_push_messages_is_notified_during_its_grace() {
     let server = RedisServer::start();
     let home = connect(&server.url(), "&protocol=resp2").await;
     let builder = home.named(NAME).slots(1).heartbeat_max_interval(secs(2)).grace(Duration::from_secs(3600));
@@ -197,7 +197,7 @@ async fn an_evicted_holder_that_hears_no_messages_is_told_during_its_grace() {
 
 /// No heartbeat comes before the first end of the lease: the server's message has to tell.
 #[tokio::test]
-async fn a_holder_hears_that_another_process_renewed_its_lease() {
+async fn holder_sees_a_renewal_by_another_process() {
     let server = RedisServer::start();
     let home = connect(&server.url(), "").await;
     let semaphore = open(&home, 300.0);
@@ -212,13 +212,13 @@ async fn a_holder_hears_that_another_process_renewed_its_lease() {
     until_seen("it has no end", || permit.expires_at().is_none().then_some(())).await;
 
     others.renew(&permit.id(), secs(1)).await.expect("it is held");
-    let why = tokio::time::timeout(NEVER, permit.lost()).await.expect("it is over after a second");
+    let why = tokio::time::timeout(TIME_LIMIT, permit.lost()).await.expect("it is over after a second");
     assert_eq!(why, NotHeld::Lost(Loss::Expired));
 }
 
 /// The same without messages. It asks before it gives up.
 #[tokio::test]
-async fn a_holder_that_hears_no_messages_asks_before_its_lease_ends() {
+async fn holder_without_push_messages_asks_before_its_lease_ends() {
     let server = RedisServer::start();
     let home = connect(&server.url(), "&protocol=resp2").await;
     let keys = Keyspace::of(&server, NAME);
@@ -329,7 +329,7 @@ async fn a_renewal_that_the_server_never_carried_out_changes_nothing() {
 const FENCE: &str = "24";
 
 /// As if the server's clock had been ahead by an hour when it granted a slot.
-fn let_the_clock_run_ahead(server: &RedisServer, keys: &Keyspace) -> f64 {
+fn set_fencing_counter_ahead(server: &RedisServer, keys: &Keyspace) -> f64 {
     let fence = ((keys.now() + 3600.0) * 1e6).floor();
     let mut command = redis::cmd("SETRANGE");
     command.arg(keys.key("info")).arg(FENCE).arg(&fence.to_le_bytes()[..]);
@@ -351,7 +351,7 @@ async fn tokens_grow_when_the_clock_is_set_back_and_the_counter_is_lost() {
     let keys = Keyspace::of(&server, NAME);
     let semaphore = open(&home, 60.0);
     token_of_next(&semaphore).await;
-    let fence = let_the_clock_run_ahead(&server, &keys);
+    let fence = set_fencing_counter_ahead(&server, &keys);
     let mut last = token_of_next(&semaphore).await;
     assert!(last as f64 > fence);
 
@@ -375,7 +375,7 @@ async fn tokens_grow_when_the_server_has_lost_the_last_grants() {
     let semaphore = open(&home, 60.0);
     token_of_next(&semaphore).await;
     server.command(&["SAVE"]);
-    let fence = let_the_clock_run_ahead(&server, &Keyspace::of(&server, NAME));
+    let fence = set_fencing_counter_ahead(&server, &Keyspace::of(&server, NAME));
     let last = token_of_next(&semaphore).await;
     assert!(last as f64 > fence);
     server.kill();
@@ -403,7 +403,7 @@ async fn a_waiter_gets_a_token_above_all_that_its_process_has_seen() {
 
     let elsewhere = home.named("elsewhere").slots(1).build().unwrap();
     token_of_next(&elsewhere).await;
-    let fence = let_the_clock_run_ahead(&server, &Keyspace::of(&server, "elsewhere"));
+    let fence = set_fencing_counter_ahead(&server, &Keyspace::of(&server, "elsewhere"));
     let last = token_of_next(&elsewhere).await;
     assert!(last as f64 > fence);
     held.release().await.expect("it was held");

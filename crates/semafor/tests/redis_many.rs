@@ -10,10 +10,10 @@ use semafor::{AcquireError, Permit, Semaphore, secs};
 use semafor_testkit::redis::{Keyspace, Monitor, Observed, Proxy, RedisServer, until_seen};
 use tokio::task::JoinSet;
 
-const NAME: &str = "crowd";
+const NAME: &str = "many";
 
 /// With so many waiters, figures are printed, too.
-fn crowd() -> Option<usize> {
+fn waiters_from_environment() -> Option<usize> {
     std::env::var("SEMAFOR_WAITERS").ok().map(|count| count.parse().expect("a number of waiters"))
 }
 
@@ -131,7 +131,7 @@ async fn time_out_together(count: usize, is_watched: bool) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_that_time_out_together_all_time_out_and_leave_nothing() {
-    if let Some(count) = crowd() {
+    if let Some(count) = waiters_from_environment() {
         time_out_together(100, false).await;
         time_out_together(count, false).await;
     }
@@ -141,7 +141,7 @@ async fn waiters_that_time_out_together_all_time_out_and_leave_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_long_line_makes_neither_a_try_nor_a_look_dearer() {
+async fn long_line_makes_neither_try_acquire_nor_locked_slower() {
     const ROUNDS: usize = 50;
     let server = RedisServer::start();
     let home = connected(&format!("{}?socket_timeout=60", server.url())).await;
@@ -152,7 +152,7 @@ async fn a_long_line_makes_neither_a_try_nor_a_look_dearer() {
     let _held = semaphore.acquire().await.unwrap();
     let mut waiting = JoinSet::new();
     let mut work = Vec::new();
-    for count in [10, crowd().unwrap_or(5_000)] {
+    for count in [10, waiters_from_environment().unwrap_or(5_000)] {
         while waiting.len() < count {
             let semaphore = semaphore.clone();
             waiting.spawn(async move { semaphore.acquire().await.map(drop) });
@@ -164,7 +164,7 @@ async fn a_long_line_makes_neither_a_try_nor_a_look_dearer() {
             assert_eq!(refused, Err(AcquireError::Busy));
         };
         let look_once = async || assert!(in_time(visits.locked()).await.unwrap());
-        if crowd().is_some() {
+        if waiters_from_environment().is_some() {
             let (mut tries, mut looks) = (Vec::new(), Vec::new());
             for _ in 0..ROUNDS {
                 tries.push(cost(&server, try_once()).await);
@@ -195,10 +195,10 @@ async fn a_long_line_makes_neither_a_try_nor_a_look_dearer() {
     waiting.shutdown().await;
 }
 
-/// Without push messages, waiters ask again and again whether it is their turn. A crowd that did so every 100 ms would keep the
+/// Without push messages, waiters ask again and again whether it is their turn. A waiters_from_environment that did so every 100 ms would keep the
 /// server from everything else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_does_not_ask_again_before_it_was_answered() {
+async fn many_waiters_do_not_poll_again_before_the_answer() {
     const WAITERS: usize = 1_200;
     let server = RedisServer::start();
     let (proxy, keys) = (Proxy::to(server.port()), Keyspace::of(&server, NAME));
@@ -282,7 +282,7 @@ async fn leases_that_end_together_are_swept_together() {
 
 /// A runtime that ends with thousands in line, and a slot that is held: nothing of either is left.
 #[test]
-fn what_ends_with_thousands_in_line_leaves_nothing() {
+fn runtime_that_ends_with_thousands_in_line_leaves_nothing() {
     const WAITERS: usize = 2_000;
     let server = RedisServer::start();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

@@ -38,8 +38,8 @@ fn a_holder_keeps_its_slot_while_its_runtime_is_blocked() {
     runtime.spawn(async move { blocked.recv().unwrap() });
     let granted = keys.score("main", &id).expect("it is held");
     // Three intervals later it is still alive, and was never taken for dead in between.
-    let elsewhere = Builder::new_current_thread().enable_all().build().unwrap();
-    elsewhere.block_on(until_seen("heartbeats go on", || {
+    let other_runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    other_runtime.block_on(until_seen("heartbeats go on", || {
         keys.score("main", &id).filter(|score| *score > granted + 3.0)
     }));
     assert!(!permit.is_lost());
@@ -48,9 +48,9 @@ fn a_holder_keeps_its_slot_while_its_runtime_is_blocked() {
     assert!(keys.members("main").is_empty());
 }
 
-/// Its connection lives elsewhere then. (Tokio tells of the attempt as a panic of its own task.)
+/// Its connection lives other_runtime then. (Tokio tells of the attempt as a panic of its own task.)
 #[test]
-fn a_runtime_that_can_not_listen_to_sockets_will_do() {
+fn runtime_without_io_is_enough() {
     let server = RedisServer::start();
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
     let used = runtime.spawn(async move {
@@ -127,7 +127,7 @@ async fn polled<F: Future + Unpin>(mut future: F) -> std::task::Poll<F::Output> 
 
 /// The runtime is to carry a call, and has ended before it begins with it.
 #[test]
-fn a_call_that_its_runtime_never_begins_with_is_made_all_the_same() {
+fn call_that_its_runtime_never_starts_is_made_all_the_same() {
     let server = RedisServer::start();
     let keys = Keyspace::of(&server, "it");
     let runtime = one_worker();
@@ -149,8 +149,8 @@ fn a_call_that_its_runtime_never_begins_with_is_made_all_the_same() {
         assert!(released.as_mut().poll(&mut cx).is_pending());
     }
 
-    let elsewhere = Builder::new_current_thread().enable_all().build().unwrap();
-    elsewhere.block_on(async {
+    let other_runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    other_runtime.block_on(async {
         in_time(released).await.expect("it was held");
         assert!(keys.members("main").is_empty());
         in_time(sem.acquire().into_future()).await.expect("it is free").release().await.unwrap();

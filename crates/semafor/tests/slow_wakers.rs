@@ -13,12 +13,12 @@ use semafor::{Acquire, Permit, Registry, Semaphore, secs};
 const A_MINUTE: Duration = Duration::from_secs(60);
 
 /// Tells that it was called, and then blocks until the test drops the other end.
-struct Blocks {
+struct BlockingWake {
     called: Sender<()>,
     until: Mutex<Receiver<()>>,
 }
 
-impl Wake for Blocks {
+impl Wake for BlockingWake {
     fn wake(self: Arc<Self>) {
         self.called.send(()).ok();
         self.until.lock().unwrap().recv().ok();
@@ -29,7 +29,7 @@ impl Wake for Blocks {
 fn blocking_waker() -> (Waker, Receiver<()>, Sender<()>) {
     let (called, is_called) = mpsc::channel();
     let (end, until) = mpsc::channel();
-    (Waker::from(Arc::new(Blocks { called, until: Mutex::new(until) })), is_called, end)
+    (Waker::from(Arc::new(BlockingWake { called, until: Mutex::new(until) })), is_called, end)
 }
 
 fn wait_with<'a>(acquire: Acquire<'a>, waker: &Waker) -> std::pin::Pin<Box<Acquire<'a>>> {
@@ -50,7 +50,7 @@ fn within_a_minute<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static)
 }
 
 #[test]
-fn a_waker_that_blocks_holds_up_no_lease_of_another_semaphore() {
+fn blocking_waker_delays_no_lease_of_another_semaphore() {
     let registry = Registry::new();
     let (slow, other) = (one_slot(&registry, "slow"), one_slot(&registry, "other"));
     let _short = slow.acquire().ttl(secs(0.01)).now().blocking().unwrap();
@@ -66,7 +66,7 @@ fn a_waker_that_blocks_holds_up_no_lease_of_another_semaphore() {
 }
 
 #[test]
-fn a_waker_that_blocks_holds_up_no_timeout_of_its_own_semaphore() {
+fn blocking_waker_delays_no_timeout_of_its_own_semaphore() {
     let registry = Registry::new();
     let sem = one_slot(&registry, "slow");
     let _held = sem.acquire().now().blocking().unwrap();
@@ -83,7 +83,7 @@ fn a_waker_that_blocks_holds_up_no_timeout_of_its_own_semaphore() {
 
 /// All end at the same moment.
 #[test]
-fn several_wakers_that_block_hold_up_no_waiter_behind_them() {
+fn several_blocking_wakers_delay_no_waiter_behind_them() {
     let registry = Registry::new();
     let sem = one_slot(&registry, "slow");
     let _held = sem.acquire().now().blocking().unwrap();
@@ -98,7 +98,7 @@ fn several_wakers_that_block_hold_up_no_waiter_behind_them() {
 }
 
 #[test]
-fn a_listener_that_blocks_when_a_slot_is_lost_holds_up_no_other() {
+fn blocking_loss_listener_delays_no_other_lease() {
     let registry = Registry::new();
     let (slow, other) = (one_slot(&registry, "slow"), one_slot(&registry, "other"));
     let short = slow.acquire().ttl(secs(0.01)).now().blocking().unwrap();

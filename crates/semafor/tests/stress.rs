@@ -16,10 +16,10 @@ const THREADS: u64 = 8;
 const NAMES: u64 = 6;
 
 /// A small generator of its own per thread, so that a seed repeats what a thread does.
-struct Dice(u64);
+struct Random(u64);
 
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
+impl Random {
+    fn below(&mut self, sides: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -33,10 +33,10 @@ fn open(registry: &Registry, name: u64) -> Option<Semaphore> {
     named().build().or_else(|_| named().slots(1 + (name % 4) as u32).build()).ok()
 }
 
-fn act(registry: &Registry, dice: &mut Dice) {
-    let Some(sem) = open(registry, dice.roll(NAMES)) else { return };
-    let acquire = sem.acquire().weight(1 + dice.roll(2) as u32);
-    match dice.roll(100) {
+fn act(registry: &Registry, random: &mut Random) {
+    let Some(sem) = open(registry, random.below(NAMES)) else { return };
+    let acquire = sem.acquire().weight(1 + random.below(2) as u32);
+    match random.below(100) {
         0..25 => drop(acquire.now().blocking()),
         25..45 => drop(acquire.timeout(secs(0.002)).blocking()),
         45..60 => {
@@ -44,9 +44,10 @@ fn act(registry: &Registry, dice: &mut Dice) {
             drop(poll(&mut waiting));
         }
         60..75 => {
-            if let Ok(permit) = acquire.ttl(Duration::from_micros(100 + dice.roll(2_000))).now().blocking() {
+            if let Ok(permit) = acquire.ttl(Duration::from_micros(100 + random.below(2_000))).now().blocking()
+            {
                 let id = permit.detach();
-                if dice.roll(2) == 0 {
+                if random.below(2) == 0 {
                     let _ = now(sem.release(&id));
                 }
             }
@@ -60,7 +61,7 @@ fn act(registry: &Registry, dice: &mut Dice) {
             }
         }
         82..90 => {
-            let _ = now(sem.resize(1 + dice.roll(4) as u32));
+            let _ = now(sem.resize(1 + random.below(4) as u32));
         }
         90..93 => {
             let holders = now(sem.holders()).unwrap();
@@ -76,7 +77,7 @@ fn act(registry: &Registry, dice: &mut Dice) {
             let stats = registry.stats(&Default::default());
             assert!(stats.iter().all(|stats| stats.debt() <= 8));
         }
-        _ if dice.roll(10) == 0 => now(sem.close()).unwrap(),
+        _ if random.below(10) == 0 => now(sem.close()).unwrap(),
         _ => {}
     }
 }
@@ -92,9 +93,9 @@ fn everything_at_once_leaves_every_slot_accounted_for() {
         for thread in 0..THREADS {
             let (registry, stop, actions) = (&registry, &stop, &actions);
             scope.spawn(move || {
-                let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ (thread + 1));
+                let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ (thread + 1));
                 while !stop.load(Ordering::Relaxed) {
-                    (0..64).for_each(|_| act(registry, &mut dice));
+                    (0..64).for_each(|_| act(registry, &mut random));
                     actions.fetch_add(64, Ordering::Relaxed);
                 }
             });

@@ -9,17 +9,19 @@ use semafor::{Home, Semaphore};
 use semafor_testkit::redis::RedisServer;
 
 /// After so long, what has not happened is said not to happen. Not a measure of speed.
-const NEVER: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Options for a URL: gives up soon, and tries again soon.
-pub(crate) const HASTY: &str = "socket_timeout=2&socket_connect_timeout=2&number_of_attempts=20\
+pub(crate) const SHORT_TIMEOUTS: &str = "socket_timeout=2&socket_connect_timeout=2&number_of_attempts=20\
     &retry_multiplier=0.05&retry_min_delay=0.05&retry_max_delay=0.2";
 
 /// What comes of `work`, which must not hang.
 #[track_caller]
 pub(crate) fn in_time<T>(work: impl Future<Output = T>) -> impl Future<Output = T> {
     let caller = std::panic::Location::caller();
-    async move { tokio::time::timeout(NEVER, work).await.unwrap_or_else(|_| panic!("it hangs, see {caller}")) }
+    async move {
+        tokio::time::timeout(TIME_LIMIT, work).await.unwrap_or_else(|_| panic!("it hangs, see {caller}"))
+    }
 }
 
 /// What `look` finds, as soon as it finds something.
@@ -27,7 +29,7 @@ pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(
     what: &str,
     mut look: impl FnMut() -> F,
 ) -> T {
-    let deadline = Instant::now() + NEVER;
+    let deadline = Instant::now() + TIME_LIMIT;
     loop {
         if let Some(found) = look().await {
             return found;
@@ -51,7 +53,7 @@ pub(crate) async fn until_waiting(semaphore: &Semaphore, waiting: usize) {
 }
 
 /// A holder hands its slot to a waiter, as seen from two handles.
-pub(crate) async fn passes_on(holder: &Semaphore, waiter: &Semaphore) {
+pub(crate) async fn assert_hands_over(holder: &Semaphore, waiter: &Semaphore) {
     let held = in_time(holder.acquire()).await.expect("a free slot");
     let waiting = tokio::spawn({
         let waiter = waiter.clone();
@@ -76,30 +78,32 @@ pub(crate) fn connections(server: &RedisServer) -> usize {
 }
 
 /// All keys of all databases, and what is in them.
-pub(crate) fn everything(server: &RedisServer) -> Vec<String> {
+pub(crate) fn all_data(server: &RedisServer) -> Vec<String> {
     let mut keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "*"])).expect("keys");
     keys.sort();
     keys
 }
 
-static HEARD: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// From now on, all events of the whole process are written down.
-pub(crate) fn listen() {
+pub(crate) fn record_events() {
     static ONCE: Once = Once::new();
-    ONCE.call_once(|| tracing::subscriber::set_global_default(Listener).expect("no other subscriber is set"));
+    ONCE.call_once(|| {
+        tracing::subscriber::set_global_default(EventRecorder).expect("no other subscriber is set")
+    });
 }
 
 /// What was written down that has `text` in it.
-pub(crate) fn heard(text: &str) -> Vec<String> {
-    let heard = HEARD.lock().unwrap_or_else(PoisonError::into_inner);
-    heard.iter().filter(|line| line.contains(text)).cloned().collect()
+pub(crate) fn logged(text: &str) -> Vec<String> {
+    let logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
+    logged.iter().filter(|line| line.contains(text)).cloned().collect()
 }
 
 /// Writes down events as `LEVEL message field=value …`.
-struct Listener;
+struct EventRecorder;
 
-impl tracing::Subscriber for Listener {
+impl tracing::Subscriber for EventRecorder {
     fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
         true
     }
@@ -113,7 +117,7 @@ impl tracing::Subscriber for Listener {
         }
         let mut line = Line(event.metadata().level().to_string());
         event.record(&mut line);
-        HEARD.lock().unwrap_or_else(PoisonError::into_inner).push(line.0);
+        LOGGED.lock().unwrap_or_else(PoisonError::into_inner).push(line.0);
     }
 
     fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {

@@ -21,16 +21,16 @@ use tokio::time::timeout;
 pub(crate) use recording::{RECORDING, TTL};
 
 /// After so long, what has not happened is said not to happen. Not a measure of speed.
-const NEVER: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Which side of the wire is to be played by whom.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Cast {
+pub(crate) enum PeerKind {
     Recording,
     Python,
 }
 
-impl Cast {
+impl PeerKind {
     /// The recording always; and the library itself if `cargo xtask test` has found a Python for it. It says so in
     /// `SEMAFOR_WIRE_PYTHON`, and none is searched for: the one named there has to work.
     pub(crate) fn all() -> Vec<Self> {
@@ -73,11 +73,11 @@ impl Mailboxes {
 }
 
 impl Peer {
-    pub(crate) fn at(server: &RedisServer, cast: Cast) -> Arc<Self> {
+    pub(crate) fn at(server: &RedisServer, kind_of_peer: PeerKind) -> Arc<Self> {
         let mailboxes = Arc::default();
-        let give = match cast {
-            Cast::Recording => recording::hire(server, Arc::clone(&mailboxes)),
-            Cast::Python => python::hire(server, Arc::clone(&mailboxes)),
+        let give = match kind_of_peer {
+            PeerKind::Recording => recording::start_peer(server, Arc::clone(&mailboxes)),
+            PeerKind::Python => python::start_peer(server, Arc::clone(&mailboxes)),
         };
         Arc::new(Self { give, mailboxes, hired: AtomicUsize::new(0) })
     }
@@ -93,8 +93,8 @@ impl Peer {
     /// Its statistics: slots held, and slots there are.
     pub(crate) async fn stats(self: &Arc<Self>, name: &str) -> Option<(u64, u64)> {
         let mut asker = self.contender(name, 1);
-        asker.order("stats");
-        let stats = asker.told("stats").await;
+        asker.send_order("stats");
+        let stats = asker.next_event("stats").await;
         Some((stats["held"].as_u64()?, stats["slots"].as_u64()?))
     }
 }
@@ -120,17 +120,17 @@ impl Contender {
         self
     }
 
-    fn order(&self, what: &str) {
+    fn send_order(&self, what: &str) {
         let mut order = self.settings.clone();
         order["do"] = json!(what);
         (self.peer.give)(&order);
     }
 
     #[track_caller]
-    fn told(&mut self, what: &str) -> impl Future<Output = Value> {
+    fn next_event(&mut self, what: &str) -> impl Future<Output = Value> {
         let caller = std::panic::Location::caller();
         async move {
-            let event = timeout(NEVER, self.mail.recv()).await;
+            let event = timeout(TIME_LIMIT, self.mail.recv()).await;
             let event = event.unwrap_or_else(|_| panic!("{caller}: never {what}: {}", self.settings));
             let event = event.unwrap_or_else(|| panic!("{caller}: the other side has ended"));
             assert_eq!(event["event"], what, "{caller}");
@@ -140,13 +140,13 @@ impl Contender {
 
     /// Asks for a slot.
     pub(crate) fn asks(&self) {
-        self.order("acquire");
+        self.send_order("acquire");
     }
 
     /// Returns when it has got what it asked for.
     #[track_caller]
     pub(crate) fn granted(&mut self) -> impl Future<Output = Slot> {
-        let told = self.told("granted");
+        let told = self.next_event("granted");
         async move {
             let event = told.await;
             let id = event["id"].as_str().expect("it says which").to_owned();
@@ -163,19 +163,19 @@ impl Contender {
 
     /// Gives its slot back. Returns until when it had it.
     pub(crate) async fn releases(&mut self) -> u64 {
-        self.order("release");
-        self.told("released").await["at"].as_u64().expect("it says when")
+        self.send_order("release");
+        self.next_event("released").await["at"].as_u64().expect("it says when")
     }
 
     /// Gives its slot back, and serves the line itself before any other client does.
     pub(crate) async fn releases_and_serves(&mut self) {
-        self.order("release_and_wake");
-        self.told("released").await;
+        self.send_order("release_and_wake");
+        self.next_event("released").await;
     }
 
     /// Does not want what it asked for any more.
     pub(crate) async fn gives_up(&mut self) {
-        self.order("give_up");
-        self.told("gave_up").await;
+        self.send_order("give_up");
+        self.next_event("gave_up").await;
     }
 }

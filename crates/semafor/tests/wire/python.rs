@@ -26,7 +26,10 @@ impl Drop for Contenders {
     }
 }
 
-pub(super) fn hire(server: &RedisServer, mailboxes: Arc<Mailboxes>) -> Box<dyn Fn(&Value) + Send + Sync> {
+pub(super) fn start_peer(
+    server: &RedisServer,
+    mailboxes: Arc<Mailboxes>,
+) -> Box<dyn Fn(&Value) + Send + Sync> {
     let python = interpreter().expect("an interpreter was found");
     let mut command = Command::new(&python);
     command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/wire/contender.py"));
