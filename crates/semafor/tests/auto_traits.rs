@@ -1,4 +1,4 @@
-//! What may cross threads, pinned.
+//! The public types are `Send`, `Sync` and `Unpin`.
 
 use semafor::{
     Acquire, AcquireError, BuildError, Builder, HolderInfo, HomeError, LostSignal, ManualClock, Permit,

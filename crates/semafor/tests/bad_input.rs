@@ -1,4 +1,4 @@
-//! Bad input gets an error that says what was wrong, with the value; nothing hangs, nothing panics, nothing is lost.
+//! Bad input gives an error that says what was wrong, with the value; nothing hangs, panics or is lost.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -198,7 +198,7 @@ fn polling_a_finished_acquire_again_panics_as_futures_do() {
 
 type Setter = fn(Acquire<'_>) -> Acquire<'_>;
 
-/// Polls an acquire by hand, has `set` set an option, and returns the message of the panic.
+/// Polls an acquire by hand, sets an option with `set`, and returns the message of the panic.
 fn set_after_poll<'a>(mut acquire: Acquire<'a>, set: impl FnOnce(Acquire<'a>) -> Acquire<'a>) -> String {
     let _ = Pin::new(&mut acquire).poll(&mut Context::from_waker(Waker::noop()));
     let panic = catch_unwind(AssertUnwindSafe(|| drop(set(acquire)))).expect_err("it was polled");

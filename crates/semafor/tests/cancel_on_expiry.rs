@@ -1,4 +1,4 @@
-//! Work ends with its slot.
+//! Work is stopped when its slot is lost.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use semafor::{RunError, secs};
 use semafor_testkit::stepwise::{answer, now, pend, seconds, standing_still};
 
-/// Tells when it is dropped.
+/// Sets the flag when it is dropped.
 struct Flag(Arc<AtomicBool>);
 
 impl Drop for Flag {

@@ -1,4 +1,4 @@
-//! Dropped at every await point, nothing is lost: neither a slot nor a place in line.
+//! A future dropped at any await point leaks neither a slot nor a place in line.
 
 use std::pin::pin;
 use std::task::{Context, RawWaker, RawWakerVTable, Waker};
@@ -118,7 +118,7 @@ fn lost_can_be_dropped_and_awaited_again() {
     let again = pend(permit.lost());
     clock.advance(seconds(1));
     assert!(answer(again).is_expired());
-    assert!(now(permit.lost()).is_expired(), "and once more, when it is over");
+    assert!(now(permit.lost()).is_expired(), "and again, after the loss");
 }
 
 #[test]
@@ -175,17 +175,17 @@ fn a_waker_that_panics_does_not_affect_others() {
     let waker = Waker::from(bell.clone());
     assert!(sound.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
 
-    now(sem.resize(3)).expect("the panic is not ours");
+    now(sem.resize(3)).expect("the panic of the waker is not passed on");
     assert_eq!(bell.rings(), 1);
     drop((poll(&mut sound), poll(&mut faulty), held));
     drop((sound, faulty));
     assert_eq!(now(sem.stats()).unwrap().held, 0);
 }
 
-/// A waker that looks at the semaphore whenever it is cloned, woken or dropped. Under its lock it would never return.
+/// A waker that reads the semaphore when it is cloned, woken or dropped. Under the semaphore's lock it would deadlock.
 fn inspecting_waker(sem: &'static Semaphore) -> Waker {
     fn look(data: *const ()) {
-        // SAFETY: the pointer is that of a semaphore that lives for ever.
+        // SAFETY: the pointer is to a semaphore that lives for ever.
         let sem = unsafe { &*data.cast::<Semaphore>() };
         now(sem.stats()).unwrap();
     }

@@ -1,5 +1,5 @@
-//! First come, first served. Peers measured otherwise: a newcomer right after a release overtook the line, and a holder
-//! that kept coming back got 740 grants while the one waiter got 1.
+//! First come, first served. In other libraries we measured that a new request right after a release overtook the line,
+//! and that a holder that kept acquiring got 740 grants while the one waiter got 1.
 
 use std::cell::RefCell;
 

@@ -29,7 +29,7 @@ impl AgentFolder {
     }
 
     fn agent(&self) -> Running {
-        // A process that another test is starting shares the lock of the last agent, until it runs its own program.
+        // A process that another test is starting shares the lock of the last agent until it calls `exec`.
         let agent = eventually("the last agent is gone", || match Agent::bind(&self.directory) {
             Err(BindError::AlreadyRunning { .. }) => None,
             bound => Some(bound.expect("there is none")),
@@ -38,7 +38,7 @@ impl AgentFolder {
         Running { config, thread: std::thread::spawn(move || agent.serve()) }
     }
 
-    /// For clients that look for an agent and let the test start it.
+    /// For clients that look for an agent but leave it to the test to start it.
     fn config(&self) -> Config {
         Config::default().directory(&self.directory).program(Path::new("/bin/true"))
     }
@@ -54,7 +54,7 @@ impl AgentFolder {
 }
 
 impl Running {
-    /// Holders and waiters or not.
+    /// Stops the agent, even with holders and waiters.
     async fn die(self) {
         assert_eq!(local::stop(&self.config, true).await, Ok(Stopped::Yes));
         self.thread.join().expect("it does not panic").expect("it serves to its end");
@@ -101,7 +101,7 @@ async fn slot_stays_occupied_until_its_former_holder_releases_it() {
     lost.lost().await;
     let next = folder.agent();
     // It may come at any time: the next agent waits a moment for former holders.
-    let refused = other.try_acquire().await.expect_err("the former holder has not let go yet");
+    let refused = other.try_acquire().await.expect_err("the former holder has not released it yet");
     assert_eq!(refused, AcquireError::Busy);
     drop(lost);
     other.acquire().await.expect("now it has").release().await.expect("it is held");
@@ -234,7 +234,7 @@ async fn without_a_journal_former_holders_come_first_even_with_another_number_of
     agent.die().await;
     std::fs::remove_file(folder.directory.join("agent.journal")).expect("it is there");
     let next = folder.agent();
-    // Answered when all have had time to come back.
+    // Answered when all former holders have had time to reconnect.
     let refused = Home::local(folder.config()).named("it").build().expect("no agent is asked");
     assert_eq!(refused.try_acquire().await.expect_err("both are held"), AcquireError::Busy);
     assert_eq!(refused.stats().await.map(|stats| stats.held), Ok(2));
@@ -254,7 +254,7 @@ async fn without_a_journal_the_number_of_slots_is_the_one_at_the_grant() {
     let next = folder.agent();
     held.lost().await;
     let other = Home::local(folder.config()).named("it").build().expect("no agent is asked");
-    // Answered when the holder has had time to come back.
+    // Answered when the holder has had time to reconnect.
     drop(other.acquire().await.expect("three are free"));
     assert_eq!(other.stats().await.map(|stats| (stats.held, stats.slots)), Ok((1, 4)));
     drop(held);

@@ -1,4 +1,4 @@
-//! What `metrics` gets to see.
+//! The metrics that are published.
 #![cfg(feature = "metrics")]
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use metrics::{
 };
 use semafor_testkit::stepwise::{now, pend, seconds, standing_still};
 
-/// Keeps the last value of everything.
+/// Stores the last value of every metric.
 #[derive(Clone, Default)]
 struct LastValues(Arc<Mutex<BTreeMap<String, f64>>>);
 

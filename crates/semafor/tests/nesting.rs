@@ -1,4 +1,4 @@
-//! One task may hold several slots of one semaphore, and gives them back in reverse.
+//! One task may hold several slots of one semaphore, and releases them in reverse order.
 
 use semafor::{Registry, ReleaseError, secs, task};
 use semafor_testkit::stepwise::{now, seconds, standing_still};

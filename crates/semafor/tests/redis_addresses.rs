@@ -1,4 +1,4 @@
-//! All ways to a Redis, and how much is needed of it.
+//! All ways to connect to a Redis, and the permissions that semafor needs there.
 
 mod redis_support;
 
@@ -17,7 +17,7 @@ async fn opened(url: &str, name: &str) -> Semaphore {
     in_time(semaphore).await.unwrap_or_else(|error| panic!("{url}: {error}"))
 }
 
-/// Names in a database.
+/// The number of keys in a database.
 fn keys_in(server: &RedisServer, database: u8) -> usize {
     let mut connection = server.connection();
     redis::cmd("SELECT").arg(database).exec(&mut connection).expect("there are 16");
@@ -81,7 +81,7 @@ async fn tls_works_with_a_private_certificate_authority() {
     assert_hands_over(&plain, &safe).await;
 }
 
-/// In a process of its own, since there is one choice for a whole process.
+/// In a process of its own, because the choice is for the whole process.
 #[tokio::test]
 async fn tls_leaves_the_users_choice_of_cryptography_alone() {
     const URL: &str = "SEMAFOR_TEST_TLS_URL";
@@ -115,7 +115,7 @@ async fn tls_problems_are_reported() {
         (format!("{}?{SHORT_TIMEOUTS}", server.tls_url()), wrong, "?ca=/path/to/ca.pem"),
         (tls(&nowhere), wrong, "nowhere.pem can't be used: No such file"),
         (tls(&garbage), wrong, "redis.conf can't be used: there is none in it"),
-        // It waits for more.
+        // The server waits for more.
         (
             format!("rediss://127.0.0.1:{}?{SHORT_TIMEOUTS}", server.port()),
             HomeErrorKind::Unreachable,
@@ -126,12 +126,12 @@ async fn tls_problems_are_reported() {
         assert_eq!(error.kind(), kind, "{url}: {error}");
         assert!(error.to_string().contains(remedy), "{url}: {error}");
     }
-    // It complains in its own language, or hangs up: whichever arrives first.
+    // The server answers with an alert of TLS, or closes the connection: whichever arrives first.
     let error = in_time(Home::connect(&server.tls_url().replace("rediss", "redis"))).await.unwrap_err();
     assert!(error.to_string().contains("use rediss://"), "{error}");
 }
 
-// How much is needed
+// Permissions
 
 /// The permissions that the error message for a weaker user lists.
 const REQUIRED_PERMISSIONS: &[&str] =
@@ -159,7 +159,7 @@ async fn user_with_the_listed_permissions_can_do_everything() {
     assert!(logged(&port).is_empty(), "nothing to complain about: {:?}", logged(&port));
 }
 
-/// A waiter is served, if not as soon; and it is announced, once.
+/// A waiter is served, if later; and the missing permission is logged once.
 async fn assert_served_by_polling(rules: &[&str], options: &str) {
     record_events();
     let server = RedisServer::start();
@@ -171,7 +171,7 @@ async fn assert_served_by_polling(rules: &[&str], options: &str) {
     let warnings = || logged(&format!("@127.0.0.1:{}/", server.port()));
     #[cfg(feature = "tracing")]
     assert_eq!(warnings().len(), 1, "{:?}", warnings());
-    // A new connection is no news.
+    // A new connection does not log it again.
     server.command(&["CLIENT", "KILL", "USER", "poor"]);
     assert_hands_over(&one, &other).await;
     assert!(warnings().len() <= 1, "{:?}", warnings());

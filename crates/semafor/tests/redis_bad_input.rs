@@ -1,4 +1,4 @@
-//! Whatever is wrong, it is said in time and in words that name the remedy, and nothing is left behind.
+//! Every mistake gives an error in time that names the remedy, and leaves nothing behind.
 
 mod redis_support;
 
@@ -35,7 +35,7 @@ fn assert_says(error: &HomeError, kind: HomeErrorKind, remedy: &str) {
     assert!(error.to_string().contains(remedy), "{error}");
 }
 
-/// All passwords here are this, or begin so.
+/// All passwords here are this, or begin with it.
 const PASSWORD: &str = "hunter2";
 
 #[track_caller]
@@ -102,7 +102,7 @@ async fn an_address_without_a_server_fails_soon() {
     assert_says(&error, HomeErrorKind::Unreachable, "unix:///no/such/socket");
 }
 
-/// Takes connections and never says anything.
+/// Accepts connections and never answers.
 fn silent_server() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -256,7 +256,7 @@ async fn missing_permissions_are_listed() {
     assert_eq!(all_data(&server), Vec::<String>::new());
 }
 
-/// Otherwise a script would be stopped half-way, when it has changed something already.
+/// Otherwise a script would fail half-way, after it has changed some keys.
 #[tokio::test]
 async fn missing_permission_is_reported_before_any_script_runs() {
     let server = RedisServer::start();
@@ -294,14 +294,14 @@ async fn missing_permission_is_reported_before_any_script_runs() {
             assert_says(&error, HomeErrorKind::AccessDenied, "ACL SETUSER … ~adv-sem:* &adv-sem:* +@all");
             assert_silent_about_passwords(&error);
         }
-        // To look is not to change anything.
+        // Reading needs fewer permissions.
         let stats = in_time(handle.stats()).await.unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!((stats.held, stats.waiting), (1, 1), "{name}");
         assert_eq!(in_time(handle.holders()).await.unwrap().len(), 1, "{name}");
         assert_eq!(all_data(&server), before, "{name}");
     }
     assert!(!held.is_lost() && !waiting.is_finished());
-    // A right that was given later counts without a new connection.
+    // A permission that is granted later counts without a new connection.
     let url = format!("redis://no-rpush:hunter2@127.0.0.1:{}/?{SHORT_TIMEOUTS}", server.port());
     let handle = connected(&url).await.named("other").slots(1).build().unwrap();
     assert!(in_time(handle.acquire()).await.is_err());
@@ -395,7 +395,7 @@ async fn attempts_and_timeouts_bound_an_acquire_without_timeout() {
     is_unreachable(&in_time(semaphore.close()).await.unwrap_err());
     proxy.forward();
     eventually("it is reached again", || async { semaphore.stats().await.ok() }).await;
-    // The server may have heard of it.
+    // The server may have executed it.
     let released = in_time(semaphore.release(&held)).await;
     assert!(matches!(released, Ok(()) | Err(ReleaseError::NotHeld(_))), "{released:?}");
     until_idle(&semaphore).await;
@@ -440,7 +440,7 @@ async fn key_of_another_type_is_reported_and_nothing_is_acquired() {
             Err(AcquireError::Home(error)) => assert_named(&error),
             other => panic!("{kind}: {other:?}"),
         }
-        // But for a while that they are not wanted any more, should they have been held up on the way.
+        // The server notes for a while that these requests were cancelled, in case they arrive late.
         for left in keys_of(&server, &name).into_iter().filter(|left| *left != key) {
             let is_note = left.contains(":semaphore_endings:") || left.contains(":semaphore_info:");
             assert!(is_note, "{left} is left");
@@ -458,7 +458,7 @@ fn keys_of(server: &RedisServer, name: &str) -> Vec<String> {
     all_data(server).into_iter().filter(|key| key.ends_with(&format!(":{name}"))).collect()
 }
 
-/// A key of another application takes the place of a semaphore in use, and is removed again.
+/// A key of another application replaces a key of a semaphore in use, and is removed again.
 #[tokio::test]
 async fn foreign_key_does_no_lasting_harm() {
     let server = RedisServer::start();
@@ -477,7 +477,7 @@ async fn foreign_key_does_no_lasting_harm() {
             Err(error) => panic!("{kind}: {error}"),
         }
         server.command(&["DEL", &key]);
-        // It may be held still, as far as the server is concerned.
+        // The server may still count it as held.
         match in_time(semaphore.release(&id)).await {
             Ok(()) | Err(ReleaseError::NotHeld(_)) => {}
             Err(error) => panic!("{kind}: {error}"),
@@ -508,7 +508,7 @@ async fn different_number_of_slots_is_an_error_with_both_numbers() {
 
 // Memory
 
-/// Fills the server up to its limit, and takes back a little less than what the next command would need.
+/// Fills the server up to its limit, and frees a little less than the next command would need.
 fn fill_up(server: &RedisServer) {
     let used: u64 = {
         let info = ask(server, &["INFO", "memory"]);
@@ -551,7 +551,7 @@ async fn server_out_of_memory_releases_slots_but_grants_none() {
     assert_eq!((stats.held, stats.waiting), (2, 1));
 
     for permit in held {
-        in_time(permit.release()).await.expect("a held slot can be given back");
+        in_time(permit.release()).await.expect("a held slot can be released");
     }
     // The waiters from before have got the released slots.
     let id = in_time(waiting).await.unwrap().expect("it stood in line");
@@ -569,14 +569,14 @@ async fn holders_are_kept_alive_by_a_server_out_of_memory() {
     let semaphore = in_time(builder.open()).await.unwrap();
     let permit = in_time(semaphore.acquire()).await.unwrap();
     fill_up(&server);
-    // Three times as long as it may be silent.
+    // Three times as long as its heartbeat may stay away.
     let lost = tokio::time::timeout(Duration::from_secs(3), permit.lost()).await;
     assert!(lost.is_err(), "it was lost: {lost:?}");
     assert_eq!(in_time(semaphore.stats()).await.unwrap().held, 1);
     in_time(permit.release()).await.unwrap();
 }
 
-/// Without push messages, waiters ask again and again: that needs no memory either.
+/// Without push messages, waiters poll: that needs no memory either.
 #[tokio::test]
 async fn slots_are_handed_over_on_a_server_out_of_memory_and_without_push_messages() {
     let server = RedisServer::start();
@@ -601,7 +601,7 @@ async fn slots_are_handed_over_on_a_server_out_of_memory_and_without_push_messag
     in_time(semaphore.evict(&first.id())).await.expect("it is held");
     in_time(first.lost()).await;
     in_time(first.release()).await.ok();
-    in_time(second.release()).await.expect("a held slot can be given back");
+    in_time(second.release()).await.expect("a held slot can be released");
     for waiter in waiting {
         let id = in_time(waiter).await.unwrap().expect("it stood in line");
         in_time(semaphore.release(&id)).await.expect("it is held");
@@ -665,7 +665,7 @@ async fn server_that_may_delete_keys_in_use_causes_a_warning() {
     in_time(home.named("any").slots(1).open()).await.unwrap();
 }
 
-/// If the server deletes a semaphore to make room, its holders are told.
+/// If the server deletes a semaphore to free memory, its holders are notified.
 #[tokio::test]
 async fn holders_are_notified_when_the_server_deletes_their_semaphore() {
     let server = RedisServer::start();
@@ -683,7 +683,7 @@ async fn holders_are_notified_when_the_server_deletes_their_semaphore() {
     server.command(&["CONFIG", "SET", "maxmemory", &(used + 1_000_000).to_string()]);
     let mut connection = server.connection();
     for number in 0.. {
-        // Keys with a time to live are deleted, of which there are none but ours.
+        // The server deletes keys with an expiry, and only ours have one.
         let _ = redis::cmd("SET").arg(format!("other:{number}")).arg(&value).exec(&mut connection);
         if redis::cmd("EXISTS").arg(key).query(&mut connection) == Ok(0) {
             break;
@@ -697,7 +697,7 @@ async fn holders_are_notified_when_the_server_deletes_their_semaphore() {
     assert!(next.expect("the server has forgotten").fencing_token() > held.fencing_token());
 }
 
-// What is asked for
+// Requests
 
 /// Far beyond what a server can count with.
 #[tokio::test]
@@ -731,7 +731,7 @@ async fn durations_too_long_for_redis_are_refused() {
     let held = in_time(patient.acquire().timeout(secs(1e14))).await.unwrap();
     in_time(patient.evict(&held.id())).await.unwrap();
     in_time(held.lost()).await;
-    // It has ages to leave.
+    // Its grace is very long.
     assert_eq!(in_time(patient.stats()).await.unwrap().held, 1);
     drop(held);
     until_idle(&semaphore).await;
@@ -799,7 +799,7 @@ async fn ids_that_were_never_issued_hold_nothing() {
     assert_unused(&semaphore).await;
 }
 
-/// Characters with a meaning on the way: Redis' patterns and tags, Lua's formats and patterns, JSON, lines.
+/// Characters with a special meaning somewhere: patterns and tags of Redis, formats and patterns of Lua, JSON, lines.
 const ODD: [&str; 12] = [
     "with spaces  and\ttabs",
     "naïve 日本語 🦀",
@@ -883,7 +883,7 @@ async fn any_text_is_a_label() {
 async fn names_in_different_namespaces_are_separate() {
     let server = RedisServer::start();
     let mut homes = Vec::new();
-    // Whose keys could be those of another namespace and another name.
+    // Namespaces whose keys could be those of another namespace and another name.
     for namespace in
         ["a:semaphore_main", "n:semaphore_main:x", "n:semaphore_waiting_heartbeat:x", "a:semaphore_info:"]
     {

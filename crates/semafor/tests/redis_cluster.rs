@@ -1,9 +1,9 @@
 //! Semaphores on a Redis Cluster.
 //!
-//! What is promised when a master fails: holders and waiters learn what happened, no call hangs, and work goes on at
-//! the replica that takes over, with what it had. Replication does not wait: the last writes before the failure may be
-//! lost, and with them grants whose holders were told of them. They learn of it with the next heartbeat. So for that long,
-//! more may hold than there are slots; the fencing token tells them apart.
+//! What is promised when a master fails: holders and waiters are notified, no call hangs, and work continues at the
+//! replica that takes over, with the data it had. Replication is asynchronous: the last writes before the failure may
+//! be lost, and with them grants whose holders know of them already. Those holders are notified with the next
+//! heartbeat. Until then there may be more holders than slots; the fencing token distinguishes them.
 
 mod redis_support;
 
@@ -31,7 +31,7 @@ async fn second_home(cluster: &RedisCluster) -> Home {
     connected(&format!("{}&max_connections=7", url(cluster))).await
 }
 
-/// One for all tests that break nothing, for as long as one of them runs.
+/// One cluster for all tests that break nothing, as long as one of them runs.
 fn shared_cluster() -> Arc<RedisCluster> {
     static SHARED: Mutex<Weak<RedisCluster>> = Mutex::new(Weak::new());
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -94,7 +94,7 @@ async fn slots_are_handed_over_between_processes_in_order() {
     assert_eq!(*order.lock().unwrap(), (0..10).collect::<Vec<_>>());
 }
 
-/// With heartbeats every five seconds, and a hundred hand-overs: by asking, it would take minutes.
+/// With heartbeats every five seconds and a hundred hand-overs: by polling, it would take minutes.
 #[tokio::test]
 async fn waiters_are_woken_and_do_not_poll() {
     let cluster = &*shared_cluster();
@@ -119,7 +119,7 @@ async fn waiters_are_woken_and_do_not_poll() {
 async fn a_process_has_one_connection_to_a_whole_cluster() {
     let cluster = RedisCluster::start();
     let all = || cluster.nodes().iter().map(connections).sum::<usize>();
-    // They are connected to each other, too.
+    // The nodes are connected to each other, too.
     let before = all();
     let home = connected(&url(&cluster)).await;
     let semaphore = in_time(home.named("one").slots(1).open()).await.unwrap();
@@ -195,7 +195,7 @@ async fn cluster_misconfiguration_is_reported_with_the_remedy() {
     in_time(home.named("alone").slots(1).open()).await.unwrap();
 }
 
-/// How many are at work, and the most there ever were.
+/// How many tasks are at work, and the most at once.
 #[derive(Default)]
 struct AtWork {
     inside: AtomicU32,
@@ -216,13 +216,13 @@ impl AtWork {
     }
 }
 
-/// Acquires and releases until told to stop. Errors have to be of those that pass.
+/// Acquires and releases until `stop` is set. Only temporary errors are allowed.
 async fn work(semaphore: Semaphore, at_work: Arc<AtWork>, stop: Arc<AtomicBool>) {
     while !stop.load(Ordering::SeqCst) {
         match in_time(semaphore.acquire()).await {
             Ok(permit) => {
                 at_work.enter();
-                // Work that ends with the permit, if that comes first.
+                // The work ends early if the permit is lost.
                 let _ = tokio::time::timeout(Duration::from_millis(2), permit.lost()).await;
                 at_work.leave();
                 match in_time(permit.release()).await {
@@ -278,7 +278,7 @@ async fn a_failover_under_load_is_survived() {
     assert_ne!(after, before);
     until_rounds(50).await;
 
-    // And back, since the first one returns as its replica.
+    // And back: the first master returns as a replica.
     let failing = Arc::clone(&cluster);
     let back = tokio::task::spawn_blocking(move || {
         failing.nodes()[before].start_again();
@@ -291,7 +291,7 @@ async fn a_failover_under_load_is_survived() {
     for worker in workers {
         in_time(worker).await.unwrap();
     }
-    // What was granted and forgotten may have been granted again, to as many as had it.
+    // Grants that were lost in the failover may have been made again, once each.
     assert!(at_work.most.load(Ordering::SeqCst) <= 2 * SLOTS, "{:?}", at_work.most);
     eventually("nothing is left", || async {
         let stats = here.stats().await.ok()?;
@@ -335,7 +335,7 @@ async fn holders_and_waiters_stay_when_the_replica_had_all_data() {
 /// Returns when the replicas have all that was written.
 fn wait_for_replicas(master: &RedisServer) {
     let mut connection = master.connection();
-    // A connection waits for its own writes only, and for all before them.
+    // `WAIT` covers the writes of its own connection, and all writes before them.
     redis::cmd("EVAL")
         .arg("return redis.call('SET', KEYS[1], '', 'PX', 1)")
         .arg(1)
@@ -372,7 +372,7 @@ fn is_replica_of(node: &RedisServer, master: &RedisServer) -> bool {
     redis_support::ask(node, &["INFO", "replication"]).contains(&format!("master_port:{}\r", master.port()))
 }
 
-/// Slots can move without a failure.
+/// Masters can change without a failure.
 #[tokio::test]
 async fn a_planned_change_of_masters_is_followed() {
     let cluster = RedisCluster::start();
@@ -396,14 +396,14 @@ async fn a_planned_change_of_masters_is_followed() {
     .await;
 }
 
-/// While a slot of the cluster is on its way to another node, what has arrived there is asked for there.
+/// While a hash slot of the cluster moves to another node, keys that have arrived there are found there.
 #[tokio::test]
 async fn keys_that_moved_to_another_node_are_found_there() {
     let cluster = RedisCluster::start();
     let home = connected(&url(&cluster)).await;
     let builder = home.named("resharded").slots(2).heartbeat_max_interval(secs(60));
     let semaphore = in_time(builder.open()).await.unwrap();
-    // A script wants all its keys in one place: so there have to be all of them.
+    // A script needs all its keys on one node, so all of them must exist.
     in_time(semaphore.acquire()).await.unwrap().release().await.unwrap();
     let evicted = in_time(semaphore.acquire()).await.unwrap();
     in_time(semaphore.evict(&evicted.id())).await.unwrap();
@@ -436,7 +436,7 @@ async fn keys_that_moved_to_another_node_are_found_there() {
     assert_eq!((stats.held, stats.waiting), (2, 1));
     in_time(semaphore.renew(&first.id(), secs(900))).await.expect("it is held");
     in_time(first.release()).await.expect("it is held");
-    // It has arrived as a whole, and others find it, too.
+    // The hash slot has moved as a whole, and other clients find it, too.
     for master in [target, source] {
         master.command(&["CLUSTER", "SETSLOT", &slot, "NODE", &to]);
     }
@@ -455,7 +455,7 @@ async fn a_master_that_falls_silent_is_given_up_in_time() {
     let semaphore = in_time(home.named("silent").slots(1).open()).await.unwrap();
     let master = cluster.master_of("{app}:any");
     cluster.nodes()[master].pause();
-    // The others notice, and put the replica in its place.
+    // The other nodes notice, and promote the replica.
     let permit = eventually("a master is elected", || async { semaphore.acquire().await.ok() }).await;
     in_time(permit.release()).await.unwrap();
     cluster.nodes()[master].resume();

@@ -1,6 +1,6 @@
 //! Semaphores on the master that the sentinels report.
 //!
-//! The same is promised as on a cluster, see `redis_cluster.rs`.
+//! The promises are the same as on a cluster, see `redis_cluster.rs`.
 
 mod redis_support;
 
@@ -112,13 +112,13 @@ async fn holders_and_waiters_stay_when_the_replica_takes_over() {
     in_time(semaphore.release(&id)).await.unwrap();
 }
 
-/// Sentinels and replicas are connected as well.
+/// The connections of our clients, without those of sentinels and replicas.
 fn connections_of_ours(server: &RedisServer) -> usize {
     assert!(connections(server) > 0);
     redis_support::ask(server, &["CLIENT", "LIST"]).lines().filter(|line| line.contains("resp=3")).count()
 }
 
-/// The replica had nothing of it: they learn of that, too.
+/// The replica had no data: holders and waiters notice that, too.
 #[tokio::test]
 async fn lost_holders_are_notified_and_waiters_keep_waiting() {
     let watched = Arc::new(RedisSentinel::start());
@@ -199,7 +199,7 @@ async fn a_failover_under_load_is_survived() {
     for worker in workers {
         in_time(worker).await.unwrap();
     }
-    // What was granted and forgotten may have been granted again, to as many as had it.
+    // Grants that were lost in the failover may have been made again, once each.
     assert!(most.load(Ordering::SeqCst) <= 2 * SLOTS);
     eventually("nothing is left", || async {
         let stats = semaphore.stats().await.ok()?;

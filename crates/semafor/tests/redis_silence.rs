@@ -6,7 +6,7 @@ use semafor::{Home, Loss, NotHeld, Permit, Semaphore, secs};
 use semafor_testkit::by_hand::in_line;
 use semafor_testkit::redis::{RedisServer, until_seen};
 
-/// One that takes a process for dead after a second.
+/// A semaphore that takes a process for dead after a second.
 async fn open_with_quick_heartbeats(server: &RedisServer, extra: &str) -> Semaphore {
     let url = format!("{}?socket_timeout=0.5&number_of_attempts=20{extra}", server.url());
     let home: Home = Home::connect(&url).await.expect("it answers");
@@ -20,7 +20,7 @@ fn safe_until(permit: &Permit<'_>) -> Instant {
 #[tokio::test]
 async fn no_other_client_has_the_slot_before_safe_until() {
     let server = RedisServer::start();
-    // Another configuration is another connection, as of another process.
+    // Another configuration has a connection of its own, like another process.
     let (semaphore, others) = (
         open_with_quick_heartbeats(&server, "").await,
         open_with_quick_heartbeats(&server, "&max_connections=7").await,
@@ -47,7 +47,7 @@ async fn safe_until_is_before_the_end_of_the_lease() {
     let permit = semaphore.acquire().ttl(secs(0.5)).await.unwrap();
     assert_eq!(permit.safe_until(), permit.expires_at());
     permit.renew(secs(60)).await.unwrap();
-    assert!(permit.safe_until() < permit.expires_at(), "it still has to give signs of life");
+    assert!(permit.safe_until() < permit.expires_at(), "it still has to send heartbeats");
 
     semaphore.evict(&permit.id()).await.unwrap();
     assert_eq!(permit.lost().await, NotHeld::Lost(Loss::Evicted));

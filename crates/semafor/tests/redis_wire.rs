@@ -1,8 +1,8 @@
 //! The wire contract: processes that use the Python library `asyncio-advanced-semaphores` share semaphores with ours.
 //!
-//! Each scenario is played with a [recording](wire) of the library, always; and then with the library itself, if
-//! `SEMAFOR_WIRE_PYTHON` names an interpreter that has it. `cargo xtask test` sets that variable, or says loudly why it
-//! does not; here it is obeyed, so an interpreter that does not work is a failure.
+//! Each scenario always runs with a [recording](wire) of the library; and then with the library itself, if
+//! `SEMAFOR_WIRE_PYTHON` names an interpreter that has it. `cargo xtask test` sets that variable, or prints why it does
+//! not. If it is set, an interpreter that does not work is a failure.
 
 mod wire;
 
@@ -50,7 +50,7 @@ scenarios! {
 
 const NAME: &str = "shared";
 
-/// What a scenario is played on.
+/// The server, the home and the peers of a scenario.
 struct Fixture {
     peer: Arc<Peer>,
     home: Home,
@@ -74,7 +74,7 @@ impl Fixture {
         self.peer.contender(NAME, slots)
     }
 
-    /// Puts one of theirs in line, and returns its id.
+    /// Puts a waiter of the Python library in line, and returns its id.
     async fn in_line(&self, contender: &Contender) -> String {
         let before = self.keys.members("waiting");
         contender.asks();
@@ -89,7 +89,8 @@ impl Fixture {
         self.keys.members("waiting").pop().expect("a waiter is in line")
     }
 
-    /// Plays until it was played once without a heartbeat of ours in between: whatever happened then was not due to one.
+    /// Repeats `play` until it ran once without a heartbeat of ours in between, so that no heartbeat caused the
+    /// outcome.
     async fn without_heartbeat(&self, what: &str, mut play: impl AsyncFnMut(&Semaphore)) {
         let bystanders = self.home.named("bystanders").slots(1).build().expect("a valid name");
         let _held = bystanders.acquire().await.expect("it is free");
@@ -108,8 +109,8 @@ impl Fixture {
     }
 }
 
-/// Goes to the server and back so often that a waiter that has just joined the line has done all its work on the same
-/// connection: what it needs to be told comes after that.
+/// Makes so many round trips to the server that a waiter that has just joined the line has done all its work on the
+/// same connection.
 async fn settle(semaphore: &Semaphore) {
     for _ in 0..10 {
         semaphore.stats().await.expect("the home answers");
@@ -130,7 +131,7 @@ fn is_ours(observed: &Observed) -> bool {
     observed.is_script() && observed.words[2].parse::<u32>().is_ok_and(|keys| keys > 5)
 }
 
-/// Which peer held how much, and when.
+/// How many slots a peer held, and when.
 #[derive(Clone, Copy)]
 struct Held {
     since: u64,
@@ -138,7 +139,7 @@ struct Held {
     weight: u32,
 }
 
-/// The most that was held at once.
+/// The most slots held at once.
 fn peak(history: &[Held]) -> u32 {
     let mut changes: Vec<(u64, i64)> = Vec::new();
     for held in history {
@@ -146,7 +147,7 @@ fn peak(history: &[Held]) -> u32 {
         changes.push((held.since, held.weight.into()));
         changes.push((held.until, -i64::from(held.weight)));
     }
-    // What ends at the moment at which something else begins, ends before.
+    // Of an end and a begin at the same moment, the end comes first.
     changes.sort_unstable();
     let mut now = 0;
     let levels = changes.into_iter().map(|(_, change)| {
@@ -156,7 +157,7 @@ fn peak(history: &[Held]) -> u32 {
     u32::try_from(levels.max().expect("something was held")).expect("nothing ends twice")
 }
 
-/// `rounds` times, takes what it can get.
+/// Acquires and releases `rounds` times.
 async fn contend(semaphore: Semaphore, weight: u32, rounds: u32) -> Vec<Held> {
     let mut history = Vec::new();
     for _ in 0..rounds {
@@ -186,7 +187,7 @@ fn id_of(permit: &Permit<'_>) -> String {
 mod scenario {
     use super::*;
 
-    /// The commands of the scripts, with blanks for what differs from time to time, are the recording.
+    /// The commands of the library's scripts, with blanks for the parts that vary, equal the recording.
     pub(super) async fn the_library_does_what_was_recorded(fixture: Fixture) {
         let monitor = Monitor::of(&fixture.server);
         let mut recorded = String::new();
@@ -227,8 +228,8 @@ mod scenario {
         assert!(recorded == expected, "what it does is not what was recorded, but:\n{recorded}");
     }
 
-    /// Those that read or write the semaphore's keys. Not how they are put together: scripts, transactions, waiting; and no
-    /// heartbeats, which come whenever they come.
+    /// The commands that read or write the semaphore's keys. Without scripts, transactions and waiting around them, and
+    /// without heartbeats, which come at any time.
     fn commands(observed: &[Observed]) -> impl Iterator<Item = &Observed> {
         const AROUND: [&str; 6] = ["BLPOP", "WATCH", "UNWATCH", "ZCOUNT", "ZRANGE", "ECHO"];
         let mut is_heartbeat = false;
@@ -280,7 +281,7 @@ mod scenario {
         for id in [&id, &waiting] {
             assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");
         }
-        // A time to live that is shorter than the heartbeats' interval counts instead, as in the library.
+        // A `ttl` that is shorter than the heartbeat interval counts instead, as in the library.
         assert!(is_within(keys.score("main", &id), 60.0));
         assert!(is_within(keys.score("ttl", &id), 60.0));
         assert!(is_within(keys.score("waiting", &waiting), 0.0));
@@ -321,7 +322,7 @@ mod scenario {
         let held = semaphore.acquire().ttl(Duration::from_secs(1000)).await.unwrap();
         let other = semaphore.acquire().await.unwrap();
 
-        // One of theirs with a short time to live comes by, and means it for everybody. A heartbeat sets that right.
+        // A Python client with a short `ttl` shortens the expiry for all clients. A heartbeat corrects that.
         let monitor = Monitor::of(&fixture.server);
         let mut shorter = fixture.contender(3).with_ttl();
         shorter.acquires().await;
@@ -341,11 +342,11 @@ mod scenario {
         })
         .await;
 
-        // From here on no slot is free that theirs could grant: they would set expiries, too.
+        // From here on no slot is free that the Python scripts could grant: they would set expiries, too.
         shorter.releases().await;
         let _granted = first.outcome().await.unwrap();
 
-        // One without any leaves expiries that are as good as none. Nothing of ours takes from them.
+        // A Python client without a `ttl` leaves a very long expiry. Our scripts do not shorten it.
         for kind in KINDS {
             keys.ask::<()>(&["EXPIRE", &keys.key(kind), "2147483647"]);
         }
@@ -361,7 +362,7 @@ mod scenario {
 
     pub(super) async fn mixed_clients_never_hold_more_than_the_slots(fixture: Fixture) {
         const ROUNDS: u32 = 12;
-        // Another configuration, so another connection: as if it were another process.
+        // Another configuration has a connection of its own, like another process.
         let other = format!("{}?max_connections=7", fixture.server.url());
         let other = Home::connect(&other).await.unwrap();
         let mut playing = tokio::task::JoinSet::new();
@@ -374,7 +375,7 @@ mod scenario {
         }
         let history = playing.join_all().await.concat();
         assert_eq!(history.len(), 8 * ROUNDS as usize);
-        assert_eq!(peak(&history), 3, "all was in use at some time, and never more");
+        assert_eq!(peak(&history), 3, "all slots were in use at some time, and never more");
         until(&fixture.semaphore(3), |stats| stats.held == 0 && stats.waiting == 0).await;
         assert_eq!(fixture.keys.members("ttl"), [""; 0]);
     }
@@ -488,8 +489,7 @@ mod scenario {
             assert_eq!(released, Err(ReleaseError::NotHeld(NotHeld::Lost(Loss::Vanished))));
             assert_eq!(semaphore.stats().await.unwrap().totals.expired, before + 1);
 
-            // It is not mistaken for the client that holds the slot now: that one is not ours, and its release notifies
-            // no waiter.
+            // It is not mistaken for the present holder, a Python client, whose release notifies no waiter.
             let waits = in_line(semaphore, semaphore.acquire()).await;
             settle(semaphore).await;
             theirs.releases().await;
@@ -627,13 +627,13 @@ mod scenario {
         permit.release().await.unwrap();
         theirs.releases().await;
 
-        // Idle, it may be opened with another number; if they then come with theirs, the next of ours is told.
+        // Idle, it may be opened with another number; if a Python client then sets its own, our next client gets an error.
         let two = fixture.home.named(NAME).slots(2).open().await.unwrap();
         drop(two.acquire().await.unwrap());
         until(&two, |stats| stats.held == 0).await;
         theirs.acquires().await;
         assert_eq!(fixture.home.named(NAME).slots(2).open().await.map(|_| ()), Err(mismatch));
-        // Whatever they believe, ours never admit more than was agreed on.
+        // Whatever number the Python clients use, ours never grant more slots than were agreed on.
         let permit = two.acquire().await.unwrap();
         assert_eq!(two.try_acquire().await.map(|_| ()), Err(AcquireError::Busy));
         permit.release().await.unwrap();
@@ -651,7 +651,7 @@ mod scenario {
         assert_eq!(fixture.keys.members("ttl"), [""; 0]);
         let twice = semaphore.evict(&holder.id).await;
         assert!(matches!(twice, Err(ReleaseError::NotHeld(_))), "{twice:?}");
-        // It does not know, and takes nothing from others when it ends.
+        // It does not know that it was evicted, and its release takes nothing from others.
         theirs.releases().await;
         assert_eq!(fixture.keys.members("main"), [id_of(&permit)]);
     }

@@ -1,4 +1,4 @@
-//! Names come and go.
+//! Opening and dropping names.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

@@ -8,7 +8,7 @@ use semafor::{Registry, Semaphore, secs};
 
 const ROUNDS: usize = 300;
 
-/// Counts how many are inside, and remembers the worst.
+/// Counts how many tasks are inside, and the most at once.
 #[derive(Default)]
 struct Occupancy {
     inside: AtomicUsize,

@@ -1,7 +1,7 @@
-//! A waker that blocks holds up nothing but itself: neither other semaphores nor other waiters of its own.
+//! A waker that blocks delays only itself: neither other semaphores nor other waiters of its own semaphore.
 //!
-//! The wakers here block until the test is over, so these tests hang on a registry that waits for them. What must happen
-//! meanwhile gets a minute: a bound, not a measure of speed.
+//! The wakers here block until the test ends, so a registry that waits for them would hang. What must happen meanwhile
+//! gets a minute: a bound, not a measure of speed.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use semafor::{Acquire, Permit, Registry, Semaphore, secs};
 
 const A_MINUTE: Duration = Duration::from_secs(60);
 
-/// Tells that it was called, and then blocks until the test drops the other end.
+/// Signals that it was called, then blocks until the test drops the other end.
 struct BlockingWake {
     called: Sender<()>,
     until: Mutex<Receiver<()>>,
@@ -25,7 +25,7 @@ impl Wake for BlockingWake {
     }
 }
 
-/// A waker that blocks, a signal that it does, and what to drop in order to end it.
+/// A waker that blocks, a receiver that gets a message when it is called, and a sender to drop to end it.
 fn blocking_waker() -> (Waker, Receiver<()>, Sender<()>) {
     let (called, is_called) = mpsc::channel();
     let (end, until) = mpsc::channel();
@@ -42,7 +42,7 @@ fn one_slot(registry: &Registry, name: &str) -> Semaphore {
     registry.named(name).slots(1).build().unwrap()
 }
 
-/// Runs `work` in a thread and hands over what comes of it, within a minute.
+/// Runs `work` in a thread and returns its result, within a minute.
 fn within_a_minute<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, is_done) = mpsc::channel();
     std::thread::spawn(move || done.send(work()).ok());

@@ -1,4 +1,4 @@
-//! Everything at once, over eight threads, on the real clock; then every slot must be accounted for.
+//! All operations at once, in eight threads, on the real clock. At the end every grant must have ended.
 //!
 //! Two seconds by default. `cargo xtask stress` runs it for ten minutes.
 
@@ -15,7 +15,7 @@ static HEAP: Counting = Counting;
 const THREADS: u64 = 8;
 const NAMES: u64 = 6;
 
-/// A small generator of its own per thread, so that a seed repeats what a thread does.
+/// A small random generator per thread, so that a seed repeats the actions of a thread.
 struct Random(u64);
 
 impl Random {
@@ -27,7 +27,8 @@ impl Random {
     }
 }
 
-/// Opens the name as it is, or else as a new one. `None` while a closed one still has holders, or if another thread was faster.
+/// Opens the name with its present slots, or as a new name. `None` while a closed name still has holders, or if another
+/// thread was faster.
 fn open(registry: &Registry, name: u64) -> Option<Semaphore> {
     let named = || registry.named(format!("stressed {name}"));
     named().build().or_else(|_| named().slots(1 + (name % 4) as u32).build()).ok()
@@ -123,7 +124,7 @@ fn everything_at_once_leaves_every_slot_accounted_for() {
     drop(registry);
     let left = || live_bytes() - heap[0];
     let deadline = Instant::now() + Duration::from_secs(30);
-    // The driver may be the last one to let go of it.
+    // The driver thread may be the last to drop it.
     while left() > 64 * 1024 && Instant::now() < deadline {
         std::thread::yield_now();
     }

@@ -1,4 +1,4 @@
-//! What `tracing` gets to see.
+//! The events that are sent to `tracing`.
 #![cfg(feature = "tracing")]
 
 use std::fmt::{self, Write as _};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use semafor::secs;
 use semafor_testkit::stepwise::{answer, now, pend, seconds, standing_still};
 
-/// Writes down events as `LEVEL message field=value …`.
+/// Records events as `LEVEL message field=value …`.
 #[derive(Clone, Default)]
 struct EventRecorder(Arc<Mutex<Vec<String>>>);
 

@@ -1,4 +1,4 @@
-//! A slot comes back when its time is up, whatever its holder's runtime is doing.
+//! A lease ends on time even if the holder's runtime is blocked or gone.
 
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Wake, Waker};
@@ -13,8 +13,7 @@ fn lease_ends_although_the_holders_runtime_is_gone() {
     let id = runtime.block_on(async { sem.acquire().await.unwrap().detach() });
     drop(runtime);
 
-    let permit =
-        sem.acquire().timeout(secs(30)).blocking().expect("the registry's driver gave the slot back");
+    let permit = sem.acquire().timeout(secs(30)).blocking().expect("the registry's driver ended the lease");
     assert_ne!(permit.id(), id);
 }
 
@@ -36,7 +35,7 @@ fn lease_ends_although_the_holders_runtime_is_blocked() {
         }
     });
     is_held.recv().unwrap();
-    drop(sem.acquire().timeout(secs(30)).blocking().expect("the registry's driver gave the slot back"));
+    drop(sem.acquire().timeout(secs(30)).blocking().expect("the registry's driver ended the lease"));
     unblock.send(()).unwrap();
     assert!(busy.join().unwrap().unwrap_err().is_expired());
 }
@@ -60,8 +59,8 @@ fn expiry_hands_the_slot_to_the_first_waiter() {
     let first = answer(first).unwrap();
     assert!(held.is_lost() && !first.is_lost());
     assert!(poll(&mut second).is_pending());
-    assert!(now(held.release()).unwrap_err().is_expired(), "a late release is told so");
-    assert!(!first.is_lost(), "without any effect");
+    assert!(now(held.release()).unwrap_err().is_expired(), "a late release fails");
+    assert!(!first.is_lost(), "and has no effect");
 }
 
 #[test]
@@ -74,7 +73,7 @@ fn leases_of_one_chain_follow_each_other() {
     assert!(!answer(third).unwrap().is_lost(), "granted at 6, it lasts until 9");
     assert!(
         matches!(answer(second), Err(AcquireError::Lost(_))),
-        "it was granted from 3 to 6 and never looked"
+        "it held the slot from 3 to 6 and was not polled"
     );
 }
 

@@ -1,4 +1,4 @@
-//! Shared by the tests of the Redis home.
+//! Helpers for the tests of the Redis home.
 #![allow(dead_code, reason = "no test needs all of it")]
 
 use std::fmt::{self, Write as _};
@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use semafor::{Home, Semaphore};
 use semafor_testkit::redis::RedisServer;
 
-/// After so long, what has not happened is said not to happen. Not a measure of speed.
+/// A test that waits longer than this has failed. Not a measure of speed.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Options for a URL: gives up soon, and tries again soon.
 pub(crate) const SHORT_TIMEOUTS: &str = "socket_timeout=2&socket_connect_timeout=2&number_of_attempts=20\
     &retry_multiplier=0.05&retry_min_delay=0.05&retry_max_delay=0.2";
 
-/// What comes of `work`, which must not hang.
+/// The result of `work`, which must not hang.
 #[track_caller]
 pub(crate) fn in_time<T>(work: impl Future<Output = T>) -> impl Future<Output = T> {
     let caller = std::panic::Location::caller();
@@ -24,7 +24,7 @@ pub(crate) fn in_time<T>(work: impl Future<Output = T>) -> impl Future<Output = 
     }
 }
 
-/// What `look` finds, as soon as it finds something.
+/// Calls `look` until it returns something.
 pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(
     what: &str,
     mut look: impl FnMut() -> F,
@@ -34,7 +34,7 @@ pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(
         if let Some(found) = look().await {
             return found;
         }
-        assert!(Instant::now() < deadline, "it never came to that: {what}");
+        assert!(Instant::now() < deadline, "this never happened: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -43,7 +43,7 @@ pub(crate) async fn connected(url: &str) -> Home {
     in_time(Home::connect(url)).await.unwrap_or_else(|error| panic!("{url}: {error}"))
 }
 
-/// Returns when so many stand in line.
+/// Returns when so many waiters are in line.
 pub(crate) async fn until_waiting(semaphore: &Semaphore, waiting: usize) {
     eventually("so many wait", || async {
         let stats = semaphore.stats().await.ok()?;
@@ -52,7 +52,7 @@ pub(crate) async fn until_waiting(semaphore: &Semaphore, waiting: usize) {
     .await;
 }
 
-/// A holder hands its slot to a waiter, as seen from two handles.
+/// Checks that a released slot goes to a waiter of another handle.
 pub(crate) async fn assert_hands_over(holder: &Semaphore, waiter: &Semaphore) {
     let held = in_time(holder.acquire()).await.expect("a free slot");
     let waiting = tokio::spawn({
@@ -62,12 +62,12 @@ pub(crate) async fn assert_hands_over(holder: &Semaphore, waiter: &Semaphore) {
     until_waiting(holder, 1).await;
     let token = held.fencing_token();
     in_time(held.release()).await.expect("it was held");
-    let next = in_time(waiting).await.expect("no panic").expect("the slot that was given back");
+    let next = in_time(waiting).await.expect("no panic").expect("the slot that was released");
     assert!(next > token);
-    eventually("it is given back", || async { (holder.stats().await.ok()?.held == 0).then_some(()) }).await;
+    eventually("it is released", || async { (holder.stats().await.ok()?.held == 0).then_some(()) }).await;
 }
 
-/// What a server answers, as text.
+/// The answer of a server, as text.
 pub(crate) fn ask(server: &RedisServer, words: &[&str]) -> String {
     redis::from_redis_value(server.command(words)).expect("text")
 }
@@ -77,7 +77,7 @@ pub(crate) fn connections(server: &RedisServer) -> usize {
     ask(server, &["CLIENT", "LIST"]).lines().count() - 1
 }
 
-/// All keys of all databases, and what is in them.
+/// All keys of all databases, and their values.
 pub(crate) fn all_data(server: &RedisServer) -> Vec<String> {
     let mut keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "*"])).expect("keys");
     keys.sort();
@@ -86,7 +86,7 @@ pub(crate) fn all_data(server: &RedisServer) -> Vec<String> {
 
 static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// From now on, all events of the whole process are written down.
+/// From now on, all events of the whole process are recorded.
 pub(crate) fn record_events() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -94,13 +94,13 @@ pub(crate) fn record_events() {
     });
 }
 
-/// What was written down that has `text` in it.
+/// The recorded events that contain `text`.
 pub(crate) fn logged(text: &str) -> Vec<String> {
     let logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
     logged.iter().filter(|line| line.contains(text)).cloned().collect()
 }
 
-/// Writes down events as `LEVEL message field=value …`.
+/// Records events as `LEVEL message field=value …`.
 struct EventRecorder;
 
 impl tracing::Subscriber for EventRecorder {

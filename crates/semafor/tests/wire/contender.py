@@ -75,7 +75,7 @@ def wake_up_nexts(client, sem: RedisSemaphore):
 
 
 async def release_and_wake(order: dict) -> None:
-    """Both in one step: nobody else gets to serve the line in between."""
+    """Both in one step: no other client can serve the line in between."""
     who = order["who"]
     at = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     sem, acquisition_id = held.pop(who)

@@ -1,9 +1,9 @@
-//! The other user of the keys: the Python library `asyncio-advanced-semaphores`.
+//! The other client of the keys: the Python library `asyncio-advanced-semaphores`.
 //!
 //! - [`python`]: the library itself, in a process of its own.
-//! - [`recording`]: what the library was seen to do, done again. It is always there.
+//! - [`recording`]: repeats the recorded commands of the library. It is always available.
 //!
-//! Both are told the same and tell the same, so a scenario does not know with whom it plays.
+//! Both take the same orders and send the same events, so a scenario does not know which of them it uses.
 
 mod python;
 mod recording;
@@ -20,10 +20,10 @@ use tokio::time::timeout;
 
 pub(crate) use recording::{RECORDING, TTL};
 
-/// After so long, what has not happened is said not to happen. Not a measure of speed.
+/// A test that waits longer than this has failed. Not a measure of speed.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// Which side of the wire is to be played by whom.
+/// What acts as the other side of the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PeerKind {
     Recording,
@@ -31,8 +31,8 @@ pub(crate) enum PeerKind {
 }
 
 impl PeerKind {
-    /// The recording always; and the library itself if `cargo xtask test` has found a Python for it. It says so in
-    /// `SEMAFOR_WIRE_PYTHON`, and none is searched for: the one named there has to work.
+    /// Always the recording; and the library itself if `cargo xtask test` has found a Python with it and set
+    /// `SEMAFOR_WIRE_PYTHON`. The interpreter named there has to work: no other is searched for.
     pub(crate) fn all() -> Vec<Self> {
         let live = python::interpreter().map(|_| Self::Python);
         [Self::Recording].into_iter().chain(live).collect()
@@ -46,7 +46,7 @@ pub(crate) struct Peer {
     hired: AtomicUsize,
 }
 
-/// Takes what is told to whom it concerns.
+/// Delivers each event to its contender.
 #[derive(Default)]
 struct Mailboxes(Mutex<HashMap<String, UnboundedSender<Value>>>);
 
@@ -61,7 +61,7 @@ impl Mailboxes {
         let boxes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let who = event["who"].as_str().expect("it has a \"who\"");
         if let Some(sender) = boxes.get(who) {
-            // A contender whose scenario has ended is not interested any more.
+            // A contender whose scenario has ended no longer receives events.
             let _ = sender.send(event);
         }
     }
@@ -99,14 +99,14 @@ impl Peer {
     }
 }
 
-/// One of them.
+/// A client of the other side.
 pub(crate) struct Contender {
     peer: Arc<Peer>,
     settings: Value,
     mail: UnboundedReceiver<Value>,
 }
 
-/// A slot they have.
+/// A slot that a contender holds.
 #[derive(Clone, Debug)]
 pub(crate) struct Slot {
     pub(crate) id: String,
@@ -114,7 +114,7 @@ pub(crate) struct Slot {
 }
 
 impl Contender {
-    /// With a time to live of [`TTL`].
+    /// With a `ttl` of [`TTL`].
     pub(crate) fn with_ttl(mut self) -> Self {
         self.settings["ttl"] = json!(TTL);
         self
@@ -143,7 +143,7 @@ impl Contender {
         self.send_order("acquire");
     }
 
-    /// Returns when it has got what it asked for.
+    /// Returns when its request is granted.
     #[track_caller]
     pub(crate) fn granted(&mut self) -> impl Future<Output = Slot> {
         let told = self.next_event("granted");
@@ -161,19 +161,19 @@ impl Contender {
         self.granted()
     }
 
-    /// Gives its slot back. Returns until when it had it.
+    /// Releases its slot. Returns when it did.
     pub(crate) async fn releases(&mut self) -> u64 {
         self.send_order("release");
         self.next_event("released").await["at"].as_u64().expect("it says when")
     }
 
-    /// Gives its slot back, and serves the line itself before any other client does.
+    /// Releases its slot, and serves the line itself before any other client does.
     pub(crate) async fn releases_and_serves(&mut self) {
         self.send_order("release_and_wake");
         self.next_event("released").await;
     }
 
-    /// Does not want what it asked for any more.
+    /// Cancels its request.
     pub(crate) async fn gives_up(&mut self) {
         self.send_order("give_up");
         self.next_event("gave_up").await;

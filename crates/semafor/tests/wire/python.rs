@@ -15,7 +15,7 @@ pub(super) fn interpreter() -> Option<OsString> {
     std::env::var_os("SEMAFOR_WIRE_PYTHON")
 }
 
-/// Ends with its owner.
+/// The process ends when this is dropped.
 struct Contenders(Mutex<Child>);
 
 impl Drop for Contenders {
@@ -45,7 +45,7 @@ pub(super) fn start_peer(
         }
         mailboxes.close();
     });
-    // A pipe takes an order at once; its lock is held for no longer.
+    // Writing an order to the pipe does not block, so the lock is held only briefly.
     let orders = Mutex::new(move |order: &Value| writeln!(orders, "{order}"));
     let contenders = Contenders(Mutex::new(child));
     Box::new(move |order| {

@@ -1,7 +1,7 @@
-//! What the library was seen to do, done again: the same commands, with other ids and other times.
+//! Repeats the recorded commands of the library, with other ids and times.
 //!
-//! Its scripts are transactions here. Their decisions (is a slot free, which waiter is first) are made by a look
-//! before, which the transaction is bound to by `WATCH`.
+//! Its scripts are transactions here. Their decisions (is a slot free, which waiter is first) are made by reads before
+//! the transaction, which `WATCH` binds to it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 
 use super::Mailboxes;
 
-/// As `MONITOR` showed it, with blanks for what differs from time to time.
+/// As `MONITOR` showed it, with blanks for the parts that vary.
 pub(crate) const RECORDING: &str = include_str!("recording.txt");
 
-/// The time to live of the second client that was recorded, in seconds.
+/// The `ttl` of the second client that was recorded, in seconds.
 pub(crate) const TTL: u32 = 3;
 
 static SECTIONS: LazyLock<HashMap<&str, Vec<&str>>> = LazyLock::new(|| {
@@ -34,7 +34,7 @@ static SECTIONS: LazyLock<HashMap<&str, Vec<&str>>> = LazyLock::new(|| {
     sections
 });
 
-/// One of the clients that are acted.
+/// One of the clients whose commands are repeated.
 #[derive(Clone)]
 struct RecordedClient {
     name: String,
@@ -84,7 +84,7 @@ impl RecordedClient {
         pipeline.query(connection).unwrap_or_else(|error| panic!("{script}: {error}"))
     }
 
-    /// Grants to the first in line for as long as there are slots.
+    /// Grants to the first in line as long as slots are free.
     fn serve(&self, connection: &mut Connection) {
         loop {
             cmd("WATCH").arg(self.key("main")).arg(self.key("waiting")).exec(connection).unwrap();
