@@ -14,7 +14,7 @@ use tokio::task::yield_now;
 use tokio::time::timeout;
 
 /// After so long, what has not happened is said not to happen. Not a measure of speed.
-const NEVER: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 10_000 });
+const TIME_LIMIT: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 10_000 });
 
 /// A future that is polled by hand.
 #[must_use = "it is not polled by itself"]
@@ -58,7 +58,7 @@ impl<F: Future> ByHand<F> {
     pub fn outcome(mut self) -> impl Future<Output = F::Output> {
         let caller = std::panic::Location::caller();
         async move {
-            let settled = timeout(NEVER, async {
+            let settled = timeout(TIME_LIMIT, async {
                 loop {
                     self.woken.0.notified().await;
                     if let Poll::Ready(outcome) = self.poll() {
@@ -85,7 +85,7 @@ pub fn in_line<'a>(
     async move {
         let before = stats(semaphore).await.waiting;
         let mut acquire = ByHand::new(acquire);
-        let joined = timeout(NEVER, async {
+        let joined = timeout(TIME_LIMIT, async {
             loop {
                 if let Poll::Ready(outcome) = acquire.poll() {
                     panic!("{caller}: it should wait in line, not get {outcome:?}");
@@ -112,7 +112,7 @@ pub fn in_line<'a>(
 pub fn until(semaphore: &Semaphore, wanted: impl Fn(&Stats) -> bool) -> impl Future<Output = ()> {
     let caller = std::panic::Location::caller();
     async move {
-        let reached = timeout(NEVER, async {
+        let reached = timeout(TIME_LIMIT, async {
             while !wanted(&stats(semaphore).await) {
                 yield_now().await;
             }
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "was not woken")]
-    fn what_is_ready_but_was_not_woken_has_no_outcome() {
+    fn ready_future_that_was_not_woken_is_not_polled() {
         let mut asked = 0;
         let mut ready_when_asked_again = ByHand::new(poll_fn(move |_| {
             asked += 1;
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_woken_is_polled() {
+    fn woken_future_is_polled() {
         let (sender, receiver) = tokio::sync::oneshot::channel();
         let mut receiving = ByHand::new(receiver);
         assert!(receiving.waits());
@@ -160,15 +160,14 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "it should wait in line")]
-    fn an_acquire_that_is_granted_is_not_in_line() {
-        let semaphore =
-            Semaphore::memory("an_acquire_that_is_granted_is_not_in_line").slots(1).build().unwrap();
+    fn granted_acquire_is_not_in_line() {
+        let semaphore = Semaphore::memory("granted_acquire_is_not_in_line").slots(1).build().unwrap();
         let _ = run(in_line(&semaphore, semaphore.acquire()));
     }
 
     #[test]
     #[should_panic(expected = "never came to that")]
-    fn what_never_happens_is_not_waited_for_longer() {
+    fn until_panics_after_the_time_limit() {
         let semaphore = Semaphore::memory("what_never_happens").slots(1).build().unwrap();
         run(until(&semaphore, |stats| stats.held == 1));
     }

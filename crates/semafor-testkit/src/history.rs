@@ -26,10 +26,10 @@ pub fn now() -> u64 {
 
 /// Takes down what contestants see. A clone writes into the same history.
 #[derive(Clone, Default)]
-pub struct Recorder(Arc<Notes>);
+pub struct Recorder(Arc<Records>);
 
 #[derive(Default)]
-struct Notes {
+struct Records {
     sequence: AtomicU64,
     contestants: AtomicU64,
     handed_in: Mutex<Vec<Event>>,
@@ -37,7 +37,7 @@ struct Notes {
 
 /// Acquires slots, one at a time, and records the outcomes. Adds its records to the history when dropped.
 pub struct Contestant {
-    notes: Arc<Notes>,
+    notes: Arc<Records>,
     number: u64,
     events: Vec<Event>,
 }
@@ -603,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_that_can_be_is_not_objected_to() {
+    fn possible_history_passes() {
         let history = two(|a, b| {
             a.got(grant(0, 1));
             b.is_in_line();
@@ -618,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn two_in_one_slot_are_too_many() {
+    fn two_holders_of_one_slot_are_a_contradiction() {
         let history = two(|a, b| {
             a.got(grant(0, 1));
             b.got(grant(0, 2));
@@ -633,7 +633,7 @@ mod tests {
     }
 
     #[test]
-    fn more_weight_than_slots_is_too_much() {
+    fn more_weight_than_slots_is_a_contradiction() {
         let history = two(|a, b| {
             a.got(Grant { weight: 2, ..grant(0, 1) });
             b.got(Grant { weight: 2, ..grant(1, 2) });
@@ -787,7 +787,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_an_answer_is_missed() {
+    fn request_without_an_answer_is_a_contradiction() {
         let history = one(Contestant::asks);
         assert!(matches!(history.check(1), Err(Contradiction::Unanswered(_))));
     }
@@ -804,7 +804,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_can_be_written_down() {
+    fn event_is_written_as_text_and_parsed_again() {
         for line in [
             "7 1 asked",
             "7 1 queued",
@@ -833,7 +833,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_counts_until_it_is_noticed_or_until_a_disturbance() {
+    fn lost_grant_counts_until_its_holder_knows_or_until_a_disturbance() {
         let noticed_late = |between: &str| {
             let lines = ["1 0 asked", "2 0 granted a 0 1 1", between, "5 1 asked", "6 1 granted b 0 2 1"];
             let after = ["7 0 lost a vanished", "8 1 ended b"];
@@ -850,7 +850,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_back_may_turn_out_to_be_lost() {
+    fn released_grant_may_turn_out_to_be_lost() {
         let lines = ["1 0 asked", "2 0 granted a 0 1 1", "3 0 ended a", "4 0 lost a vanished"];
         let history: History = lines.iter().map(|line| line.parse::<Event>().unwrap()).collect();
         assert_eq!(history.check(1), Ok(()));
@@ -858,7 +858,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_needs_a_question() {
+    fn answer_without_a_request_is_a_contradiction() {
         let out_of_turn = |history: History| matches!(history.check(1), Err(Contradiction::OutOfTurn { .. }));
         assert!(out_of_turn(one(|a| a.got(grant(0, 1)))));
         assert!(out_of_turn(one(Contestant::gave_up)));

@@ -26,10 +26,10 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcgetpgrp, tcsetwinsize};
 pub use picture::svg;
 
 /// After so long, what has not happened is said not to happen. Not a measure of speed.
-const NEVER: Duration = Duration::from_secs(30);
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// How long something may go unnoticed that is not on the screen, or got there a moment ago.
-const ANOTHER_LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A pseudo-terminal with a program in it.
 ///
@@ -120,7 +120,7 @@ impl Terminal {
     /// If it never is, with what is seen instead.
     #[track_caller]
     pub fn wait_until(&self, what: &str, mut wanted: impl FnMut(&Screen) -> bool) -> Screen {
-        let deadline = Instant::now() + NEVER;
+        let deadline = Instant::now() + TIME_LIMIT;
         loop {
             let (screen, hung_up) = self.display.look();
             if wanted(&screen) {
@@ -129,7 +129,7 @@ impl Terminal {
             assert!(!hung_up, "it has ended, and never came to that: {what}\n{screen}");
             let left = deadline.saturating_duration_since(Instant::now());
             assert!(!left.is_zero(), "it never came to that: {what}\n{screen}");
-            drop(self.display.wait(self.display.state(), ANOTHER_LOOK));
+            drop(self.display.wait(self.display.state(), POLL_INTERVAL));
         }
     }
 
@@ -174,7 +174,7 @@ impl Terminal {
     /// If it does not end.
     #[track_caller]
     pub fn wait(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + NEVER;
+        let deadline = Instant::now() + TIME_LIMIT;
         // The kernel hangs the terminal up when the leader of its session has ended.
         let mut state = self.display.state();
         while !state.hung_up {
@@ -188,7 +188,7 @@ impl Terminal {
                 return status;
             }
             assert!(Instant::now() < deadline, "it does not end, though its terminal has hung up");
-            thread::sleep(ANOTHER_LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_typed_is_run_and_how_it_ended_is_known() {
+    fn typed_commands_are_run_and_the_exit_status_is_known() {
         let mut terminal = bash();
         terminal.type_in("echo $((6 * 7)); tty -s && echo 'a terminal'\r");
         terminal.wait_until("it answers", |screen| screen.contains("42") && screen.contains("a terminal"));
@@ -418,7 +418,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "never came to that: pigs fly")]
-    fn what_is_seen_instead_is_said() {
+    fn panic_message_shows_the_screen() {
         let mut command = Command::new("echo");
         command.arg("no pigs");
         Terminal::spawn(command, 5, 20).wait_until("pigs fly", |screen| screen.contains("pigs fly"));

@@ -17,7 +17,7 @@ const NAME: &str = "jobs";
 const RETRIES: &str = "namespace=processes&socket_connect_timeout=2&retry_multiplier=0.05&retry_min_delay=0.05\
     &retry_max_delay=0.2&number_of_attempts=40";
 /// A short heartbeat, for processes whose death is to be noticed.
-const BRIEF: &str = "hb=1";
+const SHORT_HEARTBEAT: &str = "hb=1";
 /// The number for events without a contestant.
 const NO_CONTESTANT: u64 = u64::MAX;
 
@@ -37,10 +37,11 @@ impl Contest {
     }
 
     fn on(server: RedisServer, slots: u32, processes: usize) -> Self {
-        let observer = pollster::block_on(Home::connect(&patient(&server.url()))).expect("it answers");
+        let observer =
+            pollster::block_on(Home::connect(&with_long_timeouts(&server.url()))).expect("it answers");
         let mut contest = Self { server, slots, observer, contenders: Vec::new(), notes: Vec::new() };
         for _ in 0..processes {
-            contest.join(&patient(&contest.server.url()));
+            contest.join(&with_long_timeouts(&contest.server.url()));
         }
         contest
     }
@@ -144,7 +145,7 @@ impl Contest {
     }
 
     /// Writes down the end of what a killed process held, by the server's deadlines, and waited for.
-    fn bury(&mut self, process: usize) {
+    fn record_ends_of_killed_process(&mut self, process: usize) {
         let history: History = self.contenders[process].events().into_iter().collect();
         for hold in history.holds().expect("it was consistent") {
             match hold.granted() {
@@ -235,7 +236,7 @@ impl Contest {
 
     /// Returns when no key holds anything of any process.
     #[track_caller]
-    fn nothing_is_left(&self) {
+    fn wait_until_nothing_is_left(&self) {
         let mut last = Vec::new();
         eventually("nothing is left in Redis", || {
             // This ends what is due; other than that, it changes nothing.
@@ -280,8 +281,8 @@ impl Contest {
 
     /// Checks the history, that nothing is left, and that every grant ended in one way. The processes are gone after this.
     #[track_caller]
-    fn ends_well(&mut self) -> Vec<Hold> {
-        self.nothing_is_left();
+    fn check_at_the_end(&mut self) -> Vec<Hold> {
+        self.wait_until_nothing_is_left();
         let stats = pollster::block_on(self.semaphore().stats()).expect("it answers");
         let totals = &stats.totals;
         let ended = totals.released + totals.expired + totals.evicted + totals.handed_on;
@@ -297,12 +298,12 @@ impl Contest {
 }
 
 /// With retries that wait for no one, and time for an answer on a busy machine.
-fn patient(url: &str) -> String {
+fn with_long_timeouts(url: &str) -> String {
     format!("{url}?{RETRIES}&socket_timeout=5")
 }
 
 /// The same, but an answer that does not come is missed soon.
-fn impatient(url: &str) -> String {
+fn with_short_timeouts(url: &str) -> String {
     format!("{url}?{RETRIES}&socket_timeout=0.3")
 }
 
@@ -332,7 +333,7 @@ fn many_processes_share_one_bound_and_one_line() {
     let mut snapshots = Vec::new();
     contest.while_loaded(1, |contest| snapshots.push(contest.line()));
     contest.wait_for_load();
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     assert_eq!(holds.iter().filter(|hold| hold.granted().is_some()).count() as u64, expected);
     assert_eq!(losses(&holds), []);
 
@@ -366,25 +367,25 @@ fn processes_are_served_in_order_of_arrival() {
         contest.granted(by as usize % 3, by);
         contest.release(by as usize % 3, by);
     }
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     assert_eq!(order_of_grants(&holds), Vec::from_iter(0..=9));
 }
 
 /// A holder is killed with -9. Its slot goes to the next in line when its heartbeat interval is over, and not before.
 #[test]
-fn a_killed_holder_is_missed_after_its_heartbeat_interval() {
+fn killed_holder_loses_its_slot_after_its_heartbeat_interval() {
     let mut contest = Contest::new(1, 2);
-    let grant = contest.gets(0, 0, BRIEF);
+    let grant = contest.gets(0, 0, SHORT_HEARTBEAT);
     contest.stands_in_line(1, 1, "");
     contest.kill_holder(0, 0, "semaphore_main", &grant.id);
     contest.granted(1, 1);
     contest.release(1, 1);
-    contest.ends_well();
+    contest.check_at_the_end();
 }
 
 /// The same with a slot that has a time to live: that is what ends it, if it is shorter. Detached or not.
 #[test]
-fn a_killed_holder_with_a_time_to_live_keeps_its_slot_until_then() {
+fn killed_holder_with_a_ttl_keeps_its_slot_until_its_lease_ends() {
     for is_detached in [false, true] {
         let mut contest = Contest::new(1, 2);
         let grant = contest.gets(0, 0, "ttl=1");
@@ -396,13 +397,13 @@ fn a_killed_holder_with_a_time_to_live_keeps_its_slot_until_then() {
         contest.kill_holder(0, 0, "semaphore_ttl", &grant.id);
         contest.granted(1, 1);
         contest.release(1, 1);
-        contest.ends_well();
+        contest.check_at_the_end();
     }
 }
 
 /// What is detached stays held for as long as its process lives, and its time to live lasts. Then it moves on.
 #[test]
-fn what_is_detached_ends_with_its_time_to_live() {
+fn detached_slot_ends_with_its_lease() {
     let mut contest = Contest::new(1, 2);
     let grant = contest.gets(0, 0, "ttl=1.5 hb=1");
     contest.contenders[0].order("detach 0");
@@ -411,7 +412,7 @@ fn what_is_detached_ends_with_its_time_to_live() {
     contest.notes.push(Event { at, by: 0, what: What::Ended(grant.id) });
     contest.granted(1, 1);
     contest.release(1, 1);
-    contest.ends_well();
+    contest.check_at_the_end();
 }
 
 /// A waiter is killed with -9. It is passed over once its heartbeat interval is over, and the next is served.
@@ -419,14 +420,14 @@ fn what_is_detached_ends_with_its_time_to_live() {
 fn a_killed_waiter_is_passed_over() {
     let mut contest = Contest::new(1, 3);
     contest.gets(0, 0, "");
-    contest.stands_in_line(1, 1, BRIEF);
+    contest.stands_in_line(1, 1, SHORT_HEARTBEAT);
     contest.stands_in_line(2, 2, "");
     contest.kill_waiter(1, 1);
     contest.is_in_line(1, false);
     contest.release(0, 0);
     contest.granted(2, 2);
     contest.release(2, 2);
-    contest.ends_well();
+    contest.check_at_the_end();
 }
 
 /// A waiter dies at the moment its slot is granted: it never hears of it. The slot moves on when the grace for this is
@@ -445,7 +446,7 @@ fn a_slot_granted_to_a_dead_waiter_moves_on() {
         // In less time than anything here is waited for.
         contest.granted(2, 2);
         contest.release(2, 2);
-        contest.ends_well();
+        contest.check_at_the_end();
     }
 }
 
@@ -456,7 +457,7 @@ fn a_slot_granted_to_a_dead_waiter_moves_on() {
 #[test]
 fn a_holder_that_was_stopped_too_long_has_lost_its_slot() {
     let mut contest = Contest::new(1, 3);
-    contest.gets(0, 0, BRIEF);
+    contest.gets(0, 0, SHORT_HEARTBEAT);
     contest.stands_in_line(1, 1, "");
     contest.note(NO_CONTESTANT, What::Disturbed);
     contest.contenders[0].pause();
@@ -472,7 +473,7 @@ fn a_holder_that_was_stopped_too_long_has_lost_its_slot() {
     contest.release(1, 1);
     contest.granted(2, 2);
     contest.release(2, 2);
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     assert_eq!(order_of_grants(&holds), [0, 1, 2]);
     assert_eq!(losses(&holds), [(0, &*why)]);
 }
@@ -483,7 +484,7 @@ fn a_holder_that_was_stopped_too_long_has_lost_its_slot() {
 fn a_waiter_that_was_stopped_too_long_returns_to_its_place() {
     let mut contest = Contest::new(1, 3);
     contest.gets(0, 0, "");
-    contest.stands_in_line(1, 1, BRIEF);
+    contest.stands_in_line(1, 1, SHORT_HEARTBEAT);
     contest.stands_in_line(2, 2, "");
     contest.contenders[1].pause();
     contest.is_in_line(1, false);
@@ -494,7 +495,7 @@ fn a_waiter_that_was_stopped_too_long_returns_to_its_place() {
         contest.granted(by as usize, by);
         contest.release(by as usize, by);
     }
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     assert_eq!(order_of_grants(&holds), [0, 1, 2]);
     assert_eq!(losses(&holds), []);
 }
@@ -502,10 +503,10 @@ fn a_waiter_that_was_stopped_too_long_returns_to_its_place() {
 /// A waiter is granted its slot while it is stopped, and is stopped for so long that the slot goes to the next. When it
 /// goes on it never takes that grant for its own: it returns to the line, and is served in the end.
 #[test]
-fn a_waiter_does_not_fall_for_a_grant_that_came_while_it_was_stopped() {
+fn waiter_ignores_an_outdated_grant_from_while_it_was_stopped() {
     let mut contest = Contest::new(1, 3);
     contest.gets(0, 0, "");
-    contest.ask(1, 1, BRIEF);
+    contest.ask(1, 1, SHORT_HEARTBEAT);
     contest.is_in_line(1, true);
     contest.stands_in_line(2, 2, "");
     contest.contenders[1].pause();
@@ -516,7 +517,7 @@ fn a_waiter_does_not_fall_for_a_grant_that_came_while_it_was_stopped() {
     contest.release(2, 2);
     contest.granted(1, 1);
     contest.release(1, 1);
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     assert_eq!(order_of_grants(&holds), [0, 2, 1]);
     assert_eq!(losses(&holds), []);
 }
@@ -524,16 +525,16 @@ fn a_waiter_does_not_fall_for_a_grant_that_came_while_it_was_stopped() {
 /// A process is killed with -9 in the midst of it, holding some slots and waiting for others. The others wait for what it
 /// held until its heartbeat interval is over, and are all served then.
 #[test]
-fn a_process_killed_in_the_midst_of_it_is_outlived() {
+fn load_continues_after_one_process_is_killed() {
     let mut contest = Contest::new(3, 3);
     contest.load(4, 60, "heaviest=2 hb=1");
     contest.grants_reach(30);
     contest.contenders[0].kill();
-    contest.bury(0);
+    contest.record_ends_of_killed_process(0);
     for process in [1, 2] {
         contest.contenders[process].has_said(&format!("done load {}", process * 100));
     }
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     let of_survivors = holds.iter().filter(|hold| hold.by() >= 100);
     assert_eq!(of_survivors.filter(|hold| hold.granted().is_some()).count(), 2 * 4 * 60);
 }
@@ -542,7 +543,7 @@ fn a_process_killed_in_the_midst_of_it_is_outlived() {
 /// another's before it learns of it; for everything else the bound holds, and all are served, those of the stopped process
 /// included.
 #[test]
-fn a_process_stopped_in_the_midst_of_it_goes_on() {
+fn load_continues_while_one_process_is_stopped_and_resumed() {
     let mut contest = Contest::new(3, 3);
     let expected = contest.load(4, 60, "heaviest=2 hb=1 drops=0");
     for grants in [50, 150, 250] {
@@ -561,7 +562,7 @@ fn a_process_stopped_in_the_midst_of_it_goes_on() {
         contest.contenders[0].resume();
     }
     contest.wait_for_load();
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     assert_eq!(holds.iter().filter(|hold| hold.granted().is_some()).count() as u64, expected);
 }
 
@@ -574,7 +575,7 @@ fn killed_connections_are_not_noticed_by_holders_and_waiters() {
     contest.while_loaded(20, |contest| killed += contest.kill_connections());
     contest.wait_for_load();
     assert!(killed > 3, "{killed} connections were killed");
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     assert_eq!(holds.iter().filter(|hold| hold.granted().is_some()).count() as u64, expected);
     assert_eq!(losses(&holds), []);
 }
@@ -592,7 +593,7 @@ fn a_restart_of_a_durable_server_is_survived() {
     });
     contest.wait_for_load();
     assert!(restarts > 1);
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     assert_eq!(holds.iter().filter(|hold| hold.granted().is_some()).count() as u64, expected);
     assert_eq!(losses(&holds), []);
 }
@@ -600,9 +601,9 @@ fn a_restart_of_a_durable_server_is_survived() {
 /// Redis stands still for longer than the heartbeat interval. Holders are told that they may have lost their slots before
 /// it goes on, and so before it can give them to others.
 #[test]
-fn holders_are_told_while_the_server_stands_still() {
+fn holders_are_notified_while_the_server_is_paused() {
     let mut contest = Contest::new(1, 2);
-    contest.gets(0, 0, BRIEF);
+    contest.gets(0, 0, SHORT_HEARTBEAT);
     contest.stands_in_line(1, 1, "");
     contest.server.pause();
     assert_eq!(contest.lost(0, 0), "out-of-touch");
@@ -611,14 +612,14 @@ fn holders_are_told_while_the_server_stands_still() {
     contest.granted(1, 1);
     contest.release(1, 1);
     contest.release(0, 0);
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     assert_eq!(losses(&holds), [(0, "out-of-touch")]);
 }
 
 /// Acquires time out while the server stands still: they are told in time, that is before it goes on. When it goes on,
 /// nothing of them is left.
 #[test]
-fn acquires_that_time_out_while_the_server_stands_still_leave_nothing() {
+fn acquires_that_time_out_while_the_server_is_paused_leave_nothing() {
     let mut contest = Contest::new(1, 2);
     contest.gets(0, 0, "");
     contest.server.pause();
@@ -632,16 +633,16 @@ fn acquires_that_time_out_while_the_server_stands_still_leave_nothing() {
     }
     contest.server.resume();
     contest.release(0, 0);
-    contest.ends_well();
+    contest.check_at_the_end();
 }
 
 /// A holder is cut off from a server that goes on. It is told so before its slot is another's, which is as soon as its
 /// heartbeat interval is over.
 #[test]
-fn a_holder_that_is_cut_off_is_told_before_its_slot_is_anothers() {
+fn holder_without_a_connection_is_notified_before_its_slot_is_granted_again() {
     let mut contest = Contest::new(1, 1);
     let proxy = Proxy::to(contest.server.port());
-    let cut_off = contest.join(&impatient(&proxy.url()));
+    let cut_off = contest.join(&with_short_timeouts(&proxy.url()));
     // Told a tenth of it ahead: a busy machine may be that late.
     contest.gets(cut_off, 0, "hb=3");
     contest.stands_in_line(0, 1, "");
@@ -653,14 +654,14 @@ fn a_holder_that_is_cut_off_is_told_before_its_slot_is_anothers() {
     contest.contenders[cut_off].has_said("done release 0");
     contest.release(0, 1);
     // With nothing to excuse it, the loss has to come before the grant in the history.
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     assert_eq!(losses(&holds), [(0, "out-of-touch")]);
 }
 
 /// The server forgets everything. Holders are told that their slots are gone, without waiting for a heartbeat interval,
 /// and waiters return to the line.
 #[test]
-fn a_flush_is_told_to_holders_and_survived_by_waiters() {
+fn flush_notifies_holders_and_waiters_keep_waiting() {
     let mut contest = Contest::new(2, 3);
     for by in [0, 1] {
         contest.gets(by as usize, by, "hb=180");
@@ -679,7 +680,7 @@ fn a_flush_is_told_to_holders_and_survived_by_waiters() {
         contest.granted(by as usize % 3, by);
         contest.release(by as usize % 3, by);
     }
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     assert_eq!(losses(&holds), [(0, "vanished"), (1, "vanished")]);
 }
 
@@ -697,7 +698,7 @@ fn a_flush_that_only_holders_see_leaves_nothing() {
         contest.release(0, by);
         contest.contenders[0].has_said(&format!("done release {by}"));
     }
-    contest.ends_well();
+    contest.check_at_the_end();
 }
 
 /// The same again and again under load. A holder from before a flush may have lost its slot since, and learns of it
@@ -712,7 +713,7 @@ fn the_bound_holds_for_whatever_is_granted_after_a_flush() {
     });
     contest.wait_for_load();
     assert!(flushes > 1);
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     assert_eq!(holds.iter().filter(|hold| hold.granted().is_some()).count() as u64, expected);
     assert!(
         losses(&holds).iter().all(|(_, why)| matches!(*why, "vanished" | "released")),
@@ -729,7 +730,7 @@ fn flushed_scripts_are_not_noticed() {
     let flushes = contest.while_loaded(5, |contest| drop(contest.server.command(&["SCRIPT", "FLUSH"])));
     contest.wait_for_load();
     assert!(flushes > 1);
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     assert_eq!(holds.iter().filter(|hold| hold.granted().is_some()).count() as u64, expected);
     assert_eq!(losses(&holds), []);
 }
@@ -762,7 +763,7 @@ impl Fault {
 
     /// Returns when it has happened. What is swallowed goes on to be.
     #[track_caller]
-    fn strikes(self, proxy: &Proxy) {
+    fn wait_until_it_happened(self, proxy: &Proxy) {
         match self {
             Self::CutAfter | Self::CutBefore => proxy.wait_until_cut(),
             Self::NoReply | Self::NoRequest => proxy.wait_until_swallowed(),
@@ -771,8 +772,8 @@ impl Fault {
 
     /// Returns when it has happened, and all is well again.
     #[track_caller]
-    fn happens(self, proxy: &Proxy) {
-        self.strikes(proxy);
+    fn wait_and_recover(self, proxy: &Proxy) {
+        self.wait_until_it_happened(proxy);
         proxy.forward();
     }
 }
@@ -781,8 +782,8 @@ impl Fault {
 fn behind_proxy(slots: u32) -> (Contest, Proxy) {
     let mut contest = Contest::new(slots, 0);
     let proxy = Proxy::to(contest.server.port());
-    contest.join(&impatient(&proxy.url()));
-    contest.join(&patient(&contest.server.url()));
+    contest.join(&with_short_timeouts(&proxy.url()));
+    contest.join(&with_long_timeouts(&contest.server.url()));
     contest.gets(1, 90, &format!("weight={slots}"));
     contest.stands_in_line(1, 91, "");
     contest.release(1, 90);
@@ -800,13 +801,13 @@ fn a_lost_acquire_is_repeated_and_counts_once() {
         let (mut contest, proxy) = behind_proxy(2);
         fault.set_up(&proxy, "EVALSHA");
         contest.ask(0, 0, "");
-        fault.happens(&proxy);
+        fault.wait_and_recover(&proxy);
         contest.granted(0, 0);
         let stats = pollster::block_on(contest.semaphore().stats()).unwrap();
         assert_eq!((stats.held, stats.holders, stats.waiting), (1, 1, 0));
         assert_eq!(stats.totals.granted, 3, "two before, one now");
         contest.release(0, 0);
-        assert_eq!(losses(&contest.ends_well()), []);
+        assert_eq!(losses(&contest.check_at_the_end()), []);
     }
 }
 
@@ -824,7 +825,7 @@ fn a_lost_place_in_line_is_found_again() {
             contest.is_in_line(0, true);
             contest.stands_in_line(1, 2, "");
         }
-        fault.happens(&proxy);
+        fault.wait_and_recover(&proxy);
         contest.is_in_line(0, true);
         if matches!(fault, Fault::CutBefore | Fault::NoRequest) {
             contest.stands_in_line(1, 2, "");
@@ -834,7 +835,7 @@ fn a_lost_place_in_line_is_found_again() {
             contest.granted(process, by);
             contest.release(process, by);
         }
-        let holds = contest.ends_well();
+        let holds = contest.check_at_the_end();
         assert_eq!(order_of_grants(&holds), [90, 91, 1, 0, 2]);
         assert_eq!(losses(&holds), []);
     }
@@ -850,18 +851,18 @@ fn a_lost_release_is_repeated_and_counts_once() {
         contest.gets(1, 1, "");
         fault.set_up(&proxy, "released");
         contest.release(0, 0);
-        fault.happens(&proxy);
+        fault.wait_and_recover(&proxy);
         contest.contenders[0].has_said("done release 0");
         let stats = pollster::block_on(contest.semaphore().stats()).unwrap();
         assert_eq!((stats.held, stats.totals.granted, stats.totals.released), (1, 4, 3));
         contest.release(1, 1);
-        assert_eq!(losses(&contest.ends_well()), []);
+        assert_eq!(losses(&contest.check_at_the_end()), []);
     }
 }
 
 /// Heartbeats are lost on the way, those of a holder and of a waiter. Others follow, and neither is missed.
 #[test]
-fn lost_heartbeats_are_made_up_for() {
+fn lost_heartbeats_are_replaced_by_the_next() {
     for fault in FAULTS {
         println!("{fault:?}");
         let (mut contest, proxy) = behind_proxy(1);
@@ -870,7 +871,7 @@ fn lost_heartbeats_are_made_up_for() {
         contest.stands_in_line(0, 1, "hb=4");
         for _ in 0..2 {
             fault.set_up(&proxy, "EVALSHA");
-            fault.happens(&proxy);
+            fault.wait_and_recover(&proxy);
         }
         let (id, _) = (contest.granted(0, 0).id, ());
         let deadline = contest.deadline("semaphore_main", &id);
@@ -880,7 +881,7 @@ fn lost_heartbeats_are_made_up_for() {
         contest.release(0, 0);
         contest.granted(0, 1);
         contest.release(0, 1);
-        let holds = contest.ends_well();
+        let holds = contest.check_at_the_end();
         assert_eq!(order_of_grants(&holds), [90, 91, 0, 1]);
         assert_eq!(losses(&holds), []);
     }
@@ -898,10 +899,10 @@ fn a_grant_whose_message_was_lost_is_found() {
         fault.set_up(&proxy, "");
         contest.release(1, 1);
         contest.is_in_line(0, false);
-        fault.happens(&proxy);
+        fault.wait_and_recover(&proxy);
         contest.granted(0, 0);
         contest.release(0, 0);
-        let holds = contest.ends_well();
+        let holds = contest.check_at_the_end();
         assert_eq!(losses(&holds), []);
     }
 }
@@ -918,7 +919,7 @@ fn an_acquire_dropped_while_the_server_is_silent_leaves_nothing() {
             }
             fault.set_up(&proxy, "EVALSHA");
             contest.ask(0, 0, "");
-            fault.strikes(&proxy);
+            fault.wait_until_it_happened(&proxy);
             contest.contenders[0].order("drop 0");
             contest.contenders[0].shows("contestant 0 goes away", |event| {
                 matches!(event.what, What::GaveUp | What::Ended(_)).then_some(())
@@ -928,7 +929,7 @@ fn an_acquire_dropped_while_the_server_is_silent_leaves_nothing() {
                 contest.is_in_line(0, false);
                 contest.release(1, 1);
             }
-            contest.ends_well();
+            contest.check_at_the_end();
         }
     }
 }
@@ -940,7 +941,7 @@ fn acquires_dropped_at_random_moments_leave_nothing() {
     let mut contest = Contest::new(2, 3);
     contest.load(4, 100, "heaviest=2 drop_after=50 hb=180");
     contest.wait_for_load();
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     assert_eq!(losses(&holds), []);
     let dropped = holds.iter().filter(|hold| hold.granted().is_none()).count();
     assert!(dropped > 0 && dropped < holds.len(), "{dropped} of {} were dropped", holds.len());
@@ -953,13 +954,13 @@ fn acquires_dropped_while_connections_are_killed_leave_nothing() {
     contest.load(4, 100, "heaviest=2 drop_after=50 hb=180");
     contest.while_loaded(10, |contest| _ = contest.kill_connections());
     contest.wait_for_load();
-    assert_eq!(losses(&contest.ends_well()), []);
+    assert_eq!(losses(&contest.check_at_the_end()), []);
 }
 
 /// A process ends its runtime while some of its tasks hold slots and others wait. It lives on, and yet all is given back
 /// at once.
 #[test]
-fn a_runtime_that_ends_gives_everything_back() {
+fn runtime_that_ends_releases_everything() {
     let mut contest = Contest::new(2, 2);
     contest.gets(0, 0, "hb=180");
     contest.gets(1, 1, "hb=180");
@@ -971,25 +972,25 @@ fn a_runtime_that_ends_gives_everything_back() {
     contest.granted(1, 3);
     contest.release(1, 1);
     contest.release(1, 3);
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     assert_eq!(order_of_grants(&holds), [0, 1, 3]);
 }
 
 /// A task panics while it holds a slot: it is given back at once.
 #[test]
-fn a_panic_gives_back() {
+fn panic_releases_the_slot() {
     let mut contest = Contest::new(1, 2);
     contest.gets(0, 0, "hb=180");
     contest.stands_in_line(1, 1, "hb=180");
     contest.contenders[0].order("panic 0");
     contest.granted(1, 1);
     contest.release(1, 1);
-    contest.ends_well();
+    contest.check_at_the_end();
 }
 
 /// A process ends right after it has dropped what it held and waited for: all is given back at once.
 #[test]
-fn a_process_that_ends_gives_everything_back() {
+fn process_that_ends_releases_everything() {
     let mut contest = Contest::new(1, 2);
     contest.gets(0, 0, "hb=180");
     contest.stands_in_line(0, 1, "hb=180");
@@ -998,7 +999,7 @@ fn a_process_that_ends_gives_everything_back() {
     contest.contenders[0].wait();
     contest.granted(1, 2);
     contest.release(1, 2);
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     assert_eq!(order_of_grants(&holds), [0, 2]);
     assert!(hold_of(&holds, 1).granted().is_none());
 }
@@ -1006,7 +1007,7 @@ fn a_process_that_ends_gives_everything_back() {
 /// A process returns from `main` in the midst of it. All that it held and waited for is given back at once, and the others
 /// go on.
 #[test]
-fn a_process_that_ends_in_the_midst_of_it_gives_everything_back() {
+fn process_that_ends_under_load_releases_everything() {
     let mut contest = Contest::new(3, 3);
     contest.load(4, 60, "heaviest=2 hb=180");
     contest.grants_reach(60);
@@ -1015,7 +1016,7 @@ fn a_process_that_ends_in_the_midst_of_it_gives_everything_back() {
         contest.contenders[process].wait();
     }
     contest.contenders[2].has_said("done load 200");
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     let of_survivors = holds.iter().filter(|hold| hold.by() >= 200);
     assert_eq!(of_survivors.filter(|hold| hold.granted().is_some()).count(), 4 * 60);
     assert_eq!(losses(&holds), []);

@@ -37,24 +37,26 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("a runtime");
     let home = runtime.block_on(Home::connect(&url)).expect("it answers");
-    let mut stage = Stage { runtime: Some(runtime), home, contestants: HashMap::new() };
-    say("ready");
+    let mut contestants = Contestants { runtime: Some(runtime), home, tasks: HashMap::new() };
+    print_line("ready");
     for line in io::stdin().lock().lines() {
         let line = line.expect("text");
         let words: Vec<_> = line.split_whitespace().collect();
         match words[..] {
-            ["ask", by, name, slots, ref options @ ..] => stage.ask(number(by), name, number(slots), options),
-            ["release", by] => stage.order(number(by), Order::Release),
-            ["detach", by] => stage.order(number(by), Order::Detach),
-            ["panic", by] => stage.order(number(by), Order::Panic),
-            ["drop", by] => stage.contestants[&number(by)].1.abort(),
+            ["ask", by, name, slots, ref options @ ..] => {
+                contestants.ask(number(by), name, number(slots), options)
+            }
+            ["release", by] => contestants.order(number(by), Order::Release),
+            ["detach", by] => contestants.order(number(by), Order::Detach),
+            ["panic", by] => contestants.order(number(by), Order::Panic),
+            ["drop", by] => contestants.tasks[&number(by)].1.abort(),
             ["load", first, tasks, rounds, name, slots, ref options @ ..] => {
                 let load = (number(first), number(tasks), number(rounds));
-                stage.load(load, name, number(slots), options);
+                contestants.load(load, name, number(slots), options);
             }
             ["shutdown"] => {
-                stage.runtime = None;
-                say("done shutdown");
+                contestants.runtime = None;
+                print_line("done shutdown");
             }
             ["quit"] => return,
             _ => panic!("what is {line:?}?"),
@@ -67,10 +69,10 @@ fn number<N: FromStr>(word: &str) -> N {
 }
 
 /// Where contestants run. The runtime goes before the home, as in most programs.
-struct Stage {
+struct Contestants {
     runtime: Option<Runtime>,
     home: Home,
-    contestants: HashMap<u64, (UnboundedSender<Order>, AbortHandle)>,
+    tasks: HashMap<u64, (UnboundedSender<Order>, AbortHandle)>,
 }
 
 enum Order {
@@ -120,7 +122,7 @@ impl Options {
     }
 }
 
-impl Stage {
+impl Contestants {
     fn semaphore(&self, name: &str, slots: u32, options: &Options) -> Semaphore {
         let mut builder = self.home.named(name).slots(slots);
         if let Some(ttl) = options.ttl {
@@ -136,7 +138,7 @@ impl Stage {
     }
 
     fn order(&self, by: u64, order: Order) {
-        self.contestants[&by].0.send(order).unwrap_or_else(|_| panic!("contestant {by} holds nothing"));
+        self.tasks[&by].0.send(order).unwrap_or_else(|_| panic!("contestant {by} holds nothing"));
     }
 
     fn ask(&mut self, by: u64, name: &str, slots: u32, options: &[&str]) {
@@ -145,7 +147,7 @@ impl Stage {
         let (give, orders) = unbounded_channel();
         let runtime = self.runtime.as_ref().expect("it was not shut down");
         let task = runtime.spawn(contend(by, semaphore, options.weight, orders));
-        self.contestants.insert(by, (give, task.abort_handle()));
+        self.tasks.insert(by, (give, task.abort_handle()));
     }
 
     fn load(&self, (first, tasks, rounds): (u64, u64, u32), name: &str, slots: u32, options: &[&str]) {
@@ -157,20 +159,20 @@ impl Stage {
                 contestants.spawn(contend_often(by, semaphore.clone(), rounds, options.clone()));
             }
             contestants.join_all().await;
-            say(&format!("done load {first}"));
+            print_line(&format!("done load {first}"));
         });
     }
 }
 
 /// A request that is not answered yet. If it is dropped, it was given up.
-struct Asking {
+struct PendingRequest {
     by: u64,
     is_answered: bool,
 }
 
-impl Asking {
+impl PendingRequest {
     fn new(by: u64) -> Self {
-        tell(Event::now(by, What::Asked));
+        print_event(Event::now(by, What::Asked));
         Self { by, is_answered: false }
     }
 
@@ -187,22 +189,22 @@ impl Asking {
                     now() + u64::try_from(left.as_nanos()).expect("it is not that long")
                 });
                 let id = grant.id.clone();
-                tell(Event::now(self.by, What::Granted(grant)));
+                print_event(Event::now(self.by, What::Granted(grant)));
                 self.is_answered = true;
                 Some(Holding { by: self.by, id, ends_at, is_over: false, permit: Some(permit) })
             }
             Err(error) => {
-                say(&format!("failure of {}: {error}", self.by));
+                print_line(&format!("failure of {}: {error}", self.by));
                 None
             }
         }
     }
 }
 
-impl Drop for Asking {
+impl Drop for PendingRequest {
     fn drop(&mut self) {
         if !self.is_answered {
-            tell(Event::now(self.by, What::GaveUp));
+            print_event(Event::now(self.by, What::GaveUp));
         }
     }
 }
@@ -221,7 +223,7 @@ impl<P> Holding<P> {
     /// Told by now, though it may have been over before.
     fn at_the_latest(&self, what: What) {
         let now = now();
-        tell(Event { at: self.ends_at.map_or(now, |end| end.min(now)), by: self.by, what });
+        print_event(Event { at: self.ends_at.map_or(now, |end| end.min(now)), by: self.by, what });
     }
 
     fn ends(&mut self) {
@@ -234,7 +236,7 @@ impl<P> Holding<P> {
     fn is_lost(&mut self, why: NotHeld) {
         self.is_over = true;
         let what = What::Lost { id: self.id.clone(), why: word(why).into() };
-        if why.is_expired() { self.at_the_latest(what) } else { tell(Event::now(self.by, what)) }
+        if why.is_expired() { self.at_the_latest(what) } else { print_event(Event::now(self.by, what)) }
     }
 }
 
@@ -247,9 +249,9 @@ impl Holding<Permit<'_>> {
             Ok(()) => {}
             Err(ReleaseError::NotHeld(why)) if !was_lost => self.is_lost(why),
             Err(ReleaseError::NotHeld(_)) => {}
-            Err(error) => say(&format!("failure of {}: {error}", self.by)),
+            Err(error) => print_line(&format!("failure of {}: {error}", self.by)),
         }
-        say(&format!("done release {}", self.by));
+        print_line(&format!("done release {}", self.by));
     }
 }
 
@@ -272,7 +274,7 @@ fn word(why: NotHeld) -> &'static str {
 
 /// Asks once, and holds until told otherwise.
 async fn contend(by: u64, semaphore: Semaphore, weight: u32, mut orders: UnboundedReceiver<Order>) {
-    let asking = Asking::new(by);
+    let asking = PendingRequest::new(by);
     let answer = semaphore.acquire().weight(weight).label(label(by, 0)).await;
     let Some(mut holding) = asking.answered(answer, weight) else { return };
     loop {
@@ -285,7 +287,7 @@ async fn contend(by: u64, semaphore: Semaphore, weight: u32, mut orders: Unbound
                     // From here on the server alone decides when it ends, and the reader of the history has to know.
                     holding.is_over = true;
                     let id = holding.permit.take().map(Permit::detach);
-                    return say(&format!("done detach {}", id.expect("it is held")));
+                    return print_line(&format!("done detach {}", id.expect("it is held")));
                 }
                 // As a panic, without the noise.
                 Some(Order::Panic) => std::panic::resume_unwind(Box::new("as it was told to")),
@@ -305,7 +307,7 @@ async fn contend_often(by: u64, semaphore: Semaphore, rounds: u32, options: Opti
     };
     for round in 0..rounds {
         let weight = options.heaviest.map_or(options.weight, |heaviest| 1 + roll(heaviest.into()) as u32);
-        let asking = Asking::new(by);
+        let asking = PendingRequest::new(by);
         let acquire = semaphore.acquire().weight(weight).label(label(by, round));
         let answer = match options.drop_after {
             None => acquire.await,
@@ -333,11 +335,11 @@ fn label(by: u64, round: u32) -> String {
     format!("{by}.{round}")
 }
 
-fn tell(event: Event) {
-    say(&event.to_string());
+fn print_event(event: Event) {
+    print_line(&event.to_string());
 }
 
-fn say(line: &str) {
+fn print_line(line: &str) {
     // A reader that is gone does not need it.
     let _ = writeln!(io::stdout().lock(), "{line}");
 }

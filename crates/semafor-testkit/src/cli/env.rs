@@ -296,7 +296,7 @@ impl CommandEnv {
         }
     }
 
-    fn is_left_as_it_was_found(&self) {
+    fn assert_nothing_is_left(&self) {
         eventually("nothing is held and no process waits", || {
             let all = self.run(["status", "--json"]).json();
             let is_free = |one: &Value| one["held"] == 0 && one["waiting"] == 0;
@@ -326,7 +326,7 @@ impl CommandEnv {
 impl Drop for CommandEnv {
     fn drop(&mut self) {
         if !thread::panicking() {
-            self.is_left_as_it_was_found();
+            self.assert_nothing_is_left();
         }
         for pid in self.processes().into_iter().chain(self.agents()) {
             if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {

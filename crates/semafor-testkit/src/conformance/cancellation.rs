@@ -11,7 +11,7 @@ use crate::Home;
 use crate::by_hand::{in_line, stats, until};
 
 /// Those behind it move up.
-pub async fn dropping_a_waiter_gives_its_place_back(home: &impl Home) {
+pub async fn dropping_a_waiter_leaves_the_line(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let held = sem.acquire().await.expect("a slot is free");
     let first = in_line(&sem, sem.acquire()).await;
@@ -27,7 +27,7 @@ pub async fn dropping_a_waiter_gives_its_place_back(home: &impl Home) {
 }
 
 /// What it waited for was there all the time.
-pub async fn dropping_a_heavy_head_lets_those_behind_it_pass(home: &impl Home) {
+pub async fn dropping_a_heavy_first_waiter_unblocks_the_waiters_behind_it(home: &impl Home) {
     let sem = semaphore(home, 2).await;
     let _held = sem.acquire().await.expect("a slot is free");
     let heavy = in_line(&sem, sem.acquire().weight(2)).await;
@@ -75,7 +75,7 @@ pub async fn an_acquire_that_was_never_polled_takes_nothing(home: &impl Home) {
 }
 
 /// Whether it still waited, or was granted a slot that it has not looked at.
-pub async fn leaving_waits_until_everything_is_given_back(home: &impl Home) {
+pub async fn leave_waits_until_everything_is_released(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let held = sem.acquire().await.expect("a slot is free");
     let mut waiting = sem.acquire();

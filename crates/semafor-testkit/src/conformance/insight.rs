@@ -70,7 +70,7 @@ pub async fn waiters_are_listed_in_order(home: &impl Home) {
 }
 
 /// With no slot free, or with a line in front of it.
-pub async fn it_is_locked_while_an_acquire_would_wait(home: &impl Home) {
+pub async fn semaphore_is_locked_while_an_acquire_would_wait(home: &impl Home) {
     let sem = semaphore(home, 2).await;
     let one = sem.acquire().await.expect("a slot is free");
     assert_eq!(sem.locked().await, Ok(false));

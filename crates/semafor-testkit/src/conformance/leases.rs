@@ -112,7 +112,7 @@ pub async fn renewing_counts_from_now(home: &impl Home) {
 }
 
 /// And a limit can be set again.
-pub async fn renewing_without_limit_keeps_the_slot_for_good(home: &impl Home) {
+pub async fn renewing_without_limit_keeps_the_slot_for_ever(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let permit = sem.acquire().ttl(SHORT).await.expect("a slot is free");
     permit.renew(Span::UNLIMITED).await.expect("it is held");
@@ -134,7 +134,7 @@ pub async fn renewing_by_id_works_from_another_handle(home: &impl Home) {
 }
 
 /// The slot does not come back.
-pub async fn what_is_lost_cannot_be_renewed(home: &impl Home) {
+pub async fn lost_slot_cannot_be_renewed(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let permit = sem.acquire().ttl(SHORT).await.expect("a slot is free");
     home.pass(SHORT).await;
@@ -146,7 +146,7 @@ pub async fn what_is_lost_cannot_be_renewed(home: &impl Home) {
 }
 
 /// The id is enough.
-pub async fn an_evicted_holder_is_told_and_the_next_in_line_served(home: &impl Home) {
+pub async fn evicted_holder_is_notified_and_the_next_waiter_served(home: &impl Home) {
     let (here, there) = (semaphore(home, 1).await, semaphore(home, 1).await);
     let evicted = here.acquire().await.expect("a slot is free");
     let next = in_line(&here, here.acquire()).await;
@@ -163,7 +163,7 @@ pub async fn an_evicted_holder_is_told_and_the_next_in_line_served(home: &impl H
 }
 
 /// It is told at once, and the next is served when it has let go.
-pub async fn an_evicted_holder_with_grace_keeps_its_slot_until_it_lets_go(home: &impl Home) {
+pub async fn evicted_holder_with_grace_keeps_its_slot_until_it_releases_it(home: &impl Home) {
     let sem = home.open(Spec::new("it", 1).grace(LONG)).await.expect("it can be opened");
     let evicted = sem.acquire().await.expect("a slot is free");
     let mut next = in_line(&sem, sem.acquire()).await;
@@ -179,7 +179,7 @@ pub async fn an_evicted_holder_with_grace_keeps_its_slot_until_it_lets_go(home: 
 }
 
 /// Not for longer.
-pub async fn an_evicted_holder_that_does_not_let_go_loses_its_slot_after_its_grace(home: &impl Home) {
+pub async fn evicted_holder_loses_its_slot_after_its_grace(home: &impl Home) {
     let sem = home.open(Spec::new("it", 1).grace(SHORT)).await.expect("it can be opened");
     let evicted = sem.acquire().await.expect("a slot is free");
     let next = in_line(&sem, sem.acquire()).await;

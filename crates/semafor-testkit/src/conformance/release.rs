@@ -7,7 +7,7 @@ use crate::by_hand::{ByHand, in_line, stats, until};
 use crate::{Home, Spec};
 
 /// To the next in line, and to the pool.
-pub async fn dropping_a_permit_gives_the_slot_back(home: &impl Home) {
+pub async fn dropping_a_permit_releases_the_slot(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let held = sem.acquire().await.expect("a slot is free");
     let next = in_line(&sem, sem.acquire()).await;
@@ -30,7 +30,7 @@ pub async fn releasing_by_id_works_from_another_handle(home: &impl Home) {
 }
 
 /// It believes to hold a slot that is another's by now.
-pub async fn a_guard_whose_id_was_released_is_told(home: &impl Home) {
+pub async fn guard_is_notified_when_its_id_is_released(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let guard = sem.acquire().await.expect("a slot is free");
     let mut lost = ByHand::new(guard.lost());
@@ -92,7 +92,7 @@ pub async fn a_detached_permit_is_held_until_released(home: &impl Home) {
 }
 
 /// Last in, first out, and an error when there is none left.
-pub async fn the_latest_detached_comes_back_first(home: &impl Home) {
+pub async fn release_latest_releases_in_reverse_order(home: &impl Home) {
     let sem = semaphore(home, 3).await;
     task::scope(async {
         assert_eq!(sem.release_latest().await, Err(ReleaseError::NothingDetached));
@@ -110,7 +110,7 @@ pub async fn the_latest_detached_comes_back_first(home: &impl Home) {
 }
 
 /// Not that of others, and not that of a guard.
-pub async fn the_latest_detached_is_the_tasks_own(home: &impl Home) {
+pub async fn release_latest_releases_only_permits_of_the_task(home: &impl Home) {
     let sem = semaphore(home, 3).await;
     task::scope(async {
         let ours = sem.acquire().await.expect("a slot is free").detach();
@@ -128,7 +128,7 @@ pub async fn the_latest_detached_is_the_tasks_own(home: &impl Home) {
 }
 
 /// Nor is what was lost: the one before is.
-pub async fn what_was_released_by_id_is_not_the_latest(home: &impl Home) {
+pub async fn release_latest_skips_ended_permits(home: &impl Home) {
     let sem = semaphore(home, 3).await;
     task::scope(async {
         let [first, second, third] = [

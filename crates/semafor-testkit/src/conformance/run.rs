@@ -26,7 +26,7 @@ async fn begin<F: Future>(run: &mut ByHand<F>, begun: &AtomicBool) {
 }
 
 /// Its result comes back.
-pub async fn the_work_runs_under_a_slot_and_gives_it_back(home: &impl Home) {
+pub async fn work_runs_under_a_slot_that_is_released_afterwards(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let work = async {
         assert_eq!(stats(&sem).await.held, 1);
@@ -52,7 +52,7 @@ pub async fn the_work_is_dropped_when_its_slot_is_lost(home: &impl Home) {
 }
 
 /// It is not even polled.
-pub async fn work_that_was_never_admitted_never_starts(home: &impl Home) {
+pub async fn work_without_a_slot_never_starts(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     sem.close().await.expect("the home answers");
     let outcome = sem.run(async { panic!("it started") }).await;
@@ -60,7 +60,7 @@ pub async fn work_that_was_never_admitted_never_starts(home: &impl Home) {
 }
 
 /// The caller dropped the future: it does not want the work any more.
-pub async fn dropping_a_run_drops_the_work_and_gives_the_slot_back(home: &impl Home) {
+pub async fn dropping_a_run_drops_the_work_and_releases_the_slot(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let begun = Arc::default();
     let mut run = ByHand::new(sem.run(hang_on(Arc::clone(&begun))));

@@ -53,7 +53,7 @@ pub async fn a_timeout_of_zero_does_not_wait(home: &impl Home) {
 }
 
 /// A head that could not be served yet no longer stands in their way.
-pub async fn a_head_that_gives_up_lets_those_behind_it_pass(home: &impl Home) {
+pub async fn first_waiter_that_times_out_unblocks_the_waiters_behind_it(home: &impl Home) {
     let sem = semaphore(home, 2).await;
     let _held = sem.acquire().await.expect("a slot is free");
     let heavy = in_line(&sem, sem.acquire().weight(2).timeout(SHORT)).await;

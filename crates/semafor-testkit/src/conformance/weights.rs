@@ -20,7 +20,7 @@ pub async fn a_weight_takes_that_many_slots(home: &impl Home) {
 }
 
 /// Otherwise light ones could starve it.
-pub async fn a_heavy_head_holds_up_those_behind_it(home: &impl Home) {
+pub async fn heavy_first_waiter_blocks_the_waiters_behind_it(home: &impl Home) {
     let sem = semaphore(home, 3).await;
     let [one, two] = [sem.acquire().await.expect("free"), sem.acquire().await.expect("free")];
     let mut heavy = in_line(&sem, sem.acquire().weight(3)).await;

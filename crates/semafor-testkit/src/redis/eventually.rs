@@ -4,7 +4,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// After so long, what has not happened is said not to happen. Not a measure of speed.
-const NEVER: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// What `look` finds, as soon as it finds something.
 ///
@@ -13,7 +13,7 @@ const NEVER: Duration = Duration::from_secs(60);
 /// If it never does.
 #[track_caller]
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + NEVER;
+    let deadline = Instant::now() + TIME_LIMIT;
     loop {
         if let Some(found) = look() {
             return found;
@@ -32,7 +32,7 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 pub fn until_seen<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> impl Future<Output = T> {
     let caller = std::panic::Location::caller();
     async move {
-        let deadline = Instant::now() + NEVER;
+        let deadline = Instant::now() + TIME_LIMIT;
         loop {
             if let Some(found) = look() {
                 return found;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::RedisServer;
 
 /// After so long, what has not happened is said not to happen. Not a measure of speed.
-const NEVER: Duration = Duration::from_secs(30);
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// Listens to a server from when it was made: the `MONITOR` command.
 pub struct Monitor {
@@ -71,7 +71,7 @@ impl Monitor {
     /// If there never is any.
     #[track_caller]
     pub fn until(&self, what: &str, mut wanted: impl FnMut(&Observed) -> bool) -> Vec<Observed> {
-        let (deadline, mut all) = (Instant::now() + NEVER, Vec::new());
+        let (deadline, mut all) = (Instant::now() + TIME_LIMIT, Vec::new());
         loop {
             match self.heard.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(observed) => {
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_is_told_is_heard_with_what_its_scripts_do() {
+    fn monitor_sees_commands_and_what_scripts_do() {
         let server = RedisServer::start();
         let monitor = Monitor::of(&server);
         server.command(&["SET", "a \"b\" \\ \n ä", "1"]);

@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// After so long, what has not happened is said not to happen. Not a measure of speed.
-const NEVER: Duration = Duration::from_secs(30);
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// Stands before a server, and forwards what is said until told otherwise.
 pub struct Proxy {
@@ -71,7 +71,7 @@ impl Ends {
 }
 
 /// What is to be done with bytes that have arrived.
-enum Verdict {
+enum Action {
     Forward,
     Swallow,
     ForwardAndHangUp,
@@ -192,7 +192,7 @@ impl Proxy {
         let (state, overtime) = self
             .wire
             .changed
-            .wait_timeout_while(state, NEVER, |state| !wanted(state))
+            .wait_timeout_while(state, TIME_LIMIT, |state| !wanted(state))
             .unwrap_or_else(PoisonError::into_inner);
         drop(state);
         assert!(!overtime.timed_out(), "it never came to that: {what}");
@@ -291,11 +291,11 @@ impl Wire {
             }
             let request = &buffer[..length];
             recent.extend_from_slice(request);
-            match self.judge_request(number, &mut recent) {
-                Verdict::Forward => server.write_all(request)?,
-                Verdict::Swallow => {}
-                Verdict::ForwardAndHangUp => return server.write_all(request),
-                Verdict::Cut => return Err(io::ErrorKind::ConnectionAborted.into()),
+            match self.action_for_request(number, &mut recent) {
+                Action::Forward => server.write_all(request)?,
+                Action::Swallow => {}
+                Action::ForwardAndHangUp => return server.write_all(request),
+                Action::Cut => return Err(io::ErrorKind::ConnectionAborted.into()),
             }
         }
     }
@@ -307,51 +307,51 @@ impl Wire {
             if length == 0 {
                 return Ok(());
             }
-            if let Verdict::Forward = self.judge_reply(number) {
+            if let Action::Forward = self.action_for_reply(number) {
                 client.write_all(&buffer[..length])?;
             }
         }
     }
 
-    fn judge_request(&self, number: u64, recent: &mut Vec<u8>) -> Verdict {
+    fn action_for_request(&self, number: u64, recent: &mut Vec<u8>) -> Action {
         let mut state = self.state();
         if state.mode == Mode::SwallowRequests {
             self.swallow(state, number);
             recent.clear();
-            return Verdict::Swallow;
+            return Action::Swallow;
         }
         let Some(trap) = &state.trap else {
             recent.clear();
-            return Verdict::Forward;
+            return Action::Forward;
         };
         let length = trap.matching.len();
         if !recent.windows(length).any(|bytes| bytes == trap.matching) {
             let keep_from = recent.len().saturating_sub(length - 1);
             recent.drain(..keep_from);
-            return Verdict::Forward;
+            return Action::Forward;
         }
         let executed = trap.executed;
         state.trap = None;
         if let Some(ends) = state.connections.get_mut(&number) {
             ends.trapped = true;
         }
-        if executed { Verdict::ForwardAndHangUp } else { Verdict::Cut }
+        if executed { Action::ForwardAndHangUp } else { Action::Cut }
     }
 
-    fn judge_reply(&self, number: u64) -> Verdict {
+    fn action_for_reply(&self, number: u64) -> Action {
         let state = self.state();
         let is_held = |state: &mut State| {
             state.mode == Mode::HoldReplies && !state.closing && state.connections.contains_key(&number)
         };
         let state = self.changed.wait_while(state, is_held).unwrap_or_else(PoisonError::into_inner);
         if state.connections.get(&number).is_none_or(|ends| ends.trapped) {
-            return Verdict::Swallow;
+            return Action::Swallow;
         }
         if state.mode == Mode::SwallowReplies {
             self.swallow(state, number);
-            return Verdict::Swallow;
+            return Action::Swallow;
         }
-        Verdict::Forward
+        Action::Forward
     }
 
     fn swallow(&self, mut state: MutexGuard<'_, State>, number: u64) {
@@ -375,7 +375,7 @@ mod tests {
     impl Speaker {
         fn to(proxy: &Proxy) -> Self {
             let stream = TcpStream::connect(("127.0.0.1", proxy.port())).expect("it listens");
-            stream.set_read_timeout(Some(NEVER)).unwrap();
+            stream.set_read_timeout(Some(TIME_LIMIT)).unwrap();
             Self(stream)
         }
 
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forwarded_is_executed_and_answered() {
+    fn forwarded_requests_are_executed_and_answered() {
         let server = RedisServer::start();
         let proxy = Proxy::to(server.port());
         let mut connection = redis::Client::open(proxy.url()).unwrap().get_connection().unwrap();
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_swallowed_reply_is_that_of_an_executed_request() {
+    fn request_with_a_swallowed_reply_is_executed() {
         let server = RedisServer::start();
         let proxy = Proxy::to(server.port());
         let mut speaker = Speaker::to(&proxy);
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_closes_what_is_open_and_lets_others_in() {
+    fn cut_closes_open_connections_and_accepts_new_ones() {
         let server = RedisServer::start();
         let proxy = Proxy::to(server.port());
         let mut speakers = [Speaker::to(&proxy), Speaker::to(&proxy)];
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_after_a_request_it_is_executed_and_not_answered() {
+    fn cut_after_a_request_leaves_it_executed_and_unanswered() {
         let server = RedisServer::start();
         let proxy = Proxy::to(server.port());
         let (mut speaker, mut other) = (Speaker::to(&proxy), Speaker::to(&proxy));
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_after_a_request_that_waits_the_client_is_cut_off_all_the_same() {
+    fn cut_after_a_blocking_request_closes_the_connection() {
         let server = RedisServer::start();
         let proxy = Proxy::to(server.port());
         let mut speaker = Speaker::to(&proxy);
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_before_a_request_it_is_not_executed() {
+    fn cut_before_a_request_keeps_it_from_being_executed() {
         let server = RedisServer::start();
         let proxy = Proxy::to(server.port());
         let mut speaker = Speaker::to(&proxy);
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_proxy_cuts_everybody_off() {
+    fn dropped_proxy_closes_all_connections() {
         let server = RedisServer::start();
         let proxy = Proxy::to(server.port());
         let mut speaker = Speaker::to(&proxy);

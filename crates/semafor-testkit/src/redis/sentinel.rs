@@ -14,7 +14,8 @@ const QUORUM: usize = 2;
 /// How often they look around, in milliseconds. Usually they connect at most once per second: too slow to find alive whom
 /// they have just appointed, which has to answer within a second. But after five pings they do not trust what a replica
 /// said of itself, which it is asked to say once per second: so not too often either.
-const HASTE: &str = "ping-period 400 ask-period 100 publish-period 200 info-period 1000 tilt-period 3000";
+const SENTINEL_PERIODS: &str =
+    "ping-period 400 ask-period 100 publish-period 200 info-period 1000 tilt-period 3000";
 
 /// A master, its replica and three sentinels.
 pub struct RedisSentinel {
@@ -45,7 +46,9 @@ impl RedisSentinel {
         let sentinels = (0..SENTINELS).map(|_| RedisServer::launch(Role::Sentinel, &settings)).collect();
         let watched = Self { servers: [master, replica], sentinels };
         for sentinel in &watched.sentinels {
-            sentinel.command(&["SENTINEL", "DEBUG"].into_iter().chain(HASTE.split(' ')).collect::<Vec<_>>());
+            sentinel.command(
+                &["SENTINEL", "DEBUG"].into_iter().chain(SENTINEL_PERIODS.split(' ')).collect::<Vec<_>>(),
+            );
         }
         for sentinel in &watched.sentinels {
             eventually("a sentinel knows its peers", || {

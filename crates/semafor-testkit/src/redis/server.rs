@@ -22,7 +22,7 @@ use super::eventually::eventually;
 use crate::spawner::spawn;
 
 /// How long an administrator waits for a reply. A server that is paused gives none.
-const PATIENCE: Duration = Duration::from_secs(20);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A Redis server of the test's own, on a free port of the loopback interface, without persistence unless asked for.
 ///
@@ -297,8 +297,8 @@ impl RedisServer {
     }
 
     fn try_connection(&self) -> RedisResult<Connection> {
-        let connection = self.client().get_connection_with_timeout(PATIENCE)?;
-        connection.set_read_timeout(Some(PATIENCE))?;
+        let connection = self.client().get_connection_with_timeout(REPLY_TIMEOUT)?;
+        connection.set_read_timeout(Some(REPLY_TIMEOUT))?;
         Ok(connection)
     }
 
@@ -359,13 +359,13 @@ fn signal(child: &Child, signal: Signal) -> Pid {
 fn free_port() -> u16 {
     const RANGE: std::ops::Range<u16> = 12_000..32_000;
     static FIRST: OnceLock<u16> = OnceLock::new();
-    static TOLD: AtomicU16 = AtomicU16::new(0);
+    static NEXT: AtomicU16 = AtomicU16::new(0);
     let span = RANGE.end - RANGE.start;
     // Others may be testing on this machine as well.
     let first =
         *FIRST.get_or_init(|| (RandomState::new().hash_one(std::process::id()) % u64::from(span)) as u16);
     for _ in RANGE {
-        let nth = TOLD.fetch_add(1, Ordering::Relaxed);
+        let nth = NEXT.fetch_add(1, Ordering::Relaxed);
         let port = RANGE.start + ((u32::from(first) + u32::from(nth)) % u32::from(span)) as u16;
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_wants_a_password_gets_it_from_its_administrator_only() {
+    fn only_the_administrator_connection_signs_on_by_itself() {
         let server = RedisServer::with(&[("requirepass", "secret")]);
         server.command(&["SET", "key", "value"]);
         let mut stranger = Client::open(server.url()).unwrap().get_connection().unwrap();
