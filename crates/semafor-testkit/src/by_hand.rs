@@ -1,7 +1,7 @@
 //! Futures polled by hand.
 //!
-//! A future here is polled when the test says so, and after that only when its waker was called: a home that forgets to
-//! wake a waiter fails, although another look would have found the slot.
+//! A future here is polled when the test asks for it, and after that only when its waker was called: a home that
+//! forgets to wake a waiter fails, although another poll would have found the slot.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-/// After so long, what has not happened is said not to happen. Not a measure of speed.
+/// A test that waits longer than this has failed. Not a measure of speed.
 const TIME_LIMIT: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 10_000 });
 
 /// A future that is polled by hand.
@@ -44,16 +44,16 @@ impl<F: Future> ByHand<F> {
         self.future.as_mut().poll(&mut Context::from_waker(&waker))
     }
 
-    /// Polls once and says whether it waits.
+    /// Polls once and returns whether it is pending.
     pub fn waits(&mut self) -> bool {
         self.poll().is_pending()
     }
 
-    /// What comes of a future that waits: polls it whenever it was woken, not otherwise.
+    /// The output of a pending future: polls it only when it was woken.
     ///
     /// # Panics
     ///
-    /// If nothing comes of it.
+    /// If it does not complete.
     #[track_caller]
     pub fn outcome(mut self) -> impl Future<Output = F::Output> {
         let caller = std::panic::Location::caller();
@@ -66,7 +66,7 @@ impl<F: Future> ByHand<F> {
                     }
                 }
             });
-            settled.await.unwrap_or_else(|_| panic!("{caller}: it still waits and was not woken"))
+            settled.await.unwrap_or_else(|_| panic!("{caller}: it is still pending and was not woken"))
         }
     }
 }
@@ -103,7 +103,7 @@ pub fn in_line<'a>(
 
 /// Returns as soon as the semaphore's numbers are as wanted.
 ///
-/// For what a home may do in the background, such as giving back what was dropped.
+/// For what a home may do in the background, such as releasing dropped permits.
 ///
 /// # Panics
 ///
@@ -118,7 +118,7 @@ pub fn until(semaphore: &Semaphore, wanted: impl Fn(&Stats) -> bool) -> impl Fut
             }
         });
         if reached.await.is_err() {
-            panic!("{caller}: never came to that, but stays at {:?}", stats(semaphore).await);
+            panic!("{caller}: this never happened; the numbers are {:?}", stats(semaphore).await);
         }
     }
 }
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "never came to that")]
+    #[should_panic(expected = "this never happened")]
     fn until_panics_after_the_time_limit() {
         let semaphore = Semaphore::memory("what_never_happens").slots(1).build().unwrap();
         run(until(&semaphore, |stats| stats.held == 1));

@@ -1,24 +1,24 @@
-//! A process that contends for slots on a Redis, as it is told on its standard input.
+//! A process that contends for slots on a Redis, controlled through its standard input.
 //!
-//! `contender URL` connects, says `ready`, and then takes one order per line:
+//! `contender URL` connects, prints `ready`, and then takes one order per line:
 //!
 //! | | |
 //! |---|---|
-//! | `ask BY NAME SLOTS OPTIONS…` | contestant number BY asks for a slot, and holds it until told otherwise |
+//! | `ask BY NAME SLOTS OPTIONS…` | contestant number BY asks for a slot, and holds it until another order |
 //! | `release BY` | it releases what it holds, and waits for the answer |
 //! | `detach BY` | it detaches what it holds |
 //! | `drop BY` | its task is aborted, whether it waits or holds |
 //! | `panic BY` | its task panics while it holds |
-//! | `load FIRST TASKS ROUNDS NAME SLOTS OPTIONS…` | so many contestants from FIRST on ask, hold and give back so often |
-//! | `shutdown` | ends the runtime all of that runs on, and not the process |
+//! | `load FIRST TASKS ROUNDS NAME SLOTS OPTIONS…` | TASKS contestants from FIRST on acquire and release ROUNDS times |
+//! | `shutdown` | ends the runtime of all contestants, and not the process |
 //! | `quit` | returns from `main` |
 //!
 //! Options: `weight`, `ttl`, `hb` (heartbeat), `timeout`, and for loads `heaviest` (weights from 1 up to this), `hold`
-//! (milliseconds, at most), `drop_after` (milliseconds, at most, after which an acquire is dropped) and `drops` (0: permits are
-//! released, so that it shows whether they were held; else half of them are dropped).
+//! (milliseconds, at most), `drop_after` (milliseconds, at most, after which an acquire is dropped) and `drops` (0:
+//! permits are released, which shows whether they were held; else half of them are dropped).
 //!
-//! Each request is labelled `BY.ROUND`. What the contestants see is written to standard output, one [`Event`] per line; a
-//! line `done …` answers what takes time, and `failure …` is what went wrong.
+//! Each request is labelled `BY.ROUND`. What the contestants see is written to standard output, one [`Event`] per line;
+//! a line `done …` is the answer to an order that takes time, and `failure …` reports an error.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, Write};
@@ -59,16 +59,16 @@ fn main() {
                 print_line("done shutdown");
             }
             ["quit"] => return,
-            _ => panic!("what is {line:?}?"),
+            _ => panic!("unknown order {line:?}"),
         }
     }
 }
 
 fn number<N: FromStr>(word: &str) -> N {
-    word.parse().ok().unwrap_or_else(|| panic!("{word:?} is no such number"))
+    word.parse().ok().unwrap_or_else(|| panic!("{word:?} is not a number of this type"))
 }
 
-/// Where contestants run. The runtime goes before the home, as in most programs.
+/// The contestants and their runtime, which is dropped before the home, as in most programs.
 struct Contestants {
     runtime: Option<Runtime>,
     home: Home,
@@ -134,7 +134,7 @@ impl Contestants {
         if let Some(timeout) = options.timeout {
             builder = builder.timeout(secs(timeout));
         }
-        builder.build().expect("it makes sense")
+        builder.build().expect("valid options")
     }
 
     fn order(&self, by: u64, order: Order) {
@@ -164,7 +164,7 @@ impl Contestants {
     }
 }
 
-/// A request that is not answered yet. If it is dropped, it was given up.
+/// A request that is not answered yet. Dropping it records that the contestant gave up.
 struct PendingRequest {
     by: u64,
     is_answered: bool,
@@ -209,18 +209,18 @@ impl Drop for PendingRequest {
     }
 }
 
-/// What a contestant holds. Its end is told before it is given back, however that comes about.
+/// The permit of a contestant. Its end is recorded before the slot is released, whatever the reason.
 struct Holding<P> {
     by: u64,
     id: String,
-    /// When its holder knows it to end.
+    /// When it ends, as far as its holder knows.
     ends_at: Option<u64>,
     is_over: bool,
     permit: Option<P>,
 }
 
 impl<P> Holding<P> {
-    /// Told by now, though it may have been over before.
+    /// Records the end with the present time, or with the end of the lease if that was earlier.
     fn at_the_latest(&self, what: What) {
         let now = now();
         print_event(Event { at: self.ends_at.map_or(now, |end| end.min(now)), by: self.by, what });
@@ -272,7 +272,7 @@ fn word(why: NotHeld) -> &'static str {
     }
 }
 
-/// Asks once, and holds until told otherwise.
+/// Asks once, and holds the slot until an order.
 async fn contend(by: u64, semaphore: Semaphore, weight: u32, mut orders: UnboundedReceiver<Order>) {
     let asking = PendingRequest::new(by);
     let answer = semaphore.acquire().weight(weight).label(label(by, 0)).await;
@@ -284,13 +284,13 @@ async fn contend(by: u64, semaphore: Semaphore, weight: u32, mut orders: Unbound
             order = orders.recv() => match order {
                 Some(Order::Release) => return holding.release().await,
                 Some(Order::Detach) => {
-                    // From here on the server alone decides when it ends, and the reader of the history has to know.
+                    // From here on only the server decides when it ends, and the reader of the history must know that.
                     holding.is_over = true;
                     let id = holding.permit.take().map(Permit::detach);
                     return print_line(&format!("done detach {}", id.expect("it is held")));
                 }
-                // As a panic, without the noise.
-                Some(Order::Panic) => std::panic::resume_unwind(Box::new("as it was told to")),
+                // Like a panic, but prints nothing.
+                Some(Order::Panic) => std::panic::resume_unwind(Box::new("as ordered")),
                 None => return,
             },
         }
@@ -330,7 +330,7 @@ async fn contend_often(by: u64, semaphore: Semaphore, rounds: u32, options: Opti
     }
 }
 
-/// Which request of which contestant, so that it can be found in line.
+/// The contestant and the round of a request, to find it in line.
 fn label(by: u64, round: u32) -> String {
     format!("{by}.{round}")
 }
@@ -340,6 +340,6 @@ fn print_event(event: Event) {
 }
 
 fn print_line(line: &str) {
-    // A reader that is gone does not need it.
+    // An error means that the reader is gone.
     let _ = writeln!(io::stdout().lock(), "{line}");
 }

@@ -14,7 +14,7 @@ use crate::history::{Contestant, Grant, Recorder};
 const CONTESTANTS: u64 = 12;
 const ROUNDS: u32 = 100;
 
-/// Checked from the history of many tasks that ask, hold, release and go away in every way there is.
+/// Checked in the history of many tasks that ask, hold, release and leave in all possible ways.
 pub async fn never_more_than_the_slots_are_held_by_many_tasks(home: &impl Home) {
     let sem = semaphore(home, 5).await;
     let recorder = Recorder::new();
@@ -85,7 +85,7 @@ async fn compete(sem: Semaphore, mut me: Contestant, mut random: Random, heavies
     }
 }
 
-/// `None` if it went away before it knew.
+/// `None` if it left before the answer.
 async fn ask<'a>(
     sem: &'a Semaphore,
     weight: u32,
@@ -100,8 +100,8 @@ async fn ask<'a>(
             if let Poll::Ready(outcome) = acquire.poll() {
                 return Some(outcome);
             }
-            // Long enough to be granted a slot it never looks at, now and then: a home that has answered a question has
-            // heard what was asked before.
+            // Sometimes long enough to be granted a slot that it never sees: a home that has answered this query has
+            // also handled the earlier request.
             for _ in 0..random.below(12) {
                 stats(sem).await;
                 yield_now().await;

@@ -24,7 +24,7 @@ pub async fn first_come_first_served(home: &impl Home) {
         permit.release().await.expect("it is held");
     }
     while waiting.len() >= 2 {
-        // Two are due. The second of them looks first.
+        // Two waiters are granted. The second is polled first.
         let (second, first) = (waiting.remove(1), waiting.remove(0));
         assert_eq!(stats(&sem).await.waiting, waiting.len());
         assert!(waiting.iter_mut().all(|(_, acquire)| acquire.waits()));
@@ -42,7 +42,7 @@ pub async fn first_come_first_served(home: &impl Home) {
     recorder.history().check(2).unwrap_or_else(|contradiction| panic!("{contradiction}"));
 }
 
-/// It takes a free slot, or says that there is none.
+/// It takes a free slot, or fails.
 pub async fn try_acquire_does_not_wait(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let held = sem.try_acquire().await.expect("a slot is free");
@@ -66,7 +66,7 @@ pub async fn try_acquire_does_not_overtake_the_line(home: &impl Home) {
     drop(head.outcome().await.expect("both slots are free"));
 }
 
-/// It is handed over in the same step, and never up for grabs.
+/// It is handed over in the same step, and is never free in between.
 pub async fn freed_slot_belongs_to_the_first_waiter_before_it_is_polled(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let held = sem.acquire().await.expect("a slot is free");

@@ -1,9 +1,9 @@
 //! The promises of every home. Each promise is a function with its name; [`conformance!`](crate::conformance!) makes a
 //! test of each.
 //!
-//! No promise sleeps or reads a clock: time passes when the test tells the [home](crate::Home) to let it pass. To
-//! establish that an acquire waits, a promise polls it [by hand](crate::by_hand) and asks the home. Polling alone is not
-//! enough for a remote home: the grant may be on its way.
+//! No promise sleeps or reads a clock: time passes only through the [home](crate::Home). To check that an acquire
+//! waits, a promise polls it [by hand](crate::by_hand) and asks the home. Polling alone is not enough for a remote
+//! home: the grant may be on its way.
 
 pub mod bound;
 pub mod cancellation;
@@ -25,13 +25,13 @@ use semafor::Semaphore;
 
 use crate::{Home, Spec};
 
-/// Deadlines that the suite lets pass. Long enough for a home in real time to get there with the deadline still ahead.
+/// Deadlines that the suite lets pass. Long enough that a home in real time gets that far before the deadline.
 pub(crate) const SHORT: Duration = Duration::from_millis(500);
 
 /// Deadlines that no promise reaches.
 pub(crate) const LONG: Duration = Duration::from_secs(3600);
 
-/// A promise that takes longer hangs.
+/// A promise that takes longer than this hangs.
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// Makes one test of each promise, with a home of its own: `conformance!(expression)`.

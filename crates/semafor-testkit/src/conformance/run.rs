@@ -11,7 +11,7 @@ use super::{SHORT, open, semaphore};
 use crate::by_hand::{ByHand, in_line, stats, until};
 use crate::{Home, Spec};
 
-/// Work that never ends. Its witness sees it begin, and is shared with it for as long as it lives.
+/// Work that never ends. Sets `begun` when it starts, and holds a reference to it as long as it lives.
 async fn hang_on(begun: Arc<AtomicBool>) {
     begun.store(true, Ordering::SeqCst);
     pending::<()>().await;
@@ -25,7 +25,7 @@ async fn begin<F: Future>(run: &mut ByHand<F>, begun: &AtomicBool) {
     }
 }
 
-/// Its result comes back.
+/// And returns its result.
 pub async fn work_runs_under_a_slot_that_is_released_afterwards(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let work = async {
@@ -36,7 +36,7 @@ pub async fn work_runs_under_a_slot_that_is_released_afterwards(home: &impl Home
     until(&sem, |stats| stats.held == 0).await;
 }
 
-/// So that it does not run beside the next holder's.
+/// So that it does not run beside the work of the next holder.
 pub async fn the_work_is_dropped_when_its_slot_is_lost(home: &impl Home) {
     let sem = open(home, Spec::new("it", 1).ttl(SHORT)).await;
     let begun = Arc::default();
@@ -59,7 +59,7 @@ pub async fn work_without_a_slot_never_starts(home: &impl Home) {
     assert_eq!(outcome, Err::<(), _>(RunError::Acquire(AcquireError::Closed)));
 }
 
-/// The caller dropped the future: it does not want the work any more.
+/// The caller that drops the future no longer needs the work.
 pub async fn dropping_a_run_drops_the_work_and_releases_the_slot(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let begun = Arc::default();

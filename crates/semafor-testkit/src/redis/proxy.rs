@@ -1,7 +1,7 @@
-//! A connection on which things get lost.
+//! A proxy that loses requests, replies or connections.
 //!
-//! TCP loses nothing in the midst of a connection: it delivers, or it breaks. So a connection that had something swallowed
-//! never delivers again. It is cut with the next change of mode.
+//! TCP loses nothing within a connection: it delivers, or the connection breaks. So a connection from which something
+//! was swallowed never delivers again. It is cut with the next change of mode.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -10,10 +10,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// After so long, what has not happened is said not to happen. Not a measure of speed.
+/// A test that waits longer than this has failed. Not a measure of speed.
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 
-/// Stands before a server, and forwards what is said until told otherwise.
+/// Forwards requests to a server and replies back, until the test changes its mode.
 pub struct Proxy {
     port: u16,
     wire: Arc<Wire>,
@@ -70,7 +70,7 @@ impl Ends {
     }
 }
 
-/// What is to be done with bytes that have arrived.
+/// What to do with bytes that have arrived.
 enum Action {
     Forward,
     Swallow,
@@ -79,11 +79,11 @@ enum Action {
 }
 
 impl Proxy {
-    /// One before the server on this port.
+    /// A proxy for the server on this port.
     ///
     /// # Panics
     ///
-    /// If there is no port to listen on.
+    /// If there is no free port to listen on.
     pub fn to(port: u16) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         let own = listener.local_addr().expect("it listens").port();
@@ -104,7 +104,7 @@ impl Proxy {
         self.port
     }
 
-    /// From now on all is forwarded, and no trap is set.
+    /// From now on everything is forwarded, and no trap is set.
     pub fn forward(&self) {
         self.wire.state().trap = None;
         self.change(Mode::Forward);
@@ -120,13 +120,13 @@ impl Proxy {
         self.change(Mode::SwallowReplies);
     }
 
-    /// From now on replies and push messages are kept back: requests are executed, and the answers arrive, in order, with
+    /// From now on replies and push messages are delayed: requests are executed, and the replies arrive, in order, with
     /// the next change of mode.
     pub fn hold_replies(&self) {
         self.change(Mode::HoldReplies);
     }
 
-    /// From now on new connections are closed at once. Those that exist go on.
+    /// From now on new connections are closed at once. Open connections continue.
     pub fn refuse(&self) {
         self.change(Mode::Refuse);
     }
@@ -153,13 +153,14 @@ impl Proxy {
         self.set_trap(matching, true);
     }
 
-    /// Sets a trap: with the next request that has `matching` in it, its connection is closed, and the request not executed.
+    /// Sets a trap: with the next request that has `matching` in it, its connection is closed, and the request not
+    /// executed.
     pub fn cut_before_request(&self, matching: &str) {
         self.set_trap(matching, false);
     }
 
     fn set_trap(&self, matching: &str, executed: bool) {
-        assert!(!matching.is_empty(), "any request has nothing in it");
+        assert!(!matching.is_empty(), "an empty text would match every request");
         let mut state = self.wire.state();
         state.trap = Some(Trap { matching: matching.as_bytes().to_owned(), executed });
         state.sprung = false;
@@ -195,7 +196,7 @@ impl Proxy {
             .wait_timeout_while(state, TIME_LIMIT, |state| !wanted(state))
             .unwrap_or_else(PoisonError::into_inner);
         drop(state);
-        assert!(!overtime.timed_out(), "it never came to that: {what}");
+        assert!(!overtime.timed_out(), "this never happened: {what}");
     }
 }
 
@@ -223,7 +224,7 @@ impl Wire {
                 if self.state().closing {
                     break;
                 }
-                // A client that has gone again is no reason to stop.
+                // A client that has disconnected already is no reason to stop.
                 let Ok(client) = client else { continue };
                 if self.state().mode != Mode::Refuse {
                     threads.spawn(|| self.serve(client));
@@ -232,13 +233,13 @@ impl Wire {
         });
     }
 
-    /// Returns when the connection has ended. Whatever goes wrong ends it.
+    /// Returns when the connection has ended. Any error ends it.
     fn serve(&self, client: TcpStream) {
         let Ok((number, client, server)) = self.connect(client) else { return };
         thread::scope(|threads| {
             threads.spawn(|| {
                 if self.forward_requests(number, &client, &server).is_ok() {
-                    // The server finishes what it was sent, and hangs up in turn.
+                    // The server finishes its work, and closes the connection in turn.
                     let _ = server.shutdown(Shutdown::Write);
                 } else {
                     self.end(number);
@@ -274,7 +275,7 @@ impl Wire {
         self.changed.notify_all();
     }
 
-    /// `Ok` when no more requests come. An error asks for an end at once.
+    /// `Ok` when no more requests come. An error ends the connection at once.
     fn forward_requests(
         &self,
         number: u64,
@@ -282,7 +283,7 @@ impl Wire {
         mut server: &TcpStream,
     ) -> io::Result<()> {
         let mut buffer = vec![0; 64 * 1024];
-        // What a trap waits for may arrive in two pieces.
+        // The text that a trap matches may arrive in two pieces.
         let mut recent = Vec::new();
         loop {
             let length = client.read(&mut buffer)?;
@@ -369,7 +370,7 @@ mod tests {
     use super::*;
     use crate::redis::RedisServer;
 
-    /// Speaks the inline form of the protocol, so that it can ask without waiting for an answer.
+    /// Uses the inline form of the protocol, so that it can send requests without waiting for an answer.
     struct Speaker(TcpStream);
 
     impl Speaker {
@@ -389,7 +390,7 @@ mod tests {
             assert_eq!(String::from_utf8_lossy(&heard), reply);
         }
 
-        /// Hears that the connection is closed, and nothing before that.
+        /// Checks that the connection is closed, and that nothing arrived before.
         fn is_cut_off(&mut self) {
             match self.0.read(&mut [0]) {
                 Ok(heard) => assert_eq!(heard, 0, "something came before the end"),
@@ -452,7 +453,7 @@ mod tests {
         crate::redis::eventually("both are executed", || (count(&server) == 2).then_some(()));
         proxy.forward();
         speaker.hears(":1\r\n:2\r\n");
-        // A client that is kept waiting can be cut off.
+        // The connection of a waiting client can be cut.
         proxy.hold_replies();
         speaker.says("PING\r\n");
         proxy.cut();
