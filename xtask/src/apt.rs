@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sudo_only_where_needed() {
+    fn sudo_is_used_only_if_needed() {
         assert_eq!(start_of_line(true, true, true).map(|line| line[0]), Ok("env"));
         assert_eq!(start_of_line(true, true, false).map(|line| line[0]), Ok("env"));
         assert_eq!(start_of_line(true, false, true).map(|line| line[0]), Ok("sudo"));

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_has_to_follow_and_to_count() {
+    fn flag_needs_a_number_of_at_least_one() {
         for line in ["--repeat", "--repeat fair", "--repeat 0", "--repeat -1"] {
             assert!(args(line).number("--repeat").is_err(), "{line}");
         }

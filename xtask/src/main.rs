@@ -34,10 +34,10 @@ cargo xtask <command>
                                  --repeat runs the tests N times and stops at the first failing round;
                                  a test that takes longer than 10 minutes is named and ended, with the run
                                  (SEMAFOR_TEST_LIMIT_SECONDS sets another limit)
-  bench cli                      the command beside flock and GNU sem; rows go to target/bench/cli.json
-  bench memory                   the memory home beside its peers; rows go to target/bench/memory.json
-  bench python                   the Python package beside its peers; rows go to target/bench/python.json
-  bench redis                    the Redis home beside its peers; rows go to target/bench/redis.json
+  bench cli                      the command in_background flock and GNU sem; rows go to target/bench/cli.json
+  bench memory                   the memory home in_background its peers; rows go to target/bench/memory.json
+  bench python                   the Python package in_background its peers; rows go to target/bench/python.json
+  bench redis                    the Redis home in_background its peers; rows go to target/bench/redis.json
   stress [--seconds N]           the stress test, in release mode, for N seconds (600)
   picture                        pictures of `semafor top`, into docs/
   help                           this text

@@ -60,13 +60,13 @@ pub(crate) fn test(pythons: &Pythons, limit: TimeLimit, peer: &Peer) -> Result<S
 }
 
 fn tested(venv: &Path, limit: TimeLimit, peer: &Peer) -> Result<String, String> {
-    let types = limit.hear(&mut command(venv, &["-m", "mypy"]))?;
+    let types = limit.capture(&mut command(venv, &["-m", "mypy"]))?;
     // Unbuffered: what has run shows that something runs.
     let mut pytest = command(venv, &["-u", "-m", "pytest", "-q"]);
     if !peer.is_there() {
         pytest.args(["-m", "not other_library"]);
     }
-    Ok(types + &limit.hear(&mut peer.known_to(pytest))?)
+    Ok(types + &limit.capture(&mut peer.known_to(pytest))?)
 }
 
 /// An interpreter that has the package and these others.

@@ -6,7 +6,7 @@ use std::fs;
 use crate::shell::{command, probe};
 
 /// How often to look for processes that were started while others were stopped.
-const LOOKS: usize = 20;
+const MAX_PASSES: usize = 20;
 
 struct Process {
     id: u32,
@@ -23,8 +23,9 @@ struct Process {
 /// them, and so is the process that has started us.
 pub(crate) fn end_all_of(root: u32, mark: &str) -> String {
     let mut found = BTreeMap::new();
-    for _ in 0..LOOKS {
-        let new: Vec<_> = family(root, &all(mark)).into_iter().filter(|id| !found.contains_key(id)).collect();
+    for _ in 0..MAX_PASSES {
+        let new: Vec<_> =
+            descendants(root, &all(mark)).into_iter().filter(|id| !found.contains_key(id)).collect();
         if new.is_empty() {
             break;
         }
@@ -36,19 +37,19 @@ pub(crate) fn end_all_of(root: u32, mark: &str) -> String {
     found.into_iter().map(|(id, line)| format!("\n    {id} {line}")).collect()
 }
 
-fn family(root: u32, all: &[Process]) -> Vec<u32> {
-    let mut family = vec![root];
+fn descendants(root: u32, all: &[Process]) -> Vec<u32> {
+    let mut descendants = vec![root];
     loop {
-        let is_in = |id: u32| family.contains(&id);
+        let is_in = |id: u32| descendants.contains(&id);
         let belongs = |process: &&Process| {
             process.is_marked || is_in(process.parent) || is_in(process.group) || is_in(process.session)
         };
         let new: Vec<_> =
             all.iter().filter(belongs).map(|process| process.id).filter(|id| !is_in(*id)).collect();
         if new.is_empty() {
-            return family;
+            return descendants;
         }
-        family.extend(new);
+        descendants.extend(new);
     }
 }
 
@@ -93,14 +94,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_read_whatever_its_name() {
+    fn process_is_parsed_whatever_its_name() {
         let process = parse(7, "7 (a) R (b) S 1 2 3 0 -1").expect("it can be read");
         assert_eq!((process.id, process.parent, process.group, process.session), (7, 1, 2, 3));
         assert!(parse(7, "").is_none() && parse(7, "7 (x) S").is_none());
     }
 
     #[test]
-    fn a_family_is_all_that_was_started_and_those_in_groups_of_theirs() {
+    fn descendants_are_all_started_processes_and_their_groups() {
         let process =
             |(id, parent, group, session, is_marked)| Process { id, parent, group, session, is_marked };
         let all = [
@@ -119,8 +120,8 @@ mod tests {
             (24, 10, 10, 1, false),
         ]
         .map(process);
-        let mut family = family(20, &all);
-        family.sort_unstable();
-        assert_eq!(family, [20, 21, 22, 23, 25, 26]);
+        let mut descendants = descendants(20, &all);
+        descendants.sort_unstable();
+        assert_eq!(descendants, [20, 21, 22, 23, 25, 26]);
     }
 }

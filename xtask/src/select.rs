@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_run_whole_or_searched_never_both() {
+    fn file_is_either_run_whole_or_searched() {
         let filters = ["redis".to_owned()];
         let selections = split(["redis_wire", "ttl"].map(str::to_owned).into(), &filters);
         let commands = selections.iter().map(|selection| format!("{:?}", selection.command()));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn no_file_is_run_whole_that_nobody_named() {
+    fn file_that_was_not_named_is_not_run_whole() {
         let filters = ["redis".to_owned()];
         let selections = split(vec!["ttl".to_owned()], &filters);
         assert!(!selections.iter().any(|selection| matches!(selection, Selection::Files(_))));

@@ -49,22 +49,22 @@ pub(crate) fn step<T>(name: &str, work: impl FnOnce() -> Result<T, String>) -> R
 }
 
 /// A step that is taken beside others. What it says is told when it is waited for.
-pub(crate) struct Beside<'scope> {
+pub(crate) struct Background<'scope> {
     name: String,
     work: ScopedJoinHandle<'scope, (Result<String, String>, Duration)>,
 }
 
-pub(crate) fn beside<'scope>(
+pub(crate) fn in_background<'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,
     work: impl FnOnce() -> Result<String, String> + Send + 'scope,
-) -> Beside<'scope> {
+) -> Background<'scope> {
     println!("==> {name}, beside what follows");
     let started = Instant::now();
-    Beside { name: name.into(), work: scope.spawn(move || (work(), started.elapsed())) }
+    Background { name: name.into(), work: scope.spawn(move || (work(), started.elapsed())) }
 }
 
-impl Beside<'_> {
+impl Background<'_> {
     pub(crate) fn wait(self) -> Result<(), Failure> {
         let Self { name, work } = self;
         let (done, took) = work.join().unwrap_or((Err("xtask has panicked".into()), Duration::ZERO));

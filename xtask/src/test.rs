@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::args::Args;
 use crate::select::Selection;
-use crate::shell::{self, Failure, beside, cargo, show, step};
+use crate::shell::{self, Failure, cargo, in_background, show, step};
 use crate::time_limit::{TimeLimit, colours};
 use crate::wire::Peer;
 use crate::{lint, package, select, tools};
@@ -55,10 +55,10 @@ fn everything(repeat: u32, limit: TimeLimit, peer: &Peer) -> Result<(), Failure>
     let pythons = package::pythons()?;
     thread::scope(|scope| {
         // Most tests leave a core idle.
-        let package = beside(scope, "the Python package", || package::test(&pythons, limit, peer));
-        let loom = beside(scope, "loom models", || {
+        let package = in_background(scope, "the Python package", || package::test(&pythons, limit, peer));
+        let loom = in_background(scope, "loom models", || {
             select::any(loom())?.then_some(()).ok_or("there are none")?;
-            limit.hear(&mut loom())
+            limit.capture(&mut loom())
         });
         rounds(repeat, |round| {
             step(&format!("tests{round}"), || {

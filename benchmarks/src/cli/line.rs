@@ -9,7 +9,7 @@ use semafor_testkit::redis::eventually;
 
 use super::limiter::Limiter;
 use super::process::Process;
-use super::stage::Stage;
+use super::setup::Setup;
 
 const HOLD: &str = r#"
 echo >> "$1"
@@ -25,19 +25,19 @@ pub(super) struct Line {
 impl Line {
     /// Has so many come one after the other, each when the one before waits, so that it is known who came first.
     pub(super) fn form(
-        stage: &Stage,
+        setup: &Setup,
         limiter: Limiter,
         lock: &str,
         slots: usize,
         waiters: impl IntoIterator<Item = Command>,
     ) -> Self {
-        let (held, gate_file) = (stage.file(&format!("{lock}.held")), stage.file(&format!("{lock}.gate")));
+        let (held, gate_file) = (setup.file(&format!("{lock}.held")), setup.file(&format!("{lock}.gate")));
         let gate = File::create(&gate_file).expect("it can be written");
         gate.lock().expect("it is nobody else's");
-        let hold = stage.script("hold", HOLD);
+        let hold = setup.script("hold", HOLD);
         let mut line = Self { gate, holders: Vec::new(), waiters: Vec::new() };
         for nth in 1..=slots {
-            let mut holder = limiter.command(stage, lock, slots, &hold);
+            let mut holder = limiter.command(setup, lock, slots, &hold);
             line.holders.push(Process::start(holder.arg(&held).arg(&gate_file)));
             eventually("it holds a slot", || {
                 let held = fs::read_to_string(&held).unwrap_or_default();
@@ -46,7 +46,7 @@ impl Line {
         }
         for mut waiter in waiters {
             line.waiters.push(Process::start(&mut waiter));
-            limiter.until_in_line(stage, lock, &line.waiters);
+            limiter.until_in_line(setup, lock, &line.waiters);
         }
         line
     }
@@ -57,7 +57,7 @@ impl Line {
     }
 
     /// Has all slots given back, and returns when everybody is done, well or not.
-    pub(super) fn let_go(self) {
+    pub(super) fn release_all(self) {
         let Self { waiters, holders, gate } = self;
         drop(gate);
         for process in holders.into_iter().chain(waiters) {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::limiter::Limiter;
-use super::stage::Stage;
+use super::setup::Setup;
 
 const TURN: &str = r#"
 echo "begin $2" >> "$1"
@@ -19,8 +19,8 @@ pub(super) struct Log {
 }
 
 impl Log {
-    pub(super) fn open(stage: &Stage, name: &str) -> Self {
-        Self { file: stage.file(&format!("{name}.log")), turn: stage.script("turn", TURN) }
+    pub(super) fn open(setup: &Setup, name: &str) -> Self {
+        Self { file: setup.file(&format!("{name}.log")), turn: setup.script("turn", TURN) }
     }
 
     /// The script to take a turn, which wants our file and who takes it.
@@ -31,14 +31,14 @@ impl Log {
     /// Those who wait for a slot and take a turn in it.
     pub(super) fn contenders(
         &self,
-        stage: &Stage,
+        setup: &Setup,
         limiter: Limiter,
         lock: &str,
         slots: usize,
         count: usize,
     ) -> impl Iterator<Item = Command> {
         (0..count).map(move |nth| {
-            let mut contender = limiter.command(stage, lock, slots, &self.turn);
+            let mut contender = limiter.command(setup, lock, slots, &self.turn);
             contender.arg(&self.file).arg(nth.to_string());
             contender
         })
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_began_late_was_overtaken() {
+    fn contender_that_began_late_was_overtaken() {
         let history = History::from("begin 0\nbegin 5\nend 0\nbegin 1\nend 5\nend 1\nbegin 6\nend 6\n");
         assert_eq!(Vec::from_iter(history.overtaken()), [0, 0, 4, 0]);
         assert_eq!(history.most_at_once(), 2);

@@ -40,7 +40,7 @@ pub(super) struct Mounted {
 }
 
 /// Whether mounts that we make vanish with us, however we end.
-pub(super) fn keep_mounts_to_ourselves() -> bool {
+pub(super) fn use_private_mounts() -> bool {
     // SAFETY: no memory is involved, and there is but one thread.
     if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
         return false;
@@ -75,7 +75,7 @@ impl LatencyFs {
     }
 
     /// To the server and back. Whoever asks does it inside of the operation.
-    fn travel(&self) {
+    fn delay(&self) {
         self.trips.fetch_add(1, Ordering::Relaxed);
         sleep(self.latency);
     }
@@ -113,7 +113,7 @@ impl LatencyFs {
     }
 
     fn remove(&self, parent: INodeNo, name: &OsStr, kind: FileType, reply: ReplyEmpty) {
-        self.travel();
+        self.delay();
         let removed = self.store().remove(parent.0, name, kind);
         match removed {
             Ok(()) => reply.ok(),
@@ -137,13 +137,13 @@ impl Filesystem for LatencyFs {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.travel();
+        self.delay();
         let found = self.store().find(parent.0, name);
         answer(reply, found.and_then(|number| self.describe(number)));
     }
 
     fn getattr(&self, _: &Request, of: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        self.travel();
+        self.delay();
         match self.describe(of.0) {
             Ok(attributes) => reply.attr(&VALID, &attributes),
             Err(error) => reply.error(error),
@@ -151,12 +151,12 @@ impl Filesystem for LatencyFs {
     }
 
     fn mkdir(&self, _: &Request, parent: INodeNo, name: &OsStr, _: u32, _: u32, reply: ReplyEntry) {
-        self.travel();
+        self.delay();
         answer(reply, self.add(parent, name, FileType::Directory));
     }
 
     fn create(&self, _: &Request, parent: INodeNo, name: &OsStr, _: u32, _: u32, _: i32, reply: ReplyCreate) {
-        self.travel();
+        self.delay();
         match self.add(parent, name, FileType::RegularFile) {
             Ok(attributes) => {
                 reply.created(&VALID, &attributes, Generation(0), FileHandle(0), FopenFlags::empty());
@@ -190,7 +190,7 @@ impl Filesystem for LatencyFs {
     }
 
     fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        self.travel();
+        self.delay();
         reply.opened(FileHandle(0), FopenFlags::empty());
     }
 
@@ -211,7 +211,7 @@ impl Filesystem for LatencyFs {
         }
         // That nothing more comes is told with the last part.
         if behind == 0 || !is_over {
-            self.travel();
+            self.delay();
         }
         reply.ok();
     }

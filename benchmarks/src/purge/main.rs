@@ -26,7 +26,7 @@ fn main() -> std::io::Result<()> {
     let out = first.map_or_else(|| PathBuf::from("target/bench/purge.json"), PathBuf::from);
 
     // While there is but one thread: the others are to share it.
-    let is_private = latency_fs::keep_mounts_to_ourselves();
+    let is_private = latency_fs::use_private_mounts();
     print_load("before");
     let tools = Tool::installed();
     let mut report = Report::new("purge");

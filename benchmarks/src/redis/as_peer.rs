@@ -11,7 +11,7 @@ use semafor_testkit::heap::live_bytes;
 use serde::Serialize;
 
 use super::peer::Answer;
-use super::stage::{runtime, until_queued};
+use super::setup::{runtime, until_queued};
 
 /// What has to be the first argument.
 pub(super) const WORD: &str = "as-peer";

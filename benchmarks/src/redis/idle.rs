@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use semafor_benchmarks::Report;
 
-use super::ledger::Ledger;
-use super::peer::Invitation;
-use super::stage::Stage;
+use super::peer::PeerCommand;
+use super::server_usage::ServerUsage;
+use super::setup::Setup;
 
 const VERY_MANY: usize = 100_000;
 const MANY: usize = 10_000;
@@ -24,28 +24,28 @@ const SHORT_WINDOW: Duration = Duration::from_secs(6);
 /// So that what it took to get there is over.
 const SETTLING: Duration = Duration::from_secs(2);
 
-pub(super) fn measure(report: &mut Report, stage: &Stage) {
-    let mut ledger = Ledger::open(&stage.server);
-    let ours = Invitation::ours(stage);
-    let others = Invitation::others(stage);
+pub(super) fn measure(report: &mut Report, setup: &Setup) {
+    let mut server_usage = ServerUsage::open(&setup.server);
+    let ours = PeerCommand::ours(setup);
+    let others = PeerCommand::others(setup);
 
-    let nobody = Burden { server_cpu: ledger.cpu(SHORT_WINDOW), ..Burden::default() };
-    let heartbeat = heartbeat(&mut ledger, stage, &ours);
-    let waiting = burden(&mut ledger, stage, &ours, "wait", MANY, WINDOW).expect("ours can");
-    waiting.add_beside_nobody(report, "10,000 waiters idle", &heartbeat, &nobody);
+    let nobody = Cost { server_cpu: server_usage.cpu(SHORT_WINDOW), ..Cost::default() };
+    let heartbeat = heartbeat(&mut server_usage, setup, &ours);
+    let waiting = cost(&mut server_usage, setup, &ours, "wait", MANY, WINDOW).expect("ours can");
+    waiting.add_beside_idle_server(report, "10,000 waiters idle", &heartbeat, &nobody);
 
-    let waiting = burden(&mut ledger, stage, &ours, "wait", FEW, SHORT_WINDOW).expect("ours can");
+    let waiting = cost(&mut server_usage, setup, &ours, "wait", FEW, SHORT_WINDOW).expect("ours can");
     for other in &others {
-        match burden(&mut ledger, stage, other, "wait", FEW, SHORT_WINDOW) {
+        match cost(&mut server_usage, setup, other, "wait", FEW, SHORT_WINDOW) {
             Ok(theirs) => waiting.add_beside(report, "100 waiters idle", &theirs),
             Err(reason) => println!("left out: {}: {reason}", other.script()),
         }
     }
 
-    let holding = burden(&mut ledger, stage, &ours, "hold", MANY, WINDOW).expect("ours can");
-    holding.add_beside_nobody(report, "10,000 holders", &heartbeat, &nobody);
+    let holding = cost(&mut server_usage, setup, &ours, "hold", MANY, WINDOW).expect("ours can");
+    holding.add_beside_idle_server(report, "10,000 holders", &heartbeat, &nobody);
     for other in &others {
-        match burden(&mut ledger, stage, other, "hold", MANY, LONG_WINDOW) {
+        match cost(&mut server_usage, setup, other, "hold", MANY, LONG_WINDOW) {
             Ok(theirs) => holding.add_beside(report, "10,000 holders", &theirs),
             Err(reason) => println!("left out: {}: {reason}", other.script()),
         }
@@ -53,19 +53,19 @@ pub(super) fn measure(report: &mut Report, stage: &Stage) {
 }
 
 /// What a waiter costs its process, without the task that waits.
-pub(super) fn measure_waiters(report: &mut Report, stage: &Stage) {
+pub(super) fn measure_waiters(report: &mut Report, setup: &Setup) {
     /// The aim, in bytes.
     const AIM: f64 = 1_000.0;
-    let mut ledger = Ledger::open(&stage.server);
-    let ours = Invitation::ours(stage);
-    let standing = burden(&mut ledger, stage, &ours, "stand", VERY_MANY, SHORT_WINDOW).expect("ours can");
+    let mut server_usage = ServerUsage::open(&setup.server);
+    let ours = PeerCommand::ours(setup);
+    let standing = cost(&mut server_usage, setup, &ours, "stand", VERY_MANY, SHORT_WINDOW).expect("ours can");
     let heap = standing.answer as f64 / VERY_MANY as f64;
     report.add("100,000 waiters of one name: heap, each", "bytes", heap, "aim", AIM);
     report.add("100,000 waiters of one name: resident, each", "bytes", standing.memory, "aim", AIM);
 }
 
 #[derive(Default)]
-struct Burden {
+struct Cost {
     whose: String,
     connections: usize,
     /// Per second.
@@ -80,51 +80,51 @@ struct Burden {
 }
 
 /// Has so many `wait` or `hold` in a process of their own, and looks at them for twice the window.
-fn burden(
-    ledger: &mut Ledger,
-    stage: &Stage,
-    who: &Invitation,
+fn cost(
+    server_usage: &mut ServerUsage,
+    setup: &Setup,
+    who: &PeerCommand,
     work: &str,
     count: usize,
     window: Duration,
-) -> Result<Burden, String> {
-    let connections_before = ledger.connections();
+) -> Result<Cost, String> {
+    let connections_before = server_usage.connections();
     let mut peer = who.start()?;
     let memory_before = resident_memory(peer.pid());
     let answer = peer.ask::<u64>(&format!("{work} {count}"))?;
     sleep(SETTLING);
     let memory = (resident_memory(peer.pid()) - memory_before) / count as f64;
-    let connections = ledger.connections() - connections_before;
+    let connections = server_usage.connections() - connections_before;
 
     let (start, cpu_before) = (Instant::now(), cpu_so_far(peer.pid()));
-    let server_cpu = ledger.cpu(window);
+    let server_cpu = server_usage.cpu(window);
     let client_cpu = (cpu_so_far(peer.pid()) - cpu_before) / start.elapsed().as_secs_f64();
-    let commands = ledger.commands(window);
+    let commands = server_usage.commands(window);
 
     let whose = peer.name().to_owned();
     drop(peer);
     // Nobody gives back what it left.
-    stage.server.command(&["FLUSHALL"]);
-    Ok(Burden { whose, connections, commands, server_cpu, client_cpu, memory, answer })
+    setup.server.command(&["FLUSHALL"]);
+    Ok(Cost { whose, connections, commands, server_cpu, client_cpu, memory, answer })
 }
 
 /// The one thing that a single holder sends, again and again.
-fn heartbeat(ledger: &mut Ledger, stage: &Stage, ours: &Invitation) -> String {
-    let holding = burden(ledger, stage, ours, "hold", 1, SHORT_WINDOW).expect("ours can");
+fn heartbeat(server_usage: &mut ServerUsage, setup: &Setup, ours: &PeerCommand) -> String {
+    let holding = cost(server_usage, setup, ours, "hold", 1, SHORT_WINDOW).expect("ours can");
     let mut commands = holding.commands.into_keys();
     let heartbeat = commands.next().expect("a holder sends heartbeats");
     assert_eq!(commands.next(), None, "a holder sends nothing but heartbeats");
     heartbeat
 }
 
-impl Burden {
+impl Cost {
     /// How many of these commands there are per second.
     fn rate(&self, is_meant: impl Fn(&str) -> bool) -> f64 {
         let meant = self.commands.iter().filter(|(command, _)| is_meant(command));
         meant.fold(0.0, |sum, (_, rate)| sum + rate)
     }
 
-    fn add_beside_nobody(&self, report: &mut Report, work: &str, heartbeat: &str, nobody: &Self) {
+    fn add_beside_idle_server(&self, report: &mut Report, work: &str, heartbeat: &str, nobody: &Self) {
         let mut add = |what: &str, unit, mine, theirs| {
             report.add(&format!("{work}: {what}"), unit, mine, "nobody", theirs);
         };
@@ -143,7 +143,7 @@ impl Burden {
         let mut add = |what: &str, unit, mine, theirs_value| {
             report.add(&format!("{work}: {what}"), unit, mine, &theirs.whose, theirs_value);
         };
-        let all = |burden: &Self| burden.rate(|_| true);
+        let all = |cost: &Self| cost.rate(|_| true);
         add("connections", "connections", self.connections as f64, theirs.connections as f64);
         add("all commands", "commands/s", all(self), all(theirs));
         add("server CPU", "ms/s", self.server_cpu, theirs.server_cpu);

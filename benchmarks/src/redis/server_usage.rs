@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use redis::{Connection, cmd};
 use semafor_testkit::redis::RedisServer;
 
-pub(super) struct Ledger {
+pub(super) struct ServerUsage {
     connection: Connection,
     port: u16,
 }
 
-impl Ledger {
+impl ServerUsage {
     pub(super) fn open(server: &RedisServer) -> Self {
         Self { connection: server.connection(), port: server.port() }
     }

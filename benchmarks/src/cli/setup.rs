@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::process::{end, is_running};
 
-pub(super) struct Stage {
+pub(super) struct Setup {
     folder: TempDir,
     semafor: PathBuf,
     flock: PathBuf,
@@ -20,29 +20,29 @@ pub(super) struct Stage {
     nothing: PathBuf,
 }
 
-impl Stage {
+impl Setup {
     pub(super) fn set() -> Self {
         let semafor = std::env::var_os("SEMAFOR_BENCH_COMMAND");
         let semafor = semafor.expect("SEMAFOR_BENCH_COMMAND is set, as `cargo xtask bench cli` does");
         let folder = tempfile::tempdir().expect("a directory for all that is kept");
-        let stage = Self {
+        let setup = Self {
             semafor: semafor.into(),
             flock: on_path("flock").expect("flock is installed"),
             sem: on_path("sem"),
             nothing: on_path("true").expect("every system can do nothing"),
             folder,
         };
-        let runtime = stage.file("runtime");
+        let runtime = setup.file("runtime");
         fs::create_dir(&runtime).expect("the directory is new");
         // Or semafor does not trust it.
         fs::set_permissions(runtime, Permissions::from_mode(0o700)).expect("it is ours");
-        fs::create_dir(stage.file("parallel")).expect("the directory is new");
+        fs::create_dir(setup.file("parallel")).expect("the directory is new");
         // Or GNU parallel asks to be cited.
-        fs::write(stage.file("parallel/will-cite"), "").expect("it can be written");
-        if stage.sem.is_none() {
+        fs::write(setup.file("parallel/will-cite"), "").expect("it can be written");
+        if setup.sem.is_none() {
             println!("left out: GNU sem: not installed (`cargo xtask bench cli` installs it)");
         }
-        stage
+        setup
     }
 
     pub(super) fn file(&self, name: &str) -> PathBuf {
@@ -125,7 +125,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for Setup {
     fn drop(&mut self) {
         // Only after a failure is there still an agent. It may be what failed, so it is not asked.
         let runtime = self.file("runtime");

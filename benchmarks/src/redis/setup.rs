@@ -8,7 +8,7 @@ use semafor::{Home, Semaphore};
 use semafor_testkit::redis::RedisServer;
 use tokio::runtime::{Builder, Runtime};
 
-pub(super) struct Stage {
+pub(super) struct Setup {
     pub(super) server: RedisServer,
     runtime: Runtime,
     home: Home,
@@ -22,7 +22,7 @@ pub(super) struct Trip {
     digest: String,
 }
 
-impl Stage {
+impl Setup {
     pub(super) fn set() -> Self {
         let server = RedisServer::start();
         let runtime = runtime();
