@@ -2,7 +2,7 @@
 
 use crate::shell::{command, probe, run};
 
-/// Asks nothing, brings nothing unasked, and waits while a fresh machine is still busy updating itself.
+/// Asks nothing, installs nothing extra, and waits while a fresh machine is still updating itself.
 const INSTALL: [&str; 5] = ["install", "--yes", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=120"];
 
 /// Installs `package`, showing the commands.
@@ -19,7 +19,7 @@ pub(crate) fn install(package: &str) -> Result<(), String> {
     apt(&install)
         .or_else(|_| {
             println!("    the lists of packages may be missing or old, fetching them");
-            // A list that can't be fetched need not be the one that counts.
+            // A list that can't be fetched may not be the one we need.
             let _ = apt(&["update"]);
             apt(&install)
         })

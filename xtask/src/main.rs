@@ -1,4 +1,4 @@
-//! What CI runs, and what you run before it does: the same commands.
+//! The commands that CI runs, and that you run before it.
 
 mod apt;
 mod args;
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs one command and says how it went, in words to end the output with.
+/// Runs one command and returns the words to end the output with.
 fn run(mut args: Args) -> Result<Option<&'static str>, Failure> {
     match args.next().as_deref() {
         None | Some("help" | "--help" | "-h") => {

@@ -1,4 +1,4 @@
-//! Ends processes that hang. Linux only, where `/proc` tells which there are.
+//! Ends processes that hang. Linux only: it reads `/proc`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,11 +16,12 @@ struct Process {
     is_marked: bool,
 }
 
-/// Kills a process, all it has started, and all in groups or sessions that those lead. Returns lines that name them.
+/// Kills a process, its descendants, and all processes in groups or sessions that those lead. Returns lines that name
+/// them.
 ///
-/// A daemon has lost its parent, and may lead a session of its own. It is found by `mark`, a variable in the environment of
-/// the process and of all that it starts (`NAME=VALUE`). Those in its own group that it has not started stay: we are among
-/// them, and so is the process that has started us.
+/// A daemon has lost its parent, and may lead a session of its own. It is found by `mark`, a variable in the
+/// environment of the process and its descendants (`NAME=VALUE`). Other processes in the group of the process are not
+/// killed: xtask is among them, and so is the process that started xtask.
 pub(crate) fn end_all_of(root: u32, mark: &str) -> String {
     let mut found = BTreeMap::new();
     for _ in 0..MAX_PASSES {
@@ -29,7 +30,7 @@ pub(crate) fn end_all_of(root: u32, mark: &str) -> String {
         if new.is_empty() {
             break;
         }
-        // A stopped process starts no other while we look.
+        // A stopped process starts no other process while we look.
         signal("STOP", &new);
         found.extend(new.into_iter().map(|id| (id, describe(id))));
     }
@@ -68,7 +69,7 @@ fn has_in_environment(id: u32, mark: &str) -> bool {
     environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
 }
 
-/// From `ID (NAME) STATE PARENT GROUP SESSION …`, where the name may have anything in it.
+/// From `ID (NAME) STATE PARENT GROUP SESSION …`, where the name may contain any character.
 fn parse(id: u32, stat: &str) -> Option<Process> {
     let mut words = stat.rsplit_once(')')?.1.split_whitespace().skip(1).map(str::parse);
     let mut next = || words.next()?.ok();
@@ -81,7 +82,7 @@ fn describe(id: u32) -> String {
     line.chars().filter(|char| !char.is_control()).take(200).collect()
 }
 
-/// By the shell's own `kill`, which every system has.
+/// With the `kill` of the shell, which every system has.
 fn signal(signal: &str, processes: &[u32]) {
     let script = format!("for id; do kill -{signal} \"$id\"; done");
     let mut kill = command("sh", &["-c", &script, "sh"]);

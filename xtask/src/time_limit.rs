@@ -1,8 +1,8 @@
 //! A time limit for every test of a run. A run that hangs is ended, and the test that hung is named.
 //!
-//! libtest says which tests have been running for a minute, and which have ended. If it runs one test at a time, it says
-//! which one it begins instead. A run that says nothing at all for too long has hung in another place: then the processes that
-//! are left are named.
+//! libtest reports which tests have been running for a minute, and which have ended. If it runs one test at a time, it
+//! reports which test it starts instead. A run that prints nothing for too long hangs somewhere else: then the
+//! remaining processes are named.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Read, Write};
@@ -14,19 +14,19 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::processes;
 use crate::shell::{Failure, cannot_start, show};
 
-/// What sets another limit, in seconds. `python/tests` looks at it, too.
+/// Sets another limit, in seconds. `python/tests` reads it, too.
 const VARIABLE: &str = "SEMAFOR_TEST_LIMIT_SECONDS";
-/// In the environment of everything that a run starts, so that it can be found. `semafor-testkit` and `python/tests` know it.
+/// In the environment of all processes of a run, to find them. `semafor-testkit` and `python/tests` use it, too.
 const MARK: &str = "SEMAFOR_TEST_RUN";
 /// Generous: no test takes as long on the slowest machine.
 const PER_TEST: Duration = Duration::from_secs(600);
-/// A longer limit counts as this one: later points in time may be out of range.
+/// A longer limit counts as this one: later times may be out of range.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
-/// How much longer a run may be silent than a test may take: first the test is to be named.
+/// How much longer a run may print nothing than a test may take, so that a hanging test is named first.
 const EXTRA_SILENCE: Duration = Duration::from_secs(300);
 /// How long to wait for the last output, if another process keeps the pipe open.
 const DRAIN_TIME: Duration = Duration::from_secs(2);
-/// No line that counts is longer.
+/// Only so much of a line is read.
 const LONGEST_LINE: usize = 16 * 1024;
 
 #[derive(Clone, Copy)]
@@ -46,28 +46,30 @@ impl TimeLimit {
             Some(text) => match text.parse() {
                 Ok(seconds) if seconds > 0 => Duration::from_secs(seconds).min(LONGEST),
                 _ => {
-                    return Err(Failure::Usage(format!("{VARIABLE} is {text:?}, and no number of seconds")));
+                    return Err(Failure::Usage(format!(
+                        "{VARIABLE} is {text:?}, which is not a number of seconds"
+                    )));
                 }
             },
         };
         Ok(Self { test, silence: test.saturating_add(EXTRA_SILENCE) })
     }
 
-    /// The same for a test that is to take so much longer.
+    /// The same for a test that takes so much longer by design.
     pub(crate) fn plus(self, more: Duration) -> Self {
         Self { test: self.test.saturating_add(more), silence: self.silence.saturating_add(more) }
     }
 
-    /// Runs tests to the end, their output among ours. They have nothing to read.
+    /// Runs tests to the end, and shows their output. Their stdin is empty.
     pub(crate) fn run(self, command: &mut Command) -> Result<(), String> {
         let mut out = io::stdout();
         self.supervise(command.stderr(Stdio::inherit()), |said| {
-            // If our stdout is closed, the tests go on all the same.
+            // If our stdout is closed, the tests continue all the same.
             let _ = out.write_all(said).and_then(|()| out.flush());
         })
     }
 
-    /// Runs tests to the end and returns all that they said, also if they fail.
+    /// Runs tests to the end and returns their output, even if they fail.
     pub(crate) fn capture(self, command: &mut Command) -> Result<String, String> {
         let mut all = Vec::new();
         let ended = self.supervise(command.stderr(Stdio::piped()), |said| all.extend_from_slice(said));
@@ -103,10 +105,12 @@ impl TimeLimit {
                 Err(RecvTimeoutError::Timeout) => {
                     if let Some(complaint) = watch.complaint(Instant::now()) {
                         let left = processes::end_all_of(id, &format!("{MARK}={run}"));
-                        break Err(format!("{complaint}. It was ended, with all that it had started:{left}"));
+                        break Err(format!(
+                            "{complaint}. It was ended, with all processes that it had started:{left}"
+                        ));
                     }
                 }
-                Err(RecvTimeoutError::Disconnected) => break Err("its end was not heard of".to_owned()),
+                Err(RecvTimeoutError::Disconnected) => break Err("its exit status is unknown".to_owned()),
             }
         };
         let deadline = Instant::now() + DRAIN_TIME;
@@ -119,7 +123,7 @@ impl TimeLimit {
     }
 }
 
-/// What to add to the arguments of a test program: without it, it prints in colours only to a terminal, not to us.
+/// Arguments for a test program that make it print colours to a pipe.
 pub(crate) fn colours() -> &'static [&'static str] {
     if io::stdout().is_terminal() { &["--color", "always"] } else { &[] }
 }
@@ -144,7 +148,7 @@ fn outcome(status: ExitStatus) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(status.to_string()) }
 }
 
-/// Which tests have been running for long, as far as the run has said.
+/// The tests that have been running for long, according to the output of the run.
 struct Watch {
     limit: TimeLimit,
     /// Since when.
@@ -179,7 +183,8 @@ impl Watch {
         if let Some((name, time)) = slow_test(line) {
             self.slow.insert(name.to_owned(), now.checked_sub(time).unwrap_or(now));
         } else if line.starts_with("test result:") || matches!(line, "ok" | "FAILED") {
-            // The latter is said of the only test that runs, after other words have come between it and its name.
+            // `ok` and `FAILED` are about the only running test, when other output came between its name and its
+            // result.
             self.slow.clear();
         } else if test_of(line).is_none_or(|(_, rest)| is_outcome(rest)) {
             let is_about = |name: &str| {
@@ -189,7 +194,7 @@ impl Watch {
         }
     }
 
-    /// When there will be something to complain of, unless something is heard before.
+    /// When the limit will be exceeded, unless there is more output before.
     fn deadline(&self) -> Instant {
         let tests = self.slow.values().map(|since| *since + self.limit.test);
         tests.chain([self.last_word + self.limit.silence]).min().unwrap_or(self.last_word)
@@ -207,25 +212,26 @@ impl Watch {
     }
 }
 
-/// What stands in a line about one test, `test NAME ... ok`: its name and the rest. Without the rest, it was begun.
+/// Splits a line about one test, `test NAME ... ok`, into its name and the rest. Without the rest, the test has
+/// started.
 fn test_of(line: &str) -> Option<(&str, &str)> {
     line.strip_prefix("test ")?.split_once(" ... ")
 }
 
-/// Whether the rest of such a line tells of the test's end. Processes that it has started may have their say in between.
+/// Whether the rest of such a line has the result of the test. Output of its processes may come in between.
 fn is_outcome(rest: &str) -> bool {
     let outcomes = ["ok", "FAILED", "ignored"];
     outcomes.iter().any(|outcome| rest.starts_with(outcome) || rest.ends_with(outcome))
 }
 
-/// What libtest says of a test that takes its time: `test NAME has been running for over 60 seconds`.
+/// The line of libtest about a slow test: `test NAME has been running for over 60 seconds`.
 fn slow_test(line: &str) -> Option<(&str, Duration)> {
     let (test, time) = line.rsplit_once(" has been running for over ")?;
     let seconds = time.strip_suffix(" seconds")?.parse().ok()?;
     Some((test.strip_prefix("test ")?, Duration::from_secs(seconds)))
 }
 
-/// Without escape sequences as libtest prints them.
+/// Removes the escape sequences that libtest prints.
 fn without_colours(line: &str) -> String {
     let mut plain = String::with_capacity(line.len());
     let mut chars = line.chars();
@@ -276,8 +282,8 @@ mod tests {
         }
     }
 
-    /// Says what a test program with a hanging test says. It has started processes, one of them in a session of its own, and
-    /// a daemon, whose parent has ended.
+    /// Prints what a test program with a hanging test prints. It starts processes, one of them in a session of its own,
+    /// and a daemon, whose parent has ended.
     const HANGING: &str = "
         sleep 1000 & echo \"started $!\"
         setsid sh -c 'sleep 1000 & sleep 1000; :' & echo \"started $!\"
@@ -290,7 +296,7 @@ mod tests {
 
     #[test]
     fn hanging_test_is_named_and_ended_with_all_its_processes() {
-        // It is over when libtest speaks of it.
+        // The limit has passed when libtest reports the test.
         let ended = limit(Duration::from_secs(60), LONG).capture(&mut shell(HANGING));
         let complaint = ended.expect_err("it hung");
         let first = complaint.lines().next().expect("it says something");
@@ -302,7 +308,7 @@ mod tests {
         started.into_iter().for_each(until_dead);
     }
 
-    /// One test at a time: else libtest says nothing of a test for a minute.
+    /// One test at a time: otherwise libtest reports a slow test only after a minute.
     #[test]
     fn real_hanging_test_is_named() {
         let folder = std::env::temp_dir().join(format!("semafor-xtask-{}", std::process::id()));
@@ -430,7 +436,7 @@ mod tests {
         }
     }
 
-    /// This is all that a hanging test is known by, so it must not change unnoticed.
+    /// A hanging test is recognised only by this phrase, so a change of it must be noticed.
     #[test]
     fn libtest_still_reports_slow_tests() {
         let sysroot = probe(&mut command("rustc", &["--print", "sysroot"])).expect("there is a rustc");
@@ -444,6 +450,6 @@ mod tests {
         });
         let code = fs::read(libtest.expect("it has libtest")).expect("it can be read");
         let phrase = b" has been running for over ";
-        assert!(code.windows(phrase.len()).any(|part| part == phrase), "libtest says it otherwise now");
+        assert!(code.windows(phrase.len()).any(|part| part == phrase), "libtest uses another phrase now");
     }
 }

@@ -1,4 +1,4 @@
-//! Many more who want a slot than there are.
+//! Many more contenders than slots.
 
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -15,30 +15,30 @@ use super::usage::{cpu_in, cpu_of, millis};
 const CONTENDERS: usize = 200;
 const SLOTS: usize = 4;
 
-/// How long the line is looked at before it moves.
+/// How long the waiting line is measured before it moves.
 const WINDOW: Duration = Duration::from_secs(3);
 
-/// Somebody's results, one for each round.
+/// The results of one limiter, one for each round.
 struct Results {
     limiter: Limiter,
     bursts: Vec<Burst>,
     queued_runs: Vec<QueuedRun>,
 }
 
-/// They came as fast as they could be started.
+/// The contenders came as fast as they could be started.
 struct Burst {
     /// From the first start to the last exit.
     time: Duration,
-    /// Of everybody, and of the agent.
+    /// Of all contenders and the agent.
     cpu: Duration,
     history: History,
 }
 
-/// They came one after the other, while all slots were held.
+/// The contenders came one after the other, while all slots were held.
 struct QueuedRun {
     /// While nothing happened, per second.
     cpu_in_line: Duration,
-    /// From the moment the slots were given back until all were done.
+    /// From the release of the slots until all were done.
     time: Duration,
     history: History,
 }
@@ -82,7 +82,7 @@ pub(super) fn measure(report: &mut Report, setup: &Setup, rounds: usize) {
         add(&format!("{queued_run}: overtaken by up to"), "places", &|one| {
             one.queued_run(|queued_run| queued_run.history.overtaken().max().unwrap_or(0) as f64)
         });
-        // What must never happen is not a question of the median.
+        // The worst round counts here, not the median: these must never happen.
         let both = "200 contenders, 4 slots";
         add(&format!("{both}: most at once"), "at once", &|one| one.worst(History::most_at_once));
         add(&format!("{both}: failed, no turn"), "of 200", &|one| {
@@ -109,7 +109,7 @@ impl Results {
 }
 
 impl QueuedRun {
-    /// How many saw somebody begin before them who came so much later that the number of slots does not explain it.
+    /// How many were overtaken by a contender that came so much later that the number of slots does not explain it.
     fn out_of_order(&self) -> usize {
         self.history.overtaken().filter(|places| *places >= SLOTS).count()
     }
@@ -141,7 +141,7 @@ fn queued_run(setup: &Setup, limiter: Limiter, lock: &str) -> QueuedRun {
     QueuedRun { cpu_in_line, time: start.elapsed(), history: log.read() }
 }
 
-/// The same turns, so many at once, started by one who counts them itself. In milliseconds.
+/// The same turns, so many at once, limited by `xargs`. In milliseconds.
 fn with_xargs(setup: &Setup, name: &str) -> Option<f64> {
     let log = Log::open(setup, name);
     let numbers = setup.file(&format!("{name}.numbers"));
@@ -153,6 +153,6 @@ fn with_xargs(setup: &Setup, name: &str) -> Option<f64> {
     let start = Instant::now();
     let _ = Process::start(&mut xargs).finish().successful();
     let time = start.elapsed();
-    assert_eq!(log.read().turns(), CONTENDERS, "everybody had a turn");
+    assert_eq!(log.read().turns(), CONTENDERS, "every contender had a turn");
     Some(millis(time))
 }

@@ -1,4 +1,4 @@
-//! What waiting costs while nothing happens.
+//! The cost of waiting while nothing happens.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use super::setup::Setup;
 use super::usage::{cpu_in, memory_of, micros};
 
 const MANY: usize = 1_000;
-/// As many of GNU sem's as leave the machine usable: they take 13 MB each, and look again and again.
+/// As many waiters of GNU sem as leave the machine usable: they take 13 MB each, and poll.
 const FEW: usize = 50;
 
 const WINDOW: Duration = Duration::from_secs(10);
-/// So that what it took to get there is over: GNU sem looks less and less often, down to twice a second.
+/// Until the work of starting is over: GNU sem polls less and less often, down to twice a second.
 const SETTLING: Duration = Duration::from_secs(6);
 
 pub(super) fn measure(report: &mut Report, setup: &Setup) {
@@ -36,12 +36,12 @@ pub(super) fn measure(report: &mut Report, setup: &Setup) {
     }
 }
 
-/// Of so many who wait for one slot.
+/// Of so many waiters for one slot.
 struct Cost {
-    /// Of everybody and the agent, per second.
+    /// Of all waiters and the agent, per second.
     cpu: Duration,
     cpu_of_agent: Duration,
-    /// KiB for each who waits, the agent's share included.
+    /// KiB for each waiter, including its share of the agent.
     memory: f64,
     memory_of_agent: f64,
 }

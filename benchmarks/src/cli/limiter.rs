@@ -1,4 +1,4 @@
-//! The commands that let so many run at once, and how each of them is called.
+//! The commands that limit how many run at once, and how to call each.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,7 +17,7 @@ pub(super) enum Limiter {
 }
 
 impl Limiter {
-    /// Those that have more than one slot, and are installed.
+    /// The limiters that can have more than one slot and are installed.
     pub(super) fn with_slots(setup: &Setup) -> Vec<Self> {
         let mut all = vec![Self::Semafor];
         all.extend(setup.sem().map(|_| Self::GnuSem));
@@ -55,17 +55,17 @@ impl Limiter {
         command
     }
 
-    /// Who works for those who wait, if anybody does.
+    /// The process that works for the waiters, if there is one.
     pub(super) fn agent(self, setup: &Setup) -> Option<u32> {
         (self == Self::Semafor).then(|| setup.agent())
     }
 
-    /// Until the last one who came waits as well.
+    /// Returns when the last process of the line waits as well.
     pub(super) fn until_in_line(self, setup: &Setup, lock: &str, line: &[Process]) {
         let Some(last) = line.last() else { return };
         let is_in_line = || match self {
             Self::Semafor => setup.ask(&["status", lock])[0]["waiting"] == line.len(),
-            // Nobody knows who waits for a file or sleeps until the next attempt, but the kernel.
+            // Only the kernel knows which process waits for a file or sleeps until its next attempt.
             Self::GnuSem => last.is_in_call(libc::SYS_pselect6),
             Self::Flock => last.is_in_call(libc::SYS_flock),
         };

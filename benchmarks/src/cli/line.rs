@@ -1,6 +1,6 @@
-//! A line: all slots are held until a gate opens, and who comes meanwhile waits.
+//! A line: all slots are held until a gate opens, and processes that come meanwhile wait.
 //!
-//! The gate is a lock on a file, which opens with our end as well, however we end: nobody waits for ever.
+//! The gate is a lock on a file, which also opens when this process ends, for any reason: no process waits for ever.
 
 use std::fs::{self, File};
 use std::process::Command;
@@ -23,7 +23,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Has so many come one after the other, each when the one before waits, so that it is known who came first.
+    /// Starts so many processes one after the other, each when the one before waits, so that their order is known.
     pub(super) fn form(
         setup: &Setup,
         limiter: Limiter,
@@ -33,7 +33,7 @@ impl Line {
     ) -> Self {
         let (held, gate_file) = (setup.file(&format!("{lock}.held")), setup.file(&format!("{lock}.gate")));
         let gate = File::create(&gate_file).expect("it can be written");
-        gate.lock().expect("it is nobody else's");
+        gate.lock().expect("no other process has it");
         let hold = setup.script("hold", HOLD);
         let mut line = Self { gate, holders: Vec::new(), waiters: Vec::new() };
         for nth in 1..=slots {
@@ -51,12 +51,12 @@ impl Line {
         line
     }
 
-    /// Of those who wait.
+    /// The process ids of the waiters.
     pub(super) fn pids(&self) -> impl Iterator<Item = u32> {
         self.waiters.iter().map(Process::pid)
     }
 
-    /// Has all slots given back, and returns when everybody is done, well or not.
+    /// Releases all slots, and returns when all processes have ended, successful or not.
     pub(super) fn release_all(self) {
         let Self { waiters, holders, gate } = self;
         drop(gate);

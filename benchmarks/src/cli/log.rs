@@ -1,4 +1,4 @@
-//! What contenders write down: when their command begins, and when it ends. One file for all, in the order it happened.
+//! The log that contenders write: when their command begins and ends. One file for all, in the order of events.
 
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
@@ -23,12 +23,12 @@ impl Log {
         Self { file: setup.file(&format!("{name}.log")), turn: setup.script("turn", TURN) }
     }
 
-    /// The script to take a turn, which wants our file and who takes it.
+    /// The script that takes a turn, and its first argument, the log file. The number of the contender follows.
     pub(super) fn turn(&self) -> [&Path; 2] {
         [&self.turn, &self.file]
     }
 
-    /// Those who wait for a slot and take a turn in it.
+    /// The commands that wait for a slot and take a turn in it.
     pub(super) fn contenders(
         &self,
         setup: &Setup,
@@ -85,9 +85,9 @@ impl History {
         counts.max().unwrap_or(0)
     }
 
-    /// By how many places each was overtaken at most, by those who came later and began earlier.
+    /// By how many places each contender was overtaken at most, by contenders that came later and began earlier.
     ///
-    /// Less than the number of slots says nothing: so many are let in before the first of them comes to write it down.
+    /// Less than the number of slots means nothing: so many may begin before the first of them writes to the log.
     pub(super) fn overtaken(&self) -> impl Iterator<Item = usize> {
         let last = self.begun().scan(0, |last, who| {
             *last = who.max(*last);

@@ -1,6 +1,6 @@
-//! The command beside `flock`, GNU `sem` and, where nobody limits anything, the bare command it runs.
+//! The command beside `flock`, GNU `sem` and, where there is no limit, the bare command it runs.
 //!
-//! Everything is kept in a directory of its own, the agent included, and is gone in the end.
+//! All files, those of the agent included, are in a directory of their own, which is removed at the end.
 
 mod contended;
 mod idle;

@@ -1,4 +1,4 @@
-//! From start to exit when nobody is in the way: what it costs to put the command before another.
+//! From start to exit without contention: the cost of putting the command before another.
 
 use std::path::Path;
 use std::process::{Command, ExitStatus};
@@ -13,7 +13,7 @@ use super::setup::{Setup, on_path};
 use super::usage::{cpu_of, micros};
 
 const STARTS: usize = 40;
-/// For those who take a hundred times as long.
+/// For limiters that take a hundred times as long.
 const FEW_STARTS: usize = 5;
 
 const MARK: &str = "echo > \"$1\"\n";
@@ -25,7 +25,7 @@ pub(super) fn measure(report: &mut Report, setup: &Setup, rounds: usize) {
     let warm = turn(STARTS, limited(setup, Limiter::Semafor));
     report.compare("start to exit of `true`", "µs", rounds, beside_peers(setup, warm, turn));
 
-    // Less than time does this depend on what else is running.
+    // CPU time depends less than elapsed time on other load.
     let agent = setup.agent();
     let mut start = limited(setup, Limiter::Semafor);
     let warm = Box::new(move || {
@@ -56,7 +56,7 @@ pub(super) fn measure(report: &mut Report, setup: &Setup, rounds: usize) {
     report.compare("start to exit of `true`, through Redis", "µs", rounds, runs);
 }
 
-/// The peers' turns are of so many starts of a command.
+/// `turn` measures so many starts of a peer's command.
 fn beside_peers<'a>(setup: &'a Setup, ours: Turn<'a>, turn: fn(usize, Command) -> Turn<'a>) -> Runs<'a> {
     let mut runs = vec![
         ("ours", ours),
@@ -83,7 +83,7 @@ fn through(server: &RedisServer, setup: &Setup, program: &Path) -> Command {
     semafor
 }
 
-/// Who does not run what it is told to is quick, and not worth measuring.
+/// A command that does not run its program would be quick, and not worth measuring.
 fn assert_runs(setup: &Setup, mut leave_mark: Command) {
     let mark = setup.file("mark.left");
     let status = leave_mark.arg(&mark).status();
@@ -92,7 +92,7 @@ fn assert_runs(setup: &Setup, mut leave_mark: Command) {
 
 type Turn<'a> = Box<dyn FnMut() -> f64 + 'a>;
 
-/// Several in a row, since the first one finds the caches full of what others have left.
+/// Several in a row, because for the first one the caches are full of other data.
 fn turn<'a>(starts: usize, mut command: Command) -> Turn<'a> {
     Box::new(move || median((0..starts).map(|_| start_to_exit(&mut command)).collect()))
 }
@@ -110,7 +110,7 @@ fn cpu_turn<'a>(starts: usize, mut command: Command) -> Turn<'a> {
     Box::new(move || cpu_of_starts(starts, &mut command))
 }
 
-/// Microseconds for each, with all it has waited for.
+/// Microseconds for each, including all child processes that it has waited for.
 fn cpu_of_starts(starts: usize, command: &mut Command) -> f64 {
     let used: Duration = (0..starts).map(|_| Process::start(command).finish().successful().cpu).sum();
     micros(used) / starts as f64

@@ -15,7 +15,7 @@ use super::tool::{ROOT, Tool};
 const LATENCY: Duration = Duration::from_millis(2);
 const DIRS: u64 = 2_000;
 
-/// What a tree is called, and who makes it.
+/// The name of a tree, and the function that creates it.
 type Shape = (&'static str, fn(&Path) -> Tree);
 
 const FLAT: Shape = ("2,000 in one directory, 2 ms", |root| flat(root, DIRS));
@@ -36,7 +36,7 @@ pub(super) fn measure(report: &mut Report, tools: &[Tool], is_private: bool) {
         let fs = LatencyFs::new();
         let mounted = mount(&fs, Duration::ZERO).expect("it could be mounted a moment ago");
         let tree = make(&folder.path().join(ROOT));
-        // The kernel is to forget what it has seen.
+        // Mount again, so that the kernel forgets its cache.
         drop(mounted);
         let mounted = mount(&fs, LATENCY).expect("it could be mounted a moment ago");
         (fs, mounted, tree)

@@ -1,4 +1,4 @@
-//! Many more who want a slot than there are. What counts is how long it takes all of them, per cycle.
+//! Many more contenders than slots. Measures the total time, per cycle.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! Acquire and release when nobody is in the way.
+//! Acquire and release without contention.
 
 use std::time::Instant;
 

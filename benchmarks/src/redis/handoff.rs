@@ -1,4 +1,4 @@
-//! From a release to the moment the next in line has the slot. It stands in line before, as the server says.
+//! From a release to the moment the next waiter has the slot. The waiter is in line before, according to the server.
 
 use std::time::Instant;
 
@@ -24,7 +24,7 @@ pub(super) fn measure(report: &mut Report, setup: &Setup, rounds: usize) {
 
     let mut peers = Peer::others(setup);
     let mut beside_peers = vec![in_one_process(setup, HANDOFFS)];
-    // Python's takes half a second each.
+    // The Python library takes half a second each.
     beside_peers.extend(peers.iter_mut().map(|peer| Contestant::there(peer, "handoff 8")));
     add_percentiles(report, IN_ONE, &contest(rounds, beside_peers));
 }

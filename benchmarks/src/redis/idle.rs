@@ -1,4 +1,4 @@
-//! What those cost who only wait or only hold: connections, commands, processor time, memory.
+//! The cost of clients that only wait or only hold: connections, commands, processor time, memory.
 
 use std::collections::BTreeMap;
 use std::fs::read_to_string;
@@ -13,15 +13,15 @@ use super::setup::Setup;
 
 const VERY_MANY: usize = 100_000;
 const MANY: usize = 10_000;
-/// As many as everybody can have wait.
+/// As many waiters as every peer can have.
 const FEW: usize = 100;
 
-/// How long to look. Ours send heartbeats every five seconds, those of npm every eight, Python's every 36.
+/// How long to measure. Heartbeats come every five seconds from ours, every eight from npm's, every 36 from Python's.
 const WINDOW: Duration = Duration::from_secs(20);
 const LONG_WINDOW: Duration = Duration::from_secs(36);
 const SHORT_WINDOW: Duration = Duration::from_secs(6);
 
-/// So that what it took to get there is over.
+/// Until the work of starting is over.
 const SETTLING: Duration = Duration::from_secs(2);
 
 pub(super) fn measure(report: &mut Report, setup: &Setup) {
@@ -52,7 +52,7 @@ pub(super) fn measure(report: &mut Report, setup: &Setup) {
     }
 }
 
-/// What a waiter costs its process, without the task that waits.
+/// The cost of a waiter in its process, without the task that waits.
 pub(super) fn measure_waiters(report: &mut Report, setup: &Setup) {
     /// The aim, in bytes.
     const AIM: f64 = 1_000.0;
@@ -79,7 +79,7 @@ struct Cost {
     answer: u64,
 }
 
-/// Has so many `wait` or `hold` in a process of their own, and looks at them for twice the window.
+/// Lets so many `wait` or `hold` in a process of their own, and measures them for twice the window.
 fn cost(
     server_usage: &mut ServerUsage,
     setup: &Setup,
@@ -103,12 +103,12 @@ fn cost(
 
     let whose = peer.name().to_owned();
     drop(peer);
-    // Nobody gives back what it left.
+    // The process was killed, so its slots and waiters are still on the server.
     setup.server.command(&["FLUSHALL"]);
     Ok(Cost { whose, connections, commands, server_cpu, client_cpu, memory, answer })
 }
 
-/// The one thing that a single holder sends, again and again.
+/// The one command that a single holder sends repeatedly.
 fn heartbeat(server_usage: &mut ServerUsage, setup: &Setup, ours: &PeerCommand) -> String {
     let holding = cost(server_usage, setup, ours, "hold", 1, SHORT_WINDOW).expect("ours can");
     let mut commands = holding.commands.into_keys();
@@ -163,7 +163,7 @@ fn resident_memory(pid: u32) -> f64 {
 /// Milliseconds.
 fn cpu_so_far(pid: u32) -> f64 {
     let stat = read_to_string(format!("/proc/{pid}/stat")).expect("the process is there");
-    // The name in front may have anything in it, and ends with the last parenthesis.
+    // The name in front may contain any character, and ends with the last parenthesis.
     let fields: Vec<_> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let hundredths: f64 = fields[11..=12].iter().map(|field| field.parse::<f64>().expect("a number")).sum();
     hundredths * 10.0

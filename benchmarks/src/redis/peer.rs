@@ -1,8 +1,8 @@
-//! Those who are measured in processes of their own.
+//! Peers that are measured in processes of their own.
 //!
-//! A peer says its name and then answers requests, a line each: `cycle 200`, `handoff 8`, `contend 100 10` with how long it
-//! took each time, in microseconds; `wait 100` and `hold 100` when so many do, which they go on doing. An answer is
-//! `{"ok": …}`, or `{"skip": "why it can't be done"}`.
+//! A peer prints its name and then answers requests, a line each: `cycle 200`, `handoff 8`, `contend 100 10` with how
+//! long each time took, in microseconds; `wait 100` and `hold 100` once so many wait or hold, and keep doing so. An
+//! answer is `{"ok": …}`, or `{"skip": "why it can't be done"}`.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::as_peer;
 use super::setup::Setup;
 
-/// What takes longer is left out.
+/// A peer that takes longer is left out.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
 #[derive(Serialize, Deserialize)]
@@ -40,13 +40,13 @@ pub(super) struct PeerCommand {
 }
 
 impl PeerCommand {
-    /// To ourselves.
+    /// This program as a peer.
     pub(super) fn ours(setup: &Setup) -> Self {
         let program = std::env::current_exe().expect("this program has a path").into();
         Self { program, arguments: [as_peer::WORD.into(), setup.server.url().into()] }
     }
 
-    /// To all others whose runtimes are there.
+    /// All other peers whose runtimes are installed.
     pub(super) fn others(setup: &Setup) -> Vec<Self> {
         let python = std::env::var_os("SEMAFOR_BENCH_PYTHON");
         let node = std::env::var_os("SEMAFOR_BENCH_NODE_DIR").map(|_| "node".into());
@@ -72,14 +72,14 @@ impl PeerCommand {
 
     pub(super) fn start(&self) -> Result<Peer, String> {
         let mut command = Command::new(&self.program);
-        // Or Python leaves files beside its scripts.
+        // Otherwise Python leaves files beside its scripts.
         command.args(&self.arguments).env("PYTHONDONTWRITEBYTECODE", "1");
         Peer::start(command)
     }
 }
 
 impl Peer {
-    /// All that come.
+    /// All peers that could be started.
     pub(super) fn others(setup: &Setup) -> Vec<Self> {
         let invited = PeerCommand::others(setup);
         let started = invited.iter().map(|other| (other, other.start()));
@@ -124,7 +124,7 @@ impl Peer {
     pub(super) fn answer<T: DeserializeOwned>(&mut self) -> Result<T, String> {
         let line = self.answers.recv_timeout(ANSWER_TIMEOUT).map_err(|error| match error {
             RecvTimeoutError::Timeout => {
-                // It would be in the way of the others.
+                // It would disturb the others.
                 let _ = self.process.kill();
                 format!("it takes more than {} seconds", ANSWER_TIMEOUT.as_secs())
             }
