@@ -60,7 +60,7 @@ enum Event {
 impl From<&str> for History {
     fn from(text: &str) -> Self {
         let event = |line: &str| match line.split_once(' ') {
-            Some(("begin", who)) => Event::Begin(who.parse().expect("a number")),
+            Some(("begin", contender)) => Event::Begin(contender.parse().expect("a number")),
             Some(("end", _)) => Event::End,
             _ => panic!("{line:?} is no event"),
         };
@@ -89,16 +89,16 @@ impl History {
     ///
     /// Less than the number of slots means nothing: so many may begin before the first of them writes to the log.
     pub(super) fn overtaken(&self) -> impl Iterator<Item = usize> {
-        let last = self.begun().scan(0, |last, who| {
-            *last = who.max(*last);
+        let last = self.begun().scan(0, |last, contender| {
+            *last = contender.max(*last);
             Some(*last)
         });
-        self.begun().zip(last).map(|(who, last)| last - who)
+        self.begun().zip(last).map(|(contender, last)| last - contender)
     }
 
     fn begun(&self) -> impl Iterator<Item = usize> {
         self.0.iter().filter_map(|event| match event {
-            Event::Begin(who) => Some(*who),
+            Event::Begin(contender) => Some(*contender),
             Event::End => None,
         })
     }

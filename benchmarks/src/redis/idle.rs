@@ -29,10 +29,10 @@ pub(super) fn measure(report: &mut Report, setup: &Setup) {
     let ours = PeerCommand::ours(setup);
     let others = PeerCommand::others(setup);
 
-    let nobody = Cost { server_cpu: server_usage.cpu(SHORT_WINDOW), ..Cost::default() };
+    let idle_server = Cost { server_cpu: server_usage.cpu(SHORT_WINDOW), ..Cost::default() };
     let heartbeat = heartbeat(&mut server_usage, setup, &ours);
     let waiting = cost(&mut server_usage, setup, &ours, "wait", MANY, WINDOW).expect("ours can");
-    waiting.add_beside_idle_server(report, "10,000 waiters idle", &heartbeat, &nobody);
+    waiting.add_beside_idle_server(report, "10,000 waiters idle", &heartbeat, &idle_server);
 
     let waiting = cost(&mut server_usage, setup, &ours, "wait", FEW, SHORT_WINDOW).expect("ours can");
     for other in &others {
@@ -43,7 +43,7 @@ pub(super) fn measure(report: &mut Report, setup: &Setup) {
     }
 
     let holding = cost(&mut server_usage, setup, &ours, "hold", MANY, WINDOW).expect("ours can");
-    holding.add_beside_idle_server(report, "10,000 holders", &heartbeat, &nobody);
+    holding.add_beside_idle_server(report, "10,000 holders", &heartbeat, &idle_server);
     for other in &others {
         match cost(&mut server_usage, setup, other, "hold", MANY, LONG_WINDOW) {
             Ok(theirs) => holding.add_beside(report, "10,000 holders", &theirs),
@@ -83,13 +83,13 @@ struct Cost {
 fn cost(
     server_usage: &mut ServerUsage,
     setup: &Setup,
-    who: &PeerCommand,
+    command: &PeerCommand,
     work: &str,
     count: usize,
     window: Duration,
 ) -> Result<Cost, String> {
     let connections_before = server_usage.connections();
-    let mut peer = who.start()?;
+    let mut peer = command.start()?;
     let memory_before = resident_memory(peer.pid());
     let answer = peer.ask::<u64>(&format!("{work} {count}"))?;
     sleep(SETTLING);
@@ -124,14 +124,14 @@ impl Cost {
         meant.fold(0.0, |sum, (_, rate)| sum + rate)
     }
 
-    fn add_beside_idle_server(&self, report: &mut Report, work: &str, heartbeat: &str, nobody: &Self) {
+    fn add_beside_idle_server(&self, report: &mut Report, work: &str, heartbeat: &str, idle_server: &Self) {
         let mut add = |what: &str, unit, mine, theirs| {
             report.add(&format!("{work}: {what}"), unit, mine, "nobody", theirs);
         };
         add("connections", "connections", self.connections as f64, 0.0);
         add("heartbeats", "commands/s", self.rate(|command| command == heartbeat), 0.0);
         add("other commands", "commands/s", self.rate(|command| command != heartbeat), 0.0);
-        add("server CPU", "ms/s", self.server_cpu, nobody.server_cpu);
+        add("server CPU", "ms/s", self.server_cpu, idle_server.server_cpu);
         add("client CPU", "ms/s", self.client_cpu, 0.0);
         add("client memory, each", "bytes", self.memory, 0.0);
         for command in self.commands.keys().filter(|command| *command != heartbeat) {
