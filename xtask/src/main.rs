@@ -29,15 +29,15 @@ cargo xtask <command>
   lint                           formatting, clippy, documentation, one version of each dependency
   test [--repeat N] [FILTER...]  everything that has to pass: lint, the tests and the loom models;
                                  with a filter only the tests that contain it in their names,
-                                 and all those of the files in `tests/` that do;
+                                 and all tests of the files in `tests/` that do;
                                  `test python` tests the Python package alone;
                                  --repeat runs the tests N times and stops at the first failing round;
                                  a test that takes longer than 10 minutes is named and ended, with the run
                                  (SEMAFOR_TEST_LIMIT_SECONDS sets another limit)
-  bench cli                      the command in_background flock and GNU sem; rows go to target/bench/cli.json
-  bench memory                   the memory home in_background its peers; rows go to target/bench/memory.json
-  bench python                   the Python package in_background its peers; rows go to target/bench/python.json
-  bench redis                    the Redis home in_background its peers; rows go to target/bench/redis.json
+  bench cli                      the command beside flock and GNU sem; rows go to target/bench/cli.json
+  bench memory                   the memory home beside its peers; rows go to target/bench/memory.json
+  bench python                   the Python package beside its peers; rows go to target/bench/python.json
+  bench redis                    the Redis home beside its peers; rows go to target/bench/redis.json
   stress [--seconds N]           the stress test, in release mode, for N seconds (600)
   picture                        pictures of `semafor top`, into docs/
   help                           this text

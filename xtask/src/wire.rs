@@ -40,7 +40,7 @@ fn complaint(reason: &str) -> String {
     format!(
         "WARNING: THE WIRE CONTRACT IS NOT TESTED AGAINST PYTHON\n\
          {reason}\n\
-         Its tests run against recorded fixtures instead, which can't tell what is newer than they are.\n\
+         Its tests run against a recording instead, which may be older than the library.\n\
          Remedy: Python 3.12 or newer with its venv module (python3-venv), able to reach PyPI."
     )
 }

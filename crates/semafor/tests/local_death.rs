@@ -181,7 +181,7 @@ async fn agent_stays_while_a_slot_is_held_by_id() {
     let id = sem.acquire().ttl(Duration::from_secs(2)).await.expect("a slot is free").detach();
     drop((sem, present));
     assert_eq!(folder.semaphore(1).holders().await.map(|holders| holders.len()), Ok(1));
-    thread.join().expect("it does not panic").expect("it ends when the time to live is over");
+    thread.join().expect("it does not panic").expect("it ends when the lease ends");
     assert_eq!(folder.semaphore(1).release(&id).await, Err(NotHeld::Unknown.into()));
 }
 

@@ -141,7 +141,7 @@ async fn fault_2_a_lost_reply_deadlocks_the_client() {
     proxy.wait_until_cut();
     let id = id_of(&permit);
     assert_eq!((keys.members("main"), keys.members("waiting").len()), (vec![id.clone()], 0));
-    assert!(keys.score("ttl", &id).is_some(), "it has its time to live");
+    assert!(keys.score("ttl", &id).is_some(), "it has its lease");
     assert_eq!(permit.slot(), 0);
 
     // Released, and the answer lost. It frees one slot, once.
@@ -477,7 +477,7 @@ async fn fault_9_the_caller_decides_for_others() {
     assert!(keys.score("waiting_heartbeat", &waiting).unwrap() > keys.now() + 100.0);
     same.evict(&held.id()).await.unwrap();
     let permit = waits.outcome().await.unwrap();
-    let ends = keys.score("ttl", &waiting).expect("it has its time to live");
+    let ends = keys.score("ttl", &waiting).expect("it has its lease");
     assert!((keys.now() + 40.0..=keys.now() + 50.0).contains(&ends));
     until_seen("its own heartbeat counts", || {
         (keys.score("main", &waiting)? > keys.now() + 45.0).then_some(())
@@ -498,7 +498,7 @@ async fn fault_10_things_are_left_behind() {
     let keys = Keyspace::of(&server, NAME);
     let semaphore = open(&home, 2);
 
-    // A holder with a long time to live dies, and so does a waiter.
+    // A holder with a long lease dies, and so does a waiter.
     let dies = open_with_quick_heartbeats(&doomed, 2);
     let held = dies.acquire().ttl(secs(1000)).await.unwrap();
     let kept = semaphore.acquire().ttl(secs(1000)).await.unwrap();
@@ -600,7 +600,7 @@ async fn fault_11_numbers_reports_and_fractions_are_wrong() {
     assert!(matches!(&released, Err(ReleaseError::Home(error)) if error.is_unreachable()), "{released:?}");
     drop(held);
     proxy.forward();
-    until_seen("all is given back", || keys.members("main").is_empty().then_some(())).await;
+    until_seen("everything is released", || keys.members("main").is_empty().then_some(())).await;
 }
 
 /// On a cluster the library's keys are on different nodes; and a tag in the name helps for some ids only.
@@ -746,7 +746,7 @@ async fn waiters_without_a_record_get_it_back() {
     held.release().await.unwrap();
     let first = first.outcome().await.expect("its turn");
     assert_eq!((first.slot(), id_of(&first)), (0, line[0].clone()));
-    assert!(keys.score("ttl", &line[0]).is_some(), "it has its time to live");
+    assert!(keys.score("ttl", &line[0]).is_some(), "it has its lease");
     keys.ask::<()>(&["DEL", &keys.key("records")]);
     first.release().await.unwrap();
     let second = second.outcome().await.expect("its turn");

@@ -441,7 +441,7 @@ mod scenario {
         let semaphore = fixture.semaphore(1);
         let mut theirs = fixture.contender(1).with_ttl();
         let slot = theirs.acquires().await;
-        let ends = fixture.keys.score("ttl", &slot.id).expect("it has a time to live");
+        let ends = fixture.keys.score("ttl", &slot.id).expect("it has a lease");
         let waits = in_line(&semaphore, semaphore.acquire()).await;
         let permit = waits.outcome().await.expect("it gets what has expired");
         assert!(fixture.keys.now() >= ends, "and not before");
