@@ -1,10 +1,10 @@
-"""Contends for semaphores with the library `asyncio-advanced-semaphores`, as told on stdin.
+"""Contends for semaphores with the library `asyncio-advanced-semaphores`, controlled through stdin.
 
     contender.py redis://host:port/ namespace
 
 One JSON object per line. In: {"do": ..., "who": ..., ...}. Out: {"who": ..., "event": ..., "at": nanoseconds}, the time
 being CLOCK_MONOTONIC: the same for all processes of a machine. A grant is stamped after it was received, an end before
-it is given back, so that no hold looks longer than it was.
+the release, so that no hold looks longer than it was.
 """
 
 import asyncio
