@@ -41,7 +41,7 @@ const works = {
     for (let turn = 0; turn < count; turn++) {
       const next = permit('handoff', 1)
       const granted = next.acquire().then(now)
-      // There is no line to be seen in. Releases come at moments spread evenly between two looks.
+      // There is no line that could be read. Releases come at moments spread evenly over a polling period.
       await sleep(5 * PERIOD + (PERIOD * (turn + 0.5)) / count)
       const start = now()
       await held.release()

@@ -1,4 +1,4 @@
-"""The works of benchmarks/src/coop/main.rs for asyncio, and for doeff where it is installed. Prints nanoseconds as JSON."""
+"""The works of benchmarks/src/coop/main.rs for asyncio, and for doeff if installed. Prints nanoseconds as JSON."""
 
 import asyncio
 import json

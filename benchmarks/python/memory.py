@@ -14,7 +14,7 @@ from asyncio_advanced_semaphores import MemorySemaphore
 
 SLOTS = 10
 CYCLES = 20_000
-# The loop runs once per batch, so that it can clear away the timers of released slots.
+# The loop runs once per batch, so that it can remove the timers of released slots.
 BATCH = 100
 
 

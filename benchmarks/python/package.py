@@ -1,6 +1,6 @@
 """The Python package beside its peers, in one run: `package.py FILE`, with rows as in `target/bench`.
 
-Everybody is measured in turn, round after round, in this process; a row says the median of each.
+All are measured in turn, round after round, in this process; a row has the median of each.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ class Limiters:
 
 
 async def cycles(contestant, count):
-    """Nanoseconds for each acquire and release, with nobody else about."""
+    """Nanoseconds for each acquire and release, without contention."""
     start = time.perf_counter_ns()
     for _ in range(count // 100):
         for _ in range(100):
             await contestant.cycle()
-        # Lets the loop clear its timers away.
+        # Lets the loop remove its timers.
         await asyncio.sleep(0)
     return (time.perf_counter_ns() - start) / count
 
@@ -100,7 +100,7 @@ async def contended(contestant, tasks, each):
 
 
 async def handoff(contestant, period):
-    """Nanoseconds from one's release to the other's acquire. The one leaves at moments spread over a `period`."""
+    """Nanoseconds from a release to the acquire of the waiter. Releases come at moments spread over a `period`."""
     turns, nanos = 10, []
     for turn in range(turns):
         leave = asyncio.Event()
@@ -119,7 +119,7 @@ async def handoff(contestant, period):
         one = asyncio.create_task(first())
         await entered.wait()
         other = asyncio.create_task(second())
-        # Until it stands in line, wherever that is, and then somewhere between two of its looks.
+        # Until it is in line, and then to a moment between two of its polls.
         await asyncio.sleep(0.05 + period * (turn + 0.5) / turns)
         leave.set()
         left, granted = await one, await other
@@ -132,7 +132,7 @@ class Report:
         self.rows = []
 
     async def compare(self, work, unit, per, rounds, contestants):
-        """`contestants`: names, and what measures them once. The first is ours."""
+        """`contestants`: names, and functions that measure once. The first is ours."""
         values = {name: [] for name in contestants}
         for turn in range(rounds + 1):
             for name, measure in contestants.items():
@@ -178,7 +178,7 @@ async def on_redis(report, url):
 
     cycle = contestants("cycle", SLOTS, 1, lambda _, one: cycles(one, 500))
     await report.compare("redis, acquire+release", "µs", 1e3, ROUNDS, cycle)
-    # Who polls once a second is released at moments spread over one.
+    # For a library that polls once a second, releases come at moments spread over a second.
     hand = contestants("hand", 1, 2, lambda name, one: handoff(one, 1.0 if name == ADVANCED else 0.0))
     await report.compare("redis, handoff, mean", "µs", 1e3, 1, hand)
     crowd = contestants("crowd", SLOTS, TASKS, lambda name, one: contended(one, 100 if name == ADVANCED else TASKS, 1))

@@ -10,14 +10,14 @@ AT_ONCE = 100
 
 
 class Skip(Exception):
-    """This can't be done, and why."""
+    """A request that this peer cannot do, with the reason."""
 
 
 class Peer:
-    """A subclass has a name, and `semaphore(name, slots, most)`: an object that at most so many use at once, with
-    `acquire()`, `release(held)` and `waiting()`, how many stand in line."""
+    """A subclass has a name, and `semaphore(name, slots, most)`: an object for at most `most` users at once, with
+    `acquire()`, `release(held)` and `waiting()`, the number of waiters."""
 
-    # How often a waiter looks, in seconds: releases come at moments spread evenly between two looks.
+    # The polling period of a waiter, in seconds: releases come at moments spread evenly over it.
     period = 0
 
     async def cycle(self, count):
@@ -82,7 +82,7 @@ async def until_queued(semaphore, waiters):
 
 async def serve(peer):
     answer({"ok": peer.name})
-    # Read elsewhere: those who wait and hold go on meanwhile.
+    # Read in a thread, so that waiters and holders continue meanwhile.
     while line := await asyncio.to_thread(sys.stdin.readline):
         work, *counts = line.split()
         try:

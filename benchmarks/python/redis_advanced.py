@@ -1,4 +1,4 @@
-"""The Python library of the seed, on Redis: `redis_advanced.py URL`."""
+"""The Python library asyncio-advanced-semaphores, on Redis: `redis_advanced.py URL`."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""self-limiters of PyPI: `redis_limiters.py URL`. It is not maintained any more, and many Pythons can't have it."""
+"""self-limiters of PyPI: `redis_limiters.py URL`. No longer maintained, and not installable in newer Pythons."""
 
 import asyncio
 import sys
@@ -28,7 +28,7 @@ class Limiters(peer.Peer):
 class Semaphore:
     def __init__(self, url, name, slots, most):
         self.url = url
-        # A waiter takes a connection, and so does who releases; no time is lost on waiting for one.
+        # One connection for each waiter and each release, so that none waits for a connection.
         connections = most + slots + 1
         self.sem = self_limiters.Semaphore(
             name=name, capacity=slots, max_sleep=600, redis_url=url, connection_pool_size=connections

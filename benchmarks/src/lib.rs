@@ -1,4 +1,4 @@
-//! Measuring semafor beside its peers: interleaved rounds in one run, medians, ratios.
+//! Measures semafor beside its peers: interleaved rounds in one run, medians, ratios.
 
 use std::path::Path;
 use std::time::Instant;
@@ -16,7 +16,7 @@ pub struct Row {
     pub unit: &'static str,
     /// Our median.
     pub ours: f64,
-    /// Whom we stand beside.
+    /// The peer we are compared with.
     pub peer: String,
     /// Their median.
     pub peer_value: f64,
@@ -53,7 +53,7 @@ impl Report {
         });
     }
 
-    /// Measures everybody in turn, round after round, and adds ours beside each peer's. The first is ours.
+    /// Measures all in turn, round after round, and adds our value beside that of each peer. The first is ours.
     pub fn compare(&mut self, work: &str, unit: &'static str, rounds: usize, runs: Runs<'_>) {
         let medians = medians(rounds, runs);
         let (_, ours) = medians[0];
@@ -75,7 +75,7 @@ impl Report {
     }
 }
 
-/// Names, and what measures them once.
+/// Names, and functions that measure once.
 pub type Runs<'a> = Vec<(&'a str, Box<dyn FnMut() -> f64 + 'a>)>;
 
 /// The median of each over so many interleaved rounds, after one round to warm up.
@@ -115,7 +115,7 @@ pub fn is_wanted(part: &str) -> bool {
     std::env::var("SEMAFOR_BENCH_ONLY").ok().is_none_or(|only| only == part)
 }
 
-/// What is measured takes several times as long on a busy machine, and not everybody's in the same proportion.
+/// On a busy machine everything takes several times as long, and not all in the same proportion.
 pub fn print_load(when: &str) {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load: f64 = load.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(f64::NAN);

@@ -2,7 +2,7 @@
 
 use crate::shell::{command, probe, run};
 
-/// Asks nothing, brings nothing unasked, and waits while a fresh machine is still busy updating itself.
+/// Asks nothing, installs nothing extra, and waits while a fresh machine is still updating itself.
 const INSTALL: [&str; 5] = ["install", "--yes", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=120"];
 
 /// Installs `package`, showing the commands.
@@ -19,7 +19,7 @@ pub(crate) fn install(package: &str) -> Result<(), String> {
     apt(&install)
         .or_else(|_| {
             println!("    the lists of packages may be missing or old, fetching them");
-            // A list that can't be fetched need not be the one that counts.
+            // A list that can't be fetched may not be the one we need.
             let _ = apt(&["update"]);
             apt(&install)
         })
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sudo_only_where_needed() {
+    fn sudo_is_used_only_if_needed() {
         assert_eq!(start_of_line(true, true, true).map(|line| line[0]), Ok("env"));
         assert_eq!(start_of_line(true, true, false).map(|line| line[0]), Ok("env"));
         assert_eq!(start_of_line(true, false, true).map(|line| line[0]), Ok("sudo"));

@@ -14,7 +14,7 @@ impl Args {
         (!self.0.is_empty()).then(|| self.0.remove(0))
     }
 
-    /// Takes `flag N` out, wherever it stands.
+    /// Takes `flag N` out, wherever it is.
     pub(crate) fn number(&mut self, flag: &str) -> Result<Option<u32>, Failure> {
         let Some(at) = self.0.iter().position(|word| word == flag) else { return Ok(None) };
         self.0.remove(at);
@@ -25,7 +25,7 @@ impl Args {
         }
     }
 
-    /// What is left, none of it a flag.
+    /// The remaining words. An error if one of them is a flag.
     pub(crate) fn words(self) -> Result<Vec<String>, Failure> {
         match self.0.iter().find(|word| word.starts_with('-')) {
             Some(flag) => Err(Failure::Usage(format!("`{flag}` is not known here"))),
@@ -33,7 +33,7 @@ impl Args {
         }
     }
 
-    /// Nothing may be left.
+    /// An error if a word is left.
     pub(crate) fn finish(self) -> Result<(), Failure> {
         match self.words()?.first() {
             Some(word) => Err(Failure::Usage(format!("`{word}` is not known here"))),
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_has_to_follow_and_to_count() {
+    fn flag_needs_a_number_of_at_least_one() {
         for line in ["--repeat", "--repeat fair", "--repeat 0", "--repeat -1"] {
             assert!(args(line).number("--repeat").is_err(), "{line}");
         }

@@ -1,4 +1,4 @@
-//! Ours beside the peers, in one run.
+//! Measures semafor beside its peers, in one run.
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -63,7 +63,7 @@ fn once(area: Option<&str>) -> Result<(), Failure> {
 fn cli() -> Result<(), Failure> {
     tools::ensure(tools::FLOCK)?;
     for (peer, tools) in [("GNU sem", tools::GNU_SEM), ("a Redis", tools::FOR_REDIS)] {
-        // The benchmark sees for itself what is there.
+        // The benchmark detects by itself which tools are installed.
         or_without(peer, tools::ensure(tools));
     }
     let command = build_command()?;
@@ -85,10 +85,10 @@ fn build_command() -> Result<PathBuf, Failure> {
     })
 }
 
-/// Where cargo puts it: beside the folder we were built in.
+/// The path of a release build: beside the folder that xtask was built in.
 fn released(program: &str) -> Result<PathBuf, String> {
-    let ours = std::env::current_exe().map_err(|error| format!("who are we? {error}"))?;
-    let folder = ours.parent().ok_or("xtask lies in no folder")?.with_file_name("release");
+    let ours = std::env::current_exe().map_err(|error| format!("the path of xtask is unknown: {error}"))?;
+    let folder = ours.parent().ok_or("the path of xtask has no folder")?.with_file_name("release");
     Ok(folder.join(program))
 }
 
@@ -132,7 +132,7 @@ fn redis() -> Result<(), Failure> {
     measure("redis", &["--features", "redis"], &peers)
 }
 
-/// Measures `area` beside the peers there are.
+/// Measures `area` beside the peers that are available.
 fn measure(area: &str, features: &[&str], peers: &[(&str, Option<PathBuf>)]) -> Result<(), Failure> {
     print_machine();
     step(&format!("{area} benchmark"), || {
@@ -148,7 +148,7 @@ fn or_without<T, E: Display>(peer: &str, found: Result<T, E>) -> Option<T> {
     found.inspect_err(|reason| eprintln!("WARNING: measuring without {peer}: {reason}")).ok()
 }
 
-/// Numbers mean little without the machine they come from.
+/// Numbers mean little without the machine they were measured on.
 fn print_machine() {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));

@@ -1,4 +1,4 @@
-//! Everything that can be said about the code without running it.
+//! All checks that do not run the code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::read_to_string;
@@ -33,7 +33,7 @@ fn clippy_with(feature: &str) -> Result<(), String> {
         .map_err(|reason| format!("with `--features \"{feature}\"`: {reason}"))
 }
 
-/// What a manifest's `[features]` names.
+/// The names in the `[features]` of a manifest.
 fn features(manifest: &str) -> impl Iterator<Item = &str> {
     manifest
         .lines()
@@ -46,14 +46,14 @@ fn features(manifest: &str) -> impl Iterator<Item = &str> {
 }
 
 fn one_version_each() -> Result<(), String> {
-    // What macros are made of ends up in no program, and takes years to move from one `syn` to the next.
+    // The dependencies of macros end up in no program, and take years to move from one `syn` to the next.
     let tree = ["tree", "--quiet", "--workspace", "--all-features", "--edges", "normal,dev,no-proc-macro"];
     let shape = ["--duplicates", "--depth", "0", "--prefix", "none", "--format", "{p}"];
     let found = several_versions(&read(cargo(&tree).args(shape))?);
     if found.is_empty() { Ok(()) } else { Err(format!("more than one version of {}", found.join(", "))) }
 }
 
-/// Old versions that are one dependency's own business: ring's, filedescriptor's, and shuttle's in the benchmarks.
+/// Old versions that only one dependency needs: ring, filedescriptor, and shuttle in the benchmarks.
 const TOLERATED: &[(&str, &str)] =
     &[("getrandom", "v0.2."), ("thiserror", "v1."), ("rand", "v0.8."), ("rand_core", "v0.6.")];
 

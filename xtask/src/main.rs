@@ -1,4 +1,4 @@
-//! What CI runs, and what you run before it does: the same commands.
+//! The commands that CI runs, and that you run before it.
 
 mod apt;
 mod args;
@@ -30,7 +30,7 @@ cargo xtask <command>
   lint                           formatting, clippy, documentation, one version of each dependency
   test [--repeat N] [FILTER...]  everything that has to pass: lint, the tests and the loom models;
                                  with a filter only the tests that contain it in their names,
-                                 and all those of the files in `tests/` that do;
+                                 and all tests of the files in `tests/` that do;
                                  `test python` tests the Python package alone;
                                  --repeat runs the tests N times and stops at the first failing round;
                                  a test that takes longer than 10 minutes is named and ended, with the run
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs one command and says how it went, in words to end the output with.
+/// Runs one command and returns the words to end the output with.
 fn run(mut args: Args) -> Result<Option<&'static str>, Failure> {
     match args.next().as_deref() {
         None | Some("help" | "--help" | "-h") => {

@@ -1,4 +1,4 @@
-//! The Python package: built once, and tested with every interpreter there is that it supports.
+//! The Python package: built once, and tested with every installed interpreter that it supports.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,21 +9,21 @@ use crate::time_limit::TimeLimit;
 use crate::wire::Peer;
 use crate::{python, tools};
 
-/// What `requires-python` says.
+/// As in `requires-python`.
 const OLDEST: (u32, u32) = (3, 10);
 const FOR_TESTS: &[&str] = &["mypy", "pytest", "typing_extensions", "uvloop"];
 
-/// What is only tested need not be quick; what is built for it is kept beside what is released.
+/// A build for tests need not be optimised; it is kept beside the release build.
 const QUICK_TO_BUILD: [(&str, &str); 3] = [
     ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1"),
     ("CARGO_PROFILE_RELEASE_LTO", "off"),
     ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
 ];
 
-/// Those that the package supports, by version.
+/// The interpreters that the package supports, by version.
 pub(crate) type Pythons = BTreeMap<(u32, u32), PathBuf>;
 
-/// All that there are; one is installed if there is none.
+/// All installed interpreters; installs one if there is none.
 pub(crate) fn pythons() -> Result<Pythons, Failure> {
     let found = python::since(OLDEST);
     if !found.is_empty() {
@@ -33,7 +33,7 @@ pub(crate) fn pythons() -> Result<Pythons, Failure> {
     Ok(python::since(OLDEST))
 }
 
-/// Builds the package, and tests it with each. Returns what the tests said.
+/// Builds the package, and tests it with each interpreter. Returns the output of the tests.
 pub(crate) fn test(pythons: &Pythons, limit: TimeLimit, peer: &Peer) -> Result<String, String> {
     let (_, newest) = pythons.last_key_value().ok_or("there is no Python")?;
     let wheel = wheel(newest, &QUICK_TO_BUILD)?;
@@ -44,7 +44,7 @@ pub(crate) fn test(pythons: &Pythons, limit: TimeLimit, peer: &Peer) -> Result<S
         install(&venv, &wheel)?;
         venvs.push((version, venv));
     }
-    // Most of what the tests do is waiting, so all do it at once.
+    // The tests mostly wait, so all interpreters run at once.
     thread::scope(|scope| {
         let tests =
             venvs.iter().map(|(version, venv)| (version, scope.spawn(move || tested(venv, limit, peer))));
@@ -60,29 +60,29 @@ pub(crate) fn test(pythons: &Pythons, limit: TimeLimit, peer: &Peer) -> Result<S
 }
 
 fn tested(venv: &Path, limit: TimeLimit, peer: &Peer) -> Result<String, String> {
-    let types = limit.hear(&mut command(venv, &["-m", "mypy"]))?;
-    // Unbuffered: what has run shows that something runs.
+    let types = limit.capture(&mut command(venv, &["-m", "mypy"]))?;
+    // Unbuffered, so that the output shows progress.
     let mut pytest = command(venv, &["-u", "-m", "pytest", "-q"]);
     if !peer.is_there() {
         pytest.args(["-m", "not other_library"]);
     }
-    Ok(types + &limit.hear(&mut peer.known_to(pytest))?)
+    Ok(types + &limit.capture(&mut peer.known_to(pytest))?)
 }
 
-/// An interpreter that has the package and these others.
+/// An interpreter with the package and these other packages.
 pub(crate) fn with(packages: &[&str]) -> Result<PathBuf, String> {
     let venv = python::with(packages)?;
     install(&venv, &wheel(&venv, &[])?)?;
     Ok(venv)
 }
 
-/// Built by pip, as users do.
+/// Built with pip, as users do.
 fn wheel(python: &Path, settings: &[(&str, &str)]) -> Result<PathBuf, String> {
     let folder = root().join("target/python/wheel");
     let _ = std::fs::remove_dir_all(&folder);
     let build = ["-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps", "--wheel-dir"];
     shell::run(command(python, &build).arg(&folder).arg(".").envs(settings.iter().copied()))?;
-    let built = folder.read_dir().map_err(|error| format!("where is the wheel? {error}"))?;
+    let built = folder.read_dir().map_err(|error| format!("can't find the wheel: {error}"))?;
     let mut built = built.flatten().map(|file| file.path());
     built.next().ok_or("pip built nothing".into())
 }

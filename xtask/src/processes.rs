@@ -1,4 +1,4 @@
-//! Ends processes that hang. Linux only, where `/proc` tells which there are.
+//! Ends processes that hang. Linux only: it reads `/proc`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,7 +6,7 @@ use std::fs;
 use crate::shell::{command, probe};
 
 /// How often to look for processes that were started while others were stopped.
-const LOOKS: usize = 20;
+const MAX_PASSES: usize = 20;
 
 struct Process {
     id: u32,
@@ -16,19 +16,21 @@ struct Process {
     is_marked: bool,
 }
 
-/// Kills a process, all it has started, and all in groups or sessions that those lead. Returns lines that name them.
+/// Kills a process, its descendants, and all processes in groups or sessions that those lead. Returns lines that name
+/// them.
 ///
-/// A daemon has lost its parent, and may lead a session of its own. It is found by `mark`, a variable in the environment of
-/// the process and of all that it starts (`NAME=VALUE`). Those in its own group that it has not started stay: we are among
-/// them, and so is the process that has started us.
+/// A daemon has lost its parent, and may lead a session of its own. It is found by `mark`, a variable in the
+/// environment of the process and its descendants (`NAME=VALUE`). Other processes in the group of the process are not
+/// killed: xtask is among them, and so is the process that started xtask.
 pub(crate) fn end_all_of(root: u32, mark: &str) -> String {
     let mut found = BTreeMap::new();
-    for _ in 0..LOOKS {
-        let new: Vec<_> = family(root, &all(mark)).into_iter().filter(|id| !found.contains_key(id)).collect();
+    for _ in 0..MAX_PASSES {
+        let new: Vec<_> =
+            descendants(root, &all(mark)).into_iter().filter(|id| !found.contains_key(id)).collect();
         if new.is_empty() {
             break;
         }
-        // A stopped process starts no other while we look.
+        // A stopped process starts no other process while we look.
         signal("STOP", &new);
         found.extend(new.into_iter().map(|id| (id, describe(id))));
     }
@@ -36,19 +38,19 @@ pub(crate) fn end_all_of(root: u32, mark: &str) -> String {
     found.into_iter().map(|(id, line)| format!("\n    {id} {line}")).collect()
 }
 
-fn family(root: u32, all: &[Process]) -> Vec<u32> {
-    let mut family = vec![root];
+fn descendants(root: u32, all: &[Process]) -> Vec<u32> {
+    let mut descendants = vec![root];
     loop {
-        let is_in = |id: u32| family.contains(&id);
+        let is_in = |id: u32| descendants.contains(&id);
         let belongs = |process: &&Process| {
             process.is_marked || is_in(process.parent) || is_in(process.group) || is_in(process.session)
         };
         let new: Vec<_> =
             all.iter().filter(belongs).map(|process| process.id).filter(|id| !is_in(*id)).collect();
         if new.is_empty() {
-            return family;
+            return descendants;
         }
-        family.extend(new);
+        descendants.extend(new);
     }
 }
 
@@ -67,7 +69,7 @@ fn has_in_environment(id: u32, mark: &str) -> bool {
     environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
 }
 
-/// From `ID (NAME) STATE PARENT GROUP SESSION …`, where the name may have anything in it.
+/// From `ID (NAME) STATE PARENT GROUP SESSION …`, where the name may contain any character.
 fn parse(id: u32, stat: &str) -> Option<Process> {
     let mut words = stat.rsplit_once(')')?.1.split_whitespace().skip(1).map(str::parse);
     let mut next = || words.next()?.ok();
@@ -80,7 +82,7 @@ fn describe(id: u32) -> String {
     line.chars().filter(|char| !char.is_control()).take(200).collect()
 }
 
-/// By the shell's own `kill`, which every system has.
+/// With the `kill` of the shell, which every system has.
 fn signal(signal: &str, processes: &[u32]) {
     let script = format!("for id; do kill -{signal} \"$id\"; done");
     let mut kill = command("sh", &["-c", &script, "sh"]);
@@ -93,14 +95,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_read_whatever_its_name() {
+    fn process_is_parsed_whatever_its_name() {
         let process = parse(7, "7 (a) R (b) S 1 2 3 0 -1").expect("it can be read");
         assert_eq!((process.id, process.parent, process.group, process.session), (7, 1, 2, 3));
         assert!(parse(7, "").is_none() && parse(7, "7 (x) S").is_none());
     }
 
     #[test]
-    fn a_family_is_all_that_was_started_and_those_in_groups_of_theirs() {
+    fn descendants_are_all_started_processes_and_their_groups() {
         let process =
             |(id, parent, group, session, is_marked)| Process { id, parent, group, session, is_marked };
         let all = [
@@ -119,8 +121,8 @@ mod tests {
             (24, 10, 10, 1, false),
         ]
         .map(process);
-        let mut family = family(20, &all);
-        family.sort_unstable();
-        assert_eq!(family, [20, 21, 22, 23, 25, 26]);
+        let mut descendants = descendants(20, &all);
+        descendants.sort_unstable();
+        assert_eq!(descendants, [20, 21, 22, 23, 25, 26]);
     }
 }

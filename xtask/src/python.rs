@@ -1,4 +1,4 @@
-//! Pythons with packages from PyPI, to measure and to test with.
+//! Python interpreters with packages from PyPI, for tests and benchmarks.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ from importlib.metadata import version
 print(f'Python {sys.version_info[0]}.{sys.version_info[1]}', *(f'{name} {version(name)}' for name in sys.argv[1:]), sep=', ')
 ";
 
-/// An interpreter that has these packages, in a virtual environment that is kept for the next run.
+/// An interpreter with these packages, in a virtual environment that is kept for the next run.
 pub(crate) fn with(packages: &[&str]) -> Result<PathBuf, String> {
     let folder = root().join("target/python").join(packages.join("+"));
     let python = || newest().ok_or(format!("there is no Python of at least {}.{}", OLDEST.0, OLDEST.1));
@@ -35,7 +35,7 @@ fn ready(
     if venv.versions(packages).is_none() {
         venv.make(&python()?, packages)?;
     }
-    let versions = venv.versions(packages).ok_or("what pip installed can't be found")?;
+    let versions = venv.versions(packages).ok_or("the packages that pip installed can't be found")?;
     println!("==> {versions}, kept in {}", venv.folder.display());
     Ok(venv.interpreter())
 }
@@ -49,7 +49,7 @@ impl Venv {
         self.folder.join("bin/python")
     }
 
-    /// None if it is missing, half made, or its Python is gone.
+    /// None if it is missing or incomplete, or its Python is gone.
     fn versions(&self, packages: &[&str]) -> Option<String> {
         probe(command(self.interpreter(), &["-c", VERSIONS]).args(packages))
     }
@@ -68,7 +68,7 @@ fn newest() -> Option<PathBuf> {
     since(OLDEST).pop_last().map(|(_, python)| python)
 }
 
-/// One of each version there is, from that one on.
+/// One interpreter of each installed version, from `oldest` on.
 pub(crate) fn since(oldest: (u32, u32)) -> BTreeMap<(u32, u32), PathBuf> {
     let on_path = (oldest.1..30).map(|minor| format!("python3.{minor}")).chain(["python3".into()]);
     on_path
@@ -79,7 +79,7 @@ pub(crate) fn since(oldest: (u32, u32)) -> BTreeMap<(u32, u32), PathBuf> {
         .collect()
 }
 
-/// Asks the interpreter itself: pyenv leaves programs on the path that only say they are switched off.
+/// Asks the interpreter itself: pyenv leaves programs on the path that only print that they are disabled.
 fn version(python: &Path) -> Option<(u32, u32)> {
     let answer = probe(&mut command(python, &["-c", "import sys; print(*sys.version_info[:2])"]))?;
     let (major, minor) = answer.split_once(' ')?;

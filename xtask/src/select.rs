@@ -1,4 +1,4 @@
-//! Which tests a filter means: those with it in their names, and all those of the files that have it in theirs.
+//! Selects tests by a filter: tests with it in their names, and all tests of files with it in their names.
 
 use std::fmt::{self, Display, Formatter};
 use std::process::Command;
@@ -9,14 +9,14 @@ use crate::shell::{cargo, read};
 pub(crate) enum Selection<'a> {
     /// All tests of these files in `tests/`.
     Files(Vec<String>),
-    /// Those with one of these in their names, in the libraries, the programs and the other files.
+    /// Tests with one of these in their names, in the libraries, the programs and the other files.
     Named { filters: &'a [String], files: Vec<String> },
-    /// Those of the documentation, which cargo runs only by themselves.
+    /// Tests of the documentation, which cargo runs only separately.
     Documentation(&'a [String]),
 }
 
 impl<'a> Selection<'a> {
-    /// Those that are not empty. Fails if there is nothing to run: a green run of no tests says nothing.
+    /// The selections that are not empty. An error if there is no test to run: a pass without tests means nothing.
     pub(crate) fn matching(filters: &'a [String]) -> Result<Vec<Self>, String> {
         let metadata = read(&mut cargo(&["metadata", "--no-deps", "--format-version", "1"]))?;
         let files = test_files(&metadata);
@@ -70,7 +70,7 @@ fn split(files: Vec<String>, filters: &[String]) -> Vec<Selection<'_>> {
         .collect()
 }
 
-/// The names of the files in `tests/`, from what `cargo metadata` says.
+/// The names of the files in `tests/`, from the output of `cargo metadata`.
 fn test_files(metadata: &str) -> Vec<String> {
     let targets = metadata.split(r#"{"kind":["test"],"crate_types":["bin"],"name":""#).skip(1);
     let mut names: Vec<_> = targets.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())).collect();
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_run_whole_or_searched_never_both() {
+    fn file_is_either_run_whole_or_searched() {
         let filters = ["redis".to_owned()];
         let selections = split(["redis_wire", "ttl"].map(str::to_owned).into(), &filters);
         let commands = selections.iter().map(|selection| format!("{:?}", selection.command()));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn no_file_is_run_whole_that_nobody_named() {
+    fn file_that_was_not_named_is_not_run_whole() {
         let filters = ["redis".to_owned()];
         let selections = split(vec!["ttl".to_owned()], &filters);
         assert!(!selections.iter().any(|selection| matches!(selection, Selection::Files(_))));

@@ -1,4 +1,4 @@
-//! Running other programs, from the workspace's root.
+//! Runs other programs, from the workspace's root.
 
 use std::fmt::{self, Display, Formatter};
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// Why a command of xtask ended early.
 pub(crate) enum Failure {
-    /// It was called wrongly.
+    /// Wrong arguments.
     Usage(String),
     /// A step failed.
     Step { name: String, reason: String },
@@ -25,7 +25,7 @@ impl Display for Failure {
 
 /// The folder of the workspace's `Cargo.toml`.
 pub(crate) fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace")
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in the workspace")
 }
 
 pub(crate) fn command(program: impl AsRef<Path>, args: &[&str]) -> Command {
@@ -34,12 +34,12 @@ pub(crate) fn command(program: impl AsRef<Path>, args: &[&str]) -> Command {
     command
 }
 
-/// The cargo that runs us.
+/// The cargo that runs xtask.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     command(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()), args)
 }
 
-/// Announces a step, takes it, and says how long it took.
+/// Prints the name of a step, runs it, and prints how long it took.
 pub(crate) fn step<T>(name: &str, work: impl FnOnce() -> Result<T, String>) -> Result<T, Failure> {
     println!("==> {name}");
     let started = Instant::now();
@@ -48,23 +48,23 @@ pub(crate) fn step<T>(name: &str, work: impl FnOnce() -> Result<T, String>) -> R
     Ok(done)
 }
 
-/// A step that is taken beside others. What it says is told when it is waited for.
-pub(crate) struct Beside<'scope> {
+/// A step that runs in the background. Its output is printed when it is waited for.
+pub(crate) struct Background<'scope> {
     name: String,
     work: ScopedJoinHandle<'scope, (Result<String, String>, Duration)>,
 }
 
-pub(crate) fn beside<'scope>(
+pub(crate) fn in_background<'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,
     work: impl FnOnce() -> Result<String, String> + Send + 'scope,
-) -> Beside<'scope> {
-    println!("==> {name}, beside what follows");
+) -> Background<'scope> {
+    println!("==> {name}, in the background");
     let started = Instant::now();
-    Beside { name: name.into(), work: scope.spawn(move || (work(), started.elapsed())) }
+    Background { name: name.into(), work: scope.spawn(move || (work(), started.elapsed())) }
 }
 
-impl Beside<'_> {
+impl Background<'_> {
     pub(crate) fn wait(self) -> Result<(), Failure> {
         let Self { name, work } = self;
         let (done, took) = work.join().unwrap_or((Err("xtask has panicked".into()), Duration::ZERO));
@@ -74,13 +74,13 @@ impl Beside<'_> {
     }
 }
 
-/// Runs to the end, its output among ours.
+/// Runs to the end, and shows its output.
 pub(crate) fn run(command: &mut Command) -> Result<(), String> {
     let status = command.status().map_err(|error| cannot_start(command, &error))?;
     if status.success() { Ok(()) } else { Err(status.to_string()) }
 }
 
-/// Runs to the end and returns what it wrote to stdout.
+/// Runs to the end and returns its stdout.
 pub(crate) fn read(command: &mut Command) -> Result<String, String> {
     let output = command.stderr(Stdio::inherit()).output().map_err(|error| cannot_start(command, &error))?;
     if output.status.success() {
@@ -90,7 +90,7 @@ pub(crate) fn read(command: &mut Command) -> Result<String, String> {
     }
 }
 
-/// As [`read`], where failing is an answer and nothing to show.
+/// As [`read`], but a failure is an answer, and is not shown.
 pub(crate) fn probe(command: &mut Command) -> Option<String> {
     let output = command.output().ok().filter(|output| output.status.success())?;
     Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())

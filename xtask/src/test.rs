@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::args::Args;
 use crate::select::Selection;
-use crate::shell::{self, Failure, beside, cargo, show, step};
+use crate::shell::{self, Failure, cargo, in_background, show, step};
 use crate::time_limit::{TimeLimit, colours};
 use crate::wire::Peer;
 use crate::{lint, package, select, tools};
@@ -37,7 +37,7 @@ pub(crate) fn run(mut args: Args) -> Result<(), Failure> {
 
 const THREADS: &str = "RUST_TEST_THREADS";
 
-/// As many as cargo would take, and more on a small machine: most tests wait most of the time.
+/// As many as cargo would use, and more on a small machine: most tests mostly wait.
 fn threads() -> String {
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
     std::env::var(THREADS).unwrap_or_else(|_| cores.max(4).to_string())
@@ -47,7 +47,7 @@ fn everything(repeat: u32, limit: TimeLimit, peer: &Peer) -> Result<(), Failure>
     let all = ["test", "--workspace", "--all-features"];
     let without_features = ["test", "-p", "semafor", "--no-default-features"];
     lint::run()?;
-    // Beforehand: a compiler may be silent for longer than a test.
+    // Built first: a compiler may print nothing for longer than a test may take.
     step("building the tests", || {
         shell::run(cargo(&all).arg("--no-run"))?;
         shell::run(cargo(&without_features).arg("--no-run"))
@@ -55,10 +55,10 @@ fn everything(repeat: u32, limit: TimeLimit, peer: &Peer) -> Result<(), Failure>
     let pythons = package::pythons()?;
     thread::scope(|scope| {
         // Most tests leave a core idle.
-        let package = beside(scope, "the Python package", || package::test(&pythons, limit, peer));
-        let loom = beside(scope, "loom models", || {
+        let package = in_background(scope, "the Python package", || package::test(&pythons, limit, peer));
+        let loom = in_background(scope, "loom models", || {
             select::any(loom())?.then_some(()).ok_or("there are none")?;
-            limit.hear(&mut loom())
+            limit.capture(&mut loom())
         });
         rounds(repeat, |round| {
             step(&format!("tests{round}"), || {
@@ -88,14 +88,14 @@ fn chosen(repeat: u32, limit: TimeLimit, peer: &Peer, filters: &[String]) -> Res
     })
 }
 
-/// In a target folder of its own: the flags would otherwise throw away what is built there.
+/// In a target folder of its own: the flags would otherwise cause a rebuild of everything.
 fn loom() -> Command {
     let mut command = cargo(&["test", "-p", "semafor", "-p", "semafor-coop", "--lib", "--release"]);
     command.args(["--target-dir", "target/loom", "--", "loom"]).env("RUSTFLAGS", "--cfg semafor_loom");
     command
 }
 
-/// Calls with what to add to a step's name, which tells the rounds apart if there are several.
+/// Calls `round` with a suffix for a step's name, which has the number of the round if there are several.
 fn rounds(count: u32, mut round: impl FnMut(&str) -> Result<(), Failure>) -> Result<(), Failure> {
     if count == 1 {
         return round("");

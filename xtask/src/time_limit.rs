@@ -1,8 +1,8 @@
 //! A time limit for every test of a run. A run that hangs is ended, and the test that hung is named.
 //!
-//! libtest says which tests have been running for a minute, and which have ended. If it runs one test at a time, it says
-//! which one it begins instead. A run that says nothing at all for too long has hung in another place: then the processes that
-//! are left are named.
+//! libtest reports which tests have been running for a minute, and which have ended. If it runs one test at a time, it
+//! reports which test it starts instead. A run that prints nothing for too long hangs somewhere else: then the
+//! remaining processes are named.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Read, Write};
@@ -14,19 +14,19 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::processes;
 use crate::shell::{Failure, cannot_start, show};
 
-/// What sets another limit, in seconds. `python/tests` looks at it, too.
+/// Sets another limit, in seconds. `python/tests` reads it, too.
 const VARIABLE: &str = "SEMAFOR_TEST_LIMIT_SECONDS";
-/// In the environment of everything that a run starts, so that it can be found. `semafor-testkit` and `python/tests` know it.
+/// In the environment of all processes of a run, to find them. `semafor-testkit` and `python/tests` use it, too.
 const MARK: &str = "SEMAFOR_TEST_RUN";
 /// Generous: no test takes as long on the slowest machine.
-const FOR_A_TEST: Duration = Duration::from_secs(600);
-/// A longer limit counts as this one: later points in time may be out of range.
+const PER_TEST: Duration = Duration::from_secs(600);
+/// A longer limit counts as this one: later times may be out of range.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
-/// How much longer a run may be silent than a test may take: first the test is to be named.
-const THEN_SILENT: Duration = Duration::from_secs(300);
+/// How much longer a run may print nothing than a test may take, so that a hanging test is named first.
+const EXTRA_SILENCE: Duration = Duration::from_secs(300);
 /// How long to wait for the last output, if another process keeps the pipe open.
-const LAST_WORDS: Duration = Duration::from_secs(2);
-/// No line that counts is longer.
+const DRAIN_TIME: Duration = Duration::from_secs(2);
+/// Only so much of a line is read.
 const LONGEST_LINE: usize = 16 * 1024;
 
 #[derive(Clone, Copy)]
@@ -42,33 +42,35 @@ impl TimeLimit {
 
     fn of(text: Option<String>) -> Result<Self, Failure> {
         let test = match text {
-            None => FOR_A_TEST,
+            None => PER_TEST,
             Some(text) => match text.parse() {
                 Ok(seconds) if seconds > 0 => Duration::from_secs(seconds).min(LONGEST),
                 _ => {
-                    return Err(Failure::Usage(format!("{VARIABLE} is {text:?}, and no number of seconds")));
+                    return Err(Failure::Usage(format!(
+                        "{VARIABLE} is {text:?}, which is not a number of seconds"
+                    )));
                 }
             },
         };
-        Ok(Self { test, silence: test.saturating_add(THEN_SILENT) })
+        Ok(Self { test, silence: test.saturating_add(EXTRA_SILENCE) })
     }
 
-    /// The same for a test that is to take so much longer.
+    /// The same for a test that takes so much longer by design.
     pub(crate) fn plus(self, more: Duration) -> Self {
         Self { test: self.test.saturating_add(more), silence: self.silence.saturating_add(more) }
     }
 
-    /// Runs tests to the end, their output among ours. They have nothing to read.
+    /// Runs tests to the end, and shows their output. Their stdin is empty.
     pub(crate) fn run(self, command: &mut Command) -> Result<(), String> {
         let mut out = io::stdout();
         self.supervise(command.stderr(Stdio::inherit()), |said| {
-            // If our stdout is closed, the tests go on all the same.
+            // If our stdout is closed, the tests continue all the same.
             let _ = out.write_all(said).and_then(|()| out.flush());
         })
     }
 
-    /// Runs tests to the end and returns all that they said, also if they fail.
-    pub(crate) fn hear(self, command: &mut Command) -> Result<String, String> {
+    /// Runs tests to the end and returns their output, even if they fail.
+    pub(crate) fn capture(self, command: &mut Command) -> Result<String, String> {
         let mut all = Vec::new();
         let ended = self.supervise(command.stderr(Stdio::piped()), |said| all.extend_from_slice(said));
         let said = String::from_utf8_lossy(&all).into_owned();
@@ -88,28 +90,32 @@ impl TimeLimit {
         if let Some(stderr) = child.stderr.take() {
             forward(stderr, tell.clone());
         }
-        thread::spawn(move || tell.send(News::Ended(child.wait())));
+        thread::spawn(move || tell.send(Progress::Ended(child.wait())));
 
         let mut watch = Watch::new(self, Instant::now());
         let ended = loop {
             match news.recv_timeout(watch.deadline().saturating_duration_since(Instant::now())) {
-                Ok(News::Output(said)) => {
+                Ok(Progress::Output(said)) => {
                     pass_on(&said);
-                    watch.hear(&said, Instant::now());
+                    watch.read_output(&said, Instant::now());
                 }
-                Ok(News::Ended(status)) => break status.map_err(|error| error.to_string()).and_then(outcome),
+                Ok(Progress::Ended(status)) => {
+                    break status.map_err(|error| error.to_string()).and_then(outcome);
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     if let Some(complaint) = watch.complaint(Instant::now()) {
                         let left = processes::end_all_of(id, &format!("{MARK}={run}"));
-                        break Err(format!("{complaint}. It was ended, with all that it had started:{left}"));
+                        break Err(format!(
+                            "{complaint}. It was ended, with all processes that it had started:{left}"
+                        ));
                     }
                 }
-                Err(RecvTimeoutError::Disconnected) => break Err("its end was not heard of".to_owned()),
+                Err(RecvTimeoutError::Disconnected) => break Err("its exit status is unknown".to_owned()),
             }
         };
-        let deadline = Instant::now() + LAST_WORDS;
+        let deadline = Instant::now() + DRAIN_TIME;
         while let Ok(more) = news.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            if let News::Output(said) = more {
+            if let Progress::Output(said) = more {
                 pass_on(&said);
             }
         }
@@ -117,21 +123,21 @@ impl TimeLimit {
     }
 }
 
-/// What to add to the arguments of a test program: without it, it prints in colours only to a terminal, not to us.
+/// Arguments for a test program that make it print colours to a pipe.
 pub(crate) fn colours() -> &'static [&'static str] {
     if io::stdout().is_terminal() { &["--color", "always"] } else { &[] }
 }
 
-enum News {
+enum Progress {
     Output(Vec<u8>),
     Ended(io::Result<ExitStatus>),
 }
 
-fn forward(mut from: impl Read + Send + 'static, to: Sender<News>) {
+fn forward(mut from: impl Read + Send + 'static, to: Sender<Progress>) {
     thread::spawn(move || {
         let mut buffer = [0; 8192];
         while let Ok(length @ 1..) = from.read(&mut buffer) {
-            if to.send(News::Output(buffer[..length].to_vec())).is_err() {
+            if to.send(Progress::Output(buffer[..length].to_vec())).is_err() {
                 return;
             }
         }
@@ -142,7 +148,7 @@ fn outcome(status: ExitStatus) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(status.to_string()) }
 }
 
-/// Which tests have been running for long, as far as the run has said.
+/// The tests that have been running for long, according to the output of the run.
 struct Watch {
     limit: TimeLimit,
     /// Since when.
@@ -156,7 +162,7 @@ impl Watch {
         Self { limit, slow: BTreeMap::new(), last_word: now, line: Vec::new() }
     }
 
-    fn hear(&mut self, said: &[u8], now: Instant) {
+    fn read_output(&mut self, said: &[u8], now: Instant) {
         self.last_word = now;
         for part in said.split_inclusive(|byte| *byte == b'\n') {
             if self.line.len() < LONGEST_LINE {
@@ -177,7 +183,8 @@ impl Watch {
         if let Some((name, time)) = slow_test(line) {
             self.slow.insert(name.to_owned(), now.checked_sub(time).unwrap_or(now));
         } else if line.starts_with("test result:") || matches!(line, "ok" | "FAILED") {
-            // The latter is said of the only test that runs, after other words have come between it and its name.
+            // `ok` and `FAILED` are about the only running test, when other output came between its name and its
+            // result.
             self.slow.clear();
         } else if test_of(line).is_none_or(|(_, rest)| is_outcome(rest)) {
             let is_about = |name: &str| {
@@ -187,7 +194,7 @@ impl Watch {
         }
     }
 
-    /// When there will be something to complain of, unless something is heard before.
+    /// When the limit will be exceeded, unless there is more output before.
     fn deadline(&self) -> Instant {
         let tests = self.slow.values().map(|since| *since + self.limit.test);
         tests.chain([self.last_word + self.limit.silence]).min().unwrap_or(self.last_word)
@@ -205,25 +212,26 @@ impl Watch {
     }
 }
 
-/// What stands in a line about one test, `test NAME ... ok`: its name and the rest. Without the rest, it was begun.
+/// Splits a line about one test, `test NAME ... ok`, into its name and the rest. Without the rest, the test has
+/// started.
 fn test_of(line: &str) -> Option<(&str, &str)> {
     line.strip_prefix("test ")?.split_once(" ... ")
 }
 
-/// Whether the rest of such a line tells of the test's end. Processes that it has started may have their say in between.
+/// Whether the rest of such a line has the result of the test. Output of its processes may come in between.
 fn is_outcome(rest: &str) -> bool {
     let outcomes = ["ok", "FAILED", "ignored"];
     outcomes.iter().any(|outcome| rest.starts_with(outcome) || rest.ends_with(outcome))
 }
 
-/// What libtest says of a test that takes its time: `test NAME has been running for over 60 seconds`.
+/// The line of libtest about a slow test: `test NAME has been running for over 60 seconds`.
 fn slow_test(line: &str) -> Option<(&str, Duration)> {
     let (test, time) = line.rsplit_once(" has been running for over ")?;
     let seconds = time.strip_suffix(" seconds")?.parse().ok()?;
     Some((test.strip_prefix("test ")?, Duration::from_secs(seconds)))
 }
 
-/// Without escape sequences as libtest prints them.
+/// Removes the escape sequences that libtest prints.
 fn without_colours(line: &str) -> String {
     let mut plain = String::with_capacity(line.len());
     let mut chars = line.chars();
@@ -274,8 +282,8 @@ mod tests {
         }
     }
 
-    /// Says what a test program with a hanging test says. It has started processes, one of them in a session of its own, and
-    /// a daemon, whose parent has ended.
+    /// Prints what a test program with a hanging test prints. It starts processes, one of them in a session of its own,
+    /// and a daemon, whose parent has ended.
     const HANGING: &str = "
         sleep 1000 & echo \"started $!\"
         setsid sh -c 'sleep 1000 & sleep 1000; :' & echo \"started $!\"
@@ -287,9 +295,9 @@ mod tests {
         wait";
 
     #[test]
-    fn a_test_that_hangs_is_named_and_ended_with_all_it_started() {
-        // It is over when libtest speaks of it.
-        let ended = limit(Duration::from_secs(60), LONG).hear(&mut shell(HANGING));
+    fn hanging_test_is_named_and_ended_with_all_its_processes() {
+        // The limit has passed when libtest reports the test.
+        let ended = limit(Duration::from_secs(60), LONG).capture(&mut shell(HANGING));
         let complaint = ended.expect_err("it hung");
         let first = complaint.lines().next().expect("it says something");
         assert!(first.contains("hanging::for_ever") && first.contains("1m00s"), "{complaint}");
@@ -300,9 +308,9 @@ mod tests {
         started.into_iter().for_each(until_dead);
     }
 
-    /// One test at a time: else libtest says nothing of a test for a minute.
+    /// One test at a time: otherwise libtest reports a slow test only after a minute.
     #[test]
-    fn a_real_test_that_hangs_is_named() {
+    fn real_hanging_test_is_named() {
         let folder = std::env::temp_dir().join(format!("semafor-xtask-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder can be made");
         let (source, program) = (folder.join("planted.rs"), folder.join("planted"));
@@ -311,7 +319,7 @@ mod tests {
         crate::shell::run(command("rustc", &["--test", "-o"]).arg(&program).arg(&source))
             .expect("it is Rust");
         let ended =
-            limit(Duration::from_secs(3), LONG).hear(&mut command(&program, &["--test-threads", "1"]));
+            limit(Duration::from_secs(3), LONG).capture(&mut command(&program, &["--test-threads", "1"]));
         fs::remove_dir_all(&folder).expect("it is ours");
         let complaint = ended.expect_err("it hung");
         assert!(complaint.starts_with("not ended within 3.0s: b_hanging. "), "{complaint}");
@@ -319,36 +327,36 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_falls_silent_is_ended_and_what_was_left_of_it_is_named() {
-        let ended = limit(LONG, Duration::from_millis(100)).hear(&mut shell("echo here; exec sleep 4321"));
+    fn silent_run_is_ended_and_its_processes_are_named() {
+        let ended = limit(LONG, Duration::from_millis(100)).capture(&mut shell("echo here; exec sleep 4321"));
         let complaint = ended.expect_err("it hung");
         assert!(complaint.contains("nothing was printed for 0.1s"), "{complaint}");
         assert!(complaint.contains("sleep 4321") && complaint.ends_with("here\n"), "{complaint}");
     }
 
     #[test]
-    fn what_is_said_comes_through_and_the_outcome_counts() {
-        let said = limit(LONG, LONG).hear(&mut shell("echo out; echo err >&2")).expect("it went well");
+    fn output_is_captured_and_failure_is_reported() {
+        let said = limit(LONG, LONG).capture(&mut shell("echo out; echo err >&2")).expect("it went well");
         assert!(said.contains("out\n") && said.contains("err\n"), "{said}");
-        let complaint = limit(LONG, LONG).hear(&mut shell("echo why; exit 7")).expect_err("it failed");
+        let complaint = limit(LONG, LONG).capture(&mut shell("echo why; exit 7")).expect_err("it failed");
         assert!(complaint.contains("exit status: 7") && complaint.contains("why"), "{complaint}");
     }
 
     #[test]
-    fn a_process_that_is_left_behind_is_not_waited_for() {
-        let said = limit(LONG, LONG).hear(&mut shell("sleep 1000 & echo $!")).expect("it went well");
+    fn leftover_process_is_not_waited_for() {
+        let said = limit(LONG, LONG).capture(&mut shell("sleep 1000 & echo $!")).expect("it went well");
         let left = said.trim();
         assert!(is_alive(left), "the run has not ended it");
         crate::shell::run(&mut command("sh", &["-c", "kill $0", left])).expect("it can be ended");
     }
 
     #[test]
-    fn tests_have_nothing_to_read() {
-        assert_eq!(limit(LONG, LONG).hear(&mut shell("cat")).as_deref(), Ok(""));
+    fn tests_have_no_input() {
+        assert_eq!(limit(LONG, LONG).capture(&mut shell("cat")).as_deref(), Ok(""));
     }
 
     #[test]
-    fn libtest_is_understood() {
+    fn output_of_libtest_is_parsed() {
         let slow = |line| slow_test(line).map(|(name, time)| (name, time.as_secs()));
         assert_eq!(slow("test a::b has been running for over 60 seconds"), Some(("a::b", 60)));
         let documented = "src/lib.rs - Gate::open (line 12)";
@@ -359,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_that_has_ended_is_not_complained_of() {
+    fn ended_test_is_not_reported() {
         let start = Instant::now();
         let long = start + LONG;
         let warning = "test a has been running for over 60 seconds\n";
@@ -375,59 +383,62 @@ mod tests {
             "test result: ok. 1 passed\n",
         ] {
             let mut watch = Watch::new(limit(Duration::from_secs(90), LONG * 2), start);
-            watch.hear(warning.as_bytes(), start);
+            watch.read_output(warning.as_bytes(), start);
             assert_eq!(watch.deadline(), start + Duration::from_secs(30), "a minute of it is over");
             assert!(watch.complaint(long).is_some_and(|complaint| complaint.contains(": a")));
             // In pieces, as it comes through a pipe.
-            end.bytes().for_each(|byte| watch.hear(&[byte], start));
+            end.bytes().for_each(|byte| watch.read_output(&[byte], start));
             assert_eq!(watch.complaint(long), None, "{end:?}");
             assert_eq!(watch.deadline(), start + LONG * 2);
         }
     }
 
     #[test]
-    fn one_test_at_a_time_is_known_by_its_beginning() {
+    fn single_test_is_known_by_its_start_line() {
         let start = Instant::now();
         let mut watch = Watch::new(limit(Duration::from_secs(90), LONG), start);
-        watch.hear(b"running 3 tests\ntest a ... ok\ntest b ... ", start);
+        watch.read_output(b"running 3 tests\ntest a ... ok\ntest b ... ", start);
         assert_eq!(watch.deadline(), start + Duration::from_secs(90));
-        watch.hear(b"noise", start + Duration::from_secs(40));
-        watch.hear(b" of a process\n", start + Duration::from_secs(80));
+        watch.read_output(b"noise", start + Duration::from_secs(40));
+        watch.read_output(b" of a process\n", start + Duration::from_secs(80));
         let complaint = watch.complaint(start + Duration::from_secs(90));
         assert_eq!(complaint.as_deref(), Some("not ended within 1m30s: b"));
-        watch.hear(b"ok\ntest c ... ", start + Duration::from_secs(80));
+        watch.read_output(b"ok\ntest c ... ", start + Duration::from_secs(80));
         assert_eq!(watch.complaint(start + Duration::from_secs(90)), None);
         assert_eq!(watch.deadline(), start + Duration::from_secs(170));
     }
 
     #[test]
-    fn another_test_is_still_waited_for() {
+    fn unfinished_test_is_still_reported() {
         let start = Instant::now();
         let mut watch = Watch::new(limit(Duration::from_secs(90), LONG), start);
-        watch.hear(b"test a has been running for over 60 seconds\ntest a::b ... ok\ntest b ... ok\n", start);
-        watch.hear(&[b'x'; 3 * LONGEST_LINE], start);
+        watch.read_output(
+            b"test a has been running for over 60 seconds\ntest a::b ... ok\ntest b ... ok\n",
+            start,
+        );
+        watch.read_output(&[b'x'; 3 * LONGEST_LINE], start);
         let complaint = watch.complaint(start + Duration::from_secs(30));
         assert_eq!(complaint.as_deref(), Some("not ended within 1m30s: a"));
     }
 
     #[test]
-    fn a_limit_beyond_all_time_is_no_limit() {
+    fn very_large_limit_means_no_limit() {
         let limit = TimeLimit::of(Some(u64::MAX.to_string())).ok().expect("it is a number");
-        let said = limit.plus(LONG).hear(&mut shell("echo 'test a has been running for over 60 seconds'"));
+        let said = limit.plus(LONG).capture(&mut shell("echo 'test a has been running for over 60 seconds'"));
         assert!(said.expect("it went well").contains("test a"));
     }
 
     #[test]
-    fn what_is_no_number_of_seconds_is_refused() {
+    fn invalid_number_of_seconds_is_refused() {
         for text in ["", "0", "-1", "1.5", "ten", "18446744073709551616"] {
             let refused = TimeLimit::of(Some(text.to_owned())).err().expect("it is refused").to_string();
             assert!(refused.contains(VARIABLE) && refused.contains(&format!("{text:?}")), "{refused}");
         }
     }
 
-    /// This is all that a hanging test is known by, so it must not change unnoticed.
+    /// A hanging test is recognised only by this phrase, so a change of it must be noticed.
     #[test]
-    fn libtest_still_says_which_tests_are_slow() {
+    fn libtest_still_reports_slow_tests() {
         let sysroot = probe(&mut command("rustc", &["--print", "sysroot"])).expect("there is a rustc");
         let targets = Path::new(&sysroot).join("lib/rustlib");
         let targets = fs::read_dir(targets).expect("it has libraries").flatten();
@@ -439,6 +450,6 @@ mod tests {
         });
         let code = fs::read(libtest.expect("it has libtest")).expect("it can be read");
         let phrase = b" has been running for over ";
-        assert!(code.windows(phrase.len()).any(|part| part == phrase), "libtest says it otherwise now");
+        assert!(code.windows(phrase.len()).any(|part| part == phrase), "libtest uses another phrase now");
     }
 }

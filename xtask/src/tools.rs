@@ -1,4 +1,4 @@
-//! What the commands need besides cargo, installed when it is missing.
+//! The tools that the commands need besides cargo, installed when they are missing.
 
 use crate::apt;
 use crate::shell::{Failure, command, probe, run, step};
@@ -13,7 +13,7 @@ pub(crate) struct Tool {
 enum Source {
     /// A component of the Rust toolchain.
     Rustup(&'static str),
-    /// A package of the system, and what to know before it comes.
+    /// A package of the system, and a note that is printed before it is installed.
     Apt { package: &'static str, note: &'static str },
 }
 
@@ -50,21 +50,21 @@ pub(crate) const GNU_SEM: &[Tool] = &[Tool {
     source: Source::Apt { package: "parallel", note: "it brings sem, which is the same program" },
 }];
 
-/// Debian calls it otherwise than its authors do.
+/// Debian uses another name for it.
 pub(crate) const FD: &[Tool] = &[Tool {
     name: "fd",
     detect: &["sh", "-c", "fd --version || fdfind --version"],
     source: Source::Apt { package: "fd-find", note: "it brings fdfind" },
 }];
 
-/// Who is root can do without.
+/// Root can mount without it.
 pub(crate) const FUSE: &[Tool] = &[Tool {
     name: "fusermount3",
     detect: &["sh", "-c", "test $(id -u) = 0 || fusermount3 --version"],
-    source: Source::Apt { package: "fuse3", note: "it brings fusermount3, by which all may mount" },
+    source: Source::Apt { package: "fuse3", note: "it brings fusermount3, with which any user may mount" },
 }];
 
-/// Installs what is missing, saying so first.
+/// Installs missing tools, and prints which.
 pub(crate) fn ensure(tools: &[Tool]) -> Result<(), Failure> {
     tools.iter().filter(|tool| !tool.is_there()).try_for_each(|tool| {
         step(&format!("{} is missing, installing it", tool.name), || {

@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::python;
 use crate::shell::framed;
 
-/// A Python that has the library, or why there is none. The tests then run against what was recorded of it.
+/// A Python with the library, or why there is none. Without it, the tests run only against the recording.
 pub(crate) struct Peer(Result<PathBuf, String>);
 
 impl Peer {
@@ -20,7 +20,7 @@ impl Peer {
         self.0.is_ok()
     }
 
-    /// Lets the tests that `command` runs know of it.
+    /// Passes it to the tests that `command` runs.
     pub(crate) fn known_to(&self, mut command: Command) -> Command {
         if let Ok(python) = &self.0 {
             command.env("SEMAFOR_WIRE_PYTHON", python);
@@ -28,7 +28,7 @@ impl Peer {
         command
     }
 
-    /// Too loud to miss if it is not there: green without it promises less.
+    /// Prints a conspicuous warning if it is missing: a pass without it proves less.
     pub(crate) fn complain(&self) {
         if let Err(reason) = &self.0 {
             println!("\n{}", framed(&complaint(reason)));
@@ -40,7 +40,7 @@ fn complaint(reason: &str) -> String {
     format!(
         "WARNING: THE WIRE CONTRACT IS NOT TESTED AGAINST PYTHON\n\
          {reason}\n\
-         Its tests run against recorded fixtures instead, which can't tell what is newer than they are.\n\
+         Its tests run against a recording instead, which may be older than the library.\n\
          Remedy: Python 3.12 or newer with its venv module (python3-venv), able to reach PyPI."
     )
 }

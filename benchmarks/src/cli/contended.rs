@@ -1,4 +1,4 @@
-//! Many more who want a slot than there are.
+//! Many more contenders than slots.
 
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -9,52 +9,52 @@ use super::limiter::Limiter;
 use super::line::Line;
 use super::log::{History, Log};
 use super::process::Process;
-use super::stage::{Stage, on_path};
+use super::setup::{Setup, on_path};
 use super::usage::{cpu_in, cpu_of, millis};
 
 const CONTENDERS: usize = 200;
 const SLOTS: usize = 4;
 
-/// How long the line is looked at before it moves.
+/// How long the waiting line is measured before it moves.
 const WINDOW: Duration = Duration::from_secs(3);
 
-/// Somebody's results, one for each round.
-struct Entrant {
+/// The results of one limiter, one for each round.
+struct Results {
     limiter: Limiter,
     bursts: Vec<Burst>,
-    passages: Vec<Passage>,
+    queued_runs: Vec<QueuedRun>,
 }
 
-/// They came as fast as they could be started.
+/// The contenders came as fast as they could be started.
 struct Burst {
     /// From the first start to the last exit.
     time: Duration,
-    /// Of everybody, and of the agent.
+    /// Of all contenders and the agent.
     cpu: Duration,
     history: History,
 }
 
-/// They came one after the other, while all slots were held.
-struct Passage {
+/// The contenders came one after the other, while all slots were held.
+struct QueuedRun {
     /// While nothing happened, per second.
     cpu_in_line: Duration,
-    /// From the moment the slots were given back until all were done.
+    /// From the release of the slots until all were done.
     time: Duration,
     history: History,
 }
 
-pub(super) fn measure(report: &mut Report, stage: &Stage, rounds: usize) {
-    let limiters = Limiter::with_slots(stage).into_iter();
+pub(super) fn measure(report: &mut Report, setup: &Setup, rounds: usize) {
+    let limiters = Limiter::with_slots(setup).into_iter();
     let mut entrants: Vec<_> =
-        limiters.map(|limiter| Entrant { limiter, bursts: Vec::new(), passages: Vec::new() }).collect();
+        limiters.map(|limiter| Results { limiter, bursts: Vec::new(), queued_runs: Vec::new() }).collect();
     let mut without_limiter = Vec::new();
     for round in 0..rounds {
         for entrant in &mut entrants {
             let limiter = entrant.limiter;
-            entrant.bursts.push(burst(stage, limiter, &format!("{limiter:?}-burst-{round}")));
-            entrant.passages.push(passage(stage, limiter, &format!("{limiter:?}-passage-{round}")));
+            entrant.bursts.push(burst(setup, limiter, &format!("{limiter:?}-burst-{round}")));
+            entrant.queued_runs.push(queued_run(setup, limiter, &format!("{limiter:?}-passage-{round}")));
         }
-        without_limiter.extend(with_xargs(stage, &format!("xargs-{round}")));
+        without_limiter.extend(with_xargs(setup, &format!("xargs-{round}")));
     }
 
     let [ours, others @ ..] = &entrants[..] else { return };
@@ -63,24 +63,26 @@ pub(super) fn measure(report: &mut Report, stage: &Stage, rounds: usize) {
         report.add("200 at once, 4 slots: all done", "ms", ours, "xargs -P 4", theirs);
     }
     for other in others {
-        let mut add = |what: &str, unit, value: &dyn Fn(&Entrant) -> f64| {
+        let mut add = |what: &str, unit, value: &dyn Fn(&Results) -> f64| {
             report.add(what, unit, value(ours), other.limiter.name(), value(other));
         };
         let burst = "200 at once, 4 slots";
         add(&format!("{burst}: all done"), "ms", &|one| one.burst(|burst| millis(burst.time)));
         add(&format!("{burst}: CPU in all"), "ms", &|one| one.burst(|burst| millis(burst.cpu)));
-        let passage = "200 in line, 4 slots";
-        add(&format!("{passage}: CPU while waiting"), "ms/s", &|one| {
-            one.passage(|passage| millis(passage.cpu_in_line))
+        let queued_run = "200 in line, 4 slots";
+        add(&format!("{queued_run}: CPU while waiting"), "ms/s", &|one| {
+            one.queued_run(|queued_run| millis(queued_run.cpu_in_line))
         });
-        add(&format!("{passage}: all done"), "ms", &|one| one.passage(|passage| millis(passage.time)));
-        add(&format!("{passage}: began out of order"), "of 200", &|one| {
-            one.passage(|passage| passage.out_of_order() as f64)
+        add(&format!("{queued_run}: all done"), "ms", &|one| {
+            one.queued_run(|queued_run| millis(queued_run.time))
         });
-        add(&format!("{passage}: overtaken by up to"), "places", &|one| {
-            one.passage(|passage| passage.history.overtaken().max().unwrap_or(0) as f64)
+        add(&format!("{queued_run}: began out of order"), "of 200", &|one| {
+            one.queued_run(|queued_run| queued_run.out_of_order() as f64)
         });
-        // What must never happen is not a question of the median.
+        add(&format!("{queued_run}: overtaken by up to"), "places", &|one| {
+            one.queued_run(|queued_run| queued_run.history.overtaken().max().unwrap_or(0) as f64)
+        });
+        // The worst round counts here, not the median: these must never happen.
         let both = "200 contenders, 4 slots";
         add(&format!("{both}: most at once"), "at once", &|one| one.worst(History::most_at_once));
         add(&format!("{both}: failed, no turn"), "of 200", &|one| {
@@ -89,37 +91,37 @@ pub(super) fn measure(report: &mut Report, stage: &Stage, rounds: usize) {
     }
 }
 
-impl Entrant {
+impl Results {
     fn burst(&self, value: impl Fn(&Burst) -> f64) -> f64 {
         median(self.bursts.iter().map(value).collect())
     }
 
-    fn passage(&self, value: impl Fn(&Passage) -> f64) -> f64 {
-        median(self.passages.iter().map(value).collect())
+    fn queued_run(&self, value: impl Fn(&QueuedRun) -> f64) -> f64 {
+        median(self.queued_runs.iter().map(value).collect())
     }
 
     /// Of all rounds.
     fn worst(&self, value: impl Fn(&History) -> usize) -> f64 {
         let bursts = self.bursts.iter().map(|burst| &burst.history);
-        let histories = bursts.chain(self.passages.iter().map(|passage| &passage.history));
+        let histories = bursts.chain(self.queued_runs.iter().map(|queued_run| &queued_run.history));
         histories.map(value).max().unwrap_or(0) as f64
     }
 }
 
-impl Passage {
-    /// How many saw somebody begin before them who came so much later that the number of slots does not explain it.
+impl QueuedRun {
+    /// How many were overtaken by a contender that came so much later that the number of slots does not explain it.
     fn out_of_order(&self) -> usize {
         self.history.overtaken().filter(|places| *places >= SLOTS).count()
     }
 }
 
-fn burst(stage: &Stage, limiter: Limiter, lock: &str) -> Burst {
-    let log = Log::open(stage, lock);
-    let agent = limiter.agent(stage);
+fn burst(setup: &Setup, limiter: Limiter, lock: &str) -> Burst {
+    let log = Log::open(setup, lock);
+    let agent = limiter.agent(setup);
     let served = cpu_of(agent.as_slice());
     let start = Instant::now();
     let contenders: Vec<_> = log
-        .contenders(stage, limiter, lock, SLOTS, CONTENDERS)
+        .contenders(setup, limiter, lock, SLOTS, CONTENDERS)
         .map(|mut contender| Process::start(&mut contender))
         .collect();
     let used: Duration = contenders.into_iter().map(|contender| contender.finish().cpu).sum();
@@ -127,30 +129,30 @@ fn burst(stage: &Stage, limiter: Limiter, lock: &str) -> Burst {
     Burst { time, history: log.read(), cpu: used + cpu_of(agent.as_slice()) - served }
 }
 
-fn passage(stage: &Stage, limiter: Limiter, lock: &str) -> Passage {
-    let log = Log::open(stage, lock);
-    let contenders = log.contenders(stage, limiter, lock, SLOTS, CONTENDERS);
-    let line = Line::form(stage, limiter, lock, SLOTS, contenders);
-    let pids: Vec<_> = line.pids().chain(limiter.agent(stage)).collect();
+fn queued_run(setup: &Setup, limiter: Limiter, lock: &str) -> QueuedRun {
+    let log = Log::open(setup, lock);
+    let contenders = log.contenders(setup, limiter, lock, SLOTS, CONTENDERS);
+    let line = Line::form(setup, limiter, lock, SLOTS, contenders);
+    let pids: Vec<_> = line.pids().chain(limiter.agent(setup)).collect();
     let [cpu_in_line] = cpu_in(WINDOW, [&pids]);
 
     let start = Instant::now();
-    line.let_go();
-    Passage { cpu_in_line, time: start.elapsed(), history: log.read() }
+    line.release_all();
+    QueuedRun { cpu_in_line, time: start.elapsed(), history: log.read() }
 }
 
-/// The same turns, so many at once, started by one who counts them itself. In milliseconds.
-fn with_xargs(stage: &Stage, name: &str) -> Option<f64> {
-    let log = Log::open(stage, name);
-    let numbers = stage.file(&format!("{name}.numbers"));
+/// The same turns, so many at once, limited by `xargs`. In milliseconds.
+fn with_xargs(setup: &Setup, name: &str) -> Option<f64> {
+    let log = Log::open(setup, name);
+    let numbers = setup.file(&format!("{name}.numbers"));
     let lines: String = (0..CONTENDERS).map(|nth| format!("{nth}\n")).collect();
     std::fs::write(&numbers, lines).expect("it can be written");
-    let mut xargs = stage.command(&on_path("xargs")?);
+    let mut xargs = setup.command(&on_path("xargs")?);
     xargs.args(["-n", "1", "-P", &SLOTS.to_string()]).args(log.turn());
     xargs.stdin(File::open(numbers).expect("it was just written"));
     let start = Instant::now();
     let _ = Process::start(&mut xargs).finish().successful();
     let time = start.elapsed();
-    assert_eq!(log.read().turns(), CONTENDERS, "everybody had a turn");
+    assert_eq!(log.read().turns(), CONTENDERS, "every contender had a turn");
     Some(millis(time))
 }

@@ -1,4 +1,4 @@
-//! What waiting costs while nothing happens.
+//! The cost of waiting while nothing happens.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -7,26 +7,26 @@ use semafor_benchmarks::Report;
 
 use super::limiter::Limiter;
 use super::line::Line;
-use super::stage::Stage;
+use super::setup::Setup;
 use super::usage::{cpu_in, memory_of, micros};
 
 const MANY: usize = 1_000;
-/// As many of GNU sem's as leave the machine usable: they take 13 MB each, and look again and again.
+/// As many waiters of GNU sem as leave the machine usable: they take 13 MB each, and poll.
 const FEW: usize = 50;
 
 const WINDOW: Duration = Duration::from_secs(10);
-/// So that what it took to get there is over: GNU sem looks less and less often, down to twice a second.
+/// Until the work of starting is over: GNU sem polls less and less often, down to twice a second.
 const SETTLING: Duration = Duration::from_secs(6);
 
-pub(super) fn measure(report: &mut Report, stage: &Stage) {
-    let ours = burden(stage, Limiter::Semafor, MANY);
-    let flock = burden(stage, Limiter::Flock, MANY);
+pub(super) fn measure(report: &mut Report, setup: &Setup) {
+    let ours = cost(setup, Limiter::Semafor, MANY);
+    let flock = cost(setup, Limiter::Flock, MANY);
     ours.add_beside(report, "1,000 wait", "flock", &flock);
     ours.add_agent(report, "1,000 wait");
 
-    if stage.sem().is_some() {
-        let ours = burden(stage, Limiter::Semafor, FEW);
-        let theirs = burden(stage, Limiter::GnuSem, FEW);
+    if setup.sem().is_some() {
+        let ours = cost(setup, Limiter::Semafor, FEW);
+        let theirs = cost(setup, Limiter::GnuSem, FEW);
         ours.add_beside(report, "50 wait", Limiter::GnuSem.name(), &theirs);
         println!(
             "left out: {MANY} of GNU sem's: as {FEW} do, they would use {:.1} s of CPU per second and {:.1} GiB",
@@ -36,23 +36,23 @@ pub(super) fn measure(report: &mut Report, stage: &Stage) {
     }
 }
 
-/// Of so many who wait for one slot.
-struct Burden {
-    /// Of everybody and the agent, per second.
+/// Of so many waiters for one slot.
+struct Cost {
+    /// Of all waiters and the agent, per second.
     cpu: Duration,
     cpu_of_agent: Duration,
-    /// KiB for each who waits, the agent's share included.
+    /// KiB for each waiter, including its share of the agent.
     memory: f64,
     memory_of_agent: f64,
 }
 
-fn burden(stage: &Stage, limiter: Limiter, count: usize) -> Burden {
+fn cost(setup: &Setup, limiter: Limiter, count: usize) -> Cost {
     let lock = format!("{limiter:?}-idle-{count}");
-    let agent = limiter.agent(stage);
+    let agent = limiter.agent(setup);
     let agent = agent.as_slice();
     let agent_before = memory_of(agent);
-    let waiters = (0..count).map(|_| limiter.command(stage, &lock, 1, stage.nothing()));
-    let line = Line::form(stage, limiter, &lock, 1, waiters);
+    let waiters = (0..count).map(|_| limiter.command(setup, &lock, 1, setup.nothing()));
+    let line = Line::form(setup, limiter, &lock, 1, waiters);
     sleep(SETTLING);
 
     let pids: Vec<_> = line.pids().collect();
@@ -60,11 +60,11 @@ fn burden(stage: &Stage, limiter: Limiter, count: usize) -> Burden {
     let memory_of_agent = each(memory_of(agent) - agent_before);
     let memory = each(memory_of(&pids)) + memory_of_agent;
     let [cpu_of_waiters, cpu_of_agent] = cpu_in(WINDOW, [&pids, agent]);
-    line.let_go();
-    Burden { cpu: cpu_of_waiters + cpu_of_agent, cpu_of_agent, memory, memory_of_agent }
+    line.release_all();
+    Cost { cpu: cpu_of_waiters + cpu_of_agent, cpu_of_agent, memory, memory_of_agent }
 }
 
-impl Burden {
+impl Cost {
     fn add_beside(&self, report: &mut Report, work: &str, whose: &str, theirs: &Self) {
         report.add(&format!("{work}: CPU of all"), "µs/s", micros(self.cpu), whose, micros(theirs.cpu));
         report.add(&format!("{work}: memory, each"), "KiB", self.memory, whose, theirs.memory);

@@ -1,4 +1,4 @@
-//! The commands that let so many run at once, and how each of them is called.
+//! The commands that limit how many run at once, and how to call each.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use semafor_testkit::redis::eventually;
 
 use super::process::Process;
-use super::stage::Stage;
+use super::setup::Setup;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Limiter {
@@ -17,10 +17,10 @@ pub(super) enum Limiter {
 }
 
 impl Limiter {
-    /// Those that have more than one slot, and are installed.
-    pub(super) fn with_slots(stage: &Stage) -> Vec<Self> {
+    /// The limiters that can have more than one slot and are installed.
+    pub(super) fn with_slots(setup: &Setup) -> Vec<Self> {
         let mut all = vec![Self::Semafor];
-        all.extend(stage.sem().map(|_| Self::GnuSem));
+        all.extend(setup.sem().map(|_| Self::GnuSem));
         all
     }
 
@@ -33,21 +33,21 @@ impl Limiter {
     }
 
     /// Waits for one of so many slots, and runs `program` in it.
-    pub(super) fn command(self, stage: &Stage, lock: &str, slots: usize, program: &Path) -> Command {
+    pub(super) fn command(self, setup: &Setup, lock: &str, slots: usize, program: &Path) -> Command {
         let mut command = match self {
             Self::Semafor => {
-                let mut semafor = stage.semafor();
+                let mut semafor = setup.semafor();
                 semafor.args(["run", "--name", lock, "--slots", &slots.to_string(), "--"]);
                 semafor
             }
             Self::GnuSem => {
-                let mut sem = stage.sem().expect("it is installed");
+                let mut sem = setup.sem().expect("it is installed");
                 sem.args(["--fg", "--id", lock, "-j", &slots.to_string()]);
                 sem
             }
             Self::Flock => {
-                let mut flock = stage.flock();
-                flock.arg(stage.file(lock));
+                let mut flock = setup.flock();
+                flock.arg(setup.file(lock));
                 flock
             }
         };
@@ -55,17 +55,17 @@ impl Limiter {
         command
     }
 
-    /// Who works for those who wait, if anybody does.
-    pub(super) fn agent(self, stage: &Stage) -> Option<u32> {
-        (self == Self::Semafor).then(|| stage.agent())
+    /// The process that works for the waiters, if there is one.
+    pub(super) fn agent(self, setup: &Setup) -> Option<u32> {
+        (self == Self::Semafor).then(|| setup.agent())
     }
 
-    /// Until the last one who came waits as well.
-    pub(super) fn until_in_line(self, stage: &Stage, lock: &str, line: &[Process]) {
+    /// Returns when the last process of the line waits as well.
+    pub(super) fn until_in_line(self, setup: &Setup, lock: &str, line: &[Process]) {
         let Some(last) = line.last() else { return };
         let is_in_line = || match self {
-            Self::Semafor => stage.ask(&["status", lock])[0]["waiting"] == line.len(),
-            // Nobody knows who waits for a file or sleeps until the next attempt, but the kernel.
+            Self::Semafor => setup.ask(&["status", lock])[0]["waiting"] == line.len(),
+            // Only the kernel knows which process waits for a file or sleeps until its next attempt.
             Self::GnuSem => last.is_in_call(libc::SYS_pselect6),
             Self::Flock => last.is_in_call(libc::SYS_flock),
         };

@@ -1,11 +1,11 @@
-//! What contenders write down: when their command begins, and when it ends. One file for all, in the order it happened.
+//! The log that contenders write: when their command begins and ends. One file for all, in the order of events.
 
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::limiter::Limiter;
-use super::stage::Stage;
+use super::setup::Setup;
 
 const TURN: &str = r#"
 echo "begin $2" >> "$1"
@@ -19,26 +19,26 @@ pub(super) struct Log {
 }
 
 impl Log {
-    pub(super) fn open(stage: &Stage, name: &str) -> Self {
-        Self { file: stage.file(&format!("{name}.log")), turn: stage.script("turn", TURN) }
+    pub(super) fn open(setup: &Setup, name: &str) -> Self {
+        Self { file: setup.file(&format!("{name}.log")), turn: setup.script("turn", TURN) }
     }
 
-    /// The script to take a turn, which wants our file and who takes it.
+    /// The script that takes a turn, and its first argument, the log file. The number of the contender follows.
     pub(super) fn turn(&self) -> [&Path; 2] {
         [&self.turn, &self.file]
     }
 
-    /// Those who wait for a slot and take a turn in it.
+    /// The commands that wait for a slot and take a turn in it.
     pub(super) fn contenders(
         &self,
-        stage: &Stage,
+        setup: &Setup,
         limiter: Limiter,
         lock: &str,
         slots: usize,
         count: usize,
     ) -> impl Iterator<Item = Command> {
         (0..count).map(move |nth| {
-            let mut contender = limiter.command(stage, lock, slots, &self.turn);
+            let mut contender = limiter.command(setup, lock, slots, &self.turn);
             contender.arg(&self.file).arg(nth.to_string());
             contender
         })
@@ -60,7 +60,7 @@ enum Event {
 impl From<&str> for History {
     fn from(text: &str) -> Self {
         let event = |line: &str| match line.split_once(' ') {
-            Some(("begin", who)) => Event::Begin(who.parse().expect("a number")),
+            Some(("begin", contender)) => Event::Begin(contender.parse().expect("a number")),
             Some(("end", _)) => Event::End,
             _ => panic!("{line:?} is no event"),
         };
@@ -85,20 +85,20 @@ impl History {
         counts.max().unwrap_or(0)
     }
 
-    /// By how many places each was overtaken at most, by those who came later and began earlier.
+    /// By how many places each contender was overtaken at most, by contenders that came later and began earlier.
     ///
-    /// Less than the number of slots says nothing: so many are let in before the first of them comes to write it down.
+    /// Less than the number of slots means nothing: so many may begin before the first of them writes to the log.
     pub(super) fn overtaken(&self) -> impl Iterator<Item = usize> {
-        let last = self.begun().scan(0, |last, who| {
-            *last = who.max(*last);
+        let last = self.begun().scan(0, |last, contender| {
+            *last = contender.max(*last);
             Some(*last)
         });
-        self.begun().zip(last).map(|(who, last)| last - who)
+        self.begun().zip(last).map(|(contender, last)| last - contender)
     }
 
     fn begun(&self) -> impl Iterator<Item = usize> {
         self.0.iter().filter_map(|event| match event {
-            Event::Begin(who) => Some(*who),
+            Event::Begin(contender) => Some(*contender),
             Event::End => None,
         })
     }
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_began_late_was_overtaken() {
+    fn contender_that_began_late_was_overtaken() {
         let history = History::from("begin 0\nbegin 5\nend 0\nbegin 1\nend 5\nend 1\nbegin 6\nend 6\n");
         assert_eq!(Vec::from_iter(history.overtaken()), [0, 0, 4, 0]);
         assert_eq!(history.most_at_once(), 2);

@@ -1,6 +1,6 @@
-//! The command beside `flock`, GNU `sem` and, where nobody limits anything, the bare command it runs.
+//! The command beside `flock`, GNU `sem` and, where there is no limit, the bare command it runs.
 //!
-//! Everything is kept in a directory of its own, the agent included, and is gone in the end.
+//! All files, those of the agent included, are in a directory of their own, which is removed at the end.
 
 mod contended;
 mod idle;
@@ -9,32 +9,32 @@ mod line;
 mod log;
 mod once;
 mod process;
-mod stage;
+mod setup;
 mod usage;
 
 use std::path::PathBuf;
 
 use semafor_benchmarks::{Report, is_wanted, print_load, rounds_or};
 
-use stage::Stage;
+use setup::Setup;
 
 fn main() -> std::io::Result<()> {
     let out =
         std::env::args_os().nth(1).map_or_else(|| PathBuf::from("target/bench/cli.json"), PathBuf::from);
 
     print_load("before");
-    let stage = Stage::set();
+    let setup = Setup::set();
     let mut report = Report::new("cli");
     if is_wanted("once") {
-        once::measure(&mut report, &stage, rounds_or(11));
+        once::measure(&mut report, &setup, rounds_or(11));
     }
     if is_wanted("contended") {
-        contended::measure(&mut report, &stage, rounds_or(3));
+        contended::measure(&mut report, &setup, rounds_or(3));
     }
     if is_wanted("idle") {
-        idle::measure(&mut report, &stage);
+        idle::measure(&mut report, &setup);
     }
-    stage.clear();
+    setup.clear();
     print_load("after");
     report.write(&out)?;
     println!("written to {}", out.display());

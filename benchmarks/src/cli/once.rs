@@ -1,4 +1,4 @@
-//! From start to exit when nobody is in the way: what it costs to put the command before another.
+//! From start to exit without contention: the cost of putting the command before another.
 
 use std::path::Path;
 use std::process::{Command, ExitStatus};
@@ -9,90 +9,90 @@ use semafor_testkit::redis::RedisServer;
 
 use super::limiter::Limiter;
 use super::process::Process;
-use super::stage::{Stage, on_path};
+use super::setup::{Setup, on_path};
 use super::usage::{cpu_of, micros};
 
 const STARTS: usize = 40;
-/// For those who take a hundred times as long.
+/// For limiters that take a hundred times as long.
 const FEW_STARTS: usize = 5;
 
 const MARK: &str = "echo > \"$1\"\n";
 
 const LOCK: &str = "once";
 
-pub(super) fn measure(report: &mut Report, stage: &Stage, rounds: usize) {
-    assert_runs(stage, Limiter::Semafor.command(stage, LOCK, 1, &stage.script("mark", MARK)));
-    let warm = turn(STARTS, limited(stage, Limiter::Semafor));
-    report.compare("start to exit of `true`", "µs", rounds, beside_peers(stage, warm, turn));
+pub(super) fn measure(report: &mut Report, setup: &Setup, rounds: usize) {
+    assert_runs(setup, Limiter::Semafor.command(setup, LOCK, 1, &setup.script("mark", MARK)));
+    let warm = turn(STARTS, limited(setup, Limiter::Semafor));
+    report.compare("start to exit of `true`", "µs", rounds, beside_peers(setup, warm, turn));
 
-    // Less than time does this depend on what else is running.
-    let agent = stage.agent();
-    let mut start = limited(stage, Limiter::Semafor);
+    // CPU time depends less than elapsed time on other load.
+    let agent = setup.agent();
+    let mut start = limited(setup, Limiter::Semafor);
     let warm = Box::new(move || {
         let before = cpu_of(&[agent]);
         let used = cpu_of_starts(STARTS, &mut start);
         used + micros(cpu_of(&[agent]) - before) / STARTS as f64
     });
-    report.compare("start to exit of `true`, CPU", "µs", rounds, beside_peers(stage, warm, cpu_turn));
+    report.compare("start to exit of `true`, CPU", "µs", rounds, beside_peers(setup, warm, cpu_turn));
 
-    let mut first = limited(stage, Limiter::Semafor);
+    let mut first = limited(setup, Limiter::Semafor);
     let cold = Box::new(move || {
-        stage.stop_agent();
+        setup.stop_agent();
         start_to_exit(&mut first)
     });
-    report.compare("start to exit of `true`, no agent yet", "µs", rounds, beside_peers(stage, cold, turn));
+    report.compare("start to exit of `true`, no agent yet", "µs", rounds, beside_peers(setup, cold, turn));
 
     if on_path("redis-server").is_none() {
         println!("left out: through Redis: redis-server is not installed");
         return;
     }
     let server = RedisServer::start();
-    assert_runs(stage, through(&server, stage, &stage.script("mark", MARK)));
+    assert_runs(setup, through(&server, setup, &setup.script("mark", MARK)));
     let runs = vec![
-        ("ours", turn(STARTS, through(&server, stage, stage.nothing()))),
-        ("true alone", turn(STARTS, bare(stage))),
-        ("ours, local:", turn(STARTS, limited(stage, Limiter::Semafor))),
+        ("ours", turn(STARTS, through(&server, setup, setup.nothing()))),
+        ("true alone", turn(STARTS, bare(setup))),
+        ("ours, local:", turn(STARTS, limited(setup, Limiter::Semafor))),
     ];
     report.compare("start to exit of `true`, through Redis", "µs", rounds, runs);
 }
 
-/// The peers' turns are of so many starts of a command.
-fn beside_peers<'a>(stage: &'a Stage, ours: Turn<'a>, turn: fn(usize, Command) -> Turn<'a>) -> Runs<'a> {
+/// `turn` measures so many starts of a peer's command.
+fn beside_peers<'a>(setup: &'a Setup, ours: Turn<'a>, turn: fn(usize, Command) -> Turn<'a>) -> Runs<'a> {
     let mut runs = vec![
         ("ours", ours),
-        ("true alone", turn(STARTS, bare(stage))),
-        ("flock", turn(STARTS, limited(stage, Limiter::Flock))),
+        ("true alone", turn(STARTS, bare(setup))),
+        ("flock", turn(STARTS, limited(setup, Limiter::Flock))),
     ];
-    if stage.sem().is_some() {
-        runs.push((Limiter::GnuSem.name(), turn(FEW_STARTS, limited(stage, Limiter::GnuSem))));
+    if setup.sem().is_some() {
+        runs.push((Limiter::GnuSem.name(), turn(FEW_STARTS, limited(setup, Limiter::GnuSem))));
     }
     runs
 }
 
-fn bare(stage: &Stage) -> Command {
-    stage.command(stage.nothing())
+fn bare(setup: &Setup) -> Command {
+    setup.command(setup.nothing())
 }
 
-fn limited(stage: &Stage, limiter: Limiter) -> Command {
-    limiter.command(stage, LOCK, 1, stage.nothing())
+fn limited(setup: &Setup, limiter: Limiter) -> Command {
+    limiter.command(setup, LOCK, 1, setup.nothing())
 }
 
-fn through(server: &RedisServer, stage: &Stage, program: &Path) -> Command {
-    let mut semafor = stage.semafor();
+fn through(server: &RedisServer, setup: &Setup, program: &Path) -> Command {
+    let mut semafor = setup.semafor();
     semafor.args(["run", "--url", &server.url(), "--name", LOCK, "--slots", "1", "--"]).arg(program);
     semafor
 }
 
-/// Who does not run what it is told to is quick, and not worth measuring.
-fn assert_runs(stage: &Stage, mut leave_mark: Command) {
-    let mark = stage.file("mark.left");
+/// A command that does not run its program would be quick, and not worth measuring.
+fn assert_runs(setup: &Setup, mut leave_mark: Command) {
+    let mark = setup.file("mark.left");
     let status = leave_mark.arg(&mark).status();
     assert!(std::fs::remove_file(mark).is_ok(), "{leave_mark:?} ran nothing: {status:?}");
 }
 
 type Turn<'a> = Box<dyn FnMut() -> f64 + 'a>;
 
-/// Several in a row, since the first one finds the caches full of what others have left.
+/// Several in a row, because for the first one the caches are full of other data.
 fn turn<'a>(starts: usize, mut command: Command) -> Turn<'a> {
     Box::new(move || median((0..starts).map(|_| start_to_exit(&mut command)).collect()))
 }
@@ -110,7 +110,7 @@ fn cpu_turn<'a>(starts: usize, mut command: Command) -> Turn<'a> {
     Box::new(move || cpu_of_starts(starts, &mut command))
 }
 
-/// Microseconds for each, with all it has waited for.
+/// Microseconds for each, including all child processes that it has waited for.
 fn cpu_of_starts(starts: usize, command: &mut Command) -> f64 {
     let used: Duration = (0..starts).map(|_| Process::start(command).finish().successful().cpu).sum();
     micros(used) / starts as f64

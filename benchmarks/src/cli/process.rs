@@ -1,13 +1,13 @@
-//! Processes we have started: what they use, and that they end.
+//! Processes that the benchmark has started: measures what they use, and ends them.
 
 use std::fs::read_to_string;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
-/// Does not outlive us, unless we are killed.
+/// Does not outlive the benchmark, unless that is killed.
 pub(super) struct Process {
-    /// Waited for by ourselves: it does not say what was used.
+    /// Waited for with `wait4`: `Child::wait` does not return what was used.
     child: Child,
     is_over: bool,
 }
@@ -15,7 +15,7 @@ pub(super) struct Process {
 #[must_use]
 pub(super) struct Finish {
     status: ExitStatus,
-    /// With all those that it has waited for.
+    /// Including the child processes that it has waited for.
     pub(super) cpu: Duration,
 }
 
@@ -49,7 +49,7 @@ impl Process {
     fn reap(&mut self) -> Finish {
         self.is_over = true;
         let mut status = 0;
-        // SAFETY: a plain structure of numbers, all of which may be zero.
+        // SAFETY: a plain structure of numbers, for which zeros are valid.
         let mut used: libc::rusage = unsafe { std::mem::zeroed() };
         // SAFETY: both pointers are to what lives until the call returns.
         let pid = unsafe { libc::wait4(signed(self.pid()), &raw mut status, 0, &raw mut used) };
@@ -74,16 +74,16 @@ fn since_zero(time: libc::timeval) -> Duration {
     Duration::from_secs(time.tv_sec as u64) + Duration::from_micros(time.tv_usec as u64)
 }
 
-/// A process that ends, whatever it does. It may have ended by itself.
+/// Kills a process. It may have ended by itself.
 pub(super) fn end(pid: u32) {
     // SAFETY: no memory is involved.
     unsafe { libc::kill(signed(pid), libc::SIGKILL) };
 }
 
-/// Whether there is such a process that has not ended. Who should hear of its end may take time to.
+/// Whether there is such a process that has not ended. Its parent may take some time to notice its end.
 pub(super) fn is_running(pid: u32) -> bool {
     let stat = read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name in front may have anything in it, and ends with the last parenthesis.
+    // The name in front may contain any character, and ends with the last parenthesis.
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 

@@ -1,4 +1,4 @@
-//! What processes use.
+//! The CPU time and memory of processes.
 
 use std::fs::read_to_string;
 use std::thread::sleep;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::process::signed;
 
-/// The CPU time that each of these groups uses in one second, as seen over so long.
+/// The CPU time that each of these groups uses per second, measured over `window`.
 pub(super) fn cpu_in<const N: usize>(window: Duration, groups: [&[u32]; N]) -> [Duration; N] {
     let (start, before) = (Instant::now(), groups.map(cpu_of));
     sleep(window);
@@ -18,7 +18,7 @@ pub(super) fn cpu_of(pids: &[u32]) -> Duration {
     pids.iter().map(|pid| cpu_so_far(*pid)).sum()
 }
 
-/// To the nanosecond: `/proc` counts hundredths of a second only, of which a waiting process uses none.
+/// To the nanosecond: `/proc` counts only hundredths of a second, and a waiting process uses less.
 fn cpu_so_far(pid: u32) -> Duration {
     let mut clock = 0;
     // SAFETY: the pointer is to what lives until the call returns.
@@ -31,7 +31,7 @@ fn cpu_so_far(pid: u32) -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// In KiB. What they share with others is divided among all.
+/// In KiB. Shared memory is divided among the processes that share it.
 pub(super) fn memory_of(pids: &[u32]) -> f64 {
     let of_one = |pid: &u32| -> f64 {
         let rollup = read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("the process is there");

@@ -1,4 +1,5 @@
-//! The cooperative scheduler beside tokio and async-executor on one thread, shuttle, and, where xtask found one, Python.
+//! The cooperative scheduler beside tokio and async-executor on one thread, shuttle, and, where xtask found one,
+//! Python.
 
 mod ours;
 mod python;

@@ -43,7 +43,7 @@ fn two_workers() -> Builder {
     runtime
 }
 
-/// Ours, where everything else has one thread too.
+/// Ours on one thread, to compare with peers that have one thread.
 pub(super) fn on_one_thread(tasks: usize, slots: u32) -> Box<dyn FnMut() -> f64> {
     contend!(Builder::new_current_thread(), ours(slots), tasks, sem => sem.acquire())
 }

@@ -1,4 +1,4 @@
-//! What a queued waiter costs in memory.
+//! The memory of a queued waiter.
 
 use std::future::Future;
 use std::task::{Context, Waker};

@@ -1,4 +1,4 @@
-//! Finding one of a million names, beside the map of semaphores people write themselves.
+//! Finding one of a million names, beside a plain map of semaphores.
 
 use std::collections::HashMap;
 use std::hint::black_box;

@@ -1,4 +1,5 @@
-//! The Python library of the seed, and asyncio's own semaphore, in an interpreter that xtask has prepared.
+//! The Python library asyncio-advanced-semaphores, and asyncio's own semaphore, in an interpreter that xtask has
+//! prepared.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -34,7 +35,7 @@ pub(super) fn measure(report: &mut Report, rounds: usize) {
     let works = [
         ("uncontended acquire+release", uncontended(&sem), theirs.uncontended),
         ("uncontended acquire+release with TTL", uncontended(&leased), theirs.with_ttl),
-        // Not the two workers we have elsewhere: an event loop has one thread.
+        // Not two workers, as in the other measurements: an event loop has one thread.
         ("64 tasks, 8 slots, one thread", on_one_thread(64, 8), theirs.contended),
     ];
     for (work, run, peers) in works {

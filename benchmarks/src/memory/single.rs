@@ -1,4 +1,4 @@
-//! One thread: what a call costs when nobody is in the way, and what handing a slot over costs.
+//! One thread: the cost of a call without contention, and of a handoff.
 
 use std::future::Future;
 use std::hint::black_box;
@@ -19,7 +19,7 @@ pub(super) fn leased() -> Semaphore {
     Registry::new().named("bench").slots(SLOTS).ttl(secs(30)).build().expect("valid options")
 }
 
-/// Runs a future on tokio's current-thread runtime, where all contestants are at home.
+/// Runs a future on tokio's current-thread runtime, which suits all contestants.
 fn on_tokio(work: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     runtime.block_on(work);
@@ -80,7 +80,7 @@ macro_rules! handoff {
     };
 }
 
-/// Many join the line and leave it again, first come first gone.
+/// Many waiters join the line and leave it again, in the same order.
 macro_rules! cancel_storm {
     ($acquire:expr, $take:expr) => {
         Box::new(|| {

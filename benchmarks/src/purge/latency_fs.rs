@@ -1,7 +1,7 @@
-//! A file system in memory where every operation takes its time, as on one that is reached through a network.
+//! A file system in memory where every operation is delayed, as on a network file system.
 //!
-//! So many operations are under way at once at most, as with the slots of NFS. The kernel asks about removals in one
-//! directory one after the other, here as there.
+//! At most [`SLOTS`] operations run at once, as with the slots of NFS. The kernel makes removals in one directory one
+//! after the other, as it does for NFS.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -19,29 +19,29 @@ use fuser::{
 
 use super::store::{Line, Store};
 
-/// Operations under way at once: as many as NFS has slots by default.
+/// Operations at once: as many as NFS has slots by default.
 const SLOTS: usize = 64;
 
-/// How long the kernel need not ask again.
+/// How long the kernel may cache an answer.
 const VALID: Duration = Duration::from_secs(30);
 
-/// What is kept while it is not mounted.
+/// The state that survives an unmount.
 #[derive(Clone)]
 pub(super) struct LatencyFs {
     store: Arc<Mutex<Store>>,
-    /// Operations that took their time.
+    /// The number of delayed operations.
     trips: Arc<AtomicU64>,
     latency: Duration,
 }
 
-/// Until it is dropped.
+/// Mounted until it is dropped.
 pub(super) struct Mounted {
     _session: BackgroundSession,
 }
 
-/// Whether mounts that we make vanish with us, however we end.
-pub(super) fn keep_mounts_to_ourselves() -> bool {
-    // SAFETY: no memory is involved, and there is but one thread.
+/// Makes mounts private to this process, so that they vanish when it ends. False if that fails.
+pub(super) fn use_private_mounts() -> bool {
+    // SAFETY: no memory is involved, and there is only one thread.
     if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
         return false;
     }
@@ -56,7 +56,7 @@ impl LatencyFs {
         Self { store: Arc::new(Mutex::new(Store::new())), trips: Arc::default(), latency: Duration::ZERO }
     }
 
-    /// Shows it there. What the kernel knew of it from an earlier time is forgotten.
+    /// Mounts it at `at`. The kernel forgets what it cached from an earlier mount.
     pub(super) fn mount(&self, at: &Path, latency: Duration, is_private: bool) -> io::Result<Mounted> {
         self.trips.store(0, Ordering::Relaxed);
         let mut config = Config::default();
@@ -74,14 +74,14 @@ impl LatencyFs {
         self.trips.load(Ordering::Relaxed)
     }
 
-    /// To the server and back. Whoever asks does it inside of the operation.
-    fn travel(&self) {
+    /// The round trip to a server. Called within each operation.
+    fn delay(&self) {
         self.trips.fetch_add(1, Ordering::Relaxed);
         sleep(self.latency);
     }
 
     fn store(&self) -> MutexGuard<'_, Store> {
-        self.store.lock().expect("nobody panics with it")
+        self.store.lock().expect("no thread panics while it holds the lock")
     }
 
     fn describe(&self, number: u64) -> Result<FileAttr, Errno> {
@@ -113,7 +113,7 @@ impl LatencyFs {
     }
 
     fn remove(&self, parent: INodeNo, name: &OsStr, kind: FileType, reply: ReplyEmpty) {
-        self.travel();
+        self.delay();
         let removed = self.store().remove(parent.0, name, kind);
         match removed {
             Ok(()) => reply.ok(),
@@ -137,13 +137,13 @@ impl Filesystem for LatencyFs {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.travel();
+        self.delay();
         let found = self.store().find(parent.0, name);
         answer(reply, found.and_then(|number| self.describe(number)));
     }
 
     fn getattr(&self, _: &Request, of: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        self.travel();
+        self.delay();
         match self.describe(of.0) {
             Ok(attributes) => reply.attr(&VALID, &attributes),
             Err(error) => reply.error(error),
@@ -151,12 +151,12 @@ impl Filesystem for LatencyFs {
     }
 
     fn mkdir(&self, _: &Request, parent: INodeNo, name: &OsStr, _: u32, _: u32, reply: ReplyEntry) {
-        self.travel();
+        self.delay();
         answer(reply, self.add(parent, name, FileType::Directory));
     }
 
     fn create(&self, _: &Request, parent: INodeNo, name: &OsStr, _: u32, _: u32, _: i32, reply: ReplyCreate) {
-        self.travel();
+        self.delay();
         match self.add(parent, name, FileType::RegularFile) {
             Ok(attributes) => {
                 reply.created(&VALID, &attributes, Generation(0), FileHandle(0), FopenFlags::empty());
@@ -165,7 +165,7 @@ impl Filesystem for LatencyFs {
         }
     }
 
-    /// What is written is not kept: nobody reads it.
+    /// Written data is discarded: it is never read.
     fn write(
         &self,
         _: &Request,
@@ -190,7 +190,7 @@ impl Filesystem for LatencyFs {
     }
 
     fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        self.travel();
+        self.delay();
         reply.opened(FileHandle(0), FopenFlags::empty());
     }
 
@@ -209,9 +209,9 @@ impl Filesystem for LatencyFs {
                 }
             }
         }
-        // That nothing more comes is told with the last part.
+        // The last part also tells the kernel that nothing more comes.
         if behind == 0 || !is_over {
-            self.travel();
+            self.delay();
         }
         reply.ok();
     }

@@ -1,4 +1,4 @@
-//! Where asking costs little: in memory, and on the file system that holds the build.
+//! Where operations are cheap: in memory, and on the file system of the build.
 
 use std::fs::File;
 use std::path::Path;
@@ -10,7 +10,7 @@ use semafor_testkit::trees::{Tree, chain, fan, flat, mixed};
 use super::runner::Taken;
 use super::tool::{ROOT, Tool};
 
-/// What a tree is called, and who makes it.
+/// The name of a tree, and the function that creates it.
 type Shape = (&'static str, fn(&Path) -> Tree);
 
 const SHAPES: [Shape; 4] = [
@@ -43,7 +43,7 @@ fn measure_shape(
         for (tool, taken) in tools.iter().zip(&mut taken) {
             let folder = tempfile::tempdir_in(folder).expect("a directory of our own");
             let tree = make(&folder.path().join(ROOT));
-            // Or what was made is written while it is removed.
+            // Otherwise the new tree is written to disk while it is removed.
             syncfs(File::open(folder.path()).expect("it was made")).expect("it can be written");
             taken.push(tool.run(folder.path()));
             tool.assert_has_purged(folder.path(), tree);

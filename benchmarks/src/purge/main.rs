@@ -1,7 +1,7 @@
-//! `semafor purge` beside `find`, `fd` piped to `rmdir`, and `rm -rf`, which removes everything without looking.
+//! `semafor purge` beside `find`, `fd` piped to `rmdir`, and `rm -rf`, which removes everything without checks.
 //!
-//! On a file system in memory, on the one that holds the build, and on one of our own where every operation takes 2 ms, as
-//! over a network. Everybody gets a new tree of the same kind, and what is left of it is counted afterwards.
+//! On a file system in memory, on the file system of the build, and on one where every operation takes 2 ms, as over a
+//! network. Each tool gets a new tree of the same kind, and the entries left in it are counted afterwards.
 
 mod latency_fs;
 mod local;
@@ -25,8 +25,8 @@ fn main() -> std::io::Result<()> {
     }
     let out = first.map_or_else(|| PathBuf::from("target/bench/purge.json"), PathBuf::from);
 
-    // While there is but one thread: the others are to share it.
-    let is_private = latency_fs::keep_mounts_to_ourselves();
+    // While there is only one thread: later threads share it.
+    let is_private = latency_fs::use_private_mounts();
     print_load("before");
     let tools = Tool::installed();
     let mut report = Report::new("purge");

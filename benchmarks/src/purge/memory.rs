@@ -7,7 +7,7 @@ use semafor_testkit::trees::{Tree, fan, flat, spacious};
 
 use super::tool::{ROOT, Tool};
 
-/// What a tree is called, and who makes one of so many directories.
+/// The name of a tree, and the function that creates it with so many directories.
 type Shape = (&'static str, fn(&Path, u64) -> Tree);
 
 const SHAPES: [Shape; 2] =

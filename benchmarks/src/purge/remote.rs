@@ -15,7 +15,7 @@ use super::tool::{ROOT, Tool};
 const LATENCY: Duration = Duration::from_millis(2);
 const DIRS: u64 = 2_000;
 
-/// What a tree is called, and who makes it.
+/// The name of a tree, and the function that creates it.
 type Shape = (&'static str, fn(&Path) -> Tree);
 
 const FLAT: Shape = ("2,000 in one directory, 2 ms", |root| flat(root, DIRS));
@@ -32,11 +32,11 @@ pub(super) fn measure(report: &mut Report, tools: &[Tool], is_private: bool) {
         println!("left out: a file system that takes 2 ms: FUSE is not available here: {error}");
         return;
     }
-    let stage = |make: fn(&Path) -> Tree| {
+    let setup = |make: fn(&Path) -> Tree| {
         let fs = LatencyFs::new();
         let mounted = mount(&fs, Duration::ZERO).expect("it could be mounted a moment ago");
         let tree = make(&folder.path().join(ROOT));
-        // The kernel is to forget what it has seen.
+        // Mount again, so that the kernel forgets its cache.
         drop(mounted);
         let mounted = mount(&fs, LATENCY).expect("it could be mounted a moment ago");
         (fs, mounted, tree)
@@ -46,7 +46,7 @@ pub(super) fn measure(report: &mut Report, tools: &[Tool], is_private: bool) {
         let taken: Vec<(Taken, f64)> = tools
             .iter()
             .map(|tool| {
-                let (fs, mounted, tree) = stage(make);
+                let (fs, mounted, tree) = setup(make);
                 let taken = tool.run(folder.path());
                 let trips = fs.trips() as f64 / tree.dirs as f64;
                 drop(mounted);
@@ -61,7 +61,7 @@ pub(super) fn measure(report: &mut Report, tools: &[Tool], is_private: bool) {
             report.add(&format!("{shape}: trips for each"), "trips", our_trips, tool.name, *trips);
         }
         if shape == FLAT.0 {
-            let (_fs, _mounted, tree) = stage(make);
+            let (_fs, _mounted, tree) = setup(make);
             let floor = one_after_the_other(&folder.path().join(ROOT), tree.dirs);
             report.add(shape, "ms", ours.millis, "one rmdir after the other, all looked up before", floor);
         }

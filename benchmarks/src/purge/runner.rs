@@ -1,5 +1,5 @@
-//! One command, measured from outside by a process that is small itself: what a process says to have used at most counts
-//! that of whoever started it.
+//! Measures one command from a small process: the peak memory that the kernel reports for a process includes that of
+//! the process that started it.
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -9,14 +9,14 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-/// With this as its first word, the benchmark is such a process.
+/// With this as its first argument, the benchmark is that small process.
 pub(super) const WORD: &str = "--run";
 
-/// What a command took.
+/// The time and memory of a command.
 #[derive(Serialize, Deserialize, Clone, Copy)]
 pub(super) struct Taken {
     pub(super) millis: f64,
-    /// At most, of the largest of its processes.
+    /// The peak of its largest process.
     pub(super) kib: f64,
 }
 
@@ -47,11 +47,11 @@ pub(super) fn main(mut words: impl Iterator<Item = OsString>) -> std::io::Result
     Ok(())
 }
 
-/// What it returned, and the memory it had at most.
+/// Its exit status, and its peak memory.
 fn wait_for(pid: u32) -> (ExitStatus, f64) {
     let pid = i32::try_from(pid).expect("a process id");
     let mut status = 0;
-    // SAFETY: a plain structure of numbers, all of which may be zero.
+    // SAFETY: a plain structure of numbers, for which zeros are valid.
     let mut used: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: both pointers are to what lives until the call returns.
     let ended = unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut used) };

@@ -15,7 +15,7 @@ pub(super) struct Store {
 pub(super) struct Node {
     pub(super) kind: FileType,
     by_name: HashMap<OsString, u64>,
-    /// In the order in which they came, which is that of a listing: what goes meanwhile shifts nothing.
+    /// In the order of creation, which is also the order of a listing: a removal during a listing shifts nothing.
     by_number: BTreeMap<u64, OsString>,
     subdirectories: u32,
 }
@@ -65,7 +65,7 @@ impl Store {
         Ok(self.last)
     }
 
-    /// A directory only if it is empty.
+    /// Removes a directory only if it is empty.
     pub(super) fn remove(&mut self, parent: u64, name: &OsStr, kind: FileType) -> Result<(), Errno> {
         let number = self.find(parent, name)?;
         let node = self.get(number)?;
@@ -83,7 +83,7 @@ impl Store {
         Ok(())
     }
 
-    /// What is in a directory, from behind the one of this number on. The two that are in all of them are not shown.
+    /// The entries of a directory after the one with this number. Without `.` and `..`.
     pub(super) fn list(&self, directory: u64, behind: u64) -> Result<impl Iterator<Item = Line<'_>>, Errno> {
         let lines = self.get(directory)?.by_number.range(behind + 1..);
         Ok(lines.map(|(number, name)| Line { number: *number, kind: self.nodes[number].kind, name }))

@@ -1,4 +1,4 @@
-//! Who purges.
+//! The tools that purge.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use semafor_testkit::trees::{Tree, count};
 
 use super::runner::{self, Taken};
 
-/// The directory that is purged, in the folder of whoever purges it.
+/// The directory that is purged, in the folder of the tool.
 pub(super) const ROOT: &str = "tree";
 
 pub(super) struct Tool {
@@ -37,7 +37,7 @@ impl Tool {
         Self { name: "find -depth -type d -empty -delete", command, leaves: Leaves::WhatIsNotEmpty }
     }
 
-    /// Sorted, because fd lists directories before what is in them, and the other way round is needed.
+    /// Sorted in reverse, because fd lists directories before their contents.
     fn fd(program: &Path) -> Self {
         let script = format!(
             "\"$0\" --unrestricted --type d --print0 . {ROOT} | sort -rz | \
@@ -61,12 +61,12 @@ impl Tool {
         [Some(Self::ours()), Some(Self::find()), fd, Some(Self::rm())].into_iter().flatten().collect()
     }
 
-    /// Purges what is in a folder.
+    /// Purges the tree in a folder.
     pub(super) fn run(&self, folder: &Path) -> Taken {
         runner::run(&self.command, folder)
     }
 
-    /// Who leaves something is quick, and not worth measuring; nor is who removes too much.
+    /// A tool that leaves something, or removes too much, is not worth measuring.
     pub(super) fn assert_has_purged(&self, folder: &Path, tree: Tree) {
         let root = folder.join(ROOT);
         match self.leaves {

@@ -1,4 +1,4 @@
-//! This program in the place of a peer: a process of ours that waits and holds, to be looked at from outside.
+//! This program in the role of a peer: a process of ours that waits and holds, to be measured from outside.
 
 use std::io::{BufRead, Write, stdin, stdout};
 use std::pin::Pin;
@@ -11,15 +11,15 @@ use semafor_testkit::heap::live_bytes;
 use serde::Serialize;
 
 use super::peer::Answer;
-use super::stage::{runtime, until_queued};
+use super::setup::{runtime, until_queued};
 
-/// What has to be the first argument.
+/// The first argument of such a process.
 pub(super) const WORD: &str = "as-peer";
 
 /// The name and slots that `next` is about.
 pub(super) const HANDED_OVER: (&str, u32) = ("handoff-between-processes", 1);
 
-/// More at once would take memory that those who merely wait or hold do not need.
+/// Starting more at once would take memory that mere waiters or holders do not need.
 const AT_ONCE: usize = 100;
 
 pub(super) fn serve(url: &str) -> std::io::Result<()> {
@@ -56,7 +56,7 @@ pub(super) fn shared_clock() -> u64 {
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
-/// Stands in line once, and says when it had the slot.
+/// Waits in line once, and answers when it got the slot.
 async fn next(home: &Home) -> Answer<u64> {
     let semaphore = home.named(HANDED_OVER.0).slots(HANDED_OVER.1).build().expect("valid options");
     let permit = semaphore.acquire().await.expect("a slot");
@@ -79,10 +79,10 @@ async fn wait(home: &Home, count: usize) -> Answer<u64> {
     Answer::Ok(0)
 }
 
-/// As many waiters without a task of their own. Answers how many bytes of heap all of them need, futures included.
+/// So many waiters without tasks of their own. Answers how many bytes of heap they need together, futures included.
 async fn stand(home: &Home, count: usize) -> Answer<u64> {
     let semaphore = home.named("waiters").slots(1).build().expect("valid options");
-    // They stand there until the process ends.
+    // They wait until the process ends.
     let semaphore: &'static _ = Box::leak(Box::new(semaphore));
     let _held = semaphore.acquire().await.expect("a slot").detach();
     let before = live_bytes();
@@ -96,7 +96,7 @@ async fn stand(home: &Home, count: usize) -> Answer<u64> {
         }
         until_queued(semaphore, waiters.len()).await;
     }
-    // What it took to get there is over, and so is a heartbeat that may have been on its way.
+    // By now the work of joining is over, and so is a heartbeat that may have been on its way.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let heap = live_bytes() - before;
     std::mem::forget(waiters);

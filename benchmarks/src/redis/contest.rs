@@ -1,17 +1,17 @@
-//! Everybody in turn, round after round, so that what disturbs one disturbs all.
+//! Measures all contestants in turn, round after round, so that a disturbance affects all of them.
 
 use semafor_benchmarks::Report;
 
 use super::peer::Peer;
 
-/// Into how many a round is cut beside the bare trips. The kernel moves server and clients between cores, and a bare trip
-/// takes several times as long after one move as after another: both have to meet with the same.
+/// Into how many turns a round is cut when it is compared with bare trips. The kernel moves server and clients between
+/// cores, and a bare trip takes several times as long after one move as after another: both sides must meet the same.
 pub(super) const SHORT_TURNS: usize = 20;
 
 /// Fewer samples than this have no 99th percentile.
 const FOR_P99: usize = 100;
 
-/// Somebody who does the work. A turn returns how long it took each time, in microseconds.
+/// One that does the work. A turn returns how long each time took, in microseconds.
 pub(super) struct Contestant<'a> {
     name: String,
     turn: Box<dyn FnMut() -> Result<Vec<f64>, String> + 'a>,
@@ -23,14 +23,14 @@ impl<'a> Contestant<'a> {
         Self { name: name.into(), turn: Box::new(move || Ok(turn())) }
     }
 
-    /// In a process of its own, which is asked for it.
+    /// In a process of its own, by requests.
     pub(super) fn there(peer: &'a mut Peer, request: &'a str) -> Self {
         let name = peer.name().to_owned();
         Self { name, turn: Box::new(move || peer.ask(request)) }
     }
 }
 
-/// What somebody's turns took, all of them.
+/// The times of all turns of a contestant.
 pub(super) struct Times {
     name: String,
     /// In ascending order.
@@ -44,7 +44,7 @@ impl Times {
     }
 }
 
-/// So many rounds, after one to warm up. Who fails is out.
+/// So many rounds, after one to warm up. A contestant that fails is left out.
 pub(super) fn contest(rounds: usize, mut contestants: Vec<Contestant<'_>>) -> Vec<Times> {
     let mut times: Vec<_> =
         contestants.iter().map(|one| Times { name: one.name.clone(), micros: Vec::new() }).collect();
@@ -76,7 +76,7 @@ pub(super) fn add_medians(report: &mut Report, work: &str, times: &[Times]) {
     add(report, work, 50, 1, times);
 }
 
-/// Adds the median, and how bad it gets.
+/// Adds the median and the 99th percentile.
 pub(super) fn add_percentiles(report: &mut Report, work: &str, times: &[Times]) {
     add(report, &format!("{work}, p50"), 50, 1, times);
     add(report, &format!("{work}, p99"), 99, FOR_P99, times);

@@ -1,4 +1,4 @@
-//! From a release to the moment the next in line has the slot. It stands in line before, as the server says.
+//! From a release to the moment the next waiter has the slot. The waiter is in line before, according to the server.
 
 use std::time::Instant;
 
@@ -6,34 +6,34 @@ use semafor_benchmarks::Report;
 
 use super::as_peer::{HANDED_OVER, shared_clock};
 use super::contest::{Contestant, SHORT_TURNS, add_percentiles, contest};
-use super::peer::{Invitation, Peer};
-use super::stage::{Stage, micros_since, until_queued};
+use super::peer::{Peer, PeerCommand};
+use super::setup::{Setup, micros_since, until_queued};
 
 const HANDOFFS: usize = 300;
 const SHORT: usize = HANDOFFS / SHORT_TURNS;
 const IN_ONE: &str = "handoff in one process";
 
-pub(super) fn measure(report: &mut Report, stage: &Stage, rounds: usize) {
-    let beside_floor = vec![in_one_process(stage, SHORT), floor(stage)];
+pub(super) fn measure(report: &mut Report, setup: &Setup, rounds: usize) {
+    let beside_floor = vec![in_one_process(setup, SHORT), floor(setup)];
     add_percentiles(report, IN_ONE, &contest(rounds * SHORT_TURNS, beside_floor));
 
-    let mut other = Invitation::ours(stage).start().expect("ours comes");
-    let beside_floor = vec![between_processes(stage, &mut other), floor(stage)];
+    let mut other = PeerCommand::ours(setup).start().expect("ours comes");
+    let beside_floor = vec![between_processes(setup, &mut other), floor(setup)];
     let work = "handoff between two processes";
     add_percentiles(report, work, &contest(rounds * SHORT_TURNS, beside_floor));
 
-    let mut peers = Peer::others(stage);
-    let mut beside_peers = vec![in_one_process(stage, HANDOFFS)];
-    // Python's takes half a second each.
+    let mut peers = Peer::others(setup);
+    let mut beside_peers = vec![in_one_process(setup, HANDOFFS)];
+    // The Python library takes half a second each.
     beside_peers.extend(peers.iter_mut().map(|peer| Contestant::there(peer, "handoff 8")));
     add_percentiles(report, IN_ONE, &contest(rounds, beside_peers));
 }
 
-fn in_one_process(stage: &Stage, handoffs: usize) -> Contestant<'_> {
-    let semaphore = stage.semaphore("handoff", 1);
+fn in_one_process(setup: &Setup, handoffs: usize) -> Contestant<'_> {
+    let semaphore = setup.semaphore("handoff", 1);
     Contestant::here("ours", move || {
         let semaphore = semaphore.clone();
-        stage.run(async move {
+        setup.run(async move {
             let mut micros = Vec::with_capacity(handoffs);
             let mut held = semaphore.acquire().await.expect("a slot").into_owned();
             for _ in 0..handoffs {
@@ -55,13 +55,13 @@ fn in_one_process(stage: &Stage, handoffs: usize) -> Contestant<'_> {
     })
 }
 
-fn between_processes<'a>(stage: &'a Stage, other: &'a mut Peer) -> Contestant<'a> {
-    let semaphore = stage.semaphore(HANDED_OVER.0, HANDED_OVER.1);
+fn between_processes<'a>(setup: &'a Setup, other: &'a mut Peer) -> Contestant<'a> {
+    let semaphore = setup.semaphore(HANDED_OVER.0, HANDED_OVER.1);
     let mut handoff = move || {
         let (held, line) = (semaphore.clone(), semaphore.clone());
-        let held = stage.run(async move { held.acquire().await.expect("a slot").into_owned() });
+        let held = setup.run(async move { held.acquire().await.expect("a slot").into_owned() });
         other.request("next").expect("it listens");
-        let start = stage.run(async move {
+        let start = setup.run(async move {
             until_queued(&line, 1).await;
             let start = shared_clock();
             held.release().await.expect("it is held");
@@ -73,10 +73,10 @@ fn between_processes<'a>(stage: &'a Stage, other: &'a mut Peer) -> Contestant<'a
     Contestant::here("ours", move || (0..SHORT).map(|_| handoff()).collect())
 }
 
-fn floor(stage: &Stage) -> Contestant<'_> {
+fn floor(setup: &Setup) -> Contestant<'_> {
     Contestant::here("one bare EVALSHA trip", || {
-        let mut trip = stage.trip();
-        stage.run(async move {
+        let mut trip = setup.trip();
+        setup.run(async move {
             let mut micros = Vec::with_capacity(SHORT);
             for _ in 0..SHORT {
                 let start = Instant::now();

@@ -7,16 +7,16 @@ mod contest;
 mod cycle;
 mod handoff;
 mod idle;
-mod ledger;
 mod peer;
-mod stage;
+mod server_usage;
+mod setup;
 
 use std::path::PathBuf;
 
 use semafor_benchmarks::{Report, is_wanted, print_load, rounds_or};
 
 use semafor_testkit::heap::Counting;
-use stage::Stage;
+use setup::Setup;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -32,22 +32,22 @@ fn main() -> std::io::Result<()> {
     let rounds = rounds_or(7);
 
     print_load("before");
-    let stage = Stage::set();
+    let setup = Setup::set();
     let mut report = Report::new("redis");
     if is_wanted("cycle") {
-        cycle::measure(&mut report, &stage, rounds);
+        cycle::measure(&mut report, &setup, rounds);
     }
     if is_wanted("handoff") {
-        handoff::measure(&mut report, &stage, rounds);
+        handoff::measure(&mut report, &setup, rounds);
     }
     if is_wanted("contended") {
-        contended::measure(&mut report, &stage);
+        contended::measure(&mut report, &setup);
     }
     if is_wanted("waiters") {
-        idle::measure_waiters(&mut report, &stage);
+        idle::measure_waiters(&mut report, &setup);
     }
     if is_wanted("idle") {
-        idle::measure(&mut report, &stage);
+        idle::measure(&mut report, &setup);
     }
     print_load("after");
     report.write(&out)?;

@@ -1,8 +1,8 @@
-//! Those who are measured in processes of their own.
+//! Peers that are measured in processes of their own.
 //!
-//! A peer says its name and then answers requests, a line each: `cycle 200`, `handoff 8`, `contend 100 10` with how long it
-//! took each time, in microseconds; `wait 100` and `hold 100` when so many do, which they go on doing. An answer is
-//! `{"ok": …}`, or `{"skip": "why it can't be done"}`.
+//! A peer prints its name and then answers requests, a line each: `cycle 200`, `handoff 8`, `contend 100 10` with how
+//! long each time took, in microseconds; `wait 100` and `hold 100` once so many wait or hold, and keep doing so. An
+//! answer is `{"ok": …}`, or `{"skip": "why it can't be done"}`.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
@@ -14,10 +14,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::as_peer;
-use super::stage::Stage;
+use super::setup::Setup;
 
-/// What takes longer is left out.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// A peer that takes longer is left out.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -34,20 +34,20 @@ pub(super) struct Peer {
 }
 
 /// How a peer is started.
-pub(super) struct Invitation {
+pub(super) struct PeerCommand {
     program: OsString,
     arguments: [OsString; 2],
 }
 
-impl Invitation {
-    /// To ourselves.
-    pub(super) fn ours(stage: &Stage) -> Self {
+impl PeerCommand {
+    /// This program as a peer.
+    pub(super) fn ours(setup: &Setup) -> Self {
         let program = std::env::current_exe().expect("this program has a path").into();
-        Self { program, arguments: [as_peer::WORD.into(), stage.server.url().into()] }
+        Self { program, arguments: [as_peer::WORD.into(), setup.server.url().into()] }
     }
 
-    /// To all others whose runtimes are there.
-    pub(super) fn others(stage: &Stage) -> Vec<Self> {
+    /// All other peers whose runtimes are installed.
+    pub(super) fn others(setup: &Setup) -> Vec<Self> {
         let python = std::env::var_os("SEMAFOR_BENCH_PYTHON");
         let node = std::env::var_os("SEMAFOR_BENCH_NODE_DIR").map(|_| "node".into());
         let scripts = [
@@ -61,7 +61,7 @@ impl Invitation {
                 return None;
             };
             let script = format!("{}/{script}", env!("CARGO_MANIFEST_DIR"));
-            Some(Self { program, arguments: [script.into(), stage.server.url().into()] })
+            Some(Self { program, arguments: [script.into(), setup.server.url().into()] })
         });
         invited.collect()
     }
@@ -72,16 +72,16 @@ impl Invitation {
 
     pub(super) fn start(&self) -> Result<Peer, String> {
         let mut command = Command::new(&self.program);
-        // Or Python leaves files beside its scripts.
+        // Otherwise Python leaves files beside its scripts.
         command.args(&self.arguments).env("PYTHONDONTWRITEBYTECODE", "1");
         Peer::start(command)
     }
 }
 
 impl Peer {
-    /// All that come.
-    pub(super) fn others(stage: &Stage) -> Vec<Self> {
-        let invited = Invitation::others(stage);
+    /// All peers that could be started.
+    pub(super) fn others(setup: &Setup) -> Vec<Self> {
+        let invited = PeerCommand::others(setup);
         let started = invited.iter().map(|other| (other, other.start()));
         let come = started.filter_map(|(other, started)| {
             started.inspect_err(|reason| println!("left out: {}: {reason}", other.script())).ok()
@@ -122,11 +122,11 @@ impl Peer {
     }
 
     pub(super) fn answer<T: DeserializeOwned>(&mut self) -> Result<T, String> {
-        let line = self.answers.recv_timeout(PATIENCE).map_err(|error| match error {
+        let line = self.answers.recv_timeout(ANSWER_TIMEOUT).map_err(|error| match error {
             RecvTimeoutError::Timeout => {
-                // It would be in the way of the others.
+                // It would disturb the others.
                 let _ = self.process.kill();
-                format!("it takes more than {} seconds", PATIENCE.as_secs())
+                format!("it takes more than {} seconds", ANSWER_TIMEOUT.as_secs())
             }
             RecvTimeoutError::Disconnected => "it has ended".to_owned(),
         })?;

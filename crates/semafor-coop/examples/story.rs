@@ -19,9 +19,9 @@ async fn bank(ctx: Ctx) -> Result {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    run(bank)?; // All is well, as it happens.
+    run(bank)?; // Succeeds in the usual order.
     let failure = explore(bank, 10_000).failure.ok_or("nothing found")?;
-    println!("{failure}"); // Who waits for whom, and where.
+    println!("{failure}"); // Which task waits for which, and where.
     let again = Runtime::new().schedule(Schedule::Replay(failure.trace)).record().run(bank);
     let picture = again.report.recording.ok_or("nothing recorded")?.to_svg();
     std::fs::write(std::env::args().nth(1).unwrap_or("timeline.svg".into()), picture)?;

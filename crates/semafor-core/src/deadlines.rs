@@ -1,15 +1,15 @@
-//! When things are due: at most one deadline per key, the earliest first, equal ones in the order they were set.
+//! Deadlines: at most one per key, the earliest first, equal ones in the order they were set.
 //!
-//! Deadlines that arrive in order stand in a linked list: constant time to add, remove and find the first.
-//! That is every deadline of a semaphore with one TTL or one acquire timeout. What arrives out of order goes
-//! into a tree, in logarithmic time.
+//! Deadlines that arrive in order are in a linked list: constant time to add, remove and find the first.
+//! That is every deadline of a semaphore with one TTL or one acquire timeout. Deadlines out of order go into a tree, in
+//! logarithmic time.
 
 use std::collections::BTreeSet;
 
 use crate::Timestamp;
 
 const NONE: u32 = u32::MAX;
-/// In place of a predecessor: not in the list but in the tree.
+/// In place of a predecessor: the node is in the tree, not in the list.
 const IN_TREE: u32 = u32::MAX - 1;
 
 struct Node {
@@ -35,7 +35,7 @@ impl Default for Deadlines {
 }
 
 impl Deadlines {
-    /// Sets the deadline of `key`, in place of any it had. `NEVER` is no deadline.
+    /// Sets the deadline of `key`, in place of any it had. `NEVER` means no deadline.
     pub(crate) fn set(&mut self, key: u32, at: Timestamp) {
         self.remove(key);
         if at == Timestamp::NEVER {
@@ -92,7 +92,7 @@ impl Deadlines {
         }
     }
 
-    /// The earliest deadline, its order among equal ones, and whose it is.
+    /// The earliest deadline, its order among equal ones, and its key.
     #[inline]
     fn first(&self) -> (Timestamp, u64, u32) {
         let in_list = match self.nodes.get(self.head as usize) {
@@ -120,7 +120,7 @@ impl Deadlines {
         Some(key)
     }
 
-    /// Gives memory back after a burst, once nothing is due.
+    /// Frees memory after a burst, once there are no deadlines.
     pub(crate) fn trim(&mut self, keep: usize) {
         if self.head == NONE && self.tree.is_empty() && self.nodes.capacity() > keep {
             self.nodes = Vec::new();
@@ -154,7 +154,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_earliest_comes_first_whatever_the_order_of_arrival(ops in ops()) {
+        fn earliest_deadline_comes_first_whatever_the_order_of_arrival(ops in ops()) {
             let mut deadlines = Deadlines::default();
             let mut model = BTreeMap::new();
             for (order, op) in ops.into_iter().enumerate() {

@@ -1,7 +1,7 @@
-//! How grants ended that their holders did not end themselves.
+//! How grants ended that their holders did not release.
 //!
-//! A released id needs no record: whatever was issued, is not held and was not taken away, was released. Only
-//! losses are remembered, and only the newest [`REMEMBERED`]; an id older than a forgotten loss gets
+//! A released id needs no record: an id that was issued, is not held and was not lost, was released. Only losses are
+//! recorded, and only the newest [`REMEMBERED`]. For an id older than a forgotten loss, the answer is
 //! [`NotHeld::Unknown`] rather than a guess.
 
 use std::collections::VecDeque;
@@ -12,13 +12,15 @@ const REMEMBERED: usize = 1024;
 /// Why a holder lost its slot before releasing it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Loss {
-    /// Its time to live ran out.
+    /// Its lease ended.
     Expired,
-    /// Somebody took the slot away.
+    /// It was evicted.
     Evicted,
-    /// Its home lost sight of it: missed heartbeats, a flush, a failover. Not from a gate, only from homes that can.
+    /// Its home no longer has a record of it: missed heartbeats, a flush, a failover. Only from remote homes, not from
+    /// a gate.
     Vanished,
-    /// Its home could not be reached for so long that it may have given the slot to another. Only from such homes, too.
+    /// Its home was unreachable for so long that it may have granted the slot to another holder. Only from remote
+    /// homes.
     OutOfTouch,
 }
 
@@ -36,16 +38,16 @@ impl fmt::Display for Loss {
 /// Why an id holds nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum NotHeld {
-    /// It was released before. (An id that somebody made up from numbers that were issued gets this answer too.)
+    /// It was released before. (A forged id with a token that was issued gets this answer, too.)
     Released,
     /// Its slot was lost first.
     Lost(Loss),
-    /// The gate never issued it, or it ended so long ago that nobody remembers how.
+    /// The gate never issued it, or it ended so long ago that the gate has forgotten how.
     Unknown,
 }
 
 impl NotHeld {
-    /// True if the time to live ran out first.
+    /// True if the lease ended first.
     pub fn is_expired(&self) -> bool {
         matches!(self, Self::Lost(Loss::Expired))
     }
@@ -79,7 +81,7 @@ impl Endings {
         self.losses.push_back((token, loss));
     }
 
-    /// Why a token that was issued holds nothing any more.
+    /// Why a token that was issued no longer holds a slot.
     pub(crate) fn look_up(&self, token: u64) -> NotHeld {
         let known = self.losses.iter().rev().find(|(lost, _)| *lost == token);
         match known {
@@ -95,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_forgotten_loss_is_unknown_and_never_called_a_release() {
+    fn forgotten_loss_is_unknown_and_never_reported_as_a_release() {
         let mut endings = Endings::default();
         for token in (2..).step_by(2).take(REMEMBERED + 1) {
             endings.record(token, Loss::Expired);

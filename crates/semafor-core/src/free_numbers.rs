@@ -1,8 +1,8 @@
-//! A set of slot numbers that knows its lowest one.
+//! A set of slot numbers with fast access to the lowest.
 //!
-//! The first 64 numbers are bits of one word, because most semaphores have no more. The others are in a tree of such words: a bit
-//! of its lowest level stands for a number, a bit of any other level says that the word below it is not zero. So each
-//! operation looks at one word per level, and there are six levels at most.
+//! The first 64 numbers are bits of one word, because most semaphores have no more slots. The others are in a tree of
+//! such words: a bit in the lowest level stands for a number; a bit in any other level means that the word below it is
+//! not zero. So each operation reads one word per level, and there are at most six levels.
 
 const BITS: usize = u64::BITS as usize;
 
@@ -16,7 +16,7 @@ pub(crate) struct FreeNumbers {
 #[derive(Default)]
 struct Tree {
     root: u64,
-    /// The levels under the root, from the top down. Words that were never needed are missing.
+    /// The levels under the root, from the top down. A level grows as words are needed.
     below: Vec<Vec<u64>>,
 }
 
@@ -140,7 +140,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_sorted_set(steps in prop::collection::vec(step(), 0..60)) {
+        fn behaves_like_a_sorted_set(steps in prop::collection::vec(step(), 0..60)) {
             let (mut numbers, mut model) = (FreeNumbers::default(), BTreeSet::new());
             for step in steps {
                 match step {

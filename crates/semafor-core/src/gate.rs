@@ -1,25 +1,25 @@
-//! Who gets the slot. The one file that decides it.
+//! Decides which request gets a slot. No other file does.
 //!
 //! 1. **Bound.** A grant needs `held + weight <= slots` ([`Gate::fits`]), and nothing else raises `held`.
-//!    A shrink lowers `slots` under what is held; the difference is the debt. `held` then only falls, because
-//!    nothing fits until the debt is gone. What an earlier gate of the name had granted is held already when this one
-//!    hears of it: [`Gate::reserve`] counts it even if that makes a debt.
-//! 2. **FIFO, no barging.** A newcomer is admitted only past an empty line ([`Gate::admit`]). The line is served
+//!    A shrink may lower `slots` below `held`; the difference is the debt. Then `held` only falls, because nothing fits
+//!    until enough slots are released. [`Gate::reserve`] is the exception: it counts slots that an earlier gate of the
+//!    name granted, even if that makes a debt.
+//! 2. **FIFO, no barging.** A new request is granted only if the line is empty ([`Gate::admit`]). The line is served
 //!    from its head, and a head that does not fit stops it ([`Gate::serve_line`]).
 //! 3. **Direct transfer.** Every operation that may free weight or change the head ends with `serve_line`, so
 //!    between operations a non-empty line means that its head does not fit.
-//! 4. **Nothing leaks.** A grant ends in [`Gate::end`] and nowhere else. A waiter that was granted and is cancelled
-//!    before it claimed ends its grant there too.
-//! 5. **Idempotent release.** An id is live or it is not ([`Slots::holds`]); what is not live is answered from
-//!    [`Endings`], and nothing changes.
-//! 6. **Constant time** for acquire, release and cancel. A request's deadline costs more only out of order.
-//! 7. **Impossible requests fail at once.** `admit` refuses them; a shrink turns away those it made impossible.
+//! 4. **Nothing leaks.** A grant ends only in [`Gate::end`]. If a waiter is cancelled after its grant and before its
+//!    claim, the grant ends there, too.
+//! 5. **Idempotent release.** An id is live or it is not ([`Slots::holds`]). For an id that is not live, [`Endings`]
+//!    has the answer, and nothing changes.
+//! 6. **Constant time** for acquire, release and cancel. A request's deadline costs more only if it is out of order.
+//! 7. **Impossible requests fail at once.** `admit` refuses them; a shrink turns away the waiters it made impossible.
 //! 8. Slot numbers: see [`slots`](crate::slots).
 //!
-//! An eviction is final ([`Gate::evict`]): it only ever shortens a lease, no renewal undoes it, and a grant that has not been
-//! given back when the grace or the lease is over ends as evicted.
+//! An eviction is final ([`Gate::evict`]): it can only shorten a lease, no renewal undoes it, and a grant that is still
+//! held when the grace or the lease ends, ends as evicted.
 //!
-//! What opening a name means is decided in [`opening`](crate::opening).
+//! [`opening`](crate::opening) decides what opening a name does.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -36,15 +36,16 @@ use crate::{Histogram, Holder, Loss, NotHeld, PermitId, Stats, Ticket, Timestamp
 
 /// Arenas no larger than this are kept for the next burst.
 const KEPT_ENTRIES: usize = 1024;
-/// Slot numbers up to this one can be [reserved](Gate::reserve): numbers below it may become entries.
+/// Slot numbers below this one can be [reserved](Gate::reserve): a reservation allocates an entry for each number up to
+/// it.
 const MAX_RESERVED: u32 = 1 << 20;
 
-/// N slots, one line, some deadlines.
+/// Slots, a line of waiters, and their deadlines.
 ///
-/// `W` is what a waiter carries to be woken by (a `Waker`, a task id, a connection). It comes back in
-/// [`Effects::wake`] when its place in line is settled. `T` is who it is (a label, say): it moves from the waiter
-/// to the holder, and can be looked at in both places. A free slot keeps its default value.
-// In the order of use: an uncontended cycle, and what opening a name looks at, touch the first few cache lines only.
+/// `W` is the payload of a waiter, to wake it with (a `Waker`, a task id, a connection). It is returned in
+/// [`Effects::wake`] when its place in line is settled. `T` is its tag (a label, for example): it moves from the waiter
+/// to the holder, and can be read in both places. A free slot has the default tag.
+// Fields in the order of use: an uncontended cycle and the opening of a name touch only the first few cache lines.
 #[repr(C)]
 pub struct Gate<W, T> {
     slots: u32,
@@ -69,33 +70,33 @@ pub struct Gate<W, T> {
     endings: Endings,
 }
 
-/// What is asked for.
+/// A request for slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// How many slots at once.
     pub weight: u32,
     /// How long they may be held.
     pub ttl: Option<Duration>,
-    /// When to stop waiting; [`Timestamp::NEVER`] to wait for ever. One that has passed already is noticed by the next
-    /// [`expire`](Gate::expire).
+    /// When to stop waiting; [`Timestamp::NEVER`] to wait for ever. If it has already passed, the next
+    /// [`expire`](Gate::expire) ends the wait.
     pub deadline: Timestamp,
 }
 
 impl Default for Request {
-    /// One slot, held and waited for without limit.
+    /// One slot, without a `ttl` and without a deadline.
     fn default() -> Self {
         Self { weight: 1, ttl: None, deadline: Timestamp::NEVER }
     }
 }
 
-/// What the caller has left to do when an operation returns, and it holds no lock any more.
-#[must_use = "waiters sleep on until they are woken"]
+/// What the caller must do after an operation, once it has released its lock.
+#[must_use = "waiters keep sleeping until they are woken"]
 pub struct Effects<W, T> {
     /// Waiters whose place is settled: each should [claim](Gate::claim) its ticket now.
     pub wake: SmallVec<[W; 2]>,
-    /// Holders whose slot was taken from them.
+    /// Holders that lost their slot.
     pub lost: Vec<Lost<T>>,
-    /// The payload of a request that did not queue after all: dropping it may run foreign code.
+    /// The payload of a request that did not queue: dropping it may run user code.
     pub unused: Option<W>,
 }
 
@@ -117,69 +118,69 @@ impl<W, T> Default for Effects<W, T> {
 /// A holder that lost its slot.
 #[derive(Debug)]
 pub struct Lost<T> {
-    /// The id that holds nothing any more.
+    /// The id that no longer holds a slot.
     pub id: PermitId,
-    /// What happened.
+    /// Why the slot was lost.
     pub loss: Loss,
-    /// What the home had attached.
+    /// The tag of the holder.
     pub tag: T,
 }
 
 /// The answer to [`Gate::acquire`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Acquired {
-    /// Here you are.
+    /// A slot was granted.
     Granted(PermitId),
-    /// Your place in line.
+    /// The request joined the line; this is its place.
     Queued(Ticket),
 }
 
 /// Why a request was refused at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// It would have to wait, and was not ready to.
+    /// It would have to wait, and may not.
     Busy,
     /// The line has reached its bound.
     LineFull {
         /// The bound.
         limit: usize,
     },
-    /// It asks for no slot at all.
+    /// It asks for zero slots.
     ZeroWeight,
-    /// It asks for more than there is.
+    /// It asks for more slots than there are.
     TooHeavy {
-        /// What it asks for.
+        /// How many slots it asks for.
         weight: u32,
-        /// What there is.
+        /// How many slots there are.
         slots: u32,
     },
     /// The gate is closed.
     Closed,
 }
 
-/// What became of a place in line.
+/// The state of a place in line: the answer to [`Gate::claim`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Claim {
     /// Still waiting.
     Waiting,
-    /// The slot is yours.
+    /// A slot was granted.
     Granted {
         /// The id of the grant.
         id: PermitId,
-        /// How long the line took.
+        /// How long it waited in line.
         waited: Duration,
     },
-    /// The slot was yours, and was gone before you looked.
+    /// A slot was granted, and lost before this claim.
     Gone(NotHeld),
-    /// Your deadline passed.
+    /// Its deadline passed.
     TimedOut,
     /// The gate was closed.
     Closed,
-    /// The gate shrank below what you asked for.
+    /// The gate shrank below the request.
     TooHeavy {
-        /// What you asked for.
+        /// How many slots it asked for.
         weight: u32,
-        /// What it shrank to.
+        /// How many slots the shrink left.
         slots: u32,
     },
     /// No such ticket: claimed or cancelled before, or of another gate.
@@ -189,7 +190,8 @@ pub enum Claim {
 /// The answer to [`Gate::evict`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Evicted {
-    /// The holder keeps its slot until it gives it back, but not for longer than this. It should be told.
+    /// The holder keeps its slot until it releases it, but at most until the time given here. The caller should notify
+    /// it.
     Leaving {
         /// When the slot is taken away; [`Timestamp::NEVER`] if the grace is out of range.
         until: Timestamp,
@@ -201,11 +203,11 @@ pub enum Evicted {
 /// The answer to [`Gate::cancel`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cancelled<W> {
-    /// It left the line. What it carried comes back, to be dropped outside the caller's lock.
+    /// It left the line. Its payload is returned, to be dropped outside the caller's lock.
     Left(W),
-    /// A slot had been granted already; it went to the next in line.
+    /// A slot had been granted already; it was released for the next waiter.
     HandedOn,
-    /// It had been told something else already (timed out, closed, …), or its grant had ended.
+    /// It had been settled already (timed out, closed, …), or its grant had ended.
     Settled,
     /// No such ticket: claimed or cancelled before.
     Unknown,
@@ -232,7 +234,7 @@ enum End {
 }
 
 impl<W, T: Default> Gate<W, T> {
-    /// A gate of `slots` slots whose ids carry `serial`, which tells them from those of other gates.
+    /// A gate of `slots` slots. Its ids contain `serial`, which distinguishes them from the ids of other gates.
     pub fn new(serial: u32, slots: u32) -> Result<Self, ZeroSlots> {
         if slots == 0 {
             return Err(ZeroSlots);
@@ -272,7 +274,7 @@ impl<W, T: Default> Gate<W, T> {
         self.tokens
     }
 
-    /// Bounds the line: who would be number `limit + 1` in it is refused.
+    /// Bounds the line: a request that would be number `limit + 1` in it is refused.
     pub fn set_max_waiting(&mut self, limit: usize) {
         self.max_waiting = limit;
     }
@@ -281,7 +283,7 @@ impl<W, T: Default> Gate<W, T> {
         self.max_waiting
     }
 
-    /// Takes a slot if one is free and nobody waits for it.
+    /// Takes a slot if one is free and the line is empty.
     ///
     /// # Errors
     ///
@@ -294,8 +296,8 @@ impl<W, T: Default> Gate<W, T> {
         }
     }
 
-    /// As [`try_acquire`](Self::try_acquire), but `None` is no answer: nothing was counted as refused, and the caller
-    /// goes on to ask with one of the others.
+    /// As [`try_acquire`](Self::try_acquire), but `None` is not counted as a refusal: the caller tries again with
+    /// another method.
     #[inline(always)]
     pub fn take_if_free(&mut self, request: &Request, tag: T, now: Timestamp) -> Option<PermitId> {
         if !self.would_admit(request) {
@@ -304,11 +306,11 @@ impl<W, T: Default> Gate<W, T> {
         Some(self.grant(request.weight, lease_nanos(request), tag, now))
     }
 
-    /// Counts slots as held that an earlier gate of the same name had granted and that are still in use, whether they fit
-    /// or not: what exceeds the slots is debt, as after a shrink. The slot number is `slot` if that is free, and else the
-    /// lowest free one.
+    /// Counts slots as held that an earlier gate of the same name granted and that are still in use, whether they fit
+    /// or not. Slots held beyond the number of slots are debt, as after a shrink. The slot number is `slot` if that is
+    /// free, else the lowest free number.
     ///
-    /// `None` if there is nothing to count: a weight of zero, or more than can be counted.
+    /// `None` if the weight is zero, or if the sum would overflow.
     pub fn reserve(&mut self, slot: u32, weight: u32, tag: T, now: Timestamp) -> Option<PermitId> {
         if weight == 0 || self.held.checked_add(weight).is_none() {
             return None;
@@ -323,7 +325,7 @@ impl<W, T: Default> Gate<W, T> {
         self.admit(request) == Ok(true)
     }
 
-    /// Takes a slot, or a place in line.
+    /// Takes a slot, or joins the line.
     ///
     /// # Errors
     ///
@@ -337,15 +339,15 @@ impl<W, T: Default> Gate<W, T> {
         effects: &mut Effects<W, T>,
     ) -> Result<Acquired, Refusal> {
         self.expire(now, effects);
-        let fate = match self.admit(request) {
+        let admitted = match self.admit(request) {
             Ok(false) if self.line.len() >= self.max_waiting => {
                 Err(Refusal::LineFull { limit: self.max_waiting })
             }
-            fate => fate,
+            admitted => admitted,
         };
-        if fate != Ok(false) {
+        if admitted != Ok(false) {
             effects.unused = Some(payload);
-            return match fate {
+            return match admitted {
                 Ok(_) => Ok(Acquired::Granted(self.grant(request.weight, lease_nanos(request), tag, now))),
                 Err(refusal) => Err(self.refuse(refusal)),
             };
@@ -363,7 +365,7 @@ impl<W, T: Default> Gate<W, T> {
         Ok(Acquired::Queued(ticket))
     }
 
-    /// What became of a place in line. Anything but [`Claim::Waiting`] uses the ticket up.
+    /// The state of a place in line. Any answer but [`Claim::Waiting`] uses the ticket up.
     #[inline]
     pub fn claim(&mut self, ticket: Ticket) -> Claim {
         let Some(settlement) = self.line.take_settlement(ticket) else {
@@ -381,13 +383,13 @@ impl<W, T: Default> Gate<W, T> {
         }
     }
 
-    /// What a waiter carries, to look at or replace; `None` once its place is settled.
+    /// The payload of a waiter, to read or replace; `None` once its place is settled.
     #[inline]
     pub fn payload_mut(&mut self, ticket: Ticket) -> Option<&mut W> {
         self.line.payload_mut(ticket)
     }
 
-    /// Gives a place in line back, with the slot that may have been granted meanwhile.
+    /// Leaves the line, and releases the slot if one was granted meanwhile.
     pub fn cancel(&mut self, ticket: Ticket, now: Timestamp, effects: &mut Effects<W, T>) -> Cancelled<W> {
         if let Some(queued) = self.line.leave(ticket) {
             self.forget_waiter(ticket.index, &queued);
@@ -409,11 +411,11 @@ impl<W, T: Default> Gate<W, T> {
         if unclaimed.is_some() { Cancelled::HandedOn } else { Cancelled::Settled }
     }
 
-    /// Gives a slot back, to the first in line or to the pool. What was attached to the holder comes back.
+    /// Releases a slot, and serves the line. Returns the tag of the holder.
     ///
     /// # Errors
     ///
-    /// [`NotHeld`] says why there was nothing to give back; nothing has changed then.
+    /// [`NotHeld`] says why the id holds nothing; then nothing changes.
     #[inline(always)]
     pub fn release(
         &mut self,
@@ -427,12 +429,12 @@ impl<W, T: Default> Gate<W, T> {
         Ok(tag)
     }
 
-    /// Takes a slot away from its holder when `grace` or its lease is over, whichever is first, unless the holder gives it
-    /// back before. At once if there is no grace, or if the holder was asked to leave before.
+    /// Takes a slot away from its holder when `grace` or its lease ends, whichever is first, unless the holder releases
+    /// it before. At once if there is no grace, or if the holder was evicted before.
     ///
     /// # Errors
     ///
-    /// [`NotHeld`] if the slot is not held any more, its time being up included.
+    /// [`NotHeld`] if the slot is no longer held, or its lease has ended by now.
     pub fn evict(
         &mut self,
         id: PermitId,
@@ -455,11 +457,11 @@ impl<W, T: Default> Gate<W, T> {
         Ok(Evicted::Leaving { until: self.grants.expiry(slot) })
     }
 
-    /// Lets a holder keep its slot for `ttl` from now, or for ever; returns the new deadline.
+    /// Sets the lease of a holder to `ttl` from now, or to no limit; returns the new deadline.
     ///
     /// # Errors
     ///
-    /// [`NotHeld`] if the slot is not held any more, its time being up included, or if its holder has to leave.
+    /// [`NotHeld`] if the slot is no longer held, its lease has ended by now, or its holder was evicted.
     pub fn renew(
         &mut self,
         id: PermitId,
@@ -485,9 +487,9 @@ impl<W, T: Default> Gate<W, T> {
 
     /// Ends what is due: leases of holders, timeouts of waiters, in the order of their deadlines.
     ///
-    /// A caller that comes late does not change who wins: a slot that was due before a waiter's deadline is granted to
-    /// that waiter, although both are past by now. The new lease starts at `now`, when the grant really happens.
-    /// Leases that end at the same time end together, before the line is served: their order decides nothing.
+    /// A late call does not change the outcome: a slot whose lease ended before a waiter's deadline is granted to that
+    /// waiter, although both times have passed by now. The new lease starts at `now`, when the grant really happens.
+    /// Leases that end at the same time end together, before the line is served, so their order does not matter.
     ///
     /// [`acquire`](Self::acquire), [`renew`](Self::renew) and [`evict`](Self::evict) do this first. The
     /// other operations do not: if a release comes before the call that expires its lease, the release wins.
@@ -521,8 +523,8 @@ impl<W, T: Default> Gate<W, T> {
 
     /// Changes the number of slots.
     ///
-    /// Nobody loses a slot to a shrink: what is held above the new slots is debt, and nothing is granted until it
-    /// is worked off. Waiters that ask for more than there now is are turned away.
+    /// When shrinking, holders keep their slots; new grants wait until enough slots are released. Waiters that ask for
+    /// more slots than are left are turned away.
     ///
     /// # Errors
     ///
@@ -552,7 +554,7 @@ impl<W, T: Default> Gate<W, T> {
         Ok(())
     }
 
-    /// Turns everybody in line away, and every request from now on. Holders keep what they hold.
+    /// Refuses all waiters in line, and every request from now on. Holders keep their slots.
     pub fn close(&mut self, effects: &mut Effects<W, T>) {
         self.closed = true;
         while let Some((index, _)) = self.line.first() {
@@ -566,9 +568,9 @@ impl<W, T: Default> Gate<W, T> {
         self.closed
     }
 
-    /// True if nothing is held, nobody waits, and nobody has yet to look at the outcome.
+    /// True if there are no holders, no waiters, and no unclaimed tickets.
     pub fn is_idle(&self) -> bool {
-        self.grants.live() == 0 && self.line.is_deserted()
+        self.grants.live() == 0 && self.line.has_no_entries()
     }
 
     /// How many slots there are.
@@ -583,29 +585,29 @@ impl<W, T: Default> Gate<W, T> {
         self.held
     }
 
-    /// How many stand in line.
+    /// How many waiters are in line.
     #[inline]
     pub fn waiting(&self) -> usize {
         self.line.len()
     }
 
-    /// False if [cancelling](Self::cancel) this ticket grants nothing to others: then it needs no precise time.
+    /// False if [cancelling](Self::cancel) this ticket grants no slot to other waiters: then it needs no precise time.
     #[inline]
     pub fn may_grant_on_cancel(&self, ticket: Ticket) -> bool {
-        // A waiter that leaves frees nothing. It may have stood in the way of those behind it.
+        // A waiter that leaves frees no slot, but it may have blocked the waiters behind it.
         !self.line.is_empty() && (self.held < self.slots || !self.line.is_waiting(ticket))
     }
 
-    /// When a holder will lose its slot.
+    /// When the lease of a holder ends.
     ///
     /// # Errors
     ///
-    /// [`NotHeld`] if it has none.
+    /// [`NotHeld`] if the id holds nothing.
     pub fn expiry(&self, id: PermitId) -> Result<Timestamp, NotHeld> {
         Ok(self.grants.expiry(self.held_slot(id)?))
     }
 
-    /// True if a holder was [evicted](Self::evict) and has not let go yet.
+    /// True if a holder was [evicted](Self::evict) and has not released its slot yet.
     ///
     /// # Errors
     ///
@@ -614,7 +616,7 @@ impl<W, T: Default> Gate<W, T> {
         Ok(self.grants.is_leaving(self.held_slot(id)?))
     }
 
-    /// What the home attached to a holder.
+    /// The tag of a holder.
     ///
     /// # Errors
     ///
@@ -635,7 +637,7 @@ impl<W, T: Default> Gate<W, T> {
         line.map(|(_, queued)| Waiter { weight: queued.weight, since: queued.since, tag: &queued.tag })
     }
 
-    /// A snapshot of everything that is counted.
+    /// A snapshot of all counts.
     pub fn stats(&self, now: Timestamp) -> Stats {
         Stats {
             slots: self.slots,
@@ -649,7 +651,7 @@ impl<W, T: Default> Gate<W, T> {
         }
     }
 
-    /// May this request have a slot right now? Errs on one that no wait could satisfy.
+    /// Whether this request can have a slot right now. An error if no wait could satisfy it.
     #[inline]
     fn admit(&self, request: &Request) -> Result<bool, Refusal> {
         if self.closed {
@@ -702,7 +704,7 @@ impl<W, T: Default> Gate<W, T> {
         PermitId::new(self.serial, slot, self.tokens)
     }
 
-    /// Grants to the head of the line for as long as it fits.
+    /// Grants to the head of the line as long as it fits.
     #[inline]
     fn serve_line(&mut self, now: Timestamp, effects: &mut Effects<W, T>) {
         if !self.line.is_empty() {
@@ -714,22 +716,22 @@ impl<W, T: Default> Gate<W, T> {
     fn serve_waiters(&mut self, now: Timestamp, effects: &mut Effects<W, T>) {
         while let Some((index, first)) = self.line.first()
             && self.fits(first.weight)
-            && let Some(queued) = self.line.call(index)
+            && let Some(queued) = self.line.take_waiter(index)
         {
             self.forget_waiter(index, &queued);
             let waited_nanos = now.nanos_since(queued.since);
             self.waits.record_nanos(waited_nanos);
             let id = self.grant(queued.weight, queued.ttl_nanos, queued.tag, now);
-            self.line.leave_word(index, Settlement::Granted { id, waited_nanos });
+            self.line.settle(index, Settlement::Granted { id, waited_nanos });
             effects.wake.push(queued.payload);
         }
     }
 
     /// Takes a waiter out of the line without a grant.
     fn turn_away(&mut self, index: u32, settlement: Settlement, effects: &mut Effects<W, T>) {
-        if let Some(queued) = self.line.call(index) {
+        if let Some(queued) = self.line.take_waiter(index) {
             self.forget_waiter(index, &queued);
-            self.line.leave_word(index, settlement);
+            self.line.settle(index, settlement);
             effects.wake.push(queued.payload);
         }
     }
@@ -764,7 +766,7 @@ impl<W, T: Default> Gate<W, T> {
         if issued { self.endings.look_up(token) } else { NotHeld::Unknown }
     }
 
-    /// Ends the grant on a held slot. Its tag goes with the loss, or else back to the caller.
+    /// Ends the grant of a held slot. Returns its tag, unless the tag went into [`Effects::lost`].
     #[inline(always)]
     fn end(&mut self, slot: u32, end: End, now: Timestamp, effects: &mut Effects<W, T>) -> T {
         let token = self.grants.token(slot);
@@ -808,13 +810,13 @@ impl<W, T: Default> Gate<W, T> {
     }
 }
 
-/// A time to live as the line keeps it.
+/// The `ttl` of a request as the line stores it.
 #[inline]
 fn lease_nanos(request: &Request) -> Option<NonZeroU64> {
     nonzero_nanos(request.ttl)
 }
 
-/// Zero counts as the shortest time there is.
+/// Zero counts as one nanosecond.
 #[inline]
 fn nonzero_nanos(ttl: Option<Duration>) -> Option<NonZeroU64> {
     Some(NonZeroU64::new(saturating_nanos(ttl?)).unwrap_or(NonZeroU64::MIN))

@@ -9,8 +9,8 @@ const FLOOR: u32 = 10;
 
 /// Counts of durations in buckets that grow with the duration.
 ///
-/// Four buckets per doubling from a microsecond upwards: a quantile is right to within a quarter. It grows only
-/// as far as the longest duration it has seen, so a short-lived semaphore pays for a few numbers.
+/// Four buckets per doubling from a microsecond upwards: a quantile is right to within a quarter. It grows only up to
+/// the longest duration it has seen, so a short-lived semaphore stores only a few numbers.
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub struct Histogram {
     buckets: Vec<u64>,
@@ -41,7 +41,7 @@ impl Histogram {
         self.buckets.push(1);
     }
 
-    /// One that was counted elsewhere, by the same buckets: pairs of a bucket's number and its count.
+    /// A histogram from counts made elsewhere with the same buckets: pairs of a bucket's number and its count.
     ///
     /// The first bucket is below 1024 ns; after it come four per doubling.
     pub fn restore(buckets: impl IntoIterator<Item = (usize, u64)>, total: Duration, max: Duration) -> Self {
@@ -59,7 +59,7 @@ impl Histogram {
         restored
     }
 
-    /// What [`restore`](Self::restore) takes: the numbers of the buckets that are not empty, and their counts.
+    /// The numbers of the non-empty buckets and their counts, as [`restore`](Self::restore) takes them.
     pub fn counts(&self) -> impl Iterator<Item = (usize, u64)> {
         self.buckets.iter().copied().enumerate().filter(|(_, count)| *count > 0)
     }
@@ -84,7 +84,7 @@ impl Histogram {
         Duration::from_nanos(self.total_nanos.checked_div(self.count()).unwrap_or(0))
     }
 
-    /// A duration that the share `q` of all counted ones did not exceed, rounded up by at most a quarter.
+    /// The duration that a share `q` of all counted durations did not exceed, rounded up by at most a quarter.
     ///
     /// `q` is clamped to 0..=1. Zero if nothing was counted.
     ///
@@ -110,7 +110,7 @@ impl Histogram {
         self.max()
     }
 
-    /// The buckets in order, as (upper bound, count); only those with a count.
+    /// The non-empty buckets in order, as (upper bound, count).
     pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> {
         let filled = self.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
         filled.map(|(bucket, count)| (Duration::from_nanos(upper_bound(bucket)), *count))
@@ -163,13 +163,13 @@ mod tests {
             spans.sort_unstable();
             let rank = ((spans.len() as f64 * q).ceil() as usize).clamp(1, spans.len());
             let exact = spans[rank - 1];
-            let told = histogram.quantile(q).as_nanos() as u64;
-            prop_assert!(told >= exact && told <= exact + exact / 4 + 1, "{told} for {exact}");
+            let quantile = histogram.quantile(q).as_nanos() as u64;
+            prop_assert!(quantile >= exact && quantile <= exact + exact / 4 + 1, "{quantile} for {exact}");
         }
     }
 
     #[test]
-    fn nothing_counted_answers_zero() {
+    fn empty_histogram_answers_zero() {
         assert_eq!(Histogram::default().quantile(0.99), Duration::ZERO);
         assert_eq!(Histogram::default().mean(), Duration::ZERO);
     }

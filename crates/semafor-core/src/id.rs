@@ -1,10 +1,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Names one grant of one gate, for ever: gate, slot number and fencing token.
+/// Identifies one grant of one gate, for ever: gate, slot number and fencing token.
 ///
-/// The token grows with every grant of the gate, so an id is never issued twice and a stale one is recognised.
-/// Written as `gate-slot-token` in hexadecimal; parses back from that.
+/// The token grows with every grant of the gate, so an id is never issued twice and a stale id is recognised.
+/// Written as `gate-slot-token` in hexadecimal, and parsed from the same form.
 ///
 /// ```
 /// use semafor_core::{Gate, PermitId, Request, Timestamp};
@@ -17,7 +17,7 @@ use std::str::FromStr;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PermitId {
     token: u64,
-    /// Gate and slot in one word: two words travel in registers, three fields would not.
+    /// Gate and slot in one word: two words are passed in registers, three fields would not be.
     place: u64,
 }
 
@@ -30,7 +30,7 @@ impl PermitId {
         Self { token, place: (gate as u64) << 32 | slot as u64 }
     }
 
-    /// The slot number: 0-based, unique among live holders, below the slots at the time of the grant.
+    /// The slot number: 0-based, unique among live holders, below the number of slots at the time of the grant.
     #[inline]
     pub const fn slot(self) -> u32 {
         self.place as u32
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_that_is_no_id_is_refused() {
+    fn text_that_is_not_an_id_is_refused() {
         for text in ["", "1", "1-2", "1-2-3-4", "1--3", "x-0-1", "+1-0-1", "1-0-1 ", "100000000-0-1"] {
             assert_eq!(text.parse::<PermitId>(), Err(ParsePermitIdError), "{text:?}");
         }

@@ -1,12 +1,12 @@
-//! The state machine behind [semafor]: N slots, one line, some deadlines, as plain data.
+//! The state machine behind [semafor]: slots, a line of waiters and deadlines, as plain data.
 //!
-//! Nothing here performs I/O, reads a clock, starts a thread or wakes a task. Time is an argument; what a
-//! waiter carries is a type parameter; what must happen afterwards (wake these, tell those they lost their
-//! slot) comes out as [`Effects`]. A *home* (memory, a local agent, a cooperative scheduler) keeps a [`Gate`]
-//! behind whatever it locks with and carries the effects out once it has let go. The Redis home speaks Lua
-//! instead, and is checked against this crate.
+//! Nothing here performs I/O, reads a clock, starts a thread or wakes a task. The time is an argument; the payload of a
+//! waiter is a type parameter; what must happen afterwards (wake waiters, notify holders that lost their slot) is
+//! returned as [`Effects`]. A *home* (memory, a local agent, a cooperative scheduler) keeps a [`Gate`] behind its own
+//! lock, and carries out the effects after it has released the lock. The Redis home is written in Lua, and is tested
+//! against this crate.
 //!
-//! Who gets the next slot is decided in one file: [`gate`](Gate).
+//! One file decides which request gets the next slot: [`gate`](Gate).
 //!
 //! ```
 //! use semafor_core::{Acquired, Claim, Effects, Gate, Request, Timestamp};

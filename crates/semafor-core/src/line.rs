@@ -1,7 +1,7 @@
-//! The line: waiters in order of arrival, and what became of those who have left it but have not looked yet.
+//! The line: waiters in order of arrival, and the outcomes that former waiters have not claimed yet.
 //!
 //! An index arena with a linked list through it: constant time to join, leave from anywhere, and serve the
-//! first. Arrival numbers are never reused, so a stale [`Ticket`] is recognised even after memory was given back.
+//! first. Arrival numbers are never reused, so a stale [`Ticket`] is recognised even after memory was freed.
 
 use std::num::NonZeroU64;
 
@@ -16,7 +16,7 @@ pub(crate) struct Line<W, T> {
     head: u32,
     tail: u32,
     waiting: usize,
-    /// Entries in use: waiting, or settled and not yet looked at.
+    /// Entries in use: waiting, or settled and not yet claimed.
     taken: usize,
     arrivals: u64,
 }
@@ -34,7 +34,7 @@ enum State<W, T> {
     Settled(Settlement),
 }
 
-/// What a waiter asked for and carries.
+/// The request, payload and tag of a waiter.
 pub(crate) struct Queued<W, T> {
     pub(crate) since: Timestamp,
     pub(crate) ttl_nanos: Option<NonZeroU64>,
@@ -45,7 +45,7 @@ pub(crate) struct Queued<W, T> {
     pub(crate) has_deadline: bool,
 }
 
-/// What became of a waiter.
+/// How the wait of a waiter ended.
 #[derive(Clone, Copy)]
 pub(crate) enum Settlement {
     Granted { id: PermitId, waited_nanos: u64 },
@@ -54,15 +54,15 @@ pub(crate) enum Settlement {
     TooHeavy { weight: u32, slots: u32 },
 }
 
-/// What a waiter looks like from outside.
+/// A waiter, as [`Gate::waiters`](crate::Gate::waiters) shows it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Waiter<'a, T> {
-    /// How much it asks for.
+    /// How many slots it asks for.
     pub weight: u32,
     /// When it joined the line.
     pub since: Timestamp,
-    /// What the home attached to it.
+    /// Its tag.
     pub tag: &'a T,
 }
 
@@ -80,7 +80,7 @@ impl<W, T> Line<W, T> {
         }
     }
 
-    /// How many are waiting.
+    /// How many waiters there are.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.waiting
@@ -91,8 +91,8 @@ impl<W, T> Line<W, T> {
         self.head == NONE
     }
 
-    /// True if nobody is here: neither waiting nor about to look.
-    pub(crate) fn is_deserted(&self) -> bool {
+    /// True if there are no waiters and no unclaimed settlements.
+    pub(crate) fn has_no_entries(&self) -> bool {
         self.taken == 0
     }
 
@@ -136,9 +136,9 @@ impl<W, T> Line<W, T> {
         }
     }
 
-    /// Takes the waiter at `index` out of the line. Its entry stays until [word](Self::leave_word) of what became
-    /// of it was taken.
-    pub(crate) fn call(&mut self, index: u32) -> Option<Queued<W, T>> {
+    /// Takes the waiter at `index` out of the line. Its entry stays for its [settlement](Self::settle) until that is
+    /// claimed.
+    pub(crate) fn take_waiter(&mut self, index: u32) -> Option<Queued<W, T>> {
         self.waiting_at(index)?;
         self.unlink(index);
         match std::mem::replace(&mut self.entries[index as usize].state, State::Vacant) {
@@ -147,7 +147,7 @@ impl<W, T> Line<W, T> {
         }
     }
 
-    pub(crate) fn leave_word(&mut self, index: u32, settlement: Settlement) {
+    pub(crate) fn settle(&mut self, index: u32, settlement: Settlement) {
         self.entries[index as usize].state = State::Settled(settlement);
     }
 
@@ -164,24 +164,24 @@ impl<W, T> Line<W, T> {
         self.waiting -= 1;
     }
 
-    fn owns(&self, ticket: Ticket) -> Option<&State<W, T>> {
+    fn state_of(&self, ticket: Ticket) -> Option<&State<W, T>> {
         let entry = self.entries.get(ticket.index as usize)?;
         (entry.arrival == ticket.arrival && self.gate == ticket.gate).then_some(&entry.state)
     }
 
     pub(crate) fn is_waiting(&self, ticket: Ticket) -> bool {
-        matches!(self.owns(ticket), Some(State::Waiting(_)))
+        matches!(self.state_of(ticket), Some(State::Waiting(_)))
     }
 
-    /// What became of a waiter that left the line. Takes the word away: it is given once.
+    /// The settlement of a waiter that left the line. It can be taken only once.
     pub(crate) fn take_settlement(&mut self, ticket: Ticket) -> Option<Settlement> {
-        let Some(State::Settled(settlement)) = self.owns(ticket) else { return None };
+        let Some(State::Settled(settlement)) = self.state_of(ticket) else { return None };
         let settlement = *settlement;
         self.vacate(ticket.index);
         Some(settlement)
     }
 
-    /// Takes a waiter out of the line without a trace.
+    /// Takes a waiter out of the line and frees its entry.
     pub(crate) fn leave(&mut self, ticket: Ticket) -> Option<Queued<W, T>> {
         if !self.is_waiting(ticket) {
             return None;
@@ -203,14 +203,14 @@ impl<W, T> Line<W, T> {
     }
 
     pub(crate) fn payload_mut(&mut self, ticket: Ticket) -> Option<&mut W> {
-        self.owns(ticket)?;
+        self.state_of(ticket)?;
         match &mut self.entries[ticket.index as usize].state {
             State::Waiting(queued) => Some(&mut queued.payload),
             _ => None,
         }
     }
 
-    /// Everybody in line, first to last, with their index.
+    /// All waiters, first to last, with their index.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Queued<W, T>)> {
         let mut at = self.head;
         std::iter::from_fn(move || {
@@ -221,7 +221,7 @@ impl<W, T> Line<W, T> {
         })
     }
 
-    /// Gives memory back after a burst, once nobody is here.
+    /// Frees memory after a burst, once no entry is in use.
     pub(crate) fn trim(&mut self, keep: usize) {
         if self.taken == 0 && self.entries.capacity() > keep {
             *self = Self { arrivals: self.arrivals, ..Self::new(self.gate) };

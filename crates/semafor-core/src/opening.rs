@@ -1,20 +1,21 @@
-//! What opening a name means. The one file that decides it.
+//! Decides what opening a name does. No other file does.
 //!
-//! 1. A name in use keeps its number of slots: a handle that asks for another number is refused, and one that asks for none
-//!    takes what there is.
-//! 2. An idle name, with no holder and no waiter, takes the number that is asked for.
-//! 3. A closed name stays closed while slots are held. Then a new gate succeeds it, with the same number of slots and the
-//!    same bound of its line unless others are asked for, and with larger fencing tokens; handles of the old gate stay closed.
-//! 4. The line is bounded as the newest handle that mentions a bound asked.
+//! 1. A name in use keeps its number of slots: a handle that asks for another number is refused, and a handle that
+//!    gives none uses the present number.
+//! 2. An idle name, with no holder and no waiter, takes the number of slots that the handle asks for.
+//! 3. A closed name stays closed while slots are held. Then a new gate replaces it, with the same number of slots and
+//!    the same bound of its line unless the handle asks for others, and with larger fencing tokens. Handles of the old
+//!    gate stay closed.
+//! 4. The bound of the line is the one that the latest handle with a bound asked for.
 
 use crate::{Effects, Gate, Timestamp};
 
 /// What a handle asks for when it opens a name.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Opening {
-    /// How many slots; `None` for as many as there are.
+    /// How many slots; `None` to keep the present number.
     pub slots: Option<u32>,
-    /// How many may wait; `None` for as many as may already.
+    /// How many waiters the line takes; `None` to keep the present bound.
     pub max_waiting: Option<usize>,
 }
 
@@ -23,9 +24,9 @@ pub struct Opening {
 pub enum Opened {
     /// The handle uses this gate.
     Joined,
-    /// This gate is closed for good. [Begin](Gate::begin) another one in its place.
+    /// This gate stays closed. [Begin](Gate::begin) a new gate in its place.
     Succeeded {
-        /// What the new gate is opened with.
+        /// The options of the new gate.
         opening: Opening,
         /// The newest fencing token of this gate.
         last_token: u64,
@@ -35,31 +36,31 @@ pub enum Opened {
 /// Why a name can't be opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpenRefusal {
-    /// It asks for no slot at all.
+    /// It asks for zero slots.
     ZeroSlots,
-    /// The name is new, and it does not ask for a number of slots.
+    /// The name is new, and the number of slots was not set.
     SlotsNotSet,
     /// The name is in use with another number of slots.
     SlotsMismatch {
-        /// How many there are.
+        /// How many slots there are.
         live: u32,
-        /// How many it asks for.
+        /// How many slots it asks for.
         asked: u32,
     },
     /// The name was closed, and slots are still held.
     Closing {
-        /// How many.
+        /// How many slots are held.
         held: u32,
     },
 }
 
 impl<W, T: Default> Gate<W, T> {
-    /// The gate of a new name, or of one whose gate [was succeeded](Opened::Succeeded). Its ids carry `serial`, and its fencing
-    /// tokens are above `last_token`.
+    /// The gate of a new name, or the [successor](Opened::Succeeded) of a closed gate. Its ids contain `serial`, and
+    /// its fencing tokens are above `last_token`.
     ///
     /// # Errors
     ///
-    /// [`OpenRefusal`] without a number of slots.
+    /// [`OpenRefusal`] if the number of slots is not set or zero.
     pub fn begin(serial: u32, opening: Opening, last_token: u64) -> Result<Self, OpenRefusal> {
         let slots = opening.slots.ok_or(OpenRefusal::SlotsNotSet)?;
         let mut gate = Self::new(serial, slots).map_err(|_| OpenRefusal::ZeroSlots)?;
@@ -70,11 +71,12 @@ impl<W, T: Default> Gate<W, T> {
         Ok(gate)
     }
 
-    /// Opens the name of this gate for one more handle. Overdue leases and waits end first; the name may be idle then.
+    /// Opens the name of this gate for one more handle. Overdue leases and waits end first, which may make the name
+    /// idle.
     ///
     /// # Errors
     ///
-    /// [`OpenRefusal`]; nothing has changed then, except that overdue leases and waits have ended.
+    /// [`OpenRefusal`]; then nothing has changed, except that overdue leases and waits have ended.
     pub fn open(
         &mut self,
         opening: Opening,

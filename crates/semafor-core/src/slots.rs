@@ -1,9 +1,10 @@
-//! Who holds what.
+//! The holders and their slot numbers.
 //!
-//! Invariant 8 lives here: slot numbers are 0-based, unique among live holders, and each grant gets the lowest one that is
-//! free. So they are below the slots at the time of the grant, and can index a fixed set of things (ports, GPUs,
-//! directories). All numbers below `fresh` are either live or in `free`. A shrink lowers `fresh` to the new slots and
-//! removes the free numbers from there on; live ones above it are stepped over should the slots grow again.
+//! This file upholds invariant 8: slot numbers are 0-based, unique among live holders, and each grant gets the lowest
+//! free number. So a number is below the number of slots at the time of the grant, and can index a fixed set of things
+//! (ports, GPUs, directories). All numbers below `fresh` are either live or in `free`. A shrink lowers `fresh` to the
+//! new number of slots and removes the free numbers from there on. Live numbers above it are skipped if the slots grow
+//! again.
 
 use crate::free_numbers::FreeNumbers;
 use crate::{PermitId, Timestamp};
@@ -23,7 +24,7 @@ struct Entry<T> {
     since: Timestamp,
     expires: Timestamp,
     weight: u32,
-    /// The holder was evicted and has not let go yet.
+    /// The holder was evicted and has not released its slot yet.
     is_leaving: bool,
     tag: T,
 }
@@ -41,25 +42,25 @@ impl<T: Default> Entry<T> {
     }
 }
 
-/// What a live holder looks like from outside.
+/// A live holder, as [`Gate::holders`](crate::Gate::holders) shows it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Holder<'a, T> {
     /// The id of its permit.
     pub id: PermitId,
-    /// How much it holds.
+    /// How many slots it holds.
     pub weight: u32,
     /// When it was granted.
     pub since: Timestamp,
-    /// When it will expire; [`Timestamp::NEVER`] without a time to live.
+    /// When its lease ends; [`Timestamp::NEVER`] without a `ttl`.
     pub expires: Timestamp,
-    /// True if it was [evicted](crate::Gate::evict) and has not let go yet.
+    /// True if it was [evicted](crate::Gate::evict) and has not released its slot yet.
     pub is_leaving: bool,
-    /// What the home attached to it.
+    /// Its tag.
     pub tag: &'a T,
 }
 
-/// What a slot held when it was vacated.
+/// The entry of a slot that was vacated.
 pub(crate) struct Vacated<T> {
     pub(crate) weight: u32,
     pub(crate) since: Timestamp,
@@ -82,8 +83,8 @@ impl<T: Default> Slots<T> {
         self.free.pop_lowest().unwrap_or_else(|| self.take_fresh())
     }
 
-    /// Takes `wanted` if it is free, to be [occupied](Self::occupy); else the lowest free number, even if that is not below
-    /// any slots.
+    /// Takes `wanted` if it is free, to be [occupied](Self::occupy); else the lowest free number, even if that is not
+    /// below the number of slots.
     pub(crate) fn take(&mut self, wanted: u32) -> u32 {
         if self.is_live(wanted) {
             return self.take_lowest();
@@ -109,7 +110,7 @@ impl<T: Default> Slots<T> {
         expires: Timestamp,
         tag: T,
     ) {
-        // Field by field: a whole new entry would be built elsewhere first.
+        // Field by field: a whole new entry would be built in another place first and copied.
         let entry = &mut self.entries[slot as usize];
         entry.token = token;
         entry.since = since;
@@ -142,7 +143,7 @@ impl<T: Default> Slots<T> {
         token != FREE && self.entries.get(slot as usize).is_some_and(|entry| entry.token == token)
     }
 
-    /// Frees a slot that [holds](Self::holds) something.
+    /// Frees a slot that is [held](Self::holds).
     #[inline]
     pub(crate) fn vacate(&mut self, slot: u32) -> Vacated<T> {
         let entry = &mut self.entries[slot as usize];
@@ -177,7 +178,7 @@ impl<T: Default> Slots<T> {
         self.entries[slot as usize].is_leaving = true;
     }
 
-    /// Whether the live holder of a slot leaves.
+    /// Whether the live holder of a slot was evicted.
     pub(crate) fn is_leaving(&self, slot: u32) -> bool {
         self.entries[slot as usize].is_leaving
     }
@@ -186,7 +187,7 @@ impl<T: Default> Slots<T> {
         &mut self.entries[slot as usize].tag
     }
 
-    /// From now on hands out numbers below `slots` only.
+    /// From now on, only numbers below `slots` are taken.
     pub(crate) fn shrink(&mut self, slots: u32) {
         if slots < self.fresh {
             self.fresh = slots;
@@ -194,7 +195,7 @@ impl<T: Default> Slots<T> {
         }
     }
 
-    /// True if there are more entries than `keep`: worth giving back once nothing is held.
+    /// True if there are more than `keep` entries: worth freeing once nothing is held.
     #[inline]
     pub(crate) fn is_oversized(&self, keep: usize) -> bool {
         self.entries.capacity() > keep

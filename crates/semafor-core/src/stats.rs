@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use crate::Histogram;
 
-/// Counts since the gate was made.
+/// Counts since the gate was created.
 ///
 /// Every grant ends exactly once, so at any time
 /// `granted = released + expired + evicted + handed_on + (held now)`.
@@ -15,11 +15,11 @@ pub struct Totals {
     pub released: u64,
     /// Requests that had to wait.
     pub queued: u64,
-    /// Grants ended by their time to live.
+    /// Grants whose lease ended.
     pub expired: u64,
-    /// Grants taken away.
+    /// Grants that were evicted.
     pub evicted: u64,
-    /// Grants to a waiter that had left before it looked; the slot went to the next in line.
+    /// Grants to a waiter that left before it claimed the slot, which then went to the next waiter.
     pub handed_on: u64,
     /// Waiters that timed out.
     pub timed_out: u64,
@@ -33,26 +33,26 @@ pub struct Totals {
 #[derive(Clone, Default, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Stats {
-    /// How much weight may be held.
+    /// How many slots there are.
     pub slots: u32,
-    /// How much weight is held; above `slots` only while a shrink is being worked off.
+    /// How many slots are held; above `slots` only after a shrink, until enough slots are released.
     pub held: u32,
-    /// How many permits hold it.
+    /// How many permits hold them.
     pub holders: usize,
-    /// How many stand in line.
+    /// How many waiters are in line.
     pub waiting: usize,
     /// How long the first in line has been waiting.
     pub longest_wait: Duration,
-    /// Counts since the gate was made.
+    /// Counts since the gate was created.
     pub totals: Totals,
-    /// How long those who had to wait waited for their grant.
+    /// How long requests waited in line until their grant.
     pub waits: Histogram,
     /// How long slots were held.
     pub holds: Histogram,
 }
 
 impl Stats {
-    /// Weight held beyond the slots, after a shrink. It only ever falls until the next shrink.
+    /// How many more slots are held than there are, after a shrink. It only falls until the next shrink.
     pub fn debt(&self) -> u32 {
         self.held.saturating_sub(self.slots)
     }

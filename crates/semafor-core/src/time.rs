@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-/// A point on the caller's clock: nanoseconds since an epoch of the caller's choosing.
+/// A time by the caller's clock: nanoseconds since an epoch that the caller chooses.
 ///
 /// The core never reads a clock. It tolerates times that run a little backwards, because homes mix a
 /// cheap coarse clock with a precise one: differences saturate at zero.
@@ -8,7 +8,7 @@ use std::time::Duration;
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// Later than every real time: the deadline of what has none.
+    /// Later than every real time: means that there is no deadline.
     pub const NEVER: Self = Self(u64::MAX);
 
     /// The time `nanos` nanoseconds after the epoch.
@@ -29,7 +29,7 @@ impl Timestamp {
         Self(self.0.saturating_add(saturating_nanos(span)))
     }
 
-    /// How long ago `earlier` was; zero if it lies ahead.
+    /// The time since `earlier`; zero if `earlier` is later.
     #[inline]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.nanos_since(earlier))

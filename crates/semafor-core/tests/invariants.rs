@@ -1,23 +1,23 @@
-//! The invariants of the contract, each seen from outside and without a model.
+//! The invariants of a gate, each checked from outside and without a model.
 //!
-//! The sixth, constant time, is left to the benchmarks: a test would have to look at a clock.
+//! The benchmarks check the sixth, constant time: a test would have to read a clock.
 
 mod moves;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use moves::{Answer, Call, Game, Holding, Played, Player, Scene};
+use moves::{Answer, Call, Game, Holding, Played, Player, Snapshot};
 use proptest::prelude::*;
 use semafor_core::{
     Acquired, Cancelled, Claim, Effects, Gate, Loss, NotHeld, OpenRefusal, Opened, PermitId, Refusal,
     Request, Timestamp, Totals,
 };
 
-/// Plays the game and shows `look` every move, with the scene before it.
-fn watch(game: &Game, mut look: impl FnMut(&Scene, &Played, &mut Player)) -> Player {
+/// Plays the game and calls `look` after every move, with the snapshot before it.
+fn watch(game: &Game, mut look: impl FnMut(&Snapshot, &Played, &mut Player)) -> Player {
     let mut player = Player::new(game.slots);
-    let mut before = Scene::of(&player.gate);
+    let mut before = Snapshot::of(&player.gate);
     for step in &game.moves {
         if let Some(played) = player.play(step) {
             look(&before, &played, &mut player);
@@ -27,9 +27,9 @@ fn watch(game: &Game, mut look: impl FnMut(&Scene, &Played, &mut Player)) -> Pla
     player
 }
 
-/// Who holds in `scene` and not in the `other`, in the order of the grants.
-fn holders_only_in(scene: &Scene, other: &Scene) -> Vec<Holding> {
-    let mut holders = scene.holders.clone();
+/// The holders in `snapshot` that are not in `other`, in the order of the grants.
+fn holders_only_in(snapshot: &Snapshot, other: &Snapshot) -> Vec<Holding> {
+    let mut holders = snapshot.holders.clone();
     holders.retain(|holder| other.holders.iter().all(|known| known.id != holder.id));
     holders.sort_by_key(|holder| holder.id.fencing_token());
     holders
@@ -43,7 +43,7 @@ proptest! {
     #![proptest_config(moves::at_least(256))]
 
     #[test]
-    fn invariant_1_the_weight_held_stays_within_capacity_but_for_a_debt_that_only_falls(game in moves::game()) {
+    fn invariant_1_the_weight_held_stays_within_the_slots_or_is_a_debt_that_only_falls(game in moves::game()) {
         watch(&game, |before, played, _| {
             let after = &played.after;
             let weights: u32 = after.holders.iter().map(|holder| holder.weight).sum();
@@ -61,10 +61,10 @@ proptest! {
     }
 
     #[test]
-    fn invariant_2_nobody_overtakes_the_line(game in moves::game()) {
+    fn invariant_2_no_request_overtakes_the_line(game in moves::game()) {
         watch(&game, |before, played, _| {
             if let Call::Reserve { .. } = played.call {
-                return; // It takes no slot that is free: it counts one that has been in use all the time.
+                return; // It takes no free slot: it counts a slot that has been in use all the time.
             }
             let line = &played.after.line;
             assert!(line.is_sorted_by_key(|waiter| waiter.tag), "{line:?}");
@@ -77,7 +77,7 @@ proptest! {
     }
 
     #[test]
-    fn invariant_3_a_line_stands_only_while_its_head_does_not_fit(game in moves::game()) {
+    fn invariant_3_waiters_wait_only_while_the_first_does_not_fit(game in moves::game()) {
         watch(&game, |_, played, _| {
             let after = &played.after;
             if let Some(head) = after.line.first() {
@@ -88,10 +88,10 @@ proptest! {
     }
 
     #[test]
-    fn invariant_4_every_grant_ends_exactly_once_and_a_drained_gate_is_as_good_as_new(game in moves::game()) {
+    fn invariant_4_every_grant_ends_exactly_once_and_a_drained_gate_has_all_slots_free(game in moves::game()) {
         let mut live = BTreeSet::new();
         let mut ended = BTreeSet::new();
-        let mut told = Vec::new();
+        let mut granted_ids = Vec::new();
         let mut player = watch(&game, |_, played, _| {
             let Totals { granted, released, expired, evicted, handed_on, .. } = played.after.totals;
             let now_live: BTreeSet<_> = played.after.holders.iter().map(|holder| holder.id).collect();
@@ -106,14 +106,14 @@ proptest! {
             | Answer::Acquired(Ok(Acquired::Granted(id)))
             | Answer::Claimed(Claim::Granted { id, .. }) = played.answer
             {
-                told.push(id);
+                granted_ids.push(id);
             }
         });
         let mut effects = Effects::default();
         for ticket in std::mem::take(&mut player.open_tickets) {
             let _ = player.gate.cancel(ticket, player.now, &mut effects);
         }
-        for id in told {
+        for id in granted_ids {
             let _ = player.gate.release(id, player.now, &mut effects);
         }
         prop_assert!(player.gate.is_idle());
@@ -125,7 +125,7 @@ proptest! {
     }
 
     #[test]
-    fn invariant_5_a_second_release_frees_nothing_and_says_how_the_grant_ended(game in moves::game()) {
+    fn invariant_5_a_second_release_frees_nothing_and_reports_how_the_grant_ended(game in moves::game()) {
         let mut endings = Vec::new();
         watch(&game, |before, played, player| {
             if let (Call::Release(id), Answer::Released(Ok(_))) = (played.call, played.answer) {
@@ -143,12 +143,12 @@ proptest! {
                 assert_eq!(player.gate.evict(*id, Duration::ZERO, early, &mut effects), Err(*why));
             }
             assert!(effects.is_empty());
-            assert_eq!(Scene::of(&player.gate), played.after);
+            assert_eq!(Snapshot::of(&player.gate), played.after);
         });
     }
 
     #[test]
-    fn invariant_7_an_impossible_request_fails_at_once_and_nobody_waits_in_vain(game in moves::game()) {
+    fn invariant_7_an_impossible_request_fails_at_once_and_never_waits(game in moves::game()) {
         watch(&game, |before, played, _| {
             let after = &played.after;
             let mut weights = after.line.iter().map(|waiter| waiter.weight);
@@ -177,17 +177,17 @@ proptest! {
     }
 
     #[test]
-    fn invariant_8_slot_numbers_are_unique_and_each_grant_has_the_lowest_one(game in moves::game()) {
+    fn invariant_8_slot_numbers_are_unique_and_each_grant_gets_the_lowest(game in moves::game()) {
         watch(&game, |before, played, _| {
             let after = &played.after;
             let slots: BTreeSet<_> = after.holders.iter().map(|holder| holder.id.slot()).collect();
             assert_eq!(slots.len(), after.holders.len(), "{played:?}");
-            let given_up = match played.answer {
+            let ended = match played.answer {
                 Answer::Released(Ok(_)) | Answer::Cancelled(Cancelled::HandedOn) => 1,
                 _ => played.lost.len(),
             };
             let gone = holders_only_in(before, after);
-            assert_eq!(gone.len(), given_up, "{played:?} put another holder on a slot of {gone:?}");
+            assert_eq!(gone.len(), ended, "{played:?} put another holder on a slot of {gone:?}");
             if let Call::Reserve { .. } = played.call {
                 return;
             }
@@ -201,7 +201,7 @@ proptest! {
     }
 
     #[test]
-    fn a_name_in_use_keeps_its_slots_and_an_idle_one_takes_what_is_asked_for(game in moves::game()) {
+    fn name_in_use_keeps_its_slots_and_an_idle_name_takes_the_number_asked_for(game in moves::game()) {
         watch(&game, |before, played, _| {
             let (Call::Open(opening), Answer::Opened(answer)) = (played.call, played.answer) else { return };
             let after = &played.after;
@@ -228,7 +228,7 @@ proptest! {
     }
 
     #[test]
-    fn an_eviction_with_grace_is_final_and_takes_no_longer_than_the_lease(game in moves::game()) {
+    fn eviction_with_grace_is_final_and_never_outlasts_the_lease(game in moves::game()) {
         watch(&game, |before, played, player| {
             for leaving in before.holders.iter().filter(|holder| holder.is_leaving) {
                 match played.after.holders.iter().find(|holder| holder.id == leaving.id) {
@@ -239,11 +239,11 @@ proptest! {
                     }
                     None => {
                         let loss = played.lost.iter().find(|(id, ..)| *id == leaving.id);
-                        let gave_it_back = matches!(
+                        let was_released = matches!(
                             played.answer,
                             Answer::Released(Ok(_)) | Answer::Cancelled(Cancelled::HandedOn)
                         );
-                        assert_eq!(loss.map(|(_, loss, _)| *loss), (!gave_it_back).then_some(Loss::Evicted));
+                        assert_eq!(loss.map(|(_, loss, _)| *loss), (!was_released).then_some(Loss::Evicted));
                     }
                 }
             }
@@ -258,7 +258,7 @@ proptest! {
     }
 
     #[test]
-    fn whoever_leaves_the_line_is_woken_once_unless_it_left_by_itself(game in moves::game()) {
+    fn waiter_that_leaves_the_line_is_woken_once_unless_it_cancelled(game in moves::game()) {
         let mut woken = BTreeSet::new();
         watch(&game, |before, played, _| {
             let after = &played.after;
@@ -272,7 +272,7 @@ proptest! {
     }
 
     #[test]
-    fn a_fencing_token_is_above_all_that_were_issued_before(game in moves::game()) {
+    fn fencing_tokens_only_grow(game in moves::game()) {
         let mut newest = 0;
         watch(&game, |before, played, _| {
             if let Call::ContinueAfter(token) = played.call {
@@ -286,9 +286,9 @@ proptest! {
     }
 
     #[test]
-    fn the_stats_of_a_gate_agree_with_what_it_shows(game in moves::game()) {
+    fn stats_agree_with_the_gate(game in moves::game()) {
         watch(&game, |_, played, player| {
-            let Scene { slots, held, holders, line, .. } = &played.after;
+            let Snapshot { slots, held, holders, line, .. } = &played.after;
             let stats = player.gate.stats(played.now);
             assert_eq!((stats.slots, stats.held), (*slots, *held));
             assert_eq!((stats.holders, stats.waiting), (holders.len(), line.len()));
@@ -299,7 +299,7 @@ proptest! {
     }
 }
 
-/// What happens to a gate that follows one of another process.
+/// An operation on a gate that follows a gate of an earlier process.
 #[derive(Clone, Copy, Debug)]
 enum Succession {
     /// A grant of the earlier gate is reported: its slot number and its weight.
@@ -323,7 +323,7 @@ proptest! {
     #![proptest_config(moves::at_least(8192))]
 
     #[test]
-    fn slot_numbers_are_unique_and_below_the_capacity_also_beside_reserved_ones(
+    fn slot_numbers_are_unique_and_below_the_slots_even_beside_reserved_slots(
         slots in 1..5u32,
         steps in successions(),
     ) {
@@ -356,7 +356,7 @@ proptest! {
                 Succession::Resize(slots) => gate.resize(slots, now, &mut effects).expect("not zero"),
             }
             let slots: BTreeSet<u32> = held.iter().map(|(id, _)| id.slot()).collect();
-            prop_assert_eq!(slots.len(), held.len(), "two hold the same slot");
+            prop_assert_eq!(slots.len(), held.len(), "two holders have the same slot");
             prop_assert_eq!(gate.held(), held.iter().map(|(_, weight)| weight).sum::<u32>());
         }
     }

@@ -21,7 +21,7 @@ proptest! {
             prop_assert_eq!(played.answer, answer, "the answer to {:?}", played.call);
             prop_assert_eq!(&played.woken, &model.take_woken(), "woken by {:?}", played.call);
             prop_assert_eq!(&played.lost, &model.take_lost(), "lost by {:?}", played.call);
-            prop_assert_eq!(&played.after, &model.scene(), "after {:?}", played.call);
+            prop_assert_eq!(&played.after, &model.snapshot(), "after {:?}", played.call);
         }
     }
 }

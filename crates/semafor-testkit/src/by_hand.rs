@@ -1,7 +1,7 @@
 //! Futures polled by hand.
 //!
-//! A future here is polled when the test says so, and after that only when its waker was called: a home that forgets to
-//! wake a waiter fails, although another look would have found the slot.
+//! A future here is polled when the test asks for it, and after that only when its waker was called: a home that
+//! forgets to wake a waiter fails, although another poll would have found the slot.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-/// After so long, what has not happened is said not to happen. Not a measure of speed.
-const NEVER: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 10_000 });
+/// A test that waits longer than this has failed. Not a measure of speed.
+const TIME_LIMIT: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 10_000 });
 
 /// A future that is polled by hand.
 #[must_use = "it is not polled by itself"]
@@ -44,21 +44,21 @@ impl<F: Future> ByHand<F> {
         self.future.as_mut().poll(&mut Context::from_waker(&waker))
     }
 
-    /// Polls once and says whether it waits.
+    /// Polls once and returns whether it is pending.
     pub fn waits(&mut self) -> bool {
         self.poll().is_pending()
     }
 
-    /// What comes of a future that waits: polls it whenever it was woken, not otherwise.
+    /// The output of a pending future: polls it only when it was woken.
     ///
     /// # Panics
     ///
-    /// If nothing comes of it.
+    /// If it does not complete.
     #[track_caller]
     pub fn outcome(mut self) -> impl Future<Output = F::Output> {
         let caller = std::panic::Location::caller();
         async move {
-            let settled = timeout(NEVER, async {
+            let settled = timeout(TIME_LIMIT, async {
                 loop {
                     self.woken.0.notified().await;
                     if let Poll::Ready(outcome) = self.poll() {
@@ -66,7 +66,7 @@ impl<F: Future> ByHand<F> {
                     }
                 }
             });
-            settled.await.unwrap_or_else(|_| panic!("{caller}: it still waits and was not woken"))
+            settled.await.unwrap_or_else(|_| panic!("{caller}: it is still pending and was not woken"))
         }
     }
 }
@@ -85,7 +85,7 @@ pub fn in_line<'a>(
     async move {
         let before = stats(semaphore).await.waiting;
         let mut acquire = ByHand::new(acquire);
-        let joined = timeout(NEVER, async {
+        let joined = timeout(TIME_LIMIT, async {
             loop {
                 if let Poll::Ready(outcome) = acquire.poll() {
                     panic!("{caller}: it should wait in line, not get {outcome:?}");
@@ -103,7 +103,7 @@ pub fn in_line<'a>(
 
 /// Returns as soon as the semaphore's numbers are as wanted.
 ///
-/// For what a home may do in the background, such as giving back what was dropped.
+/// For what a home may do in the background, such as releasing dropped permits.
 ///
 /// # Panics
 ///
@@ -112,13 +112,13 @@ pub fn in_line<'a>(
 pub fn until(semaphore: &Semaphore, wanted: impl Fn(&Stats) -> bool) -> impl Future<Output = ()> {
     let caller = std::panic::Location::caller();
     async move {
-        let reached = timeout(NEVER, async {
+        let reached = timeout(TIME_LIMIT, async {
             while !wanted(&stats(semaphore).await) {
                 yield_now().await;
             }
         });
         if reached.await.is_err() {
-            panic!("{caller}: never came to that, but stays at {:?}", stats(semaphore).await);
+            panic!("{caller}: this never happened; the numbers are {:?}", stats(semaphore).await);
         }
     }
 }
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "was not woken")]
-    fn what_is_ready_but_was_not_woken_has_no_outcome() {
+    fn ready_future_that_was_not_woken_is_not_polled() {
         let mut asked = 0;
         let mut ready_when_asked_again = ByHand::new(poll_fn(move |_| {
             asked += 1;
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_woken_is_polled() {
+    fn woken_future_is_polled() {
         let (sender, receiver) = tokio::sync::oneshot::channel();
         let mut receiving = ByHand::new(receiver);
         assert!(receiving.waits());
@@ -160,15 +160,14 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "it should wait in line")]
-    fn an_acquire_that_is_granted_is_not_in_line() {
-        let semaphore =
-            Semaphore::memory("an_acquire_that_is_granted_is_not_in_line").slots(1).build().unwrap();
+    fn granted_acquire_is_not_in_line() {
+        let semaphore = Semaphore::memory("granted_acquire_is_not_in_line").slots(1).build().unwrap();
         let _ = run(in_line(&semaphore, semaphore.acquire()));
     }
 
     #[test]
-    #[should_panic(expected = "never came to that")]
-    fn what_never_happens_is_not_waited_for_longer() {
+    #[should_panic(expected = "this never happened")]
+    fn until_panics_after_the_time_limit() {
         let semaphore = Semaphore::memory("what_never_happens").slots(1).build().unwrap();
         run(until(&semaphore, |stats| stats.held == 1));
     }

@@ -1,4 +1,4 @@
-//! How much heap is in use, counted at the allocator.
+//! Counts the heap in use, in the allocator.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -11,7 +11,7 @@ thread_local! {
     static OWN_ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, counting. A program makes it its `#[global_allocator]`.
+/// The system's allocator with counters. A program sets it as its `#[global_allocator]`.
 pub struct Counting;
 
 // SAFETY: passes every call through to the system's allocator unchanged.
@@ -37,7 +37,8 @@ pub fn live_bytes() -> isize {
     LIVE.load(Ordering::Relaxed)
 }
 
-/// Bytes that this thread has allocated more than it has freed. What other threads do, libtest's for one, does not count.
+/// Bytes that this thread has allocated minus those it has freed. Other threads, such as those of libtest, do not
+/// count.
 pub fn own_live_bytes() -> isize {
     OWN_LIVE.get()
 }

@@ -1,13 +1,13 @@
-//! What contestants saw of one semaphore, and whether one semaphore can have shown it to them.
+//! Records what contestants saw of one semaphore, and checks whether one semaphore can have produced it.
 //!
-//! Each event gets the next number of one sequence **while its fact holds**: a grant is recorded after it was received, its
-//! end before it is given back. So a hold in the history is never longer than the real one, and two that overlap here did
-//! overlap. Whatever [`History::check`] objects to has really happened; in return it may overlook an overlap too short to
-//! be recorded.
+//! Each event gets the next number of one sequence **while its fact holds**: a grant is recorded after it was received,
+//! its end before the slot is released. So a hold in the history is never longer than the real one, and two holds that
+//! overlap here did overlap. Every contradiction that [`History::check`] reports has really happened; in return it may
+//! miss an overlap too short to be recorded.
 //!
-//! Processes of one machine have no such sequence, but a clock: their [`Event`]s are stamped with [`now`], written down as
-//! text, and put into one [`History`]. What happened to them from outside, such as the end of what a killed process held,
-//! is added by the process that did it.
+//! Processes of one machine have no such sequence, but a clock: their [`Event`]s are stamped with [`now`], written as
+//! text, and put into one [`History`]. The process that kills another adds the events of the killed process, such as
+//! the end of its grants.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,18 +18,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::time::{ClockId, clock_gettime};
 use semafor::Permit;
 
-/// The time on the clock that all processes of a machine share and that cannot be set: nanoseconds since some time ago.
+/// The time by the monotonic clock that all processes of a machine share, in nanoseconds.
 pub fn now() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
-/// Takes down what contestants see. A clone writes into the same history.
+/// Records what contestants see. A clone writes into the same history.
 #[derive(Clone, Default)]
-pub struct Recorder(Arc<Notes>);
+pub struct Recorder(Arc<Records>);
 
 #[derive(Default)]
-struct Notes {
+struct Records {
     sequence: AtomicU64,
     contestants: AtomicU64,
     handed_in: Mutex<Vec<Event>>,
@@ -37,12 +37,12 @@ struct Notes {
 
 /// Acquires slots, one at a time, and records the outcomes. Adds its records to the history when dropped.
 pub struct Contestant {
-    notes: Arc<Notes>,
+    notes: Arc<Records>,
     number: u64,
     events: Vec<Event>,
 }
 
-/// What was granted.
+/// A grant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Grant {
     /// The permit's id.
@@ -56,13 +56,13 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// What `permit` is, being one for `weight` slots.
+    /// The grant of `permit`, which has `weight` slots.
     pub fn of(permit: &Permit<'_>, weight: u32) -> Self {
         Self { id: permit.id().to_string(), slot: permit.slot(), token: permit.fencing_token(), weight }
     }
 }
 
-/// Something that a contestant saw or did. Text both ways, in one line.
+/// Something that a contestant saw or did. It can be written as one line of text and parsed again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
     /// Its place in the sequence of events, or the time on the clock.
@@ -79,15 +79,15 @@ pub struct Event {
 pub enum What {
     /// It is going to ask for a slot.
     Asked,
-    /// It is known to stand in line.
+    /// It is known to be in line.
     Queued,
-    /// It has got what it asked for.
+    /// It was granted its request.
     Granted(Grant),
     /// It was refused, timed out, or went away.
     GaveUp,
     /// This id is about to end.
     Ended(String),
-    /// This id has ended, and not by its holder's doing. It may have been given back first, only to hear this.
+    /// This id has ended, and not by its holder. The holder may have learned of it only when it released the slot.
     Lost {
         /// The id.
         id: String,
@@ -96,13 +96,13 @@ pub enum What {
     },
     /// The semaphore has so many slots.
     Resized(u32),
-    /// Here something happens after which holders may lose their slots before they know it: a process is stopped, or the
-    /// server forgets. What was asked for before, and turns out to be lost, does not count against the bound any more.
+    /// An event after which holders may lose their slots before they know it: a process is stopped, or the server loses
+    /// data. Grants requested before it that turn out to be lost no longer count against the bound.
     Disturbed,
 }
 
 impl Event {
-    /// Something that happens now, by the clock of the machine.
+    /// An event now, by the clock of the machine.
     pub fn now(by: u64, what: What) -> Self {
         Self { at: now(), by, what }
     }
@@ -126,7 +126,7 @@ impl fmt::Display for Event {
     }
 }
 
-/// A line that is no [`Event`].
+/// The line is not an [`Event`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NoEvent;
 
@@ -170,7 +170,7 @@ impl Recorder {
         Contestant { notes: Arc::clone(&self.0), number, events: Vec::new() }
     }
 
-    /// What was handed in so far.
+    /// The events recorded so far.
     pub fn history(&self) -> History {
         self.0.handed_in.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
@@ -182,33 +182,33 @@ impl Contestant {
         self.events.push(Event { at, by: self.number, what });
     }
 
-    /// Is going to ask for a slot.
+    /// Records that it is going to ask for a slot.
     pub fn asks(&mut self) {
         self.note(What::Asked);
     }
 
-    /// Is known to stand in line.
+    /// Records that it is in line.
     pub fn is_in_line(&mut self) {
         self.note(What::Queued);
     }
 
-    /// Has got what it asked for.
+    /// Records a grant.
     pub fn got(&mut self, grant: Grant) {
         self.note(What::Granted(grant));
     }
 
-    /// Was refused, timed out, or went away.
+    /// Records that it was refused, timed out, or went away.
     pub fn gave_up(&mut self) {
         self.note(What::GaveUp);
     }
 
-    /// Is going to release this id, or to do (or let happen) what ends it otherwise.
+    /// Records that it is going to release this id, or to end it in another way.
     pub fn ends(&mut self, id: impl ToString) {
         self.note(What::Ended(id.to_string()));
     }
 
-    /// Is going to grow the semaphore to so many slots, or has shrunk it to so many: at all times the history allows
-    /// what is allowed in fact.
+    /// Records a resize to so many slots: before growing and after shrinking, so that the history always allows what
+    /// the semaphore allows.
     pub fn resizes(&mut self, slots: u32) {
         self.note(What::Resized(slots));
     }
@@ -227,7 +227,7 @@ pub struct History {
     events: Vec<Event>,
 }
 
-/// One request and what became of it. Displays with the numbers of its events.
+/// One request and its outcome. Displays with the numbers of its events.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hold {
     by: u64,
@@ -239,18 +239,18 @@ pub struct Hold {
     gave_up: bool,
 }
 
-/// What cannot be, if it was one semaphore and it kept its promises.
+/// Something that one correct semaphore cannot have done.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Contradiction {
-    /// More was held at once than there was.
+    /// More slots were held at once than there were.
     OverBound {
-        /// What there was, at most, since the last of them asked.
+        /// How many slots there were, at most, since the last of them asked.
         slots: u32,
         /// What was held.
         held: Vec<Hold>,
     },
-    /// Two held the same slot number at once.
+    /// Two holders had the same slot number at once.
     SlotShared(Box<[Hold; 2]>),
     /// A slot number is not below the number of slots.
     SlotOutOfRange {
@@ -265,7 +265,7 @@ pub enum Contradiction {
     TokenRepeated(Box<[Hold; 2]>),
     /// The first was granted before the second asked, but has the higher fencing token.
     TokenFell(Box<[Hold; 2]>),
-    /// The first stood in line before the second asked, but was served after it.
+    /// The first was in line before the second asked, but was served after it.
     Overtaken(Box<[Hold; 2]>),
     /// A grant that never ended.
     StillHeld(Box<Hold>),
@@ -278,7 +278,7 @@ pub enum Contradiction {
         /// When it ended once more.
         at: u64,
     },
-    /// A contestant was answered that had not asked, or asked before it was answered.
+    /// A contestant got an answer without a request, or asked again before the answer.
     OutOfTurn {
         /// Which contestant.
         by: u64,
@@ -288,12 +288,12 @@ pub enum Contradiction {
 }
 
 impl Hold {
-    /// Whose it was.
+    /// The contestant.
     pub fn by(&self) -> u64 {
         self.by
     }
 
-    /// What was granted, and when that was known.
+    /// The grant, and when the contestant knew of it.
     pub fn granted(&self) -> Option<&(u64, Grant)> {
         self.granted.as_ref()
     }
@@ -303,7 +303,7 @@ impl Hold {
         self.ended_at
     }
 
-    /// True if it was not granted, and is not to be any more.
+    /// True if it was given up without a grant.
     pub fn gave_up(&self) -> bool {
         self.gave_up
     }
@@ -317,7 +317,7 @@ impl Hold {
         self.granted.as_ref().map(|(_, grant)| grant.token)
     }
 
-    /// Since when its place among the others is known: it stood in line, or held its slot.
+    /// Since when its place among the others is known: it was in line, or held its slot.
     fn place_known_at(&self) -> Option<u64> {
         self.queued_at.or(self.granted.as_ref().map(|(at, _)| *at))
     }
@@ -339,8 +339,8 @@ impl History {
 
     /// Checks that one semaphore of `slots` slots can have done this:
     ///
-    /// - **bound**: no more held than there are slots, whatever they were resized to meanwhile, up to where a
-    ///   [disturbance](What::Disturbed) excuses it;
+    /// - **bound**: no more slots held than there are, with all resizes, except where a [disturbance](What::Disturbed)
+    ///   allows it;
     /// - **slots**: numbers below the number of slots, no two live holders with the same;
     /// - **ids** never repeated;
     /// - **fencing tokens** never repeated, and growing from each grant to every request made after it;
@@ -368,7 +368,7 @@ impl History {
     ///
     /// # Errors
     ///
-    /// If they don't go together.
+    /// If the events contradict each other.
     pub fn holds(&self) -> Result<Vec<Hold>, Contradiction> {
         let mut holds: Vec<Hold> = Vec::new();
         let mut unanswered: HashMap<u64, usize> = HashMap::new();
@@ -466,7 +466,7 @@ impl History {
         [hold.ended_at, excused_at].into_iter().flatten().min()
     }
 
-    /// The number of slots from when on.
+    /// The numbers of slots, each with the time from which it holds.
     fn sizes(&self, slots: u32) -> Vec<(u64, u32)> {
         let resizes = self.events.iter().filter_map(|event| match event.what {
             What::Resized(slots) => Some((event.at, slots)),
@@ -581,7 +581,7 @@ mod tests {
         Grant { id: format!("id-{token}"), slot, token, weight: 1 }
     }
 
-    /// A history of two contestants, both of whom ask first.
+    /// A history of two contestants that both ask first.
     fn two(tell: impl FnOnce(&mut Contestant, &mut Contestant)) -> History {
         let recorder = Recorder::new();
         let (mut a, mut b) = (recorder.contestant(), recorder.contestant());
@@ -603,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_that_can_be_is_not_objected_to() {
+    fn possible_history_passes() {
         let history = two(|a, b| {
             a.got(grant(0, 1));
             b.is_in_line();
@@ -618,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn two_in_one_slot_are_too_many() {
+    fn two_holders_of_one_slot_are_a_contradiction() {
         let history = two(|a, b| {
             a.got(grant(0, 1));
             b.got(grant(0, 2));
@@ -633,7 +633,7 @@ mod tests {
     }
 
     #[test]
-    fn more_weight_than_slots_is_too_much() {
+    fn more_weight_than_slots_is_a_contradiction() {
         let history = two(|a, b| {
             a.got(Grant { weight: 2, ..grant(0, 1) });
             b.got(Grant { weight: 2, ..grant(1, 2) });
@@ -787,7 +787,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_an_answer_is_missed() {
+    fn request_without_an_answer_is_a_contradiction() {
         let history = one(Contestant::asks);
         assert!(matches!(history.check(1), Err(Contradiction::Unanswered(_))));
     }
@@ -804,7 +804,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_can_be_written_down() {
+    fn event_is_written_as_text_and_parsed_again() {
         for line in [
             "7 1 asked",
             "7 1 queued",
@@ -833,7 +833,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_counts_until_it_is_noticed_or_until_a_disturbance() {
+    fn lost_grant_counts_until_its_holder_knows_or_until_a_disturbance() {
         let noticed_late = |between: &str| {
             let lines = ["1 0 asked", "2 0 granted a 0 1 1", between, "5 1 asked", "6 1 granted b 0 2 1"];
             let after = ["7 0 lost a vanished", "8 1 ended b"];
@@ -842,7 +842,7 @@ mod tests {
         };
         assert!(matches!(noticed_late("3 9 resized 1"), Err(Contradiction::SlotShared(..))));
         assert_eq!(noticed_late("3 9 disturbed"), Ok(()));
-        // What is not lost has no excuse.
+        // A grant that is not lost still counts.
         let lines = ["1 0 asked", "2 0 granted a 0 1 1", "3 9 disturbed", "4 1 asked", "5 1 granted b 0 2 1"];
         let after = ["6 0 ended a", "7 1 ended b"];
         let events = lines.iter().chain(&after).map(|line| line.parse::<Event>().unwrap());
@@ -850,7 +850,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_back_may_turn_out_to_be_lost() {
+    fn released_grant_may_turn_out_to_be_lost() {
         let lines = ["1 0 asked", "2 0 granted a 0 1 1", "3 0 ended a", "4 0 lost a vanished"];
         let history: History = lines.iter().map(|line| line.parse::<Event>().unwrap()).collect();
         assert_eq!(history.check(1), Ok(()));
@@ -858,7 +858,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_needs_a_question() {
+    fn answer_without_a_request_is_a_contradiction() {
         let out_of_turn = |history: History| matches!(history.check(1), Err(Contradiction::OutOfTurn { .. }));
         assert!(out_of_turn(one(|a| a.got(grant(0, 1)))));
         assert!(out_of_turn(one(Contestant::gave_up)));

@@ -2,18 +2,18 @@ use std::time::Duration;
 
 use semafor::{BuildError, Builder, Semaphore};
 
-/// How the suite gets semaphores of one home, and how time passes there.
+/// How the suite opens semaphores in one home, and lets time pass there.
 ///
-/// Each promise is tested in a home of its own: no name is known in it yet.
+/// Each promise is tested in a new home, without any names.
 pub trait Home: Sync {
-    /// Opens the semaphore of that name, as `spec` says.
+    /// Opens a semaphore with the options of `spec`.
     fn open(&self, spec: Spec) -> impl Future<Output = Result<Semaphore, BuildError>> + Send;
 
-    /// Lets so much time pass: deadlines within it have been acted upon when this returns.
+    /// Lets so much time pass: when this returns, everything that fell due has ended.
     fn pass(&self, time: Duration) -> impl Future<Output = ()> + Send;
 }
 
-/// What a semaphore is opened with. What is `None` is left to the home's defaults.
+/// The options of a semaphore. For `None`, the home's default is used.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Spec {
@@ -23,13 +23,13 @@ pub struct Spec {
     pub slots: Option<u32>,
     /// How long a slot may be held.
     pub ttl: Option<Duration>,
-    /// How long to wait for one.
+    /// How long to wait for a slot.
     pub timeout: Option<Duration>,
     /// How many may wait.
     pub max_waiting: Option<usize>,
-    /// What holders and waiters are called.
+    /// The label of holders and waiters.
     pub label: Option<String>,
-    /// How long an evicted holder has to leave.
+    /// How long an evicted holder may keep its slot.
     pub grace: Option<Duration>,
 }
 
@@ -39,7 +39,7 @@ impl Spec {
         Self { slots: Some(slots), ..Self::without_slots(name) }
     }
 
-    /// A name whose number of slots is not said.
+    /// A name without a number of slots.
     pub fn without_slots(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -52,12 +52,12 @@ impl Spec {
         }
     }
 
-    /// With a time to live.
+    /// With a lease.
     pub fn ttl(self, ttl: Duration) -> Self {
         Self { ttl: Some(ttl), ..self }
     }
 
-    /// With a limit on the wait.
+    /// With a timeout.
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout: Some(timeout), ..self }
     }
@@ -72,12 +72,12 @@ impl Spec {
         Self { label: Some(label.to_owned()), ..self }
     }
 
-    /// With time to leave.
+    /// With a grace.
     pub fn grace(self, grace: Duration) -> Self {
         Self { grace: Some(grace), ..self }
     }
 
-    /// Says all of it but the name to a builder.
+    /// Sets all options but the name on a builder.
     pub fn say_to(self, mut builder: Builder) -> Builder {
         if let Some(slots) = self.slots {
             builder = builder.slots(slots);

@@ -1,21 +1,22 @@
-//! What every home of a semaphore promises, written once and run by each of them.
+//! Tools for the tests of semafor. Every home runs the same conformance suite.
 //!
-//! - [`mod@conformance`]: the promises. A home says how it is [opened](Home), [`conformance!`] makes a test of each.
-//! - [`history`]: records what contestants saw, and checks that one semaphore can have shown it to them.
-//! - [`by_hand`]: futures polled by hand, to establish that a waiter is in line without waiting for it.
+//! - [`mod@conformance`]: the promises of every home. A home implements [`Home`], and [`conformance!`] makes a test of
+//!   each promise.
+//! - [`history`]: records what contestants saw, and checks that one semaphore can have produced it.
+//! - [`by_hand`]: futures polled by hand, to check that a waiter is in line without waiting for it.
 //! - [`heap`]: how much memory is in use.
-//! - [`stepwise`]: the same without a runtime, for homes whose time can stand still.
-//! - [`mod@redis`]: Redis servers to test against, and what can go wrong with them.
+//! - [`stepwise`]: futures polled step by step without a runtime, for homes whose clock can stand still.
+//! - [`mod@redis`]: Redis servers to test against, and faults to test with.
 #![cfg_attr(
     feature = "client",
     doc = "- [`client`]: the client of the remote homes, with a server in the same thread, and a clock that stands still."
 )]
 #![cfg_attr(
     feature = "cli",
-    doc = "- [`cli`]: the `semafor` command as its users have it, and what its processes leave behind."
+    doc = "- [`cli`]: runs the real `semafor` binary, and checks what its processes leave behind."
 )]
 #![cfg_attr(feature = "documents", doc = "- [`documents`]: README and book, whose examples are tests.")]
-#![cfg_attr(feature = "trees", doc = "- [`trees`]: directories of which it is known what a purge removes.")]
+#![cfg_attr(feature = "trees", doc = "- [`trees`]: directory trees with a known result of a purge.")]
 #![cfg_attr(
     feature = "terminal",
     doc = "- [`terminal`]: a terminal to run programs in, and to read their screen."

@@ -1,7 +1,7 @@
 //! Starts processes that do not outlive this one, not even if it is killed.
 //!
-//! Linux ends such a child with the **thread** that started it. Tests run on threads that come and go, so all children are
-//! started by one that stays.
+//! Linux ends such a child with the **thread** that started it. Tests run on short-lived threads, so one thread that
+//! never ends starts all children.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -35,10 +35,10 @@ pub(crate) fn spawn(mut command: Command) -> io::Result<Child> {
     let parent = getpid();
     let die_with_parent = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // It may have died before we asked to be told.
+        // The parent may have died before we asked for the signal.
         if getppid() == Some(parent) { Ok(()) } else { Err(io::Error::other("the parent is gone")) }
     };
-    // SAFETY: two system calls, without allocation or locks: an error made of a literal does not allocate either.
+    // SAFETY: two system calls, without allocation or locks: an error from a literal does not allocate either.
     unsafe { command.pre_exec(die_with_parent) };
 
     let (reply, answer) = channel();

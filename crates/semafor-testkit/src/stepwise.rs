@@ -1,4 +1,4 @@
-//! For tests without a runtime: futures are polled step by step, and time stands still until it is moved.
+//! For tests without a runtime: futures are polled step by step, and the clock moves only when the test moves it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ pub fn poll<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// A future that was polled once, and waits.
+/// A future that was polled once, and is pending.
 ///
 /// # Panics
 ///
@@ -25,7 +25,7 @@ pub fn pend<F: Future>(future: F) -> Pin<Box<F>> {
     future
 }
 
-/// The answer of a future that has one.
+/// The output of a future that is ready.
 ///
 /// # Panics
 ///
@@ -38,7 +38,7 @@ pub fn answer<F: Future + ?Sized>(mut future: Pin<Box<F>>) -> F::Output {
     }
 }
 
-/// The answer of a future that does not wait.
+/// The output of a future that is ready at the first poll.
 ///
 /// # Panics
 ///
@@ -48,18 +48,18 @@ pub fn now<F: Future>(future: F) -> F::Output {
     answer(Box::pin(future))
 }
 
-/// A waker that counts.
+/// A waker that counts how often it was woken.
 #[derive(Default)]
 pub struct Bell(AtomicUsize);
 
 impl Bell {
-    /// One that has not rung yet.
+    /// A waker that was not woken yet.
     #[allow(clippy::new_ret_no_self, reason = "a waker is shared")]
     pub fn new() -> Arc<Self> {
         Arc::default()
     }
 
-    /// How often it has rung.
+    /// How often it was woken.
     pub fn rings(&self) -> usize {
         self.0.load(Ordering::SeqCst)
     }
@@ -71,7 +71,7 @@ impl Wake for Bell {
     }
 }
 
-/// A registry whose time stands still.
+/// A registry whose clock stands still.
 pub fn standing_still() -> (Registry, ManualClock) {
     let clock = ManualClock::new();
     (Registry::builder().clock(&clock).build(), clock)

@@ -1,6 +1,6 @@
 //! A terminal to run programs in, and to read their screen.
 //!
-//! The program leads a session of its own, with a real pseudo-terminal as its controlling one: it is told of Ctrl-C,
+//! The program leads a session of its own, with a real pseudo-terminal as its controlling terminal: it gets Ctrl-C,
 //! Ctrl-Z and changes of size as under any other terminal, and a shell in it has job control.
 
 mod picture;
@@ -25,11 +25,11 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcgetpgrp, tcsetwinsize};
 
 pub use picture::svg;
 
-/// After so long, what has not happened is said not to happen. Not a measure of speed.
-const NEVER: Duration = Duration::from_secs(30);
+/// A test that waits longer than this has failed. Not a measure of speed.
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 
-/// How long something may go unnoticed that is not on the screen, or got there a moment ago.
-const ANOTHER_LOOK: Duration = Duration::from_millis(20);
+/// How often `wait_until` checks again while the screen does not change.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A pseudo-terminal with a program in it.
 ///
@@ -43,7 +43,7 @@ pub struct Terminal {
 /// Our end of the pseudo-terminal.
 struct Line {
     keyboard: File,
-    /// The display lets go of the line when this is closed.
+    /// The display closes its end of the line when this is closed.
     _open: PipeWriter,
 }
 
@@ -56,12 +56,12 @@ struct Display {
 #[derive(Default)]
 struct State {
     parser: vt100::Parser,
-    /// No process has the terminal open any more.
+    /// True when no process has the terminal open.
     hung_up: bool,
 }
 
 impl Terminal {
-    /// Starts `command` in a terminal of that size. What it says of stdin, stdout and stderr does not count.
+    /// Starts `command` in a terminal of that size. Its settings for stdin, stdout and stderr are replaced.
     ///
     /// # Panics
     ///
@@ -103,37 +103,37 @@ impl Terminal {
     ///
     /// # Panics
     ///
-    /// If no process has the terminal open any more.
+    /// If no process has the terminal open.
     pub fn type_in(&self, keys: impl AsRef<[u8]>) {
         self.keyboard().write_all(keys.as_ref()).expect("a process has the terminal open");
     }
 
-    /// What is to be seen now.
+    /// The screen now.
     pub fn screen(&self) -> Screen {
         self.display.look().0
     }
 
-    /// What is to be seen as soon as it is as `wanted`, which may also look at something else.
+    /// The screen as soon as `wanted` is true, which may also check something else.
     ///
     /// # Panics
     ///
-    /// If it never is, with what is seen instead.
+    /// If it never is, with the screen as it is.
     #[track_caller]
     pub fn wait_until(&self, what: &str, mut wanted: impl FnMut(&Screen) -> bool) -> Screen {
-        let deadline = Instant::now() + NEVER;
+        let deadline = Instant::now() + TIME_LIMIT;
         loop {
             let (screen, hung_up) = self.display.look();
             if wanted(&screen) {
                 return screen;
             }
-            assert!(!hung_up, "it has ended, and never came to that: {what}\n{screen}");
+            assert!(!hung_up, "the program has ended, and this never happened: {what}\n{screen}");
             let left = deadline.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "it never came to that: {what}\n{screen}");
-            drop(self.display.wait(self.display.state(), ANOTHER_LOOK));
+            assert!(!left.is_zero(), "this never happened: {what}\n{screen}");
+            drop(self.display.wait(self.display.state(), POLL_INTERVAL));
         }
     }
 
-    /// Gives it another size, of which its foreground process is told.
+    /// Changes its size, and so signals its foreground process.
     pub fn resize(&self, rows: u16, cols: u16) {
         set_size(self.keyboard(), &self.display, rows, cols);
     }
@@ -143,7 +143,7 @@ impl Terminal {
         Pid::from_child(&self.child)
     }
 
-    /// The process group in the foreground, which is told of Ctrl-C; `None` if there is none.
+    /// The process group in the foreground, which gets Ctrl-C; `None` if there is none.
     pub fn foreground(&self) -> Option<Pid> {
         tcgetpgrp(self.keyboard()).ok()
     }
@@ -157,7 +157,7 @@ impl Terminal {
         kill_process(self.pid(), signal).expect("it is our child");
     }
 
-    /// True if it shows what is typed and hands it on by lines, as a shell wants to find it.
+    /// True if it echoes what is typed and passes it on line by line, as a shell expects.
     ///
     /// # Panics
     ///
@@ -167,15 +167,15 @@ impl Terminal {
         modes.contains(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG)
     }
 
-    /// How the process ended, as soon as it has. All that it wrote is on the screen then.
+    /// The exit status of the process, as soon as it has ended. Then all its output is on the screen.
     ///
     /// # Panics
     ///
     /// If it does not end.
     #[track_caller]
     pub fn wait(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + NEVER;
-        // The kernel hangs the terminal up when the leader of its session has ended.
+        let deadline = Instant::now() + TIME_LIMIT;
+        // The kernel hangs up the terminal when the leader of its session has ended.
         let mut state = self.display.state();
         while !state.hung_up {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -188,11 +188,11 @@ impl Terminal {
                 return status;
             }
             assert!(Instant::now() < deadline, "it does not end, though its terminal has hung up");
-            thread::sleep(ANOTHER_LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
-    /// Closes the terminal, as one closes a window, and returns how its process ended.
+    /// Closes the terminal, like closing its window, and returns the exit status of its process.
     ///
     /// # Panics
     ///
@@ -209,7 +209,7 @@ impl Drop for Terminal {
         let leader = self.pid();
         // It may have ended by itself.
         let _ = self.child.kill();
-        // Its number stays taken for as long as there are others in its session.
+        // Its process id is not reused as long as its session has other processes.
         members(leader).for_each(|process| {
             let _ = kill_process(process, Signal::KILL);
         });
@@ -224,10 +224,10 @@ fn members(leader: Pid) -> impl Iterator<Item = Pid> {
     ids.filter_map(Pid::from_raw).filter(move |process| session(*process) == Some(leader))
 }
 
-/// `getsid` is no use: rustix panics where the answer is 0, as it is for threads of the kernel.
+/// Not with `getsid`: rustix panics if the answer is 0, as it is for kernel threads.
 fn session(process: Pid) -> Option<Pid> {
     let stat = read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // Its name, in parentheses, may have anything in it. State, parent, group and session follow.
+    // Its name, in parentheses, may contain any character. State, parent, group and session follow.
     let (_, numbers) = stat.rsplit_once(')')?;
     // A process that ends meanwhile has the session -1.
     Pid::from_raw(numbers.split_whitespace().nth(3)?.parse().ok().filter(|number| *number > 0)?)
@@ -247,7 +247,7 @@ impl Display {
         self.changed.wait_timeout(state, timeout).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Until the terminal is hung up, which reads as an error; or closed.
+    /// Reads until the terminal is hung up, which gives an error, or closed.
     fn show(&self, mut written: File, closed: &PipeReader) {
         let mut bytes = [0; 4096];
         while is_next(&written, closed)
@@ -282,7 +282,7 @@ fn set_size(terminal: &impl AsFd, display: &Display, rows: u16, cols: u16) {
     tcsetwinsize(terminal, size).expect("it is a terminal");
 }
 
-/// What is to be seen on a terminal at one moment.
+/// The screen of a terminal at one moment.
 #[derive(Clone)]
 pub struct Screen(vt100::Screen);
 
@@ -308,7 +308,7 @@ impl Screen {
         self.0.alternate_screen()
     }
 
-    /// True if the cursor is to be seen.
+    /// True if the cursor is visible.
     pub fn shows_cursor(&self) -> bool {
         !self.0.hide_cursor()
     }
@@ -334,7 +334,7 @@ mod tests {
     use super::*;
     use crate::redis::eventually;
 
-    /// Which finds no signal ignored, wherever the tests were started (`nohup`, `&`).
+    /// A program started with no signal ignored, wherever the tests were started (`nohup`, `&`).
     fn listening(program: &str) -> Command {
         let mut command = Command::new("env");
         command.args(["--default-signal", program]);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_typed_is_run_and_how_it_ended_is_known() {
+    fn typed_commands_are_run_and_the_exit_status_is_known() {
         let mut terminal = bash();
         terminal.type_in("echo $((6 * 7)); tty -s && echo 'a terminal'\r");
         terminal.wait_until("it answers", |screen| screen.contains("42") && screen.contains("a terminal"));
@@ -363,7 +363,7 @@ mod tests {
         let terminal = bash();
         terminal.type_in("sleep 1000\r");
         let shell = terminal.pid();
-        // Not only the copy of the shell that is about to become it: that may still ignore Ctrl-Z, as its shell does.
+        // Not only the forked shell before its `exec`: that may still ignore Ctrl-Z, as the shell does.
         terminal.wait_until("sleep is in the foreground", |_| {
             terminal.foreground().is_some_and(|leader| leader != shell && program(leader) == "sleep")
         });
@@ -417,8 +417,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "never came to that: pigs fly")]
-    fn what_is_seen_instead_is_said() {
+    #[should_panic(expected = "this never happened: pigs fly")]
+    fn panic_message_shows_the_screen() {
         let mut command = Command::new("echo");
         command.arg("no pigs");
         Terminal::spawn(command, 5, 20).wait_until("pigs fly", |screen| screen.contains("pigs fly"));

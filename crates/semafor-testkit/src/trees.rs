@@ -1,4 +1,4 @@
-//! Trees of directories on a real file system, of which it is known what a purge removes.
+//! Directory trees on a real file system with a known result of a purge.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, FileTimes};
@@ -17,15 +17,15 @@ pub struct Tree {
     pub dirs: u64,
     /// All files.
     pub files: u64,
-    /// Directories that are empty, or become it when those in them are removed.
+    /// Directories that are empty, or become empty when their subdirectories are removed.
     pub removable: u64,
 }
 
-/// A folder for large trees: in memory, where there is such a file system.
+/// A folder for large trees: in memory, if there is such a file system.
 ///
 /// # Panics
 ///
-/// If it can't be made.
+/// If it can't be created.
 pub fn spacious() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("it can be made")
 }
@@ -34,7 +34,7 @@ pub fn spacious() -> TempDir {
 ///
 /// # Panics
 ///
-/// If something can't be made. The same goes for all that make a tree.
+/// If something can't be created. The same holds for all functions here that create a tree.
 pub fn flat(root: &Path, dirs: u64) -> Tree {
     fs::create_dir_all(root).expect("the root can be made");
     for number in 0..dirs {
@@ -54,13 +54,13 @@ pub fn chain(root: &Path, levels: u64) -> Tree {
     Tree { dirs: levels, files: 0, removable: levels }
 }
 
-/// So many directories, each with `fanout` in it until there are enough, the upper ones first.
+/// So many directories, each with `fanout` subdirectories until there are enough, the upper ones first.
 pub fn fan(root: &Path, dirs: u64, fanout: u64) -> Tree {
     lay_out(root, dirs, fanout);
     Tree { dirs, files: 0, removable: dirs }
 }
 
-/// Like [`fan`], with a file in every third directory that has no other directory in it.
+/// Like [`fan`], with a file in every third directory that has no subdirectories.
 pub fn mixed(root: &Path, dirs: u64, fanout: u64) -> Tree {
     let parents = lay_out(root, dirs, fanout);
     let path = |mut at: usize| {
@@ -114,7 +114,7 @@ fn lay_out(root: &Path, dirs: u64, fanout: u64) -> Vec<Option<usize>> {
 /// If it can't be read.
 pub fn count(root: &Path) -> (u64, u64) {
     let (mut dirs, mut others) = (0, 0);
-    // Not by path: that may be longer than paths can be. Nor with one descriptor per level.
+    // Not by path, which may exceed the longest path allowed. Nor with one descriptor per level.
     let mut above: Vec<Vec<Vec<u8>>> = Vec::new();
     let mut at = open(root);
     let mut subdirectories = read(&at, &mut others);
@@ -141,7 +141,7 @@ fn open(path: &Path) -> OwnedFd {
         .expect("it is there")
 }
 
-/// The names of the directories in it. Counts what else there is.
+/// The names of its subdirectories. Counts the other entries.
 fn read(directory: &OwnedFd, others: &mut u64) -> Vec<Vec<u8>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory).expect("it can be read") {

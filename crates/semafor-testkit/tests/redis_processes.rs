@@ -1,9 +1,9 @@
 //! Several processes share semaphores on one Redis, and things go wrong: with the processes, with the server, and with
 //! the connections between them.
 //!
-//! Each test says what must hold, and checks it from the history that all processes wrote by one clock, and from what is
-//! left in Redis in the end. No test sleeps: what must come is waited for, and what must not come before
-//! some deadline of the server is checked against that deadline.
+//! Each test says what must hold, and checks it in the history that all processes wrote by one clock, and in what is
+//! left in Redis at the end. No test sleeps: it waits for what must happen, and checks what must not happen before a
+//! deadline of the server against that deadline.
 
 use std::collections::HashMap;
 
@@ -13,11 +13,11 @@ use semafor_testkit::redis::{Contender, Proxy, RedisServer, eventually};
 
 const NAMESPACE: &str = "processes";
 const NAME: &str = "jobs";
-/// Quick to try again, and patient.
+/// Short delays between attempts, and long timeouts.
 const RETRIES: &str = "namespace=processes&socket_connect_timeout=2&retry_multiplier=0.05&retry_min_delay=0.05\
     &retry_max_delay=0.2&number_of_attempts=40";
-/// A short heartbeat, for processes whose death is to be noticed.
-const BRIEF: &str = "hb=1";
+/// A short heartbeat, for processes whose death must be noticed.
+const SHORT_HEARTBEAT: &str = "hb=1";
 /// The number for events without a contestant.
 const NO_CONTESTANT: u64 = u64::MAX;
 
@@ -25,7 +25,7 @@ const NO_CONTESTANT: u64 = u64::MAX;
 struct Contest {
     server: RedisServer,
     slots: u32,
-    /// Sees how it stands, and takes no part.
+    /// Reads the state, and acquires nothing.
     observer: Home,
     contenders: Vec<Contender>,
     notes: Vec<Event>,
@@ -37,22 +37,23 @@ impl Contest {
     }
 
     fn on(server: RedisServer, slots: u32, processes: usize) -> Self {
-        let observer = pollster::block_on(Home::connect(&patient(&server.url()))).expect("it answers");
+        let observer =
+            pollster::block_on(Home::connect(&with_long_timeouts(&server.url()))).expect("it answers");
         let mut contest = Self { server, slots, observer, contenders: Vec::new(), notes: Vec::new() };
         for _ in 0..processes {
-            contest.join(&patient(&contest.server.url()));
+            contest.join(&with_long_timeouts(&contest.server.url()));
         }
         contest
     }
 
-    /// One more process. Says which.
+    /// Starts one more process. Returns its number.
     fn join(&mut self, url: &str) -> usize {
         self.contenders.push(Contender::start(env!("CARGO_BIN_EXE_contender"), url));
         self.contenders.len() - 1
     }
 
     fn semaphore(&self) -> Semaphore {
-        self.observer.named(NAME).build().expect("it makes sense")
+        self.observer.named(NAME).build().expect("valid options")
     }
 
     fn note(&mut self, by: u64, what: What) {
@@ -79,7 +80,7 @@ impl Contest {
         self.granted(process, by)
     }
 
-    /// Asks, and stands in line when this returns.
+    /// Asks, and is in line when this returns.
     #[track_caller]
     fn stands_in_line(&mut self, process: usize, by: u64, options: &str) {
         self.ask(process, by, options);
@@ -87,7 +88,7 @@ impl Contest {
         self.note(by, What::Queued);
     }
 
-    /// Returns when it is so.
+    /// Returns when the contestant is in line, or is not, as `wanted`.
     #[track_caller]
     fn is_in_line(&self, by: u64, wanted: bool) {
         let label = format!("{by}.0");
@@ -97,7 +98,7 @@ impl Contest {
         });
     }
 
-    /// The labels of those in line, in their order.
+    /// The labels of the waiters, in their order.
     fn line(&self) -> Vec<String> {
         let waiters = pollster::block_on(self.semaphore().waiters()).unwrap_or_default();
         waiters.iter().filter_map(|waiter| waiter.label.as_deref().map(str::to_owned)).collect()
@@ -107,18 +108,18 @@ impl Contest {
         self.contenders[process].order(&format!("release {by}"));
     }
 
-    /// Waits for a loss, and says why it was.
+    /// Waits for a loss, and returns the reason.
     #[track_caller]
     fn lost(&self, process: usize, by: u64) -> String {
-        self.contenders[process].shows(&format!("contestant {by} is told of its loss"), |event| match &event
-            .what
-        {
-            What::Lost { why, .. } if event.by == by => Some(why.clone()),
-            _ => None,
+        self.contenders[process].shows(&format!("contestant {by} learns of its loss"), |event| {
+            match &event.what {
+                What::Lost { why, .. } if event.by == by => Some(why.clone()),
+                _ => None,
+            }
         })
     }
 
-    /// When the server will take `id` off that key: the earliest time it can be on our clock.
+    /// When the server will remove `id` from that key: the earliest time by our clock.
     #[track_caller]
     fn deadline(&self, key: &str, id: &str) -> u64 {
         self.find_deadline(key, id).unwrap_or_else(|| panic!("{id} is not in {key}"))
@@ -136,15 +137,15 @@ impl Contest {
         Some(before.saturating_add_signed((left * 1e9) as i64))
     }
 
-    /// Kills the process of a holder, whose slot is to be another's at that deadline, and not before.
+    /// Kills the process of a holder, whose slot must go to another holder at that deadline, and not before.
     fn kill_holder(&mut self, process: usize, by: u64, key: &str, id: &str) {
         self.contenders[process].kill();
         let at = self.deadline(key, id);
         self.notes.push(Event { at, by, what: What::Ended(id.to_owned()) });
     }
 
-    /// Writes down the end of what a killed process held, by the server's deadlines, and waited for.
-    fn bury(&mut self, process: usize) {
+    /// Records the end of the grants of a killed process, by the server's deadlines, and of its requests.
+    fn record_ends_of_killed_process(&mut self, process: usize) {
         let history: History = self.contenders[process].events().into_iter().collect();
         for hold in history.holds().expect("it was consistent") {
             match hold.granted() {
@@ -164,7 +165,7 @@ impl Contest {
         self.note(by, What::GaveUp);
     }
 
-    /// Has `processes` times `tasks` contestants acquire `rounds` times each. They are at it when this returns.
+    /// Lets `processes` times `tasks` contestants acquire `rounds` times each. They have started when this returns.
     fn load(&self, tasks: u64, rounds: u32, options: &str) -> u64 {
         for (process, contender) in self.contenders.iter().enumerate() {
             let first = process * 100;
@@ -216,7 +217,7 @@ impl Contest {
         times
     }
 
-    /// Kills all connections, and says how many.
+    /// Kills all connections, and returns how many.
     fn kill_connections(&self) -> u64 {
         let mut connection = self.server.connection();
         // A connection that subscribed to a channel has another type.
@@ -235,10 +236,10 @@ impl Contest {
 
     /// Returns when no key holds anything of any process.
     #[track_caller]
-    fn nothing_is_left(&self) {
+    fn wait_until_nothing_is_left(&self) {
         let mut last = Vec::new();
         eventually("nothing is left in Redis", || {
-            // This ends what is due; other than that, it changes nothing.
+            // This ends what is due, and changes nothing else.
             let _ = pollster::block_on(self.observer.named(NAME).open());
             let left = self.left();
             if left != last {
@@ -266,7 +267,7 @@ impl Contest {
                 "acquisition_notification" => vec!["a notification".to_owned()],
                 _ => Vec::new(),
             };
-            // A field without a name is of no one.
+            // A field without a name belongs to no client.
             if found.iter().any(|id| !id.is_empty()) {
                 left.push(format!("{found:?} in {key}"));
             }
@@ -278,15 +279,16 @@ impl Contest {
         left
     }
 
-    /// Checks the history, that nothing is left, and that every grant ended in one way. The processes are gone after this.
+    /// Checks the history, that nothing is left, and that every grant ended in one way. The processes are gone after
+    /// this.
     #[track_caller]
-    fn ends_well(&mut self) -> Vec<Hold> {
-        self.nothing_is_left();
+    fn check_at_the_end(&mut self) -> Vec<Hold> {
+        self.wait_until_nothing_is_left();
         let stats = pollster::block_on(self.semaphore().stats()).expect("it answers");
         let totals = &stats.totals;
         let ended = totals.released + totals.expired + totals.evicted + totals.handed_on;
         assert_eq!(totals.granted, ended + stats.holders as u64, "every grant ends once: {totals:?}");
-        // All that they have said was heard then.
+        // Then all their output was read.
         self.contenders.iter_mut().for_each(Contender::kill);
         let history = self.history();
         if let Err(contradiction) = history.check(self.slots) {
@@ -296,13 +298,13 @@ impl Contest {
     }
 }
 
-/// With retries that wait for no one, and time for an answer on a busy machine.
-fn patient(url: &str) -> String {
+/// With quick retries, and enough time for an answer on a busy machine.
+fn with_long_timeouts(url: &str) -> String {
     format!("{url}?{RETRIES}&socket_timeout=5")
 }
 
-/// The same, but an answer that does not come is missed soon.
-fn impatient(url: &str) -> String {
+/// The same, but a missing answer is noticed soon.
+fn with_short_timeouts(url: &str) -> String {
     format!("{url}?{RETRIES}&socket_timeout=0.3")
 }
 
@@ -322,9 +324,8 @@ fn hold_of(holds: &[Hold], by: u64) -> &Hold {
     holds.iter().find(|hold| hold.by() == by).expect("it asked")
 }
 
-/// Four processes, six tasks in each, weights from 1 to 3: never more than 3 slots are held at once, each slot number by
-/// one at a time; waiters get their slots in the order of the server's line; all are served; nothing is
-/// left.
+/// Four processes, six tasks in each, weights from 1 to 3: never more than 3 slots are held at once, each slot number
+/// by one at a time; waiters get their slots in the order of the server's line; all are served; nothing is left.
 #[test]
 fn many_processes_share_one_bound_and_one_line() {
     let mut contest = Contest::new(3, 4);
@@ -332,7 +333,7 @@ fn many_processes_share_one_bound_and_one_line() {
     let mut snapshots = Vec::new();
     contest.while_loaded(1, |contest| snapshots.push(contest.line()));
     contest.wait_for_load();
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     assert_eq!(holds.iter().filter(|hold| hold.granted().is_some()).count() as u64, expected);
     assert_eq!(losses(&holds), []);
 
@@ -366,25 +367,25 @@ fn processes_are_served_in_order_of_arrival() {
         contest.granted(by as usize % 3, by);
         contest.release(by as usize % 3, by);
     }
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     assert_eq!(order_of_grants(&holds), Vec::from_iter(0..=9));
 }
 
-/// A holder is killed with -9. Its slot goes to the next in line when its heartbeat interval is over, and not before.
+/// A holder is killed with -9. Its slot goes to the next waiter when its heartbeat interval is over, and not before.
 #[test]
-fn a_killed_holder_is_missed_after_its_heartbeat_interval() {
+fn killed_holder_loses_its_slot_after_its_heartbeat_interval() {
     let mut contest = Contest::new(1, 2);
-    let grant = contest.gets(0, 0, BRIEF);
+    let grant = contest.gets(0, 0, SHORT_HEARTBEAT);
     contest.stands_in_line(1, 1, "");
     contest.kill_holder(0, 0, "semaphore_main", &grant.id);
     contest.granted(1, 1);
     contest.release(1, 1);
-    contest.ends_well();
+    contest.check_at_the_end();
 }
 
-/// The same with a slot that has a time to live: that is what ends it, if it is shorter. Detached or not.
+/// The same with a slot that has a shorter `ttl`: the end of its lease counts. Detached or not.
 #[test]
-fn a_killed_holder_with_a_time_to_live_keeps_its_slot_until_then() {
+fn killed_holder_with_a_ttl_keeps_its_slot_until_its_lease_ends() {
     for is_detached in [false, true] {
         let mut contest = Contest::new(1, 2);
         let grant = contest.gets(0, 0, "ttl=1");
@@ -396,13 +397,13 @@ fn a_killed_holder_with_a_time_to_live_keeps_its_slot_until_then() {
         contest.kill_holder(0, 0, "semaphore_ttl", &grant.id);
         contest.granted(1, 1);
         contest.release(1, 1);
-        contest.ends_well();
+        contest.check_at_the_end();
     }
 }
 
-/// What is detached stays held for as long as its process lives, and its time to live lasts. Then it moves on.
+/// A detached slot stays held as long as its process lives and its lease lasts. Then it goes to the next waiter.
 #[test]
-fn what_is_detached_ends_with_its_time_to_live() {
+fn detached_slot_ends_with_its_lease() {
     let mut contest = Contest::new(1, 2);
     let grant = contest.gets(0, 0, "ttl=1.5 hb=1");
     contest.contenders[0].order("detach 0");
@@ -411,7 +412,7 @@ fn what_is_detached_ends_with_its_time_to_live() {
     contest.notes.push(Event { at, by: 0, what: What::Ended(grant.id) });
     contest.granted(1, 1);
     contest.release(1, 1);
-    contest.ends_well();
+    contest.check_at_the_end();
 }
 
 /// A waiter is killed with -9. It is passed over once its heartbeat interval is over, and the next is served.
@@ -419,18 +420,18 @@ fn what_is_detached_ends_with_its_time_to_live() {
 fn a_killed_waiter_is_passed_over() {
     let mut contest = Contest::new(1, 3);
     contest.gets(0, 0, "");
-    contest.stands_in_line(1, 1, BRIEF);
+    contest.stands_in_line(1, 1, SHORT_HEARTBEAT);
     contest.stands_in_line(2, 2, "");
     contest.kill_waiter(1, 1);
     contest.is_in_line(1, false);
     contest.release(0, 0);
     contest.granted(2, 2);
     contest.release(2, 2);
-    contest.ends_well();
+    contest.check_at_the_end();
 }
 
-/// A waiter dies at the moment its slot is granted: it never hears of it. The slot moves on when the grace for this is
-/// over: 10 seconds, or its heartbeat interval where that is shorter.
+/// A waiter dies at the moment its slot is granted, and never sees the grant. The slot goes to the next waiter when the
+/// grace for this is over: 10 seconds, or its heartbeat interval if that is shorter.
 #[test]
 fn a_slot_granted_to_a_dead_waiter_moves_on() {
     for heartbeat in ["hb=1", "hb=180"] {
@@ -442,21 +443,21 @@ fn a_slot_granted_to_a_dead_waiter_moves_on() {
         contest.release(0, 0);
         contest.is_in_line(1, false);
         contest.kill_waiter(1, 1);
-        // In less time than anything here is waited for.
+        // Sooner than the time limit of any wait here.
         contest.granted(2, 2);
         contest.release(2, 2);
-        contest.ends_well();
+        contest.check_at_the_end();
     }
 }
 
-/// A holder is stopped for longer than its heartbeat interval: the next in line gets its slot. When it goes on, it is told
-/// that it has lost it, and whatever it releases then is not the other's.
+/// A holder is stopped for longer than its heartbeat interval: the next waiter gets its slot. When it continues, it is
+/// notified that it has lost the slot, and its release does not affect the new holder.
 ///
-/// It may believe to hold it until it is told: that is what fencing tokens are for, and the other's is higher.
+/// Until it is notified it may count on the slot: that is what fencing tokens are for, and the new holder's is higher.
 #[test]
 fn a_holder_that_was_stopped_too_long_has_lost_its_slot() {
     let mut contest = Contest::new(1, 3);
-    contest.gets(0, 0, BRIEF);
+    contest.gets(0, 0, SHORT_HEARTBEAT);
     contest.stands_in_line(1, 1, "");
     contest.note(NO_CONTESTANT, What::Disturbed);
     contest.contenders[0].pause();
@@ -472,18 +473,18 @@ fn a_holder_that_was_stopped_too_long_has_lost_its_slot() {
     contest.release(1, 1);
     contest.granted(2, 2);
     contest.release(2, 2);
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     assert_eq!(order_of_grants(&holds), [0, 1, 2]);
     assert_eq!(losses(&holds), [(0, &*why)]);
 }
 
-/// A waiter is stopped for longer than its heartbeat interval, so that it is not in line any more. When it goes on, it
-/// returns to where it stood.
+/// A waiter is stopped for longer than its heartbeat interval, so that it is no longer in line. When it continues, it
+/// returns to its place.
 #[test]
 fn a_waiter_that_was_stopped_too_long_returns_to_its_place() {
     let mut contest = Contest::new(1, 3);
     contest.gets(0, 0, "");
-    contest.stands_in_line(1, 1, BRIEF);
+    contest.stands_in_line(1, 1, SHORT_HEARTBEAT);
     contest.stands_in_line(2, 2, "");
     contest.contenders[1].pause();
     contest.is_in_line(1, false);
@@ -494,18 +495,18 @@ fn a_waiter_that_was_stopped_too_long_returns_to_its_place() {
         contest.granted(by as usize, by);
         contest.release(by as usize, by);
     }
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     assert_eq!(order_of_grants(&holds), [0, 1, 2]);
     assert_eq!(losses(&holds), []);
 }
 
 /// A waiter is granted its slot while it is stopped, and is stopped for so long that the slot goes to the next. When it
-/// goes on it never takes that grant for its own: it returns to the line, and is served in the end.
+/// continues, it does not use that grant: it returns to the line, and is served in the end.
 #[test]
-fn a_waiter_does_not_fall_for_a_grant_that_came_while_it_was_stopped() {
+fn waiter_ignores_an_outdated_grant_from_while_it_was_stopped() {
     let mut contest = Contest::new(1, 3);
     contest.gets(0, 0, "");
-    contest.ask(1, 1, BRIEF);
+    contest.ask(1, 1, SHORT_HEARTBEAT);
     contest.is_in_line(1, true);
     contest.stands_in_line(2, 2, "");
     contest.contenders[1].pause();
@@ -516,33 +517,33 @@ fn a_waiter_does_not_fall_for_a_grant_that_came_while_it_was_stopped() {
     contest.release(2, 2);
     contest.granted(1, 1);
     contest.release(1, 1);
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     assert_eq!(order_of_grants(&holds), [0, 2, 1]);
     assert_eq!(losses(&holds), []);
 }
 
-/// A process is killed with -9 in the midst of it, holding some slots and waiting for others. The others wait for what it
-/// held until its heartbeat interval is over, and are all served then.
+/// A process is killed with -9 under load, while it holds some slots and waits for others. The other processes wait for
+/// its slots until its heartbeat interval is over, and are all served then.
 #[test]
-fn a_process_killed_in_the_midst_of_it_is_outlived() {
+fn load_continues_after_one_process_is_killed() {
     let mut contest = Contest::new(3, 3);
     contest.load(4, 60, "heaviest=2 hb=1");
     contest.grants_reach(30);
     contest.contenders[0].kill();
-    contest.bury(0);
+    contest.record_ends_of_killed_process(0);
     for process in [1, 2] {
         contest.contenders[process].has_said(&format!("done load {}", process * 100));
     }
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     let of_survivors = holds.iter().filter(|hold| hold.by() >= 100);
     assert_eq!(of_survivors.filter(|hold| hold.granted().is_some()).count(), 2 * 4 * 60);
 }
 
-/// A process is stopped in the midst of it for longer than the heartbeat interval, again and again. What it held may be
-/// another's before it learns of it; for everything else the bound holds, and all are served, those of the stopped process
-/// included.
+/// A process is repeatedly stopped under load for longer than the heartbeat interval. Its slots may have other holders
+/// before it is notified; for everything else the bound holds, and all requests are served, those of the stopped
+/// process included.
 #[test]
-fn a_process_stopped_in_the_midst_of_it_goes_on() {
+fn load_continues_while_one_process_is_stopped_and_resumed() {
     let mut contest = Contest::new(3, 3);
     let expected = contest.load(4, 60, "heaviest=2 hb=1 drops=0");
     for grants in [50, 150, 250] {
@@ -561,11 +562,12 @@ fn a_process_stopped_in_the_midst_of_it_goes_on() {
         contest.contenders[0].resume();
     }
     contest.wait_for_load();
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     assert_eq!(holds.iter().filter(|hold| hold.granted().is_some()).count() as u64, expected);
 }
 
-/// All connections are killed again and again: no holder loses its slot, no more slots are held than there are, all are served.
+/// All connections are killed again and again: no holder loses its slot, no more slots are held than there are, all are
+/// served.
 #[test]
 fn killed_connections_are_not_noticed_by_holders_and_waiters() {
     let mut contest = Contest::new(2, 3);
@@ -574,13 +576,13 @@ fn killed_connections_are_not_noticed_by_holders_and_waiters() {
     contest.while_loaded(20, |contest| killed += contest.kill_connections());
     contest.wait_for_load();
     assert!(killed > 3, "{killed} connections were killed");
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     assert_eq!(holds.iter().filter(|hold| hold.granted().is_some()).count() as u64, expected);
     assert_eq!(losses(&holds), []);
 }
 
-/// Redis is killed with -9 and comes up again with what it had written down, which is all that it had answered. No holder
-/// loses its slot, no more slots are held than there are, all are served.
+/// Redis is killed with -9 and comes up again with its saved data, which is everything that it had answered. No holder
+/// loses its slot, no more slots are held than there are, all requests are served.
 #[test]
 fn a_restart_of_a_durable_server_is_survived() {
     let server = RedisServer::with(&[("appendonly", "yes"), ("appendfsync", "always")]);
@@ -592,33 +594,33 @@ fn a_restart_of_a_durable_server_is_survived() {
     });
     contest.wait_for_load();
     assert!(restarts > 1);
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     assert_eq!(holds.iter().filter(|hold| hold.granted().is_some()).count() as u64, expected);
     assert_eq!(losses(&holds), []);
 }
 
-/// Redis stands still for longer than the heartbeat interval. Holders are told that they may have lost their slots before
-/// it goes on, and so before it can give them to others.
+/// Redis is paused for longer than the heartbeat interval. Holders are notified that they may have lost their slots
+/// before it continues, and so before it can grant them to others.
 #[test]
-fn holders_are_told_while_the_server_stands_still() {
+fn holders_are_notified_while_the_server_is_paused() {
     let mut contest = Contest::new(1, 2);
-    contest.gets(0, 0, BRIEF);
+    contest.gets(0, 0, SHORT_HEARTBEAT);
     contest.stands_in_line(1, 1, "");
     contest.server.pause();
     assert_eq!(contest.lost(0, 0), "out-of-touch");
     contest.server.resume();
-    // It does not give anything back: that it is missed is enough.
+    // It need not release anything: the server ends the grant because its heartbeat is missing.
     contest.granted(1, 1);
     contest.release(1, 1);
     contest.release(0, 0);
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     assert_eq!(losses(&holds), [(0, "out-of-touch")]);
 }
 
-/// Acquires time out while the server stands still: they are told in time, that is before it goes on. When it goes on,
+/// Acquires time out while the server is paused: they fail in time, that is before it continues. When it continues,
 /// nothing of them is left.
 #[test]
-fn acquires_that_time_out_while_the_server_stands_still_leave_nothing() {
+fn acquires_that_time_out_while_the_server_is_paused_leave_nothing() {
     let mut contest = Contest::new(1, 2);
     contest.gets(0, 0, "");
     contest.server.pause();
@@ -632,17 +634,17 @@ fn acquires_that_time_out_while_the_server_stands_still_leave_nothing() {
     }
     contest.server.resume();
     contest.release(0, 0);
-    contest.ends_well();
+    contest.check_at_the_end();
 }
 
-/// A holder is cut off from a server that goes on. It is told so before its slot is another's, which is as soon as its
-/// heartbeat interval is over.
+/// A holder loses its connection to a server that keeps running. It is notified before its slot is granted again, which
+/// happens as soon as its heartbeat interval is over.
 #[test]
-fn a_holder_that_is_cut_off_is_told_before_its_slot_is_anothers() {
+fn holder_without_a_connection_is_notified_before_its_slot_is_granted_again() {
     let mut contest = Contest::new(1, 1);
     let proxy = Proxy::to(contest.server.port());
-    let cut_off = contest.join(&impatient(&proxy.url()));
-    // Told a tenth of it ahead: a busy machine may be that late.
+    let cut_off = contest.join(&with_short_timeouts(&proxy.url()));
+    // Notified a tenth of the interval ahead: a busy machine may be that late.
     contest.gets(cut_off, 0, "hb=3");
     contest.stands_in_line(0, 1, "");
     proxy.swallow_requests();
@@ -652,15 +654,15 @@ fn a_holder_that_is_cut_off_is_told_before_its_slot_is_anothers() {
     contest.release(cut_off, 0);
     contest.contenders[cut_off].has_said("done release 0");
     contest.release(0, 1);
-    // With nothing to excuse it, the loss has to come before the grant in the history.
-    let holds = contest.ends_well();
+    // Without a disturbance, the loss must come before the grant in the history.
+    let holds = contest.check_at_the_end();
     assert_eq!(losses(&holds), [(0, "out-of-touch")]);
 }
 
-/// The server forgets everything. Holders are told that their slots are gone, without waiting for a heartbeat interval,
+/// The server loses all data. Holders are notified that their slots are lost, without waiting for a heartbeat interval,
 /// and waiters return to the line.
 #[test]
-fn a_flush_is_told_to_holders_and_survived_by_waiters() {
+fn flush_notifies_holders_and_waiters_keep_waiting() {
     let mut contest = Contest::new(2, 3);
     for by in [0, 1] {
         contest.gets(by as usize, by, "hb=180");
@@ -679,11 +681,12 @@ fn a_flush_is_told_to_holders_and_survived_by_waiters() {
         contest.granted(by as usize % 3, by);
         contest.release(by as usize % 3, by);
     }
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     assert_eq!(losses(&holds), [(0, "vanished"), (1, "vanished")]);
 }
 
-/// The same without waiters: when the holders have gone, the server knows nothing of them, and keeps nothing for ever.
+/// The same without waiters: when the holders have ended, the server has no trace of them, and no key without an
+/// expiry.
 #[test]
 fn a_flush_that_only_holders_see_leaves_nothing() {
     let mut contest = Contest::new(2, 1);
@@ -697,11 +700,11 @@ fn a_flush_that_only_holders_see_leaves_nothing() {
         contest.release(0, by);
         contest.contenders[0].has_said(&format!("done release {by}"));
     }
-    contest.ends_well();
+    contest.check_at_the_end();
 }
 
-/// The same again and again under load. A holder from before a flush may have lost its slot since, and learns of it
-/// by `lost()`, or when it releases. For all others the bound holds as ever, and all are served.
+/// The same repeatedly under load. A holder from before a flush may have lost its slot since, and learns of it by
+/// `lost()`, or when it releases. For all others the bound holds, and all requests are served.
 #[test]
 fn the_bound_holds_for_whatever_is_granted_after_a_flush() {
     let mut contest = Contest::new(2, 3);
@@ -712,7 +715,7 @@ fn the_bound_holds_for_whatever_is_granted_after_a_flush() {
     });
     contest.wait_for_load();
     assert!(flushes > 1);
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     assert_eq!(holds.iter().filter(|hold| hold.granted().is_some()).count() as u64, expected);
     assert!(
         losses(&holds).iter().all(|(_, why)| matches!(*why, "vanished" | "released")),
@@ -721,7 +724,7 @@ fn the_bound_holds_for_whatever_is_granted_after_a_flush() {
     );
 }
 
-/// The server forgets its scripts again and again, without any effect on clients.
+/// The server repeatedly loses its cached scripts, without any effect on clients.
 #[test]
 fn flushed_scripts_are_not_noticed() {
     let mut contest = Contest::new(2, 3);
@@ -729,7 +732,7 @@ fn flushed_scripts_are_not_noticed() {
     let flushes = contest.while_loaded(5, |contest| drop(contest.server.command(&["SCRIPT", "FLUSH"])));
     contest.wait_for_load();
     assert!(flushes > 1);
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     assert_eq!(holds.iter().filter(|hold| hold.granted().is_some()).count() as u64, expected);
     assert_eq!(losses(&holds), []);
 }
@@ -737,20 +740,20 @@ fn flushed_scripts_are_not_noticed() {
 /// How a request and its answer can be lost on the way.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
-    /// The connection breaks after it was carried out.
+    /// The connection breaks after the request was executed.
     CutAfter,
     /// The connection breaks before that.
     CutBefore,
-    /// It is carried out, and the answer never comes.
+    /// The request is executed, and the answer is lost.
     NoReply,
-    /// It never arrives.
+    /// The request is lost.
     NoRequest,
 }
 
 const FAULTS: [Fault; 4] = [Fault::CutAfter, Fault::CutBefore, Fault::NoReply, Fault::NoRequest];
 
 impl Fault {
-    /// Sets it up for the next request with these words in it; or, if it can't be told apart, for the next one.
+    /// Sets it up for the next request with these words in it; or, where the proxy cannot select, for the next request.
     fn set_up(self, proxy: &Proxy, words: &str) {
         match self {
             Self::CutAfter => proxy.cut_after_request(words),
@@ -760,29 +763,29 @@ impl Fault {
         }
     }
 
-    /// Returns when it has happened. What is swallowed goes on to be.
+    /// Returns when it has happened. The proxy keeps swallowing.
     #[track_caller]
-    fn strikes(self, proxy: &Proxy) {
+    fn wait_until_it_happened(self, proxy: &Proxy) {
         match self {
             Self::CutAfter | Self::CutBefore => proxy.wait_until_cut(),
             Self::NoReply | Self::NoRequest => proxy.wait_until_swallowed(),
         }
     }
 
-    /// Returns when it has happened, and all is well again.
+    /// Returns when it has happened and the proxy forwards again.
     #[track_caller]
-    fn happens(self, proxy: &Proxy) {
-        self.strikes(proxy);
+    fn wait_and_recover(self, proxy: &Proxy) {
+        self.wait_until_it_happened(proxy);
         proxy.forward();
     }
 }
 
-/// A contest with one process behind a proxy (0) and one that is not (1), on a server that knows the scripts.
+/// A contest with one process behind a proxy (0) and one without (1), on a server that knows the scripts.
 fn behind_proxy(slots: u32) -> (Contest, Proxy) {
     let mut contest = Contest::new(slots, 0);
     let proxy = Proxy::to(contest.server.port());
-    contest.join(&impatient(&proxy.url()));
-    contest.join(&patient(&contest.server.url()));
+    contest.join(&with_short_timeouts(&proxy.url()));
+    contest.join(&with_long_timeouts(&contest.server.url()));
     contest.gets(1, 90, &format!("weight={slots}"));
     contest.stands_in_line(1, 91, "");
     contest.release(1, 90);
@@ -800,18 +803,18 @@ fn a_lost_acquire_is_repeated_and_counts_once() {
         let (mut contest, proxy) = behind_proxy(2);
         fault.set_up(&proxy, "EVALSHA");
         contest.ask(0, 0, "");
-        fault.happens(&proxy);
+        fault.wait_and_recover(&proxy);
         contest.granted(0, 0);
         let stats = pollster::block_on(contest.semaphore().stats()).unwrap();
         assert_eq!((stats.held, stats.holders, stats.waiting), (1, 1, 0));
         assert_eq!(stats.totals.granted, 3, "two before, one now");
         contest.release(0, 0);
-        assert_eq!(losses(&contest.ends_well()), []);
+        assert_eq!(losses(&contest.check_at_the_end()), []);
     }
 }
 
-/// An acquire that finds no free slot is lost on the way. It is repeated, stands in line once, and not elsewhere than
-/// where its first try came to.
+/// An acquire that finds no free slot is lost on the way. It is repeated, is in line once, and has the place of its
+/// first attempt.
 #[test]
 fn a_lost_place_in_line_is_found_again() {
     for fault in FAULTS {
@@ -824,7 +827,7 @@ fn a_lost_place_in_line_is_found_again() {
             contest.is_in_line(0, true);
             contest.stands_in_line(1, 2, "");
         }
-        fault.happens(&proxy);
+        fault.wait_and_recover(&proxy);
         contest.is_in_line(0, true);
         if matches!(fault, Fault::CutBefore | Fault::NoRequest) {
             contest.stands_in_line(1, 2, "");
@@ -834,13 +837,13 @@ fn a_lost_place_in_line_is_found_again() {
             contest.granted(process, by);
             contest.release(process, by);
         }
-        let holds = contest.ends_well();
+        let holds = contest.check_at_the_end();
         assert_eq!(order_of_grants(&holds), [90, 91, 1, 0, 2]);
         assert_eq!(losses(&holds), []);
     }
 }
 
-/// A release is lost on the way. It is repeated; its slot is free once, and nothing is wrong with having released it.
+/// A release is lost on the way. It is repeated; its slot is released once, and the release succeeds.
 #[test]
 fn a_lost_release_is_repeated_and_counts_once() {
     for fault in FAULTS {
@@ -850,18 +853,18 @@ fn a_lost_release_is_repeated_and_counts_once() {
         contest.gets(1, 1, "");
         fault.set_up(&proxy, "released");
         contest.release(0, 0);
-        fault.happens(&proxy);
+        fault.wait_and_recover(&proxy);
         contest.contenders[0].has_said("done release 0");
         let stats = pollster::block_on(contest.semaphore().stats()).unwrap();
         assert_eq!((stats.held, stats.totals.granted, stats.totals.released), (1, 4, 3));
         contest.release(1, 1);
-        assert_eq!(losses(&contest.ends_well()), []);
+        assert_eq!(losses(&contest.check_at_the_end()), []);
     }
 }
 
-/// Heartbeats are lost on the way, those of a holder and of a waiter. Others follow, and neither is missed.
+/// Heartbeats of a holder and of a waiter are lost on the way. Others follow, and neither is taken for dead.
 #[test]
-fn lost_heartbeats_are_made_up_for() {
+fn lost_heartbeats_are_replaced_by_the_next() {
     for fault in FAULTS {
         println!("{fault:?}");
         let (mut contest, proxy) = behind_proxy(1);
@@ -870,7 +873,7 @@ fn lost_heartbeats_are_made_up_for() {
         contest.stands_in_line(0, 1, "hb=4");
         for _ in 0..2 {
             fault.set_up(&proxy, "EVALSHA");
-            fault.happens(&proxy);
+            fault.wait_and_recover(&proxy);
         }
         let (id, _) = (contest.granted(0, 0).id, ());
         let deadline = contest.deadline("semaphore_main", &id);
@@ -880,14 +883,14 @@ fn lost_heartbeats_are_made_up_for() {
         contest.release(0, 0);
         contest.granted(0, 1);
         contest.release(0, 1);
-        let holds = contest.ends_well();
+        let holds = contest.check_at_the_end();
         assert_eq!(order_of_grants(&holds), [90, 91, 0, 1]);
         assert_eq!(losses(&holds), []);
     }
 }
 
-/// A waiter's connection is dead when its slot is granted: so it is not told. It learns of it on its next connection, and
-/// long before the grace is over.
+/// A waiter's connection is dead when its slot is granted, so the message is lost. It learns of the grant on its next
+/// connection, long before the grace is over.
 #[test]
 fn a_grant_whose_message_was_lost_is_found() {
     for fault in [Fault::NoReply, Fault::NoRequest] {
@@ -898,15 +901,16 @@ fn a_grant_whose_message_was_lost_is_found() {
         fault.set_up(&proxy, "");
         contest.release(1, 1);
         contest.is_in_line(0, false);
-        fault.happens(&proxy);
+        fault.wait_and_recover(&proxy);
         contest.granted(0, 0);
         contest.release(0, 0);
-        let holds = contest.ends_well();
+        let holds = contest.check_at_the_end();
         assert_eq!(losses(&holds), []);
     }
 }
 
-/// An acquire is given up while its request, or the answer to it, is lost. Nothing of it stays: no slot, no place.
+/// An acquire is dropped while its request, or the answer to it, is lost. Nothing of it is left: no slot, no place in
+/// line.
 #[test]
 fn an_acquire_dropped_while_the_server_is_silent_leaves_nothing() {
     for fault in FAULTS {
@@ -918,7 +922,7 @@ fn an_acquire_dropped_while_the_server_is_silent_leaves_nothing() {
             }
             fault.set_up(&proxy, "EVALSHA");
             contest.ask(0, 0, "");
-            fault.strikes(&proxy);
+            fault.wait_until_it_happened(&proxy);
             contest.contenders[0].order("drop 0");
             contest.contenders[0].shows("contestant 0 goes away", |event| {
                 matches!(event.what, What::GaveUp | What::Ended(_)).then_some(())
@@ -928,38 +932,38 @@ fn an_acquire_dropped_while_the_server_is_silent_leaves_nothing() {
                 contest.is_in_line(0, false);
                 contest.release(1, 1);
             }
-            contest.ends_well();
+            contest.check_at_the_end();
         }
     }
 }
 
-/// Acquires are dropped at random moments, before, while and after their slots are granted. Nothing of them is left, at
-/// once: far sooner than a heartbeat interval of three minutes is over.
+/// Acquires are dropped at random moments, before, while and after their slots are granted. They leave nothing behind,
+/// and that at once: far sooner than the heartbeat interval of three minutes.
 #[test]
 fn acquires_dropped_at_random_moments_leave_nothing() {
     let mut contest = Contest::new(2, 3);
     contest.load(4, 100, "heaviest=2 drop_after=50 hb=180");
     contest.wait_for_load();
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     assert_eq!(losses(&holds), []);
     let dropped = holds.iter().filter(|hold| hold.granted().is_none()).count();
     assert!(dropped > 0 && dropped < holds.len(), "{dropped} of {} were dropped", holds.len());
 }
 
-/// The same while connections are killed: what was asked for and what gives it back go over different ones.
+/// The same while connections are killed: the request and its release go over different connections.
 #[test]
 fn acquires_dropped_while_connections_are_killed_leave_nothing() {
     let mut contest = Contest::new(2, 3);
     contest.load(4, 100, "heaviest=2 drop_after=50 hb=180");
     contest.while_loaded(10, |contest| _ = contest.kill_connections());
     contest.wait_for_load();
-    assert_eq!(losses(&contest.ends_well()), []);
+    assert_eq!(losses(&contest.check_at_the_end()), []);
 }
 
-/// A process ends its runtime while some of its tasks hold slots and others wait. It lives on, and yet all is given back
-/// at once.
+/// A process ends its runtime while some of its tasks hold slots and others wait. The process continues, and yet
+/// everything is released at once.
 #[test]
-fn a_runtime_that_ends_gives_everything_back() {
+fn runtime_that_ends_releases_everything() {
     let mut contest = Contest::new(2, 2);
     contest.gets(0, 0, "hb=180");
     contest.gets(1, 1, "hb=180");
@@ -971,25 +975,25 @@ fn a_runtime_that_ends_gives_everything_back() {
     contest.granted(1, 3);
     contest.release(1, 1);
     contest.release(1, 3);
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     assert_eq!(order_of_grants(&holds), [0, 1, 3]);
 }
 
-/// A task panics while it holds a slot: it is given back at once.
+/// A task panics while it holds a slot: the slot is released at once.
 #[test]
-fn a_panic_gives_back() {
+fn panic_releases_the_slot() {
     let mut contest = Contest::new(1, 2);
     contest.gets(0, 0, "hb=180");
     contest.stands_in_line(1, 1, "hb=180");
     contest.contenders[0].order("panic 0");
     contest.granted(1, 1);
     contest.release(1, 1);
-    contest.ends_well();
+    contest.check_at_the_end();
 }
 
-/// A process ends right after it has dropped what it held and waited for: all is given back at once.
+/// A process ends right after it has dropped its permits and requests: everything is released at once.
 #[test]
-fn a_process_that_ends_gives_everything_back() {
+fn process_that_ends_releases_everything() {
     let mut contest = Contest::new(1, 2);
     contest.gets(0, 0, "hb=180");
     contest.stands_in_line(0, 1, "hb=180");
@@ -998,15 +1002,14 @@ fn a_process_that_ends_gives_everything_back() {
     contest.contenders[0].wait();
     contest.granted(1, 2);
     contest.release(1, 2);
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     assert_eq!(order_of_grants(&holds), [0, 2]);
     assert!(hold_of(&holds, 1).granted().is_none());
 }
 
-/// A process returns from `main` in the midst of it. All that it held and waited for is given back at once, and the others
-/// go on.
+/// A process returns from `main` under load. Its permits and requests are released at once, and the others continue.
 #[test]
-fn a_process_that_ends_in_the_midst_of_it_gives_everything_back() {
+fn process_that_ends_under_load_releases_everything() {
     let mut contest = Contest::new(3, 3);
     contest.load(4, 60, "heaviest=2 hb=180");
     contest.grants_reach(60);
@@ -1015,7 +1018,7 @@ fn a_process_that_ends_in_the_midst_of_it_gives_everything_back() {
         contest.contenders[process].wait();
     }
     contest.contenders[2].has_said("done load 200");
-    let holds = contest.ends_well();
+    let holds = contest.check_at_the_end();
     let of_survivors = holds.iter().filter(|hold| hold.by() >= 200);
     assert_eq!(of_survivors.filter(|hold| hold.granted().is_some()).count(), 4 * 60);
     assert_eq!(losses(&holds), []);

@@ -1,4 +1,4 @@
-//! Three slots for a whole fleet, on the Redis of this machine.
+//! Three slots shared by many machines, on the Redis of this machine.
 
 use semafor::{Home, secs};
 

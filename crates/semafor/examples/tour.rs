@@ -26,8 +26,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     sem.evict(&permit.id()).await?;
     println!("lost: {}", permit.lost().await); // or permit.lost_signal()
 
-    sem.resize(8).await?; // shrinking takes nothing from anybody: debt is worked off
-    let _permit = sem.acquire().label("who am I").await?;
+    sem.resize(8).await?; // when shrinking, holders keep their slots
+    let _permit = sem.acquire().label("listed below").await?;
     for holder in sem.holders().await? {
         println!("{:?} holds {}, {:?} left", holder.label, holder.id, holder.expires_in);
     }

@@ -11,7 +11,7 @@ use crate::remote::{AcquireRequest, RemoteAcquire, Wait};
 use crate::stats::Who;
 use crate::{Permit, Semaphore, Span};
 
-/// An acquire: await it, or first say what differs from the semaphore's defaults.
+/// A request for slots: set options that differ from the semaphore's defaults, then await it.
 ///
 /// ```
 /// # pollster::block_on(async {
@@ -27,23 +27,22 @@ use crate::{Permit, Semaphore, Span};
 ///
 /// # Fairness
 ///
-/// First come, first served, by the time of the first poll. Nobody overtakes the line, [`now`](Self::now) included; a
-/// request for many slots at its head holds up those behind it.
+/// First come, first served, by the time of the first poll. No request overtakes the line, not even with
+/// [`now`](Self::now). A request for many slots at the head of the line holds up the requests behind it.
 ///
 /// # Cancel safety
 ///
-/// Dropping it gives the place in line back, and the slot that may have been granted meanwhile. Acquiring again queues
-/// at the end.
+/// Dropping it leaves the line, and releases the slot if one was granted meanwhile. Acquiring again queues at the end.
 ///
 /// A future that was granted a slot and is neither polled nor dropped holds that slot, as with every semaphore that
-/// hands slots on directly. A time to live bounds that, too: it begins with the grant.
+/// hands slots on directly. A `ttl` bounds that, too: the lease begins with the grant.
 #[must_use = "nothing is acquired until this is awaited"]
 pub struct Acquire<'a> {
     semaphore: &'a Semaphore,
     weight: u32,
     waits: bool,
     progress: Progress,
-    /// What differs from the semaphore's defaults; out of the way, because mostly nothing does.
+    /// Options that differ from the semaphore's defaults. Boxed, because most requests have none.
     overrides: Option<Box<Overrides>>,
 }
 
@@ -53,7 +52,7 @@ enum Progress {
         ticket: Ticket,
         since: Timestamp,
     },
-    /// A home outside of this process was asked: see [`Overrides::remote`].
+    /// The request was sent to a home outside of this process: see [`Overrides::remote`].
     Remote,
     Done,
 }
@@ -62,7 +61,7 @@ struct Overrides {
     ttl: Result<Option<Duration>, InvalidDuration>,
     timeout: Result<Option<Duration>, InvalidDuration>,
     who: Option<Box<Who>>,
-    /// What a home outside of this process was asked for. Here, and not in [`Progress`], so that progress in memory has
+    /// The request to a home outside of this process. Kept here, and not in [`Progress`], so that `Progress` has
     /// nothing to drop.
     remote: Option<Pin<Box<dyn RemoteAcquire>>>,
 }
@@ -73,11 +72,11 @@ impl<'a> Acquire<'a> {
         Self { semaphore, weight: 1, waits: true, progress: Progress::NotPolled, overrides: None }
     }
 
-    /// So many slots at once, all or none. 1 by default.
+    /// How many slots to acquire at once, all or none. 1 by default.
     ///
     /// # Panics
     ///
-    /// If it was polled before: the request is already made.
+    /// If called after the first poll: the request is already made.
     ///
     /// # Examples
     ///
@@ -100,7 +99,7 @@ impl<'a> Acquire<'a> {
     ///
     /// # Panics
     ///
-    /// If it was polled before: the request is already made.
+    /// If called after the first poll: the request is already made.
     ///
     /// # Examples
     ///
@@ -123,7 +122,7 @@ impl<'a> Acquire<'a> {
     ///
     /// # Panics
     ///
-    /// If it was polled before: the request is already made.
+    /// If called after the first poll: the request is already made.
     ///
     /// # Examples
     ///
@@ -143,11 +142,11 @@ impl<'a> Acquire<'a> {
         self
     }
 
-    /// What this holder or waiter is called, in place of the semaphore's label.
+    /// A label for this holder or waiter, in place of the semaphore's label.
     ///
     /// # Panics
     ///
-    /// If it was polled before: the request is already made.
+    /// If called after the first poll: the request is already made.
     ///
     /// # Examples
     ///
@@ -166,21 +165,22 @@ impl<'a> Acquire<'a> {
         self
     }
 
-    /// On behalf of somebody else, elsewhere.
+    /// Acquires for a client in another process.
     #[cfg(feature = "local")]
     pub(crate) fn on_behalf_of(mut self, who: Who) -> Self {
         self.overrides().who = Some(Box::new(who));
         self
     }
 
-    /// Does not wait in line: takes a slot if one is free right now and nobody is waiting for it.
+    /// Does not wait in line: takes a slot if one is free right now and the line is empty.
     ///
-    /// When awaited it gives [`AcquireError::Busy`] if it would have to wait, [`Closed`](AcquireError::Closed), or what is
-    /// wrong with the request. In memory, the first poll has the answer.
+    /// When awaited, it fails with
+    /// [`AcquireError::Busy`] if it would have to wait, with [`Closed`](AcquireError::Closed), or with an error about
+    /// the request. In memory, the first poll returns the answer.
     ///
     /// # Panics
     ///
-    /// If it was polled before: the request is already made.
+    /// If called after the first poll: the request is already made.
     ///
     /// # Examples
     ///
@@ -220,12 +220,12 @@ impl<'a> Acquire<'a> {
     /// ```
     #[inline]
     pub fn blocking(mut self) -> Result<Permit<'a>, AcquireError> {
-        // A return of its own: joined with the others, it would hand the permit over through memory.
+        // A separate return: merged with the others, it would pass the permit through memory.
         if let Some(handle) = self.semaphore.in_memory()
             && matches!(self.progress, Progress::NotPolled)
-            && self.is_plain()
+            && self.uses_defaults()
             && !handle.has_line()
-            && let Some(permit) = self.take_plainly(handle)
+            && let Some(permit) = self.take_with_defaults(handle)
         {
             return Ok(permit);
         }
@@ -236,9 +236,9 @@ impl<'a> Acquire<'a> {
         }
     }
 
-    /// Gives up, and waits until the place in line, or the slot that was granted meanwhile, has been given back.
+    /// Cancels the request, and waits until it has left the line or the slot granted meanwhile is released.
     ///
-    /// Dropping it gives them back as well, but does not wait until a home outside of this process has heard of it.
+    /// Dropping it does the same, but does not wait for the answer of a home outside of this process.
     ///
     /// ```
     /// # pollster::block_on(async {
@@ -308,18 +308,19 @@ impl<'a> Acquire<'a> {
         }
     }
 
-    /// True if nothing is asked for but slots, with or without the semaphore's time to live.
+    /// True if the request has only a weight, and otherwise the defaults of a semaphore without label, command and
+    /// grace.
     #[inline(always)]
-    fn is_plain(&self) -> bool {
+    fn uses_defaults(&self) -> bool {
         self.overrides.is_none() && self.semaphore.defaults().who.is_none()
     }
 
-    /// Takes a free slot on behalf of a [plain](Self::is_plain) request. Without a time to live it is inlined, where the
-    /// compiler sees how plain it is.
+    /// Takes a free slot for a request that [uses the defaults](Self::uses_defaults). The path without a `ttl` is
+    /// inlined, so that the compiler can remove what such a request does not need.
     #[inline(always)]
-    fn take_plainly(&self, handle: &Handle) -> Option<Permit<'a>> {
+    fn take_with_defaults(&self, handle: &Handle) -> Option<Permit<'a>> {
         if self.semaphore.defaults().ttl.is_some() {
-            return self.take_leased(handle);
+            return self.take_with_default_ttl(handle);
         }
         let request = Request { weight: self.weight, ..Request::default() };
         let id = handle.take_if_free(&request, Tag::default())?;
@@ -327,29 +328,29 @@ impl<'a> Acquire<'a> {
     }
 
     #[inline(never)]
-    fn take_leased(&self, handle: &Handle) -> Option<Permit<'a>> {
+    fn take_with_default_ttl(&self, handle: &Handle) -> Option<Permit<'a>> {
         let ttl = self.semaphore.defaults().ttl;
         let request = Request { weight: self.weight, ttl, ..Request::default() };
         let id = handle.take_if_free(&request, Tag::default())?;
         Some(Permit::new(self.semaphore, id, Duration::ZERO))
     }
 
-    fn take_in_detail(&self, handle: &Handle) -> Result<Option<Permit<'a>>, InvalidDuration> {
+    fn take_with_overrides(&self, handle: &Handle) -> Result<Option<Permit<'a>>, InvalidDuration> {
         self.resolved_timeout()?;
         let taken = handle.take_if_free(&self.request()?, self.tag());
         Ok(taken.map(|id| Permit::new(self.semaphore, id, Duration::ZERO)))
     }
 
-    /// Asks for a free slot and takes the answer for final.
+    /// Takes a free slot, or returns the refusal. Does not queue.
     #[cold]
-    fn try_once(&self, handle: &Handle) -> Result<Permit<'a>, AcquireError> {
+    fn try_without_waiting(&self, handle: &Handle) -> Result<Permit<'a>, AcquireError> {
         self.resolved_timeout()?;
         let id = handle.try_acquire(&self.request()?, self.tag())?;
         Ok(Permit::new(self.semaphore, id, Duration::ZERO))
     }
 
     #[inline(never)]
-    fn poll_slowly(
+    fn poll_slow_path(
         &mut self,
         handle: &'a Handle,
         cx: &mut Context<'_>,
@@ -360,7 +361,7 @@ impl<'a> Acquire<'a> {
                 if handle.has_line() {
                     return self.join_line(handle, cx);
                 }
-                match self.take_in_detail(handle)? {
+                match self.take_with_overrides(handle)? {
                     Some(permit) => Poll::Ready(Ok(permit)),
                     None => self.join_line(handle, cx),
                 }
@@ -370,7 +371,7 @@ impl<'a> Acquire<'a> {
                 self.progress = Progress::Done;
                 Poll::Ready(settled.map(|(id, waited)| Permit::new(self.semaphore, id, waited)))
             }
-            Progress::Remote | Progress::Done => panic!("{POLLED_TOO_OFTEN}"),
+            Progress::Remote | Progress::Done => panic!("{POLLED_AFTER_READY}"),
         }
     }
 
@@ -385,11 +386,11 @@ impl<'a> Acquire<'a> {
     fn join_line(&mut self, handle: &Handle, cx: &Context<'_>) -> Poll<Result<Permit<'a>, AcquireError>> {
         let timeout = self.resolved_timeout()?;
         if !self.waits {
-            return Poll::Ready(self.try_once(handle));
+            return Poll::Ready(self.try_without_waiting(handle));
         }
         if timeout == Some(Duration::ZERO) {
-            let answer = self.try_once(handle).map_err(|error| match error {
-                AcquireError::Busy => handle.impatient(),
+            let answer = self.try_without_waiting(handle).map_err(|error| match error {
+                AcquireError::Busy => handle.timed_out_at_once(),
                 error => error,
             });
             return Poll::Ready(answer);
@@ -404,7 +405,7 @@ impl<'a> Acquire<'a> {
         }
     }
 
-    /// Asks a home outside of this process, or looks whether it has answered.
+    /// Sends the request to a home outside of this process, or polls for its answer.
     #[cold]
     fn poll_remote(&mut self, cx: &mut Context<'_>) -> Poll<Result<Permit<'a>, AcquireError>> {
         let semaphore = self.semaphore;
@@ -415,11 +416,11 @@ impl<'a> Acquire<'a> {
             self.overrides().remote = remote;
             self.progress = Progress::Remote;
         }
-        let Some(remote) = &mut self.overrides().remote else { panic!("{POLLED_TOO_OFTEN}") };
+        let Some(remote) = &mut self.overrides().remote else { panic!("{POLLED_AFTER_READY}") };
         let outcome = ready!(remote.as_mut().poll(cx));
         self.overrides().remote = None;
         self.progress = Progress::Done;
-        Poll::Ready(outcome.map(|lease| Permit::elsewhere(lease, semaphore.defaults().cancel_on_expiry)))
+        Poll::Ready(outcome.map(|lease| Permit::remote(lease, semaphore.defaults().cancel_on_expiry)))
     }
 
     fn remote_request(&self) -> Result<AcquireRequest, InvalidDuration> {
@@ -433,7 +434,7 @@ impl<'a> Acquire<'a> {
     }
 }
 
-const POLLED_TOO_OFTEN: &str = "Acquire polled after it returned Ready";
+const POLLED_AFTER_READY: &str = "Acquire polled after it returned Ready";
 
 #[cold]
 #[inline(never)]
@@ -453,11 +454,11 @@ impl<'a> Future for Acquire<'a> {
         let semaphore = self.semaphore;
         let Some(handle) = semaphore.in_memory() else { return self.poll_remote(cx) };
         let is_fresh = matches!(self.progress, Progress::NotPolled);
-        if !is_fresh || !self.is_plain() || handle.has_line() {
-            return self.poll_slowly(handle, cx);
+        if !is_fresh || !self.uses_defaults() || handle.has_line() {
+            return self.poll_slow_path(handle, cx);
         }
         self.progress = Progress::Done;
-        match self.take_plainly(handle) {
+        match self.take_with_defaults(handle) {
             Some(permit) => Poll::Ready(Ok(permit)),
             None => self.join_line(handle, cx),
         }
@@ -476,7 +477,7 @@ impl Drop for Acquire<'_> {
     }
 }
 
-/// Not inlined into every `.await` of a plain acquire.
+/// Not inlined into every `.await` of an acquire without overrides.
 #[inline(never)]
 fn drop_overrides(overrides: Box<Overrides>) {
     drop(overrides);

@@ -1,18 +1,18 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Calls what somebody else wrote: a waker, a listener, a subscriber.
+/// Calls user code: a waker, a listener, a subscriber.
 ///
-/// If it panics, that is its owner's trouble, and the panic hook has told about it. The slot that was just granted, and
-/// the others that have to be woken, are not to be lost over it.
+/// A panic in it is caught, after the panic hook has reported it: it must not lose the slot that was just granted, or
+/// keep other waiters from being woken.
 #[inline]
-pub(crate) fn call(theirs: impl FnOnce()) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(theirs)) {
+pub(crate) fn call(callback: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(callback)) {
         discard(payload);
     }
 }
 
-/// Users wrote the payload of a panic, too: its drop may panic.
+/// The payload of a panic is user code, too: its drop may panic.
 #[cold]
 fn discard(payload: Box<dyn Any + Send>) {
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {

@@ -1,4 +1,4 @@
-//! What can go wrong, one small type per operation.
+//! Errors: one small type per operation.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use semafor_core::{NotHeld, OpenRefusal, Refusal, ZeroSlots};
 
-/// A number that is no length of time for what it was given as.
+/// A duration out of range for its parameter.
 #[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
 #[error("{meant_as} must be {}, got {seconds}", meant_as.allowed())]
 pub struct InvalidDuration {
@@ -14,7 +14,7 @@ pub struct InvalidDuration {
     pub(crate) seconds: f64,
 }
 
-/// What a duration was given as.
+/// The parameter that a duration was given for.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum MeantAs {
     Ttl,
@@ -47,50 +47,50 @@ impl fmt::Display for MeantAs {
     }
 }
 
-/// The home of a semaphore could not be asked, or would not do what it was asked for.
+/// The home of a semaphore is unreachable, or refused the operation.
 ///
-/// Memory never gives one. The message says what to do about it. [`source`](std::error::Error::source) has the error of the
-/// operating system or of the Redis client, where there is one; neither contains a password.
+/// Semaphores in memory never return it. The message says what to do. [`source`](std::error::Error::source) is the
+/// error of the operating system or of the Redis client, if there is one; neither contains a password.
 ///
-/// Two errors are equal if their kinds and messages are.
+/// Two errors are equal if their kinds and messages are equal.
 #[derive(Clone)]
-pub struct HomeError(Arc<Trouble>);
+pub struct HomeError(Arc<HomeErrorInner>);
 
-struct Trouble {
+struct HomeErrorInner {
     kind: HomeErrorKind,
     message: String,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
-/// What kind of trouble there is with a home.
+/// The kind of a [`HomeError`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum HomeErrorKind {
-    /// The URL, or something in it, is no address of a home.
+    /// The URL, or a part of it, is invalid.
     InvalidUrl,
-    /// Nobody answers.
+    /// The home does not answer.
     Unreachable,
-    /// It refuses the user, the password, or a command that is needed.
+    /// The home refuses the user, the password, or a command that semafor needs.
     AccessDenied,
-    /// It takes no writes: a replica.
+    /// The home accepts no writes: it is a replica.
     ReadOnly,
-    /// It is too old for what is needed, or lacks it.
+    /// The home lacks something that semafor needs, because it is too old, for example.
     Unsupported,
-    /// It holds something else where the semaphore's data should be.
+    /// A key of the semaphore holds data of another type.
     WrongType,
-    /// It has no memory left.
+    /// The home has no memory left.
     OutOfMemory,
-    /// It says something that was not foreseen.
+    /// An unexpected answer of the home.
     Other,
 }
 
 impl HomeError {
     #[cfg_attr(
         not(any(feature = "local", feature = "redis")),
-        expect(dead_code, reason = "memory gives no such error")
+        expect(dead_code, reason = "memory returns no such error")
     )]
     pub(crate) fn new(kind: HomeErrorKind, message: impl Into<String>) -> Self {
-        Self(Arc::new(Trouble { kind, message: message.into(), source: None }))
+        Self(Arc::new(HomeErrorInner { kind, message: message.into(), source: None }))
     }
 
     /// With the error that caused it.
@@ -100,15 +100,15 @@ impl HomeError {
         kind: HomeErrorKind,
         message: impl Into<String>,
     ) -> Self {
-        Self(Arc::new(Trouble { kind, message: message.into(), source: Some(Box::new(source)) }))
+        Self(Arc::new(HomeErrorInner { kind, message: message.into(), source: Some(Box::new(source)) }))
     }
 
-    /// What kind of trouble it is.
+    /// The kind of the error.
     pub fn kind(&self) -> HomeErrorKind {
         self.0.kind
     }
 
-    /// True if nobody answered: later, it may work.
+    /// True if the home did not answer: a later attempt may work.
     ///
     /// # Examples
     ///
@@ -177,7 +177,7 @@ pub enum BuildError {
     /// Zero slots were asked for.
     #[error("{0}")]
     ZeroSlots(#[from] ZeroSlots),
-    /// The name is new and the number of slots was not said.
+    /// The name is new and the number of slots was not set.
     #[error("semaphore {name:?} does not exist yet: say how many slots it has with .slots(n)")]
     SlotsNotSet {
         /// The name.
@@ -186,7 +186,7 @@ pub enum BuildError {
     /// The name is in use with another number of slots.
     #[error(
         "semaphore {name:?} is in use with {live} slots, not {asked}: \
-         ask for {live}, or change it for everybody with resize({asked})"
+         ask for {live}, or change it for all users with resize({asked})"
     )]
     SlotsMismatch {
         /// The name.
@@ -204,10 +204,10 @@ pub enum BuildError {
         /// How many slots are still held.
         held: u32,
     },
-    /// A duration makes no sense.
+    /// A duration is out of range.
     #[error(transparent)]
     InvalidDuration(#[from] InvalidDuration),
-    /// Its home gives no answer, or none that would do.
+    /// The home is unreachable, or refused the operation.
     #[error(transparent)]
     Home(#[from] HomeError),
 }
@@ -228,7 +228,7 @@ impl BuildError {
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// No slot is free, or others are waiting for it. Only from attempts that do not wait.
+    /// No slot is free, or other waiters are in line. Only from attempts that do not wait.
     #[error("no slot is free right now")]
     Busy,
     /// No slot came free in time.
@@ -249,12 +249,12 @@ pub enum AcquireError {
         /// The bound.
         limit: usize,
     },
-    /// More slots were asked for than there are; also when the semaphore shrank meanwhile.
+    /// More slots were asked for than the semaphore has, or has left after a shrink.
     #[error("weight {weight} can never be acquired from {slots} slots")]
     TooHeavy {
-        /// What was asked for.
+        /// How many slots were asked for.
         weight: u32,
-        /// What there is.
+        /// How many slots there are.
         slots: u32,
     },
     /// A weight of zero was asked for.
@@ -263,21 +263,21 @@ pub enum AcquireError {
     /// The semaphore is closed.
     #[error("the semaphore is closed")]
     Closed,
-    /// A slot was granted, and lost before the acquiring task got round to looking.
-    #[error("a slot was granted, but gone before the task looked: {0}")]
+    /// A slot was granted, and lost before the acquiring task was polled again.
+    #[error("a slot was granted, but lost before the task saw it: {0}")]
     Lost(NotHeld),
-    /// A duration makes no sense.
+    /// A duration is out of range.
     #[error(transparent)]
     InvalidDuration(#[from] InvalidDuration),
-    /// The semaphore was built without asking its home, and now that it is asked, it can't be opened.
+    /// The semaphore was built without contacting its home, and the first operation could not open it there.
     #[error(transparent)]
     Open(Box<BuildError>),
-    /// Its home gives no answer, or none that would do.
+    /// The home is unreachable, or refused the operation.
     #[error(transparent)]
     Home(#[from] HomeError),
 }
 
-/// Without digits that say nothing.
+/// In whole milliseconds: finer digits do not matter.
 fn within(waited: Duration) -> String {
     match waited.as_millis().try_into().unwrap_or(u64::MAX) {
         0 => "without waiting".into(),
@@ -286,7 +286,7 @@ fn within(waited: Duration) -> String {
 }
 
 impl AcquireError {
-    /// True if the request waited and its timeout ran out: [`TimedOut`](Self::TimedOut). A timeout of zero counts.
+    /// True if the request timed out: [`TimedOut`](Self::TimedOut). A timeout of zero counts.
     ///
     /// # Examples
     ///
@@ -350,14 +350,14 @@ pub enum ReleaseError {
     /// The current task has detached no permit of this semaphore that is still held.
     #[error("the current task holds no detached permit of this semaphore")]
     NothingDetached,
-    /// Its home gives no answer. A guard's slot is given back as soon as it does; if that takes long, the home takes it back by
-    /// itself.
+    /// The home does not answer. The slot of a permit is released as soon as it does; after a long silence, the home
+    /// releases the slot by itself.
     #[error(transparent)]
     Home(#[from] HomeError),
 }
 
 impl ReleaseError {
-    /// True if the permit's time to live ran out first.
+    /// True if the permit's lease ended first.
     pub fn is_expired(&self) -> bool {
         matches!(self, Self::NotHeld(why) if why.is_expired())
     }
@@ -370,10 +370,10 @@ pub enum RenewError {
     /// The id holds nothing; the inner value says why.
     #[error(transparent)]
     NotHeld(#[from] NotHeld),
-    /// The duration makes no sense.
+    /// The duration is out of range.
     #[error(transparent)]
     InvalidDuration(#[from] InvalidDuration),
-    /// Its home gives no answer.
+    /// The home does not answer.
     #[error(transparent)]
     Home(#[from] HomeError),
 }
@@ -382,10 +382,10 @@ pub enum RenewError {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResizeError {
-    /// To zero; to stop a semaphore, [close](crate::Semaphore::close) it.
+    /// Zero slots were asked for. To stop a semaphore, [close](crate::Semaphore::close) it.
     #[error(transparent)]
     ZeroSlots(#[from] ZeroSlots),
-    /// Its home gives no answer.
+    /// The home does not answer.
     #[error(transparent)]
     Home(#[from] HomeError),
 }
@@ -409,7 +409,7 @@ impl RunError {
     }
 }
 
-/// Text that is no permit id.
+/// The text is not a permit id.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParsePermitIdError(pub(crate) semafor_core::ParsePermitIdError);
 

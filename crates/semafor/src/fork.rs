@@ -1,8 +1,8 @@
-/// For a child made by `fork` that goes on without `exec`: call it first of all there.
+/// Call this first in a child process that was made by `fork` and continues without `exec`.
 ///
-/// The child has none of the threads that watch deadlines and send heartbeats, and shares the connections of its parent.
-/// After this it makes its own, for whatever it opens from then on. What it has inherited, semaphores, permits and futures,
-/// is its parent's: neither use nor drop it ([`std::mem::forget`] does).
+/// The child has none of the threads that watch deadlines and send heartbeats, and shares the connections of its
+/// parent. After this call, everything the child opens gets its own threads and connections. Semaphores, permits and
+/// futures that it inherited belong to the parent: do not use or drop them (call [`std::mem::forget`]).
 pub fn after_fork() {
     crate::memory::after_fork();
     #[cfg(feature = "local")]

@@ -10,9 +10,9 @@ use crate::redis::{Config, RedisHome};
 use crate::remote::RemoteSemaphore;
 use crate::{Builder, Stats, StatsQuery};
 
-/// Where semaphores are that more than one process shares. From [`Home::connect`].
+/// A place for semaphores that several processes share. From [`Home::connect`].
 ///
-/// A clone is the same home. A process has one connection to it, whatever it holds and waits for.
+/// A clone is the same home. A process has one connection to it, however many slots it holds or waits for.
 #[derive(Clone)]
 pub struct Home(Backend);
 
@@ -25,15 +25,15 @@ enum Backend {
 }
 
 impl Home {
-    /// Connects to the home at `url`: `local:` for the processes of this user on this machine (feature `local`), else the
-    /// URL of a Redis (feature `redis`). The modules `local` and `redis` list all forms.
+    /// Connects to the home at `url`: `local:` for the processes of this user on this machine (feature
+    /// `local`), else the URL of a Redis (feature `redis`). The modules `local` and `redis` list all forms.
     ///
     /// Contacts a Redis server at once, and tries once. Does not contact the local agent: the first acquire starts it.
     ///
     /// # Errors
     ///
-    /// [`HomeError`] if the URL is invalid or the server is unreachable. The answer comes in bounded time, and the message
-    /// says what to do.
+    /// [`HomeError`] if the URL is invalid or the server is unreachable. The answer comes in bounded time, and the
+    /// message says what to do.
     ///
     /// # Examples
     ///
@@ -58,12 +58,12 @@ impl Home {
         Err(HomeError::new(
             crate::HomeErrorKind::InvalidUrl,
             format!(
-                "{url:?} is no address of a home here: `local:` is (for a Redis, turn on the feature `redis`)"
+                "{url:?} is not the address of a home: write `local:` (for a Redis, turn on the feature `redis`)"
             ),
         ))
     }
 
-    /// The processes of this user on this machine, as `config` says.
+    /// The home for the processes of this user on this machine.
     ///
     /// Does not contact the agent. The first acquire starts one if none is running.
     ///
@@ -83,14 +83,14 @@ impl Home {
         Self(Backend::Local(LocalHome::new(config)))
     }
 
-    /// A Redis, as `config` says.
+    /// The home on a Redis server.
     ///
-    /// Does not contact the server: the first operation connects, and retries as any operation does. To find out at once
-    /// whether the server answers, [`connect`](Self::connect) to its URL.
+    /// Does not contact the server: the first operation connects, and retries as any operation does. To find out at
+    /// once whether the server answers, [`connect`](Self::connect) to its URL.
     ///
     /// # Errors
     ///
-    /// [`HomeError`] if the configuration makes no sense.
+    /// [`HomeError`] if the configuration is invalid.
     ///
     /// # Examples
     ///
@@ -110,10 +110,10 @@ impl Home {
     ///
     /// Does not contact the home: [`Builder::open`] does, or the first acquire.
     pub fn named(&self, name: impl Into<String>) -> Builder {
-        Builder::elsewhere(self.clone(), name.into())
+        Builder::remote(self.clone(), name.into())
     }
 
-    /// Statistics of all names, or of some, as the query says. Changes nothing.
+    /// Statistics of all names, or of those that the query selects. Changes nothing.
     ///
     /// # Errors
     ///
@@ -139,8 +139,8 @@ impl Home {
         }
     }
 
-    /// What is wrong with this home, as far as is known from the last time it was connected to, although it works: a server
-    /// that may delete semaphores that are in use, for example. Also told to `tracing`, if that feature is on.
+    /// Problems found at the last connect that do not stop this home from working: a server that may delete semaphores
+    /// that are in use, for example. Also sent to `tracing`, if that feature is on.
     pub fn warnings(&self) -> Vec<String> {
         match &self.0 {
             #[cfg(feature = "local")]
@@ -150,10 +150,10 @@ impl Home {
         }
     }
 
-    /// Blocks until everything that was dropped or cancelled so far has been given back: for a process that is about to end
-    /// without dropping its handles. Waits for as long as that goes on, and at most 2 seconds for the next step of it.
+    /// Blocks until every permit and request that was dropped so far is released at the home: for a process that is
+    /// about to end without dropping its handles. Waits while there is progress, and at most 2 seconds for each step.
     ///
-    /// The last handle that is dropped waits in the same way. Locally there is nothing to wait for.
+    /// Dropping the last handle waits in the same way. The local home has nothing to wait for.
     pub fn finish_background_work(&self) {
         match &self.0 {
             #[cfg(feature = "local")]
@@ -168,7 +168,7 @@ impl Home {
         name: &str,
         slots: Option<u32>,
         max_waiting: Option<usize>,
-        // Of no use where a connection is all the heartbeat there is.
+        // The local home needs no heartbeat: its connection is enough.
         #[cfg_attr(not(feature = "redis"), expect(unused_variables))] heartbeat: Duration,
     ) -> Arc<dyn RemoteSemaphore> {
         match &self.0 {

@@ -1,4 +1,5 @@
-//! Limit how many do a thing at once: fair, never over-admitting, never leaking a slot, always able to say who holds what.
+//! Named semaphores: limit how many tasks, processes or machines do a thing at once. First come, first served; never
+//! more holders than slots; no slot is leaked; and you can always list the holders and the waiters.
 //!
 //! ```
 //! use semafor::{Semaphore, secs};
@@ -8,25 +9,25 @@
 //!
 //! let permit = sem.acquire().await?; // waits in line, five seconds at most
 //! println!("slot {} after {:?}", permit.slot(), permit.waited());
-//! drop(permit); // the next in line has it now
+//! drop(permit); // the first waiter in line gets the slot
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! # }).unwrap();
 //! ```
 //!
-//! - A [`Semaphore`] is a handle to a name; [`Registry`] is where names live.
-//! - [`Semaphore::acquire`] gives a [`Permit`]: a guard with an id, a slot number and a fencing token. It may have a time
-//!   to live; [`Permit::lost`] fires when it is lost, and [`Semaphore::run`] stops the work then.
-//! - [`Semaphore::stats`], [`holders`](Semaphore::holders) and [`waiters`](Semaphore::waiters) say who holds what.
+//! - A [`Semaphore`] is a handle to a name; a [`Registry`] holds the names.
+//! - [`Semaphore::acquire`] returns a [`Permit`]: a guard with an id, a slot number and a fencing token. It may have a
+//!   lease (`ttl`). When the slot is lost, [`Permit::lost`] fires and [`Semaphore::run`] stops its work.
+//! - [`Semaphore::stats`], [`holders`](Semaphore::holders) and [`waiters`](Semaphore::waiters) show what is held and waiting.
 //!
-//! Works under tokio, smol, any other executor, and on plain threads ([`Acquire::blocking`]). Deadlines are watched by a
-//! thread of the registry, whatever the runtimes of the holders are doing.
+//! Works under tokio, smol, any other executor, and on plain threads ([`Acquire::blocking`]). A thread of the registry
+//! watches the deadlines, so a lease ends on time even if the holder's runtime is blocked or gone.
 //!
-//! Who gets the next slot is decided by [`semafor_core`], a state machine without I/O, clocks or threads.
+//! [`semafor_core`] decides which request gets the next slot. It is a state machine without I/O, clocks or threads.
 //!
 //! # Features
 //!
-//! - `local`: semaphores for the processes of a machine, see the module `local`. Unix only.
-//! - `redis`: semaphores for a fleet, see the module `redis`; `redis-tls` for `rediss://`.
+//! - `local`: semaphores for the processes of one machine, see the module `local`. Unix only.
+//! - `redis`: semaphores for many machines, see the module `redis`; `redis-tls` for `rediss://`.
 //! - `serde`: `Serialize` for [`Stats`], [`HolderInfo`], [`WaiterInfo`] and [`PermitId`].
 //! - `tokio`: `Semaphore::spawn`, and tokio's task ids for [`Semaphore::release_latest`].
 //! - `tokio-util`: `LostSignal::cancellation_token`.
@@ -54,9 +55,9 @@ mod permit;
 pub mod redis;
 #[cfg_attr(
     not(any(feature = "local", feature = "redis")),
-    allow(dead_code, unreachable_pub, reason = "memory is no remote home")
+    allow(dead_code, unreachable_pub, reason = "memory is not a remote home")
 )]
-#[allow(missing_docs, reason = "what is public of it is hidden")]
+#[allow(missing_docs, reason = "its public items are hidden")]
 mod remote;
 mod semaphore;
 #[cfg(feature = "serde")]
@@ -84,8 +85,8 @@ pub use semaphore::Semaphore;
 pub use span::{Span, secs};
 pub use stats::{HolderInfo, Stats, WaiterInfo};
 
-/// The client of the remote homes, for semafor's own tests and simulations. Not a part of the interface: it may change with
-/// every release.
+/// The client of the remote homes, for semafor's own tests and simulations. Not part of the public API: it may change
+/// with every release.
 #[cfg(any(feature = "local", feature = "redis"))]
 #[doc(hidden)]
 pub mod __client {
@@ -100,8 +101,3 @@ pub mod __client {
         crate::HomeError::new(crate::HomeErrorKind::Unreachable, message)
     }
 }
-
-/// The README's examples, as doctests.
-#[cfg(all(doctest, feature = "redis"))]
-#[doc = include_str!("../../../README.md")]
-struct Readme;

@@ -2,9 +2,9 @@ use std::fmt;
 
 use tokio_util::sync::CancellationToken;
 
-/// Says when a slot is lost. From [`Permit::lost_signal`](crate::Permit::lost_signal).
+/// A signal that is set when a slot is lost. From [`Permit::lost_signal`](crate::Permit::lost_signal).
 ///
-/// Hand it to the work that depends on the slot: it borrows nothing, and a clone is the same signal. It stays quiet when
+/// Pass it to the work that depends on the slot: it borrows nothing, and a clone is the same signal. It is not set when
 /// the permit is dropped or released.
 ///
 /// # Examples
@@ -53,10 +53,10 @@ impl LostSignal {
         self.0.is_cancelled()
     }
 
-    /// Waits until the slot is lost. Never returns if the permit is released first. [`Permit::lost`](crate::Permit::lost)
-    /// also says why.
+    /// Waits until the slot is lost. Never returns if the permit is released first.
+    /// [`Permit::lost`](crate::Permit::lost) also returns the reason.
     ///
-    /// The future borrows nothing. It can be polled by hand, pinned.
+    /// The future borrows nothing. Pin it to poll it by hand.
     ///
     /// # Cancel safety
     ///
@@ -79,8 +79,8 @@ impl LostSignal {
         self.0.clone().cancelled_owned()
     }
 
-    /// A token that is cancelled when the slot is lost, for code that takes one of [`tokio_util`]. Cancelling the token
-    /// does not set this signal.
+    /// A token that is cancelled when the slot is lost, for code that takes a token of [`tokio_util`]. Cancelling the
+    /// token does not set this signal.
     ///
     /// # Examples
     ///

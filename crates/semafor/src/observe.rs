@@ -1,6 +1,6 @@
-//! What happens, told to `tracing`; and the numbers, told to `metrics`. Nothing at all without those features.
+//! Events for `tracing` and numbers for `metrics`. Does nothing without those features.
 //!
-//! Always called without a lock.
+//! Always called without holding a lock.
 
 #[cfg(feature = "tracing")]
 macro_rules! event {
@@ -94,7 +94,7 @@ pub(crate) fn remote_loss(home: &str, id: &str, why: NotHeld) {
     let _ = (home, id, why);
 }
 
-/// The server does not push what a waiter waits for: it is asked again and again.
+/// The server does not push grants to waiters, so the client polls for them.
 #[cfg(feature = "redis")]
 pub(crate) fn home_hears_little(home: &str, hears_own: bool) {
     #[cfg(feature = "tracing")]
@@ -102,7 +102,7 @@ pub(crate) fn home_hears_little(home: &str, hears_own: bool) {
         tracing::warn!(
             target: "semafor",
             home,
-            "no push messages{}: waiters are polled for",
+            "no push messages{}: the client polls for its waiters",
             if hears_own { " for grants by other libraries" } else { "" },
         );
     });

@@ -10,10 +10,10 @@ use crate::{Registry, Semaphore, Span};
 /// The longest name, in bytes.
 pub const MAX_NAME_LEN: usize = 512;
 
-/// How a semaphore is opened; see [`Semaphore::memory`].
+/// Opens a semaphore; see [`Semaphore::memory`].
 ///
-/// The number of slots and the bound of the line belong to the name: all who open it share them. Everything else
-/// belongs to this handle and its clones, and can be changed for a single acquire (see [`Acquire`](crate::Acquire)).
+/// The number of slots and the bound of the line belong to the name: all handles to it share them. The other options
+/// belong to this handle and its clones, and can be changed for a single acquire (see [`Acquire`](crate::Acquire)).
 #[derive(Clone, Debug)]
 #[must_use = "call .build()"]
 pub struct Builder {
@@ -27,18 +27,18 @@ pub struct Builder {
     defaults: Defaults,
 }
 
-/// Where it will be.
+/// Where the semaphore will be.
 #[derive(Clone, Debug)]
 enum Backend {
     Memory(Registry),
     #[cfg(any(feature = "local", feature = "redis"))]
-    Elsewhere(crate::Home),
+    Remote(crate::Home),
 }
 
-/// As in the Python library.
+/// As in the Python library asyncio-advanced-semaphores.
 const HEARTBEAT_MAX_INTERVAL: Duration = Duration::from_secs(180);
 
-/// What an acquire does unless it says otherwise.
+/// The options of an acquire that sets none itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Defaults {
     pub(crate) ttl: Option<Duration>,
@@ -53,8 +53,8 @@ impl Builder {
     }
 
     #[cfg(any(feature = "local", feature = "redis"))]
-    pub(crate) fn elsewhere(home: crate::Home, name: String) -> Self {
-        Self::new(Backend::Elsewhere(home), name)
+    pub(crate) fn remote(home: crate::Home, name: String) -> Self {
+        Self::new(Backend::Remote(home), name)
     }
 
     fn new(backend: Backend, name: String) -> Self {
@@ -70,9 +70,9 @@ impl Builder {
         }
     }
 
-    /// How many may hold a slot at once.
+    /// The number of slots: how many holders there may be at once.
     ///
-    /// May be left out for a name that is in use: then it is whatever it is there.
+    /// May be left out for a name that exists: its number of slots then stays as it is.
     ///
     /// # Examples
     ///
@@ -89,7 +89,7 @@ impl Builder {
         self
     }
 
-    /// How long a slot may be held. After that it is taken back and given to the next in line.
+    /// How long a slot may be held. When the lease ends, the slot goes to the first waiter in line.
     ///
     /// # Examples
     ///
@@ -106,7 +106,7 @@ impl Builder {
         self
     }
 
-    /// How long to wait for a slot. Zero is not to wait.
+    /// How long to wait for a slot. Zero means not to wait.
     ///
     /// # Examples
     ///
@@ -123,8 +123,8 @@ impl Builder {
         self
     }
 
-    /// Whether [`Semaphore::run`] and `spawn` stop their work when the slot is lost. They do by default: work that goes on
-    /// without its slot runs beside that of the next holder.
+    /// Whether [`Semaphore::run`] and `spawn` stop their work when the slot is lost. They do by default: work that
+    /// continued without its slot would run beside the work of the next holder.
     ///
     /// # Examples
     ///
@@ -142,7 +142,7 @@ impl Builder {
         self
     }
 
-    /// What holders and waiters are called in [`Semaphore::holders`] and [`Semaphore::waiters`].
+    /// A label for holders and waiters, shown by [`Semaphore::holders`] and [`Semaphore::waiters`].
     ///
     /// # Examples
     ///
@@ -159,10 +159,10 @@ impl Builder {
         self
     }
 
-    /// What holders and waiters are running, for [`Semaphore::holders`] and [`Semaphore::waiters`].
+    /// The command that holders and waiters run, shown by [`Semaphore::holders`] and [`Semaphore::waiters`].
     ///
-    /// Everybody who can read the home can read it, so a command line with secrets in it does not belong on a Redis: say the
-    /// program's name there.
+    /// Every client that can read the home can read it. So do not put a command line with secrets on a Redis: set only
+    /// the program's name there.
     ///
     /// # Examples
     ///
@@ -179,10 +179,10 @@ impl Builder {
         self
     }
 
-    /// How long a holder that is [evicted](Semaphore::evict) has to let go of its slot. It is told at once, and until it
-    /// lets go, or this is over, nobody else has the slot.
+    /// How long an [evicted](Semaphore::evict) holder has to release its slot. It is notified at once, and the slot
+    /// goes to the next waiter only when the holder releases it or the grace ends.
     ///
-    /// Without it, the next in line has the slot at once, whatever the evicted holder is doing.
+    /// Without it, the next waiter gets the slot at once, whatever the evicted holder is doing.
     ///
     /// # Examples
     ///
@@ -194,7 +194,7 @@ impl Builder {
     /// let permit = sem.acquire().await.unwrap();
     ///
     /// sem.evict(&permit.id()).await.unwrap();
-    /// assert!(permit.is_lost(), "it is told at once");
+    /// assert!(permit.is_lost(), "it is notified at once");
     /// assert!(sem.try_acquire().await.is_err(), "but still has the slot");
     /// drop(permit);
     /// sem.try_acquire().await.unwrap();
@@ -207,7 +207,7 @@ impl Builder {
         self
     }
 
-    /// Bounds the line: who finds so many waiting is refused at once, with
+    /// Bounds the line: a request that finds so many waiters is refused at once, with
     /// [`LineFull`](crate::AcquireError::LineFull).
     ///
     /// # Examples
@@ -226,10 +226,10 @@ impl Builder {
         self
     }
 
-    /// How long a holder or waiter of a home outside of this process may give no sign of life before it is taken for dead;
-    /// 180 seconds by default. A sign of life is sent five times as often, and at least every five seconds.
+    /// How long a holder or waiter of a home outside of this process may send no heartbeat before the home takes it for
+    /// dead; 180 seconds by default. A heartbeat is sent five times in that time, and at least every five seconds.
     ///
-    /// For a slot with a shorter time to live, that counts instead. Memory needs no such signs, and ignores this.
+    /// For a slot with a shorter `ttl`, the `ttl` counts instead. Memory needs no heartbeats, and ignores this.
     pub fn heartbeat_max_interval(mut self, interval: impl Into<Span>) -> Self {
         self.heartbeat_max_interval = interval.into();
         self
@@ -237,16 +237,17 @@ impl Builder {
 
     /// Opens the semaphore.
     ///
-    /// In memory, this is all there is to it. A home outside of this process is not asked yet: the first acquire opens the
-    /// name there, and may fail with [`AcquireError::Open`](crate::AcquireError::Open). [`open`](Self::open) asks at once.
+    /// In memory, the name is open when this returns. A home outside of this process is not contacted yet: the first
+    /// acquire opens the name there, and may fail with [`AcquireError::Open`](crate::AcquireError::Open).
+    /// [`open`](Self::open) contacts it at once.
     ///
-    /// If the name is in use, this is another handle to it. If it is known but idle (nothing held, nobody waiting), a
-    /// different number of slots takes over.
+    /// If the name is in use, this is another handle to it. If the name exists but is idle (no holders, no waiters), it
+    /// takes the number of slots given here.
     ///
     /// # Errors
     ///
     /// [`BuildError`] for an empty or overlong name, zero slots, a number of slots that differs from the one in use,
-    /// and durations that are none.
+    /// and durations out of range.
     ///
     /// # Examples
     ///
@@ -264,16 +265,16 @@ impl Builder {
                 Ok(Semaphore::memory_home(handle, defaults))
             }
             #[cfg(any(feature = "local", feature = "redis"))]
-            Backend::Elsewhere(home) => {
+            Backend::Remote(home) => {
                 let heartbeat = self.heartbeat_max_interval.to_heartbeat()?;
                 let remote = home.semaphore(&self.name, self.slots, self.max_waiting, heartbeat);
-                Ok(Semaphore::elsewhere(remote, defaults))
+                Ok(Semaphore::remote_home(remote, defaults))
             }
         }
     }
 
-    /// Opens the semaphore, and asks its home whether it can be: as [`build`](Self::build), but a mismatch of slots or a
-    /// home that does not answer shows now.
+    /// Opens the semaphore at its home: like [`build`](Self::build), but a mismatch of slots or an unreachable home is
+    /// reported now.
     ///
     /// # Errors
     ///
@@ -296,7 +297,7 @@ impl Builder {
         Ok(semaphore)
     }
 
-    /// What can be wrong wherever it will be.
+    /// Checks the options that every kind of home checks.
     fn check(&self) -> Result<Defaults, BuildError> {
         if self.name.is_empty() {
             return Err(BuildError::EmptyName);

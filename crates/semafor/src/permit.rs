@@ -14,9 +14,10 @@ use crate::memory::Handle;
 use crate::remote::RemoteLease;
 use crate::{LostSignal, Semaphore, Span};
 
-/// Names one acquisition: never used again, and recognised when it comes too late.
+/// The id of one acquisition. It is never used again, and the semaphore recognises it after the slot is released or
+/// lost.
 ///
-/// Text both ways, so that it can be passed through files, flags and queues.
+/// It can be written as text and parsed again, to pass it through files, flags and queues.
 ///
 /// # Examples
 ///
@@ -39,25 +40,25 @@ enum IdKind {
     Remote(Arc<str>),
 }
 
-/// The longest id of another home that is taken for one.
+/// The longest text that is accepted as an id of a remote home.
 const MAX_REMOTE_ID_LEN: usize = 64;
 
 impl PermitId {
-    /// An id that is not one of memory's is one that memory never issued.
+    /// The id in memory. For the id of a remote home, an id that memory never issues.
     pub(crate) fn in_memory(&self) -> semafor_core::PermitId {
         match &self.0 {
             IdKind::InMemory(id) => *id,
-            IdKind::Remote(_) => NOTHING,
+            IdKind::Remote(_) => NO_ID,
         }
     }
 
     #[cfg_attr(
         not(any(feature = "local", feature = "redis")),
-        expect(dead_code, reason = "memory has its own")
+        expect(dead_code, reason = "memory has its own ids")
     )]
     pub(crate) fn remote(id: impl Into<Arc<str>>) -> Self {
         let id = id.into();
-        // An agent's is one of its memory. It is the same id as the one that is read from its text.
+        // The ids of an agent are ids of its memory home. Parsing the text of one must give an equal id.
         Self(id.parse().map_or(IdKind::Remote(id), IdKind::InMemory))
     }
 }
@@ -96,10 +97,10 @@ impl FromStr for PermitId {
     }
 }
 
-/// A slot, held until this is dropped or the slot is lost.
+/// Holds a slot until it is dropped or the slot is lost.
 ///
-/// Borrows the semaphore it came from; [`into_owned`](Self::into_owned) makes it free of that, to be moved into a
-/// spawned task, say.
+/// Borrows its semaphore. [`into_owned`](Self::into_owned) ends the borrow, to move the permit into a spawned task, for
+/// example.
 ///
 /// ```
 /// # pollster::block_on(async {
@@ -110,25 +111,25 @@ impl FromStr for PermitId {
 /// permit.release().await.unwrap();
 /// # });
 /// ```
-#[must_use = "the slot is given back when the permit is dropped: bind it, `let _permit = …`"]
+#[must_use = "the slot is released when the permit is dropped: bind it, `let _permit = …`"]
 pub struct Permit<'a> {
     owner: Owner<'a>,
-    /// [`NOTHING`] once dropping it shall not give the slot back, and always for a slot elsewhere.
+    /// [`NO_ID`] once drop must no longer release the slot, and always for the slot of a remote home.
     id: semafor_core::PermitId,
     waited_nanos: u64,
 }
 
-/// The id of a permit that was detached, released or moved elsewhere. No such id is ever issued.
-const NOTHING: semafor_core::PermitId = semafor_core::PermitId::NONE;
+/// The id of a permit that was detached, released or moved. It is never issued.
+const NO_ID: semafor_core::PermitId = semafor_core::PermitId::NONE;
 
 enum Owner<'a> {
     Borrowed(&'a Semaphore),
     Owned(Box<Semaphore>),
-    Elsewhere(Box<Elsewhere>),
+    Remote(Box<RemotePermit>),
 }
 
 /// A slot of a home outside of this process.
-struct Elsewhere {
+struct RemotePermit {
     /// `None` once it was released or detached.
     lease: Option<Box<dyn RemoteLease>>,
     cancel_on_expiry: bool,
@@ -138,8 +139,8 @@ struct Elsewhere {
 enum Backend<'a> {
     Memory(&'a Handle),
     Remote(&'a dyn RemoteLease),
-    /// Between its release and its drop. No user sees it there.
-    Nowhere,
+    /// Released, detached or moved, and not dropped yet. Users never see this state.
+    Empty,
 }
 
 impl<'a> Permit<'a> {
@@ -149,30 +150,30 @@ impl<'a> Permit<'a> {
         Self { owner: Owner::Borrowed(semaphore), id, waited_nanos }
     }
 
-    pub(crate) fn elsewhere(lease: Box<dyn RemoteLease>, cancel_on_expiry: bool) -> Self {
-        let elsewhere = Elsewhere { lease: Some(lease), cancel_on_expiry };
-        Self { owner: Owner::Elsewhere(Box::new(elsewhere)), id: NOTHING, waited_nanos: 0 }
+    pub(crate) fn remote(lease: Box<dyn RemoteLease>, cancel_on_expiry: bool) -> Self {
+        let remote = RemotePermit { lease: Some(lease), cancel_on_expiry };
+        Self { owner: Owner::Remote(Box::new(remote)), id: NO_ID, waited_nanos: 0 }
     }
 
     fn disarm(&mut self) -> semafor_core::PermitId {
-        std::mem::replace(&mut self.id, NOTHING)
+        std::mem::replace(&mut self.id, NO_ID)
     }
 
     #[inline]
     fn backend(&self) -> Backend<'_> {
         match &self.owner {
-            Owner::Borrowed(semaphore) => semaphore.in_memory().map_or(Backend::Nowhere, Backend::Memory),
-            Owner::Owned(semaphore) => semaphore.in_memory().map_or(Backend::Nowhere, Backend::Memory),
-            Owner::Elsewhere(elsewhere) => match &elsewhere.lease {
+            Owner::Borrowed(semaphore) => semaphore.in_memory().map_or(Backend::Empty, Backend::Memory),
+            Owner::Owned(semaphore) => semaphore.in_memory().map_or(Backend::Empty, Backend::Memory),
+            Owner::Remote(remote) => match &remote.lease {
                 Some(lease) => Backend::Remote(lease.as_ref()),
-                None => Backend::Nowhere,
+                None => Backend::Empty,
             },
         }
     }
 
     fn take_lease(&mut self) -> Option<Box<dyn RemoteLease>> {
         match &mut self.owner {
-            Owner::Elsewhere(elsewhere) => elsewhere.lease.take(),
+            Owner::Remote(remote) => remote.lease.take(),
             _ => None,
         }
     }
@@ -197,8 +198,8 @@ impl<'a> Permit<'a> {
         }
     }
 
-    /// The slot number: 0-based, and no other live permit of the semaphore has it. Below the number of slots there were
-    /// when it was granted.
+    /// The slot number: 0-based, and no other live permit of the semaphore has it. It is below the number of slots at
+    /// the time of the grant.
     ///
     /// # Examples
     ///
@@ -217,8 +218,8 @@ impl<'a> Permit<'a> {
         }
     }
 
-    /// A number that grows with every grant of the semaphore's name: in memory for as long as the process lives, elsewhere
-    /// beyond that. The module `redis` says what a Redis server may forget. A resource that refuses numbers below the
+    /// A number that grows with every grant of the semaphore's name: in memory as long as the process lives, in other
+    /// homes longer. The module `redis` says when a Redis server may lose it. A resource that refuses numbers below the
     /// highest it has seen is safe from holders that lost their slot and do not know it yet.
     ///
     /// # Examples
@@ -239,7 +240,7 @@ impl<'a> Permit<'a> {
         }
     }
 
-    /// How long the line took. Zero if a slot was free.
+    /// How long the request waited in line. Zero if a slot was free.
     ///
     /// # Examples
     ///
@@ -258,9 +259,9 @@ impl<'a> Permit<'a> {
         }
     }
 
-    /// When the slot will be taken back. `None` without a time to live, and once it is lost.
+    /// When the lease ends. `None` without a `ttl`, and once the slot is lost.
     ///
-    /// A home outside of this process goes by its own clock; this is the earliest time it can be here.
+    /// A home outside of this process uses its own clock; this is the earliest time by the clock of this process.
     ///
     /// # Examples
     ///
@@ -276,16 +277,16 @@ impl<'a> Permit<'a> {
         match self.backend() {
             Backend::Memory(gate) => gate.expires_at(self.id),
             Backend::Remote(lease) => lease.expires_at(),
-            Backend::Nowhere => None,
+            Backend::Empty => None,
         }
     }
 
-    /// Until then nobody else can have the slot, whatever becomes of the connection to its home. Every answer of the home
-    /// to a sign of life moves it on; see [`heartbeat_max_interval`](crate::Builder::heartbeat_max_interval).
+    /// The time before which no other holder can get the slot, even if the connection to the home breaks. Every answer
+    /// of the home to a heartbeat moves it on; see [`heartbeat_max_interval`](crate::Builder::heartbeat_max_interval).
     ///
-    /// For work that takes a while to stop: [`lost`](Self::lost) leaves it half a second at most when the home falls silent,
-    /// this tells how long there really is. `None` in memory, for a home that needs no signs of life, and once others may have
-    /// the slot.
+    /// For work that takes a while to stop: when the home falls silent,
+    /// [`lost`](Self::lost) fires at most half a second before this time. `None` in memory, for a home without
+    /// heartbeats, and once another holder may have the slot.
     ///
     /// # Examples
     ///
@@ -294,19 +295,19 @@ impl<'a> Permit<'a> {
     /// use semafor::Semaphore;
     /// let sem = Semaphore::memory("docs-safe").slots(1).build().unwrap();
     /// let permit = sem.acquire().await.unwrap();
-    /// assert_eq!(permit.safe_until(), None, "memory needs no signs of life");
+    /// assert_eq!(permit.safe_until(), None, "memory needs no heartbeats");
     /// # });
     /// ```
     pub fn safe_until(&self) -> Option<Instant> {
         match self.backend() {
             Backend::Remote(lease) => lease.safe_until(),
-            Backend::Memory(_) | Backend::Nowhere => None,
+            Backend::Memory(_) | Backend::Empty => None,
         }
     }
 
-    /// True once the slot is not held any more: its time to live is up, it was evicted, or released by id.
+    /// True once the slot is no longer held: its lease ended, it was evicted, or released by id.
     ///
-    /// For a home outside of this process: as far as is known here by now.
+    /// For a home outside of this process: as far as this process knows by now.
     ///
     /// # Examples
     ///
@@ -324,25 +325,25 @@ impl<'a> Permit<'a> {
         self.why_not_held().is_some()
     }
 
-    /// The semaphore it is of, if that is in memory.
+    /// Its semaphore, if that is in memory.
     #[cfg(feature = "local")]
     pub(crate) fn gate(&self) -> Option<&Handle> {
         match self.backend() {
             Backend::Memory(gate) => Some(gate),
-            Backend::Remote(_) | Backend::Nowhere => None,
+            Backend::Remote(_) | Backend::Empty => None,
         }
     }
 
-    /// True if it was told to let go of a slot that it still has.
+    /// True if it was evicted and still holds its slot, because its grace has not ended.
     #[cfg(feature = "local")]
     pub(crate) fn is_leaving(&self) -> bool {
         match self.backend() {
             Backend::Memory(gate) => gate.is_leaving(self.id),
-            Backend::Remote(_) | Backend::Nowhere => false,
+            Backend::Remote(_) | Backend::Empty => false,
         }
     }
 
-    /// Why the slot is not held any more; `None` while it is.
+    /// Why the slot is no longer held; `None` while it is held.
     ///
     /// # Examples
     ///
@@ -360,11 +361,11 @@ impl<'a> Permit<'a> {
         match self.backend() {
             Backend::Memory(gate) => gate.why_not_held(self.id),
             Backend::Remote(lease) => lease.why_not_held(),
-            Backend::Nowhere => Some(NotHeld::Released),
+            Backend::Empty => Some(NotHeld::Released),
         }
     }
 
-    /// Waits until the slot is lost, and says why. Never returns while it is held.
+    /// Waits until the slot is lost, and returns the reason. Never returns while it is held.
     ///
     /// # Cancel safety
     ///
@@ -387,8 +388,8 @@ impl<'a> Permit<'a> {
         self.why_not_held().unwrap_or(NotHeld::Unknown)
     }
 
-    /// A signal that is set when the slot is lost, to hand to the work that depends on it. It stays quiet when the permit
-    /// is dropped or released.
+    /// A signal that is set when the slot is lost. Pass it to the work that depends on the slot. It is not set when the
+    /// permit is dropped or released.
     ///
     /// # Examples
     ///
@@ -413,15 +414,15 @@ impl<'a> Permit<'a> {
         match self.backend() {
             Backend::Memory(gate) => gate.lost_signal(self.id),
             Backend::Remote(lease) => lease.lost_signal(),
-            Backend::Nowhere => CancellationToken::new(),
+            Backend::Empty => CancellationToken::new(),
         }
     }
 
-    /// Keeps the slot for `ttl` from now, whatever was left; [`Span::UNLIMITED`] for as long as it takes.
+    /// Sets the lease to `ttl` from now, whatever time was left. [`Span::UNLIMITED`] means that it never ends.
     ///
     /// # Errors
     ///
-    /// [`RenewError::NotHeld`] if the slot is lost already; it does not come back.
+    /// [`RenewError::NotHeld`] if the slot is lost already: a lost slot cannot be renewed.
     ///
     /// # Examples
     ///
@@ -439,19 +440,19 @@ impl<'a> Permit<'a> {
         match self.backend() {
             Backend::Memory(gate) => Ok(gate.renew(self.id, ttl)?),
             Backend::Remote(lease) => lease.renew(ttl).await,
-            Backend::Nowhere => Err(NotHeld::Released.into()),
+            Backend::Empty => Err(NotHeld::Released.into()),
         }
     }
 
-    /// Gives the slot back and says whether it was still there to give.
+    /// Releases the slot, and returns an error if it was no longer held.
     ///
     /// # Errors
     ///
-    /// [`ReleaseError::NotHeld`] if it was lost before. Nobody is harmed: whoever has the slot now keeps it.
+    /// [`ReleaseError::NotHeld`] if the slot was lost before. The holder that has the slot now keeps it.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the slot is given back all the same.
+    /// If the future is dropped, the slot is released all the same.
     ///
     /// # Examples
     ///
@@ -475,8 +476,9 @@ impl<'a> Permit<'a> {
         }
     }
 
-    /// Holds the slot without a guard, by id. From now on it is up to [`Semaphore::release`](crate::Semaphore::release),
-    /// [`release_latest`](crate::Semaphore::release_latest) or the time to live to give it back.
+    /// Keeps the slot without a guard, and returns its id. From now on
+    /// [`Semaphore::release`](crate::Semaphore::release), [`release_latest`](crate::Semaphore::release_latest) or the
+    /// end of the lease releases it.
     ///
     /// # Examples
     ///
@@ -500,7 +502,7 @@ impl<'a> Permit<'a> {
         PermitId::from(id)
     }
 
-    /// The same permit, free of the borrow of its semaphore.
+    /// The same permit, without the borrow of its semaphore.
     ///
     /// # Examples
     ///
@@ -517,12 +519,12 @@ impl<'a> Permit<'a> {
         let (id, waited_nanos) = (self.disarm(), self.waited_nanos);
         let cancel_on_expiry = self.cancels_on_expiry();
         if let Some(lease) = self.take_lease() {
-            return Permit::elsewhere(lease, cancel_on_expiry);
+            return Permit::remote(lease, cancel_on_expiry);
         }
         let owner = match &mut self.owner {
             Owner::Borrowed(semaphore) => Owner::Owned(Box::new(semaphore.clone())),
             Owner::Owned(semaphore) => Owner::Owned(Box::new(Semaphore::clone(semaphore))),
-            Owner::Elsewhere(_) => Owner::Elsewhere(Box::new(Elsewhere { lease: None, cancel_on_expiry })),
+            Owner::Remote(_) => Owner::Remote(Box::new(RemotePermit { lease: None, cancel_on_expiry })),
         };
         Permit { owner, id, waited_nanos }
     }
@@ -531,12 +533,12 @@ impl<'a> Permit<'a> {
         match &self.owner {
             Owner::Borrowed(semaphore) => semaphore.defaults().cancel_on_expiry,
             Owner::Owned(semaphore) => semaphore.defaults().cancel_on_expiry,
-            Owner::Elsewhere(elsewhere) => elsewhere.cancel_on_expiry,
+            Owner::Remote(remote) => remote.cancel_on_expiry,
         }
     }
 
-    /// Runs `work` under this permit, then releases it. If the slot is lost first, `work` is dropped at once (unless the
-    /// semaphore was opened with `cancel_on_expiry(false)`).
+    /// Runs `work` under this permit, then releases it. If the slot is lost first, `work` is dropped at once (unless
+    /// the semaphore was opened with `cancel_on_expiry(false)`).
     ///
     /// # Errors
     ///
@@ -544,7 +546,7 @@ impl<'a> Permit<'a> {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops `work` and gives the slot back.
+    /// Dropping the future drops `work` and releases the slot.
     ///
     /// # Examples
     ///
@@ -578,10 +580,10 @@ impl<'a> Permit<'a> {
 impl Drop for Permit<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.id != NOTHING
+        if self.id != NO_ID
             && let Backend::Memory(gate) = self.backend()
         {
-            // Lost or released by id meanwhile: then there is nothing to give back.
+            // An error means that it was lost or released by id meanwhile.
             let _ = gate.release(self.id);
         }
     }
@@ -592,7 +594,7 @@ impl fmt::Debug for Permit<'_> {
         let name = match self.backend() {
             Backend::Memory(gate) => gate.name(),
             Backend::Remote(lease) => lease.name(),
-            Backend::Nowhere => "",
+            Backend::Empty => "",
         };
         f.debug_struct("Permit").field("name", &name).field("id", &self.id()).finish_non_exhaustive()
     }

@@ -9,10 +9,10 @@ use crate::options::{Builder, Defaults};
 use crate::remote::RemoteSemaphore;
 use crate::{Acquire, HolderInfo, PermitId, Registry, Span, Stats, WaiterInfo};
 
-/// Limits how many do a thing at once.
+/// Limits how many tasks, processes or machines do a thing at once.
 ///
-/// A named set of slots with one line in front of it. Whoever opens the same name gets the same slots. A clone is another
-/// handle, with the same defaults.
+/// A named set of slots with one line of waiters. All handles to the same name share the slots and the line. A clone is
+/// another handle, with the same defaults.
 ///
 /// ```
 /// # pollster::block_on(async {
@@ -44,7 +44,7 @@ enum Backend {
     Memory(Handle),
     #[cfg_attr(
         not(any(feature = "local", feature = "redis")),
-        expect(dead_code, reason = "memory is no remote home")
+        expect(dead_code, reason = "memory is not a remote home")
     )]
     Remote(Arc<dyn RemoteSemaphore>),
 }
@@ -72,7 +72,7 @@ impl Semaphore {
     }
 
     #[cfg(any(feature = "local", feature = "redis"))]
-    pub(crate) fn elsewhere(remote: Arc<dyn RemoteSemaphore>, defaults: Defaults) -> Self {
+    pub(crate) fn remote_home(remote: Arc<dyn RemoteSemaphore>, defaults: Defaults) -> Self {
         Self { backend: Backend::Remote(remote), defaults }
     }
 
@@ -91,8 +91,8 @@ impl Semaphore {
         }
     }
 
-    /// Counts slots as held that an earlier agent had granted, even if they do not fit. The slot number is `slot` if that
-    /// is free. `None` if they can't be counted.
+    /// Counts slots as held that an earlier agent granted, even if there are not enough slots. The slot number is
+    /// `slot` if that is free. `None` if they can't be counted.
     #[cfg(feature = "local")]
     pub(crate) fn reserve(
         &self,
@@ -125,16 +125,17 @@ impl Semaphore {
         }
     }
 
-    /// Waits for a slot, first come, first served. See [`Acquire`] for what can be said before awaiting it.
+    /// Waits for a slot, first come, first served. See [`Acquire`] for the options to set before awaiting it.
     ///
     /// # Errors
     ///
-    /// [`AcquireError`](crate::AcquireError) if no slot came free in time, the line was full, the semaphore is or was closed, the request could
-    /// never be met, or a slot was granted and its time to live was over before the task was polled again.
+    /// [`AcquireError`](crate::AcquireError) if no slot came free in time, the line was full, the semaphore is or was
+    /// closed, the request could never be met, or a slot was granted and its lease ended before the task was polled
+    /// again.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives the place in line back, and the slot that may have been granted meanwhile.
+    /// Dropping the future leaves the line, and releases the slot if one was granted meanwhile.
     ///
     /// # Examples
     ///
@@ -151,8 +152,8 @@ impl Semaphore {
         Acquire::new(self)
     }
 
-    /// Takes a slot if one is free right now: short for [`acquire().now()`](Acquire::now). Await it; it does not wait in
-    /// line. On a thread without a runtime, `try_acquire().blocking()`.
+    /// Takes a slot if one is free right now: short for [`acquire().now()`](Acquire::now). Await it; it does not wait
+    /// in line. On a thread without a runtime, call `try_acquire().blocking()`.
     ///
     /// # Examples
     ///
@@ -169,9 +170,9 @@ impl Semaphore {
         self.acquire().now()
     }
 
-    /// Runs `work` under a permit. If the slot is lost, `work` is dropped where it awaits, as soon as its task is polled
-    /// (unless opened with `cancel_on_expiry(false)`). Where an overlap with the next holder's work must be ruled out, hand
-    /// the resource the [fencing token](crate::Permit::fencing_token).
+    /// Runs `work` under a permit. If the slot is lost, `work` is dropped where it awaits, as soon as its task is
+    /// polled (unless opened with `cancel_on_expiry(false)`). Where the work must never overlap with the work of the
+    /// next holder, pass the [fencing token](crate::Permit::fencing_token) to the resource.
     ///
     /// # Errors
     ///
@@ -179,7 +180,7 @@ impl Semaphore {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops `work` and gives the slot, or the place in line, back.
+    /// Dropping the future drops `work`, and releases the slot or leaves the line.
     ///
     /// ```
     /// # pollster::block_on(async {
@@ -196,7 +197,7 @@ impl Semaphore {
     }
 
     /// Runs `work` under a permit in a tokio task of its own. If the slot is lost, the task's work is aborted, and the
-    /// handle gives [`RunError::Lost`] (unless opened with `cancel_on_expiry(false)`). The task takes its place in line when
+    /// handle returns [`RunError::Lost`] (unless opened with `cancel_on_expiry(false)`). The task joins the line when
     /// the runtime first polls it.
     ///
     /// # Panics
@@ -225,12 +226,13 @@ impl Semaphore {
         tokio::spawn(async move { semaphore.run(work).await })
     }
 
-    /// Gives the slot of a [detached](crate::Permit::detach) permit back. Works from any task, thread or handle of the same name.
+    /// Releases the slot of a [detached](crate::Permit::detach) permit. Works from any task, thread or handle of the
+    /// same name.
     ///
     /// # Errors
     ///
-    /// [`ReleaseError::NotHeld`] if the id holds nothing: released before, lost, or never issued by this semaphore. Nothing
-    /// has changed then.
+    /// [`ReleaseError::NotHeld`] if the id holds nothing: released before, lost, or never issued by this semaphore.
+    /// Then nothing changes.
     ///
     /// # Examples
     ///
@@ -250,9 +252,10 @@ impl Semaphore {
         }
     }
 
-    /// Gives back what the current task acquired last of all that it detached and still holds, and says what it was.
+    /// Releases the slot that the current task acquired last, of those that it detached and still holds. Returns its
+    /// id.
     ///
-    /// Nested acquires come back in reverse order. What the current task is, [`task`](crate::task) says.
+    /// Nested acquires are released in reverse order. The module [`task`](crate::task) says what the current task is.
     ///
     /// # Errors
     ///
@@ -277,11 +280,11 @@ impl Semaphore {
         }
     }
 
-    /// Lets the holder of `id` keep its slot for `ttl` from now; [`Span::UNLIMITED`] for as long as it takes.
+    /// Sets the lease of `id` to `ttl` from now. [`Span::UNLIMITED`] means that it never ends.
     ///
     /// # Errors
     ///
-    /// [`RenewError::NotHeld`] if the id holds nothing any more.
+    /// [`RenewError::NotHeld`] if the id no longer holds a slot.
     ///
     /// # Examples
     ///
@@ -303,10 +306,10 @@ impl Semaphore {
         }
     }
 
-    /// Takes the slot away from whoever holds it by `id`, and tells them: [`Permit::lost`](crate::Permit::lost) fires.
+    /// Takes the slot away from the holder of `id`, and notifies it: [`Permit::lost`](crate::Permit::lost) fires.
     ///
-    /// If they have a [grace](Builder::grace), the next in line has the slot when they let go of it, or when their grace is
-    /// over. Evicting them again does not wait for that.
+    /// If the holder has a [grace](Builder::grace), the next waiter gets the slot when the holder releases it or the
+    /// grace ends. A second evict ends the grace at once.
     ///
     /// # Errors
     ///
@@ -335,7 +338,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// [`HomeError`], as all questions below: not from memory.
+    /// [`HomeError`]; not from memory.
     ///
     /// # Examples
     ///
@@ -377,10 +380,10 @@ impl Semaphore {
         }
     }
 
-    /// Changes the number of slots, for everybody who uses the name.
+    /// Changes the number of slots, for all handles to the name.
     ///
-    /// Growing serves the line at once. Shrinking takes nothing from anybody: slots above the new number vanish as they
-    /// are released, and nobody is admitted until then.
+    /// Growing serves the line at once. When shrinking, holders keep their slots; new grants wait until enough slots
+    /// are released.
     ///
     /// # Errors
     ///
@@ -405,9 +408,9 @@ impl Semaphore {
         }
     }
 
-    /// Turns everybody in line away, and whoever comes later. Holders keep their slots.
+    /// Refuses all waiters in line, and all later requests. Holders keep their slots.
     ///
-    /// For good: the name can be opened anew once all slots have been given back.
+    /// A closed semaphore stays closed. Once all its slots are released, the name can be opened anew.
     ///
     /// # Errors
     ///
@@ -458,7 +461,7 @@ impl Semaphore {
         }
     }
 
-    /// Held, waiting, totals and histograms, all of one moment.
+    /// A snapshot of what is held and waiting, totals and histograms.
     ///
     /// # Errors
     ///
@@ -483,7 +486,7 @@ impl Semaphore {
         }
     }
 
-    /// Who holds the slots, by slot number.
+    /// The holders, by slot number.
     ///
     /// # Errors
     ///
@@ -509,10 +512,10 @@ impl Semaphore {
         }
     }
 
-    /// Who waits for them, first to last.
+    /// The waiters, first to last.
     ///
-    /// Redis lists holders and waiters in pages, each at its own moment. A waiter that stays in line meanwhile is listed
-    /// once, in order; so is a holder that holds on. Others may be missing.
+    /// Redis lists holders and waiters in pages, each at its own moment. A waiter that stays in line meanwhile is
+    /// listed once, in order; so is a holder that keeps its slot. Others may be missing.
     ///
     /// # Errors
     ///

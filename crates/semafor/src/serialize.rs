@@ -1,4 +1,4 @@
-//! What can be serialized, with the feature `serde`. Durations are seconds, and their keys say so.
+//! `Serialize` for the feature `serde`. Durations are seconds, and their keys say so.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 
 use crate::{HolderInfo, PermitId, Stats, WaiterInfo};
 
-/// As its text.
+/// Serialized as its text.
 #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
 impl Serialize for PermitId {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -85,7 +85,7 @@ struct Times {
     p50_seconds: f64,
     p99_seconds: f64,
     max_seconds: f64,
-    /// Those with a count, shortest first.
+    /// The buckets that are not empty, shortest first.
     buckets: Vec<Bucket>,
 }
 

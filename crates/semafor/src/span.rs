@@ -4,7 +4,7 @@ use crate::error::{InvalidDuration, MeantAs};
 
 /// A length of time as users write it: a [`Duration`], [`secs`], or [`Span::UNLIMITED`].
 ///
-/// Whether it makes sense is checked where it is used, so that the error can say what it was meant for.
+/// Its range is checked where it is used, so that the error can name the parameter.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Span(Written);
 
@@ -35,14 +35,14 @@ pub fn secs(seconds: impl Into<f64>) -> Span {
     })
 }
 
-/// The longest time that a home outside of this process is asked to count: 68 years.
+/// The longest time that is sent to a home outside of this process: 68 years.
 pub(crate) const LONGEST: Duration = Duration::from_secs(2_147_483_637);
 
 impl Span {
     /// No limit: hold, or wait, for as long as it takes.
     pub const UNLIMITED: Self = Self(Written::Unlimited);
 
-    /// As a time to live: longer than zero, or none.
+    /// As a `ttl`: longer than zero, or `None` for no limit.
     pub(crate) fn to_ttl(self) -> Result<Option<Duration>, InvalidDuration> {
         match self.to_timeout(MeantAs::Ttl)? {
             Some(Duration::ZERO) => Err(InvalidDuration { meant_as: MeantAs::Ttl, seconds: 0.0 }),
@@ -50,7 +50,7 @@ impl Span {
         }
     }
 
-    /// As an interval between signs of life: longer than zero. Without a limit, it is a very long time.
+    /// As an interval between heartbeats: longer than zero, and at most [`LONGEST`].
     pub(crate) fn to_heartbeat(self) -> Result<Duration, InvalidDuration> {
         match self.to_timeout(MeantAs::HeartbeatMaxInterval)? {
             Some(Duration::ZERO) => {
@@ -60,7 +60,7 @@ impl Span {
         }
     }
 
-    /// As a time to wait: zero is not to wait at all.
+    /// As a timeout: zero means not to wait at all, `None` no limit.
     pub(crate) fn to_timeout(self, meant_as: MeantAs) -> Result<Option<Duration>, InvalidDuration> {
         match self.0 {
             Written::Duration(timeout) => Ok(Some(timeout)),
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_length_of_time_is_named_in_the_error() {
+    fn error_names_the_invalid_duration() {
         for (seconds, named) in [(-1.0, "-1"), (f64::NAN, "NaN"), (f64::NEG_INFINITY, "-inf"), (0.0, "0")] {
             let error = secs(seconds).to_ttl().unwrap_err().to_string();
             assert_eq!(error, format!("ttl must be longer than zero seconds, got {named}"));
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_can_be_counted_is_unlimited() {
+    fn durations_too_long_to_count_are_unlimited() {
         assert_eq!(secs(f64::INFINITY), Span::UNLIMITED);
         assert_eq!(secs(1e300), Span::UNLIMITED);
         assert_eq!(secs(0).to_timeout(MeantAs::Timeout), Ok(Some(Duration::ZERO)));

@@ -8,8 +8,8 @@ use crate::error::HomeError;
 
 /// A snapshot of one semaphore.
 ///
-/// How long slots are and were held is read off a clock that may be late when the process acquires more than ten thousand
-/// times a second: by a millisecond or two, or by more on a machine that is short of processor time. Waits are precise.
+/// Hold times come from a clock that may be late when the process acquires more than ten thousand times a second: by a
+/// millisecond or two, or by more on an overloaded machine. Wait times are precise.
 ///
 /// # Examples
 ///
@@ -28,8 +28,8 @@ use crate::error::HomeError;
 pub struct Stats {
     /// The semaphore's name.
     pub name: Arc<str>,
-    /// Why its home can't tell the numbers, which are all zero then: another program's key is in the way, for example.
-    /// `None` as long as everything is in order.
+    /// Why the home cannot read the numbers, which are then all zero: a key of another program has the same name, for
+    /// example. Normally `None`.
     pub error: Option<HomeError>,
     /// How many slots there are.
     pub slots: u32,
@@ -41,9 +41,9 @@ pub struct Stats {
     pub waiting: usize,
     /// How long the first in line has been waiting.
     pub longest_wait: Duration,
-    /// Counts since the semaphore was made.
+    /// Counts since the semaphore was created.
     pub totals: Totals,
-    /// How long grants took that had to wait.
+    /// How long requests waited in line until their grant.
     pub waits: Histogram,
     /// How long slots were held.
     pub holds: Histogram,
@@ -65,13 +65,13 @@ impl Stats {
         }
     }
 
-    /// A name about which its home can say nothing but this.
+    /// The statistics of a name that its home cannot read.
     #[cfg(feature = "redis")]
     pub(crate) fn broken(name: Arc<str>, error: HomeError) -> Self {
         Self { error: Some(error), ..Self::new(name, semafor_core::Stats::default()) }
     }
 
-    /// How many slots are held beyond the slots, after a shrink. It only falls until the next shrink.
+    /// How many more slots are held than there are, after a shrink. It only falls until the next shrink.
     ///
     /// # Examples
     ///
@@ -105,61 +105,61 @@ impl Stats {
     }
 }
 
-/// Who somebody is, as others will read it.
+/// The description of a holder or waiter that other clients read.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Who {
     pub(crate) label: Option<Arc<str>>,
     pub(crate) command: Option<Arc<str>>,
-    /// Not for what lives in this process.
+    /// `None` for a semaphore in memory.
     pub(crate) host: Option<Arc<str>>,
     pub(crate) pid: Option<u32>,
-    /// How long it takes to leave when it is evicted.
+    /// How long it may keep its slot after an evict.
     pub(crate) grace: Option<Duration>,
 }
 
-/// Who holds a slot.
+/// A holder of a semaphore.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct HolderInfo {
     /// The permit's id: enough to renew, release or evict it.
     pub id: PermitId,
-    /// Its slot number. `None` for a client of another library, which has none.
+    /// Its slot number. `None` for a client of another library, which has no slot numbers.
     pub slot: Option<u32>,
-    /// Its fencing token, likewise.
+    /// Its fencing token. `None` for a client of another library.
     pub fencing_token: Option<u64>,
     /// How many slots it holds.
     pub weight: u32,
     /// The label given to it.
     pub label: Option<Arc<str>>,
-    /// What it runs, if it said so.
+    /// The command it runs, if it set one.
     pub command: Option<Arc<str>>,
-    /// The machine it runs on, unless it is a part of this process by necessity.
+    /// The machine it runs on. `None` for a semaphore in memory.
     pub host: Option<Arc<str>>,
-    /// Its process there.
+    /// Its process on that machine.
     pub pid: Option<u32>,
-    /// For how long it has been held.
+    /// How long it has held its slots.
     pub held_for: Duration,
-    /// How long it may still be held; `None` without a time to live.
+    /// The rest of its lease; `None` without a `ttl`.
     pub expires_in: Option<Duration>,
 }
 
-/// Who waits for a slot.
+/// A waiter of a semaphore.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct WaiterInfo {
-    /// How many stand in front of it.
+    /// How many waiters are ahead of it in line.
     pub ahead: usize,
     /// How many slots it asks for.
     pub weight: u32,
     /// The label given to it.
     pub label: Option<Arc<str>>,
-    /// What it runs, if it said so.
+    /// The command it runs, if it set one.
     pub command: Option<Arc<str>>,
-    /// The machine it runs on, unless it is a part of this process by necessity.
+    /// The machine it runs on. `None` for a semaphore in memory.
     pub host: Option<Arc<str>>,
-    /// Its process there.
+    /// Its process on that machine.
     pub pid: Option<u32>,
-    /// For how long it has been waiting.
+    /// How long it has been waiting.
     pub waited_for: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! The lock around a gate, and what threads wait by: exchanged for loom's when its models run.
+//! The lock around a gate, and the primitives that threads wait with. Replaced by loom's when its models run.
 
 #[cfg(not(semafor_loom))]
 pub(crate) use crate::memory::short_lock::{Mutex, MutexGuard};
@@ -22,7 +22,7 @@ pub(crate) mod waiting {
             self.0.notify_all();
         }
 
-        /// Also returns whether the time is over.
+        /// Also returns whether it timed out.
         pub(crate) fn wait_for<'a, T>(
             &self,
             mut guard: MutexGuard<'a, T>,
@@ -35,7 +35,7 @@ pub(crate) mod waiting {
 
     pub(crate) use std::thread::sleep;
 
-    /// False if there is no thread to be had.
+    /// False if no thread could be started.
     pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
         std::thread::Builder::new().name(name.into()).spawn(work).is_ok()
     }

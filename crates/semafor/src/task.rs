@@ -1,7 +1,8 @@
-//! Who the current task is, for [`Semaphore::release_latest`](crate::Semaphore::release_latest).
+//! The current task, for [`Semaphore::release_latest`](crate::Semaphore::release_latest).
 //!
-//! Rust has no notion of a task that all runtimes share. In order: the innermost [`scope`], the tokio task (with the
-//! feature `tokio`), the thread. On other runtimes several tasks share a thread, so wrap them in a [`scope`].
+//! Rust has no notion of a task that all runtimes share. The current task is the innermost
+//! [`scope`], else the tokio task (with the feature `tokio`), else the thread. On other runtimes several tasks share a
+//! thread, so wrap them in a [`scope`].
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -13,7 +14,7 @@ thread_local! {
     static SCOPE: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Gives `work` an identity of its own, whatever runtime polls it and on whatever threads.
+/// Runs `work` as a task of its own, whichever runtime and threads poll it.
 ///
 /// ```
 /// use semafor::{Semaphore, task};

@@ -1,4 +1,4 @@
-//! What may cross threads, pinned.
+//! The public types are `Send`, `Sync` and `Unpin`.
 
 use semafor::{
     Acquire, AcquireError, BuildError, Builder, HolderInfo, HomeError, LostSignal, ManualClock, Permit,
@@ -6,23 +6,23 @@ use semafor::{
     WaiterInfo,
 };
 
-fn everywhere<T: Send + Sync + Unpin>() {}
+fn assert_send_sync_unpin<T: Send + Sync + Unpin>() {}
 fn error<T: std::error::Error + Send + Sync + 'static>() {}
 
 #[test]
 fn everything_public_is_send_sync_and_unpin() {
-    everywhere::<Semaphore>();
-    everywhere::<Permit<'_>>();
-    everywhere::<PermitId>();
-    everywhere::<Acquire<'_>>();
-    everywhere::<Registry>();
-    everywhere::<Builder>();
-    everywhere::<ManualClock>();
-    everywhere::<LostSignal>();
-    everywhere::<Stats>();
-    everywhere::<StatsQuery>();
-    everywhere::<HolderInfo>();
-    everywhere::<WaiterInfo>();
+    assert_send_sync_unpin::<Semaphore>();
+    assert_send_sync_unpin::<Permit<'_>>();
+    assert_send_sync_unpin::<PermitId>();
+    assert_send_sync_unpin::<Acquire<'_>>();
+    assert_send_sync_unpin::<Registry>();
+    assert_send_sync_unpin::<Builder>();
+    assert_send_sync_unpin::<ManualClock>();
+    assert_send_sync_unpin::<LostSignal>();
+    assert_send_sync_unpin::<Stats>();
+    assert_send_sync_unpin::<StatsQuery>();
+    assert_send_sync_unpin::<HolderInfo>();
+    assert_send_sync_unpin::<WaiterInfo>();
     error::<AcquireError>();
     error::<BuildError>();
     error::<HomeError>();

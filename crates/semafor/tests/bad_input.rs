@@ -1,4 +1,4 @@
-//! Bad input gets an error that says what was wrong, with the value; nothing hangs, nothing panics, nothing is lost.
+//! Bad input gives an error that says what was wrong, with the value; nothing hangs, panics or is lost.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -61,12 +61,12 @@ fn a_mismatch_of_slots_names_both_values_and_the_remedy() {
     let sem = registry.named("shared").slots(3).build().unwrap();
     let _held = sem.try_acquire().blocking().unwrap();
     let message = "semaphore \"shared\" is in use with 3 slots, not 5: \
-                   ask for 3, or change it for everybody with resize(5)";
+                   ask for 3, or change it for all users with resize(5)";
     refused(registry.named("shared").slots(5), message);
 }
 
 #[test]
-fn durations_that_are_none_are_refused_by_build_acquire_and_renew() {
+fn invalid_durations_are_refused_by_build_acquire_and_renew() {
     let registry = Registry::new();
     let open = || registry.named("durations").slots(1);
     refused(open().ttl(secs(0)), "ttl must be longer than zero seconds, got 0");
@@ -95,7 +95,7 @@ fn a_weight_of_zero_is_refused() {
 }
 
 #[test]
-fn a_weight_that_a_shrink_made_impossible_is_turned_away_with_the_new_capacity() {
+fn weight_made_impossible_by_a_shrink_is_refused_with_the_new_slots() {
     let sem = Registry::new().named("shrinks").slots(4).build().unwrap();
     let held = now(sem.acquire()).unwrap();
     let heavy = pend(sem.acquire().weight(4));
@@ -107,7 +107,7 @@ fn a_weight_that_a_shrink_made_impossible_is_turned_away_with_the_new_capacity()
 }
 
 #[test]
-fn releasing_twice_says_so_and_frees_nothing() {
+fn second_release_fails_and_frees_nothing() {
     let sem = Registry::new().named("two").slots(2).build().unwrap();
     let id = now(sem.acquire()).unwrap().detach();
     let _other = now(sem.acquire()).unwrap();
@@ -130,7 +130,7 @@ fn a_stale_id_does_not_affect_the_new_holder() {
 }
 
 #[test]
-fn an_id_of_another_semaphore_or_none_at_all_is_unknown() {
+fn id_of_another_semaphore_or_of_none_is_unknown() {
     let registry = Registry::new();
     let ours = registry.named("ours").slots(1).build().unwrap();
     let theirs = registry.named("theirs").slots(1).build().unwrap();
@@ -146,13 +146,13 @@ fn an_id_of_another_semaphore_or_none_at_all_is_unknown() {
 }
 
 #[test]
-fn text_that_is_no_id_is_refused_with_an_example() {
+fn text_that_is_not_an_id_is_refused_with_an_example() {
     let error = "no such id!".parse::<PermitId>().unwrap_err();
     assert_eq!(error.to_string(), "not a permit id: expected three hexadecimal numbers, like 7-0-2a");
 }
 
 #[test]
-fn a_closed_semaphore_refuses_and_can_be_opened_anew_once_its_slots_are_back() {
+fn closed_semaphore_refuses_and_can_be_opened_anew_once_its_slots_are_released() {
     let registry = Registry::new();
     let sem = registry.named("closing").slots(1).build().unwrap();
     let permit = now(sem.acquire()).unwrap();
@@ -198,7 +198,7 @@ fn polling_a_finished_acquire_again_panics_as_futures_do() {
 
 type Setter = fn(Acquire<'_>) -> Acquire<'_>;
 
-/// Polls an acquire by hand, has `set` set an option, and returns the message of the panic.
+/// Polls an acquire by hand, sets an option with `set`, and returns the message of the panic.
 fn set_after_poll<'a>(mut acquire: Acquire<'a>, set: impl FnOnce(Acquire<'a>) -> Acquire<'a>) -> String {
     let _ = Pin::new(&mut acquire).poll(&mut Context::from_waker(Waker::noop()));
     let panic = catch_unwind(AssertUnwindSafe(|| drop(set(acquire)))).expect_err("it was polled");

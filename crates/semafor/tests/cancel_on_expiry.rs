@@ -1,4 +1,4 @@
-//! Work ends with its slot.
+//! Work is stopped when its slot is lost.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use semafor::{RunError, secs};
 use semafor_testkit::stepwise::{answer, now, pend, seconds, standing_still};
 
-/// Tells when it is dropped.
+/// Sets the flag when it is dropped.
 struct Flag(Arc<AtomicBool>);
 
 impl Drop for Flag {
@@ -22,7 +22,7 @@ fn flag() -> (Flag, Arc<AtomicBool>) {
 }
 
 #[test]
-fn run_gives_the_output_of_the_work_and_the_slot_back() {
+fn run_returns_the_output_and_releases_the_slot() {
     let (registry, _) = standing_still();
     let sem = registry.named("run").slots(1).build().unwrap();
     assert_eq!(now(sem.run(async { 42 })), Ok(42));
@@ -30,7 +30,7 @@ fn run_gives_the_output_of_the_work_and_the_slot_back() {
 }
 
 #[test]
-fn run_drops_the_work_when_its_time_is_up_and_says_why() {
+fn run_drops_the_work_when_its_lease_ends_and_returns_the_reason() {
     let (registry, clock) = standing_still();
     let sem = registry.named("run").slots(1).ttl(secs(5)).build().unwrap();
     let (flag, dropped) = flag();
@@ -61,7 +61,7 @@ fn run_drops_the_work_when_it_is_evicted() {
 }
 
 #[test]
-fn run_lets_the_work_finish_if_asked_to() {
+fn run_lets_the_work_finish_without_cancel_on_expiry() {
     let (registry, clock) = standing_still();
     let sem = registry.named("run").slots(1).ttl(secs(5)).cancel_on_expiry(false).build().unwrap();
     let (done, is_done) = tokio::sync::oneshot::channel();
@@ -118,7 +118,7 @@ fn cancelling_the_token_of_a_lost_signal_does_not_set_the_signal() {
 }
 
 #[test]
-fn a_guard_learns_that_its_slot_was_released_by_id() {
+fn guard_is_notified_when_its_slot_is_released_by_id() {
     let (registry, _) = standing_still();
     let sem = registry.named("token").slots(1).build().unwrap();
     let permit = now(sem.acquire()).unwrap();

@@ -1,4 +1,4 @@
-//! Dropped at every await point, nothing is lost: neither a slot nor a place in line.
+//! A future dropped at any await point leaks neither a slot nor a place in line.
 
 use std::pin::pin;
 use std::task::{Context, RawWaker, RawWakerVTable, Waker};
@@ -18,7 +18,7 @@ fn assert_idle(sem: &Semaphore) {
 }
 
 #[test]
-fn an_acquire_dropped_before_its_first_poll_was_never_there() {
+fn acquire_dropped_before_its_first_poll_has_no_effect() {
     let (sem, ..) = one_slot();
     drop(sem.acquire());
     assert_eq!(now(sem.stats()).unwrap().totals.granted, 0);
@@ -39,7 +39,7 @@ fn an_acquire_dropped_in_line_leaves_it() {
 }
 
 #[test]
-fn an_acquire_dropped_after_its_grant_but_before_it_looked_hands_the_slot_on_and_wakes_the_next() {
+fn acquire_dropped_after_an_unseen_grant_hands_the_slot_to_the_next_waiter() {
     let (sem, ..) = one_slot();
     let held = now(sem.acquire()).unwrap();
     let granted = pend(sem.acquire());
@@ -79,7 +79,7 @@ fn an_acquire_dropped_after_a_close_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_heavy_head_that_leaves_lets_those_behind_it_in() {
+fn heavy_first_waiter_that_leaves_unblocks_the_waiters_behind_it() {
     let (registry, _) = standing_still();
     let sem = registry.named("two").slots(2).build().unwrap();
     let one = now(sem.acquire()).unwrap();
@@ -92,7 +92,7 @@ fn a_heavy_head_that_leaves_lets_those_behind_it_in() {
 }
 
 #[test]
-fn run_dropped_at_each_of_its_await_points_gives_everything_back() {
+fn run_dropped_at_any_await_point_releases_everything() {
     let (sem, ..) = one_slot();
     let dropped_unpolled = sem.run(async {});
     drop(dropped_unpolled);
@@ -111,14 +111,14 @@ fn run_dropped_at_each_of_its_await_points_gives_everything_back() {
 }
 
 #[test]
-fn lost_can_be_dropped_and_asked_again() {
+fn lost_can_be_dropped_and_awaited_again() {
     let (sem, clock, _registry) = one_slot();
     let permit = now(sem.acquire().ttl(secs(1))).unwrap();
     drop(pend(permit.lost()));
     let again = pend(permit.lost());
     clock.advance(seconds(1));
     assert!(answer(again).is_expired());
-    assert!(now(permit.lost()).is_expired(), "and once more, when it is over");
+    assert!(now(permit.lost()).is_expired(), "and again, after the loss");
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn a_release_that_is_never_polled_releases_all_the_same() {
 }
 
 #[test]
-fn an_owned_permit_gives_its_slot_back_wherever_it_ends() {
+fn owned_permit_releases_its_slot_wherever_it_is_dropped() {
     let (sem, ..) = one_slot();
     let permit: Permit<'static> = now(sem.acquire()).unwrap().into_owned();
     let panicked = std::thread::spawn(move || {
@@ -143,7 +143,7 @@ fn an_owned_permit_gives_its_slot_back_wherever_it_ends() {
 }
 
 #[test]
-fn a_waker_that_changes_between_polls_is_the_one_that_is_woken() {
+fn waker_of_the_last_poll_is_woken() {
     let (sem, ..) = one_slot();
     let held = now(sem.acquire()).unwrap();
     let mut waiting = pin!(sem.acquire());
@@ -175,17 +175,17 @@ fn a_waker_that_panics_does_not_affect_others() {
     let waker = Waker::from(bell.clone());
     assert!(sound.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
 
-    now(sem.resize(3)).expect("the panic is not ours");
+    now(sem.resize(3)).expect("the panic of the waker is not passed on");
     assert_eq!(bell.rings(), 1);
     drop((poll(&mut sound), poll(&mut faulty), held));
     drop((sound, faulty));
     assert_eq!(now(sem.stats()).unwrap().held, 0);
 }
 
-/// A waker that looks at the semaphore whenever it is cloned, woken or dropped. Under its lock it would never return.
-fn curious(sem: &'static Semaphore) -> Waker {
+/// A waker that reads the semaphore when it is cloned, woken or dropped. Under the semaphore's lock it would deadlock.
+fn inspecting_waker(sem: &'static Semaphore) -> Waker {
     fn look(data: *const ()) {
-        // SAFETY: the pointer is that of a semaphore that lives for ever.
+        // SAFETY: the pointer is to a semaphore that lives for ever.
         let sem = unsafe { &*data.cast::<Semaphore>() };
         now(sem.stats()).unwrap();
     }
@@ -200,12 +200,12 @@ fn curious(sem: &'static Semaphore) -> Waker {
 }
 
 #[test]
-fn whatever_a_waker_does_when_cloned_woken_or_dropped_happens_outside_the_lock() {
+fn wakers_are_cloned_woken_and_dropped_outside_the_lock() {
     let (done, is_done) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let sem = Registry::new().named("curious").slots(1).max_waiting(3).build().unwrap();
         let sem: &Semaphore = Box::leak(Box::new(sem));
-        let waker = curious(sem);
+        let waker = inspecting_waker(sem);
         let ask = |timeout: f64| {
             let mut acquire = Box::pin(sem.acquire().timeout(secs(timeout)));
             let _ = acquire.as_mut().poll(&mut Context::from_waker(&waker));
@@ -233,7 +233,7 @@ fn whatever_a_waker_does_when_cloned_woken_or_dropped_happens_outside_the_lock()
 }
 
 #[test]
-fn a_million_waiters_that_leave_give_their_memory_back_and_their_places() {
+fn million_waiters_that_leave_free_their_memory_and_places() {
     let (sem, ..) = one_slot();
     let held = now(sem.acquire()).unwrap();
     let waiting: Vec<_> = (0..1_000_000).map(|_| pend(sem.acquire())).collect();

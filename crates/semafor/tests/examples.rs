@@ -1,4 +1,4 @@
-//! The usage examples of the seed document, in Rust.
+//! The usage examples of the Python library asyncio-advanced-semaphores, in Rust.
 
 use semafor::{Registry, Semaphore, StatsQuery, secs};
 

@@ -1,5 +1,5 @@
-//! First come, first served. Peers measured otherwise: a newcomer right after a release overtook the line, and a holder
-//! that kept coming back got 740 grants while the one waiter got 1.
+//! First come, first served. In other libraries we measured that a new request right after a release overtook the line,
+//! and that a holder that kept acquiring got 740 grants while the one waiter got 1.
 
 use std::cell::RefCell;
 
@@ -52,7 +52,7 @@ fn a_holder_that_comes_back_at_once_takes_turns_with_the_waiter() {
 }
 
 #[test]
-fn trying_does_not_overtake_the_line_even_when_a_slot_is_free() {
+fn try_acquire_does_not_overtake_the_line_even_when_a_slot_is_free() {
     let (registry, _) = standing_still();
     let sem = registry.named("three").slots(3).build().unwrap();
     let two = now(sem.acquire().weight(2)).unwrap();

@@ -1,11 +1,11 @@
-//! Faults that were measured in other semaphores, each as a test that fails on the faulty behaviour.
+//! Faults measured in other semaphores, each as a test that fails on the faulty behaviour.
 //!
-//! The unfair newcomer is in `fairness.rs`, the TTL that dies with its runtime in `ttl.rs`.
+//! Overtaking the line is in `fairness.rs`; leases that do not end when their runtime is gone are in `ttl.rs`.
 
 use semafor::{AcquireError, Registry};
 use semafor_testkit::stepwise::{answer, now, pend, standing_still};
 
-/// The seed's slot number is a count: two live holders both had number 2.
+/// In asyncio-advanced-semaphores the slot number is a count: two live holders both had number 2.
 #[test]
 fn no_two_live_holders_ever_share_a_slot_number() {
     let (registry, _) = standing_still();
@@ -19,9 +19,10 @@ fn no_two_live_holders_ever_share_a_slot_number() {
     drop((one, two));
 }
 
-/// In the seed 4,000 new names took 14 s, each scanning all before it: this many would take nine hours.
+/// In asyncio-advanced-semaphores 4,000 new names took 14 s, because each scans all earlier names: 200,000 would take
+/// nine hours.
 #[test]
-fn two_hundred_thousand_new_names_do_not_look_at_each_other() {
+fn opening_a_name_does_not_scan_other_names() {
     let registry = Registry::new();
     let handles: Vec<_> =
         (0..200_000).map(|n| registry.named(format!("name {n}")).slots(1).build().unwrap()).collect();
@@ -29,7 +30,7 @@ fn two_hundred_thousand_new_names_do_not_look_at_each_other() {
     drop(handles);
 }
 
-/// deadpool: two of two held, `resize(0)` and `resize(2)` let two more out.
+/// deadpool: with two of two held, `resize(0)` and `resize(2)` granted two more.
 #[test]
 fn shrinking_and_growing_back_grants_nothing() {
     let (registry, _) = standing_still();
@@ -46,9 +47,9 @@ fn shrinking_and_growing_back_grants_nothing() {
     drop((second, third));
 }
 
-/// tokio: `acquire_many(5)` of two permits swallows both, and everybody after it waits for ever.
+/// tokio: `acquire_many(5)` on two permits takes both, and every later request waits for ever.
 #[test]
-fn a_request_for_more_than_there_is_fails_at_once_and_takes_nothing() {
+fn request_for_more_than_all_slots_fails_at_once_and_takes_nothing() {
     let (registry, _) = standing_still();
     let sem = registry.named("two").slots(2).build().unwrap();
     let error = now(sem.acquire().weight(5)).unwrap_err();

@@ -1,4 +1,4 @@
-//! The local home keeps what every home promises.
+//! The local home passes the conformance suite.
 
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -44,7 +44,7 @@ impl Home for Local {
         spec.clone().say_to(self.home.named(spec.name)).open().await
     }
 
-    /// Until what was due has been acted upon.
+    /// Returns when everything that was due has ended.
     async fn pass(&self, time: Duration) {
         tokio::time::sleep(time + Duration::from_millis(50)).await;
     }

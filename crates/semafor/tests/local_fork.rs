@@ -1,6 +1,6 @@
-//! A forked child that goes on without `exec` is no sign of life of its parent.
+//! A forked child that continues without `exec` does not keep its parent's lifeline open.
 //!
-//! A file of its own, because the child has copies of everything that the tests of this process have open.
+//! In a file of its own, because the child gets copies of everything that the tests of this process have open.
 
 #![cfg(target_os = "linux")]
 
@@ -13,7 +13,7 @@ use semafor::local::{self, Agent, Config};
 
 /// Whether any client has a lifeline in the agent's folder.
 fn has_clients(file: &File) -> bool {
-    // SAFETY: plain numbers, for which zero is a value; and the file is open.
+    // SAFETY: the struct is plain numbers, so zeros are valid; and the file is open.
     unsafe {
         let mut lock: libc::flock = std::mem::zeroed();
         lock.l_type = libc::F_WRLCK as _;
@@ -23,7 +23,7 @@ fn has_clients(file: &File) -> bool {
 }
 
 #[test]
-fn a_forked_child_lets_go_of_the_parents_lifeline() {
+fn forked_child_closes_the_parents_lifeline() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let place = folder.path().join("semafor");
     let agent = Agent::bind(&place).expect("no other agent");
@@ -38,19 +38,19 @@ fn a_forked_child_lets_go_of_the_parents_lifeline() {
 
     let (mut from_child, to_parent) = std::io::pipe().expect("there are pipes");
     let (from_parent, to_child) = std::io::pipe().expect("there are pipes");
-    // SAFETY: the child allocates nothing and takes no lock that another thread may have, but tries to.
+    // SAFETY: the child allocates nothing, and only tries locks that another thread may hold.
     let child = unsafe { libc::fork() };
     if child == 0 {
         semafor::after_fork();
         drop(to_child);
         let _ = (&to_parent).write_all(b"!");
         let _ = (&from_parent).read(&mut [0]);
-        // SAFETY: it ends here, and runs nothing of its parent's.
+        // SAFETY: the child ends here, and runs no code of its parent.
         unsafe { libc::_exit(0) };
     }
-    assert!(child > 0, "there can be another process");
+    assert!(child > 0, "fork failed");
     from_child.read_exact(&mut [0]).expect("the child goes on");
-    assert!(has_clients(&clients), "the parent's own is not touched");
+    assert!(has_clients(&clients), "the parent keeps its own lifeline");
 
     pollster::block_on(permit.release()).expect("it is held");
     drop(sem);

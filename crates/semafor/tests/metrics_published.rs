@@ -1,4 +1,4 @@
-//! What `metrics` gets to see.
+//! The metrics that are published.
 #![cfg(feature = "metrics")]
 
 use std::collections::BTreeMap;
@@ -9,11 +9,11 @@ use metrics::{
 };
 use semafor_testkit::stepwise::{now, pend, seconds, standing_still};
 
-/// Keeps the last value of everything.
+/// Stores the last value of every metric.
 #[derive(Clone, Default)]
-struct Board(Arc<Mutex<BTreeMap<String, f64>>>);
+struct LastValues(Arc<Mutex<BTreeMap<String, f64>>>);
 
-struct Cell(Board, String);
+struct Cell(LastValues, String);
 
 impl Cell {
     fn put(&self, value: f64) {
@@ -36,14 +36,14 @@ impl GaugeFn for Cell {
     }
 }
 
-impl Board {
+impl LastValues {
     fn cell(&self, key: &Key) -> Arc<Cell> {
         let labels: Vec<_> = key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
         Arc::new(Cell(self.clone(), format!("{}{{{}}}", key.name(), labels.join(","))))
     }
 }
 
-impl Recorder for Board {
+impl Recorder for LastValues {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
@@ -65,7 +65,7 @@ fn the_numbers_of_all_semaphores_are_published_to_metrics() {
     let _held = now(sem.acquire().weight(4)).unwrap();
     let _waiting = pend(sem.acquire());
     clock.advance(seconds(7));
-    let board = Board::default();
+    let board = LastValues::default();
     metrics::with_local_recorder(&board, || registry.publish_metrics());
     let values = board.0.lock().unwrap();
     assert_eq!(values["semafor_held{name=measured}"], 4.0);

@@ -1,4 +1,4 @@
-//! One task may hold several slots of one semaphore, and gives them back in reverse.
+//! One task may hold several slots of one semaphore, and releases them in reverse order.
 
 use semafor::{Registry, ReleaseError, secs, task};
 use semafor_testkit::stepwise::{now, seconds, standing_still};
@@ -15,7 +15,7 @@ fn nested_guards_of_one_task_hold_a_slot_each() {
 }
 
 #[test]
-fn releasing_without_an_id_takes_the_latest_that_is_still_held() {
+fn release_latest_releases_the_latest_permit_still_held() {
     let (registry, clock) = standing_still();
     let sem = registry.named("nested").slots(4).build().unwrap();
     let outer = now(sem.acquire()).unwrap().detach();
@@ -31,7 +31,7 @@ fn releasing_without_an_id_takes_the_latest_that_is_still_held() {
 }
 
 #[test]
-fn a_guard_that_is_alive_is_not_released_behind_its_back() {
+fn release_latest_does_not_release_a_live_guard() {
     let (registry, _) = standing_still();
     let sem = registry.named("nested").slots(2).build().unwrap();
     let _guard = now(sem.acquire()).unwrap();
@@ -39,7 +39,7 @@ fn a_guard_that_is_alive_is_not_released_behind_its_back() {
 }
 
 #[test]
-fn each_thread_has_its_own_latest() {
+fn each_thread_has_its_own_latest_permit() {
     let sem = Registry::new().named("threads").slots(2).build().unwrap();
     let ours = sem.try_acquire().blocking().unwrap().detach();
     std::thread::scope(|scope| {
@@ -53,7 +53,7 @@ fn each_thread_has_its_own_latest() {
 }
 
 #[test]
-fn scopes_tell_tasks_apart_that_share_a_thread() {
+fn scopes_distinguish_tasks_on_one_thread() {
     let sem = Registry::new().named("scopes").slots(2).build().unwrap();
     let executor = smol::LocalExecutor::new();
     let work = || {
@@ -73,7 +73,7 @@ fn scopes_tell_tasks_apart_that_share_a_thread() {
 
 #[cfg(feature = "tokio")]
 #[tokio::test]
-async fn tokio_tasks_are_told_apart_by_themselves() {
+async fn tokio_tasks_are_distinguished_without_scopes() {
     let sem = Registry::new().named("tokio").slots(2).build().unwrap();
     let barrier = std::sync::Arc::new(tokio::sync::Barrier::new(2));
     let tasks: Vec<_> = (0..2)

@@ -1,6 +1,6 @@
 //! An expired lease counts as ended even before the driver thread has ended it.
 //!
-//! Two semaphores whose leases end at the same moment: the listener of the first end finds the other one overdue.
+//! Two semaphores have leases that end at the same moment: the listener of the first finds the other lease overdue.
 
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
@@ -8,17 +8,17 @@ use std::task::{Context, Wake, Waker};
 use semafor::{PermitId, Registry, Semaphore, secs};
 use semafor_testkit::stepwise::{now, seconds, standing_still};
 
-/// A waker that does something.
-struct Does<F>(F);
+/// A waker that calls a function.
+struct CallOnWake<F>(F);
 
-impl<F: Fn() + Send + Sync + 'static> Wake for Does<F> {
+impl<F: Fn() + Send + Sync + 'static> Wake for CallOnWake<F> {
     fn wake(self: Arc<Self>) {
         (self.0)();
     }
 }
 
 fn when_woken(does: impl Fn() + Send + Sync + 'static) -> Waker {
-    Waker::from(Arc::new(Does(does)))
+    Waker::from(Arc::new(CallOnWake(does)))
 }
 
 fn both(registry: &Registry, slots: u32) -> [Semaphore; 2] {
@@ -26,7 +26,7 @@ fn both(registry: &Registry, slots: u32) -> [Semaphore; 2] {
 }
 
 #[test]
-fn releasing_without_an_id_passes_over_an_overdue_permit() {
+fn release_latest_skips_an_overdue_permit() {
     let (registry, clock) = standing_still();
     let sems = both(&registry, 2);
     let outer = sems.each_ref().map(|sem| now(sem.acquire()).unwrap().detach());
@@ -56,7 +56,7 @@ fn releasing_without_an_id_passes_over_an_overdue_permit() {
 }
 
 #[test]
-fn an_overdue_lease_does_not_stand_in_the_way_of_opening_its_name_anew() {
+fn overdue_lease_does_not_block_opening_its_name_anew() {
     let (registry, clock) = standing_still();
     let sems = both(&registry, 1);
     let permits = sems.each_ref().map(|sem| now(sem.acquire().ttl(secs(5))).unwrap());
@@ -79,8 +79,8 @@ fn an_overdue_lease_does_not_stand_in_the_way_of_opening_its_name_anew() {
     drop(listening);
 }
 
-/// The opener of an overdue name first ends its overdue lease. A listener of that end moves the clock on until the
-/// name, which has no users left, is dropped. What the opener knew of the name's tokens before is out of date then.
+/// Opening a name with an overdue lease first ends that lease. A listener of that end advances the clock until the
+/// name, which is unused by then, is dropped. So what `open` read about the name's tokens before is out of date.
 #[test]
 fn a_name_that_is_dropped_while_it_is_opened_issues_no_fencing_token_twice() {
     let (registry, clock) = standing_still();

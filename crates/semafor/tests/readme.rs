@@ -1,4 +1,4 @@
-//! What the README shows is what is there to run.
+//! The README shows the examples that can be run.
 
 const README: &str = include_str!("../../../README.md");
 

@@ -1,4 +1,4 @@
-//! All ways to a Redis, and how much is needed of it.
+//! All ways to connect to a Redis, and the permissions that semafor needs there.
 
 mod redis_support;
 
@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use redis_support::{
-    HASTY, ask, connected, connections, eventually, heard, in_time, listen, passes_on, until_waiting,
+    SHORT_TIMEOUTS, ask, assert_hands_over, connected, connections, eventually, in_time, logged,
+    record_events, until_waiting,
 };
 use semafor::{Home, HomeErrorKind, Semaphore};
 use semafor_testkit::redis::RedisServer;
@@ -16,7 +17,7 @@ async fn opened(url: &str, name: &str) -> Semaphore {
     in_time(semaphore).await.unwrap_or_else(|error| panic!("{url}: {error}"))
 }
 
-/// Names in a database.
+/// The number of keys in a database.
 fn keys_in(server: &RedisServer, database: u8) -> usize {
     let mut connection = server.connection();
     redis::cmd("SELECT").arg(database).exec(&mut connection).expect("there are 16");
@@ -28,8 +29,8 @@ async fn a_unix_socket_leads_to_the_same_semaphore() {
     let server = RedisServer::with(&[("unixsocketperm", "700")]);
     let there = opened(&server.unix_url(), "door").await;
     let here = opened(&server.url(), "door").await;
-    passes_on(&there, &here).await;
-    passes_on(&here, &there).await;
+    assert_hands_over(&there, &here).await;
+    assert_hands_over(&here, &there).await;
 }
 
 #[tokio::test]
@@ -37,27 +38,27 @@ async fn a_database_is_chosen_by_its_number() {
     let server = RedisServer::start();
     let by_tcp = opened(&format!("{}2", server.url()), "room").await;
     let by_socket = opened(&format!("{}?db=2", server.unix_url()), "room").await;
-    passes_on(&by_tcp, &by_socket).await;
+    assert_hands_over(&by_tcp, &by_socket).await;
     assert_eq!(keys_in(&server, 0), 0);
     assert!(keys_in(&server, 2) > 0);
 
-    let error = in_time(Home::connect(&format!("{}99?{HASTY}", server.url()))).await.unwrap_err();
+    let error = in_time(Home::connect(&format!("{}99?{SHORT_TIMEOUTS}", server.url()))).await.unwrap_err();
     assert_eq!(error.kind(), HomeErrorKind::InvalidUrl, "{error}");
     assert!(error.to_string().contains("has no database of that number"), "{error}");
 }
 
-const TRICKY: &str = "p@ss:w/o?r#d%25&é+ =";
+const ODD_PASSWORD: &str = "p@ss:w/o?r#d%25&é+ =";
 
 #[tokio::test]
 async fn any_password_can_be_given_to_any_address() {
     let server = RedisServer::start();
-    let user = format!(">{TRICKY}");
+    let user = format!(">{ODD_PASSWORD}");
     server.command(&["ACL", "SETUSER", "ben@home", "on", &user, "~*", "&*", "+@all"]);
     let encoded = "p%40ss%3Aw%2Fo%3Fr%23d%2525%26%C3%A9%2B%20%3D";
     let by_tcp = format!("redis://ben%40home:{encoded}@127.0.0.1:{}", server.port());
     let by_socket = format!("{}?user=ben%40home&pass={encoded}", server.unix_url());
     let (by_tcp, by_socket) = (opened(&by_tcp, "gate").await, opened(&by_socket, "gate").await);
-    passes_on(&by_tcp, &by_socket).await;
+    assert_hands_over(&by_tcp, &by_socket).await;
     assert!(ask(&server, &["CLIENT", "LIST"]).matches("user=ben@home").count() == 2);
 }
 
@@ -66,21 +67,21 @@ async fn a_password_alone_is_that_of_the_default_user() {
     let server = RedisServer::with(&[("requirepass", "sesame")]);
     let url = format!("redis://:sesame@127.0.0.1:{}/", server.port());
     let (one, other) = (opened(&url, "cave").await, opened(&format!("{url}?protocol=resp2"), "cave").await);
-    passes_on(&one, &other).await;
+    assert_hands_over(&one, &other).await;
 }
 
 // TLS
 
 #[tokio::test]
-async fn tls_works_out_of_the_box_with_an_authority_of_ones_own() {
+async fn tls_works_with_a_private_certificate_authority() {
     let server = RedisServer::with_tls();
     let url = format!("{}?ca={}", server.tls_url(), server.ca_certificate().display());
     let (safe, plain) = (opened(&url, "vault").await, opened(&server.url(), "vault").await);
-    passes_on(&safe, &plain).await;
-    passes_on(&plain, &safe).await;
+    assert_hands_over(&safe, &plain).await;
+    assert_hands_over(&plain, &safe).await;
 }
 
-/// In a process of its own, since there is one choice for a whole process.
+/// In a process of its own, because the choice is for the whole process.
 #[tokio::test]
 async fn tls_leaves_the_users_choice_of_cryptography_alone() {
     const URL: &str = "SEMAFOR_TEST_TLS_URL";
@@ -103,105 +104,112 @@ async fn tls_leaves_the_users_choice_of_cryptography_alone() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_tls_is_said() {
+async fn tls_problems_are_reported() {
     let (server, other) = (RedisServer::with_tls(), RedisServer::with_tls());
-    let tls = |ca: &Path| format!("{}?ca={}&{HASTY}", server.tls_url(), ca.display());
+    let tls = |ca: &Path| format!("{}?ca={}&{SHORT_TIMEOUTS}", server.tls_url(), ca.display());
     let nowhere = server.dir().join("nowhere.pem");
     let garbage = server.dir().join("redis.conf");
     let wrong = HomeErrorKind::InvalidUrl;
     for (url, kind, remedy) in [
         (tls(&other.ca_certificate()), wrong, "?ca=/path/to/ca.pem"),
-        (format!("{}?{HASTY}", server.tls_url()), wrong, "?ca=/path/to/ca.pem"),
+        (format!("{}?{SHORT_TIMEOUTS}", server.tls_url()), wrong, "?ca=/path/to/ca.pem"),
         (tls(&nowhere), wrong, "nowhere.pem can't be used: No such file"),
         (tls(&garbage), wrong, "redis.conf can't be used: there is none in it"),
-        // It waits for more.
-        (format!("rediss://127.0.0.1:{}?{HASTY}", server.port()), HomeErrorKind::Unreachable, "speak TLS"),
+        // The server waits for more.
+        (
+            format!("rediss://127.0.0.1:{}?{SHORT_TIMEOUTS}", server.port()),
+            HomeErrorKind::Unreachable,
+            "speak TLS",
+        ),
     ] {
         let error = in_time(Home::connect(&url)).await.expect_err(&url);
         assert_eq!(error.kind(), kind, "{url}: {error}");
         assert!(error.to_string().contains(remedy), "{url}: {error}");
     }
-    // It complains in its own language, or hangs up: whichever arrives first.
+    // The server answers with an alert of TLS, or closes the connection: whichever arrives first.
     let error = in_time(Home::connect(&server.tls_url().replace("rediss", "redis"))).await.unwrap_err();
     assert!(error.to_string().contains("use rediss://"), "{error}");
 }
 
-// How much is needed
+// Permissions
 
 /// The permissions that the error message for a weaker user lists.
-const ENOUGH: &[&str] =
+const REQUIRED_PERMISSIONS: &[&str] =
     &["resetkeys", "~adv-sem:*", "resetchannels", "&adv-sem:*", "+@all", "-@admin", "-@dangerous"];
 
 fn url_of_user(server: &RedisServer, name: &str, rules: &[&str]) -> String {
     let words = [&["ACL", "SETUSER", name, "on", ">hunter2"], rules].concat();
     server.command(&words);
-    format!("redis://{name}:hunter2@127.0.0.1:{}/?{HASTY}", server.port())
+    format!("redis://{name}:hunter2@127.0.0.1:{}/?{SHORT_TIMEOUTS}", server.port())
 }
 
 #[tokio::test]
-async fn a_user_with_few_rights_has_all_that_is_needed() {
-    listen();
+async fn user_with_the_listed_permissions_can_do_everything() {
+    record_events();
     let server = RedisServer::start();
-    let url = url_of_user(&server, "modest", ENOUGH);
+    let url = url_of_user(&server, "modest", REQUIRED_PERMISSIONS);
     let (one, other) = (opened(&url, "desk").await, opened(&server.url(), "desk").await);
-    passes_on(&one, &other).await;
-    passes_on(&other, &one).await;
+    assert_hands_over(&one, &other).await;
+    assert_hands_over(&other, &one).await;
     in_time(one.resize(2)).await.unwrap();
     assert_eq!(in_time(other.slots()).await, Ok(2));
     assert_eq!(in_time(one.holders()).await, Ok(Vec::new()));
     in_time(one.close()).await.unwrap();
     let port = format!(":{}/", server.port());
-    assert!(heard(&port).is_empty(), "nothing to complain about: {:?}", heard(&port));
+    assert!(logged(&port).is_empty(), "nothing to complain about: {:?}", logged(&port));
 }
 
-/// A waiter is served, if not as soon; and it is announced, once.
-async fn goes_without(rules: &[&str], options: &str) {
-    listen();
+/// A waiter is served, if later; and the missing permission is logged once.
+async fn assert_served_by_polling(rules: &[&str], options: &str) {
+    record_events();
     let server = RedisServer::start();
-    let url = format!("{}&{options}", url_of_user(&server, "poor", &[ENOUGH, rules].concat()));
+    let url = format!("{}&{options}", url_of_user(&server, "poor", &[REQUIRED_PERMISSIONS, rules].concat()));
     let (one, other) = (opened(&url, "desk").await, opened(&server.url(), "desk").await);
-    passes_on(&other, &one).await;
-    passes_on(&one, &other).await;
-    passes_on(&one, &one).await;
-    let announced = || heard(&format!("@127.0.0.1:{}/", server.port()));
+    assert_hands_over(&other, &one).await;
+    assert_hands_over(&one, &other).await;
+    assert_hands_over(&one, &one).await;
+    let warnings = || logged(&format!("@127.0.0.1:{}/", server.port()));
     #[cfg(feature = "tracing")]
-    assert_eq!(announced().len(), 1, "{:?}", announced());
-    // A new connection is no news.
+    assert_eq!(warnings().len(), 1, "{:?}", warnings());
+    // A new connection does not log it again.
     server.command(&["CLIENT", "KILL", "USER", "poor"]);
-    passes_on(&one, &other).await;
-    assert!(announced().len() <= 1, "{:?}", announced());
+    assert_hands_over(&one, &other).await;
+    assert!(warnings().len() <= 1, "{:?}", warnings());
 }
 
 #[tokio::test]
 async fn the_old_protocol_is_polled() {
-    goes_without(&[], "protocol=resp2").await;
+    assert_served_by_polling(&[], "protocol=resp2").await;
 }
 
 #[tokio::test]
 async fn a_user_without_subscribe_is_served_by_polling() {
-    goes_without(&["resetchannels"], "").await;
+    assert_served_by_polling(&["resetchannels"], "").await;
 }
 
 #[tokio::test]
 async fn a_user_without_tracking_is_served_by_polling() {
-    goes_without(&["-client|tracking"], "").await;
+    assert_served_by_polling(&["-client|tracking"], "").await;
 }
 
 #[tokio::test]
 async fn a_user_without_both_is_served_by_polling() {
-    goes_without(&["resetchannels", "-client|tracking", "-client|caching", "-subscribe", "-publish"], "")
-        .await;
+    assert_served_by_polling(
+        &["resetchannels", "-client|tracking", "-client|caching", "-subscribe", "-publish"],
+        "",
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn a_user_without_client_list_is_served() {
-    goes_without(&["-client", "-hello", "-info", "-type", "-subscribe"], "").await;
+    assert_served_by_polling(&["-client", "-hello", "-info", "-type", "-subscribe"], "").await;
 }
 
 // One connection
 
 #[tokio::test]
-async fn all_of_a_process_share_one_connection_until_the_last_one_goes() {
+async fn all_handles_of_a_process_share_one_connection() {
     let server = RedisServer::start();
     let one = connected(&server.url()).await;
     let other = connected(&server.url()).await;
@@ -225,7 +233,7 @@ async fn all_of_a_process_share_one_connection_until_the_last_one_goes() {
 }
 
 #[tokio::test]
-async fn a_thousand_waiters_need_no_other_connection() {
+async fn thousand_waiters_need_no_other_connection() {
     const WAITERS: usize = 1000;
     let server = RedisServer::start();
     let home = connected(&server.url()).await;

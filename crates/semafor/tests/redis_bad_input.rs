@@ -1,4 +1,4 @@
-//! Whatever is wrong, it is said in time and in words that name the remedy, and nothing is left behind.
+//! Every mistake gives an error in time that names the remedy, and leaves nothing behind.
 
 mod redis_support;
 
@@ -9,7 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_support::{
-    HASTY, ask, connected, connections, eventually, everything, heard, in_time, listen, until_waiting,
+    SHORT_TIMEOUTS, all_data, ask, connected, connections, eventually, in_time, logged, record_events,
+    until_waiting,
 };
 use semafor::{
     AcquireError, BuildError, Home, HomeError, HomeErrorKind, Loss, NotHeld, Permit, PermitId, ReleaseError,
@@ -18,11 +19,11 @@ use semafor::{
 use semafor_testkit::by_hand::ByHand;
 use semafor_testkit::redis::{Proxy, RedisServer};
 
-fn hasty(url: &str) -> String {
-    format!("{url}?{HASTY}")
+fn with_short_timeouts(url: &str) -> String {
+    format!("{url}?{SHORT_TIMEOUTS}")
 }
 
-async fn refusal(url: &str) -> HomeError {
+async fn connect_error(url: &str) -> HomeError {
     let error = in_time(Home::connect(url)).await.expect_err(url);
     assert_silent_about_passwords(&error);
     error
@@ -34,7 +35,7 @@ fn assert_says(error: &HomeError, kind: HomeErrorKind, remedy: &str) {
     assert!(error.to_string().contains(remedy), "{error}");
 }
 
-/// All passwords here are this, or begin so.
+/// All passwords here are this, or begin with it.
 const PASSWORD: &str = "hunter2";
 
 #[track_caller]
@@ -49,7 +50,7 @@ fn assert_silent_about_passwords(error: &HomeError) {
 }
 
 /// There were no holders and waiters, and the semaphore works.
-async fn is_as_new(semaphore: &Semaphore) {
+async fn assert_unused(semaphore: &Semaphore) {
     let permit = in_time(semaphore.acquire()).await.expect("a free slot");
     assert_eq!(permit.slot(), 0);
     in_time(permit.release()).await.expect("it was held");
@@ -60,7 +61,7 @@ async fn is_as_new(semaphore: &Semaphore) {
 // Addresses
 
 #[tokio::test]
-async fn what_is_no_address_is_said_before_anybody_is_asked() {
+async fn invalid_urls_are_refused_without_connecting() {
     for (url, remedy) in [
         ("", "it has no ://"),
         ("hunter2", "it has no ://"),
@@ -76,50 +77,50 @@ async fn what_is_no_address_is_said_before_anybody_is_asked() {
         ("redis+cluster://u:hunter2@localhost/?namespace=app", "such as {app}"),
         ("redis+sentinel://u:hunter2@localhost", "the name of the master is missing"),
     ] {
-        assert_says(&refusal(url).await, HomeErrorKind::InvalidUrl, remedy);
+        assert_says(&connect_error(url).await, HomeErrorKind::InvalidUrl, remedy);
     }
 }
 
 #[cfg(not(feature = "redis-tls"))]
 #[tokio::test]
-async fn tls_without_the_feature_is_said_to_need_it() {
-    let error = refusal("rediss://u:hunter2@localhost").await;
+async fn tls_without_the_feature_is_refused_with_the_remedy() {
+    let error = connect_error("rediss://u:hunter2@localhost").await;
     assert_says(&error, HomeErrorKind::InvalidUrl, "`redis-tls`");
 }
 
 #[tokio::test]
 async fn an_address_without_a_server_fails_soon() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let error = refusal(&hasty(&format!("redis://u:hunter2@127.0.0.1:{free}"))).await;
+    let error = connect_error(&with_short_timeouts(&format!("redis://u:hunter2@127.0.0.1:{free}"))).await;
     assert_says(&error, HomeErrorKind::Unreachable, "Is it running, and is this its address?");
     assert!(error.is_unreachable());
 
-    let error = refusal(&hasty("redis://u:hunter2@no-such-host.invalid")).await;
+    let error = connect_error(&with_short_timeouts("redis://u:hunter2@no-such-host.invalid")).await;
     assert_says(&error, HomeErrorKind::Unreachable, "is this its address?");
 
-    let error = refusal("unix:///no/such/socket?pass=hunter2").await;
+    let error = connect_error("unix:///no/such/socket?pass=hunter2").await;
     assert_says(&error, HomeErrorKind::Unreachable, "unix:///no/such/socket");
 }
 
-/// Takes connections and never says anything.
-fn black_hole() -> (TcpListener, String) {
+/// Accepts connections and never answers.
+fn silent_server() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     (listener, format!("redis://u:hunter2@127.0.0.1:{port}/"))
 }
 
 #[tokio::test]
-async fn silence_at_the_address_is_waited_out_for_as_long_as_configured() {
-    let (_listener, url) = black_hole();
+async fn silent_server_is_given_up_after_the_configured_timeout() {
+    let (_listener, url) = silent_server();
     let started = Instant::now();
-    let error = refusal(&format!("{url}?socket_connect_timeout=0.2")).await;
+    let error = connect_error(&format!("{url}?socket_connect_timeout=0.2")).await;
     assert_says(&error, HomeErrorKind::Unreachable, "within 200ms");
     assert!(started.elapsed() >= Duration::from_millis(200));
 }
 
 #[tokio::test]
 async fn leaving_while_connecting_does_not_wait() {
-    let (silent, url) = black_hole();
+    let (silent, url) = silent_server();
     let home = Home::redis(format!("{url}?socket_connect_timeout=600").parse().unwrap()).unwrap();
     let semaphore = home.named("early").slots(1).build().unwrap();
     let mut acquire = semaphore.acquire();
@@ -129,7 +130,7 @@ async fn leaving_while_connecting_does_not_wait() {
 }
 
 #[tokio::test]
-async fn all_that_wait_for_a_connection_learn_of_its_failure_together() {
+async fn all_requests_fail_together_when_the_connection_fails() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.port());
     let options = "socket_connect_timeout=0.5&socket_timeout=0.5&number_of_attempts=1";
@@ -150,7 +151,7 @@ async fn all_that_wait_for_a_connection_learn_of_its_failure_together() {
     proxy.forward();
     eventually("it is reached again", || async { semaphore.stats().await.ok() }).await;
     until_idle(&semaphore).await;
-    is_as_new(&semaphore).await;
+    assert_unused(&semaphore).await;
 }
 
 /// Returns when there are no holders and waiters.
@@ -175,20 +176,24 @@ async fn a_server_with_another_protocol_is_reported() {
         }
     });
     for protocol in ["resp2", "resp3"] {
-        let url = format!("redis://u:hunter2@127.0.0.1:{port}/?{HASTY}&protocol={protocol}");
-        assert_says(&refusal(&url).await, HomeErrorKind::InvalidUrl, "does not speak as Redis does");
+        let url = format!("redis://u:hunter2@127.0.0.1:{port}/?{SHORT_TIMEOUTS}&protocol={protocol}");
+        assert_says(&connect_error(&url).await, HomeErrorKind::InvalidUrl, "does not speak as Redis does");
     }
 }
 
 #[tokio::test]
-async fn a_sentinel_a_node_and_a_replica_are_told_from_a_server() {
+async fn sentinel_node_and_replica_are_distinguished_from_a_server() {
     let master = RedisServer::start();
     let of_master = format!("127.0.0.1 {}", master.port());
     let replica = RedisServer::with(&[("replicaof", &of_master)]);
-    let error = refusal(&hasty(&replica.url())).await;
+    let error = connect_error(&with_short_timeouts(&replica.url())).await;
     assert_says(&error, HomeErrorKind::ReadOnly, "use the address of the master");
     let node = RedisServer::with(&[("cluster-enabled", "yes")]);
-    assert_says(&refusal(&hasty(&node.url())).await, HomeErrorKind::Unsupported, "redis+cluster://");
+    assert_says(
+        &connect_error(&with_short_timeouts(&node.url())).await,
+        HomeErrorKind::Unsupported,
+        "redis+cluster://",
+    );
 }
 
 #[tokio::test]
@@ -203,7 +208,7 @@ async fn a_master_that_becomes_a_replica_is_not_written_to() {
     assert_says(&error, HomeErrorKind::ReadOnly, "use the address of the master");
     server.command(&["REPLICAOF", "NO", "ONE"]);
     server.command(&["FLUSHALL"]);
-    is_as_new(&semaphore).await;
+    assert_unused(&semaphore).await;
 }
 
 // Users
@@ -220,7 +225,7 @@ async fn a_refused_login_is_explained() {
             ("nobody:hunter2@", "check them in the URL"),
             ("off:hunter22@", "check them in the URL"),
         ] {
-            let error = refusal(&format!("{}?{HASTY}&protocol={protocol}", at(user))).await;
+            let error = connect_error(&format!("{}?{SHORT_TIMEOUTS}&protocol={protocol}", at(user))).await;
             assert_says(&error, HomeErrorKind::AccessDenied, remedy);
         }
     }
@@ -238,7 +243,8 @@ async fn missing_permissions_are_listed() {
     ] {
         let rules = [&["ACL", "SETUSER", name, "on", ">hunter2"], rules].concat();
         server.command(&rules);
-        let home = connected(&format!("redis://{name}:hunter2@127.0.0.1:{}/?{HASTY}", server.port())).await;
+        let home =
+            connected(&format!("redis://{name}:hunter2@127.0.0.1:{}/?{SHORT_TIMEOUTS}", server.port())).await;
         let error = in_time(home.named("denied").slots(1).open()).await.unwrap_err();
         let BuildError::Home(error) = error else { panic!("{name}: {error}") };
         assert_says(&error, HomeErrorKind::AccessDenied, "ACL SETUSER … ~adv-sem:* &adv-sem:* +@all");
@@ -247,12 +253,12 @@ async fn missing_permissions_are_listed() {
         let error = in_time(semaphore.acquire()).await.unwrap_err();
         assert!(matches!(&error, AcquireError::Home(error) if error.kind() == HomeErrorKind::AccessDenied));
     }
-    assert_eq!(everything(&server), Vec::<String>::new());
+    assert_eq!(all_data(&server), Vec::<String>::new());
 }
 
-/// Otherwise a script would be stopped half-way, when it has changed something already.
+/// Otherwise a script would fail half-way, after it has changed some keys.
 #[tokio::test]
-async fn a_command_that_scripts_lack_is_named_before_any_script_runs() {
+async fn missing_permission_is_reported_before_any_script_runs() {
     let server = RedisServer::start();
     let admin = connected(&server.url()).await;
     let semaphore = in_time(admin.named("shared").slots(1).open()).await.unwrap();
@@ -262,7 +268,7 @@ async fn a_command_that_scripts_lack_is_named_before_any_script_runs() {
         async move { semaphore.acquire().await.map(Permit::detach) }
     });
     until_waiting(&semaphore, 1).await;
-    let before = everything(&server);
+    let before = all_data(&server);
     for (name, rules, missing) in [
         ("no-rpush", &["~*", "&*", "+@all", "-rpush"][..], "RPUSH"),
         ("no-hdel", &["~*", "&*", "+@all", "-hdel", "-pexpire"], "HDEL, PEXPIRE"),
@@ -270,7 +276,8 @@ async fn a_command_that_scripts_lack_is_named_before_any_script_runs() {
         ("reader", &["~*", "&*", "+@read", "+@scripting", "+@connection", "+time"], "DEL, "),
     ] {
         server.command(&[&["ACL", "SETUSER", name, "on", ">hunter2"], rules].concat());
-        let home = connected(&format!("redis://{name}:hunter2@127.0.0.1:{}/?{HASTY}", server.port())).await;
+        let home =
+            connected(&format!("redis://{name}:hunter2@127.0.0.1:{}/?{SHORT_TIMEOUTS}", server.port())).await;
         let handle = home.named("shared").slots(1).build().unwrap();
         let errors = [
             match in_time(handle.release(&held.id())).await.unwrap_err() {
@@ -287,15 +294,15 @@ async fn a_command_that_scripts_lack_is_named_before_any_script_runs() {
             assert_says(&error, HomeErrorKind::AccessDenied, "ACL SETUSER … ~adv-sem:* &adv-sem:* +@all");
             assert_silent_about_passwords(&error);
         }
-        // To look is not to change anything.
+        // Reading needs fewer permissions.
         let stats = in_time(handle.stats()).await.unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!((stats.held, stats.waiting), (1, 1), "{name}");
         assert_eq!(in_time(handle.holders()).await.unwrap().len(), 1, "{name}");
-        assert_eq!(everything(&server), before, "{name}");
+        assert_eq!(all_data(&server), before, "{name}");
     }
     assert!(!held.is_lost() && !waiting.is_finished());
-    // A right that was given later counts without a new connection.
-    let url = format!("redis://no-rpush:hunter2@127.0.0.1:{}/?{HASTY}", server.port());
+    // A permission that is granted later counts without a new connection.
+    let url = format!("redis://no-rpush:hunter2@127.0.0.1:{}/?{SHORT_TIMEOUTS}", server.port());
     let handle = connected(&url).await.named("other").slots(1).build().unwrap();
     assert!(in_time(handle.acquire()).await.is_err());
     server.command(&["ACL", "SETUSER", "no-rpush", "+rpush"]);
@@ -307,7 +314,8 @@ async fn a_command_that_scripts_lack_is_named_before_any_script_runs() {
     let mut handles = Vec::new();
     for (name, rules) in [("recommended", recommended), ("no-eval", no_eval)] {
         server.command(&[&["ACL", "SETUSER", name, "on", ">hunter2"], rules].concat());
-        let home = connected(&format!("redis://{name}:hunter2@127.0.0.1:{}/?{HASTY}", server.port())).await;
+        let home =
+            connected(&format!("redis://{name}:hunter2@127.0.0.1:{}/?{SHORT_TIMEOUTS}", server.port())).await;
         handles.push(home.named("shared").slots(1).build().unwrap());
     }
     in_time(handles[0].release(&held.id())).await.expect("it was held");
@@ -318,9 +326,9 @@ async fn a_command_that_scripts_lack_is_named_before_any_script_runs() {
 
 #[tokio::test]
 async fn no_password_is_shown_anywhere() {
-    listen();
+    record_events();
     let server = RedisServer::with(&[("requirepass", "hunter2")]);
-    let url = format!("redis://default:hunter2@127.0.0.1:{}/?{HASTY}&protocol=resp2", server.port());
+    let url = format!("redis://default:hunter2@127.0.0.1:{}/?{SHORT_TIMEOUTS}&protocol=resp2", server.port());
     let home = connected(&url).await;
     let config: semafor::redis::Config = url.parse().unwrap();
     let builder = home.named("quiet").slots(1).ttl(secs(0.05)).heartbeat_max_interval(secs(0.2));
@@ -334,9 +342,9 @@ async fn no_password_is_shown_anywhere() {
     for shown in shown {
         assert!(!format!("{shown:?} {shown:#?}").contains(PASSWORD), "{shown:?}");
     }
-    assert_eq!(heard(PASSWORD), Vec::<String>::new());
+    assert_eq!(logged(PASSWORD), Vec::<String>::new());
     #[cfg(feature = "tracing")]
-    assert!(!heard(&format!("***@127.0.0.1:{}", server.port())).is_empty(), "something was said");
+    assert!(!logged(&format!("***@127.0.0.1:{}", server.port())).is_empty(), "something was said");
 }
 
 // A server that has gone
@@ -356,7 +364,7 @@ async fn the_timeout_bounds_all_attempts_together() {
     assert!(matches!(&error, AcquireError::Home(error) if error.is_unreachable()), "{error}");
     server.start_again();
     until_idle(&semaphore).await;
-    is_as_new(&semaphore).await;
+    assert_unused(&semaphore).await;
 }
 
 #[tokio::test]
@@ -387,7 +395,7 @@ async fn attempts_and_timeouts_bound_an_acquire_without_timeout() {
     is_unreachable(&in_time(semaphore.close()).await.unwrap_err());
     proxy.forward();
     eventually("it is reached again", || async { semaphore.stats().await.ok() }).await;
-    // The server may have heard of it.
+    // The server may have executed it.
     let released = in_time(semaphore.release(&held)).await;
     assert!(matches!(released, Ok(()) | Err(ReleaseError::NotHeld(_))), "{released:?}");
     until_idle(&semaphore).await;
@@ -410,9 +418,9 @@ const KINDS: [&str; 10] = [
 ];
 
 #[tokio::test]
-async fn a_key_of_another_type_is_named_and_nothing_is_taken() {
+async fn key_of_another_type_is_reported_and_nothing_is_acquired() {
     let server = RedisServer::start();
-    let home = connected(&hasty(&server.url())).await;
+    let home = connected(&with_short_timeouts(&server.url())).await;
     for kind in KINDS {
         let name = format!("occupied-{kind}");
         let key = format!("adv-sem:{kind}:{name}");
@@ -432,8 +440,8 @@ async fn a_key_of_another_type_is_named_and_nothing_is_taken() {
             Err(AcquireError::Home(error)) => assert_named(&error),
             other => panic!("{kind}: {other:?}"),
         }
-        // But for a while that they are not wanted any more, should they have been held up on the way.
-        for left in left_of(&server, &name).into_iter().filter(|left| *left != key) {
+        // The server notes for a while that these requests were cancelled, in case they arrive late.
+        for left in keys_of(&server, &name).into_iter().filter(|left| *left != key) {
             let is_note = left.contains(":semaphore_endings:") || left.contains(":semaphore_info:");
             assert!(is_note, "{left} is left");
             let ttl: i64 = redis::from_redis_value(server.command(&["TTL", &left])).unwrap();
@@ -441,20 +449,20 @@ async fn a_key_of_another_type_is_named_and_nothing_is_taken() {
         }
         assert_eq!(ask(&server, &["TYPE", &key]), "stream");
         server.command(&["DEL", &key]);
-        is_as_new(&semaphore).await;
+        assert_unused(&semaphore).await;
     }
 }
 
 /// The keys of a name.
-fn left_of(server: &RedisServer, name: &str) -> Vec<String> {
-    everything(server).into_iter().filter(|key| key.ends_with(&format!(":{name}"))).collect()
+fn keys_of(server: &RedisServer, name: &str) -> Vec<String> {
+    all_data(server).into_iter().filter(|key| key.ends_with(&format!(":{name}"))).collect()
 }
 
-/// A key of another application takes the place of a semaphore in use, and is removed again.
+/// A key of another application replaces a key of a semaphore in use, and is removed again.
 #[tokio::test]
-async fn a_key_that_gets_in_the_way_does_no_lasting_harm() {
+async fn foreign_key_does_no_lasting_harm() {
     let server = RedisServer::start();
-    let home = connected(&hasty(&server.url())).await;
+    let home = connected(&with_short_timeouts(&server.url())).await;
     for kind in KINDS {
         let name = format!("invaded-{kind}");
         let key = format!("adv-sem:{kind}:{name}");
@@ -469,20 +477,20 @@ async fn a_key_that_gets_in_the_way_does_no_lasting_harm() {
             Err(error) => panic!("{kind}: {error}"),
         }
         server.command(&["DEL", &key]);
-        // It may be held still, as far as the server is concerned.
+        // The server may still count it as held.
         match in_time(semaphore.release(&id)).await {
             Ok(()) | Err(ReleaseError::NotHeld(_)) => {}
             Err(error) => panic!("{kind}: {error}"),
         }
         until_idle(&semaphore).await;
-        is_as_new(&semaphore).await;
+        assert_unused(&semaphore).await;
     }
 }
 
 #[tokio::test]
-async fn a_limit_that_differs_from_the_one_in_use_is_an_error_with_both() {
+async fn different_number_of_slots_is_an_error_with_both_numbers() {
     let server = RedisServer::start();
-    let (one, other) = (connected(&server.url()).await, connected(&hasty(&server.url())).await);
+    let (one, other) = (connected(&server.url()).await, connected(&with_short_timeouts(&server.url())).await);
     let three = in_time(one.named("shared").slots(3).open()).await.unwrap();
     let _held = in_time(three.acquire()).await.unwrap();
     let mismatch = BuildError::SlotsMismatch { name: "shared".into(), live: 3, asked: 5 };
@@ -494,13 +502,13 @@ async fn a_limit_that_differs_from_the_one_in_use_is_an_error_with_both() {
     assert_eq!(error.to_string(), mismatch.to_string());
     let unset = in_time(other.named("unheard-of").open()).await.unwrap_err();
     assert_eq!(unset, BuildError::SlotsNotSet { name: "unheard-of".into() });
-    assert_eq!(left_of(&server, "unheard-of"), Vec::<String>::new());
+    assert_eq!(keys_of(&server, "unheard-of"), Vec::<String>::new());
     assert_eq!(in_time(three.stats()).await.unwrap().held, 1);
 }
 
 // Memory
 
-/// Fills the server up to its limit, and takes back a little less than what the next command would need.
+/// Fills the server up to its limit, and frees a little less than the next command would need.
 fn fill_up(server: &RedisServer) {
     let used: u64 = {
         let info = ask(server, &["INFO", "memory"]);
@@ -516,9 +524,9 @@ fn make_room(server: &RedisServer) {
 }
 
 #[tokio::test]
-async fn a_server_without_memory_takes_slots_back_but_gives_none() {
+async fn server_out_of_memory_releases_slots_but_grants_none() {
     let server = RedisServer::start();
-    let home = connected(&hasty(&server.url())).await;
+    let home = connected(&with_short_timeouts(&server.url())).await;
     let semaphore = in_time(home.named("full").slots(2).open()).await.unwrap();
     let mut held = Vec::new();
     for _ in 0..2 {
@@ -531,48 +539,48 @@ async fn a_server_without_memory_takes_slots_back_but_gives_none() {
     until_waiting(&semaphore, 1).await;
     fill_up(&server);
 
-    let before = everything(&server);
+    let before = all_data(&server);
     let refused = in_time(semaphore.acquire()).await.unwrap_err();
     let AcquireError::Home(refused) = refused else { panic!("{refused}") };
     assert_says(&refused, HomeErrorKind::OutOfMemory, "raise maxmemory");
     let error = in_time(home.named("new").slots(1).open()).await.unwrap_err();
     let BuildError::Home(error) = error else { panic!("{error}") };
     assert_says(&error, HomeErrorKind::OutOfMemory, "raise maxmemory");
-    assert_eq!(everything(&server), before);
+    assert_eq!(all_data(&server), before);
     let stats = in_time(semaphore.stats()).await.unwrap();
     assert_eq!((stats.held, stats.waiting), (2, 1));
 
     for permit in held {
-        in_time(permit.release()).await.expect("a held slot can be given back");
+        in_time(permit.release()).await.expect("a held slot can be released");
     }
     // The waiters from before have got the released slots.
     let id = in_time(waiting).await.unwrap().expect("it stood in line");
     assert_eq!(in_time(semaphore.stats()).await.unwrap().held, 1);
     in_time(semaphore.release(&id)).await.expect("it is held");
     make_room(&server);
-    is_as_new(&semaphore).await;
+    assert_unused(&semaphore).await;
 }
 
 #[tokio::test]
-async fn holders_are_kept_alive_by_a_server_without_memory() {
+async fn holders_are_kept_alive_by_a_server_out_of_memory() {
     let server = RedisServer::start();
-    let home = connected(&hasty(&server.url())).await;
+    let home = connected(&with_short_timeouts(&server.url())).await;
     let builder = home.named("kept").slots(1).heartbeat_max_interval(secs(1));
     let semaphore = in_time(builder.open()).await.unwrap();
     let permit = in_time(semaphore.acquire()).await.unwrap();
     fill_up(&server);
-    // Three times as long as it may be silent.
+    // Three times as long as its heartbeat may stay away.
     let lost = tokio::time::timeout(Duration::from_secs(3), permit.lost()).await;
     assert!(lost.is_err(), "it was lost: {lost:?}");
     assert_eq!(in_time(semaphore.stats()).await.unwrap().held, 1);
     in_time(permit.release()).await.unwrap();
 }
 
-/// Without push messages, waiters ask again and again: that needs no memory either.
+/// Without push messages, waiters poll: that needs no memory either.
 #[tokio::test]
-async fn slots_change_hands_on_a_server_without_memory_and_without_push_messages() {
+async fn slots_are_handed_over_on_a_server_out_of_memory_and_without_push_messages() {
     let server = RedisServer::start();
-    let home = connected(&format!("{}?{HASTY}&protocol=resp2", server.url())).await;
+    let home = connected(&format!("{}?{SHORT_TIMEOUTS}&protocol=resp2", server.url())).await;
     let builder = home.named("full").slots(2).grace(Duration::from_secs(600));
     let semaphore = in_time(builder.open()).await.unwrap();
     let first = in_time(semaphore.acquire().ttl(secs(600))).await.unwrap();
@@ -593,7 +601,7 @@ async fn slots_change_hands_on_a_server_without_memory_and_without_push_messages
     in_time(semaphore.evict(&first.id())).await.expect("it is held");
     in_time(first.lost()).await;
     in_time(first.release()).await.ok();
-    in_time(second.release()).await.expect("a held slot can be given back");
+    in_time(second.release()).await.expect("a held slot can be released");
     for waiter in waiting {
         let id = in_time(waiter).await.unwrap().expect("it stood in line");
         in_time(semaphore.release(&id)).await.expect("it is held");
@@ -603,10 +611,10 @@ async fn slots_change_hands_on_a_server_without_memory_and_without_push_messages
 }
 
 #[tokio::test]
-async fn waiters_and_holders_leave_a_server_without_memory() {
+async fn waiters_and_holders_leave_a_server_out_of_memory() {
     let server = RedisServer::start();
     for protocol in ["resp2", "resp3"] {
-        let home = connected(&format!("{}?{HASTY}&protocol={protocol}", server.url())).await;
+        let home = connected(&format!("{}?{SHORT_TIMEOUTS}&protocol={protocol}", server.url())).await;
         let semaphore = in_time(home.named(protocol).slots(1).open()).await.unwrap();
         let held = in_time(semaphore.acquire()).await.unwrap();
         let timeout = tokio::spawn({
@@ -631,8 +639,8 @@ async fn waiters_and_holders_leave_a_server_without_memory() {
 }
 
 #[tokio::test]
-async fn a_server_that_may_delete_what_is_in_use_is_warned_of() {
-    listen();
+async fn server_that_may_delete_keys_in_use_causes_a_warning() {
+    record_events();
     let server = RedisServer::start();
     let home = connected(&server.url()).await;
     assert_eq!(home.warnings(), Vec::<String>::new());
@@ -640,14 +648,14 @@ async fn a_server_that_may_delete_what_is_in_use_is_warned_of() {
     for policy in ["volatile-lru", "allkeys-lfu"] {
         server.command(&["CONFIG", "SET", "maxmemory-policy", policy]);
         // Other clients see it when they connect, and so does this one when it connects again.
-        let other = connected(&format!("{}?{HASTY}&max_connections=7", server.url())).await;
+        let other = connected(&format!("{}?{SHORT_TIMEOUTS}&max_connections=7", server.url())).await;
         let [warning] = &other.warnings()[..] else { panic!("{:?}", other.warnings()) };
         assert!(
             warning.contains(&format!("{place} {policy}")) && warning.contains("noeviction"),
             "{warning}"
         );
         #[cfg(feature = "tracing")]
-        assert_eq!(heard(&format!("{place} {policy}")).len(), 1);
+        assert_eq!(logged(&format!("{place} {policy}")).len(), 1);
     }
     // A user that may not ask connects all the same.
     let rules = ["~adv-sem:*", "&adv-sem:*", "+@all", "-@admin", "-@dangerous"];
@@ -657,11 +665,12 @@ async fn a_server_that_may_delete_what_is_in_use_is_warned_of() {
     in_time(home.named("any").slots(1).open()).await.unwrap();
 }
 
-/// If the server deletes a semaphore to make room, its holders are told.
+/// If the server deletes a semaphore to free memory, its holders are notified.
 #[tokio::test]
-async fn holders_learn_that_the_server_has_deleted_their_semaphore() {
+async fn holders_are_notified_when_the_server_deletes_their_semaphore() {
     let server = RedisServer::start();
-    let (home, other) = (connected(&server.url()).await, connected(&hasty(&server.url())).await);
+    let (home, other) =
+        (connected(&server.url()).await, connected(&with_short_timeouts(&server.url())).await);
     let semaphore =
         in_time(home.named("evicted").slots(1).heartbeat_max_interval(secs(5)).open()).await.unwrap();
     let held = in_time(semaphore.acquire()).await.unwrap();
@@ -674,7 +683,7 @@ async fn holders_learn_that_the_server_has_deleted_their_semaphore() {
     server.command(&["CONFIG", "SET", "maxmemory", &(used + 1_000_000).to_string()]);
     let mut connection = server.connection();
     for number in 0.. {
-        // Keys with a time to live are deleted, of which there are none but ours.
+        // The server deletes keys with an expiry, and only ours have one.
         let _ = redis::cmd("SET").arg(format!("other:{number}")).arg(&value).exec(&mut connection);
         if redis::cmd("EXISTS").arg(key).query(&mut connection) == Ok(0) {
             break;
@@ -688,15 +697,15 @@ async fn holders_learn_that_the_server_has_deleted_their_semaphore() {
     assert!(next.expect("the server has forgotten").fencing_token() > held.fencing_token());
 }
 
-// What is asked for
+// Requests
 
 /// Far beyond what a server can count with.
 #[tokio::test]
-async fn times_that_no_server_can_count_are_refused() {
+async fn durations_too_long_for_redis_are_refused() {
     let server = RedisServer::start();
     let home = connected(&server.url()).await;
     let semaphore = in_time(home.named("ages").slots(1).open()).await.unwrap();
-    let before = everything(&server);
+    let before = all_data(&server);
     let too_long = "at most 2147483637 seconds (68 years) on Redis";
     for ttl in [1e14, 1e17, 3e9] {
         let error = in_time(semaphore.acquire().ttl(secs(ttl))).await.unwrap_err();
@@ -705,7 +714,7 @@ async fn times_that_no_server_can_count_are_refused() {
         let lazy = home.named("ages").slots(1).ttl(secs(ttl)).build().unwrap();
         assert!(matches!(in_time(lazy.acquire()).await, Err(AcquireError::InvalidDuration(_))));
     }
-    assert_eq!(everything(&server), before);
+    assert_eq!(all_data(&server), before);
     let held = in_time(semaphore.acquire().ttl(secs(2e9))).await.expect("that can be counted");
     let error = in_time(held.renew(secs(1e14))).await.unwrap_err();
     assert!(error.to_string().contains(too_long), "{error}");
@@ -722,17 +731,17 @@ async fn times_that_no_server_can_count_are_refused() {
     let held = in_time(patient.acquire().timeout(secs(1e14))).await.unwrap();
     in_time(patient.evict(&held.id())).await.unwrap();
     in_time(held.lost()).await;
-    // It has ages to leave.
+    // Its grace is very long.
     assert_eq!(in_time(patient.stats()).await.unwrap().held, 1);
     drop(held);
     until_idle(&semaphore).await;
 }
 
 #[tokio::test]
-async fn what_can_never_be_is_refused_at_once() {
+async fn invalid_requests_are_refused_at_once() {
     let server = RedisServer::start();
     let home = connected(&server.url()).await;
-    let before = everything(&server);
+    let before = all_data(&server);
     assert_eq!(home.named("").slots(1).build().unwrap_err(), BuildError::EmptyName);
     assert!(matches!(home.named("x").slots(0).build(), Err(BuildError::ZeroSlots(_))));
     assert!(matches!(home.named("x".repeat(513)).slots(1).build(), Err(BuildError::NameTooLong { .. })));
@@ -742,7 +751,7 @@ async fn what_can_never_be_is_refused_at_once() {
     }
     let error = home.named("x").slots(1).heartbeat_max_interval(secs(0)).build().unwrap_err();
     assert!(error.to_string().starts_with("heartbeat_max_interval must be"), "{error}");
-    assert_eq!(everything(&server), before);
+    assert_eq!(all_data(&server), before);
 
     let semaphore = in_time(home.named("x").slots(2).open()).await.unwrap();
     let error = in_time(semaphore.acquire().weight(0)).await.unwrap_err();
@@ -766,7 +775,7 @@ async fn what_can_never_be_is_refused_at_once() {
     assert_eq!(error, AcquireError::Lost(NotHeld::Lost(Loss::Expired)));
     assert!(matches!(in_time(semaphore.resize(0)).await, Err(semafor::ResizeError::ZeroSlots(_))));
     until_idle(&semaphore).await;
-    is_as_new(&semaphore).await;
+    assert_unused(&semaphore).await;
 }
 
 #[tokio::test]
@@ -787,10 +796,10 @@ async fn ids_that_were_never_issued_hold_nothing() {
     }
     assert_eq!(in_time(semaphore.stats()).await.unwrap().held, 1);
     in_time(held.release()).await.unwrap();
-    is_as_new(&semaphore).await;
+    assert_unused(&semaphore).await;
 }
 
-/// Characters with a meaning on the way: Redis' patterns and tags, Lua's formats and patterns, JSON, lines.
+/// Characters with a special meaning somewhere: patterns and tags of Redis, formats and patterns of Lua, JSON, lines.
 const ODD: [&str; 12] = [
     "with spaces  and\ttabs",
     "naïve 日本語 🦀",
@@ -814,7 +823,7 @@ async fn any_text_is_a_name() {
         let semaphore = in_time(home.named(name).slots(1).open())
             .await
             .unwrap_or_else(|error| panic!("{name:?}: {error}"));
-        redis_support::passes_on(&semaphore, &semaphore).await;
+        redis_support::assert_hands_over(&semaphore, &semaphore).await;
         assert_eq!(semaphore.name(), name);
         let _held = in_time(semaphore.acquire().weight(1)).await.unwrap();
         assert!(in_time(semaphore.locked()).await.unwrap(), "{name:?}");
@@ -825,14 +834,14 @@ async fn any_text_is_a_name() {
         assert_eq!(stats.len(), 1, "{name:?}");
         assert_eq!(&*stats[0].name, name);
     }
-    let mut names: Vec<_> = in_time(all_of(&home)).await;
+    let mut names: Vec<_> = in_time(names_of(&home)).await;
     let mut odd = ODD.map(str::to_owned).to_vec();
     names.sort();
     odd.sort();
     assert_eq!(names, odd);
 }
 
-async fn all_of(home: &Home) -> Vec<String> {
+async fn names_of(home: &Home) -> Vec<String> {
     let stats = home.stats(&semafor::StatsQuery::default()).await.unwrap();
     stats.iter().map(|stats| stats.name.to_string()).collect()
 }
@@ -871,20 +880,20 @@ async fn any_text_is_a_label() {
 }
 
 #[tokio::test]
-async fn namespaces_keep_apart_what_they_hold_however_odd() {
+async fn names_in_different_namespaces_are_separate() {
     let server = RedisServer::start();
     let mut homes = Vec::new();
-    // Whose keys could be those of another namespace and another name.
+    // Namespaces whose keys could be those of another namespace and another name.
     for namespace in
         ["a:semaphore_main", "n:semaphore_main:x", "n:semaphore_waiting_heartbeat:x", "a:semaphore_info:"]
     {
-        let error = refusal(&format!("{}?namespace={namespace}", server.url())).await;
+        let error = connect_error(&format!("{}?namespace={namespace}", server.url())).await;
         assert_says(&error, HomeErrorKind::InvalidUrl, "its keys could be those of a name in the namespace");
     }
     for namespace in
         ["*", "a*", "a[bc]", "a?", "ab", "%25s", "{", "é", "a:semaphore_mainly", "semaphore_main:a", "x%5C"]
     {
-        let home = connected(&format!("{}?namespace={namespace}&{HASTY}", server.url())).await;
+        let home = connected(&format!("{}?namespace={namespace}&{SHORT_TIMEOUTS}", server.url())).await;
         let semaphore = in_time(home.named("same").slots(1).open()).await.unwrap();
         homes.push((home, semaphore, namespace));
     }
@@ -893,7 +902,7 @@ async fn namespaces_keep_apart_what_they_hold_however_odd() {
         held.push(in_time(semaphore.acquire()).await.expect("a slot of its own"));
     }
     for (home, _, namespace) in &homes {
-        assert_eq!(in_time(all_of(home)).await, ["same"], "{namespace}");
+        assert_eq!(in_time(names_of(home)).await, ["same"], "{namespace}");
     }
 }
 

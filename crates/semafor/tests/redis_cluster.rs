@@ -1,9 +1,9 @@
 //! Semaphores on a Redis Cluster.
 //!
-//! What is promised when a master fails: holders and waiters learn what happened, no call hangs, and work goes on at
-//! the replica that takes over, with what it had. Replication does not wait: the last writes before the failure may be
-//! lost, and with them grants whose holders were told of them. They learn of it with the next heartbeat. So for that long,
-//! more may hold than there are slots; the fencing token tells them apart.
+//! What is promised when a master fails: holders and waiters are notified, no call hangs, and work continues at the
+//! replica that takes over, with the data it had. Replication is asynchronous: the last writes before the failure may
+//! be lost, and with them grants whose holders know of them already. Those holders are notified with the next
+//! heartbeat. Until then there may be more holders than slots; the fencing token distinguishes them.
 
 mod redis_support;
 
@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use redis_support::{HASTY, connected, connections, eventually, in_time, passes_on, until_waiting};
+use redis_support::{
+    SHORT_TIMEOUTS, assert_hands_over, connected, connections, eventually, in_time, until_waiting,
+};
 use semafor::{AcquireError, Home, HomeErrorKind, Permit, ReleaseError, Semaphore, secs};
 use semafor_testkit::redis::{RedisCluster, RedisServer};
 
@@ -21,16 +23,16 @@ fn hosts(cluster: &RedisCluster) -> String {
 }
 
 fn url(cluster: &RedisCluster) -> String {
-    format!("redis+cluster://{}/?namespace={{app}}&{HASTY}", hosts(cluster))
+    format!("redis+cluster://{}/?namespace={{app}}&{SHORT_TIMEOUTS}", hosts(cluster))
 }
 
 /// Another home, with a connection of its own: as if in another process.
-async fn elsewhere(cluster: &RedisCluster) -> Home {
+async fn second_home(cluster: &RedisCluster) -> Home {
     connected(&format!("{}&max_connections=7", url(cluster))).await
 }
 
-/// One for all tests that break nothing, for as long as one of them runs.
-fn unbroken() -> Arc<RedisCluster> {
+/// One cluster for all tests that break nothing, as long as one of them runs.
+fn shared_cluster() -> Arc<RedisCluster> {
     static SHARED: Mutex<Weak<RedisCluster>> = Mutex::new(Weak::new());
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
     shared.upgrade().unwrap_or_else(|| {
@@ -42,8 +44,8 @@ fn unbroken() -> Arc<RedisCluster> {
 
 #[tokio::test]
 async fn a_cluster_is_a_home_like_any_other() {
-    let cluster = &*unbroken();
-    let (one, other) = (connected(&url(cluster)).await, elsewhere(cluster).await);
+    let cluster = &*shared_cluster();
+    let (one, other) = (connected(&url(cluster)).await, second_home(cluster).await);
     let here = in_time(one.named("tower").slots(2).open()).await.unwrap();
     let there = in_time(other.named("tower").slots(2).open()).await.unwrap();
 
@@ -65,12 +67,12 @@ async fn a_cluster_is_a_home_like_any_other() {
 }
 
 #[tokio::test]
-async fn slots_go_down_the_line_from_process_to_process() {
-    let cluster = &*unbroken();
-    let (one, other) = (connected(&url(cluster)).await, elsewhere(cluster).await);
+async fn slots_are_handed_over_between_processes_in_order() {
+    let cluster = &*shared_cluster();
+    let (one, other) = (connected(&url(cluster)).await, second_home(cluster).await);
     let here = in_time(one.named("line").slots(1).open()).await.unwrap();
     let there = in_time(other.named("line").slots(1).open()).await.unwrap();
-    passes_on(&here, &there).await;
+    assert_hands_over(&here, &there).await;
 
     let held = in_time(here.acquire()).await.unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
@@ -92,11 +94,11 @@ async fn slots_go_down_the_line_from_process_to_process() {
     assert_eq!(*order.lock().unwrap(), (0..10).collect::<Vec<_>>());
 }
 
-/// With heartbeats every five seconds, and a hundred hand-overs: by asking, it would take minutes.
+/// With heartbeats every five seconds and a hundred hand-overs: by polling, it would take minutes.
 #[tokio::test]
-async fn waiters_are_woken_and_do_not_ask() {
-    let cluster = &*unbroken();
-    let (one, other) = (connected(&url(cluster)).await, elsewhere(cluster).await);
+async fn waiters_are_woken_and_do_not_poll() {
+    let cluster = &*shared_cluster();
+    let (one, other) = (connected(&url(cluster)).await, second_home(cluster).await);
     let here = in_time(one.named("woken").slots(1).open()).await.unwrap();
     let there = in_time(other.named("woken").slots(1).open()).await.unwrap();
     let turns = |semaphore: Semaphore| async move {
@@ -117,7 +119,7 @@ async fn waiters_are_woken_and_do_not_ask() {
 async fn a_process_has_one_connection_to_a_whole_cluster() {
     let cluster = RedisCluster::start();
     let all = || cluster.nodes().iter().map(connections).sum::<usize>();
-    // They are connected to each other, too.
+    // The nodes are connected to each other, too.
     let before = all();
     let home = connected(&url(&cluster)).await;
     let semaphore = in_time(home.named("one").slots(1).open()).await.unwrap();
@@ -133,16 +135,18 @@ async fn a_process_has_one_connection_to_a_whole_cluster() {
 }
 
 #[tokio::test]
-async fn any_node_knows_the_way() {
-    let cluster = &*unbroken();
+async fn any_node_leads_to_the_cluster() {
+    let cluster = &*shared_cluster();
     let master = cluster.master_of("{app}:any");
     for (place, node) in cluster.nodes().iter().enumerate() {
         // Silent nodes, and nodes that are gone, delay no client.
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let silent_port = silent.local_addr().unwrap().port();
         let seeds = format!("127.0.0.1:{silent_port},127.0.0.1:1,127.0.0.1:{}", node.port());
-        let url =
-            format!("redis+cluster://{seeds}/?namespace={{app}}&{HASTY}&max_connections={}", place + 10);
+        let url = format!(
+            "redis+cluster://{seeds}/?namespace={{app}}&{SHORT_TIMEOUTS}&max_connections={}",
+            place + 10
+        );
         let home = connected(&url).await;
         let semaphore = in_time(home.named("way").slots(1).open()).await.unwrap();
         in_time(semaphore.acquire()).await.unwrap().release().await.unwrap();
@@ -151,8 +155,8 @@ async fn any_node_knows_the_way() {
 }
 
 #[tokio::test]
-async fn what_a_cluster_needs_is_said() {
-    let cluster = &*unbroken();
+async fn cluster_misconfiguration_is_reported_with_the_remedy() {
+    let cluster = &*shared_cluster();
     for (url, kind, remedy) in [
         (
             format!("redis+cluster://{}/?namespace=app", hosts(cluster)),
@@ -166,7 +170,7 @@ async fn what_a_cluster_needs_is_said() {
             "it needs a tag in braces",
         ),
         (
-            format!("redis+cluster://127.0.0.1:1,127.0.0.1:2/?namespace={{app}}&{HASTY}"),
+            format!("redis+cluster://127.0.0.1:1,127.0.0.1:2/?namespace={{app}}&{SHORT_TIMEOUTS}"),
             HomeErrorKind::Unreachable,
             "Is it running",
         ),
@@ -191,9 +195,9 @@ async fn what_a_cluster_needs_is_said() {
     in_time(home.named("alone").slots(1).open()).await.unwrap();
 }
 
-/// How many are at work, and the most there ever were.
+/// How many tasks are at work, and the most at once.
 #[derive(Default)]
-struct Crowd {
+struct AtWork {
     inside: AtomicU32,
     most: AtomicU32,
     rounds: AtomicUsize,
@@ -201,7 +205,7 @@ struct Crowd {
     errors: AtomicUsize,
 }
 
-impl Crowd {
+impl AtWork {
     fn enter(&self) {
         let inside = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(inside, Ordering::SeqCst);
@@ -212,20 +216,20 @@ impl Crowd {
     }
 }
 
-/// Acquires and releases until told to stop. Errors have to be of those that pass.
-async fn work(semaphore: Semaphore, crowd: Arc<Crowd>, stop: Arc<AtomicBool>) {
+/// Acquires and releases until `stop` is set. Only temporary errors are allowed.
+async fn work(semaphore: Semaphore, at_work: Arc<AtWork>, stop: Arc<AtomicBool>) {
     while !stop.load(Ordering::SeqCst) {
         match in_time(semaphore.acquire()).await {
             Ok(permit) => {
-                crowd.enter();
-                // Work that ends with the permit, if that comes first.
+                at_work.enter();
+                // The work ends early if the permit is lost.
                 let _ = tokio::time::timeout(Duration::from_millis(2), permit.lost()).await;
-                crowd.leave();
+                at_work.leave();
                 match in_time(permit.release()).await {
-                    Ok(()) => crowd.rounds.fetch_add(1, Ordering::SeqCst),
-                    Err(ReleaseError::NotHeld(_)) => crowd.lost.fetch_add(1, Ordering::SeqCst),
+                    Ok(()) => at_work.rounds.fetch_add(1, Ordering::SeqCst),
+                    Err(ReleaseError::NotHeld(_)) => at_work.lost.fetch_add(1, Ordering::SeqCst),
                     Err(ReleaseError::Home(error)) if error.is_unreachable() => {
-                        crowd.errors.fetch_add(1, Ordering::SeqCst)
+                        at_work.errors.fetch_add(1, Ordering::SeqCst)
                     }
                     Err(error) => panic!("{error}"),
                 };
@@ -233,7 +237,7 @@ async fn work(semaphore: Semaphore, crowd: Arc<Crowd>, stop: Arc<AtomicBool>) {
             Err(AcquireError::Home(error))
                 if matches!(error.kind(), HomeErrorKind::Unreachable | HomeErrorKind::ReadOnly) =>
             {
-                crowd.errors.fetch_add(1, Ordering::SeqCst);
+                at_work.errors.fetch_add(1, Ordering::SeqCst);
             }
             Err(error) => panic!("{error}"),
         }
@@ -244,27 +248,27 @@ async fn work(semaphore: Semaphore, crowd: Arc<Crowd>, stop: Arc<AtomicBool>) {
 async fn a_failover_under_load_is_survived() {
     const SLOTS: u32 = 2;
     let cluster = RedisCluster::start();
-    let (one, other) = (connected(&url(&cluster)).await, elsewhere(&cluster).await);
+    let (one, other) = (connected(&url(&cluster)).await, second_home(&cluster).await);
     let mut workers = Vec::new();
-    let (crowd, stop) = (Arc::new(Crowd::default()), Arc::new(AtomicBool::new(false)));
+    let (at_work, stop) = (Arc::new(AtWork::default()), Arc::new(AtomicBool::new(false)));
     let opened =
         |home: &Home| home.named("busy").slots(SLOTS).heartbeat_max_interval(secs(2)).build().unwrap();
     let (here, there) = (opened(&one), opened(&other));
     for place in 0..8 {
         let semaphore = if place % 2 == 0 { here.clone() } else { there.clone() };
-        workers.push(tokio::spawn(work(semaphore, Arc::clone(&crowd), Arc::clone(&stop))));
+        workers.push(tokio::spawn(work(semaphore, Arc::clone(&at_work), Arc::clone(&stop))));
     }
     let until_rounds = |more: usize| {
-        let (crowd, goal) = (Arc::clone(&crowd), crowd.rounds.load(Ordering::SeqCst) + more);
+        let (at_work, goal) = (Arc::clone(&at_work), at_work.rounds.load(Ordering::SeqCst) + more);
         async move {
             eventually("they go on", || async {
-                (crowd.rounds.load(Ordering::SeqCst) >= goal).then_some(())
+                (at_work.rounds.load(Ordering::SeqCst) >= goal).then_some(())
             })
             .await;
         }
     };
     until_rounds(50).await;
-    assert!(crowd.most.load(Ordering::SeqCst) <= SLOTS);
+    assert!(at_work.most.load(Ordering::SeqCst) <= SLOTS);
 
     let before = cluster.master_of("{app}:any");
     let cluster = Arc::new(cluster);
@@ -274,7 +278,7 @@ async fn a_failover_under_load_is_survived() {
     assert_ne!(after, before);
     until_rounds(50).await;
 
-    // And back, since the first one returns as its replica.
+    // And back: the first master returns as a replica.
     let failing = Arc::clone(&cluster);
     let back = tokio::task::spawn_blocking(move || {
         failing.nodes()[before].start_again();
@@ -287,8 +291,8 @@ async fn a_failover_under_load_is_survived() {
     for worker in workers {
         in_time(worker).await.unwrap();
     }
-    // What was granted and forgotten may have been granted again, to as many as had it.
-    assert!(crowd.most.load(Ordering::SeqCst) <= 2 * SLOTS, "{:?}", crowd.most);
+    // Grants that were lost in the failover may have been made again, once each.
+    assert!(at_work.most.load(Ordering::SeqCst) <= 2 * SLOTS, "{:?}", at_work.most);
     eventually("nothing is left", || async {
         let stats = here.stats().await.ok()?;
         (stats.held == 0 && stats.waiting == 0).then_some(())
@@ -297,13 +301,13 @@ async fn a_failover_under_load_is_survived() {
     // Wake-ups work on the new connections as on the old ones.
     let here = in_time(one.named("next").slots(1).open()).await.unwrap();
     let there = in_time(other.named("next").slots(1).open()).await.unwrap();
-    passes_on(&here, &there).await;
-    passes_on(&there, &here).await;
+    assert_hands_over(&here, &there).await;
+    assert_hands_over(&there, &here).await;
 }
 
 /// The replica had all data: holders keep their slots and waiters their places.
 #[tokio::test]
-async fn what_the_replica_had_stays_as_it_was() {
+async fn holders_and_waiters_stay_when_the_replica_had_all_data() {
     let cluster = RedisCluster::start();
     let home = connected(&url(&cluster)).await;
     let builder = home.named("steady").slots(1).heartbeat_max_interval(secs(30));
@@ -315,7 +319,7 @@ async fn what_the_replica_had_stays_as_it_was() {
     });
     until_waiting(&semaphore, 1).await;
     let master = cluster.master_of("{app}:any");
-    in_step(&cluster.nodes()[master]);
+    wait_for_replicas(&cluster.nodes()[master]);
 
     let cluster = Arc::new(cluster);
     let failing = Arc::clone(&cluster);
@@ -329,9 +333,9 @@ async fn what_the_replica_had_stays_as_it_was() {
 }
 
 /// Returns when the replicas have all that was written.
-fn in_step(master: &RedisServer) {
+fn wait_for_replicas(master: &RedisServer) {
     let mut connection = master.connection();
-    // A connection waits for its own writes only, and for all before them.
+    // `WAIT` covers the writes of its own connection, and all writes before them.
     redis::cmd("EVAL")
         .arg("return redis.call('SET', KEYS[1], '', 'PX', 1)")
         .arg(1)
@@ -344,7 +348,7 @@ fn in_step(master: &RedisServer) {
 
 /// The replica had no data: holders learn that they lost their slots.
 #[tokio::test]
-async fn forgotten_holders_learn_of_it() {
+async fn holders_lost_in_a_failover_are_notified() {
     let cluster = Arc::new(RedisCluster::start());
     let home = connected(&url(&cluster)).await;
     let builder = home.named("forgotten").slots(1).heartbeat_max_interval(secs(60));
@@ -368,7 +372,7 @@ fn is_replica_of(node: &RedisServer, master: &RedisServer) -> bool {
     redis_support::ask(node, &["INFO", "replication"]).contains(&format!("master_port:{}\r", master.port()))
 }
 
-/// Slots can move without a failure.
+/// Masters can change without a failure.
 #[tokio::test]
 async fn a_planned_change_of_masters_is_followed() {
     let cluster = RedisCluster::start();
@@ -378,28 +382,28 @@ async fn a_planned_change_of_masters_is_followed() {
     let master = cluster.master_of("{app}:any");
     let replica =
         cluster.nodes().iter().position(|node| is_replica_of(node, &cluster.nodes()[master])).unwrap();
-    in_step(&cluster.nodes()[master]);
+    wait_for_replicas(&cluster.nodes()[master]);
     cluster.nodes()[replica].command(&["CLUSTER", "FAILOVER"]);
     eventually("they have changed places", || async {
         (cluster.master_of("{app}:any") == replica).then_some(())
     })
     .await;
     in_time(held.release()).await.expect("it was held all the time");
-    passes_on(&semaphore, &semaphore).await;
+    assert_hands_over(&semaphore, &semaphore).await;
     eventually("it is connected there", || async {
         (connections(&cluster.nodes()[replica]) > 0).then_some(())
     })
     .await;
 }
 
-/// While a slot of the cluster is on its way to another node, what has arrived there is asked for there.
+/// While a hash slot of the cluster moves to another node, keys that have arrived there are found there.
 #[tokio::test]
-async fn what_has_moved_already_is_asked_for_where_it_is() {
+async fn keys_that_moved_to_another_node_are_found_there() {
     let cluster = RedisCluster::start();
     let home = connected(&url(&cluster)).await;
     let builder = home.named("resharded").slots(2).heartbeat_max_interval(secs(60));
     let semaphore = in_time(builder.open()).await.unwrap();
-    // A script wants all its keys in one place: so there have to be all of them.
+    // A script needs all its keys on one node, so all of them must exist.
     in_time(semaphore.acquire()).await.unwrap().release().await.unwrap();
     let evicted = in_time(semaphore.acquire()).await.unwrap();
     in_time(semaphore.evict(&evicted.id())).await.unwrap();
@@ -432,7 +436,7 @@ async fn what_has_moved_already_is_asked_for_where_it_is() {
     assert_eq!((stats.held, stats.waiting), (2, 1));
     in_time(semaphore.renew(&first.id(), secs(900))).await.expect("it is held");
     in_time(first.release()).await.expect("it is held");
-    // It has arrived as a whole, and others find it, too.
+    // The hash slot has moved as a whole, and other clients find it, too.
     for master in [target, source] {
         master.command(&["CLUSTER", "SETSLOT", &slot, "NODE", &to]);
     }
@@ -440,7 +444,7 @@ async fn what_has_moved_already_is_asked_for_where_it_is() {
     in_time(semaphore.release(&id)).await.expect("it is held");
     in_time(second.release()).await.expect("it was held all the time");
     let single = in_time(home.named("afterwards").slots(1).open()).await.unwrap();
-    passes_on(&single, &single).await;
+    assert_hands_over(&single, &single).await;
 }
 
 #[tokio::test]
@@ -451,7 +455,7 @@ async fn a_master_that_falls_silent_is_given_up_in_time() {
     let semaphore = in_time(home.named("silent").slots(1).open()).await.unwrap();
     let master = cluster.master_of("{app}:any");
     cluster.nodes()[master].pause();
-    // The others notice, and put the replica in its place.
+    // The other nodes notice, and promote the replica.
     let permit = eventually("a master is elected", || async { semaphore.acquire().await.ok() }).await;
     in_time(permit.release()).await.unwrap();
     cluster.nodes()[master].resume();

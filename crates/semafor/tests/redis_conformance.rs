@@ -1,4 +1,4 @@
-//! The Redis home keeps what every home promises.
+//! The Redis home passes the conformance suite.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ impl Home for Redis {
         spec.clone().say_to(self.home.named(spec.name)).open().await
     }
 
-    /// Until what was due has been acted upon: the server's clock and ours differ by less than a trip.
+    /// Returns when everything that was due has ended: the server's clock and ours differ by less than a round trip.
     async fn pass(&self, time: Duration) {
         tokio::time::sleep(time + Duration::from_millis(50)).await;
     }

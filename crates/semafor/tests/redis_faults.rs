@@ -1,5 +1,5 @@
-//! What is wrong with the Python library on Redis, one test per fault that was found: each brings about what breaks it, and
-//! shows that ours holds.
+//! Faults of the Python library asyncio-advanced-semaphores on Redis, one test per fault: each creates the situation
+//! that breaks the library, and shows that semafor handles it.
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -21,7 +21,7 @@ async fn connect(url: &str) -> Home {
     Home::connect(&format!("{url}?{QUICK}")).await.expect("it answers")
 }
 
-/// Another one: another configuration, so another connection, as if it were another process.
+/// A second home: another configuration has a connection of its own, like another process.
 async fn connect_again(url: &str) -> Home {
     Home::connect(&format!("{url}?{QUICK}&max_connections=7")).await.expect("it answers")
 }
@@ -30,8 +30,8 @@ fn open(home: &Home, slots: u32) -> Semaphore {
     home.named(NAME).slots(slots).build().expect("a valid name")
 }
 
-/// One whose heartbeats come five times a second.
-fn open_lively(home: &Home, slots: u32) -> Semaphore {
+/// A semaphore whose heartbeats come five times a second.
+fn open_with_quick_heartbeats(home: &Home, slots: u32) -> Semaphore {
     home.named(NAME).slots(slots).heartbeat_max_interval(secs(1)).build().expect("a valid name")
 }
 
@@ -39,14 +39,14 @@ fn id_of(permit: &Permit<'_>) -> String {
     permit.id().to_string()
 }
 
-/// Puts one in line that is not ours: as the library does it, and nothing more comes from it.
-fn stranger_in_line(keys: &Keyspace, id: &str, arrival: f64) {
+/// Puts a waiter of the Python library in line, which does nothing more.
+fn queue_python_waiter(keys: &Keyspace, id: &str, arrival: f64) {
     let (arrival, dead_at) = (arrival.to_string(), (keys.now() + 180.0).to_string());
     keys.ask::<()>(&["ZADD", &keys.key("waiting"), &arrival, id]);
     keys.ask::<()>(&["ZADD", &keys.key("waiting_heartbeat"), &dead_at, id]);
 }
 
-/// Plays until it was played once without a heartbeat in between: whatever happened then was not due to one.
+/// Repeats `play` until it ran once without a heartbeat in between, so that no heartbeat caused the outcome.
 async fn without_heartbeat(home: &Home, server: &RedisServer, what: &str, mut play: impl AsyncFnMut()) {
     let bystanders = home.named("bystanders").slots(1).build().expect("a valid name");
     let bystander = bystanders.acquire().await.expect("it is free");
@@ -61,7 +61,7 @@ async fn without_heartbeat(home: &Home, server: &RedisServer, what: &str, mut pl
     panic!("{what}: but only with a heartbeat");
 }
 
-/// This very test, once more, in a process of its own.
+/// Runs this same test again in a process of its own.
 fn in_another_process(test: &str, server: &RedisServer) -> Child {
     let mut command = Command::new(std::env::current_exe().expect("it runs"));
     command.args(["--exact", test]).env(ROLE, server.url()).stdin(Stdio::piped()).stdout(Stdio::null());
@@ -71,7 +71,7 @@ fn in_another_process(test: &str, server: &RedisServer) -> Child {
 /// Set in that other process: the server's URL.
 const ROLE: &str = "SEMAFOR_TEST_OTHER_PROCESS";
 
-/// The other process: it waits in line until it is killed or told to stop.
+/// The other process: it waits in line until it is killed or its input ends.
 async fn wait_in_line(url: &str) {
     let home = connect(url).await;
     let semaphore = open(&home, 1);
@@ -81,22 +81,22 @@ async fn wait_in_line(url: &str) {
     let _ = parent_is_gone.await;
 }
 
-/// A waiter whose entry disappears polls for ever a list that is never pushed to.
+/// There, a waiter whose entry disappears polls for ever a list that is never pushed to.
 #[tokio::test]
-async fn fault_1_a_waiter_that_is_forgotten_hangs() {
+async fn fault_1_a_waiter_whose_entry_is_lost_hangs() {
     let server = RedisServer::start();
     let (home, other) = (connect(&server.url()).await, connect_again(&server.url()).await);
     let keys = Keyspace::of(&server, NAME);
-    let (semaphore, others) = (open_lively(&home, 1), open_lively(&other, 1));
+    let (semaphore, others) = (open_with_quick_heartbeats(&home, 1), open_with_quick_heartbeats(&other, 1));
     let held = others.acquire().await.unwrap();
     let first = in_line(&semaphore, semaphore.acquire()).await;
     let second = in_line(&semaphore, semaphore.acquire()).await;
     let line = keys.members("waiting");
     let places: Vec<_> = line.iter().map(|id| keys.score("waiting", id)).collect();
 
-    // As when the keys expire. They keep their places: a waiter that came meanwhile is behind them.
+    // As when the keys expire. The waiters keep their places: a waiter that came meanwhile is behind them.
     keys.ask::<()>(&["DEL", &keys.key("waiting"), &keys.key("waiting_heartbeat")]);
-    stranger_in_line(&keys, "4b0c0ffee", keys.now());
+    queue_python_waiter(&keys, "4b0c0ffee", keys.now());
     until_seen("they are back in line", || (keys.members("waiting").len() == 3).then_some(())).await;
     assert_eq!(line.iter().map(|id| keys.score("waiting", id)).collect::<Vec<_>>(), places);
     keys.ask::<()>(&["ZREM", &keys.key("waiting"), "4b0c0ffee"]);
@@ -120,14 +120,14 @@ async fn fault_1_a_waiter_that_is_forgotten_hangs() {
 
 /// After a lost reply the library asks again, with the id that holds already: it waits for itself.
 #[tokio::test]
-async fn fault_2_a_lost_reply_deadlocks_who_lost_it() {
+async fn fault_2_a_lost_reply_deadlocks_the_client() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.port());
     let (home, other) = (connect(&proxy.url()).await, connect(&server.url()).await);
     let keys = Keyspace::of(&server, NAME);
     let (semaphore, others) = (open(&home, 1), open(&other, 1));
 
-    // The first time, a script is unknown to the server, and not executed: what is lost then is nothing.
+    // The first time, the server does not know the script and does not execute it, so no reply could be lost.
     let permit = others.acquire().await.unwrap();
     let waits = in_line(&others, others.acquire()).await;
     hand_on(&server, &keys, &id_of(&permit));
@@ -141,7 +141,7 @@ async fn fault_2_a_lost_reply_deadlocks_who_lost_it() {
     proxy.wait_until_cut();
     let id = id_of(&permit);
     assert_eq!((keys.members("main"), keys.members("waiting").len()), (vec![id.clone()], 0));
-    assert!(keys.score("ttl", &id).is_some(), "it has its time to live");
+    assert!(keys.score("ttl", &id).is_some(), "it has its lease");
     assert_eq!(permit.slot(), 0);
 
     // Released, and the answer lost. It frees one slot, once.
@@ -177,7 +177,7 @@ async fn fault_2_a_lost_reply_deadlocks_who_lost_it() {
     until(&others, |stats| stats.held == 0 && stats.waiting == 0).await;
 }
 
-/// Takes a slot away, and serves the first in line, as the library's scripts do both.
+/// Releases a slot and serves the first waiter, as the library's scripts do.
 fn hand_on(server: &RedisServer, keys: &Keyspace, from: &str) {
     let (first, reserved) = (keys.members("waiting").remove(0), (keys.now() + 180.0).to_string());
     let mut script = redis::pipe();
@@ -189,7 +189,7 @@ fn hand_on(server: &RedisServer, keys: &Keyspace, from: &str) {
     script.exec(&mut server.connection()).expect("the server obeys");
 }
 
-/// Each of its scripts sets the keys to expire as suits its caller: another one's slot goes with them.
+/// There, each script sets the expiry of the keys to suit its caller, and so may end the slot of another client.
 #[tokio::test]
 async fn fault_3_a_shorter_expiry_admits_too_many() {
     let server = RedisServer::start();
@@ -197,12 +197,12 @@ async fn fault_3_a_shorter_expiry_admits_too_many() {
     let keys = Keyspace::of(&server, NAME);
     let semaphore = open(&home, 2);
     let held = semaphore.acquire().ttl(secs(300)).await.unwrap();
-    // One of theirs, which says that it lives every 36 seconds.
+    // A holder of the library, with a heartbeat every 36 seconds.
     let alive = (keys.now() + 180.0).to_string();
     keys.ask::<()>(&["ZADD", &keys.key("main"), &alive, "4b0c0ffee"]);
     let _waits = in_line(&semaphore, semaphore.acquire()).await;
 
-    // What one with ttl=1 does to all of them.
+    // What a client of the library with ttl=1 does to all of them.
     const KINDS: [&str; 5] = ["main", "ttl", "max", "waiting", "waiting_heartbeat"];
     for kind in KINDS {
         keys.ask::<()>(&["EXPIRE", &keys.key(kind), "11"]);
@@ -217,7 +217,7 @@ async fn fault_3_a_shorter_expiry_admits_too_many() {
     assert_eq!(semaphore.try_acquire().await.map(|_| ()), Err(AcquireError::Busy));
 }
 
-/// Its heartbeats wait for connections on which others wait.
+/// There, heartbeats wait for connections that waiters occupy.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_4_many_waiters_keep_heartbeats_from_being_sent() {
     const WAITERS: usize = 2500;
@@ -259,7 +259,7 @@ async fn fault_4_many_waiters_keep_heartbeats_from_being_sent() {
     }
 }
 
-/// A slot that is granted to a waiter that is dead stays reserved for it as if it lived.
+/// There, a slot granted to a dead waiter stays reserved for it as if it lived.
 #[tokio::test]
 async fn fault_5_a_dead_waiter_gets_a_slot_for_long() {
     const TEST: &str = "fault_5_a_dead_waiter_gets_a_slot_for_long";
@@ -273,10 +273,10 @@ async fn fault_5_a_dead_waiter_gets_a_slot_for_long() {
         let semaphore = open(&home, 1);
         let held = semaphore.acquire().await.unwrap();
         let mut child = in_another_process(TEST, &server);
-        let ghost = until_seen("it is in line", || keys.members("waiting").pop()).await;
+        let dead_waiter = until_seen("it is in line", || keys.members("waiting").pop()).await;
         child.kill().expect("it is our child");
         child.wait().expect("it is our child");
-        pass_on(&semaphore, &keys, held, &ghost).await;
+        pass_on(&semaphore, &keys, held, &dead_waiter).await;
     };
     let of_theirs = async {
         let server = RedisServer::start();
@@ -284,23 +284,23 @@ async fn fault_5_a_dead_waiter_gets_a_slot_for_long() {
         let home = connect(&server.url()).await;
         let semaphore = open(&home, 1);
         let held = semaphore.acquire().await.unwrap();
-        stranger_in_line(&keys, "4b0c0ffee", keys.now());
+        queue_python_waiter(&keys, "4b0c0ffee", keys.now());
         pass_on(&semaphore, &keys, held, "4b0c0ffee").await;
     };
     tokio::join!(of_ours, of_theirs);
 
-    async fn pass_on(semaphore: &Semaphore, keys: &Keyspace, held: Permit<'_>, ghost: &str) {
+    async fn pass_on(semaphore: &Semaphore, keys: &Keyspace, held: Permit<'_>, dead_waiter: &str) {
         let waits = tokio::spawn({
             let semaphore = semaphore.clone();
             async move { semaphore.acquire().await.map(Permit::into_owned) }
         });
         until(semaphore, |stats| stats.waiting == 2).await;
         assert!(
-            keys.score("waiting_heartbeat", ghost).unwrap() > keys.now() + 60.0,
-            "it is believed to live"
+            keys.score("waiting_heartbeat", dead_waiter).unwrap() > keys.now() + 60.0,
+            "the server takes it for alive"
         );
         held.release().await.unwrap();
-        let reserved_until = keys.score("main", ghost).expect("it was its turn");
+        let reserved_until = keys.score("main", dead_waiter).expect("it was its turn");
         assert!(reserved_until <= keys.now() + 10.0, "for a grace only");
         let permit = tokio::time::timeout(Duration::from_secs(60), waits).await;
         let permit = permit.expect("the next one gets it").expect("no panic").expect("no error");
@@ -309,9 +309,9 @@ async fn fault_5_a_dead_waiter_gets_a_slot_for_long() {
     }
 }
 
-/// There, waiters wake once a second only: not by a release, not by a waiter that gives up, not by an expiry.
+/// There, waiters wake only once a second: not by a release, not by a waiter that leaves, not by an expiry.
 #[tokio::test]
-async fn fault_6_nobody_is_woken_by_what_makes_room() {
+async fn fault_6_a_free_slot_wakes_no_waiter() {
     let server = RedisServer::start();
     let (home, other) = (connect(&server.url()).await, connect_again(&server.url()).await);
     let (semaphore, others) = (open(&home, 2), open(&other, 2));
@@ -358,7 +358,7 @@ async fn fault_6_nobody_is_woken_by_what_makes_room() {
     .await;
 }
 
-/// There, the clients' clocks decide which process is dead and which came first.
+/// There, the clocks of the clients decide which process is dead and which waiter came first.
 #[tokio::test]
 async fn fault_7_clocks_that_differ_evict_and_overtake() {
     let server = RedisServer::start();
@@ -372,14 +372,14 @@ async fn fault_7_clocks_that_differ_evict_and_overtake() {
     assert!((before + 180.0..=keys.now() + 180.0).contains(&until_then), "it is the server's clock");
 
     // A client with a fast clock stands in line. Ours stand behind it, in the order in which they came.
-    stranger_in_line(&keys, "4b0c0ffee", keys.now() + 1000.0);
+    queue_python_waiter(&keys, "4b0c0ffee", keys.now() + 1000.0);
     let first = in_line(&semaphore, semaphore.acquire()).await;
     let second = in_line(&semaphore, semaphore.acquire()).await;
     let line = keys.members("waiting");
     assert_eq!(line[0], "4b0c0ffee");
 
-    // It evicts all of us, because by its clock we are dead, and leaves. By the server's clock we are not: the holder keeps
-    // its slot, which no other client has taken, and the waiters go back to where they stood.
+    // It removes all of our clients, because by its clock they are dead, and leaves. By the server's clock they are
+    // alive: the holder keeps its slot, which no other client has taken, and the waiters return to their places.
     let by_its_clock = (keys.now() + 181.0).to_string();
     let mut script = redis::pipe();
     script.atomic().cmd("ZREMRANGEBYSCORE").arg(keys.key("main")).arg("-inf").arg(&by_its_clock);
@@ -394,7 +394,7 @@ async fn fault_7_clocks_that_differ_evict_and_overtake() {
     first.release().await.unwrap();
     assert_eq!(id_of(&second.outcome().await.expect("its turn")), line[2]);
 
-    // No clock of ours ever gets to the server.
+    // semafor sends no times of its own clock to the server.
     let now = keys.now();
     let is_time = |word: &String| word.parse::<f64>().is_ok_and(|time| (time - now).abs() < 100_000.0);
     let places = |word: &String| word.parse().is_ok_and(|time: f64| time > now + 900.0);
@@ -405,13 +405,13 @@ async fn fault_7_clocks_that_differ_evict_and_overtake() {
     }
 }
 
-/// `ZADD XX CH` counts nothing if the score is as it was. It takes that for the end of the holder.
+/// `ZADD XX CH` counts nothing if the score is unchanged. The library takes that for the end of the holder.
 #[tokio::test]
 async fn fault_8_a_clock_that_stands_still_declares_dead() {
     let server = RedisServer::start();
     let home = connect(&server.url()).await;
     let keys = Keyspace::of(&server, NAME);
-    let semaphore = open_lively(&home, 1);
+    let semaphore = open_with_quick_heartbeats(&home, 1);
     let held = semaphore.acquire().await.unwrap();
     let waits = in_line(&semaphore, semaphore.acquire()).await;
     let (id, waiting) = (id_of(&held), keys.members("waiting").remove(0));
@@ -450,7 +450,7 @@ async fn fault_8_a_clock_that_stands_still_declares_dead() {
     assert_eq!(id_of(&waits.outcome().await.unwrap()), waiting);
 }
 
-/// There, each client that runs a script applies its own number of slots and its own times to all.
+/// There, each client that runs a script applies its own number of slots and its own times to all clients.
 #[tokio::test]
 async fn fault_9_the_caller_decides_for_others() {
     let server = RedisServer::start();
@@ -465,19 +465,19 @@ async fn fault_9_the_caller_decides_for_others() {
     assert_eq!(other.named(NAME).slots(3).open().await.map(|_| ()), Err(mismatch.clone()));
     let refused = open(&other, 3).acquire().await.map(|_| ());
     assert_eq!(refused, Err(AcquireError::Open(Box::new(mismatch))));
-    // One of theirs, whose opinion is the last that was written, changes nothing.
+    // A client of the library that wrote another number of slots last changes nothing.
     keys.ask::<()>(&["SET", &keys.key("max"), "3"]);
     let same = other.named(NAME).heartbeat_max_interval(secs(1)).build().unwrap();
     assert_eq!(same.try_acquire().await.map(|_| ()), Err(AcquireError::Busy));
     assert_eq!((keys.members("main").len(), same.slots().await), (1, Ok(1)));
 
-    // One with heartbeats of its own serves others by theirs.
+    // A client with short heartbeats serves other clients by their own intervals.
     let lively = in_line(&same, same.acquire()).await;
     let waiting = keys.members("waiting").remove(0);
     assert!(keys.score("waiting_heartbeat", &waiting).unwrap() > keys.now() + 100.0);
     same.evict(&held.id()).await.unwrap();
     let permit = waits.outcome().await.unwrap();
-    let ends = keys.score("ttl", &waiting).expect("it has its time to live");
+    let ends = keys.score("ttl", &waiting).expect("it has its lease");
     assert!((keys.now() + 40.0..=keys.now() + 50.0).contains(&ends));
     until_seen("its own heartbeat counts", || {
         (keys.score("main", &waiting)? > keys.now() + 45.0).then_some(())
@@ -498,8 +498,8 @@ async fn fault_10_things_are_left_behind() {
     let keys = Keyspace::of(&server, NAME);
     let semaphore = open(&home, 2);
 
-    // A holder with a long time to live dies, and so does a waiter.
-    let dies = open_lively(&doomed, 2);
+    // A holder with a long lease dies, and so does a waiter.
+    let dies = open_with_quick_heartbeats(&doomed, 2);
     let held = dies.acquire().ttl(secs(1000)).await.unwrap();
     let kept = semaphore.acquire().ttl(secs(1000)).await.unwrap();
     let dies_waiting = in_line(&dies, dies.acquire()).await;
@@ -510,7 +510,7 @@ async fn fault_10_things_are_left_behind() {
     assert!(matches!(held.lost().await, NotHeld::Lost(_)));
     drop((held, dies_waiting));
 
-    // Some give up, one of them when it has been served already; and some are served.
+    // Some waiters leave, one of them after it was served; and some are served.
     let gives_up = in_line(&semaphore, semaphore.acquire()).await;
     drop(gives_up);
     let impatient = semaphore.acquire().timeout(Duration::from_millis(20)).await;
@@ -549,8 +549,8 @@ async fn fault_11_numbers_reports_and_fractions_are_wrong() {
     let home = connect(&proxy.url()).await;
     let keys = Keyspace::of(&server, NAME);
 
-    // Slot numbers start at zero, and are one's own for as long as one holds it.
-    let semaphore = open_lively(&home, 3);
+    // Slot numbers start at zero, and no other holder gets the number while the slot is held.
+    let semaphore = open_with_quick_heartbeats(&home, 3);
     let mut held = Vec::new();
     for _ in 0..3 {
         held.push(semaphore.acquire().await.unwrap());
@@ -562,7 +562,7 @@ async fn fault_11_numbers_reports_and_fractions_are_wrong() {
     proxy.wait_until_cut();
     assert_eq!(again.slot(), 1);
 
-    // What was released gets no more heartbeats, retry or not.
+    // A released slot gets no more heartbeats, with or without a retry.
     let id = id_of(&again);
     again.release().await.unwrap();
     let monitor = Monitor::of(&server);
@@ -590,8 +590,8 @@ async fn fault_11_numbers_reports_and_fractions_are_wrong() {
     }
     next.release().await.unwrap();
 
-    // A release that can't be carried out is reported as that. It is carried out when it can be, and so are those that no caller
-    // waits for.
+    // A release that fails is reported as failed. It is repeated until it succeeds, and so are releases without a
+    // waiting caller.
     let impatient = format!("{}?socket_timeout=0.2&number_of_attempts=1", proxy.url());
     let impatient = open(&Home::connect(&impatient).await.unwrap(), 3);
     let permit = impatient.acquire().await.unwrap();
@@ -600,23 +600,23 @@ async fn fault_11_numbers_reports_and_fractions_are_wrong() {
     assert!(matches!(&released, Err(ReleaseError::Home(error)) if error.is_unreachable()), "{released:?}");
     drop(held);
     proxy.forward();
-    until_seen("all is given back", || keys.members("main").is_empty().then_some(())).await;
+    until_seen("everything is released", || keys.members("main").is_empty().then_some(())).await;
 }
 
-/// On a cluster its keys are on different nodes; and a tag in the name helps some ids, not others.
+/// On a cluster the library's keys are on different nodes; and a tag in the name helps for some ids only.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fault_12_a_cluster_refuses_or_half_does_it() {
+async fn fault_12_scripts_fail_or_half_run_on_a_cluster() {
     const IDS: usize = 20;
     let cluster = RedisCluster::start();
     let nodes =
         cluster.urls().into_iter().map(|url| url["redis://".len()..].trim_end_matches('/').to_owned());
     let nodes = Vec::from_iter(nodes).join(",");
 
-    // Without a tag, it is said at once, with what to do.
+    // Without a tag, connecting fails at once and names the remedy.
     let error = Home::connect(&format!("redis+cluster://{nodes}/")).await.expect_err("no tag");
     assert_eq!(error.kind(), HomeErrorKind::InvalidUrl);
     assert!(error.to_string().contains("{adv-sem}"), "{error}");
-    // So it is if a node is taken for a server of its own.
+    // So it does if a node is addressed as a single server.
     let node = Home::connect(&cluster.urls()[0]).await;
     let error = match node {
         Ok(home) => match open(&home, 1).acquire().await {
@@ -650,7 +650,7 @@ async fn fault_12_a_cluster_refuses_or_half_does_it() {
     assert_eq!((stats.held, stats.waiting, stats.totals.granted), (0, 0, IDS as u64 + 1));
 }
 
-/// How many keys the server watches for clients.
+/// How many keys the server tracks for clients.
 fn tracked(keys: &Keyspace) -> u64 {
     let info: String = keys.ask(&["INFO", "stats"]);
     let line = info.lines().find_map(|line| line.strip_prefix("tracking_total_keys:"));
@@ -687,7 +687,7 @@ async fn a_waiter_that_left_the_line_is_not_tracked() {
     until_seen("nothing is tracked", || (tracked(&keys) == 0).then_some(())).await;
     assert_eq!(keys.notifications(), Vec::<String>::new());
 
-    // Those that are turned away as well.
+    // The same for waiters that a close refuses.
     let waits = in_line(&semaphore, semaphore.acquire()).await;
     until_seen("it is tracked", || (tracked(&keys) == 1).then_some(())).await;
     semaphore.close().await.unwrap();
@@ -696,20 +696,20 @@ async fn a_waiter_that_left_the_line_is_not_tracked() {
     drop(held);
 }
 
-/// A process that dies in line is taken out of it when it is found to be dead.
+/// A process that dies in line is removed from it when the server takes it for dead.
 #[tokio::test]
 async fn a_waiter_that_died_in_line_is_not_tracked() {
     const TEST: &str = "a_waiter_that_died_in_line_is_not_tracked";
     if let Ok(url) = std::env::var(ROLE) {
         let home = connect(&url).await;
-        let semaphore = open_lively(&home, 1);
+        let semaphore = open_with_quick_heartbeats(&home, 1);
         let _waits = in_line(&semaphore, semaphore.acquire()).await;
         return std::future::pending().await;
     }
     let server = RedisServer::start();
     let keys = Keyspace::of(&server, NAME);
     let home = connect(&server.url()).await;
-    let semaphore = open_lively(&home, 1);
+    let semaphore = open_with_quick_heartbeats(&home, 1);
     let _held = semaphore.acquire().await.unwrap();
     let mut child = in_another_process(TEST, &server);
     until_seen("it is tracked", || (tracked(&keys) == 1).then_some(())).await;
@@ -724,7 +724,7 @@ async fn waiters_without_a_record_get_it_back() {
     let server = RedisServer::start();
     let (home, other) = (connect(&server.url()).await, connect_again(&server.url()).await);
     let keys = Keyspace::of(&server, NAME);
-    let (semaphore, others) = (open_lively(&home, 1), open_lively(&other, 1));
+    let (semaphore, others) = (open_with_quick_heartbeats(&home, 1), open_with_quick_heartbeats(&other, 1));
     let held = others.acquire().await.unwrap();
     let first = in_line(&semaphore, semaphore.acquire().label("first").ttl(secs(600))).await;
     let second = in_line(&semaphore, semaphore.acquire().label("second")).await;
@@ -746,7 +746,7 @@ async fn waiters_without_a_record_get_it_back() {
     held.release().await.unwrap();
     let first = first.outcome().await.expect("its turn");
     assert_eq!((first.slot(), id_of(&first)), (0, line[0].clone()));
-    assert!(keys.score("ttl", &line[0]).is_some(), "it has its time to live");
+    assert!(keys.score("ttl", &line[0]).is_some(), "it has its lease");
     keys.ask::<()>(&["DEL", &keys.key("records")]);
     first.release().await.unwrap();
     let second = second.outcome().await.expect("its turn");
@@ -757,16 +757,16 @@ async fn waiters_without_a_record_get_it_back() {
     until(&semaphore, |stats| stats.held == 0 && stats.waiting == 0).await;
 }
 
-/// Clients of another library come at times between two microseconds.
+/// Clients of another library may arrive between two microseconds.
 #[tokio::test]
-async fn places_in_line_are_given_back_exactly() {
+async fn places_in_line_are_restored_exactly() {
     let server = RedisServer::start();
     let home = connect(&server.url()).await;
     let keys = Keyspace::of(&server, NAME);
-    let semaphore = open_lively(&home, 1);
+    let semaphore = open_with_quick_heartbeats(&home, 1);
     let _held = semaphore.acquire().await.unwrap();
-    // Its clock is fast: the next waiter stands right behind it, a microsecond later.
-    stranger_in_line(&keys, "4b0c0ffee", (keys.now() + 1000.0).floor() + 0.12345655);
+    // Its clock is fast: the next waiter is right behind it, a microsecond later.
+    queue_python_waiter(&keys, "4b0c0ffee", (keys.now() + 1000.0).floor() + 0.12345655);
     let first = in_line(&semaphore, semaphore.acquire()).await;
     let second = in_line(&semaphore, semaphore.acquire()).await;
     let line = keys.members("waiting");
@@ -781,7 +781,7 @@ async fn places_in_line_are_given_back_exactly() {
 
 /// A server whose policy allows it deletes keys in use when its memory runs out.
 #[tokio::test]
-async fn a_holder_whose_keys_were_evicted_is_told_when_another_gets_its_slot() {
+async fn holder_whose_keys_were_evicted_is_notified_when_another_gets_its_slot() {
     let server = RedisServer::start();
     let (home, other) = (connect(&server.url()).await, connect_again(&server.url()).await);
     let keys = Keyspace::of(&server, NAME);
@@ -799,13 +799,13 @@ async fn a_holder_whose_keys_were_evicted_is_told_when_another_gets_its_slot() {
     .await;
 }
 
-/// A part of a weight without a record keeps the server busy for ever, if it is taken for the whole weight.
+/// A part of a weight without a record would keep the server busy for ever, if it were taken for the whole weight.
 #[tokio::test]
 async fn a_heavy_waiter_without_a_record_is_served() {
     let server = RedisServer::start();
     let home = connect(&server.url()).await;
     let keys = Keyspace::of(&server, NAME);
-    let semaphore = open_lively(&home, 2);
+    let semaphore = open_with_quick_heartbeats(&home, 2);
     semaphore.acquire().await.unwrap().release().await.unwrap();
     let alive = (keys.now() + 180.0).to_string();
     keys.ask::<()>(&["ZADD", &keys.key("main"), &alive, "4b0c0ffee", &alive, "4b0c0ffef"]);

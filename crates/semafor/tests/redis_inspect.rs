@@ -1,4 +1,4 @@
-//! Long lines and many holders are listed in pages, and a broken name hides no other.
+//! Long lines and many holders are listed in pages, and a broken name does not hide other names.
 
 mod redis_support;
 
@@ -19,7 +19,7 @@ fn id(number: usize) -> String {
     format!("5eaf00d0c0ffee000000{number:012x}")
 }
 
-/// Puts every `step`th of these waiters in line, as other processes would: with their records, which say what they are.
+/// Puts every `step`th of these waiters in line, as other processes would: with their records.
 const FILL_LINE: &str = r#"
 local start = tonumber(ARGV[1])
 for number = ARGV[2], ARGV[3] - 1, ARGV[4] do
@@ -46,7 +46,7 @@ fn fill_line(
     fill.exec(connection).expect("the server obeys");
 }
 
-/// Takes waiters out of the line, as if they had given up.
+/// Takes waiters out of the line, as if they had left.
 fn leave_line(connection: &mut redis::Connection, keys: &Keyspace, waiters: &[usize]) {
     let ids: Vec<_> = waiters.iter().map(|number| id(*number)).collect();
     let mut pipeline = redis::pipe();
@@ -100,7 +100,7 @@ async fn many_holders_are_listed_in_answers_of_bounded_size() {
         }
         pipeline.exec(&mut connection).expect("the server obeys");
     }
-    // One record that is too long for any answer: its holder is listed, without what it runs.
+    // One record is too long for any answer: its holder is listed, without its command.
     let giant = id(1);
     let record = format!("1 600 180 {now} 1 1 0 0 {{\"command\":\"{}\"}}", "y".repeat(4 << 20));
     keys.ask::<()>(&["HSET", &keys.key("records"), &giant, &record]);
@@ -122,7 +122,7 @@ async fn a_line_that_moves_is_listed_without_gaps_or_duplicates() {
     let home = connected(&server.url()).await;
     let semaphore = in_time(home.named(NAME).slots(1).open()).await.unwrap();
     let _held = in_time(semaphore.acquire()).await.unwrap();
-    // Every second one leaves while the line is listed, and comes back to its place.
+    // Every second waiter leaves while the line is listed, and returns to its place.
     let start = keys.now() - 1000.0;
     fill_line(&mut server.connection(), &keys, start, 0..2 * STAYING, 1);
     let is_over = Arc::new(AtomicBool::new(false));
@@ -178,7 +178,7 @@ async fn a_key_of_a_wrong_type_breaks_one_name_only() {
     let mut found: Vec<_> =
         all.iter().map(|stats| (&*stats.name, stats.held, stats.error.is_some())).collect();
     found.sort_unstable();
-    // Holders are known even without their records.
+    // Holders are listed even without their records.
     let expected = [("before", 1, false), ("between", 1, false), ("broken", 0, true), ("later", 0, true)];
     assert_eq!(found, expected);
     for stats in all.iter().filter(|stats| stats.error.is_some()) {
@@ -189,7 +189,7 @@ async fn a_key_of_a_wrong_type_breaks_one_name_only() {
     let one = in_time(home.stats(&StatsQuery::default().names(["broken"]))).await.unwrap();
     assert!(one[0].error.is_some());
 
-    // A server that does not answer is another matter.
+    // A server that does not answer is an error of the whole call.
     server.kill();
     let error = eventually("the server is unreachable", || async {
         home.stats(&StatsQuery::default().names(["before", "later"])).await.err()

@@ -1,5 +1,5 @@
-//! What others can do to our keys on Redis: a client of the Python library shortens their expiry and removes what is dead by
-//! its clock, a server evicts a key, an operator deletes one. The bound holds, and nothing is forgotten.
+//! Interference with our keys on Redis: a client of the Python library shortens their expiry and removes clients that
+//! are dead by its clock, a server evicts a key, an operator deletes one. The bound holds, and no client is lost.
 
 mod redis_support;
 
@@ -12,8 +12,8 @@ use semafor_testkit::redis::{Keyspace, Monitor, Proxy, RedisServer, until_seen};
 
 const NAME: &str = "shared";
 
-/// Another configuration is another connection, as of another process.
-async fn another(server: &RedisServer) -> Home {
+/// Another configuration has a connection of its own, like another process.
+async fn second_home(server: &RedisServer) -> Home {
     connected(&format!("{}?max_connections=7", server.url())).await
 }
 
@@ -40,8 +40,8 @@ impl CutOff {
     }
 }
 
-/// What a script of the Python library does when it looks for free slots: it removes what is dead, and takes a slot.
-fn python_takes(keys: &Keyspace, id: &str, seconds: f64) {
+/// Does what a script of the Python library does when it looks for free slots: removes dead holders, and takes a slot.
+fn python_client_takes_a_slot(keys: &Keyspace, id: &str, seconds: f64) {
     let (now, until) = (keys.now().to_string(), (keys.now() + seconds).to_string());
     keys.ask::<()>(&["ZREMRANGEBYSCORE", &keys.key("main"), "-inf", &now]);
     keys.ask::<()>(&["ZADD", &keys.key("main"), &until, id]);
@@ -55,7 +55,7 @@ async fn until_dead(keys: &Keyspace, id: &str) {
 #[tokio::test]
 async fn a_lost_info_key_is_rebuilt_from_the_records() {
     let server = RedisServer::start();
-    let (home, other) = (connected(&server.url()).await, another(&server).await);
+    let (home, other) = (connected(&server.url()).await, second_home(&server).await);
     let keys = Keyspace::of(&server, NAME);
     let (semaphore, others) = (open(&home, 3), open(&other, 3));
     let first = semaphore.acquire().await.unwrap();
@@ -70,7 +70,7 @@ async fn a_lost_info_key_is_rebuilt_from_the_records() {
     let stats = others.stats().await.unwrap();
     assert_eq!((stats.slots, stats.held, stats.holders), (3, 3, 3));
 
-    // And again while one waits, with a weight.
+    // And again with a heavy waiter in line.
     let heavy = in_line(&others, others.acquire().weight(2)).await;
     keys.ask::<()>(&["DEL", &keys.key("info")]);
     first.release().await.unwrap();
@@ -86,7 +86,7 @@ async fn a_lost_info_key_is_rebuilt_from_the_records() {
 #[tokio::test]
 async fn a_slot_outlives_the_expiry_that_the_python_library_sets() {
     let server = RedisServer::start();
-    let (cut_off, home) = (CutOff::from(&server).await, another(&server).await);
+    let (cut_off, home) = (CutOff::from(&server).await, second_home(&server).await);
     let keys = Keyspace::of(&server, NAME);
     let theirs = open(&cut_off.home, 2);
     let semaphore = open(&home, 2);
@@ -94,7 +94,7 @@ async fn a_slot_outlives_the_expiry_that_the_python_library_sets() {
     let second = theirs.acquire().ttl(secs(600)).await.unwrap();
     cut_off.cut();
 
-    // A client of the Python library with a short time to live came and went. No client of ours came by in time.
+    // A client of the Python library with a short `ttl` came and went. No client of ours ran a script in time.
     for kind in ["main", "ttl", "max"] {
         keys.ask::<()>(&["PEXPIRE", &keys.key(kind), "1"]);
     }
@@ -122,7 +122,7 @@ async fn a_slot_outlives_the_expiry_that_the_python_library_sets() {
 #[tokio::test]
 async fn a_live_slot_that_was_removed_is_put_back_unless_another_has_it() {
     let server = RedisServer::start();
-    let (home, other) = (connected(&server.url()).await, another(&server).await);
+    let (home, other) = (connected(&server.url()).await, second_home(&server).await);
     let keys = Keyspace::of(&server, NAME);
     let (semaphore, others) = (open(&home, 1), open(&other, 1));
 
@@ -141,7 +141,7 @@ async fn a_live_slot_that_was_removed_is_put_back_unless_another_has_it() {
 #[tokio::test]
 async fn a_holder_of_ours_that_python_removed_is_not_counted_for_ever() {
     let server = RedisServer::start();
-    let (cut_off, home) = (CutOff::from(&server).await, another(&server).await);
+    let (cut_off, home) = (CutOff::from(&server).await, second_home(&server).await);
     let keys = Keyspace::of(&server, NAME);
     let dies = cut_off.home.named(NAME).slots(1).heartbeat_max_interval(secs(1)).build().unwrap();
     let dead = dies.acquire().await.unwrap();
@@ -149,11 +149,11 @@ async fn a_holder_of_ours_that_python_removed_is_not_counted_for_ever() {
     cut_off.cut();
     until_dead(&keys, &dead.id().to_string()).await;
 
-    // Python has the slot, for a long time; then another one of Python's, which dies soon.
-    python_takes(&keys, "4b0c0ffee", 300.0);
+    // A Python client has the slot for a long time; then another Python client, which dies soon.
+    python_client_takes_a_slot(&keys, "4b0c0ffee", 300.0);
     assert_eq!(semaphore.try_acquire().await.map(drop), Err(AcquireError::Busy));
     keys.ask::<()>(&["ZREM", &keys.key("main"), "4b0c0ffee"]);
-    python_takes(&keys, "4b0decade", 0.2);
+    python_client_takes_a_slot(&keys, "4b0decade", 0.2);
     until_dead(&keys, "4b0decade").await;
     let permit = semaphore.try_acquire().await.expect("both are dead");
     assert_eq!(permit.slot(), 0);
@@ -164,23 +164,23 @@ async fn a_holder_of_ours_that_python_removed_is_not_counted_for_ever() {
 #[tokio::test]
 async fn a_waiter_watches_a_python_holder_that_took_the_slot_of_a_dead_one_of_ours() {
     let server = RedisServer::start();
-    let (cut_off, home) = (CutOff::from(&server).await, another(&server).await);
+    let (cut_off, home) = (CutOff::from(&server).await, second_home(&server).await);
     let (keys, monitor) = (Keyspace::of(&server, NAME), Monitor::of(&server));
     let dies = cut_off.home.named(NAME).slots(1).heartbeat_max_interval(secs(1)).build().unwrap();
     let dead = dies.acquire().await.unwrap();
     let semaphore = open(&home, 1);
     cut_off.cut();
     until_dead(&keys, &dead.id().to_string()).await;
-    python_takes(&keys, "4b0c0ffee", 300.0);
+    python_client_takes_a_slot(&keys, "4b0c0ffee", 300.0);
     let waits = in_line(&semaphore, semaphore.acquire()).await;
     let main = keys.key("main");
-    monitor.until("the set of holders is watched", |told| told.is("EXISTS", &main));
+    monitor.until("the set of holders is watched", |observed| observed.is("EXISTS", &main));
     keys.ask::<()>(&["ZREM", &main, "4b0c0ffee"]);
     in_time(waits.outcome()).await.expect("it is free").release().await.unwrap();
 }
 
-/// A client of the Python library may make the key of the holders expire 10 seconds after the last heartbeat. A holder that
-/// is cut off has to know.
+/// A client of the Python library may make the key of the holders expire 10 seconds after the last heartbeat. A holder
+/// without a connection must know that.
 #[tokio::test]
 async fn a_slot_is_safe_for_no_longer_than_a_python_client_leaves_it() {
     let server = RedisServer::start();
@@ -192,21 +192,21 @@ async fn a_slot_is_safe_for_no_longer_than_a_python_client_leaves_it() {
         |held: &Permit<'_>| held.safe_until().expect("it is safe").saturating_duration_since(Instant::now());
     assert!(safe_for(&held) > Duration::from_secs(100), "alone: {:?}", safe_for(&held));
 
-    python_takes(&keys, "4b0c0ffee", 300.0);
+    python_client_takes_a_slot(&keys, "4b0c0ffee", 300.0);
     until_seen("a heartbeat tells of it", || (safe_for(&held) <= Duration::from_secs(10)).then_some(()))
         .await;
     let next = semaphore.acquire().await.unwrap();
     assert!(safe_for(&next) <= Duration::from_secs(10), "beside Python: {:?}", safe_for(&next));
-    // It has been there, and may come again.
+    // The Python client was there, and may come again.
     keys.ask::<()>(&["ZREM", &keys.key("main"), "4b0c0ffee"]);
     let last = semaphore.acquire().await.unwrap();
     assert!(safe_for(&last) <= Duration::from_secs(10), "after Python: {:?}", safe_for(&last));
     cut_off.cut();
     assert_eq!(in_time(held.lost()).await, NotHeld::Lost(Loss::OutOfTouch));
-    assert!(keys.score("main", &held.id().to_string()).is_some(), "it is told before others can have it");
+    assert!(keys.score("main", &held.id().to_string()).is_some(), "it is notified before others can have it");
 }
 
-/// The number of a slot is in the record. Its holder knows it, too, and tells it with its next heartbeat.
+/// The slot number is in the record. The holder knows it, too, and sends it with its next heartbeat.
 #[tokio::test]
 async fn slot_numbers_and_tokens_survive_the_loss_of_the_records() {
     let server = RedisServer::start();
@@ -229,11 +229,11 @@ async fn slot_numbers_and_tokens_survive_the_loss_of_the_records() {
     assert_eq!(shown, [Some(first.fencing_token()), Some(next.fencing_token())]);
 }
 
-/// Each script of the Python library cuts the expiry of some of the keys. Any script of ours sets all of them right.
+/// Each script of the Python library shortens the expiry of some keys. Any script of ours corrects all of them.
 #[tokio::test]
 async fn the_expiry_of_every_shared_key_is_set_right() {
     let server = RedisServer::start();
-    let (cut_off, home) = (CutOff::from(&server).await, another(&server).await);
+    let (cut_off, home) = (CutOff::from(&server).await, second_home(&server).await);
     let keys = Keyspace::of(&server, NAME);
     let (theirs, semaphore) = (open(&cut_off.home, 2), open(&home, 2));
     let _leased = theirs.acquire().ttl(secs(600)).await.unwrap();
@@ -246,7 +246,7 @@ async fn the_expiry_of_every_shared_key_is_set_right() {
         assert_eq!(semaphore.try_acquire().await.map(drop), Err(AcquireError::Busy));
         assert!(keys.expires_in(kind) > 100_000, "{kind}: {} ms", keys.expires_in(kind));
     }
-    // Also by the shortest way to release a slot, and to acquire one.
+    // The shortest way to release and to acquire a slot corrects them, too.
     drop(waits);
     keys.ask::<()>(&["DEL", &keys.key("waiting"), &keys.key("waiting_heartbeat")]);
     for step in ["release", "acquire"] {
@@ -263,11 +263,11 @@ async fn the_expiry_of_every_shared_key_is_set_right() {
     }
 }
 
-/// A slot held by id gets no heartbeats. So the server has to know how long its keys are needed.
+/// A slot held by id gets no heartbeats. So the server must know how long its keys are needed.
 #[tokio::test]
 async fn a_resize_does_not_forget_how_long_the_keys_are_needed() {
     let server = RedisServer::start();
-    let (cut_off, home) = (CutOff::from(&server).await, another(&server).await);
+    let (cut_off, home) = (CutOff::from(&server).await, second_home(&server).await);
     let keys = Keyspace::of(&server, NAME);
     let _leased = open(&cut_off.home, 1).acquire().ttl(secs(600)).await.unwrap().into_owned();
     cut_off.cut();
@@ -290,7 +290,7 @@ async fn a_waiter_is_served_although_the_number_of_slots_was_lost() {
     let semaphore = open(&home, 1);
     for lost in [&["info"][..], &["info", "max"], &["info", "records"]] {
         semaphore.acquire().await.unwrap().release().await.unwrap();
-        python_takes(&keys, "4b0c0ffee", 300.0);
+        python_client_takes_a_slot(&keys, "4b0c0ffee", 300.0);
         let waits = in_line(&semaphore, semaphore.acquire()).await;
         for kind in lost {
             keys.ask::<()>(&["DEL", &keys.key(kind)]);
@@ -318,7 +318,7 @@ async fn no_key_is_kept_for_ever() {
     }
 }
 
-/// The heartbeat of both goes with one call, and its answer counts for both.
+/// One call sends the heartbeat of both, and its answer counts for both.
 #[tokio::test]
 async fn every_handle_of_a_name_learns_that_the_python_library_uses_it() {
     let server = RedisServer::start();
@@ -331,10 +331,10 @@ async fn every_handle_of_a_name_learns_that_the_python_library_uses_it() {
     for handle in &handles {
         held.push(handle.acquire().await.expect("it is free"));
     }
-    python_takes(&keys, "4b0c0ffee", 180.0);
+    python_client_takes_a_slot(&keys, "4b0c0ffee", 180.0);
     // Their scripts may let the key expire after 10 seconds without a heartbeat of ours.
     let bound = Duration::from_secs(10);
-    until_seen("no holder believes in more than that", || {
+    until_seen("no holder counts on more than that", || {
         let most = Instant::now() + bound;
         held.iter().all(|permit| permit.safe_until().is_some_and(|until| until <= most)).then_some(())
     })

@@ -1,4 +1,4 @@
-//! The server's record decides how long a slot is held, and the holder's process learns of every change to it.
+//! The server's record decides how long a slot is held, and the holder's process sees every change to it.
 
 use std::time::{Duration, Instant};
 
@@ -9,13 +9,13 @@ use semafor_testkit::redis::{Keyspace, Proxy, RedisServer, until_seen};
 const NAME: &str = "leased";
 const QUICK: &str = "retry_multiplier=0.05&retry_min_delay=0.05&retry_max_delay=0.2&number_of_attempts=20";
 /// A test that takes longer than this has failed. Not a measure of speed.
-const NEVER: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 async fn connect(url: &str, extra: &str) -> Home {
     Home::connect(&format!("{url}?{QUICK}{extra}")).await.expect("it answers")
 }
 
-/// A different configuration is a connection of its own, as another process has it.
+/// A different configuration has a connection of its own, like another process.
 async fn connect_again(server: &RedisServer) -> Semaphore {
     let home = connect(&server.url(), "&max_connections=7").await;
     home.named(NAME).slots(1).build().expect("a valid name")
@@ -34,7 +34,7 @@ fn dead_at(keys: &Keyspace, id: &str) -> f64 {
     keys.score("main", id).expect("it holds its slot")
 }
 
-/// Returns after a heartbeat: before its first time, the server does not know the script.
+/// Returns after a heartbeat: before the first heartbeat, the server does not know the script.
 async fn heartbeat(keys: &Keyspace, id: &str) {
     let before = dead_at(keys, id);
     until_seen("a heartbeat", || (dead_at(keys, id) != before).then_some(())).await;
@@ -45,7 +45,7 @@ fn left(permit: &Permit<'_>) -> Duration {
 }
 
 async fn lost(permit: &Permit<'_>) -> NotHeld {
-    tokio::time::timeout(NEVER, permit.lost()).await.expect("the holder is told")
+    tokio::time::timeout(TIME_LIMIT, permit.lost()).await.expect("the holder is notified")
 }
 
 /// The answer to `renew` is still on its way when the next heartbeat is built.
@@ -85,7 +85,7 @@ async fn a_heartbeat_does_not_undo_a_renewal() {
     assert!(left(&permit) > Duration::from_secs(30) && !permit.is_lost());
 }
 
-/// The lease is what the record says, also where that is less than the holder believed.
+/// The record decides how long the lease is, even if that is shorter than the holder knew.
 #[tokio::test]
 async fn a_heartbeat_does_not_undo_a_shorter_renewal() {
     let server = RedisServer::start();
@@ -116,7 +116,7 @@ async fn a_heartbeat_does_not_undo_a_shorter_renewal() {
     assert!(life <= 12.0, "{life} s, and its lease is 12 s");
 }
 
-/// Its heartbeats go on until it hears that it is evicted.
+/// Its heartbeats continue until it is notified that it was evicted.
 #[tokio::test]
 async fn a_heartbeat_does_not_change_the_grace_of_an_evicted_holder() {
     let server = RedisServer::start();
@@ -149,7 +149,7 @@ fn pings(keys: &Keyspace) -> u64 {
     calls.and_then(|calls| calls.split(',').next()?.parse().ok()).expect("scripts have run")
 }
 
-/// No heartbeat extends the keys any more: they have to outlive the grace from the start.
+/// No heartbeat extends the expiry of the keys after that: they must outlive the grace from the start.
 #[tokio::test]
 async fn all_keys_outlive_the_grace_of_an_evicted_holder() {
     let server = RedisServer::start();
@@ -178,9 +178,9 @@ async fn all_keys_outlive_the_grace_of_an_evicted_holder() {
     }
 }
 
-/// Without push messages, heartbeats have to tell.
+/// Without push messages, the answer to a heartbeat must notify it.
 #[tokio::test]
-async fn an_evicted_holder_that_hears_no_messages_is_told_during_its_grace() {
+async fn evicted_holder_without_push_messages_is_notified_during_its_grace() {
     let server = RedisServer::start();
     let home = connect(&server.url(), "&protocol=resp2").await;
     let builder = home.named(NAME).slots(1).heartbeat_max_interval(secs(2)).grace(Duration::from_secs(3600));
@@ -190,14 +190,14 @@ async fn an_evicted_holder_that_hears_no_messages_is_told_during_its_grace() {
     let mut next = in_line(&others, others.acquire()).await;
     others.evict(&permit.id()).await.expect("it is held");
     assert_eq!(lost(&permit).await, NotHeld::Lost(Loss::Evicted));
-    assert!(next.waits(), "the slot is its own until it lets go");
+    assert!(next.waits(), "the holder keeps the slot until it releases it");
     drop(permit);
     drop(next.outcome().await.expect("it is served"));
 }
 
-/// No heartbeat comes before the first end of the lease: the server's message has to tell.
+/// No heartbeat comes before the first end of the lease: the server's push message must notify it.
 #[tokio::test]
-async fn a_holder_hears_that_another_process_renewed_its_lease() {
+async fn holder_sees_a_renewal_by_another_process() {
     let server = RedisServer::start();
     let home = connect(&server.url(), "").await;
     let semaphore = open(&home, 300.0);
@@ -212,13 +212,13 @@ async fn a_holder_hears_that_another_process_renewed_its_lease() {
     until_seen("it has no end", || permit.expires_at().is_none().then_some(())).await;
 
     others.renew(&permit.id(), secs(1)).await.expect("it is held");
-    let why = tokio::time::timeout(NEVER, permit.lost()).await.expect("it is over after a second");
+    let why = tokio::time::timeout(TIME_LIMIT, permit.lost()).await.expect("it is over after a second");
     assert_eq!(why, NotHeld::Lost(Loss::Expired));
 }
 
-/// The same without messages. It asks before it gives up.
+/// The same without push messages. The holder asks the server before it counts the slot as lost.
 #[tokio::test]
-async fn a_holder_that_hears_no_messages_asks_before_its_lease_ends() {
+async fn holder_without_push_messages_asks_before_its_lease_ends() {
     let server = RedisServer::start();
     let home = connect(&server.url(), "&protocol=resp2").await;
     let keys = Keyspace::of(&server, NAME);
@@ -243,7 +243,7 @@ async fn a_holder_that_hears_no_messages_asks_before_its_lease_ends() {
     assert_eq!(lost(&permit).await, NotHeld::Lost(Loss::Expired));
 }
 
-/// An answer that is older than the last one changes nothing, and an old lease does not come back.
+/// An answer that is older than the last one changes nothing, and does not restore an old lease.
 #[tokio::test]
 async fn a_lease_ends_on_time_whatever_was_renewed_before() {
     let server = RedisServer::start();
@@ -277,7 +277,7 @@ async fn a_holder_does_not_outlive_a_shorter_renewal_that_has_no_answer_yet() {
     let semaphore = open(&home, 300.0);
     let others = connect_again(&server).await;
     let permit = semaphore.acquire().ttl(secs(60)).await.unwrap();
-    // Before its first time, the server does not know the script.
+    // Before the first call, the server does not know the script.
     permit.renew(secs(60)).await.expect("it is held");
     let next = in_line(&others, others.acquire()).await;
 
@@ -292,11 +292,11 @@ async fn a_holder_does_not_outlive_a_shorter_renewal_that_has_no_answer_yet() {
         served = served => served,
     };
     proxy.forward();
-    assert!(is_lost && !is_safe, "both believe in the slot");
+    assert!(is_lost && !is_safe, "both count the slot as theirs");
     next.release().await.expect("it is held");
 }
 
-/// The holder goes by what the server says next.
+/// The holder uses the next answer of the server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewal_that_the_server_never_carried_out_changes_nothing() {
     let server = RedisServer::start();
@@ -329,7 +329,7 @@ async fn a_renewal_that_the_server_never_carried_out_changes_nothing() {
 const FENCE: &str = "24";
 
 /// As if the server's clock had been ahead by an hour when it granted a slot.
-fn let_the_clock_run_ahead(server: &RedisServer, keys: &Keyspace) -> f64 {
+fn set_fencing_counter_ahead(server: &RedisServer, keys: &Keyspace) -> f64 {
     let fence = ((keys.now() + 3600.0) * 1e6).floor();
     let mut command = redis::cmd("SETRANGE");
     command.arg(keys.key("info")).arg(FENCE).arg(&fence.to_le_bytes()[..]);
@@ -351,7 +351,7 @@ async fn tokens_grow_when_the_clock_is_set_back_and_the_counter_is_lost() {
     let keys = Keyspace::of(&server, NAME);
     let semaphore = open(&home, 60.0);
     token_of_next(&semaphore).await;
-    let fence = let_the_clock_run_ahead(&server, &keys);
+    let fence = set_fencing_counter_ahead(&server, &keys);
     let mut last = token_of_next(&semaphore).await;
     assert!(last as f64 > fence);
 
@@ -375,7 +375,7 @@ async fn tokens_grow_when_the_server_has_lost_the_last_grants() {
     let semaphore = open(&home, 60.0);
     token_of_next(&semaphore).await;
     server.command(&["SAVE"]);
-    let fence = let_the_clock_run_ahead(&server, &Keyspace::of(&server, NAME));
+    let fence = set_fencing_counter_ahead(&server, &Keyspace::of(&server, NAME));
     let last = token_of_next(&semaphore).await;
     assert!(last as f64 > fence);
     server.kill();
@@ -391,7 +391,7 @@ async fn tokens_grow_when_the_server_has_lost_the_last_grants() {
     assert!(after > next, "{after} after {next}");
 }
 
-/// It was in line before its process saw the larger token, and another process's release serves it.
+/// It was in line before its process saw the larger token, and the release of another process serves it.
 #[tokio::test]
 async fn a_waiter_gets_a_token_above_all_that_its_process_has_seen() {
     let server = RedisServer::start();
@@ -403,7 +403,7 @@ async fn a_waiter_gets_a_token_above_all_that_its_process_has_seen() {
 
     let elsewhere = home.named("elsewhere").slots(1).build().unwrap();
     token_of_next(&elsewhere).await;
-    let fence = let_the_clock_run_ahead(&server, &Keyspace::of(&server, "elsewhere"));
+    let fence = set_fencing_counter_ahead(&server, &Keyspace::of(&server, "elsewhere"));
     let last = token_of_next(&elsewhere).await;
     assert!(last as f64 > fence);
     held.release().await.expect("it was held");

@@ -1,4 +1,4 @@
-//! Many of everything on Redis: what a client does often costs the server the same, however many wait.
+//! Many clients on Redis: frequent operations cost the server the same, however many waiters there are.
 
 mod redis_support;
 
@@ -10,10 +10,10 @@ use semafor::{AcquireError, Permit, Semaphore, secs};
 use semafor_testkit::redis::{Keyspace, Monitor, Observed, Proxy, RedisServer, until_seen};
 use tokio::task::JoinSet;
 
-const NAME: &str = "crowd";
+const NAME: &str = "many";
 
-/// With so many waiters, figures are printed, too.
-fn crowd() -> Option<usize> {
+/// The number of waiters from `SEMAFOR_WAITERS`. If it is set, the tests also print figures.
+fn waiters_from_environment() -> Option<usize> {
     std::env::var("SEMAFOR_WAITERS").ok().map(|count| count.parse().expect("a number of waiters"))
 }
 
@@ -35,7 +35,7 @@ async fn cost(server: &RedisServer, work: impl Future<Output = ()>) -> u64 {
     script_time(server).0 - before
 }
 
-/// The commands of each script that is as wanted.
+/// The commands of each script that satisfies `wanted`.
 fn scripts(observed: &[Observed], wanted: impl Fn(&Observed) -> bool) -> Vec<Vec<Observed>> {
     let mut scripts = Vec::new();
     let mut is_wanted = false;
@@ -50,7 +50,7 @@ fn scripts(observed: &[Observed], wanted: impl Fn(&Observed) -> bool) -> Vec<Vec
     scripts
 }
 
-/// True if the answer to the command, or the work for it, grows with what is in the key.
+/// True if the answer to the command, or its work, grows with the size of the key.
 fn lists_everything(observed: &Observed) -> bool {
     let words: Vec<_> = observed.words.iter().map(|word| word.to_ascii_uppercase()).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
@@ -63,16 +63,16 @@ fn lists_everything(observed: &Observed) -> bool {
     }
 }
 
-/// `count` waiters that time out together. Returns how many commands the scripts ran for each on the server; without a monitor,
-/// prints how long that took the server.
+/// `count` waiters that time out together. Returns how many commands the scripts ran for each on the server; without a
+/// monitor, prints how long that took the server.
 async fn time_out_together(count: usize, is_watched: bool) -> usize {
     let server = RedisServer::start();
-    // What a client is sent by MONITOR is not bounded, or it would be cut off.
+    // No limit on the output of MONITOR, or the server would close its connection.
     server.command(&["CONFIG", "SET", "client-output-buffer-limit", "normal 0 0 0"]);
     let home = connected(&format!("{}?socket_timeout=60&number_of_attempts=3", server.url())).await;
     let semaphore = home.named(NAME).slots(1).heartbeat_max_interval(secs(600)).build().unwrap();
     let held = semaphore.acquire().await.unwrap();
-    // A gate that opens for all at once: they have the same deadline, whenever they were queued.
+    // All get the same deadline, whenever they were queued.
     let deadline = tokio::time::Instant::now() + Duration::from_millis(4_000 + 3 * count as u64);
     let mut waiting = JoinSet::new();
     for _ in 0..count {
@@ -131,7 +131,7 @@ async fn time_out_together(count: usize, is_watched: bool) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_that_time_out_together_all_time_out_and_leave_nothing() {
-    if let Some(count) = crowd() {
+    if let Some(count) = waiters_from_environment() {
         time_out_together(100, false).await;
         time_out_together(count, false).await;
     }
@@ -141,18 +141,18 @@ async fn waiters_that_time_out_together_all_time_out_and_leave_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_long_line_makes_neither_a_try_nor_a_look_dearer() {
+async fn long_line_makes_neither_try_acquire_nor_locked_slower() {
     const ROUNDS: usize = 50;
     let server = RedisServer::start();
     let home = connected(&format!("{}?socket_timeout=60", server.url())).await;
     let semaphore = home.named(NAME).slots(1).build().unwrap();
-    // A connection of its own, without any heartbeats. They are counted by those of the other.
+    // A connection of its own, without heartbeats. The scripts are counted by the connection.
     let visitor = connected(&format!("{}?socket_timeout=61", server.url())).await;
     let visits = visitor.named(NAME).slots(1).build().unwrap();
     let _held = semaphore.acquire().await.unwrap();
     let mut waiting = JoinSet::new();
     let mut work = Vec::new();
-    for count in [10, crowd().unwrap_or(5_000)] {
+    for count in [10, waiters_from_environment().unwrap_or(5_000)] {
         while waiting.len() < count {
             let semaphore = semaphore.clone();
             waiting.spawn(async move { semaphore.acquire().await.map(drop) });
@@ -164,13 +164,13 @@ async fn a_long_line_makes_neither_a_try_nor_a_look_dearer() {
             assert_eq!(refused, Err(AcquireError::Busy));
         };
         let look_once = async || assert!(in_time(visits.locked()).await.unwrap());
-        if crowd().is_some() {
+        if waiters_from_environment().is_some() {
             let (mut tries, mut looks) = (Vec::new(), Vec::new());
             for _ in 0..ROUNDS {
                 tries.push(cost(&server, try_once()).await);
                 looks.push(cost(&server, look_once()).await);
             }
-            // Heartbeats of the others fall into some of them.
+            // Some of the measurements include heartbeats of the others.
             let least = |costs: &[u64]| *costs.iter().min().expect("some");
             println!(
                 "{count} in line: a try costs the server {} us, locked() {} us",
@@ -195,14 +195,13 @@ async fn a_long_line_makes_neither_a_try_nor_a_look_dearer() {
     waiting.shutdown().await;
 }
 
-/// Without push messages, waiters ask again and again whether it is their turn. A crowd that did so every 100 ms would keep the
-/// server from everything else.
+/// Without push messages, waiters poll. Many waiters that polled every 100 ms would keep the server from all other work.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_does_not_ask_again_before_it_was_answered() {
+async fn many_waiters_do_not_poll_again_before_the_answer() {
     const WAITERS: usize = 1_200;
     let server = RedisServer::start();
     let (proxy, keys) = (Proxy::to(server.port()), Keyspace::of(&server, NAME));
-    // Beats five times a second.
+    // Sends a heartbeat five times a second.
     let other = connected(&server.url()).await;
     let others = other.named(NAME).slots(1).heartbeat_max_interval(secs(1)).build().unwrap();
     let held = others.acquire().await.unwrap();
@@ -233,7 +232,7 @@ async fn a_crowd_does_not_ask_again_before_it_was_answered() {
     proxy.forward();
     assert!(rolls <= 2, "{rolls} calls of the roll, and no answer to the first");
 
-    // They are served all the same.
+    // The waiters are served all the same.
     held.release().await.unwrap();
     for _ in 0..3 {
         let served = in_time(waiting.join_next()).await.expect("one of them");
@@ -242,7 +241,7 @@ async fn a_crowd_does_not_ask_again_before_it_was_answered() {
     waiting.shutdown().await;
 }
 
-/// The server is asked to end what has ended here: not once for each.
+/// The client asks the server to end leases that have ended here: not once for each lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leases_that_end_together_are_swept_together() {
     const HOLDERS: u32 = 600;
@@ -270,7 +269,7 @@ async fn leases_that_end_together_are_swept_together() {
         (semaphore.stats().await.ok()?.totals.expired == u64::from(HOLDERS)).then_some(())
     })
     .await;
-    // A sweep has the keys and the namespace, and writes; a question does not write.
+    // A sweep has the keys and the namespace, and writes; a query does not write.
     let observed = monitor.so_far(&server);
     let bare = scripts(&observed, |script| script.words.len() == 14);
     let sweeps = bare
@@ -280,9 +279,9 @@ async fn leases_that_end_together_are_swept_together() {
     assert!(sweeps < HOLDERS as usize / 2, "{sweeps} sweeps for {HOLDERS} leases");
 }
 
-/// A runtime that ends with thousands in line, and a slot that is held: nothing of either is left.
+/// A runtime ends with thousands of waiters in line and a held slot: nothing of either is left.
 #[test]
-fn what_ends_with_thousands_in_line_leaves_nothing() {
+fn runtime_that_ends_with_thousands_in_line_leaves_nothing() {
     const WAITERS: usize = 2_000;
     let server = RedisServer::start();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -306,7 +305,7 @@ fn what_ends_with_thousands_in_line_leaves_nothing() {
     assert_eq!(keys.members("main"), [""; 0], "held");
 }
 
-/// Another client's command, while a slot of that weight is acquired, kept alive and released, takes what it always takes.
+/// While a heavy weight is acquired, kept alive and released, the command of another client takes no longer than usual.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_heavy_weight_costs_the_server_what_a_light_one_does() {
     const HEAVY: u32 = 300_000;
@@ -364,7 +363,7 @@ async fn a_heavy_weight_waits_its_turn() {
     assert_eq!(semaphore.stats().await.unwrap().held, 0);
 }
 
-/// Clients of the Python library see 64 members of a weight at most. Where there are any, more is refused.
+/// Clients of the Python library see at most 64 members of a weight. Where there are such clients, more is refused.
 #[tokio::test]
 async fn a_weight_that_the_python_library_cannot_see_is_refused_beside_it() {
     let server = RedisServer::start();
@@ -378,7 +377,7 @@ async fn a_weight_that_the_python_library_cannot_see_is_refused_beside_it() {
     let refused = semaphore.acquire().weight(65).await.map(drop).unwrap_err().to_string();
     assert!(refused.contains("65") && refused.contains("64") && refused.contains("Python"), "{refused}");
     seen.release().await.unwrap();
-    // They come and go: the next one would count what it does not see as free.
+    // Python clients come and go: the next one would count slots that it does not see as free.
     keys.ask::<()>(&["ZREM", &keys.key("main"), "4b0c0ffee"]);
     let refused = semaphore.acquire().weight(65).await.map(drop).unwrap_err().to_string();
     assert!(refused.contains("Python"), "{refused}");

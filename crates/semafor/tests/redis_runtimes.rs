@@ -1,4 +1,4 @@
-//! The connection lives in the runtime that connected. Whatever that runtime is doing, no slot is lost and none leaks.
+//! The connection lives in the runtime that connected. Whatever that runtime does, no slot is lost or leaked.
 
 mod redis_support;
 
@@ -10,12 +10,12 @@ use semafor_testkit::redis::{Keyspace, RedisServer, until_seen};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::LocalSet;
 
-/// One that can be kept from all work by a single task.
+/// A runtime that a single task can block.
 fn one_worker() -> Runtime {
     Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
-/// Its only thread waits for something else, for much longer than a heartbeat may stay away.
+/// Its only thread blocks for much longer than a heartbeat may stay away.
 #[test]
 fn a_holder_keeps_its_slot_while_its_runtime_is_blocked() {
     let server = RedisServer::start();
@@ -38,8 +38,8 @@ fn a_holder_keeps_its_slot_while_its_runtime_is_blocked() {
     runtime.spawn(async move { blocked.recv().unwrap() });
     let granted = keys.score("main", &id).expect("it is held");
     // Three intervals later it is still alive, and was never taken for dead in between.
-    let elsewhere = Builder::new_current_thread().enable_all().build().unwrap();
-    elsewhere.block_on(until_seen("heartbeats go on", || {
+    let other_runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    other_runtime.block_on(until_seen("heartbeats go on", || {
         keys.score("main", &id).filter(|score| *score > granted + 3.0)
     }));
     assert!(!permit.is_lost());
@@ -48,9 +48,9 @@ fn a_holder_keeps_its_slot_while_its_runtime_is_blocked() {
     assert!(keys.members("main").is_empty());
 }
 
-/// Its connection lives elsewhere then. (Tokio tells of the attempt as a panic of its own task.)
+/// Then its connection lives in another runtime. (Tokio reports the attempt as a panic of its own task.)
 #[test]
-fn a_runtime_that_can_not_listen_to_sockets_will_do() {
+fn runtime_without_io_is_enough() {
     let server = RedisServer::start();
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
     let used = runtime.spawn(async move {
@@ -61,7 +61,7 @@ fn a_runtime_that_can_not_listen_to_sockets_will_do() {
     assert_eq!(runtime.block_on(used).unwrap(), Ok(()));
 }
 
-/// The thread that drops it waits for what was dropped to be given back, and has to leave the others the means to do it.
+/// The thread that drops it waits until everything dropped is released, and must not block the tasks that do that.
 #[test]
 fn the_last_handle_can_be_dropped_where_the_connection_lives() {
     let server = RedisServer::start();
@@ -71,7 +71,7 @@ fn the_last_handle_can_be_dropped_where_the_connection_lives() {
     assert_eq!(left.unwrap(), Vec::<String>::new(), "it left the line before the last handle was gone");
 }
 
-/// Where no thread may leave its work to another.
+/// In a local set, no thread can hand its tasks to another.
 #[test]
 fn the_last_handle_can_be_dropped_in_a_local_set() {
     let server = RedisServer::start();
@@ -84,7 +84,7 @@ fn the_last_handle_can_be_dropped_in_a_local_set() {
     assert_eq!(left.unwrap(), Vec::<String>::new(), "it left the line before the last handle was gone");
 }
 
-/// Stands in line and leaves it together with the last handle. Returns the waiters left there.
+/// Waits in line and leaves it together with the last handle. Returns the waiters left there.
 async fn leave_the_line(url: String, keys: Keyspace) -> Vec<String> {
     let home = connected(&url).await;
     let sem = home.named("it").slots(1).build().unwrap();
@@ -108,7 +108,7 @@ struct Held {
 impl Held {
     fn on(server: &RedisServer) -> Self {
         let runtime = one_worker();
-        // Another configuration is another connection.
+        // Another configuration has a connection of its own.
         let url = format!("{}?socket_timeout=29", server.url());
         let (permit, home) = runtime.block_on(async {
             let home = connected(&url).await;
@@ -125,9 +125,9 @@ async fn polled<F: Future + Unpin>(mut future: F) -> std::task::Poll<F::Output> 
     std::future::poll_fn(|cx| std::task::Poll::Ready(std::pin::Pin::new(&mut future).poll(cx))).await
 }
 
-/// The runtime is to carry a call, and has ended before it begins with it.
+/// The runtime should run a call, and has ended before it starts it.
 #[test]
-fn a_call_that_its_runtime_never_begins_with_is_made_all_the_same() {
+fn call_that_its_runtime_never_starts_is_made_all_the_same() {
     let server = RedisServer::start();
     let keys = Keyspace::of(&server, "it");
     let runtime = one_worker();
@@ -149,8 +149,8 @@ fn a_call_that_its_runtime_never_begins_with_is_made_all_the_same() {
         assert!(released.as_mut().poll(&mut cx).is_pending());
     }
 
-    let elsewhere = Builder::new_current_thread().enable_all().build().unwrap();
-    elsewhere.block_on(async {
+    let other_runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    other_runtime.block_on(async {
         in_time(released).await.expect("it was held");
         assert!(keys.members("main").is_empty());
         in_time(sem.acquire().into_future()).await.expect("it is free").release().await.unwrap();

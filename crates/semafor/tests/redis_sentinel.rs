@@ -1,6 +1,6 @@
 //! Semaphores on the master that the sentinels report.
 //!
-//! The same is promised as on a cluster, see `redis_cluster.rs`.
+//! The promises are the same as on a cluster, see `redis_cluster.rs`.
 
 mod redis_support;
 
@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use redis_support::{HASTY, connected, connections, eventually, in_time, passes_on, until_waiting};
+use redis_support::{
+    SHORT_TIMEOUTS, assert_hands_over, connected, connections, eventually, in_time, until_waiting,
+};
 use semafor::{AcquireError, Home, HomeErrorKind, Permit, ReleaseError, secs};
 use semafor_testkit::redis::{RedisSentinel, RedisServer};
 
@@ -18,7 +20,7 @@ fn hosts(watched: &RedisSentinel) -> String {
 }
 
 fn url(watched: &RedisSentinel) -> String {
-    format!("redis+sentinel://{}/{}?{HASTY}", hosts(watched), watched.master_name())
+    format!("redis+sentinel://{}/{}?{SHORT_TIMEOUTS}", hosts(watched), watched.master_name())
 }
 
 async fn fail_over(watched: &Arc<RedisSentinel>) -> usize {
@@ -27,7 +29,7 @@ async fn fail_over(watched: &Arc<RedisSentinel>) -> usize {
 }
 
 /// Returns when the replica has all that was written.
-fn in_step(master: &RedisServer) {
+fn wait_for_replicas(master: &RedisServer) {
     let mut connection = master.connection();
     redis::cmd("SET").arg("mark").arg("").arg("PX").arg(1).exec(&mut connection).unwrap();
     let replicas: u32 = redis::cmd("WAIT").arg(1).arg(0).query(&mut connection).unwrap();
@@ -43,38 +45,38 @@ async fn every_sentinel_leads_to_the_master() {
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let silent_port = silent.local_addr().unwrap().port();
         let hosts = format!("127.0.0.1:{silent_port},127.0.0.1:1,127.0.0.1:{}", sentinel.port());
-        let home = connected(&format!("redis+sentinel://{hosts}/tower/0?{HASTY}")).await;
+        let home = connected(&format!("redis+sentinel://{hosts}/tower/0?{SHORT_TIMEOUTS}")).await;
         let semaphore = in_time(home.named("found").slots(1).open()).await.unwrap();
-        passes_on(&semaphore, &direct).await;
-        passes_on(&direct, &semaphore).await;
+        assert_hands_over(&semaphore, &direct).await;
+        assert_hands_over(&direct, &semaphore).await;
     }
-    let other = connected(&format!("redis+sentinel://{}/tower/3?{HASTY}", hosts(&watched))).await;
+    let other = connected(&format!("redis+sentinel://{}/tower/3?{SHORT_TIMEOUTS}", hosts(&watched))).await;
     let elsewhere = in_time(other.named("found").slots(5).open()).await.expect("another database");
     in_time(elsewhere.acquire()).await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
-async fn what_sentinels_need_is_said() {
+async fn sentinel_misconfiguration_is_reported_with_the_remedy() {
     let watched = RedisSentinel::start();
     for (url, kind, remedy) in [
         (
-            format!("redis+sentinel://u:hunter2@{}/castle?{HASTY}", hosts(&watched)),
+            format!("redis+sentinel://u:hunter2@{}/castle?{SHORT_TIMEOUTS}", hosts(&watched)),
             HomeErrorKind::Unreachable,
             "knows a master of that name",
         ),
         (
-            format!("redis+sentinel://u:hunter2@{}/?{HASTY}", hosts(&watched)),
+            format!("redis+sentinel://u:hunter2@{}/?{SHORT_TIMEOUTS}", hosts(&watched)),
             HomeErrorKind::InvalidUrl,
             "the name of the master is missing",
         ),
         (
-            format!("redis+sentinel://u:hunter2@127.0.0.1:1,127.0.0.1:2/tower?{HASTY}"),
+            format!("redis+sentinel://u:hunter2@127.0.0.1:1,127.0.0.1:2/tower?{SHORT_TIMEOUTS}"),
             HomeErrorKind::Unreachable,
             "Is it running",
         ),
         (watched.sentinels()[0].url(), HomeErrorKind::Unsupported, "use redis+sentinel://"),
         (
-            format!("redis+sentinel://127.0.0.1:{}/tower?{HASTY}", watched.servers()[0].port()),
+            format!("redis+sentinel://127.0.0.1:{}/tower?{SHORT_TIMEOUTS}", watched.servers()[0].port()),
             HomeErrorKind::InvalidUrl,
             "no sentinel",
         ),
@@ -87,7 +89,7 @@ async fn what_sentinels_need_is_said() {
 }
 
 #[tokio::test]
-async fn holders_and_waiters_stay_what_they_are_when_the_replica_takes_over() {
+async fn holders_and_waiters_stay_when_the_replica_takes_over() {
     let watched = Arc::new(RedisSentinel::start());
     let home = connected(&url(&watched)).await;
     let builder = home.named("steady").slots(1).heartbeat_max_interval(secs(60));
@@ -98,7 +100,7 @@ async fn holders_and_waiters_stay_what_they_are_when_the_replica_takes_over() {
         async move { semaphore.acquire().await.map(Permit::detach) }
     });
     until_waiting(&semaphore, 1).await;
-    in_step(&watched.servers()[watched.master()]);
+    wait_for_replicas(&watched.servers()[watched.master()]);
 
     let after = fail_over(&watched).await;
     let stats = eventually("the new master is found", || async { semaphore.stats().await.ok() }).await;
@@ -110,15 +112,15 @@ async fn holders_and_waiters_stay_what_they_are_when_the_replica_takes_over() {
     in_time(semaphore.release(&id)).await.unwrap();
 }
 
-/// Sentinels and replicas are connected as well.
+/// The connections of our clients, without those of sentinels and replicas.
 fn connections_of_ours(server: &RedisServer) -> usize {
     assert!(connections(server) > 0);
     redis_support::ask(server, &["CLIENT", "LIST"]).lines().filter(|line| line.contains("resp=3")).count()
 }
 
-/// The replica had nothing of it: they learn of that, too.
+/// The replica had no data: holders and waiters notice that, too.
 #[tokio::test]
-async fn forgotten_holders_learn_of_it_and_waiters_keep_waiting() {
+async fn lost_holders_are_notified_and_waiters_keep_waiting() {
     let watched = Arc::new(RedisSentinel::start());
     let home = connected(&url(&watched)).await;
     let builder = home.named("forgotten").slots(1).heartbeat_max_interval(secs(60));
@@ -197,7 +199,7 @@ async fn a_failover_under_load_is_survived() {
     for worker in workers {
         in_time(worker).await.unwrap();
     }
-    // What was granted and forgotten may have been granted again, to as many as had it.
+    // Grants that were lost in the failover may have been made again, once each.
     assert!(most.load(Ordering::SeqCst) <= 2 * SLOTS);
     eventually("nothing is left", || async {
         let stats = semaphore.stats().await.ok()?;
@@ -205,5 +207,5 @@ async fn a_failover_under_load_is_survived() {
     })
     .await;
     let next = in_time(home.named("next").slots(1).open()).await.unwrap();
-    passes_on(&next, &next).await;
+    assert_hands_over(&next, &next).await;
 }

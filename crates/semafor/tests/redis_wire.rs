@@ -1,8 +1,8 @@
 //! The wire contract: processes that use the Python library `asyncio-advanced-semaphores` share semaphores with ours.
 //!
-//! Each scenario is played with a [recording](wire) of the library, always; and then with the library itself, if
-//! `SEMAFOR_WIRE_PYTHON` names an interpreter that has it. `cargo xtask test` sets that variable, or says loudly why it
-//! does not; here it is obeyed, so an interpreter that does not work is a failure.
+//! Each scenario always runs with a [recording](wire) of the library; and then with the library itself, if
+//! `SEMAFOR_WIRE_PYTHON` names an interpreter that has it. `cargo xtask test` sets that variable, or prints why it does
+//! not. If it is set, an interpreter that does not work is a failure.
 
 mod wire;
 
@@ -14,15 +14,15 @@ use semafor_testkit::by_hand::{in_line, until};
 use semafor_testkit::history::now as stamp;
 use semafor_testkit::redis::{Keyspace, Monitor, Observed, RedisServer, until_seen};
 
-use wire::{Cast, Contender, Peer};
+use wire::{Contender, Peer, PeerKind};
 
 macro_rules! scenarios {
     ($($scenario:ident),* $(,)?) => { $(
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $scenario() {
-            for cast in Cast::all() {
-                println!("{}, with the {cast:?}", stringify!($scenario));
-                scenario::$scenario(Stage::set(cast).await).await;
+            for kind_of_peer in PeerKind::all() {
+                println!("{}, with the {kind_of_peer:?}", stringify!($scenario));
+                scenario::$scenario(Fixture::set(kind_of_peer).await).await;
             }
         }
     )* };
@@ -32,37 +32,37 @@ scenarios! {
     the_library_does_what_was_recorded,
     keys_have_the_documented_types_and_scores,
     an_expiry_is_only_ever_extended,
-    the_bound_is_kept_by_a_mixed_fleet,
+    mixed_clients_never_hold_more_than_the_slots,
     our_release_serves_a_waiter_of_theirs,
     their_release_serves_a_waiter_of_ours_before_the_next_heartbeat,
-    their_release_is_noticed_also_if_they_got_the_slot_while_we_waited,
+    their_release_is_noticed_even_if_they_got_the_slot_while_we_waited,
     a_waiter_of_theirs_that_gives_up_is_passed_over,
     a_holder_of_theirs_that_expires_makes_room_for_ours,
     a_waiter_of_ours_may_be_served_by_their_script,
-    a_holder_of_ours_that_their_script_takes_for_dead_leaves_no_trace,
-    the_line_is_one_for_both,
+    holder_of_ours_that_their_script_removes_as_dead_leaves_no_trace,
+    both_libraries_share_one_line,
     each_side_sees_the_other_in_its_statistics,
-    a_weight_is_collected_in_a_mixed_fleet,
-    a_weight_is_collected_if_their_scripts_serve_it_bit_by_bit,
+    weight_is_collected_beside_python_clients,
+    weight_is_collected_if_their_scripts_serve_it_in_parts,
     a_different_number_of_slots_is_reported,
     a_holder_of_theirs_can_be_evicted,
 }
 
 const NAME: &str = "shared";
 
-/// What a scenario is played on.
-struct Stage {
+/// The server, the home and the peers of a scenario.
+struct Fixture {
     peer: Arc<Peer>,
     home: Home,
     keys: Keyspace,
     server: RedisServer,
 }
 
-impl Stage {
-    async fn set(cast: Cast) -> Self {
+impl Fixture {
+    async fn set(kind_of_peer: PeerKind) -> Self {
         let server = RedisServer::start();
         let home = Home::connect(&server.url()).await.expect("it answers");
-        let (keys, peer) = (Keyspace::of(&server, NAME), Peer::at(&server, cast));
+        let (keys, peer) = (Keyspace::of(&server, NAME), Peer::at(&server, kind_of_peer));
         Self { peer, home, keys, server }
     }
 
@@ -74,7 +74,7 @@ impl Stage {
         self.peer.contender(NAME, slots)
     }
 
-    /// Puts one of theirs in line, and returns its id.
+    /// Puts a waiter of the Python library in line, and returns its id.
     async fn in_line(&self, contender: &Contender) -> String {
         let before = self.keys.members("waiting");
         contender.asks();
@@ -89,7 +89,8 @@ impl Stage {
         self.keys.members("waiting").pop().expect("a waiter is in line")
     }
 
-    /// Plays until it was played once without a heartbeat of ours in between: whatever happened then was not due to one.
+    /// Repeats `play` until it ran once without a heartbeat of ours in between, so that no heartbeat caused the
+    /// outcome.
     async fn without_heartbeat(&self, what: &str, mut play: impl AsyncFnMut(&Semaphore)) {
         let bystanders = self.home.named("bystanders").slots(1).build().expect("a valid name");
         let _held = bystanders.acquire().await.expect("it is free");
@@ -108,8 +109,8 @@ impl Stage {
     }
 }
 
-/// Goes to the server and back so often that a waiter that has just joined the line has done all its work on the same
-/// connection: what it needs to be told comes after that.
+/// Makes so many round trips to the server that a waiter that has just joined the line has done all its work on the
+/// same connection.
 async fn settle(semaphore: &Semaphore) {
     for _ in 0..10 {
         semaphore.stats().await.expect("the home answers");
@@ -130,7 +131,7 @@ fn is_ours(observed: &Observed) -> bool {
     observed.is_script() && observed.words[2].parse::<u32>().is_ok_and(|keys| keys > 5)
 }
 
-/// Which peer held how much, and when.
+/// How many slots a peer held, and when.
 #[derive(Clone, Copy)]
 struct Held {
     since: u64,
@@ -138,7 +139,7 @@ struct Held {
     weight: u32,
 }
 
-/// The most that was held at once.
+/// The most slots held at once.
 fn peak(history: &[Held]) -> u32 {
     let mut changes: Vec<(u64, i64)> = Vec::new();
     for held in history {
@@ -146,7 +147,7 @@ fn peak(history: &[Held]) -> u32 {
         changes.push((held.since, held.weight.into()));
         changes.push((held.until, -i64::from(held.weight)));
     }
-    // What ends at the moment at which something else begins, ends before.
+    // Of an end and a begin at the same moment, the end comes first.
     changes.sort_unstable();
     let mut now = 0;
     let levels = changes.into_iter().map(|(_, change)| {
@@ -156,7 +157,7 @@ fn peak(history: &[Held]) -> u32 {
     u32::try_from(levels.max().expect("something was held")).expect("nothing ends twice")
 }
 
-/// `rounds` times, takes what it can get.
+/// Acquires and releases `rounds` times.
 async fn contend(semaphore: Semaphore, weight: u32, rounds: u32) -> Vec<Held> {
     let mut history = Vec::new();
     for _ in 0..rounds {
@@ -186,19 +187,19 @@ fn id_of(permit: &Permit<'_>) -> String {
 mod scenario {
     use super::*;
 
-    /// The commands of the scripts, with blanks for what differs from time to time, are the recording.
-    pub(super) async fn the_library_does_what_was_recorded(stage: Stage) {
-        let monitor = Monitor::of(&stage.server);
+    /// The commands of the library's scripts, with blanks for the parts that vary, equal the recording.
+    pub(super) async fn the_library_does_what_was_recorded(fixture: Fixture) {
+        let monitor = Monitor::of(&fixture.server);
         let mut recorded = String::new();
         for has_ttl in [false, true] {
-            let contender = stage.contender(1);
+            let contender = fixture.contender(1);
             let mut contender = if has_ttl { contender.with_ttl() } else { contender };
             let id = contender.acquires().await.id;
-            let acquired = monitor.so_far(&stage.server);
-            stage.peer.stats(NAME).await;
-            let asked = monitor.so_far(&stage.server);
+            let acquired = monitor.so_far(&fixture.server);
+            fixture.peer.stats(NAME).await;
+            let asked = monitor.so_far(&fixture.server);
             contender.releases().await;
-            let released = monitor.so_far(&stage.server);
+            let released = monitor.so_far(&fixture.server);
 
             let ttl = if has_ttl { format!(" ttl={}", wire::TTL) } else { String::new() };
             let mut section = |script: &str, observed: &[&Observed]| {
@@ -227,8 +228,8 @@ mod scenario {
         assert!(recorded == expected, "what it does is not what was recorded, but:\n{recorded}");
     }
 
-    /// Those that read or write the semaphore's keys. Not how they are put together: scripts, transactions, waiting; and no
-    /// heartbeats, which come whenever they come.
+    /// The commands that read or write the semaphore's keys. Without scripts, transactions and waiting around them, and
+    /// without heartbeats, which come at any time.
     fn commands(observed: &[Observed]) -> impl Iterator<Item = &Observed> {
         const AROUND: [&str; 6] = ["BLPOP", "WATCH", "UNWATCH", "ZCOUNT", "ZRANGE", "ECHO"];
         let mut is_heartbeat = false;
@@ -260,18 +261,18 @@ mod scenario {
         Vec::from_iter(blanked).join(" ")
     }
 
-    pub(super) async fn keys_have_the_documented_types_and_scores(stage: Stage) {
-        let keys = &stage.keys;
-        let semaphore = stage.semaphore(2);
-        let mut theirs = stage.contender(2);
+    pub(super) async fn keys_have_the_documented_types_and_scores(fixture: Fixture) {
+        let keys = &fixture.keys;
+        let semaphore = fixture.semaphore(2);
+        let mut theirs = fixture.contender(2);
         theirs.acquires().await;
 
         let before = keys.now();
         let held = semaphore.acquire().ttl(Duration::from_secs(60)).await.unwrap();
         let waits = in_line(&semaphore, semaphore.acquire()).await;
         let after = keys.now();
-        let mut waits_too = stage.contender(2);
-        let their_place = stage.in_line(&waits_too).await;
+        let mut waits_too = fixture.contender(2);
+        let their_place = fixture.in_line(&waits_too).await;
 
         let is_within = |score: Option<f64>, later: f64| {
             score.is_some_and(|score| (before + later..=after + later).contains(&score))
@@ -280,7 +281,7 @@ mod scenario {
         for id in [&id, &waiting] {
             assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");
         }
-        // A time to live that is shorter than the heartbeats' interval counts instead, as in the library.
+        // A `ttl` that is shorter than the heartbeat interval counts instead, as in the library.
         assert!(is_within(keys.score("main", &id), 60.0));
         assert!(is_within(keys.score("ttl", &id), 60.0));
         assert!(is_within(keys.score("waiting", &waiting), 0.0));
@@ -297,7 +298,7 @@ mod scenario {
             assert_eq!(keys.ask::<String>(&["TYPE", &keys.key(kind)]), expected, "{kind}");
         }
 
-        let monitor = Monitor::of(&stage.server);
+        let monitor = Monitor::of(&fixture.server);
         held.release().await.unwrap();
         let served = waits.outcome().await.unwrap();
         let list = keys.notification(&waiting);
@@ -314,18 +315,18 @@ mod scenario {
         assert_eq!(keys.notifications(), [""; 0]);
     }
 
-    pub(super) async fn an_expiry_is_only_ever_extended(stage: Stage) {
-        let keys = &stage.keys;
+    pub(super) async fn an_expiry_is_only_ever_extended(fixture: Fixture) {
+        let keys = &fixture.keys;
         const KINDS: [&str; 5] = ["main", "ttl", "max", "waiting", "waiting_heartbeat"];
-        let semaphore = stage.semaphore(3);
+        let semaphore = fixture.semaphore(3);
         let held = semaphore.acquire().ttl(Duration::from_secs(1000)).await.unwrap();
         let other = semaphore.acquire().await.unwrap();
 
-        // One of theirs with a short time to live comes by, and means it for everybody. A heartbeat sets that right.
-        let monitor = Monitor::of(&stage.server);
-        let mut shorter = stage.contender(3).with_ttl();
+        // A Python client with a short `ttl` shortens the expiry for all clients. A heartbeat corrects that.
+        let monitor = Monitor::of(&fixture.server);
+        let mut shorter = fixture.contender(3).with_ttl();
         shorter.acquires().await;
-        let observed = monitor.so_far(&stage.server);
+        let observed = monitor.so_far(&fixture.server);
         for kind in ["main", "ttl"] {
             assert!(
                 observed.iter().any(|observed| observed.words[..] == ["EXPIRE", &keys.key(kind), "13"]),
@@ -341,16 +342,16 @@ mod scenario {
         })
         .await;
 
-        // From here on no slot is free that theirs could grant: they would set expiries, too.
+        // From here on no slot is free that the Python scripts could grant: they would set expiries, too.
         shorter.releases().await;
         let _granted = first.outcome().await.unwrap();
 
-        // One without any leaves expiries that are as good as none. Nothing of ours takes from them.
+        // A Python client without a `ttl` leaves a very long expiry. Our scripts do not shorten it.
         for kind in KINDS {
             keys.ask::<()>(&["EXPIRE", &keys.key(kind), "2147483647"]);
         }
         held.renew(Duration::from_secs(50)).await.unwrap();
-        monitor.so_far(&stage.server);
+        monitor.so_far(&fixture.server);
         let id = id_of(&other);
         monitor.until("a heartbeat comes by", |observed| is_ours(observed) && observed.words.contains(&id));
         held.release().await.unwrap();
@@ -359,57 +360,57 @@ mod scenario {
         }
     }
 
-    pub(super) async fn the_bound_is_kept_by_a_mixed_fleet(stage: Stage) {
+    pub(super) async fn mixed_clients_never_hold_more_than_the_slots(fixture: Fixture) {
         const ROUNDS: u32 = 12;
-        // Another configuration, so another connection: as if it were another process.
-        let other = format!("{}?max_connections=7", stage.server.url());
+        // Another configuration has a connection of its own, like another process.
+        let other = format!("{}?max_connections=7", fixture.server.url());
         let other = Home::connect(&other).await.unwrap();
         let mut playing = tokio::task::JoinSet::new();
-        for (home, weight) in [(&stage.home, 1), (&stage.home, 2), (&other, 1), (&other, 3)] {
+        for (home, weight) in [(&fixture.home, 1), (&fixture.home, 2), (&other, 1), (&other, 3)] {
             let semaphore = home.named(NAME).slots(3).build().unwrap();
             playing.spawn(contend(semaphore, weight, ROUNDS));
         }
         for _ in 0..4 {
-            playing.spawn(contend_as_peer(stage.contender(3), ROUNDS));
+            playing.spawn(contend_as_peer(fixture.contender(3), ROUNDS));
         }
         let history = playing.join_all().await.concat();
         assert_eq!(history.len(), 8 * ROUNDS as usize);
-        assert_eq!(peak(&history), 3, "all was in use at some time, and never more");
-        until(&stage.semaphore(3), |stats| stats.held == 0 && stats.waiting == 0).await;
-        assert_eq!(stage.keys.members("ttl"), [""; 0]);
+        assert_eq!(peak(&history), 3, "all slots were in use at some time, and never more");
+        until(&fixture.semaphore(3), |stats| stats.held == 0 && stats.waiting == 0).await;
+        assert_eq!(fixture.keys.members("ttl"), [""; 0]);
     }
 
-    pub(super) async fn our_release_serves_a_waiter_of_theirs(stage: Stage) {
-        let semaphore = stage.semaphore(1);
+    pub(super) async fn our_release_serves_a_waiter_of_theirs(fixture: Fixture) {
+        let semaphore = fixture.semaphore(1);
         let held = semaphore.acquire().await.unwrap();
-        let mut theirs = stage.contender(1);
-        let id = stage.in_line(&theirs).await;
-        let monitor = Monitor::of(&stage.server);
+        let mut theirs = fixture.contender(1);
+        let id = fixture.in_line(&theirs).await;
+        let monitor = Monitor::of(&fixture.server);
         held.release().await.unwrap();
         assert_eq!(theirs.granted().await.id, id);
-        let observed = monitor.so_far(&stage.server);
-        let by = server_of(&observed, &stage.keys.notification(&id));
+        let observed = monitor.so_far(&fixture.server);
+        let by = server_of(&observed, &fixture.keys.notification(&id));
         assert!(is_ours(by), "not ours, but {by:?}");
         theirs.releases().await;
     }
 
-    pub(super) async fn their_release_serves_a_waiter_of_ours_before_the_next_heartbeat(stage: Stage) {
+    pub(super) async fn their_release_serves_a_waiter_of_ours_before_the_next_heartbeat(fixture: Fixture) {
         let play = async |semaphore: &Semaphore| {
-            let mut theirs = stage.contender(1);
+            let mut theirs = fixture.contender(1);
             theirs.acquires().await;
             let waits = in_line(semaphore, semaphore.acquire()).await;
             settle(semaphore).await;
             theirs.releases().await;
             waits.outcome().await.unwrap().release().await.unwrap();
         };
-        stage.without_heartbeat("a release of theirs is noticed", play).await;
+        fixture.without_heartbeat("a release of theirs is noticed", play).await;
     }
 
-    pub(super) async fn their_release_is_noticed_also_if_they_got_the_slot_while_we_waited(stage: Stage) {
+    pub(super) async fn their_release_is_noticed_even_if_they_got_the_slot_while_we_waited(fixture: Fixture) {
         let play = async |semaphore: &Semaphore| {
             let held = semaphore.acquire().await.unwrap();
-            let mut theirs = stage.contender(1);
-            stage.in_line(&theirs).await;
+            let mut theirs = fixture.contender(1);
+            fixture.in_line(&theirs).await;
             let first = in_line(semaphore, semaphore.acquire()).await;
             let second = in_line(semaphore, semaphore.acquire()).await;
             settle(semaphore).await;
@@ -420,50 +421,50 @@ mod scenario {
             first.outcome().await.unwrap().release().await.unwrap();
             second.outcome().await.unwrap().release().await.unwrap();
         };
-        stage.without_heartbeat("a release of theirs is noticed", play).await;
+        fixture.without_heartbeat("a release of theirs is noticed", play).await;
     }
 
-    pub(super) async fn a_waiter_of_theirs_that_gives_up_is_passed_over(stage: Stage) {
+    pub(super) async fn a_waiter_of_theirs_that_gives_up_is_passed_over(fixture: Fixture) {
         let play = async |semaphore: &Semaphore| {
             let held = semaphore.acquire().await.unwrap();
-            let mut theirs = stage.contender(1);
-            stage.in_line(&theirs).await;
+            let mut theirs = fixture.contender(1);
+            fixture.in_line(&theirs).await;
             let waits = in_line(semaphore, semaphore.acquire()).await;
             theirs.gives_up().await;
             held.release().await.unwrap();
             waits.outcome().await.unwrap().release().await.unwrap();
         };
-        stage.without_heartbeat("the next one is served", play).await;
+        fixture.without_heartbeat("the next one is served", play).await;
     }
 
-    pub(super) async fn a_holder_of_theirs_that_expires_makes_room_for_ours(stage: Stage) {
-        let semaphore = stage.semaphore(1);
-        let mut theirs = stage.contender(1).with_ttl();
+    pub(super) async fn a_holder_of_theirs_that_expires_makes_room_for_ours(fixture: Fixture) {
+        let semaphore = fixture.semaphore(1);
+        let mut theirs = fixture.contender(1).with_ttl();
         let slot = theirs.acquires().await;
-        let ends = stage.keys.score("ttl", &slot.id).expect("it has a time to live");
+        let ends = fixture.keys.score("ttl", &slot.id).expect("it has a lease");
         let waits = in_line(&semaphore, semaphore.acquire()).await;
         let permit = waits.outcome().await.expect("it gets what has expired");
-        assert!(stage.keys.now() >= ends, "and not before");
-        assert_eq!(stage.keys.members("main"), [id_of(&permit)]);
-        assert_eq!(stage.keys.members("ttl"), [""; 0]);
+        assert!(fixture.keys.now() >= ends, "and not before");
+        assert_eq!(fixture.keys.members("main"), [id_of(&permit)]);
+        assert_eq!(fixture.keys.members("ttl"), [""; 0]);
         // It comes too late, and takes nothing from other holders.
         theirs.releases().await;
         assert_eq!(semaphore.stats().await.unwrap().held, 1);
         assert!(!permit.is_lost());
     }
 
-    pub(super) async fn a_waiter_of_ours_may_be_served_by_their_script(stage: Stage) {
+    pub(super) async fn a_waiter_of_ours_may_be_served_by_their_script(fixture: Fixture) {
         let play = async |semaphore: &Semaphore| {
-            let mut theirs = stage.contender(1);
+            let mut theirs = fixture.contender(1);
             theirs.acquires().await;
             let waits = in_line(semaphore, semaphore.acquire()).await;
             settle(semaphore).await;
-            let id = stage.last_in_line();
-            let monitor = Monitor::of(&stage.server);
+            let id = fixture.last_in_line();
+            let monitor = Monitor::of(&fixture.server);
             theirs.releases_and_serves().await;
             let permit = waits.outcome().await.expect("it was served");
-            let observed = monitor.so_far(&stage.server);
-            let by = server_of(&observed, &stage.keys.notification(&id));
+            let observed = monitor.so_far(&fixture.server);
+            let by = server_of(&observed, &fixture.keys.notification(&id));
             assert!(!is_ours(by), "not theirs, but {by:?}");
 
             // It is a holder like any other of ours.
@@ -471,25 +472,24 @@ mod scenario {
             assert!(permit.fencing_token() > 0 && !permit.is_lost());
             let holders = semaphore.holders().await.unwrap();
             assert_eq!((holders.len(), holders[0].slot), (1, Some(0)));
-            assert_eq!(stage.keys.notifications(), [""; 0], "what was confirmed is not left to be popped");
+            assert_eq!(fixture.keys.notifications(), [""; 0], "what was confirmed is not left to be popped");
             permit.release().await.unwrap();
         };
-        stage.without_heartbeat("it is told that it was served", play).await;
+        fixture.without_heartbeat("it is told that it was served", play).await;
     }
 
-    pub(super) async fn a_holder_of_ours_that_their_script_takes_for_dead_leaves_no_trace(stage: Stage) {
+    pub(super) async fn holder_of_ours_that_their_script_removes_as_dead_leaves_no_trace(fixture: Fixture) {
         let play = async |semaphore: &Semaphore| {
             let before = semaphore.stats().await.unwrap().totals.expired;
             let lost = semaphore.acquire().await.unwrap();
-            stage.keys.ask::<()>(&["ZREM", &stage.keys.key("main"), &id_of(&lost)]);
-            let mut theirs = stage.contender(1);
+            fixture.keys.ask::<()>(&["ZREM", &fixture.keys.key("main"), &id_of(&lost)]);
+            let mut theirs = fixture.contender(1);
             theirs.acquires().await;
             let released = lost.release().await;
             assert_eq!(released, Err(ReleaseError::NotHeld(NotHeld::Lost(Loss::Vanished))));
             assert_eq!(semaphore.stats().await.unwrap().totals.expired, before + 1);
 
-            // It is not mistaken for the client that holds the slot now: that one is not ours, and its release notifies
-            // no waiter.
+            // It is not mistaken for the present holder, a Python client, whose release notifies no waiter.
             let waits = in_line(semaphore, semaphore.acquire()).await;
             settle(semaphore).await;
             theirs.releases().await;
@@ -497,21 +497,21 @@ mod scenario {
             assert_eq!(permit.slot(), 0);
             permit.release().await.unwrap();
         };
-        stage.without_heartbeat("a release of theirs is noticed", play).await;
+        fixture.without_heartbeat("a release of theirs is noticed", play).await;
     }
 
-    pub(super) async fn the_line_is_one_for_both(stage: Stage) {
-        let semaphore = stage.semaphore(1);
+    pub(super) async fn both_libraries_share_one_line(fixture: Fixture) {
+        let semaphore = fixture.semaphore(1);
         let held = semaphore.acquire().await.unwrap();
-        let mut first = stage.contender(1);
-        stage.in_line(&first).await;
+        let mut first = fixture.contender(1);
+        fixture.in_line(&first).await;
         let second = in_line(&semaphore, semaphore.acquire()).await;
-        let mut third = stage.contender(1);
-        stage.in_line(&third).await;
+        let mut third = fixture.contender(1);
+        fixture.in_line(&third).await;
         let fourth = in_line(&semaphore, semaphore.acquire()).await;
-        let line = stage.keys.members("waiting");
+        let line = fixture.keys.members("waiting");
 
-        let holds = |id: &str| assert_eq!(stage.keys.members("main"), [id], "in turn, and no other");
+        let holds = |id: &str| assert_eq!(fixture.keys.members("main"), [id], "in turn, and no other");
         held.release().await.unwrap();
         assert_eq!(first.granted().await.id, line[0]);
         holds(&line[0]);
@@ -526,19 +526,19 @@ mod scenario {
         assert_eq!(id_of(&fourth.outcome().await.unwrap()), line[3]);
     }
 
-    pub(super) async fn each_side_sees_the_other_in_its_statistics(stage: Stage) {
-        let semaphore = stage.semaphore(2);
-        let mut theirs = stage.contender(2);
+    pub(super) async fn each_side_sees_the_other_in_its_statistics(fixture: Fixture) {
+        let semaphore = fixture.semaphore(2);
+        let mut theirs = fixture.contender(2);
         let their_slot = theirs.acquires().await;
         let held = semaphore.acquire().label("ours").await.unwrap();
-        let waiting = stage.contender(2);
-        stage.in_line(&waiting).await;
+        let waiting = fixture.contender(2);
+        fixture.in_line(&waiting).await;
         let _waits = in_line(&semaphore, semaphore.acquire().label("waits")).await;
 
-        assert_eq!(stage.peer.stats(NAME).await, Some((2, 2)));
+        assert_eq!(fixture.peer.stats(NAME).await, Some((2, 2)));
         let stats = semaphore.stats().await.unwrap();
         assert_eq!((stats.slots, stats.held, stats.holders, stats.waiting), (2, 2, 2, 2));
-        let all = stage.home.stats(&StatsQuery::default()).await.unwrap();
+        let all = fixture.home.stats(&StatsQuery::default()).await.unwrap();
         assert!(all.iter().any(|stats| &*stats.name == NAME && stats.held == 2));
         assert!(semaphore.locked().await.unwrap());
 
@@ -555,45 +555,45 @@ mod scenario {
         assert_eq!(labels, [(0, None), (1, Some("waits"))]);
     }
 
-    pub(super) async fn a_weight_is_collected_in_a_mixed_fleet(stage: Stage) {
-        let semaphore = stage.semaphore(2);
-        let (mut first, mut second) = (stage.contender(2), stage.contender(2));
+    pub(super) async fn weight_is_collected_beside_python_clients(fixture: Fixture) {
+        let semaphore = fixture.semaphore(2);
+        let (mut first, mut second) = (fixture.contender(2), fixture.contender(2));
         first.acquires().await;
         second.acquires().await;
         let heavy = in_line(&semaphore, semaphore.acquire().weight(2)).await;
-        let id = stage.keys.members("waiting").remove(0);
-        let mut last = stage.contender(2);
-        let behind = stage.in_line(&last).await;
+        let id = fixture.keys.members("waiting").remove(0);
+        let mut last = fixture.contender(2);
+        let behind = fixture.in_line(&last).await;
 
         first.releases().await;
         second.releases().await;
         let heavy = heavy.outcome().await.expect("it gets both in the end");
-        let parts = stage.keys.members("main");
+        let parts = fixture.keys.members("main");
         assert!(parts.len() == 2 && parts.iter().all(|part| part.starts_with(&id)), "{parts:?}");
-        assert_eq!(stage.keys.members("waiting"), [&*behind], "no waiter overtakes it");
+        assert_eq!(fixture.keys.members("waiting"), [&*behind], "no waiter overtakes it");
         let holders = semaphore.holders().await.unwrap();
         assert_eq!((holders.len(), holders[0].weight), (1, 2));
-        assert_eq!(stage.peer.stats(NAME).await, Some((2, 2)));
+        assert_eq!(fixture.peer.stats(NAME).await, Some((2, 2)));
 
         heavy.release().await.unwrap();
         assert_eq!(last.granted().await.id, behind);
         last.releases().await;
         until(&semaphore, |stats| stats.held == 0).await;
-        assert_eq!(stage.keys.notifications(), [""; 0]);
+        assert_eq!(fixture.keys.notifications(), [""; 0]);
     }
 
-    pub(super) async fn a_weight_is_collected_if_their_scripts_serve_it_bit_by_bit(stage: Stage) {
-        stage.home.named(NAME).slots(2).open().await.unwrap();
-        let semaphore = stage.semaphore(2);
+    pub(super) async fn weight_is_collected_if_their_scripts_serve_it_in_parts(fixture: Fixture) {
+        fixture.home.named(NAME).slots(2).open().await.unwrap();
+        let semaphore = fixture.semaphore(2);
         let play = async |_: &Semaphore| {
-            let (mut first, mut second) = (stage.contender(2), stage.contender(2));
+            let (mut first, mut second) = (fixture.contender(2), fixture.contender(2));
             first.acquires().await;
             let second_id = second.acquires().await.id;
             let heavy = in_line(&semaphore, semaphore.acquire().weight(2)).await;
-            let id = stage.keys.members("waiting").remove(0);
+            let id = fixture.keys.members("waiting").remove(0);
 
             first.releases_and_serves().await;
-            let main = stage.keys.members("main");
+            let main = fixture.keys.members("main");
             assert!(main.contains(&id) && main.contains(&second_id), "half of it is reserved: {main:?}");
             let stats = semaphore.stats().await.unwrap();
             assert_eq!((stats.held, stats.waiting), (2, 1), "which is not to hold it");
@@ -604,55 +604,55 @@ mod scenario {
 
             second.releases_and_serves().await;
             let heavy = heavy.outcome().await.expect("it gets both in the end");
-            assert_eq!(stage.keys.members("main").len(), 2);
+            assert_eq!(fixture.keys.members("main").len(), 2);
             heavy.release().await.unwrap();
-            assert_eq!(stage.keys.members("main"), [""; 0]);
-            assert_eq!(stage.keys.notifications(), [""; 0]);
+            assert_eq!(fixture.keys.members("main"), [""; 0]);
+            assert_eq!(fixture.keys.notifications(), [""; 0]);
         };
-        stage.without_heartbeat("it is told of the last bit", play).await;
+        fixture.without_heartbeat("it is told of the last bit", play).await;
     }
 
-    pub(super) async fn a_different_number_of_slots_is_reported(stage: Stage) {
-        let mut theirs = stage.contender(3);
+    pub(super) async fn a_different_number_of_slots_is_reported(fixture: Fixture) {
+        let mut theirs = fixture.contender(3);
         theirs.acquires().await;
         let mismatch = BuildError::SlotsMismatch { name: NAME.into(), live: 3, asked: 2 };
-        assert_eq!(stage.home.named(NAME).slots(2).open().await.map(|_| ()), Err(mismatch.clone()));
-        let late = stage.semaphore(2);
+        assert_eq!(fixture.home.named(NAME).slots(2).open().await.map(|_| ()), Err(mismatch.clone()));
+        let late = fixture.semaphore(2);
         let refused = late.acquire().await.map(|_| ());
         assert_eq!(refused, Err(AcquireError::Open(Box::new(mismatch.clone()))));
         // A client that gives no number takes theirs.
-        let same = stage.home.named(NAME).build().unwrap();
+        let same = fixture.home.named(NAME).build().unwrap();
         let permit = same.acquire().await.unwrap();
         assert_eq!(same.slots().await.unwrap(), 3);
         permit.release().await.unwrap();
         theirs.releases().await;
 
-        // Idle, it may be opened with another number; if they then come with theirs, the next of ours is told.
-        let two = stage.home.named(NAME).slots(2).open().await.unwrap();
+        // Idle, it may be opened with another number; if a Python client then sets its own, our next client gets an error.
+        let two = fixture.home.named(NAME).slots(2).open().await.unwrap();
         drop(two.acquire().await.unwrap());
         until(&two, |stats| stats.held == 0).await;
         theirs.acquires().await;
-        assert_eq!(stage.home.named(NAME).slots(2).open().await.map(|_| ()), Err(mismatch));
-        // Whatever they believe, ours never admit more than was agreed on.
+        assert_eq!(fixture.home.named(NAME).slots(2).open().await.map(|_| ()), Err(mismatch));
+        // Whatever number the Python clients use, ours never grant more slots than were agreed on.
         let permit = two.acquire().await.unwrap();
         assert_eq!(two.try_acquire().await.map(|_| ()), Err(AcquireError::Busy));
         permit.release().await.unwrap();
     }
 
-    pub(super) async fn a_holder_of_theirs_can_be_evicted(stage: Stage) {
-        let semaphore = stage.semaphore(1);
-        let mut theirs = stage.contender(1);
+    pub(super) async fn a_holder_of_theirs_can_be_evicted(fixture: Fixture) {
+        let semaphore = fixture.semaphore(1);
+        let mut theirs = fixture.contender(1);
         theirs.acquires().await;
         let waits = in_line(&semaphore, semaphore.acquire()).await;
         let holder = semaphore.holders().await.unwrap().remove(0);
         semaphore.evict(&holder.id).await.expect("it holds");
         let permit = waits.outcome().await.expect("it was next");
-        assert_eq!(stage.keys.members("main"), [id_of(&permit)]);
-        assert_eq!(stage.keys.members("ttl"), [""; 0]);
+        assert_eq!(fixture.keys.members("main"), [id_of(&permit)]);
+        assert_eq!(fixture.keys.members("ttl"), [""; 0]);
         let twice = semaphore.evict(&holder.id).await;
         assert!(matches!(twice, Err(ReleaseError::NotHeld(_))), "{twice:?}");
-        // It does not know, and takes nothing from others when it ends.
+        // It does not know that it was evicted, and its release takes nothing from others.
         theirs.releases().await;
-        assert_eq!(stage.keys.members("main"), [id_of(&permit)]);
+        assert_eq!(fixture.keys.members("main"), [id_of(&permit)]);
     }
 }

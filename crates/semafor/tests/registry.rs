@@ -1,4 +1,4 @@
-//! Names come and go.
+//! Opening and dropping names.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn the_global_registry_serves_semaphore_memory() {
 }
 
 #[test]
-fn an_idle_name_takes_over_a_new_number_of_slots_for_all_its_handles() {
+fn idle_name_takes_the_new_number_of_slots_for_all_handles() {
     let (registry, _) = standing_still();
     let old = registry.named("grows").slots(1).build().unwrap();
     drop(old.try_acquire().blocking().unwrap());
@@ -37,7 +37,7 @@ fn an_idle_name_takes_over_a_new_number_of_slots_for_all_its_handles() {
 }
 
 #[test]
-fn an_unused_name_is_dropped_after_its_time_and_not_before() {
+fn unused_name_is_dropped_exactly_after_its_idle_time() {
     let (registry, clock) = standing_still();
     drop(registry.named("brief").slots(1).build().unwrap());
     clock.advance(seconds(59));
@@ -47,7 +47,7 @@ fn an_unused_name_is_dropped_after_its_time_and_not_before() {
 }
 
 #[test]
-fn the_time_until_an_unused_name_is_dropped_can_be_set() {
+fn idle_time_of_unused_names_can_be_set() {
     let clock = ManualClock::new();
     let registry = Registry::builder().clock(&clock).empty_queue_max_ttl(seconds(5)).build();
     drop(registry.named("brief").slots(1).build().unwrap());
@@ -56,7 +56,7 @@ fn the_time_until_an_unused_name_is_dropped_can_be_set() {
 }
 
 #[test]
-fn a_name_that_is_used_again_gets_its_whole_time_again() {
+fn name_used_again_gets_its_full_idle_time_again() {
     let (registry, clock) = standing_still();
     drop(registry.named("again").slots(1).build().unwrap());
     clock.advance(seconds(59));
@@ -68,7 +68,7 @@ fn a_name_that_is_used_again_gets_its_whole_time_again() {
 }
 
 #[test]
-fn a_name_that_is_used_again_is_dropped_in_time_although_others_became_idle_after_it() {
+fn name_used_again_is_dropped_on_time_although_others_became_idle_later() {
     let (registry, clock) = standing_still();
     let use_it = |name: &str| drop(registry.named(name).slots(1).build().unwrap());
     use_it("again");
@@ -87,7 +87,7 @@ fn a_name_that_is_used_again_is_dropped_in_time_although_others_became_idle_afte
 }
 
 #[test]
-fn a_live_handle_never_points_at_an_orphan() {
+fn live_handle_never_points_at_a_dropped_name() {
     let (registry, clock) = standing_still();
     let old = registry.named("kept").slots(1).build().unwrap();
     clock.advance(seconds(10_000));
@@ -116,7 +116,7 @@ fn a_detached_permit_keeps_its_name_until_it_ends() {
 }
 
 #[test]
-fn fencing_tokens_of_a_name_grow_even_after_it_was_dropped_and_came_back() {
+fn fencing_tokens_of_a_name_grow_even_after_it_was_dropped_and_opened_again() {
     let (registry, clock) = standing_still();
     let mut last = 0;
     for _ in 0..3 {
@@ -174,7 +174,7 @@ fn the_driver_drops_unused_names_in_real_time_too() {
 }
 
 #[test]
-fn threads_that_open_use_and_drop_the_same_names_never_split_one() {
+fn threads_that_open_and_drop_one_name_never_get_two_semaphores() {
     let registry = Registry::builder().empty_queue_max_ttl(Duration::ZERO).build();
     let inside: Vec<_> = (0..4).map(|_| AtomicUsize::new(0)).collect();
     std::thread::scope(|scope| {

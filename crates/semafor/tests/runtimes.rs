@@ -8,14 +8,14 @@ use semafor::{Registry, Semaphore, secs};
 
 const ROUNDS: usize = 300;
 
-/// Counts how many are inside, and remembers the worst.
+/// Counts how many tasks are inside, and the most at once.
 #[derive(Default)]
-struct Room {
+struct Occupancy {
     inside: AtomicUsize,
     most: AtomicUsize,
 }
 
-impl Room {
+impl Occupancy {
     fn enter(&self) {
         self.most.fetch_max(self.inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
     }
@@ -25,35 +25,36 @@ impl Room {
     }
 }
 
-async fn visit(sem: Semaphore, room: Arc<Room>) {
+async fn hold_briefly(sem: Semaphore, occupancy: Arc<Occupancy>) {
     for _ in 0..ROUNDS {
         let _permit = sem.acquire().await.unwrap();
-        room.enter();
+        occupancy.enter();
         smol::future::yield_now().await;
-        room.leave();
+        occupancy.leave();
     }
 }
 
 #[test]
 fn tokio_smol_and_plain_threads_contend_for_the_same_slots() {
     let sem = Registry::new().named("everybody").slots(3).build().unwrap();
-    let room = Arc::<Room>::default();
+    let occupancy = Arc::<Occupancy>::default();
     let mut threads = Vec::new();
     for kind in 0..6 {
-        let (sem, room) = (sem.clone(), room.clone());
+        let (sem, occupancy) = (sem.clone(), occupancy.clone());
         threads.push(thread::spawn(move || match kind % 3 {
             0 => {
                 let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
                 runtime.block_on(async {
                     let tasks: Vec<_> =
-                        (0..4).map(|_| tokio::spawn(visit(sem.clone(), room.clone()))).collect();
+                        (0..4).map(|_| tokio::spawn(hold_briefly(sem.clone(), occupancy.clone()))).collect();
                     for task in tasks {
                         task.await.unwrap();
                     }
                 });
             }
             1 => smol::block_on(async {
-                let tasks: Vec<_> = (0..4).map(|_| smol::spawn(visit(sem.clone(), room.clone()))).collect();
+                let tasks: Vec<_> =
+                    (0..4).map(|_| smol::spawn(hold_briefly(sem.clone(), occupancy.clone()))).collect();
                 for task in tasks {
                     task.await;
                 }
@@ -61,9 +62,9 @@ fn tokio_smol_and_plain_threads_contend_for_the_same_slots() {
             _ => {
                 for _ in 0..ROUNDS {
                     let _permit = sem.acquire().blocking().unwrap();
-                    room.enter();
+                    occupancy.enter();
                     thread::yield_now();
-                    room.leave();
+                    occupancy.leave();
                 }
             }
         }));
@@ -71,7 +72,7 @@ fn tokio_smol_and_plain_threads_contend_for_the_same_slots() {
     for thread in threads {
         thread.join().unwrap();
     }
-    assert!(room.most.load(Ordering::SeqCst) <= 3);
+    assert!(occupancy.most.load(Ordering::SeqCst) <= 3);
     let stats = smol::block_on(sem.stats()).unwrap();
     assert_eq!((stats.held, stats.waiting), (0, 0));
     assert_eq!(stats.totals.granted as usize, (2 * 4 + 2 * 4 + 2) * ROUNDS);

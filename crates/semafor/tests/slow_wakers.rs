@@ -1,7 +1,7 @@
-//! A waker that blocks holds up nothing but itself: neither other semaphores nor other waiters of its own.
+//! A waker that blocks delays only itself: neither other semaphores nor other waiters of its own semaphore.
 //!
-//! The wakers here block until the test is over, so these tests hang on a registry that waits for them. What must happen
-//! meanwhile gets a minute: a bound, not a measure of speed.
+//! The wakers here block until the test ends, so a registry that waits for them would hang. What must happen meanwhile
+//! gets a minute: a bound, not a measure of speed.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
@@ -12,24 +12,24 @@ use semafor::{Acquire, Permit, Registry, Semaphore, secs};
 
 const A_MINUTE: Duration = Duration::from_secs(60);
 
-/// Tells that it was called, and then blocks until the test drops the other end.
-struct Blocks {
+/// Signals that it was called, then blocks until the test drops the other end.
+struct BlockingWake {
     called: Sender<()>,
     until: Mutex<Receiver<()>>,
 }
 
-impl Wake for Blocks {
+impl Wake for BlockingWake {
     fn wake(self: Arc<Self>) {
         self.called.send(()).ok();
         self.until.lock().unwrap().recv().ok();
     }
 }
 
-/// A waker that blocks, a signal that it does, and what to drop in order to end it.
+/// A waker that blocks, a receiver that gets a message when it is called, and a sender to drop to end it.
 fn blocking_waker() -> (Waker, Receiver<()>, Sender<()>) {
     let (called, is_called) = mpsc::channel();
     let (end, until) = mpsc::channel();
-    (Waker::from(Arc::new(Blocks { called, until: Mutex::new(until) })), is_called, end)
+    (Waker::from(Arc::new(BlockingWake { called, until: Mutex::new(until) })), is_called, end)
 }
 
 fn wait_with<'a>(acquire: Acquire<'a>, waker: &Waker) -> std::pin::Pin<Box<Acquire<'a>>> {
@@ -42,7 +42,7 @@ fn one_slot(registry: &Registry, name: &str) -> Semaphore {
     registry.named(name).slots(1).build().unwrap()
 }
 
-/// Runs `work` in a thread and hands over what comes of it, within a minute.
+/// Runs `work` in a thread and returns its result, within a minute.
 fn within_a_minute<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, is_done) = mpsc::channel();
     std::thread::spawn(move || done.send(work()).ok());
@@ -50,7 +50,7 @@ fn within_a_minute<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static)
 }
 
 #[test]
-fn a_waker_that_blocks_holds_up_no_lease_of_another_semaphore() {
+fn blocking_waker_delays_no_lease_of_another_semaphore() {
     let registry = Registry::new();
     let (slow, other) = (one_slot(&registry, "slow"), one_slot(&registry, "other"));
     let _short = slow.acquire().ttl(secs(0.01)).now().blocking().unwrap();
@@ -66,7 +66,7 @@ fn a_waker_that_blocks_holds_up_no_lease_of_another_semaphore() {
 }
 
 #[test]
-fn a_waker_that_blocks_holds_up_no_timeout_of_its_own_semaphore() {
+fn blocking_waker_delays_no_timeout_of_its_own_semaphore() {
     let registry = Registry::new();
     let sem = one_slot(&registry, "slow");
     let _held = sem.acquire().now().blocking().unwrap();
@@ -83,7 +83,7 @@ fn a_waker_that_blocks_holds_up_no_timeout_of_its_own_semaphore() {
 
 /// All end at the same moment.
 #[test]
-fn several_wakers_that_block_hold_up_no_waiter_behind_them() {
+fn several_blocking_wakers_delay_no_waiter_behind_them() {
     let registry = Registry::new();
     let sem = one_slot(&registry, "slow");
     let _held = sem.acquire().now().blocking().unwrap();
@@ -98,7 +98,7 @@ fn several_wakers_that_block_hold_up_no_waiter_behind_them() {
 }
 
 #[test]
-fn a_listener_that_blocks_when_a_slot_is_lost_holds_up_no_other() {
+fn blocking_loss_listener_delays_no_other_lease() {
     let registry = Registry::new();
     let (slow, other) = (one_slot(&registry, "slow"), one_slot(&registry, "other"));
     let short = slow.acquire().ttl(secs(0.01)).now().blocking().unwrap();

@@ -32,7 +32,7 @@ fn a_snapshot_shows_slots_line_and_totals() {
 }
 
 #[test]
-fn histograms_tell_how_long_the_line_took_and_slots_were_held() {
+fn histograms_record_wait_and_hold_times() {
     let (registry, clock) = standing_still();
     let sem = registry.named("timed").slots(1).build().unwrap();
     let held = now(sem.acquire()).unwrap();
@@ -76,7 +76,7 @@ fn holders_and_waiters_are_listed_with_labels_weights_and_times() {
 }
 
 #[test]
-fn the_busiest_come_first_and_names_and_a_limit_narrow_the_list() {
+fn busiest_names_come_first_and_the_query_narrows_the_list() {
     let (registry, _) = standing_still();
     let open = |name: &str, slots, held| {
         let sem = registry.named(name).slots(slots).build().unwrap();
@@ -96,7 +96,7 @@ fn the_busiest_come_first_and_names_and_a_limit_narrow_the_list() {
 }
 
 #[test]
-fn locked_says_whether_an_acquire_would_have_to_wait() {
+fn locked_is_true_if_an_acquire_would_have_to_wait() {
     let (registry, clock) = standing_still();
     let sem = registry.named("locked").slots(2).ttl(secs(5)).build().unwrap();
     assert!(!now(sem.locked()).unwrap());

@@ -1,4 +1,4 @@
-//! Everything at once, over eight threads, on the real clock; then every slot must be accounted for.
+//! All operations at once, in eight threads, on the real clock. At the end every grant must have ended.
 //!
 //! Two seconds by default. `cargo xtask stress` runs it for ten minutes.
 
@@ -15,11 +15,11 @@ static HEAP: Counting = Counting;
 const THREADS: u64 = 8;
 const NAMES: u64 = 6;
 
-/// A small generator of its own per thread, so that a seed repeats what a thread does.
-struct Dice(u64);
+/// A small random generator per thread, so that a seed repeats the actions of a thread.
+struct Random(u64);
 
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
+impl Random {
+    fn below(&mut self, sides: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -27,16 +27,17 @@ impl Dice {
     }
 }
 
-/// Opens the name as it is, or else as a new one. `None` while a closed one still has holders, or if another thread was faster.
+/// Opens the name with its present slots, or as a new name. `None` while a closed name still has holders, or if another
+/// thread was faster.
 fn open(registry: &Registry, name: u64) -> Option<Semaphore> {
     let named = || registry.named(format!("stressed {name}"));
     named().build().or_else(|_| named().slots(1 + (name % 4) as u32).build()).ok()
 }
 
-fn act(registry: &Registry, dice: &mut Dice) {
-    let Some(sem) = open(registry, dice.roll(NAMES)) else { return };
-    let acquire = sem.acquire().weight(1 + dice.roll(2) as u32);
-    match dice.roll(100) {
+fn act(registry: &Registry, random: &mut Random) {
+    let Some(sem) = open(registry, random.below(NAMES)) else { return };
+    let acquire = sem.acquire().weight(1 + random.below(2) as u32);
+    match random.below(100) {
         0..25 => drop(acquire.now().blocking()),
         25..45 => drop(acquire.timeout(secs(0.002)).blocking()),
         45..60 => {
@@ -44,9 +45,10 @@ fn act(registry: &Registry, dice: &mut Dice) {
             drop(poll(&mut waiting));
         }
         60..75 => {
-            if let Ok(permit) = acquire.ttl(Duration::from_micros(100 + dice.roll(2_000))).now().blocking() {
+            if let Ok(permit) = acquire.ttl(Duration::from_micros(100 + random.below(2_000))).now().blocking()
+            {
                 let id = permit.detach();
-                if dice.roll(2) == 0 {
+                if random.below(2) == 0 {
                     let _ = now(sem.release(&id));
                 }
             }
@@ -60,7 +62,7 @@ fn act(registry: &Registry, dice: &mut Dice) {
             }
         }
         82..90 => {
-            let _ = now(sem.resize(1 + dice.roll(4) as u32));
+            let _ = now(sem.resize(1 + random.below(4) as u32));
         }
         90..93 => {
             let holders = now(sem.holders()).unwrap();
@@ -76,7 +78,7 @@ fn act(registry: &Registry, dice: &mut Dice) {
             let stats = registry.stats(&Default::default());
             assert!(stats.iter().all(|stats| stats.debt() <= 8));
         }
-        _ if dice.roll(10) == 0 => now(sem.close()).unwrap(),
+        _ if random.below(10) == 0 => now(sem.close()).unwrap(),
         _ => {}
     }
 }
@@ -92,9 +94,9 @@ fn everything_at_once_leaves_every_slot_accounted_for() {
         for thread in 0..THREADS {
             let (registry, stop, actions) = (&registry, &stop, &actions);
             scope.spawn(move || {
-                let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ (thread + 1));
+                let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ (thread + 1));
                 while !stop.load(Ordering::Relaxed) {
-                    (0..64).for_each(|_| act(registry, &mut dice));
+                    (0..64).for_each(|_| act(registry, &mut random));
                     actions.fetch_add(64, Ordering::Relaxed);
                 }
             });
@@ -122,7 +124,7 @@ fn everything_at_once_leaves_every_slot_accounted_for() {
     drop(registry);
     let left = || live_bytes() - heap[0];
     let deadline = Instant::now() + Duration::from_secs(30);
-    // The driver may be the last one to let go of it.
+    // The driver thread may be the last to drop it.
     while left() > 64 * 1024 && Instant::now() < deadline {
         std::thread::yield_now();
     }

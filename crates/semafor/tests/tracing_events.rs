@@ -1,4 +1,4 @@
-//! What `tracing` gets to see.
+//! The events that are sent to `tracing`.
 #![cfg(feature = "tracing")]
 
 use std::fmt::{self, Write as _};
@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex};
 use semafor::secs;
 use semafor_testkit::stepwise::{answer, now, pend, seconds, standing_still};
 
-/// Writes down events as `LEVEL message field=value …`.
+/// Records events as `LEVEL message field=value …`.
 #[derive(Clone, Default)]
-struct Listener(Arc<Mutex<Vec<String>>>);
+struct EventRecorder(Arc<Mutex<Vec<String>>>);
 
-impl tracing::Subscriber for Listener {
+impl tracing::Subscriber for EventRecorder {
     fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
         metadata.target() == "semafor"
     }
@@ -44,11 +44,11 @@ impl tracing::Subscriber for Listener {
 }
 
 #[test]
-fn a_life_of_a_semaphore_is_told_to_tracing() {
-    let listener = Listener::default();
-    let heard = tracing::subscriber::with_default(listener.clone(), || {
+fn tracing_gets_the_events_of_a_semaphore() {
+    let listener = EventRecorder::default();
+    let logged = tracing::subscriber::with_default(listener.clone(), || {
         let (registry, clock) = standing_still();
-        let sem = registry.named("told").slots(1).build().unwrap();
+        let sem = registry.named("traced").slots(1).build().unwrap();
         let held = now(sem.acquire().ttl(secs(3))).unwrap();
         let waiting = pend(sem.acquire());
         drop(pend(sem.acquire()));
@@ -59,7 +59,7 @@ fn a_life_of_a_semaphore_is_told_to_tracing() {
         now(sem.close()).unwrap();
         listener.0.lock().unwrap().clone()
     });
-    let told: Vec<_> = heard.iter().map(|line| line.split(" name=").next().unwrap_or_default()).collect();
+    let told: Vec<_> = logged.iter().map(|line| line.split(" name=").next().unwrap_or_default()).collect();
     assert_eq!(
         told,
         [
@@ -75,6 +75,6 @@ fn a_life_of_a_semaphore_is_told_to_tracing() {
             "INFO closed"
         ]
     );
-    let lost = &heard[4];
-    assert!(lost.contains("name=\"told\"") && lost.contains("reason=its time to live ran out"), "{lost}");
+    let lost = &logged[4];
+    assert!(lost.contains("name=\"traced\"") && lost.contains("reason=its time to live ran out"), "{lost}");
 }

@@ -1,4 +1,4 @@
-//! A slot comes back when its time is up, whatever its holder's runtime is doing.
+//! A lease ends on time even if the holder's runtime is blocked or gone.
 
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Wake, Waker};
@@ -7,19 +7,18 @@ use semafor::{AcquireError, ManualClock, Registry, Span, secs};
 use semafor_testkit::stepwise::{answer, now, pend, poll, seconds, standing_still};
 
 #[test]
-fn a_slot_comes_back_although_the_runtime_that_acquired_it_is_gone() {
+fn lease_ends_although_the_holders_runtime_is_gone() {
     let sem = Registry::new().named("orphaned").slots(1).ttl(secs(0.05)).build().unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let id = runtime.block_on(async { sem.acquire().await.unwrap().detach() });
     drop(runtime);
 
-    let permit =
-        sem.acquire().timeout(secs(30)).blocking().expect("the registry's driver gave the slot back");
+    let permit = sem.acquire().timeout(secs(30)).blocking().expect("the registry's driver ended the lease");
     assert_ne!(permit.id(), id);
 }
 
 #[test]
-fn a_slot_comes_back_although_the_runtime_that_acquired_it_is_blocked() {
+fn lease_ends_although_the_holders_runtime_is_blocked() {
     let sem = Registry::new().named("blocked").slots(1).ttl(secs(0.05)).build().unwrap();
     let (unblock, blocked) = mpsc::channel::<()>();
     let (holding, is_held) = mpsc::channel();
@@ -36,13 +35,13 @@ fn a_slot_comes_back_although_the_runtime_that_acquired_it_is_blocked() {
         }
     });
     is_held.recv().unwrap();
-    drop(sem.acquire().timeout(secs(30)).blocking().expect("the registry's driver gave the slot back"));
+    drop(sem.acquire().timeout(secs(30)).blocking().expect("the registry's driver ended the lease"));
     unblock.send(()).unwrap();
     assert!(busy.join().unwrap().unwrap_err().is_expired());
 }
 
 #[test]
-fn a_waiter_gives_up_in_time_without_any_runtime() {
+fn waiter_times_out_without_any_runtime() {
     let sem = Registry::new().named("taken").slots(1).build().unwrap();
     let _held = sem.try_acquire().blocking().unwrap();
     let error = sem.acquire().timeout(secs(0.05)).blocking().unwrap_err();
@@ -51,7 +50,7 @@ fn a_waiter_gives_up_in_time_without_any_runtime() {
 }
 
 #[test]
-fn expiry_hands_the_slot_to_the_first_in_line() {
+fn expiry_hands_the_slot_to_the_first_waiter() {
     let (registry, clock) = standing_still();
     let sem = registry.named("one").slots(1).ttl(secs(5)).build().unwrap();
     let held = now(sem.acquire()).unwrap();
@@ -60,8 +59,8 @@ fn expiry_hands_the_slot_to_the_first_in_line() {
     let first = answer(first).unwrap();
     assert!(held.is_lost() && !first.is_lost());
     assert!(poll(&mut second).is_pending());
-    assert!(now(held.release()).unwrap_err().is_expired(), "a late release is told so");
-    assert!(!first.is_lost(), "without any effect");
+    assert!(now(held.release()).unwrap_err().is_expired(), "a late release fails");
+    assert!(!first.is_lost(), "and has no effect");
 }
 
 #[test]
@@ -74,7 +73,7 @@ fn leases_of_one_chain_follow_each_other() {
     assert!(!answer(third).unwrap().is_lost(), "granted at 6, it lasts until 9");
     assert!(
         matches!(answer(second), Err(AcquireError::Lost(_))),
-        "it was granted from 3 to 6 and never looked"
+        "it held the slot from 3 to 6 and was not polled"
     );
 }
 
@@ -117,7 +116,7 @@ fn many_leases_with_different_ttls_end_each_at_its_own_time() {
 }
 
 #[test]
-fn a_process_that_acquires_in_a_hurry_still_loses_leases_on_time() {
+fn leases_end_on_time_under_a_high_rate_of_acquires() {
     let sem = Registry::new().named("hurry").slots(2).build().unwrap();
     let short = sem.acquire().ttl(secs(0.05)).now().blocking().unwrap();
     while !short.is_lost() {
@@ -127,9 +126,9 @@ fn a_process_that_acquires_in_a_hurry_still_loses_leases_on_time() {
 }
 
 #[test]
-fn a_clock_that_is_moved_on_from_within_does_not_run_backwards() {
-    struct Hasty(ManualClock);
-    impl Wake for Hasty {
+fn clock_advanced_by_a_waker_does_not_run_backwards() {
+    struct AdvanceOnWake(ManualClock);
+    impl Wake for AdvanceOnWake {
         fn wake(self: Arc<Self>) {
             self.0.advance(seconds(100));
         }
@@ -139,14 +138,14 @@ fn a_clock_that_is_moved_on_from_within_does_not_run_backwards() {
     let sem = registry.named("hasty").slots(1).ttl(secs(5)).build().unwrap();
     let _held = now(sem.acquire()).unwrap();
     let mut waiting = Box::pin(sem.acquire());
-    let waker = Waker::from(Arc::new(Hasty(clock.clone())));
+    let waker = Waker::from(Arc::new(AdvanceOnWake(clock.clone())));
     assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     clock.advance(seconds(6));
     assert!(matches!(answer(waiting), Err(AcquireError::Lost(_))), "granted at 5, it is 105 by now");
 }
 
 #[test]
-fn a_clock_that_is_moved_on_for_ever_ends_every_lease_and_stops() {
+fn clock_advanced_to_its_end_ends_every_lease_and_stops() {
     let (registry, clock) = standing_still();
     let sem = registry.named("leased").slots(2).build().unwrap();
     let leased = now(sem.acquire().ttl(secs(5))).unwrap();

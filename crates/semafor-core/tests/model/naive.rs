@@ -1,4 +1,4 @@
-//! The contract of a gate, written for reading: lists, scans, and no thought of speed.
+//! A naive model of a gate, written to be read: lists and scans, without regard to speed.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use semafor_core::{
     Refusal, Request, Ticket, Timestamp, Totals, ZeroSlots,
 };
 
-use crate::moves::{Answer, Call, Holding, Played, Scene, Standing};
+use crate::moves::{Answer, Call, Holding, Played, Snapshot, WaiterView};
 
 pub(crate) struct Naive {
     slots: u32,
@@ -17,8 +17,8 @@ pub(crate) struct Naive {
     /// In the order in which their leases were set.
     holders: Vec<Holding>,
     line: Vec<Waiting>,
-    /// What became of waiters that have not looked yet.
-    words: Vec<(Ticket, Word)>,
+    /// The outcomes that former waiters have not claimed yet.
+    settlements: Vec<(Ticket, Settlement)>,
     ended: Vec<(PermitId, NotHeld)>,
     tickets: Vec<Ticket>,
     totals: Totals,
@@ -38,7 +38,7 @@ struct Waiting {
 }
 
 #[derive(Clone, Copy)]
-enum Word {
+enum Settlement {
     Granted(PermitId, Duration),
     TimedOut,
     Closed,
@@ -54,7 +54,7 @@ impl Naive {
             last_token: 0,
             holders: Vec::new(),
             line: Vec::new(),
-            words: Vec::new(),
+            settlements: Vec::new(),
             ended: Vec::new(),
             tickets: Vec::new(),
             totals: Totals::default(),
@@ -65,53 +65,53 @@ impl Naive {
         }
     }
 
-    pub(crate) fn scene(&self) -> Scene {
+    pub(crate) fn snapshot(&self) -> Snapshot {
         let mut holders = self.holders.clone();
         holders.sort_by_key(|holder| holder.id.slot());
-        let standing = |waiter: &Waiting| Standing {
+        let view = |waiter: &Waiting| WaiterView {
             weight: waiter.request.weight,
             since: waiter.since,
             tag: waiter.tag,
         };
-        Scene {
+        Snapshot {
             slots: self.slots,
             held: self.held(),
             debt: self.held().saturating_sub(self.slots),
             closed: self.closed,
-            idle: self.holders.is_empty() && self.line.is_empty() && self.words.is_empty(),
+            idle: self.holders.is_empty() && self.line.is_empty() && self.settlements.is_empty(),
             last_token: self.last_token,
             next_deadline: self.next_deadline(),
             holders,
-            line: self.line.iter().map(standing).collect(),
+            line: self.line.iter().map(view).collect(),
             totals: self.totals,
             waits: self.waits.clone(),
             holds: self.holds.clone(),
         }
     }
 
-    /// Makes the call that the gate has answered. `told` serves for what the contract leaves open: the token of a
-    /// grant, and what a ticket looks like.
-    pub(crate) fn answer(&mut self, told: &Played) -> Answer {
-        let now = told.now;
-        match told.call {
-            Call::TryAcquire { request, tag } => Answer::Tried(self.try_acquire(request, tag, told)),
+    /// Makes the call that the gate has answered. Takes from `played` what the model cannot know: the token of a grant
+    /// and the ticket.
+    pub(crate) fn answer(&mut self, played: &Played) -> Answer {
+        let now = played.now;
+        match played.call {
+            Call::TryAcquire { request, tag } => Answer::Tried(self.try_acquire(request, tag, played)),
             Call::WouldAdmit { request } => Answer::WouldAdmit(self.admits(request) == Ok(true)),
             Call::Acquire { request, payload, tag } => {
-                Answer::Acquired(self.acquire(request, payload, tag, told))
+                Answer::Acquired(self.acquire(request, payload, tag, played))
             }
             Call::Claim(ticket) => Answer::Claimed(self.claim(ticket)),
-            Call::Cancel(ticket) => Answer::Cancelled(self.cancel(ticket, told)),
+            Call::Cancel(ticket) => Answer::Cancelled(self.cancel(ticket, played)),
             Call::ReplacePayload(ticket, new) => {
                 let waiter = self.line.iter_mut().find(|waiter| waiter.ticket == ticket);
                 Answer::OldPayload(waiter.map(|waiter| std::mem::replace(&mut waiter.payload, new)))
             }
             Call::Release(id) => Answer::Released(self.end(id, NotHeld::Released, now).map(|held| {
                 self.totals.released += 1;
-                self.serve_line(told);
+                self.serve_line(played);
                 held.tag
             })),
-            Call::Evict(id, grace) => Answer::Evicted(self.evict(id, grace, told)),
-            Call::Renew(id, ttl) => Answer::Renewed(self.renew(id, ttl, told)),
+            Call::Evict(id, grace) => Answer::Evicted(self.evict(id, grace, played)),
+            Call::Renew(id, ttl) => Answer::Renewed(self.renew(id, ttl, played)),
             Call::Expiry(id) => Answer::Expiry(self.held_by(id).map(|holder| holder.expires)),
             Call::ReplaceTag(id, new) => {
                 Answer::OldTag(self.held_by(id).map(|holder| std::mem::replace(&mut holder.tag, new)))
@@ -122,18 +122,18 @@ impl Naive {
                 let too_heavy = |waiter: &Waiting| waiter.request.weight > slots;
                 while let Some(place) = self.line.iter().position(too_heavy) {
                     let weight = self.line[place].request.weight;
-                    self.turn_away(place, Word::TooHeavy { weight, slots });
+                    self.turn_away(place, Settlement::TooHeavy { weight, slots });
                     self.totals.refused += 1;
                 }
-                self.serve_line(told);
+                self.serve_line(played);
                 Answer::Resized(Ok(()))
             }
-            Call::Open(opening) => Answer::Opened(self.open(opening, told)),
-            Call::Reserve { slot, weight, tag } => Answer::Reserved(self.reserve(slot, weight, tag, told)),
+            Call::Open(opening) => Answer::Opened(self.open(opening, played)),
+            Call::Reserve { slot, weight, tag } => Answer::Reserved(self.reserve(slot, weight, tag, played)),
             Call::Close => {
                 self.closed = true;
                 while !self.line.is_empty() {
-                    self.turn_away(0, Word::Closed);
+                    self.turn_away(0, Settlement::Closed);
                     self.totals.refused += 1;
                 }
                 Answer::Nothing
@@ -147,18 +147,18 @@ impl Naive {
                 Answer::Nothing
             }
             Call::Expire => {
-                self.expire(told);
+                self.expire(played);
                 Answer::Nothing
             }
         }
     }
 
-    /// Who was woken since this was last asked, in order.
+    /// The waiters woken since the last call, in order.
     pub(crate) fn take_woken(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.woken)
     }
 
-    /// Who lost its slot since this was last asked, in order.
+    /// The holders that lost their slot since the last call, in order.
     pub(crate) fn take_lost(&mut self) -> Vec<(PermitId, Loss, u32)> {
         std::mem::take(&mut self.lost)
     }
@@ -190,9 +190,9 @@ impl Naive {
         }
     }
 
-    fn try_acquire(&mut self, request: Request, tag: u32, told: &Played) -> Result<PermitId, Refusal> {
+    fn try_acquire(&mut self, request: Request, tag: u32, played: &Played) -> Result<PermitId, Refusal> {
         match self.admits(request) {
-            Ok(true) => Ok(self.grant(request, tag, told)),
+            Ok(true) => Ok(self.grant(request, tag, played)),
             Ok(false) => self.refuse(Refusal::Busy),
             Err(refusal) => self.refuse(refusal),
         }
@@ -203,22 +203,22 @@ impl Naive {
         request: Request,
         payload: u32,
         tag: u32,
-        told: &Played,
+        played: &Played,
     ) -> Result<Acquired, Refusal> {
-        self.expire(told);
+        self.expire(played);
         match self.admits(request) {
-            Ok(true) => Ok(Acquired::Granted(self.grant(request, tag, told))),
+            Ok(true) => Ok(Acquired::Granted(self.grant(request, tag, played))),
             Ok(false) if self.line.len() >= self.max_waiting => {
                 self.refuse(Refusal::LineFull { limit: self.max_waiting })
             }
             Ok(false) => {
-                let Answer::Acquired(Ok(Acquired::Queued(ticket))) = told.answer else {
-                    panic!("{tag} has to queue, and was answered {:?}", told.answer);
+                let Answer::Acquired(Ok(Acquired::Queued(ticket))) = played.answer else {
+                    panic!("{tag} has to queue, and was answered {:?}", played.answer);
                 };
                 assert!(!self.tickets.contains(&ticket), "{ticket:?} was issued twice");
                 self.tickets.push(ticket);
                 self.totals.queued += 1;
-                self.line.push(Waiting { request, since: told.now, tag, ticket, payload });
+                self.line.push(Waiting { request, since: played.now, tag, ticket, payload });
                 Ok(Acquired::Queued(ticket))
             }
             Err(refusal) => self.refuse(refusal),
@@ -231,55 +231,55 @@ impl Naive {
     }
 
     fn claim(&mut self, ticket: Ticket) -> Claim {
-        match self.take_word(ticket) {
-            Some(Word::Granted(id, waited)) => match self.held_by(id) {
+        match self.take_settlement(ticket) {
+            Some(Settlement::Granted(id, waited)) => match self.held_by(id) {
                 Ok(_) => Claim::Granted { id, waited },
                 Err(why) => Claim::Gone(why),
             },
-            Some(Word::TimedOut) => Claim::TimedOut,
-            Some(Word::Closed) => Claim::Closed,
-            Some(Word::TooHeavy { weight, slots }) => Claim::TooHeavy { weight, slots },
+            Some(Settlement::TimedOut) => Claim::TimedOut,
+            Some(Settlement::Closed) => Claim::Closed,
+            Some(Settlement::TooHeavy { weight, slots }) => Claim::TooHeavy { weight, slots },
             None if self.line.iter().any(|waiter| waiter.ticket == ticket) => Claim::Waiting,
             None => Claim::Unknown,
         }
     }
 
-    fn cancel(&mut self, ticket: Ticket, told: &Played) -> Cancelled<u32> {
+    fn cancel(&mut self, ticket: Ticket, played: &Played) -> Cancelled<u32> {
         if let Some(place) = self.line.iter().position(|waiter| waiter.ticket == ticket) {
             let waiter = self.line.remove(place);
             self.totals.cancelled += 1;
-            self.serve_line(told);
+            self.serve_line(played);
             return Cancelled::Left(waiter.payload);
         }
-        match self.take_word(ticket) {
+        match self.take_settlement(ticket) {
             None => Cancelled::Unknown,
-            Some(Word::Granted(id, _)) if self.end(id, NotHeld::Released, told.now).is_ok() => {
+            Some(Settlement::Granted(id, _)) if self.end(id, NotHeld::Released, played.now).is_ok() => {
                 self.totals.handed_on += 1;
-                self.serve_line(told);
+                self.serve_line(played);
                 Cancelled::HandedOn
             }
             Some(_) => Cancelled::Settled,
         }
     }
 
-    fn evict(&mut self, id: PermitId, grace: Duration, told: &Played) -> Result<Evicted, NotHeld> {
-        self.expire(told);
+    fn evict(&mut self, id: PermitId, grace: Duration, played: &Played) -> Result<Evicted, NotHeld> {
+        self.expire(played);
         let holder = self.held_by(id)?;
         if holder.is_leaving || grace.is_zero() {
-            self.lose(id, Loss::Evicted, told)?;
-            self.serve_line(told);
+            self.lose(id, Loss::Evicted, played)?;
+            self.serve_line(played);
             return Ok(Evicted::Gone);
         }
         holder.is_leaving = true;
-        let until = holder.expires.min(told.now.after(grace));
+        let until = holder.expires.min(played.now.after(grace));
         if until < holder.expires {
             self.set_lease(id, until);
         }
         Ok(Evicted::Leaving { until })
     }
 
-    fn open(&mut self, opening: Opening, told: &Played) -> Result<Opened, OpenRefusal> {
-        self.expire(told);
+    fn open(&mut self, opening: Opening, played: &Played) -> Result<Opened, OpenRefusal> {
+        self.expire(played);
         let asked = opening.slots.unwrap_or(self.slots);
         let limit = opening.max_waiting.unwrap_or(self.max_waiting);
         if asked == 0 {
@@ -299,14 +299,14 @@ impl Naive {
         Ok(Opened::Joined)
     }
 
-    /// The slot number is the one that was asked for, or else the lowest.
-    fn reserve(&mut self, slot: u32, weight: u32, tag: u32, told: &Played) -> Option<PermitId> {
+    /// The slot number is `slot` if that is free, else the lowest free number.
+    fn reserve(&mut self, slot: u32, weight: u32, tag: u32, played: &Played) -> Option<PermitId> {
         if weight == 0 {
             return None;
         }
         let is_free = !self.holders.iter().any(|holder| holder.id.slot() == slot);
         let slot = if is_free { slot } else { self.lowest_free() };
-        Some(self.grant_at(slot, Request { weight, ..Request::default() }, tag, told))
+        Some(self.grant_at(slot, Request { weight, ..Request::default() }, tag, played))
     }
 
     fn lowest_free(&self) -> u32 {
@@ -314,12 +314,12 @@ impl Naive {
         (0..).find(is_free).expect("not all numbers are taken")
     }
 
-    fn renew(&mut self, id: PermitId, ttl: Option<Duration>, told: &Played) -> Result<Timestamp, NotHeld> {
-        self.expire(told);
+    fn renew(&mut self, id: PermitId, ttl: Option<Duration>, played: &Played) -> Result<Timestamp, NotHeld> {
+        self.expire(played);
         if self.held_by(id)?.is_leaving {
             return Err(NotHeld::Lost(Loss::Evicted));
         }
-        let expires = lease_end(ttl, told.now);
+        let expires = lease_end(ttl, played.now);
         self.set_lease(id, expires);
         Ok(expires)
     }
@@ -330,66 +330,66 @@ impl Naive {
         self.holders.push(Holding { expires, ..holder });
     }
 
-    fn take_word(&mut self, ticket: Ticket) -> Option<Word> {
-        let at = self.words.iter().position(|(of, _)| *of == ticket)?;
-        Some(self.words.remove(at).1)
+    fn take_settlement(&mut self, ticket: Ticket) -> Option<Settlement> {
+        let at = self.settlements.iter().position(|(of, _)| *of == ticket)?;
+        Some(self.settlements.remove(at).1)
     }
 
-    fn expire(&mut self, told: &Played) {
-        while self.next_deadline() <= told.now {
+    fn expire(&mut self, played: &Played) {
+        while self.next_deadline() <= played.now {
             let due = self.next_deadline();
             let overdue: Vec<_> =
                 self.holders.iter().filter(|holder| holder.expires == due).copied().collect();
             if !overdue.is_empty() {
                 for holder in overdue {
                     let loss = if holder.is_leaving { Loss::Evicted } else { Loss::Expired };
-                    self.lose(holder.id, loss, told).expect("a holder holds");
+                    self.lose(holder.id, loss, played).expect("a holder holds");
                 }
-                self.serve_line(told);
+                self.serve_line(played);
             } else {
                 let place = self.line.iter().position(|waiter| waiter.request.deadline == due);
-                self.turn_away(place.expect("somebody is due"), Word::TimedOut);
+                self.turn_away(place.expect("a waiter is due"), Settlement::TimedOut);
                 self.totals.timed_out += 1;
-                self.serve_line(told);
+                self.serve_line(played);
             }
         }
     }
 
-    fn turn_away(&mut self, place: usize, word: Word) {
+    fn turn_away(&mut self, place: usize, settlement: Settlement) {
         let waiter = self.line.remove(place);
-        self.words.push((waiter.ticket, word));
+        self.settlements.push((waiter.ticket, settlement));
         self.woken.push(waiter.payload);
     }
 
-    fn serve_line(&mut self, told: &Played) {
+    fn serve_line(&mut self, played: &Played) {
         while let Some(&head) = self.line.first()
             && self.fits(head.request.weight)
         {
             self.line.remove(0);
-            let id = self.grant(head.request, head.tag, told);
-            let waited = told.now.since(head.since);
+            let id = self.grant(head.request, head.tag, played);
+            let waited = played.now.since(head.since);
             self.waits.record(waited);
-            self.words.push((head.ticket, Word::Granted(id, waited)));
+            self.settlements.push((head.ticket, Settlement::Granted(id, waited)));
             self.woken.push(head.payload);
         }
     }
 
-    fn grant(&mut self, request: Request, tag: u32, told: &Played) -> PermitId {
+    fn grant(&mut self, request: Request, tag: u32, played: &Played) -> PermitId {
         let slot = self.lowest_free();
         assert!(slot < self.slots, "slot {slot} of {}", self.slots);
-        self.grant_at(slot, request, tag, told)
+        self.grant_at(slot, request, tag, played)
     }
 
-    /// Grants that slot, and adopts the token that the gate has issued if it is a possible one.
-    fn grant_at(&mut self, slot: u32, request: Request, tag: u32, told: &Played) -> PermitId {
-        let issued = told.after.holders.iter().find(|holder| holder.tag == tag);
+    /// Grants `slot`, and takes over the token that the gate has issued, after checking it.
+    fn grant_at(&mut self, slot: u32, request: Request, tag: u32, played: &Played) -> PermitId {
+        let issued = played.after.holders.iter().find(|holder| holder.tag == tag);
         let &Holding { id, .. } = issued.unwrap_or_else(|| panic!("{tag} should hold a slot"));
         assert_eq!(id.slot(), slot, "the slot of {id}");
         assert!(id.fencing_token() > self.last_token, "{id} after token {}", self.last_token);
         self.last_token = id.fencing_token();
         self.totals.granted += 1;
-        let expires = lease_end(request.ttl, told.now);
-        let (weight, since) = (request.weight, told.now);
+        let expires = lease_end(request.ttl, played.now);
+        let (weight, since) = (request.weight, played.now);
         self.holders.push(Holding { id, weight, since, expires, is_leaving: false, tag });
         id
     }
@@ -408,8 +408,8 @@ impl Naive {
         Ok(held)
     }
 
-    fn lose(&mut self, id: PermitId, loss: Loss, told: &Played) -> Result<(), NotHeld> {
-        let held = self.end(id, NotHeld::Lost(loss), told.now)?;
+    fn lose(&mut self, id: PermitId, loss: Loss, played: &Played) -> Result<(), NotHeld> {
+        let held = self.end(id, NotHeld::Lost(loss), played.now)?;
         match loss {
             Loss::Evicted => self.totals.evicted += 1,
             Loss::Expired | Loss::Vanished | Loss::OutOfTouch => self.totals.expired += 1,

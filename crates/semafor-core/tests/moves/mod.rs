@@ -1,4 +1,4 @@
-//! Random moves on a gate, and what can be seen of each from outside.
+//! Random moves on a gate, and what each changes as seen from outside.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const ANOTHER_SERIAL: u32 = 8;
 const TICK: u64 = 1_000_000;
 const START: Timestamp = Timestamp::from_nanos(1_000 * TICK);
 
-/// One operation with everything it is given but the time.
+/// One operation with all its arguments except the time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Call {
     TryAcquire { request: Request, tag: u32 },
@@ -58,7 +58,7 @@ pub(crate) enum Answer {
     Nothing,
 }
 
-/// A call that was made, and everything there was to see.
+/// A call that was made, and all its visible results.
 #[derive(Debug)]
 pub(crate) struct Played {
     pub(crate) call: Call,
@@ -66,12 +66,12 @@ pub(crate) struct Played {
     pub(crate) answer: Answer,
     pub(crate) woken: Vec<u32>,
     pub(crate) lost: Vec<(PermitId, Loss, u32)>,
-    pub(crate) after: Scene,
+    pub(crate) after: Snapshot,
 }
 
-/// What a gate shows between two calls.
+/// The visible state of a gate between two calls.
 #[derive(PartialEq, Debug)]
-pub(crate) struct Scene {
+pub(crate) struct Snapshot {
     pub(crate) slots: u32,
     pub(crate) held: u32,
     pub(crate) debt: u32,
@@ -82,7 +82,7 @@ pub(crate) struct Scene {
     /// By slot number.
     pub(crate) holders: Vec<Holding>,
     /// First to last.
-    pub(crate) line: Vec<Standing>,
+    pub(crate) line: Vec<WaiterView>,
     pub(crate) totals: Totals,
     pub(crate) waits: Histogram,
     pub(crate) holds: Histogram,
@@ -99,13 +99,13 @@ pub(crate) struct Holding {
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Standing {
+pub(crate) struct WaiterView {
     pub(crate) weight: u32,
     pub(crate) since: Timestamp,
     pub(crate) tag: u32,
 }
 
-impl Scene {
+impl Snapshot {
     pub(crate) fn of(gate: &Gate<u32, u32>) -> Self {
         let stats = gate.stats(START);
         let holders = gate.holders().map(|held| Holding {
@@ -116,7 +116,7 @@ impl Scene {
             is_leaving: held.is_leaving,
             tag: *held.tag,
         });
-        let line = gate.waiters().map(|waiter| Standing {
+        let line = gate.waiters().map(|waiter| WaiterView {
             weight: waiter.weight,
             since: waiter.since,
             tag: *waiter.tag,
@@ -138,14 +138,14 @@ impl Scene {
     }
 }
 
-/// A gate of some slots, and what to do with it.
+/// The slots of a gate, and the moves to make on it.
 #[derive(Debug)]
 pub(crate) struct Game {
     pub(crate) slots: u32,
     pub(crate) moves: Vec<Move>,
 }
 
-/// A call before it is known which ids and tickets there are to choose from.
+/// A call whose id or ticket is chosen when it is made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Move {
     ticks: i64,
@@ -226,7 +226,7 @@ impl Player {
         self.now = shifted(self.now, step.ticks);
         let call = self.resolve(step.action)?;
         let (answer, effects) = perform(&mut self.gate, call, self.now);
-        let after = Scene::of(&self.gate);
+        let after = Snapshot::of(&self.gate);
         for Holding { id, .. } in &after.holders {
             if !self.seen_ids.contains(id) {
                 self.seen_ids.push(*id);
@@ -366,7 +366,7 @@ fn permit_id(gate: u32, slot: u32, token: u64) -> PermitId {
     format!("{gate:x}-{slot:x}-{token:x}").parse().expect("the written form of an id")
 }
 
-/// Tickets that differ in nothing but their gate from the first that a player gets.
+/// Tickets that differ only in their gate from the first tickets of a player.
 fn tickets_of_another_gate() -> Vec<Ticket> {
     let mut gate: Gate<(), ()> = Gate::new(ANOTHER_SERIAL, 1).expect("at least one slot");
     let mut effects = Effects::default();
@@ -387,7 +387,7 @@ fn pick<A: Copy>(index: Index, from: &[A]) -> Option<A> {
     (!from.is_empty()).then(|| *index.get(from))
 }
 
-/// At least so many cases; more if the environment asks for more. What fails is kept beside the test.
+/// At least so many cases; more if the environment asks for more. Failures are saved beside the test.
 pub(crate) fn at_least(cases: u32) -> ProptestConfig {
     let default = ProptestConfig::default();
     ProptestConfig {

@@ -1,24 +1,24 @@
-//! A process that contends for slots on a Redis, as it is told on its standard input.
+//! A process that contends for slots on a Redis, controlled through its standard input.
 //!
-//! `contender URL` connects, says `ready`, and then takes one order per line:
+//! `contender URL` connects, prints `ready`, and then takes one order per line:
 //!
 //! | | |
 //! |---|---|
-//! | `ask BY NAME SLOTS OPTIONS…` | contestant number BY asks for a slot, and holds it until told otherwise |
+//! | `ask BY NAME SLOTS OPTIONS…` | contestant number BY asks for a slot, and holds it until another order |
 //! | `release BY` | it releases what it holds, and waits for the answer |
 //! | `detach BY` | it detaches what it holds |
 //! | `drop BY` | its task is aborted, whether it waits or holds |
 //! | `panic BY` | its task panics while it holds |
-//! | `load FIRST TASKS ROUNDS NAME SLOTS OPTIONS…` | so many contestants from FIRST on ask, hold and give back so often |
-//! | `shutdown` | ends the runtime all of that runs on, and not the process |
+//! | `load FIRST TASKS ROUNDS NAME SLOTS OPTIONS…` | TASKS contestants from FIRST on acquire and release ROUNDS times |
+//! | `shutdown` | ends the runtime of all contestants, and not the process |
 //! | `quit` | returns from `main` |
 //!
 //! Options: `weight`, `ttl`, `hb` (heartbeat), `timeout`, and for loads `heaviest` (weights from 1 up to this), `hold`
-//! (milliseconds, at most), `drop_after` (milliseconds, at most, after which an acquire is dropped) and `drops` (0: permits are
-//! released, so that it shows whether they were held; else half of them are dropped).
+//! (milliseconds, at most), `drop_after` (milliseconds, at most, after which an acquire is dropped) and `drops` (0:
+//! permits are released, which shows whether they were held; else half of them are dropped).
 //!
-//! Each request is labelled `BY.ROUND`. What the contestants see is written to standard output, one [`Event`] per line; a
-//! line `done …` answers what takes time, and `failure …` is what went wrong.
+//! Each request is labelled `BY.ROUND`. What the contestants see is written to standard output, one [`Event`] per line;
+//! a line `done …` is the answer to an order that takes time, and `failure …` reports an error.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, Write};
@@ -37,40 +37,42 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("a runtime");
     let home = runtime.block_on(Home::connect(&url)).expect("it answers");
-    let mut stage = Stage { runtime: Some(runtime), home, contestants: HashMap::new() };
-    say("ready");
+    let mut contestants = Contestants { runtime: Some(runtime), home, tasks: HashMap::new() };
+    print_line("ready");
     for line in io::stdin().lock().lines() {
         let line = line.expect("text");
         let words: Vec<_> = line.split_whitespace().collect();
         match words[..] {
-            ["ask", by, name, slots, ref options @ ..] => stage.ask(number(by), name, number(slots), options),
-            ["release", by] => stage.order(number(by), Order::Release),
-            ["detach", by] => stage.order(number(by), Order::Detach),
-            ["panic", by] => stage.order(number(by), Order::Panic),
-            ["drop", by] => stage.contestants[&number(by)].1.abort(),
+            ["ask", by, name, slots, ref options @ ..] => {
+                contestants.ask(number(by), name, number(slots), options)
+            }
+            ["release", by] => contestants.order(number(by), Order::Release),
+            ["detach", by] => contestants.order(number(by), Order::Detach),
+            ["panic", by] => contestants.order(number(by), Order::Panic),
+            ["drop", by] => contestants.tasks[&number(by)].1.abort(),
             ["load", first, tasks, rounds, name, slots, ref options @ ..] => {
                 let load = (number(first), number(tasks), number(rounds));
-                stage.load(load, name, number(slots), options);
+                contestants.load(load, name, number(slots), options);
             }
             ["shutdown"] => {
-                stage.runtime = None;
-                say("done shutdown");
+                contestants.runtime = None;
+                print_line("done shutdown");
             }
             ["quit"] => return,
-            _ => panic!("what is {line:?}?"),
+            _ => panic!("unknown order {line:?}"),
         }
     }
 }
 
 fn number<N: FromStr>(word: &str) -> N {
-    word.parse().ok().unwrap_or_else(|| panic!("{word:?} is no such number"))
+    word.parse().ok().unwrap_or_else(|| panic!("{word:?} is not a number of this type"))
 }
 
-/// Where contestants run. The runtime goes before the home, as in most programs.
-struct Stage {
+/// The contestants and their runtime, which is dropped before the home, as in most programs.
+struct Contestants {
     runtime: Option<Runtime>,
     home: Home,
-    contestants: HashMap<u64, (UnboundedSender<Order>, AbortHandle)>,
+    tasks: HashMap<u64, (UnboundedSender<Order>, AbortHandle)>,
 }
 
 enum Order {
@@ -120,7 +122,7 @@ impl Options {
     }
 }
 
-impl Stage {
+impl Contestants {
     fn semaphore(&self, name: &str, slots: u32, options: &Options) -> Semaphore {
         let mut builder = self.home.named(name).slots(slots);
         if let Some(ttl) = options.ttl {
@@ -132,11 +134,11 @@ impl Stage {
         if let Some(timeout) = options.timeout {
             builder = builder.timeout(secs(timeout));
         }
-        builder.build().expect("it makes sense")
+        builder.build().expect("valid options")
     }
 
     fn order(&self, by: u64, order: Order) {
-        self.contestants[&by].0.send(order).unwrap_or_else(|_| panic!("contestant {by} holds nothing"));
+        self.tasks[&by].0.send(order).unwrap_or_else(|_| panic!("contestant {by} holds nothing"));
     }
 
     fn ask(&mut self, by: u64, name: &str, slots: u32, options: &[&str]) {
@@ -145,7 +147,7 @@ impl Stage {
         let (give, orders) = unbounded_channel();
         let runtime = self.runtime.as_ref().expect("it was not shut down");
         let task = runtime.spawn(contend(by, semaphore, options.weight, orders));
-        self.contestants.insert(by, (give, task.abort_handle()));
+        self.tasks.insert(by, (give, task.abort_handle()));
     }
 
     fn load(&self, (first, tasks, rounds): (u64, u64, u32), name: &str, slots: u32, options: &[&str]) {
@@ -157,20 +159,20 @@ impl Stage {
                 contestants.spawn(contend_often(by, semaphore.clone(), rounds, options.clone()));
             }
             contestants.join_all().await;
-            say(&format!("done load {first}"));
+            print_line(&format!("done load {first}"));
         });
     }
 }
 
-/// A request that is not answered yet. If it is dropped, it was given up.
-struct Asking {
+/// A request that is not answered yet. Dropping it records that the contestant gave up.
+struct PendingRequest {
     by: u64,
     is_answered: bool,
 }
 
-impl Asking {
+impl PendingRequest {
     fn new(by: u64) -> Self {
-        tell(Event::now(by, What::Asked));
+        print_event(Event::now(by, What::Asked));
         Self { by, is_answered: false }
     }
 
@@ -187,41 +189,41 @@ impl Asking {
                     now() + u64::try_from(left.as_nanos()).expect("it is not that long")
                 });
                 let id = grant.id.clone();
-                tell(Event::now(self.by, What::Granted(grant)));
+                print_event(Event::now(self.by, What::Granted(grant)));
                 self.is_answered = true;
                 Some(Holding { by: self.by, id, ends_at, is_over: false, permit: Some(permit) })
             }
             Err(error) => {
-                say(&format!("failure of {}: {error}", self.by));
+                print_line(&format!("failure of {}: {error}", self.by));
                 None
             }
         }
     }
 }
 
-impl Drop for Asking {
+impl Drop for PendingRequest {
     fn drop(&mut self) {
         if !self.is_answered {
-            tell(Event::now(self.by, What::GaveUp));
+            print_event(Event::now(self.by, What::GaveUp));
         }
     }
 }
 
-/// What a contestant holds. Its end is told before it is given back, however that comes about.
+/// The permit of a contestant. Its end is recorded before the slot is released, whatever the reason.
 struct Holding<P> {
     by: u64,
     id: String,
-    /// When its holder knows it to end.
+    /// When it ends, as far as its holder knows.
     ends_at: Option<u64>,
     is_over: bool,
     permit: Option<P>,
 }
 
 impl<P> Holding<P> {
-    /// Told by now, though it may have been over before.
+    /// Records the end with the present time, or with the end of the lease if that was earlier.
     fn at_the_latest(&self, what: What) {
         let now = now();
-        tell(Event { at: self.ends_at.map_or(now, |end| end.min(now)), by: self.by, what });
+        print_event(Event { at: self.ends_at.map_or(now, |end| end.min(now)), by: self.by, what });
     }
 
     fn ends(&mut self) {
@@ -234,7 +236,7 @@ impl<P> Holding<P> {
     fn is_lost(&mut self, why: NotHeld) {
         self.is_over = true;
         let what = What::Lost { id: self.id.clone(), why: word(why).into() };
-        if why.is_expired() { self.at_the_latest(what) } else { tell(Event::now(self.by, what)) }
+        if why.is_expired() { self.at_the_latest(what) } else { print_event(Event::now(self.by, what)) }
     }
 }
 
@@ -247,9 +249,9 @@ impl Holding<Permit<'_>> {
             Ok(()) => {}
             Err(ReleaseError::NotHeld(why)) if !was_lost => self.is_lost(why),
             Err(ReleaseError::NotHeld(_)) => {}
-            Err(error) => say(&format!("failure of {}: {error}", self.by)),
+            Err(error) => print_line(&format!("failure of {}: {error}", self.by)),
         }
-        say(&format!("done release {}", self.by));
+        print_line(&format!("done release {}", self.by));
     }
 }
 
@@ -270,9 +272,9 @@ fn word(why: NotHeld) -> &'static str {
     }
 }
 
-/// Asks once, and holds until told otherwise.
+/// Asks once, and holds the slot until an order.
 async fn contend(by: u64, semaphore: Semaphore, weight: u32, mut orders: UnboundedReceiver<Order>) {
-    let asking = Asking::new(by);
+    let asking = PendingRequest::new(by);
     let answer = semaphore.acquire().weight(weight).label(label(by, 0)).await;
     let Some(mut holding) = asking.answered(answer, weight) else { return };
     loop {
@@ -282,13 +284,13 @@ async fn contend(by: u64, semaphore: Semaphore, weight: u32, mut orders: Unbound
             order = orders.recv() => match order {
                 Some(Order::Release) => return holding.release().await,
                 Some(Order::Detach) => {
-                    // From here on the server alone decides when it ends, and the reader of the history has to know.
+                    // From here on only the server decides when it ends, and the reader of the history must know that.
                     holding.is_over = true;
                     let id = holding.permit.take().map(Permit::detach);
-                    return say(&format!("done detach {}", id.expect("it is held")));
+                    return print_line(&format!("done detach {}", id.expect("it is held")));
                 }
-                // As a panic, without the noise.
-                Some(Order::Panic) => std::panic::resume_unwind(Box::new("as it was told to")),
+                // Like a panic, but prints nothing.
+                Some(Order::Panic) => std::panic::resume_unwind(Box::new("as ordered")),
                 None => return,
             },
         }
@@ -305,7 +307,7 @@ async fn contend_often(by: u64, semaphore: Semaphore, rounds: u32, options: Opti
     };
     for round in 0..rounds {
         let weight = options.heaviest.map_or(options.weight, |heaviest| 1 + roll(heaviest.into()) as u32);
-        let asking = Asking::new(by);
+        let asking = PendingRequest::new(by);
         let acquire = semaphore.acquire().weight(weight).label(label(by, round));
         let answer = match options.drop_after {
             None => acquire.await,
@@ -328,16 +330,16 @@ async fn contend_often(by: u64, semaphore: Semaphore, rounds: u32, options: Opti
     }
 }
 
-/// Which request of which contestant, so that it can be found in line.
+/// The contestant and the round of a request, to find it in line.
 fn label(by: u64, round: u32) -> String {
     format!("{by}.{round}")
 }
 
-fn tell(event: Event) {
-    say(&event.to_string());
+fn print_event(event: Event) {
+    print_line(&event.to_string());
 }
 
-fn say(line: &str) {
-    // A reader that is gone does not need it.
+fn print_line(line: &str) {
+    // An error means that the reader is gone.
     let _ = writeln!(io::stdout().lock(), "{line}");
 }

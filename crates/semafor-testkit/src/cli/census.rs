@@ -1,10 +1,10 @@
-//! Which processes there are, as far as a test knows them. Linux only.
+//! Finds the processes that a test has started. Linux only.
 
 use std::fs;
 use std::path::Path;
 
-/// The processes that have this in their environment: `NAME=value`. It is inherited by all that a process starts, and survives the death of
-/// those in between.
+/// The processes that have this in their environment: `NAME=value`. Child processes inherit it, even if a process in
+/// between has ended.
 pub fn with_variable(variable: &str) -> Vec<u32> {
     having("environ", |words| words.contains(&variable.as_bytes()))
 }
@@ -14,7 +14,7 @@ pub fn with_arguments(arguments: &[&[u8]]) -> Vec<u32> {
     having("cmdline", |words| words.get(1..) == Some(arguments))
 }
 
-/// True if it runs, or is stopped. One that has ended is not alive, even if its exit code has not been read yet.
+/// True if it runs, or is stopped. A process that has ended is not alive, even if its exit code has not been read yet.
 pub fn is_alive(pid: u32) -> bool {
     state(pid).is_some_and(|state| state != 'Z' && state != 'X')
 }
@@ -24,7 +24,7 @@ pub fn is_stopped(pid: u32) -> bool {
     state(pid) == Some('T')
 }
 
-/// How a process is to be called in a message.
+/// The description of a process for a message.
 pub fn describe(pid: u32) -> String {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     format!("{pid} ({})", String::from_utf8_lossy(&line).trim_end_matches('\0').replace('\0', " "))
@@ -34,7 +34,7 @@ fn having(file: &str, wanted: impl Fn(&[&[u8]]) -> bool) -> Vec<u32> {
     let processes = fs::read_dir("/proc").expect("Linux tells").flatten();
     let ids = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
     let matches = |pid: &u32| {
-        // It may have ended meanwhile. The dead have neither arguments nor an environment.
+        // It may have ended meanwhile. An ended process has neither arguments nor an environment.
         let text = fs::read(Path::new("/proc").join(pid.to_string()).join(file)).unwrap_or_default();
         let text = text.strip_suffix(b"\0").unwrap_or(&text);
         wanted(&text.split(|byte| *byte == 0).collect::<Vec<_>>())
@@ -44,7 +44,7 @@ fn having(file: &str, wanted: impl Fn(&[&[u8]]) -> bool) -> Vec<u32> {
 
 fn state(pid: u32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Its name, in parentheses, may have anything in it.
+    // Its name, in parentheses, may contain any character.
     stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 

@@ -15,15 +15,15 @@ use tempfile::TempDir;
 use super::{Gate, Output, Process, census};
 use crate::redis::{RedisServer, eventually};
 
-/// In the environment of all that is started, to find it again.
+/// In the environment of all processes that are started, to find them again.
 const MARK: &str = "SEMAFOR_TESTKIT_ENV";
-/// By this, `cargo xtask test` finds what tests have started, if it has to end it.
+/// `cargo xtask test` finds the processes of tests by this variable, if it has to end them.
 const RUN: &str = "SEMAFOR_TEST_RUN";
 
 /// Where commands are run: with semaphores of their own, in an empty folder.
 ///
-/// At its end everything must be released: no slot is held, no process waits, and of all processes that were started here
-/// or by those, none is left. Dropping it panics if that does not come true, unless the test has failed already.
+/// At its end everything must be released: no slot is held, no process waits, and no process that was started here, or
+/// by such a process, is left. Dropping it panics if that does not happen, unless the test has failed already.
 pub struct CommandEnv {
     program: PathBuf,
     home: Home,
@@ -43,7 +43,7 @@ impl CommandEnv {
     ///
     /// # Panics
     ///
-    /// If folders can't be made. The same goes for all that make one.
+    /// If folders can't be created. The same holds for all functions here that create one.
     pub fn local(program: &str) -> Self {
         let folder = temporary();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).expect("it is ours");
@@ -64,7 +64,8 @@ impl CommandEnv {
 
     // Commands
 
-    /// Any program, in this environment: it knows where the semaphores are and where programs are found, and nothing else.
+    /// Any program, in this environment: it knows where the semaphores are and where programs are found, and nothing
+    /// else.
     pub fn program(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env(MARK, &self.mark);
@@ -77,19 +78,19 @@ impl CommandEnv {
         command
     }
 
-    /// `semafor`, to be told more.
+    /// `semafor` with these arguments, to be configured further.
     pub fn semafor<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Command {
         let mut command = self.program(&self.program);
         command.args(arguments);
         command
     }
 
-    /// The same, for a test of signals: it finds none of them ignored, wherever the test was started.
+    /// The same, for a test of signals: it ignores no signal, wherever the test was started.
     pub fn listening<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Command {
         self.program_listening(&self.program, arguments)
     }
 
-    /// Any program that finds no signal ignored.
+    /// Any program, started with no signal ignored.
     pub fn program_listening<A: AsRef<OsStr>>(
         &self,
         program: impl AsRef<OsStr>,
@@ -132,7 +133,7 @@ impl CommandEnv {
         Process::start(command)
     }
 
-    /// Runs a command to its end, with something to read.
+    /// Runs a command to its end, with `input` on its stdin.
     ///
     /// # Panics
     ///
@@ -219,13 +220,13 @@ impl CommandEnv {
         }
     }
 
-    // How things stand
+    // State
 
     /// What `status --json` says of a name; `Null` if the name is unused.
     ///
     /// # Panics
     ///
-    /// If it can't be told.
+    /// If the command fails.
     #[track_caller]
     pub fn status(&self, name: &str) -> Value {
         let all = self.run(["status", "--json", name]).json();
@@ -236,27 +237,27 @@ impl CommandEnv {
     ///
     /// # Panics
     ///
-    /// If it is not.
+    /// If the name is not in use.
     #[track_caller]
     pub fn inspect(&self, name: &str) -> Value {
         self.run(["inspect", "--json", name]).json()
     }
 
-    /// Returns as soon as so many hold slots of that name.
+    /// Returns as soon as that name has so many holders.
     ///
     /// # Panics
     ///
-    /// If they never do.
+    /// If it never has.
     #[track_caller]
     pub fn until_holders(&self, name: &str, count: u64) {
         self.until_count(name, "holders", count);
     }
 
-    /// Returns as soon as so many wait for that name.
+    /// Returns as soon as that name has so many waiters.
     ///
     /// # Panics
     ///
-    /// If they never do.
+    /// If it never has.
     #[track_caller]
     pub fn until_waiting(&self, name: &str, count: u64) {
         self.until_count(name, "waiting", count);
@@ -268,7 +269,7 @@ impl CommandEnv {
         self.until(&what, |env| env.status(name)[field].as_u64().unwrap_or(0) == count);
     }
 
-    /// Returns as soon as it is so.
+    /// Returns as soon as `is_so` is true.
     ///
     /// # Panics
     ///
@@ -280,7 +281,7 @@ impl CommandEnv {
 
     // Processes
 
-    /// All that were started here and have not ended, and all that those have started. Not the agent.
+    /// All processes that were started here, directly or indirectly, and have not ended. Not the agent.
     pub fn processes(&self) -> Vec<u32> {
         census::with_variable(&format!("{MARK}={}", self.mark))
     }
@@ -296,7 +297,7 @@ impl CommandEnv {
         }
     }
 
-    fn is_left_as_it_was_found(&self) {
+    fn assert_nothing_is_left(&self) {
         eventually("nothing is held and no process waits", || {
             let all = self.run(["status", "--json"]).json();
             let is_free = |one: &Value| one["held"] == 0 && one["waiting"] == 0;
@@ -326,7 +327,7 @@ impl CommandEnv {
 impl Drop for CommandEnv {
     fn drop(&mut self) {
         if !thread::panicking() {
-            self.is_left_as_it_was_found();
+            self.assert_nothing_is_left();
         }
         for pid in self.processes().into_iter().chain(self.agents()) {
             if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {

@@ -3,13 +3,13 @@ use std::path::PathBuf;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-/// Keeps the processes that come to it until it is opened. In a script, `: < gate` goes through the one of that name.
+/// Blocks the processes that reach it until it is opened. In a script, `: < gate` passes through the gate of that name.
 #[derive(Debug)]
 pub struct Gate {
     path: PathBuf,
 }
 
-/// An open gate. Later processes pass as well, for as long as this value lives.
+/// An open gate. Later processes pass as well, as long as this value lives.
 #[derive(Debug)]
 #[must_use = "dropped, it is closed again"]
 pub struct Opened {

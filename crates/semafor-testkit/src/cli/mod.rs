@@ -1,9 +1,9 @@
-//! The `semafor` command as its users have it: the real binary, and what its processes leave behind.
+//! Runs the real `semafor` binary, and checks what its processes leave behind.
 //!
-//! - [`CommandEnv`]: a home of its own, a scratch folder, and everything that is started in them.
-//! - [`Process`] and [`Output`]: a command that runs, and one that has ended.
-//! - [`Gate`]: keeps the children of `semafor run` until they are let go.
-//! - [`census`]: which processes there are.
+//! - [`CommandEnv`]: a home of its own, a scratch folder, and the processes started in them.
+//! - [`Process`] and [`Output`]: a command that runs, and the result of one that has ended.
+//! - [`Gate`]: blocks the children of `semafor run` until it is opened.
+//! - [`census`]: finds processes.
 
 pub mod census;
 mod env;

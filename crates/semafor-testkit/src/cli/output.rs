@@ -3,7 +3,7 @@ use std::process::ExitStatus;
 
 use serde_json::Value;
 
-/// What a command said, and how it ended.
+/// The output and the exit status of a command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Output {
@@ -30,14 +30,14 @@ impl Output {
         self.status.signal()
     }
 
-    /// What it wrote to stdout, of a command that went well.
+    /// The stdout of a command that succeeded.
     ///
     /// # Panics
     ///
-    /// If it did not, or has complained.
+    /// If it failed, or wrote to stderr.
     #[track_caller]
     pub fn text(&self) -> &str {
-        assert_eq!((self.code(), self.stderr.as_str()), (Some(0), ""), "it went well");
+        assert_eq!((self.code(), self.stderr.as_str()), (Some(0), ""), "it succeeds");
         std::str::from_utf8(&self.stdout).expect("it is text")
     }
 
@@ -45,13 +45,13 @@ impl Output {
     ///
     /// # Panics
     ///
-    /// If it is none.
+    /// If it is not JSON.
     #[track_caller]
     pub fn json(&self) -> Value {
         serde_json::from_str(self.text()).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
     }
 
-    /// The one line that it complained with, after `semafor: `, as it exited with `code`.
+    /// The one line that it wrote to stderr, after `semafor: `, when it exited with `code`.
     ///
     /// # Panics
     ///

@@ -9,7 +9,7 @@ use super::{Output, census};
 use crate::redis::eventually;
 use crate::spawner::spawn;
 
-/// A command that was started. Dropped, it is killed.
+/// A command that was started. Dropping it kills it.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -18,8 +18,9 @@ pub struct Process {
 }
 
 impl Process {
-    /// What it writes goes to files, so that the test need not read it while it runs. Its stdin is as `command` says. It has no
-    /// terminal, even if the test was started in one: a [`Terminal`](crate::terminal::Terminal) is for tests that need one.
+    /// Its output goes to files, so that the test need not read it while it runs. Its stdin is the one of `command`. It
+    /// has no terminal, even if the test was started in one: tests that need one use a
+    /// [`Terminal`](crate::terminal::Terminal).
     pub(super) fn start(mut command: Command) -> Self {
         let file = || tempfile::tempfile().expect("a file can be made");
         let (stdout, stderr) = (file(), file());
@@ -53,12 +54,12 @@ impl Process {
         eventually("it has stopped", || census::is_stopped(self.pid()).then_some(()));
     }
 
-    /// Lets it go on after a [pause](Self::pause).
+    /// Continues it after a [pause](Self::pause).
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
-    /// Kills it with SIGKILL, and returns when it is gone. What it left behind may still be there.
+    /// Kills it with SIGKILL, and returns when it is gone. Processes that it started may still run.
     pub fn kill(&mut self) -> Output {
         // It may have ended by itself.
         let _ = self.child.kill();
@@ -75,7 +76,7 @@ impl Process {
         String::from_utf8_lossy(&read(&self.stderr)).into_owned()
     }
 
-    /// What it said, and how it ended, as soon as it has.
+    /// Its output and exit status, as soon as it has ended.
     ///
     /// # Panics
     ///
@@ -99,7 +100,7 @@ impl Drop for Process {
     }
 }
 
-/// From its beginning. Where the process writes next is not changed by it.
+/// Reads from the beginning. Does not move the position at which the process writes.
 fn read(file: &File) -> Vec<u8> {
     let length = file.metadata().map_or(0, |file| file.len());
     let mut bytes = vec![0; usize::try_from(length).expect("it fits into memory")];

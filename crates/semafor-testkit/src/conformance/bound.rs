@@ -14,7 +14,7 @@ use crate::history::{Contestant, Grant, Recorder};
 const CONTESTANTS: u64 = 12;
 const ROUNDS: u32 = 100;
 
-/// Checked from the history of many tasks that ask, hold, release and go away in every way there is.
+/// Checked in the history of many tasks that ask, hold, release and leave in all possible ways.
 pub async fn never_more_than_the_slots_are_held_by_many_tasks(home: &impl Home) {
     let sem = semaphore(home, 5).await;
     let recorder = Recorder::new();
@@ -62,37 +62,37 @@ fn contest(sem: &Semaphore, recorder: &Recorder, heaviest: u32) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     for number in 0..CONTESTANTS {
         let (sem, me) = (sem.clone(), recorder.contestant());
-        tasks.spawn(compete(sem, me, Chance(number), heaviest));
+        tasks.spawn(compete(sem, me, Random(number), heaviest));
     }
     tasks
 }
 
-async fn compete(sem: Semaphore, mut me: Contestant, mut chance: Chance, heaviest: u32) {
+async fn compete(sem: Semaphore, mut me: Contestant, mut random: Random, heaviest: u32) {
     for _ in 0..ROUNDS {
-        let weight = 1 + chance.below(heaviest);
+        let weight = 1 + random.below(heaviest);
         me.asks();
-        match ask(&sem, weight, &mut chance).await {
+        match ask(&sem, weight, &mut random).await {
             Some(Ok(permit)) => {
                 me.got(Grant::of(&permit, weight));
-                for _ in 0..chance.below(4) {
+                for _ in 0..random.below(4) {
                     yield_now().await;
                 }
                 me.ends(permit.id());
-                end(&sem, permit, &mut chance).await;
+                end(&sem, permit, &mut random).await;
             }
             Some(Err(_)) | None => me.gave_up(),
         }
     }
 }
 
-/// `None` if it went away before it knew.
+/// `None` if it left before the answer.
 async fn ask<'a>(
     sem: &'a Semaphore,
     weight: u32,
-    chance: &mut Chance,
+    random: &mut Random,
 ) -> Option<Result<Permit<'a>, AcquireError>> {
     let acquire = sem.acquire().weight(weight);
-    match chance.below(6) {
+    match random.below(6) {
         0 => Some(acquire.now().await),
         1 => Some(acquire.timeout(Duration::ZERO).await),
         2 => {
@@ -100,9 +100,9 @@ async fn ask<'a>(
             if let Poll::Ready(outcome) = acquire.poll() {
                 return Some(outcome);
             }
-            // Long enough to be granted a slot it never looks at, now and then: a home that has answered a question has
-            // heard what was asked before.
-            for _ in 0..chance.below(12) {
+            // Sometimes long enough to be granted a slot that it never sees: a home that has answered this query has
+            // also handled the earlier request.
+            for _ in 0..random.below(12) {
                 stats(sem).await;
                 yield_now().await;
             }
@@ -112,8 +112,8 @@ async fn ask<'a>(
     }
 }
 
-async fn end(sem: &Semaphore, permit: Permit<'_>, chance: &mut Chance) {
-    match chance.below(4) {
+async fn end(sem: &Semaphore, permit: Permit<'_>, random: &mut Random) {
+    match random.below(4) {
         0 => drop(permit),
         1 => sem.release(&permit.detach()).await.expect("it is held"),
         2 => sem.evict(&permit.id()).await.expect("it is held"),
@@ -122,9 +122,9 @@ async fn end(sem: &Semaphore, permit: Permit<'_>, chance: &mut Chance) {
 }
 
 /// The same numbers in every run.
-struct Chance(u64);
+struct Random(u64);
 
-impl Chance {
+impl Random {
     fn below(&mut self, limit: u32) -> u32 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as u32 % limit

@@ -10,8 +10,8 @@ use super::semaphore;
 use crate::Home;
 use crate::by_hand::{in_line, stats, until};
 
-/// Those behind it move up.
-pub async fn dropping_a_waiter_gives_its_place_back(home: &impl Home) {
+/// The waiters behind it move up.
+pub async fn dropping_a_waiter_leaves_the_line(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let held = sem.acquire().await.expect("a slot is free");
     let first = in_line(&sem, sem.acquire()).await;
@@ -26,8 +26,8 @@ pub async fn dropping_a_waiter_gives_its_place_back(home: &impl Home) {
     assert_eq!(stats(&sem).await.held, 0);
 }
 
-/// What it waited for was there all the time.
-pub async fn dropping_a_heavy_head_lets_those_behind_it_pass(home: &impl Home) {
+/// The light waiter's slot was free all the time.
+pub async fn dropping_a_heavy_first_waiter_unblocks_the_waiters_behind_it(home: &impl Home) {
     let sem = semaphore(home, 2).await;
     let _held = sem.acquire().await.expect("a slot is free");
     let heavy = in_line(&sem, sem.acquire().weight(2)).await;
@@ -36,7 +36,7 @@ pub async fn dropping_a_heavy_head_lets_those_behind_it_pass(home: &impl Home) {
     drop(light.outcome().await.expect("one slot is free"));
 }
 
-/// A slot whose grant was not seen yet goes to the next in line.
+/// A slot whose grant was not seen yet goes to the next waiter.
 pub async fn dropping_a_granted_waiter_hands_the_slot_on(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let held = sem.acquire().await.expect("a slot is free");
@@ -51,7 +51,7 @@ pub async fn dropping_a_granted_waiter_hands_the_slot_on(home: &impl Home) {
     assert_eq!(stats(&sem).await.held, 0);
 }
 
-/// Or to the pool.
+/// Without waiters, the slot becomes free.
 pub async fn dropping_a_granted_waiter_without_a_line_frees_the_slot(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let held = sem.acquire().await.expect("a slot is free");
@@ -63,7 +63,7 @@ pub async fn dropping_a_granted_waiter_without_a_line_frees_the_slot(home: &impl
     drop(sem.try_acquire().await.expect("the slot is free"));
 }
 
-/// Asking begins with the first poll.
+/// The request is made at the first poll.
 pub async fn an_acquire_that_was_never_polled_takes_nothing(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let never_polled = sem.acquire();
@@ -74,8 +74,8 @@ pub async fn an_acquire_that_was_never_polled_takes_nothing(home: &impl Home) {
     held.release().await.expect("it was never disturbed");
 }
 
-/// Whether it still waited, or was granted a slot that it has not looked at.
-pub async fn leaving_waits_until_everything_is_given_back(home: &impl Home) {
+/// For a waiter, and for an acquire with a grant that was not seen yet.
+pub async fn leave_waits_until_everything_is_released(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let held = sem.acquire().await.expect("a slot is free");
     let mut waiting = sem.acquire();

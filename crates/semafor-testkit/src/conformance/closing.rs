@@ -6,8 +6,8 @@ use super::semaphore;
 use crate::by_hand::{in_line, stats};
 use crate::{Home, Spec};
 
-/// All of it, at once.
-pub async fn closing_turns_the_line_away(home: &impl Home) {
+/// All waiters, at once.
+pub async fn closing_refuses_all_waiters(home: &impl Home) {
     let (here, there) = (semaphore(home, 1).await, semaphore(home, 1).await);
     let _held = here.acquire().await.expect("a slot is free");
     let first = in_line(&here, here.acquire()).await;
@@ -21,7 +21,7 @@ pub async fn closing_turns_the_line_away(home: &impl Home) {
 }
 
 /// With and without waiting, with and without free slots.
-pub async fn a_closed_semaphore_refuses_newcomers(home: &impl Home) {
+pub async fn closed_semaphore_refuses_new_requests(home: &impl Home) {
     let sem = semaphore(home, 2).await;
     let held = sem.acquire().await.expect("a slot is free");
     sem.close().await.expect("the home answers");
@@ -32,7 +32,7 @@ pub async fn a_closed_semaphore_refuses_newcomers(home: &impl Home) {
     assert_eq!(sem.locked().await, Ok(true));
 }
 
-/// They finish what they began, and the slots come back.
+/// They finish their work and release the slots.
 pub async fn holders_keep_their_slots_when_it_is_closed(home: &impl Home) {
     let sem = semaphore(home, 2).await;
     let held = sem.acquire().await.expect("a slot is free");
@@ -45,8 +45,8 @@ pub async fn holders_keep_their_slots_when_it_is_closed(home: &impl Home) {
     assert_eq!(stats(&sem).await.held, 0);
 }
 
-/// Not earlier: old holders and new ones would be more than there are slots.
-pub async fn a_closed_name_opens_anew_once_all_slots_are_back(home: &impl Home) {
+/// Not earlier: old and new holders together could be more than the slots.
+pub async fn closed_name_opens_anew_once_all_slots_are_released(home: &impl Home) {
     let old = semaphore(home, 1).await;
     let held = old.acquire().await.expect("a slot is free");
     old.close().await.expect("the home answers");

@@ -69,8 +69,8 @@ pub async fn waiters_are_listed_in_order(home: &impl Home) {
     assert_eq!((waiters[0].ahead, waiters[0].label.as_deref()), (0, Some("second")));
 }
 
-/// With no slot free, or with a line in front of it.
-pub async fn it_is_locked_while_an_acquire_would_wait(home: &impl Home) {
+/// With no free slot, or with waiters in line.
+pub async fn semaphore_is_locked_while_an_acquire_would_wait(home: &impl Home) {
     let sem = semaphore(home, 2).await;
     let one = sem.acquire().await.expect("a slot is free");
     assert_eq!(sem.locked().await, Ok(false));
@@ -83,7 +83,7 @@ pub async fn it_is_locked_while_an_acquire_would_wait(home: &impl Home) {
     assert_eq!(sem.locked().await, Ok(false));
 }
 
-/// Nothing, if a slot was free.
+/// Zero, if a slot was free.
 pub async fn a_permit_says_how_long_it_waited(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let held = sem.acquire().await.expect("a slot is free");

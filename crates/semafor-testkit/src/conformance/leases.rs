@@ -1,4 +1,4 @@
-//! How long a slot may be held, and what happens when it is taken back.
+//! How long a slot may be held, and what happens when the lease ends.
 
 use semafor::{Loss, NotHeld, ReleaseError, RenewError, Span};
 
@@ -6,7 +6,7 @@ use super::{LONG, SHORT, open, semaphore};
 use crate::by_hand::{ByHand, in_line, stats};
 use crate::{Home, Spec};
 
-/// At once; and the former holder is told.
+/// At once; and the former holder is notified.
 pub async fn an_expired_slot_goes_to_the_next_in_line(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let hung = sem.acquire().ttl(SHORT).await.expect("a slot is free");
@@ -23,7 +23,7 @@ pub async fn an_expired_slot_goes_to_the_next_in_line(home: &impl Home) {
     assert!(!permit.is_lost());
 }
 
-/// No waiter is needed for that.
+/// Even if nothing waits for it.
 pub async fn an_expired_slot_is_free_without_waiters(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let id = sem.acquire().ttl(SHORT).await.expect("a slot is free").detach();
@@ -49,7 +49,7 @@ pub async fn a_late_release_fails_without_effect(home: &impl Home) {
     permit.release().await.expect("it was never disturbed");
 }
 
-/// The guard of a lost slot gives nothing back.
+/// The guard of a lost slot releases nothing.
 pub async fn a_late_drop_has_no_effect(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let late = sem.acquire().ttl(SHORT).await.expect("a slot is free");
@@ -57,11 +57,11 @@ pub async fn a_late_drop_has_no_effect(home: &impl Home) {
     home.pass(SHORT).await;
     let permit = next.outcome().await.expect("it is served");
     drop(late);
-    home.pass(SHORT).await; // for a home that gives back in the background
+    home.pass(SHORT).await; // for a home that releases in the background
     permit.release().await.expect("it was never disturbed");
 }
 
-/// What the semaphore was opened with holds for an acquire that says nothing else.
+/// The semaphore's `ttl` applies to an acquire that sets none.
 pub async fn the_semaphores_own_ttl_is_the_default(home: &impl Home) {
     let sem = open(home, Spec::new("it", 2).ttl(SHORT)).await;
     let by_default = sem.acquire().await.expect("a slot is free");
@@ -100,7 +100,7 @@ pub async fn renewing_keeps_the_slot(home: &impl Home) {
     drop(next.outcome().await.expect("it is served"));
 }
 
-/// Whatever was left: a shorter time ends sooner.
+/// Whatever time was left: a shorter lease ends sooner.
 pub async fn renewing_counts_from_now(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let permit = sem.acquire().ttl(LONG).await.expect("a slot is free");
@@ -112,7 +112,7 @@ pub async fn renewing_counts_from_now(home: &impl Home) {
 }
 
 /// And a limit can be set again.
-pub async fn renewing_without_limit_keeps_the_slot_for_good(home: &impl Home) {
+pub async fn renewing_without_limit_keeps_the_slot_for_ever(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let permit = sem.acquire().ttl(SHORT).await.expect("a slot is free");
     permit.renew(Span::UNLIMITED).await.expect("it is held");
@@ -133,8 +133,8 @@ pub async fn renewing_by_id_works_from_another_handle(home: &impl Home) {
     here.release(&id).await.expect("it is still held");
 }
 
-/// The slot does not come back.
-pub async fn what_is_lost_cannot_be_renewed(home: &impl Home) {
+/// A lost slot stays lost.
+pub async fn lost_slot_cannot_be_renewed(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let permit = sem.acquire().ttl(SHORT).await.expect("a slot is free");
     home.pass(SHORT).await;
@@ -146,7 +146,7 @@ pub async fn what_is_lost_cannot_be_renewed(home: &impl Home) {
 }
 
 /// The id is enough.
-pub async fn an_evicted_holder_is_told_and_the_next_in_line_served(home: &impl Home) {
+pub async fn evicted_holder_is_notified_and_the_next_waiter_served(home: &impl Home) {
     let (here, there) = (semaphore(home, 1).await, semaphore(home, 1).await);
     let evicted = here.acquire().await.expect("a slot is free");
     let next = in_line(&here, here.acquire()).await;
@@ -162,8 +162,8 @@ pub async fn an_evicted_holder_is_told_and_the_next_in_line_served(home: &impl H
     permit.release().await.expect("it was never disturbed");
 }
 
-/// It is told at once, and the next is served when it has let go.
-pub async fn an_evicted_holder_with_grace_keeps_its_slot_until_it_lets_go(home: &impl Home) {
+/// It is notified at once, and the next waiter is served when it has released the slot.
+pub async fn evicted_holder_with_grace_keeps_its_slot_until_it_releases_it(home: &impl Home) {
     let sem = home.open(Spec::new("it", 1).grace(LONG)).await.expect("it can be opened");
     let evicted = sem.acquire().await.expect("a slot is free");
     let mut next = in_line(&sem, sem.acquire()).await;
@@ -178,8 +178,8 @@ pub async fn an_evicted_holder_with_grace_keeps_its_slot_until_it_lets_go(home: 
     drop(next.outcome().await.expect("it is served"));
 }
 
-/// Not for longer.
-pub async fn an_evicted_holder_that_does_not_let_go_loses_its_slot_after_its_grace(home: &impl Home) {
+/// It keeps the slot no longer than that.
+pub async fn evicted_holder_loses_its_slot_after_its_grace(home: &impl Home) {
     let sem = home.open(Spec::new("it", 1).grace(SHORT)).await.expect("it can be opened");
     let evicted = sem.acquire().await.expect("a slot is free");
     let next = in_line(&sem, sem.acquire()).await;
@@ -192,7 +192,7 @@ pub async fn an_evicted_holder_that_does_not_let_go_loses_its_slot_after_its_gra
     permit.release().await.expect("it was never disturbed");
 }
 
-/// Also where its slot was taken away because its grace was over.
+/// Even if it lost the slot because its grace ended.
 pub async fn an_evicted_holder_whose_grace_is_over_counts_as_evicted(home: &impl Home) {
     let sem = home.open(Spec::new("it", 1).grace(SHORT)).await.expect("it can be opened");
     let evicted = sem.acquire().await.expect("a slot is free");

@@ -24,7 +24,7 @@ pub async fn first_come_first_served(home: &impl Home) {
         permit.release().await.expect("it is held");
     }
     while waiting.len() >= 2 {
-        // Two are due. The second of them looks first.
+        // Two waiters are granted. The second is polled first.
         let (second, first) = (waiting.remove(1), waiting.remove(0));
         assert_eq!(stats(&sem).await.waiting, waiting.len());
         assert!(waiting.iter_mut().all(|(_, acquire)| acquire.waits()));
@@ -42,8 +42,8 @@ pub async fn first_come_first_served(home: &impl Home) {
     recorder.history().check(2).unwrap_or_else(|contradiction| panic!("{contradiction}"));
 }
 
-/// It takes a free slot, or says that there is none.
-pub async fn a_try_does_not_wait(home: &impl Home) {
+/// It takes a free slot, or fails.
+pub async fn try_acquire_does_not_wait(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let held = sem.try_acquire().await.expect("a slot is free");
     assert_eq!(sem.try_acquire().await.expect_err("it is held"), AcquireError::Busy);
@@ -54,7 +54,7 @@ pub async fn a_try_does_not_wait(home: &impl Home) {
 }
 
 /// A free slot with waiters is not for later acquires.
-pub async fn a_try_does_not_overtake_the_line(home: &impl Home) {
+pub async fn try_acquire_does_not_overtake_the_line(home: &impl Home) {
     let sem = semaphore(home, 2).await;
     let held = sem.acquire().await.expect("a slot is free");
     let mut head = in_line(&sem, sem.acquire().weight(2)).await;
@@ -66,8 +66,8 @@ pub async fn a_try_does_not_overtake_the_line(home: &impl Home) {
     drop(head.outcome().await.expect("both slots are free"));
 }
 
-/// It is handed over in the same step, and never up for grabs.
-pub async fn a_freed_slot_is_the_first_in_lines_before_it_looks(home: &impl Home) {
+/// It is handed over in the same step, and is never free in between.
+pub async fn freed_slot_belongs_to_the_first_waiter_before_it_is_polled(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let held = sem.acquire().await.expect("a slot is free");
     let next = in_line(&sem, sem.acquire()).await;
@@ -83,7 +83,7 @@ pub async fn a_freed_slot_is_the_first_in_lines_before_it_looks(home: &impl Home
 }
 
 /// An acquire that finds `max_waiting` in line is refused at once.
-pub async fn a_full_line_turns_away(home: &impl Home) {
+pub async fn full_line_refuses_requests(home: &impl Home) {
     let sem = open(home, Spec::new("it", 1).max_waiting(2)).await;
     let held = sem.acquire().await.expect("a slot is free");
     let first = in_line(&sem, sem.acquire()).await;

@@ -1,9 +1,9 @@
 //! The promises of every home. Each promise is a function with its name; [`conformance!`](crate::conformance!) makes a
 //! test of each.
 //!
-//! No promise sleeps or reads a clock: time passes when the test tells the [home](crate::Home) to let it pass. To
-//! establish that an acquire waits, a promise polls it [by hand](crate::by_hand) and asks the home. Polling alone is not
-//! enough for a remote home: the grant may be on its way.
+//! No promise sleeps or reads a clock: time passes only through the [home](crate::Home). To check that an acquire
+//! waits, a promise polls it [by hand](crate::by_hand) and asks the home. Polling alone is not enough for a remote
+//! home: the grant may be on its way.
 
 pub mod bound;
 pub mod cancellation;
@@ -25,14 +25,14 @@ use semafor::Semaphore;
 
 use crate::{Home, Spec};
 
-/// Deadlines that the suite lets pass. Long enough for a home in real time to get there with the deadline still ahead.
+/// Deadlines that the suite lets pass. Long enough that a home in real time gets that far before the deadline.
 pub(crate) const SHORT: Duration = Duration::from_millis(500);
 
 /// Deadlines that no promise reaches.
 pub(crate) const LONG: Duration = Duration::from_secs(3600);
 
-/// A promise that takes longer hangs.
-const HANGS: Duration = Duration::from_secs(30);
+/// A promise that takes longer than this hangs.
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// Makes one test of each promise, with a home of its own: `conformance!(expression)`.
 ///
@@ -58,15 +58,15 @@ macro_rules! conformance {
             }
             line {
                 first_come_first_served
-                a_try_does_not_wait
-                a_try_does_not_overtake_the_line
-                a_freed_slot_is_the_first_in_lines_before_it_looks
-                a_full_line_turns_away
+                try_acquire_does_not_wait
+                try_acquire_does_not_overtake_the_line
+                freed_slot_belongs_to_the_first_waiter_before_it_is_polled
+                full_line_refuses_requests
                 a_place_in_line_is_free_again_once_left
             }
             weights {
                 a_weight_takes_that_many_slots
-                a_heavy_head_holds_up_those_behind_it
+                heavy_first_waiter_blocks_the_waiters_behind_it
                 a_weight_above_the_slots_fails_at_once
                 a_weight_of_zero_fails_at_once
             }
@@ -74,7 +74,7 @@ macro_rules! conformance {
                 a_waiter_that_times_out_leaves_the_line
                 the_semaphores_own_timeout_is_the_default
                 a_timeout_of_zero_does_not_wait
-                a_head_that_gives_up_lets_those_behind_it_pass
+                first_waiter_that_times_out_unblocks_the_waiters_behind_it
                 a_waiter_that_was_served_does_not_time_out
             }
             leases {
@@ -87,38 +87,38 @@ macro_rules! conformance {
                 a_lease_starts_with_the_grant
                 renewing_keeps_the_slot
                 renewing_counts_from_now
-                renewing_without_limit_keeps_the_slot_for_good
+                renewing_without_limit_keeps_the_slot_for_ever
                 renewing_by_id_works_from_another_handle
-                what_is_lost_cannot_be_renewed
-                an_evicted_holder_is_told_and_the_next_in_line_served
-                an_evicted_holder_with_grace_keeps_its_slot_until_it_lets_go
-                an_evicted_holder_that_does_not_let_go_loses_its_slot_after_its_grace
+                lost_slot_cannot_be_renewed
+                evicted_holder_is_notified_and_the_next_waiter_served
+                evicted_holder_with_grace_keeps_its_slot_until_it_releases_it
+                evicted_holder_loses_its_slot_after_its_grace
                 evicting_again_does_not_wait_for_the_grace
             }
             release {
-                dropping_a_permit_gives_the_slot_back
+                dropping_a_permit_releases_the_slot
                 releasing_by_id_works_from_another_handle
-                a_guard_whose_id_was_released_is_told
+                guard_is_notified_when_its_id_is_released
                 a_second_release_says_released_and_frees_nothing
                 an_id_of_another_semaphore_is_refused_and_changes_nothing
                 a_detached_permit_is_held_until_released
-                the_latest_detached_comes_back_first
-                the_latest_detached_is_the_tasks_own
-                what_was_released_by_id_is_not_the_latest
+                release_latest_releases_in_reverse_order
+                release_latest_releases_only_permits_of_the_task
+                release_latest_skips_ended_permits
             }
             cancellation {
-                dropping_a_waiter_gives_its_place_back
-                dropping_a_heavy_head_lets_those_behind_it_pass
+                dropping_a_waiter_leaves_the_line
+                dropping_a_heavy_first_waiter_unblocks_the_waiters_behind_it
                 dropping_a_granted_waiter_hands_the_slot_on
                 dropping_a_granted_waiter_without_a_line_frees_the_slot
                 an_acquire_that_was_never_polled_takes_nothing
-                leaving_waits_until_everything_is_given_back
+                leave_waits_until_everything_is_released
             }
             closing {
-                closing_turns_the_line_away
-                a_closed_semaphore_refuses_newcomers
+                closing_refuses_all_waiters
+                closed_semaphore_refuses_new_requests
                 holders_keep_their_slots_when_it_is_closed
-                a_closed_name_opens_anew_once_all_slots_are_back
+                closed_name_opens_anew_once_all_slots_are_released
             }
             resize {
                 growing_serves_the_line
@@ -128,10 +128,10 @@ macro_rules! conformance {
                 resizing_to_zero_is_refused
             }
             run {
-                the_work_runs_under_a_slot_and_gives_it_back
+                work_runs_under_a_slot_that_is_released_afterwards
                 the_work_is_dropped_when_its_slot_is_lost
-                work_that_was_never_admitted_never_starts
-                dropping_a_run_drops_the_work_and_gives_the_slot_back
+                work_without_a_slot_never_starts
+                dropping_a_run_drops_the_work_and_releases_the_slot
             }
             slots {
                 slot_numbers_start_at_zero_and_are_not_shared
@@ -146,7 +146,7 @@ macro_rules! conformance {
                 stats_count_holders_and_waiters
                 holders_are_listed_with_their_details
                 waiters_are_listed_in_order
-                it_is_locked_while_an_acquire_would_wait
+                semaphore_is_locked_while_an_acquire_would_wait
                 a_permit_says_how_long_it_waited
             }
         }
@@ -168,7 +168,8 @@ macro_rules! conformance {
 /// If it is not kept, or hangs.
 pub fn keep(promise: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let kept = runtime.expect("a runtime").block_on(async { tokio::time::timeout(HANGS, promise).await });
+    let kept =
+        runtime.expect("a runtime").block_on(async { tokio::time::timeout(TIME_LIMIT, promise).await });
     assert!(kept.is_ok(), "it hangs");
 }
 
@@ -184,7 +185,7 @@ pub(crate) async fn open(home: &impl Home, spec: Spec) -> Semaphore {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn every_promise_is_made_a_test_of() {
+    fn every_promise_is_in_the_conformance_macro() {
         let index = include_str!("mod.rs");
         let promised = [
             include_str!("bound.rs"),

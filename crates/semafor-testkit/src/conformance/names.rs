@@ -78,7 +78,7 @@ pub async fn a_new_name_without_a_number_of_slots_is_refused(home: &impl Home) {
     assert_eq!(sem.slots().await, Ok(2), "the refused attempt changed nothing");
 }
 
-/// A waiter is enough: it counts on the number of slots as a holder does.
+/// A waiter is enough: it relies on the number of slots as a holder does.
 pub async fn a_name_with_a_line_keeps_its_number_of_slots(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let held = sem.acquire().await.expect("a slot is free");
@@ -91,7 +91,7 @@ pub async fn a_name_with_a_line_keeps_its_number_of_slots(home: &impl Home) {
     assert_eq!(after.slots().await, Ok(2), "idle again, it takes the new number");
 }
 
-/// Closing ends the use of a name, not what is known about it.
+/// Closing ends the use of a name, but the home keeps its number of slots.
 pub async fn a_closed_name_that_is_opened_without_a_number_keeps_its_number(home: &impl Home) {
     let old = semaphore(home, 3).await;
     drop(old.acquire().await.expect("a slot is free"));

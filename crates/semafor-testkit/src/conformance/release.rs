@@ -1,4 +1,4 @@
-//! How a slot comes back.
+//! How a slot is released.
 
 use semafor::{Loss, NotHeld, ReleaseError, task};
 
@@ -6,14 +6,14 @@ use super::{LONG, SHORT, open, semaphore};
 use crate::by_hand::{ByHand, in_line, stats, until};
 use crate::{Home, Spec};
 
-/// To the next in line, and to the pool.
-pub async fn dropping_a_permit_gives_the_slot_back(home: &impl Home) {
+/// With waiters and without.
+pub async fn dropping_a_permit_releases_the_slot(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let held = sem.acquire().await.expect("a slot is free");
     let next = in_line(&sem, sem.acquire()).await;
     drop(held);
     let owned = next.outcome().await.expect("it is served").into_owned();
-    assert_eq!(stats(&sem).await.held, 1, "moving a permit gives nothing back");
+    assert_eq!(stats(&sem).await.held, 1, "moving a permit releases nothing");
     drop(owned);
     until(&sem, |stats| stats.held == 0).await;
 }
@@ -29,8 +29,8 @@ pub async fn releasing_by_id_works_from_another_handle(home: &impl Home) {
     drop(next.outcome().await.expect("it is served"));
 }
 
-/// It believes to hold a slot that is another's by now.
-pub async fn a_guard_whose_id_was_released_is_told(home: &impl Home) {
+/// Otherwise it would count on a slot that another holder has by now.
+pub async fn guard_is_notified_when_its_id_is_released(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let guard = sem.acquire().await.expect("a slot is free");
     let mut lost = ByHand::new(guard.lost());
@@ -40,7 +40,7 @@ pub async fn a_guard_whose_id_was_released_is_told(home: &impl Home) {
     assert_eq!(lost.outcome().await, NotHeld::Released);
     assert!(guard.is_lost());
     drop(guard);
-    home.pass(SHORT).await; // for a home that gives back in the background
+    home.pass(SHORT).await; // for a home that releases in the background
     next.release().await.expect("it was never disturbed");
 }
 
@@ -80,7 +80,7 @@ pub async fn an_id_of_another_semaphore_is_refused_and_changes_nothing(home: &im
     theirs.release().await.expect("it was never disturbed");
 }
 
-/// There is no guard that could give it back.
+/// There is no guard that could release it.
 pub async fn a_detached_permit_is_held_until_released(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let id = sem.acquire().await.expect("a slot is free").detach();
@@ -92,7 +92,7 @@ pub async fn a_detached_permit_is_held_until_released(home: &impl Home) {
 }
 
 /// Last in, first out, and an error when there is none left.
-pub async fn the_latest_detached_comes_back_first(home: &impl Home) {
+pub async fn release_latest_releases_in_reverse_order(home: &impl Home) {
     let sem = semaphore(home, 3).await;
     task::scope(async {
         assert_eq!(sem.release_latest().await, Err(ReleaseError::NothingDetached));
@@ -109,8 +109,8 @@ pub async fn the_latest_detached_comes_back_first(home: &impl Home) {
     .await;
 }
 
-/// Not that of others, and not that of a guard.
-pub async fn the_latest_detached_is_the_tasks_own(home: &impl Home) {
+/// Not a permit of another task, and not one with a guard.
+pub async fn release_latest_releases_only_permits_of_the_task(home: &impl Home) {
     let sem = semaphore(home, 3).await;
     task::scope(async {
         let ours = sem.acquire().await.expect("a slot is free").detach();
@@ -127,8 +127,8 @@ pub async fn the_latest_detached_is_the_tasks_own(home: &impl Home) {
     .await;
 }
 
-/// Nor is what was lost: the one before is.
-pub async fn what_was_released_by_id_is_not_the_latest(home: &impl Home) {
+/// Released by id or lost: the permit before it is released instead.
+pub async fn release_latest_skips_ended_permits(home: &impl Home) {
     let sem = semaphore(home, 3).await;
     task::scope(async {
         let [first, second, third] = [

@@ -6,7 +6,7 @@ use super::semaphore;
 use crate::Home;
 use crate::by_hand::{in_line, stats};
 
-/// As many as there is room for now.
+/// As many waiters as there are free slots now.
 pub async fn growing_serves_the_line(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let held = sem.acquire().await.expect("a slot is free");
@@ -48,7 +48,7 @@ pub async fn after_a_shrink_holders_stay_and_grants_wait(home: &impl Home) {
     assert_eq!(sem.try_acquire().await.expect_err("it is held"), AcquireError::Busy);
 }
 
-/// No wait could satisfy it any more, and it must not hold up those behind it.
+/// No wait could satisfy it now, and it must not block the waiters behind it.
 pub async fn shrinking_refuses_waiters_that_became_too_heavy(home: &impl Home) {
     let sem = semaphore(home, 3).await;
     let held = sem.acquire().await.expect("a slot is free");
@@ -70,7 +70,7 @@ pub async fn a_resize_is_seen_by_all_handles(home: &impl Home) {
     semaphore(home, 2).await;
 }
 
-/// Closing is what stops a semaphore.
+/// To stop a semaphore, close it.
 pub async fn resizing_to_zero_is_refused(home: &impl Home) {
     let sem = semaphore(home, 2).await;
     assert_eq!(sem.resize(0).await, Err(ResizeError::ZeroSlots(ZeroSlots)));

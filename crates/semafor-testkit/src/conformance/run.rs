@@ -11,7 +11,7 @@ use super::{SHORT, open, semaphore};
 use crate::by_hand::{ByHand, in_line, stats, until};
 use crate::{Home, Spec};
 
-/// Work that never ends. Its witness sees it begin, and is shared with it for as long as it lives.
+/// Work that never ends. Sets `begun` when it starts, and holds a reference to it as long as it lives.
 async fn hang_on(begun: Arc<AtomicBool>) {
     begun.store(true, Ordering::SeqCst);
     pending::<()>().await;
@@ -25,8 +25,8 @@ async fn begin<F: Future>(run: &mut ByHand<F>, begun: &AtomicBool) {
     }
 }
 
-/// Its result comes back.
-pub async fn the_work_runs_under_a_slot_and_gives_it_back(home: &impl Home) {
+/// And returns its result.
+pub async fn work_runs_under_a_slot_that_is_released_afterwards(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let work = async {
         assert_eq!(stats(&sem).await.held, 1);
@@ -36,7 +36,7 @@ pub async fn the_work_runs_under_a_slot_and_gives_it_back(home: &impl Home) {
     until(&sem, |stats| stats.held == 0).await;
 }
 
-/// So that it does not run beside the next holder's.
+/// So that it does not run beside the work of the next holder.
 pub async fn the_work_is_dropped_when_its_slot_is_lost(home: &impl Home) {
     let sem = open(home, Spec::new("it", 1).ttl(SHORT)).await;
     let begun = Arc::default();
@@ -52,15 +52,15 @@ pub async fn the_work_is_dropped_when_its_slot_is_lost(home: &impl Home) {
 }
 
 /// It is not even polled.
-pub async fn work_that_was_never_admitted_never_starts(home: &impl Home) {
+pub async fn work_without_a_slot_never_starts(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     sem.close().await.expect("the home answers");
     let outcome = sem.run(async { panic!("it started") }).await;
     assert_eq!(outcome, Err::<(), _>(RunError::Acquire(AcquireError::Closed)));
 }
 
-/// The caller dropped the future: it does not want the work any more.
-pub async fn dropping_a_run_drops_the_work_and_gives_the_slot_back(home: &impl Home) {
+/// The caller that drops the future no longer needs the work.
+pub async fn dropping_a_run_drops_the_work_and_releases_the_slot(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let begun = Arc::default();
     let mut run = ByHand::new(sem.run(hang_on(Arc::clone(&begun))));

@@ -6,7 +6,7 @@ use super::semaphore;
 use crate::Home;
 use crate::by_hand::in_line;
 
-/// So they can stand for a fixed set of things.
+/// So they can index a fixed set of things.
 pub async fn slot_numbers_start_at_zero_and_are_not_shared(home: &impl Home) {
     let (here, there) = (semaphore(home, 4).await, semaphore(home, 4).await);
     let held = [
@@ -61,7 +61,7 @@ pub async fn a_grant_gets_the_lowest_free_number(home: &impl Home) {
     }
 }
 
-/// However many come and go, and however the number of slots changes.
+/// However many other holders there are, and however the number of slots changes.
 pub async fn a_slot_number_is_reserved_for_its_holder(home: &impl Home) {
     let sem = semaphore(home, 3).await;
     let low = sem.acquire().await.expect("a slot is free");
@@ -85,7 +85,7 @@ pub async fn a_slot_number_is_reserved_for_its_holder(home: &impl Home) {
     assert_eq!(kept.slot(), 1);
 }
 
-/// Through whatever handle, from the pool or in line.
+/// Through any handle, at once or after a wait.
 pub async fn fencing_tokens_grow_with_every_grant(home: &impl Home) {
     let (here, there) = (semaphore(home, 1).await, semaphore(home, 1).await);
     let mut newest = here.acquire().await.expect("a slot is free");
@@ -103,7 +103,7 @@ pub async fn fencing_tokens_grow_with_every_grant(home: &impl Home) {
     assert!(after > before, "{after} after {before}");
 }
 
-/// What a resource has seen under a name is valid for the name.
+/// The tokens that a resource has seen belong to the name.
 pub async fn fencing_tokens_grow_beyond_a_close(home: &impl Home) {
     let old = semaphore(home, 1).await;
     let mut before = 0;

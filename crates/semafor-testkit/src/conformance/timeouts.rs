@@ -8,7 +8,7 @@ use super::{LONG, SHORT, open, semaphore};
 use crate::by_hand::{in_line, stats};
 use crate::{Home, Spec};
 
-/// It gets an error that says what was the matter, and those behind it move up.
+/// It gets an error with the details, and the waiters behind it move up.
 pub async fn a_waiter_that_times_out_leaves_the_line(home: &impl Home) {
     let sem = semaphore(home, 1).await;
     let held = sem.acquire().await.expect("a slot is free");
@@ -29,7 +29,7 @@ pub async fn a_waiter_that_times_out_leaves_the_line(home: &impl Home) {
     drop(patient.outcome().await.expect("the slot is its own"));
 }
 
-/// What the semaphore was opened with holds for an acquire that says nothing else.
+/// The semaphore's timeout applies to an acquire that sets none.
 pub async fn the_semaphores_own_timeout_is_the_default(home: &impl Home) {
     let sem = open(home, Spec::new("it", 1).timeout(SHORT)).await;
     let _held = sem.acquire().await.expect("a slot is free");
@@ -52,8 +52,8 @@ pub async fn a_timeout_of_zero_does_not_wait(home: &impl Home) {
     drop(sem.acquire().timeout(Duration::ZERO).await.expect("a slot is free again"));
 }
 
-/// A head that could not be served yet no longer stands in their way.
-pub async fn a_head_that_gives_up_lets_those_behind_it_pass(home: &impl Home) {
+/// A first waiter that could not be served yet no longer blocks them.
+pub async fn first_waiter_that_times_out_unblocks_the_waiters_behind_it(home: &impl Home) {
     let sem = semaphore(home, 2).await;
     let _held = sem.acquire().await.expect("a slot is free");
     let heavy = in_line(&sem, sem.acquire().weight(2).timeout(SHORT)).await;

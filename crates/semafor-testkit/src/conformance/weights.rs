@@ -6,7 +6,7 @@ use super::semaphore;
 use crate::Home;
 use crate::by_hand::{in_line, stats};
 
-/// All of them, and all of them come back.
+/// All of them, and all of them are released.
 pub async fn a_weight_takes_that_many_slots(home: &impl Home) {
     let sem = semaphore(home, 3).await;
     let heavy = sem.acquire().weight(2).await.expect("two slots are free");
@@ -19,8 +19,8 @@ pub async fn a_weight_takes_that_many_slots(home: &impl Home) {
     drop(sem.acquire().weight(3).now().await.expect("all are free"));
 }
 
-/// Otherwise light ones could starve it.
-pub async fn a_heavy_head_holds_up_those_behind_it(home: &impl Home) {
+/// Otherwise light requests could starve it.
+pub async fn heavy_first_waiter_blocks_the_waiters_behind_it(home: &impl Home) {
     let sem = semaphore(home, 3).await;
     let [one, two] = [sem.acquire().await.expect("free"), sem.acquire().await.expect("free")];
     let mut heavy = in_line(&sem, sem.acquire().weight(3)).await;

@@ -1,6 +1,6 @@
 //! A cluster whose masters can fail.
 //!
-//! Three masters, since a replica is elected by a majority of them; and a replica of each, so that any may fail.
+//! Three masters, because a majority of them elects a replica; and a replica of each, so that any master may fail.
 
 use redis::{RedisResult, Value, from_redis_value};
 
@@ -16,7 +16,7 @@ pub struct RedisCluster {
     nodes: Vec<RedisServer>,
 }
 
-/// Which slots are whose, as one node sees it.
+/// A range of hash slots and its nodes, as one node sees it.
 #[derive(PartialEq, Eq)]
 struct Range {
     first: u32,
@@ -26,11 +26,11 @@ struct Range {
 }
 
 impl RedisCluster {
-    /// One whose nodes know each other: all slots are covered, all replicas in step.
+    /// Starts a cluster whose nodes know each other: all hash slots are covered, all replicas are up to date.
     ///
     /// # Panics
     ///
-    /// If it does not come to that.
+    /// If that does not happen.
     pub fn start() -> Self {
         let settings = [
             ("cluster-node-timeout", "1000"),
@@ -96,7 +96,7 @@ impl RedisCluster {
         }
     }
 
-    /// Something, if all nodes that are up see the same ranges, find their cluster in order, and the ranges as wanted.
+    /// The ranges, if all nodes that are up see the same ranges, report a good cluster state, and `wanted` is true.
     fn agrees(&self, wanted: impl Fn(&[Range]) -> bool) -> Option<Vec<Range>> {
         let mut agreed: Option<Vec<Range>> = None;
         for node in self.nodes.iter().filter(|node| node.is_up()) {
@@ -134,7 +134,7 @@ impl RedisCluster {
 
     /// Kills the master that is responsible for `key`, and returns its successor once all nodes know of it.
     ///
-    /// The one that was killed can be [started again](RedisServer::start_again), and becomes a replica.
+    /// The killed server can be [started again](RedisServer::start_again), and becomes a replica.
     ///
     /// # Panics
     ///
@@ -203,7 +203,7 @@ mod tests {
     fn a_replica_takes_over_with_what_its_master_had_and_the_master_comes_back_as_its_replica() {
         let cluster = RedisCluster::start();
         let before = cluster.master_of("key");
-        // A connection waits for its own writes only.
+        // `WAIT` covers only the writes of its own connection.
         let mut connection = cluster.nodes()[before].connection();
         redis::cmd("SET").arg("key").arg("value").exec(&mut connection).unwrap();
         let replicas: u32 = redis::cmd("WAIT").arg(1).arg(0).query(&mut connection).unwrap();

@@ -11,9 +11,9 @@ use super::eventually::eventually;
 use crate::history::Event;
 use crate::spawner::spawn;
 
-/// A process of the program `contender`, which says what orders it takes.
+/// A process of the program `contender`, whose documentation lists its orders.
 ///
-/// It does not outlive the test. What it has said is kept when it is killed.
+/// It does not outlive the test. Its output is kept when it is killed.
 pub struct Contender {
     child: Child,
     orders: Option<ChildStdin>,
@@ -28,7 +28,7 @@ struct Received {
 }
 
 impl Contender {
-    /// Starts `program`, which has the semaphores of the Redis at `url` contended for. It is connected when this returns.
+    /// Starts `program` for the Redis at `url`. It is connected when this returns.
     ///
     /// # Panics
     ///
@@ -52,11 +52,11 @@ impl Contender {
         self.received.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives an order.
+    /// Sends an order.
     ///
     /// # Panics
     ///
-    /// If the process takes none any more.
+    /// If the process no longer takes orders.
     pub fn order(&self, order: &str) {
         let mut orders = self.orders.as_ref().expect("it is alive");
         writeln!(orders, "{order}").unwrap_or_else(|error| panic!("{order:?} was not delivered: {error}"));
@@ -67,7 +67,7 @@ impl Contender {
         self.received().events.clone()
     }
 
-    /// Returns as soon as it has said this, that is no event.
+    /// Returns as soon as it has printed this line, which is not an event.
     ///
     /// # Panics
     ///
@@ -79,7 +79,7 @@ impl Contender {
         });
     }
 
-    /// What `look` finds among the events, as soon as it finds something.
+    /// Calls `look` with the events until it returns something.
     ///
     /// # Panics
     ///
@@ -112,19 +112,19 @@ impl Contender {
         assert!(status.stopped(), "it has ended instead");
     }
 
-    /// Lets it go on after a [pause](Self::pause).
+    /// Continues it after a [pause](Self::pause).
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
-    /// Kills it with SIGKILL. It is gone when this returns, and all that it said was heard.
+    /// Kills it with SIGKILL. When this returns, it is gone and all its output was read.
     pub fn kill(&mut self) {
         // It may have ended by itself.
         let _ = self.child.kill();
         self.wait();
     }
 
-    /// Returns when it has ended by itself, and all that it said was heard.
+    /// Returns when it has ended by itself and all its output was read.
     pub fn wait(&mut self) {
         self.orders = None;
         self.child.wait().expect("it is our child");

@@ -6,7 +6,7 @@ use redis::{Connection, FromRedisValue};
 
 use super::RedisServer;
 
-/// The keys of one name, in the default namespace unless said otherwise.
+/// The keys of one name, in the default namespace or in another.
 pub struct Keyspace {
     connection: Mutex<Connection>,
     namespace: String,
@@ -14,12 +14,12 @@ pub struct Keyspace {
 }
 
 impl Keyspace {
-    /// Those of `name` on `server`.
+    /// The keys of `name` on `server`.
     pub fn of(server: &RedisServer, name: &str) -> Self {
         Self::within(server, "adv-sem", name)
     }
 
-    /// Those of `name` in `namespace`.
+    /// The keys of `name` in `namespace`.
     pub fn within(server: &RedisServer, namespace: &str, name: &str) -> Self {
         let connection = Mutex::new(server.connection());
         Self { connection, namespace: namespace.to_owned(), name: name.to_owned() }
@@ -29,7 +29,7 @@ impl Keyspace {
     ///
     /// # Panics
     ///
-    /// If the answer is an error. The same goes for all that ask.
+    /// If the answer is an error. The same holds for all functions here that ask the server.
     #[track_caller]
     pub fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
         let mut command = redis::Cmd::new();
@@ -71,7 +71,7 @@ impl Keyspace {
         self.ask(&["PTTL", &self.key(kind)])
     }
 
-    /// All notification lists there are.
+    /// All notification lists.
     pub fn notifications(&self) -> Vec<String> {
         self.ask(&["KEYS", &self.notification("*")])
     }

@@ -1,12 +1,12 @@
-//! Redis servers to test against, and what can go wrong with them.
+//! Redis servers to test against, and faults to test with.
 //!
 //! - [`RedisServer`]: a process of its own, which can be paused, killed and started again.
 //! - [`RedisCluster`] and [`RedisSentinel`]: several of them, with a master that can be made to fail.
 //! - [`Contender`]: a process that contends for their slots, and can be stopped and killed.
-//! - [`Proxy`]: stands before a server and loses requests, replies or connections.
-//! - [`Keyspace`] and [`Monitor`]: what a semaphore leaves on a server, and what a server is told.
+//! - [`Proxy`]: forwards to a server, and loses requests, replies or connections.
+//! - [`Keyspace`] and [`Monitor`]: the keys of a semaphore on a server, and the commands that a server gets.
 //!
-//! All of it listens on the loopback interface only, and no server outlives the test, however the test ends.
+//! All servers listen on the loopback interface only, and none outlives the test, however the test ends.
 
 mod cluster;
 mod contender;

@@ -1,4 +1,4 @@
-//! What a server is told, by whom, in order.
+//! The commands that a server gets, in order, with their clients.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Shutdown, TcpStream};
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use super::RedisServer;
 
-/// After so long, what has not happened is said not to happen. Not a measure of speed.
-const NEVER: Duration = Duration::from_secs(30);
+/// A test that waits longer than this has failed. Not a measure of speed.
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 
-/// Listens to a server from when it was made: the `MONITOR` command.
+/// Records the commands of a server from its creation on, with `MONITOR`.
 pub struct Monitor {
     stream: TcpStream,
     heard: Receiver<Observed>,
@@ -21,20 +21,20 @@ pub struct Monitor {
 /// One command.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Observed {
-    /// When, by the server's clock, in seconds.
+    /// The time, by the server's clock, in seconds.
     pub at: f64,
-    /// Whose: `127.0.0.1:1234`, or `lua` if it is a part of the script before it.
+    /// The client: `127.0.0.1:1234`, or `lua` if it is part of the script before it.
     pub by: String,
     /// Its words.
     pub words: Vec<String>,
 }
 
 impl Monitor {
-    /// One of `server`, which must not want a password.
+    /// A monitor of `server`, which must not need a password.
     ///
     /// # Panics
     ///
-    /// If it can't listen.
+    /// If the server does not answer.
     pub fn of(server: &RedisServer) -> Self {
         let mut stream = TcpStream::connect(("127.0.0.1", server.port())).expect("the server is up");
         stream.write_all(b"MONITOR\r\n").expect("the server reads");
@@ -54,9 +54,9 @@ impl Monitor {
         Self { stream, heard, listener: Some(thread::spawn(listen)) }
     }
 
-    /// What was heard since the last call, up to the moment of this one.
+    /// The commands since the last call, up to now.
     pub fn so_far(&self, server: &RedisServer) -> Vec<Observed> {
-        // What comes before this was told before now.
+        // All commands before this one were sent before now.
         let mark = format!("mark-{:?}", Instant::now());
         server.command(&["ECHO", &mark]);
         let mut observed = self.until("the mark is heard", |observed| observed.words.get(1) == Some(&mark));
@@ -64,14 +64,14 @@ impl Monitor {
         observed
     }
 
-    /// What is heard up to the first command that is as wanted, that one included.
+    /// The commands up to and including the first for which `wanted` is true.
     ///
     /// # Panics
     ///
-    /// If there never is any.
+    /// If there never is one.
     #[track_caller]
     pub fn until(&self, what: &str, mut wanted: impl FnMut(&Observed) -> bool) -> Vec<Observed> {
-        let (deadline, mut all) = (Instant::now() + NEVER, Vec::new());
+        let (deadline, mut all) = (Instant::now() + TIME_LIMIT, Vec::new());
         loop {
             match self.heard.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(observed) => {
@@ -81,7 +81,7 @@ impl Monitor {
                         return all;
                     }
                 }
-                Err(RecvTimeoutError::Timeout) => panic!("it never came to that: {what}"),
+                Err(RecvTimeoutError::Timeout) => panic!("this never happened: {what}"),
                 Err(RecvTimeoutError::Disconnected) => panic!("the server has gone before {what}"),
             }
         }
@@ -111,14 +111,14 @@ impl Observed {
         self.words.first().is_some_and(|word| word.to_ascii_uppercase().starts_with("EVAL"))
     }
 
-    /// True if its first word is `command`, and another one `word`.
+    /// True if its first word is `command`, and another word is `word`.
     pub fn is(&self, command: &str, word: &str) -> bool {
         self.words.first().is_some_and(|first| first.eq_ignore_ascii_case(command))
             && self.words[1..].iter().any(|other| other == word)
     }
 }
 
-/// Takes the quotes off, and what is escaped in them. Bytes that are no text get lost.
+/// Removes the quotes and escapes. Bytes that are not text are lost.
 fn unquoted(text: &str) -> Vec<String> {
     let (mut words, mut characters) = (Vec::new(), text.chars());
     while characters.any(|character| character == '"') {
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_is_told_is_heard_with_what_its_scripts_do() {
+    fn monitor_sees_commands_and_what_scripts_do() {
         let server = RedisServer::start();
         let monitor = Monitor::of(&server);
         server.command(&["SET", "a \"b\" \\ \n ä", "1"]);

@@ -1,7 +1,7 @@
-//! A connection on which things get lost.
+//! A proxy that loses requests, replies or connections.
 //!
-//! TCP loses nothing in the midst of a connection: it delivers, or it breaks. So a connection that had something swallowed
-//! never delivers again. It is cut with the next change of mode.
+//! TCP loses nothing within a connection: it delivers, or the connection breaks. So a connection from which something
+//! was swallowed never delivers again. It is cut with the next change of mode.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -10,10 +10,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// After so long, what has not happened is said not to happen. Not a measure of speed.
-const NEVER: Duration = Duration::from_secs(30);
+/// A test that waits longer than this has failed. Not a measure of speed.
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 
-/// Stands before a server, and forwards what is said until told otherwise.
+/// Forwards requests to a server and replies back, until the test changes its mode.
 pub struct Proxy {
     port: u16,
     wire: Arc<Wire>,
@@ -70,8 +70,8 @@ impl Ends {
     }
 }
 
-/// What is to be done with bytes that have arrived.
-enum Verdict {
+/// What to do with bytes that have arrived.
+enum Action {
     Forward,
     Swallow,
     ForwardAndHangUp,
@@ -79,11 +79,11 @@ enum Verdict {
 }
 
 impl Proxy {
-    /// One before the server on this port.
+    /// A proxy for the server on this port.
     ///
     /// # Panics
     ///
-    /// If there is no port to listen on.
+    /// If there is no free port to listen on.
     pub fn to(port: u16) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         let own = listener.local_addr().expect("it listens").port();
@@ -104,7 +104,7 @@ impl Proxy {
         self.port
     }
 
-    /// From now on all is forwarded, and no trap is set.
+    /// From now on everything is forwarded, and no trap is set.
     pub fn forward(&self) {
         self.wire.state().trap = None;
         self.change(Mode::Forward);
@@ -120,13 +120,13 @@ impl Proxy {
         self.change(Mode::SwallowReplies);
     }
 
-    /// From now on replies and push messages are kept back: requests are executed, and the answers arrive, in order, with
+    /// From now on replies and push messages are delayed: requests are executed, and the replies arrive, in order, with
     /// the next change of mode.
     pub fn hold_replies(&self) {
         self.change(Mode::HoldReplies);
     }
 
-    /// From now on new connections are closed at once. Those that exist go on.
+    /// From now on new connections are closed at once. Open connections continue.
     pub fn refuse(&self) {
         self.change(Mode::Refuse);
     }
@@ -153,13 +153,14 @@ impl Proxy {
         self.set_trap(matching, true);
     }
 
-    /// Sets a trap: with the next request that has `matching` in it, its connection is closed, and the request not executed.
+    /// Sets a trap: with the next request that has `matching` in it, its connection is closed, and the request not
+    /// executed.
     pub fn cut_before_request(&self, matching: &str) {
         self.set_trap(matching, false);
     }
 
     fn set_trap(&self, matching: &str, executed: bool) {
-        assert!(!matching.is_empty(), "any request has nothing in it");
+        assert!(!matching.is_empty(), "an empty text would match every request");
         let mut state = self.wire.state();
         state.trap = Some(Trap { matching: matching.as_bytes().to_owned(), executed });
         state.sprung = false;
@@ -192,10 +193,10 @@ impl Proxy {
         let (state, overtime) = self
             .wire
             .changed
-            .wait_timeout_while(state, NEVER, |state| !wanted(state))
+            .wait_timeout_while(state, TIME_LIMIT, |state| !wanted(state))
             .unwrap_or_else(PoisonError::into_inner);
         drop(state);
-        assert!(!overtime.timed_out(), "it never came to that: {what}");
+        assert!(!overtime.timed_out(), "this never happened: {what}");
     }
 }
 
@@ -223,7 +224,7 @@ impl Wire {
                 if self.state().closing {
                     break;
                 }
-                // A client that has gone again is no reason to stop.
+                // A client that has disconnected already is no reason to stop.
                 let Ok(client) = client else { continue };
                 if self.state().mode != Mode::Refuse {
                     threads.spawn(|| self.serve(client));
@@ -232,13 +233,13 @@ impl Wire {
         });
     }
 
-    /// Returns when the connection has ended. Whatever goes wrong ends it.
+    /// Returns when the connection has ended. Any error ends it.
     fn serve(&self, client: TcpStream) {
         let Ok((number, client, server)) = self.connect(client) else { return };
         thread::scope(|threads| {
             threads.spawn(|| {
                 if self.forward_requests(number, &client, &server).is_ok() {
-                    // The server finishes what it was sent, and hangs up in turn.
+                    // The server finishes its work, and closes the connection in turn.
                     let _ = server.shutdown(Shutdown::Write);
                 } else {
                     self.end(number);
@@ -274,7 +275,7 @@ impl Wire {
         self.changed.notify_all();
     }
 
-    /// `Ok` when no more requests come. An error asks for an end at once.
+    /// `Ok` when no more requests come. An error ends the connection at once.
     fn forward_requests(
         &self,
         number: u64,
@@ -282,7 +283,7 @@ impl Wire {
         mut server: &TcpStream,
     ) -> io::Result<()> {
         let mut buffer = vec![0; 64 * 1024];
-        // What a trap waits for may arrive in two pieces.
+        // The text that a trap matches may arrive in two pieces.
         let mut recent = Vec::new();
         loop {
             let length = client.read(&mut buffer)?;
@@ -291,11 +292,11 @@ impl Wire {
             }
             let request = &buffer[..length];
             recent.extend_from_slice(request);
-            match self.judge_request(number, &mut recent) {
-                Verdict::Forward => server.write_all(request)?,
-                Verdict::Swallow => {}
-                Verdict::ForwardAndHangUp => return server.write_all(request),
-                Verdict::Cut => return Err(io::ErrorKind::ConnectionAborted.into()),
+            match self.action_for_request(number, &mut recent) {
+                Action::Forward => server.write_all(request)?,
+                Action::Swallow => {}
+                Action::ForwardAndHangUp => return server.write_all(request),
+                Action::Cut => return Err(io::ErrorKind::ConnectionAborted.into()),
             }
         }
     }
@@ -307,51 +308,51 @@ impl Wire {
             if length == 0 {
                 return Ok(());
             }
-            if let Verdict::Forward = self.judge_reply(number) {
+            if let Action::Forward = self.action_for_reply(number) {
                 client.write_all(&buffer[..length])?;
             }
         }
     }
 
-    fn judge_request(&self, number: u64, recent: &mut Vec<u8>) -> Verdict {
+    fn action_for_request(&self, number: u64, recent: &mut Vec<u8>) -> Action {
         let mut state = self.state();
         if state.mode == Mode::SwallowRequests {
             self.swallow(state, number);
             recent.clear();
-            return Verdict::Swallow;
+            return Action::Swallow;
         }
         let Some(trap) = &state.trap else {
             recent.clear();
-            return Verdict::Forward;
+            return Action::Forward;
         };
         let length = trap.matching.len();
         if !recent.windows(length).any(|bytes| bytes == trap.matching) {
             let keep_from = recent.len().saturating_sub(length - 1);
             recent.drain(..keep_from);
-            return Verdict::Forward;
+            return Action::Forward;
         }
         let executed = trap.executed;
         state.trap = None;
         if let Some(ends) = state.connections.get_mut(&number) {
             ends.trapped = true;
         }
-        if executed { Verdict::ForwardAndHangUp } else { Verdict::Cut }
+        if executed { Action::ForwardAndHangUp } else { Action::Cut }
     }
 
-    fn judge_reply(&self, number: u64) -> Verdict {
+    fn action_for_reply(&self, number: u64) -> Action {
         let state = self.state();
         let is_held = |state: &mut State| {
             state.mode == Mode::HoldReplies && !state.closing && state.connections.contains_key(&number)
         };
         let state = self.changed.wait_while(state, is_held).unwrap_or_else(PoisonError::into_inner);
         if state.connections.get(&number).is_none_or(|ends| ends.trapped) {
-            return Verdict::Swallow;
+            return Action::Swallow;
         }
         if state.mode == Mode::SwallowReplies {
             self.swallow(state, number);
-            return Verdict::Swallow;
+            return Action::Swallow;
         }
-        Verdict::Forward
+        Action::Forward
     }
 
     fn swallow(&self, mut state: MutexGuard<'_, State>, number: u64) {
@@ -369,13 +370,13 @@ mod tests {
     use super::*;
     use crate::redis::RedisServer;
 
-    /// Speaks the inline form of the protocol, so that it can ask without waiting for an answer.
+    /// Uses the inline form of the protocol, so that it can send requests without waiting for an answer.
     struct Speaker(TcpStream);
 
     impl Speaker {
         fn to(proxy: &Proxy) -> Self {
             let stream = TcpStream::connect(("127.0.0.1", proxy.port())).expect("it listens");
-            stream.set_read_timeout(Some(NEVER)).unwrap();
+            stream.set_read_timeout(Some(TIME_LIMIT)).unwrap();
             Self(stream)
         }
 
@@ -389,7 +390,7 @@ mod tests {
             assert_eq!(String::from_utf8_lossy(&heard), reply);
         }
 
-        /// Hears that the connection is closed, and nothing before that.
+        /// Checks that the connection is closed, and that nothing arrived before.
         fn is_cut_off(&mut self) {
             match self.0.read(&mut [0]) {
                 Ok(heard) => assert_eq!(heard, 0, "something came before the end"),
@@ -404,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forwarded_is_executed_and_answered() {
+    fn forwarded_requests_are_executed_and_answered() {
         let server = RedisServer::start();
         let proxy = Proxy::to(server.port());
         let mut connection = redis::Client::open(proxy.url()).unwrap().get_connection().unwrap();
@@ -430,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_swallowed_reply_is_that_of_an_executed_request() {
+    fn request_with_a_swallowed_reply_is_executed() {
         let server = RedisServer::start();
         let proxy = Proxy::to(server.port());
         let mut speaker = Speaker::to(&proxy);
@@ -452,7 +453,7 @@ mod tests {
         crate::redis::eventually("both are executed", || (count(&server) == 2).then_some(()));
         proxy.forward();
         speaker.hears(":1\r\n:2\r\n");
-        // A client that is kept waiting can be cut off.
+        // The connection of a waiting client can be cut.
         proxy.hold_replies();
         speaker.says("PING\r\n");
         proxy.cut();
@@ -460,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_closes_what_is_open_and_lets_others_in() {
+    fn cut_closes_open_connections_and_accepts_new_ones() {
         let server = RedisServer::start();
         let proxy = Proxy::to(server.port());
         let mut speakers = [Speaker::to(&proxy), Speaker::to(&proxy)];
@@ -493,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_after_a_request_it_is_executed_and_not_answered() {
+    fn cut_after_a_request_leaves_it_executed_and_unanswered() {
         let server = RedisServer::start();
         let proxy = Proxy::to(server.port());
         let (mut speaker, mut other) = (Speaker::to(&proxy), Speaker::to(&proxy));
@@ -511,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_after_a_request_that_waits_the_client_is_cut_off_all_the_same() {
+    fn cut_after_a_blocking_request_closes_the_connection() {
         let server = RedisServer::start();
         let proxy = Proxy::to(server.port());
         let mut speaker = Speaker::to(&proxy);
@@ -522,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_before_a_request_it_is_not_executed() {
+    fn cut_before_a_request_keeps_it_from_being_executed() {
         let server = RedisServer::start();
         let proxy = Proxy::to(server.port());
         let mut speaker = Speaker::to(&proxy);
@@ -537,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_proxy_cuts_everybody_off() {
+    fn dropped_proxy_closes_all_connections() {
         let server = RedisServer::start();
         let proxy = Proxy::to(server.port());
         let mut speaker = Speaker::to(&proxy);

@@ -1,4 +1,4 @@
-//! A master with a replica, and sentinels that replace the one with the other.
+//! A master with a replica, and sentinels that promote the replica when the master fails.
 
 use redis::Value;
 
@@ -7,14 +7,15 @@ use super::eventually::eventually;
 use super::server::{Role, field};
 
 const MASTER_NAME: &str = "tower";
-/// So that one of them may fail.
+/// Three, so that one of them may fail.
 const SENTINELS: usize = 3;
 const QUORUM: usize = 2;
 
-/// How often they look around, in milliseconds. Usually they connect at most once per second: too slow to find alive whom
-/// they have just appointed, which has to answer within a second. But after five pings they do not trust what a replica
-/// said of itself, which it is asked to say once per second: so not too often either.
-const HASTE: &str = "ping-period 400 ask-period 100 publish-period 200 info-period 1000 tilt-period 3000";
+/// How often sentinels ping and ask, in milliseconds. By default they connect at most once per second: too slow to find
+/// the new master alive, which has to answer within a second. But after five pings they no longer trust the state that
+/// a replica reported, and they ask for that once per second: so not too often either.
+const SENTINEL_PERIODS: &str =
+    "ping-period 400 ask-period 100 publish-period 200 info-period 1000 tilt-period 3000";
 
 /// A master, its replica and three sentinels.
 pub struct RedisSentinel {
@@ -23,11 +24,11 @@ pub struct RedisSentinel {
 }
 
 impl RedisSentinel {
-    /// One whose replica is in step, and whose sentinels know of it and of each other.
+    /// Starts servers whose replica is up to date, and sentinels that know it and each other.
     ///
     /// # Panics
     ///
-    /// If it does not come to that.
+    /// If that does not happen.
     pub fn start() -> Self {
         let master = RedisServer::start();
         let port = master.port().to_string();
@@ -45,7 +46,9 @@ impl RedisSentinel {
         let sentinels = (0..SENTINELS).map(|_| RedisServer::launch(Role::Sentinel, &settings)).collect();
         let watched = Self { servers: [master, replica], sentinels };
         for sentinel in &watched.sentinels {
-            sentinel.command(&["SENTINEL", "DEBUG"].into_iter().chain(HASTE.split(' ')).collect::<Vec<_>>());
+            sentinel.command(
+                &["SENTINEL", "DEBUG"].into_iter().chain(SENTINEL_PERIODS.split(' ')).collect::<Vec<_>>(),
+            );
         }
         for sentinel in &watched.sentinels {
             eventually("a sentinel knows its peers", || {
@@ -67,12 +70,12 @@ impl RedisSentinel {
         &self.sentinels
     }
 
-    /// The watched servers: the one started as master first, then its replica. Roles may have changed since.
+    /// The watched servers: first the server started as master, then its replica. Roles may have changed since.
     pub fn servers(&self) -> &[RedisServer] {
         &self.servers
     }
 
-    /// What the sentinels call the master.
+    /// The sentinels' name for the master.
     pub fn master_name(&self) -> &str {
         MASTER_NAME
     }
@@ -86,7 +89,7 @@ impl RedisSentinel {
         eventually("the sentinels agree about the master", || self.agreed_master())
     }
 
-    /// Of the sentinels that are up.
+    /// The master that all sentinels that are up agree on.
     fn agreed_master(&self) -> Option<usize> {
         let mut agreed = None;
         for sentinel in self.sentinels.iter().filter(|sentinel| sentinel.is_up()) {
@@ -102,7 +105,7 @@ impl RedisSentinel {
 
     /// Kills the master, and returns its successor once all sentinels report it and it accepts writes.
     ///
-    /// The one that was killed can be [started again](RedisServer::start_again), and is made a replica.
+    /// The killed server can be [started again](RedisServer::start_again), and becomes a replica.
     ///
     /// # Panics
     ///
@@ -127,7 +130,7 @@ mod tests {
     fn the_replica_takes_over_with_what_the_master_had_and_the_master_comes_back_as_its_replica() {
         let watched = RedisSentinel::start();
         let before = watched.master();
-        // A connection waits for its own writes only.
+        // `WAIT` covers only the writes of its own connection.
         let mut connection = watched.servers()[before].connection();
         redis::cmd("SET").arg("key").arg("value").exec(&mut connection).unwrap();
         let replicas: u32 = redis::cmd("WAIT").arg(1).arg(0).query(&mut connection).unwrap();

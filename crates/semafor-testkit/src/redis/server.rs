@@ -1,7 +1,7 @@
 //! One Redis server.
 //!
-//! It is up when the process we started answers on the port we chose: another server may have been quicker to take that
-//! port, and would answer as well.
+//! It is up when the process that we started answers on the port that we chose: another server may have taken that port
+//! first, and would answer as well.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{self, File};
@@ -21,12 +21,13 @@ use tempfile::TempDir;
 use super::eventually::eventually;
 use crate::spawner::spawn;
 
-/// How long an administrator waits for a reply. A server that is paused gives none.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long an administrator connection waits for a reply. A paused server sends none.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A Redis server of the test's own, on a free port of the loopback interface, without persistence unless asked for.
+/// A Redis server for one test, on a free port of the loopback interface, without persistence unless the settings ask
+/// for it.
 ///
-/// Dropped, it is killed and its directory removed.
+/// Dropping it kills it and removes its directory.
 pub struct RedisServer {
     role: Role,
     password: Option<String>,
@@ -49,21 +50,21 @@ pub(super) enum Role {
 struct PortTaken;
 
 impl RedisServer {
-    /// One with default settings.
+    /// Starts a server with default settings.
     pub fn start() -> Self {
         Self::with(&[])
     }
 
-    /// One with these settings, each a line of `redis.conf`: `("appendonly", "yes")`.
+    /// Starts a server with these settings, each a line of `redis.conf`: `("appendonly", "yes")`.
     ///
     /// # Panics
     ///
-    /// If it does not come up, with what it wrote to its log. The same goes for all that start one.
+    /// If it does not come up, with its log. The same holds for all functions here that start one.
     pub fn with(settings: &[(&str, &str)]) -> Self {
         Self::launch(Role::Alone, settings)
     }
 
-    /// One that also speaks TLS, with a certificate for `127.0.0.1` and `localhost` that [its own
+    /// Starts a server that also speaks TLS, with a certificate for `127.0.0.1` and `localhost` that [its own
     /// authority](Self::ca_certificate) has signed.
     pub fn with_tls() -> Self {
         Self::launch(Role::WithTls, &[])
@@ -90,7 +91,7 @@ impl RedisServer {
             "save \"\"".to_owned(),
             "appendonly no".to_owned(),
             "daemonize no".to_owned(),
-            // A replica would wait for others to be brought up to date with it.
+            // Otherwise a master would wait for more replicas before it starts to send its data.
             "repl-diskless-sync-delay 0".to_owned(),
         ];
         let tls_port = (role == Role::WithTls).then(free_port);
@@ -117,7 +118,7 @@ impl RedisServer {
             }
             lines.push(format!("{directive} {}", if value.is_empty() { "\"\"" } else { value }));
         }
-        // Written once: sentinels keep what they know in it.
+        // Written once: sentinels store their state in it.
         fs::write(dir.path().join(CONFIGURATION), lines.join("\n") + "\n").expect("it can be written");
         Self { role, password, port, tls_port, process: Mutex::new(None), dir }
     }
@@ -143,7 +144,7 @@ impl RedisServer {
                 if log.get(before..).is_some_and(|log| log.contains("Address already in use")) {
                     return Some(Err(PortTaken));
                 }
-                panic!("the Redis server ended with {status}, and said:\n{log}");
+                panic!("the Redis server ended with {status}; its log:\n{log}");
             }
             self.is_answered_by(pid).unwrap_or(false).then_some(Ok(()))
         })
@@ -160,12 +161,12 @@ impl RedisServer {
             .and_then(|()| redis::cmd("INFO").arg("server").query::<String>(&mut connection));
         match answer {
             Ok(info) => Ok(field(&info, "process_id") == Some(&pid.to_string())),
-            // It serves, though not us: the test has set up users of its own.
+            // It is up, but refuses our user: the test has set up its own users.
             Err(error) => Ok(matches!(error.code(), Some("NOAUTH" | "NOPERM" | "WRONGPASS"))),
         }
     }
 
-    /// The process, if there is one: a command may have ended it as well.
+    /// The process, if it runs: a command may have ended it as well.
     fn process(&self) -> MutexGuard<'_, Option<Child>> {
         let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
         process.take_if(|child| child.try_wait().expect("it is our child").is_some());
@@ -201,7 +202,7 @@ impl RedisServer {
         format!("unix://{}", socket_in(self.dir()).display())
     }
 
-    /// The certificate, in PEM, of the authority to trust in for [TLS](Self::with_tls).
+    /// The certificate, in PEM, of the authority to trust for [TLS](Self::with_tls).
     pub fn ca_certificate(&self) -> PathBuf {
         self.dir().join(CA_CERTIFICATE)
     }
@@ -216,7 +217,7 @@ impl RedisServer {
         self.dir.path()
     }
 
-    /// What it has said so far, over all its lives.
+    /// Its log so far, over all starts.
     pub fn log(&self) -> String {
         fs::read(self.dir().join(LOG))
             .map(|log| String::from_utf8_lossy(&log).into_owned())
@@ -232,7 +233,7 @@ impl RedisServer {
         self.process().as_ref().map(Child::id).expect("the Redis server is up")
     }
 
-    /// Whether it was started and not ended since. It may be paused.
+    /// Whether its process runs. It may be paused.
     pub fn is_up(&self) -> bool {
         self.process().is_some()
     }
@@ -245,13 +246,14 @@ impl RedisServer {
     pub fn pause(&self) {
         let process = self.process();
         let pid = signal(process.as_ref().expect("the Redis server is up"), Signal::STOP);
-        // The signal takes effect at some time. `Child` is not waited for here: its owner waits for it later.
+        // The signal takes effect later, so wait until it has. This does not reap the child: its owner waits for it
+        // later.
         let stopped = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         let status = waitid(WaitId::Pid(pid), stopped).expect("it is our child").expect("it was waited for");
-        assert!(status.stopped(), "the Redis server has ended instead, and said:\n{}", self.log());
+        assert!(status.stopped(), "the Redis server has ended instead; its log:\n{}", self.log());
     }
 
-    /// Lets it go on after a [pause](Self::pause).
+    /// Continues it after a [pause](Self::pause).
     ///
     /// # Panics
     ///
@@ -260,7 +262,7 @@ impl RedisServer {
         signal(self.process().as_ref().expect("the Redis server is up"), Signal::CONT);
     }
 
-    /// Kills it: it has no time to save or to say anything. It is gone when this returns. Nothing happens if it is down.
+    /// Kills it: it cannot save anything. It is gone when this returns. Does nothing if it is down.
     pub fn kill(&self) {
         if let Some(mut child) = self.process().take() {
             child.kill().expect("it is our child");
@@ -268,7 +270,7 @@ impl RedisServer {
         }
     }
 
-    /// Asks it to shut down, and returns when it has. Nothing happens if it is down.
+    /// Asks it to shut down, and returns when it has. Does nothing if it is down.
     pub fn stop(&self) {
         let Some(mut child) = self.process().take() else { return };
         signal(&child, Signal::TERM);
@@ -293,12 +295,12 @@ impl RedisServer {
     /// If it does not answer.
     pub fn connection(&self) -> Connection {
         self.try_connection()
-            .unwrap_or_else(|error| panic!("{error}: the Redis server said:\n{}", self.log()))
+            .unwrap_or_else(|error| panic!("{error}; the log of the Redis server:\n{}", self.log()))
     }
 
     fn try_connection(&self) -> RedisResult<Connection> {
-        let connection = self.client().get_connection_with_timeout(PATIENCE)?;
-        connection.set_read_timeout(Some(PATIENCE))?;
+        let connection = self.client().get_connection_with_timeout(REPLY_TIMEOUT)?;
+        connection.set_read_timeout(Some(REPLY_TIMEOUT))?;
         Ok(connection)
     }
 
@@ -311,7 +313,7 @@ impl RedisServer {
         self.ask(words).unwrap_or_else(|error| panic!("{words:?}: {error}"))
     }
 
-    /// The answer to a command, or why there is none.
+    /// The answer to a command, or the error.
     pub(super) fn ask<T: redis::FromRedisValue>(&self, words: &[&str]) -> Result<T, RedisError> {
         let mut command = redis::Cmd::new();
         for word in words {
@@ -352,20 +354,20 @@ fn signal(child: &Child, signal: Signal) -> Pid {
     pid
 }
 
-/// A port without a listener that this process has not been given before.
+/// A port without a listener that this function has not returned before in this process.
 ///
-/// From below where Linux takes the ports of outgoing connections: one of those could otherwise take the port of a server
-/// that is down and is to come up again.
+/// Below the range that Linux uses for outgoing connections: such a connection could otherwise take the port of a
+/// server that is down and will be started again.
 fn free_port() -> u16 {
     const RANGE: std::ops::Range<u16> = 12_000..32_000;
     static FIRST: OnceLock<u16> = OnceLock::new();
-    static TOLD: AtomicU16 = AtomicU16::new(0);
+    static NEXT: AtomicU16 = AtomicU16::new(0);
     let span = RANGE.end - RANGE.start;
-    // Others may be testing on this machine as well.
+    // Other processes may run tests on this machine as well.
     let first =
         *FIRST.get_or_init(|| (RandomState::new().hash_one(std::process::id()) % u64::from(span)) as u16);
     for _ in RANGE {
-        let nth = TOLD.fetch_add(1, Ordering::Relaxed);
+        let nth = NEXT.fetch_add(1, Ordering::Relaxed);
         let port = RANGE.start + ((u32::from(first) + u32::from(nth)) % u32::from(span)) as u16;
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
@@ -417,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_wants_a_password_gets_it_from_its_administrator_only() {
+    fn only_the_administrator_connection_signs_on_by_itself() {
         let server = RedisServer::with(&[("requirepass", "secret")]);
         server.command(&["SET", "key", "value"]);
         let mut stranger = Client::open(server.url()).unwrap().get_connection().unwrap();
@@ -495,7 +497,7 @@ mod tests {
         assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
     }
 
-    /// Runs itself in a process of its own, which is killed while a server is up.
+    /// The test runs itself in a process of its own, which is killed while a server is up.
     #[test]
     fn a_server_does_not_outlive_a_killed_test() {
         const PORT_FILE: &str = "SEMAFOR_TESTKIT_PORT_FILE";

@@ -1,4 +1,4 @@
-//! A screen as a picture that needs nothing else: SVG, with the text as text.
+//! A screen as a self-contained picture: SVG, with the text as text.
 
 use std::fmt::Write;
 
@@ -78,14 +78,14 @@ fn letter<L>(into: &mut String, run: &Run<L>, look: Look, baseline: f32) {
     let (x, width, fill, text) = (run.x(), run.width(), look.foreground.css(), escaped(&run.text));
     let weight = if look.is_bold { " font-weight=\"600\"" } else { "" };
     let dim = if look.is_dim { " opacity=\"0.6\"" } else { "" };
-    // Whatever the font, columns stay columns.
+    // Keeps the columns aligned with any font.
     let _ = writeln!(
         into,
         "<text x=\"{x:.1}\" y=\"{baseline:.1}\" textLength=\"{width:.1}\" fill=\"{fill}\"{weight}{dim}>{text}</text>"
     );
 }
 
-/// Neighbours in a row that look alike.
+/// Neighbours in a row with the same look.
 struct Run<L> {
     look: L,
     first: u16,

@@ -1,23 +1,23 @@
-//! What time it is, at two prices.
+//! The time: precise, or rough and cheap.
 //!
-//! - [`Clock::now`]: precise. For whatever waits or expires; both ends of a wait are read off it.
+//! - [`Clock::now`]: precise. For waits and expiry; both ends of a wait are read from it.
 //! - [`Clock::rough`]: for statistics on the hot path. A precise reading while the process asks rarely; once it asks
-//!   more than ten thousand times a second, a value that a ticker thread refreshes every millisecond. Never ahead of the
-//!   precise time, but behind it by as much as the machine lets the ticker starve: good enough to count with, not to take
-//!   a slot away by. (The kernel's coarse clock is no better: it was seen to be late by more than its own step.)
+//!   more than ten thousand times a second, a value that a ticker thread refreshes every millisecond. Never ahead of
+//!   the precise time, but late if the ticker thread gets no processor time: good enough for statistics, not for ending
+//!   a lease. (The kernel's coarse clock is no better: we saw it late by more than its own step.)
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use semafor_core::Timestamp;
 
-use super::manual_clock::Hands;
+use super::manual_clock::ManualTime;
 use super::ticker;
 
 #[derive(Clone)]
 pub(crate) enum Clock {
     System,
-    Manual(Arc<Hands>),
+    Manual(Arc<ManualTime>),
 }
 
 impl Clock {
@@ -25,7 +25,7 @@ impl Clock {
     pub(crate) fn now(&self) -> Timestamp {
         match self {
             Self::System => system_now(),
-            Self::Manual(hands) => hands.now(),
+            Self::Manual(time) => time.now(),
         }
     }
 
@@ -33,7 +33,7 @@ impl Clock {
     pub(crate) fn rough(&self) -> Timestamp {
         match self {
             Self::System => ticker::read(),
-            Self::Manual(hands) => hands.rough(),
+            Self::Manual(time) => time.rough(),
         }
     }
 
@@ -41,7 +41,7 @@ impl Clock {
     pub(crate) fn instant(&self, at: Timestamp) -> Option<Instant> {
         match self {
             Self::System => epoch().checked_add(at.since(Timestamp::default())),
-            Self::Manual(hands) => Instant::now().checked_add(at.since(hands.now())),
+            Self::Manual(time) => Instant::now().checked_add(at.since(time.now())),
         }
     }
 }
@@ -51,7 +51,7 @@ fn epoch() -> Instant {
     *EPOCH.get_or_init(Instant::now)
 }
 
-/// Nanoseconds since the process first asked.
+/// Nanoseconds since the first call in this process.
 #[inline]
 pub(super) fn system_now() -> Timestamp {
     let elapsed = epoch().elapsed();

@@ -1,33 +1,33 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::registry::Shelf;
+use super::registry::RegistryInner;
 use super::shared_gate::SharedGate;
 
-/// A user's hold on a semaphore. While there is one, its name stays in the registry, and the registry stays.
+/// A reference to a semaphore. While a handle exists, its name stays in the registry, and the registry stays alive.
 pub(crate) struct Handle {
     gate: Arc<SharedGate>,
-    shelf: Arc<Shelf>,
+    registry: Arc<RegistryInner>,
 }
 
 impl Handle {
-    /// Call with the name's shard locked, so that it cannot be dropped meanwhile.
-    pub(super) fn new(gate: Arc<SharedGate>, shelf: Arc<Shelf>) -> Self {
+    /// Call with the name's shard locked, so that the name cannot be dropped meanwhile.
+    pub(super) fn new(gate: Arc<SharedGate>, registry: Arc<RegistryInner>) -> Self {
         gate.add_handle();
-        Self { gate, shelf }
+        Self { gate, registry }
     }
 }
 
 impl Clone for Handle {
     fn clone(&self) -> Self {
-        Self::new(Arc::clone(&self.gate), Arc::clone(&self.shelf))
+        Self::new(Arc::clone(&self.gate), Arc::clone(&self.registry))
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
         if self.gate.drop_handle() {
-            self.shelf.note_unused(&self.gate);
+            self.registry.note_unused(&self.gate);
         }
     }
 }

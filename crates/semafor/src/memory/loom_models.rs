@@ -1,7 +1,7 @@
-//! One model per race on a gate: loom runs each through every interleaving. Opening and
-//! dropping names, which takes the registry's locks too, is left to `tests/registry.rs` and the stress test.
+//! One model per race on a gate: loom runs each through every interleaving. `tests/registry.rs` and the stress test
+//! cover the opening and dropping of names, which also takes the registry's locks.
 //!
-//! Run by `cargo xtask test`, or on its own as CONTRIBUTING.md says.
+//! Run by `cargo xtask test`; CONTRIBUTING.md says how to run them alone.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Wake, Waker};
@@ -38,7 +38,7 @@ fn poll(waiting: &mut Waiting, waker: &Waker) -> Poll<Result<Permit<'static>, Ac
     waiting.as_mut().poll(&mut Context::from_waker(waker))
 }
 
-/// Everything was given back, exactly once.
+/// Every slot was released, exactly once.
 fn assert_all_free(sem: &Semaphore) {
     let stats = block_on(sem.stats()).unwrap();
     assert_eq!((stats.held, stats.holders, stats.waiting), (0, 0, 0));
@@ -126,7 +126,7 @@ fn loom_expiry_against_release_has_one_winner() {
 }
 
 #[test]
-fn loom_end_of_a_grace_against_release_has_one_winner() {
+fn loom_end_of_grace_against_release_has_one_winner() {
     loom::model(|| {
         let clock = ManualClock::new();
         let registry = Registry::builder().clock(&clock).build();
@@ -147,9 +147,9 @@ fn loom_timeout_against_grant_has_one_winner() {
     loom::model(|| {
         let (sem, clock) = open(1);
         let held = hold(&sem);
-        let patient = sem.clone();
+        let waiting_sem = sem.clone();
         let mut waiting: Waiting =
-            Box::pin(async move { patient.acquire().timeout(secs(1)).await.map(Permit::into_owned) });
+            Box::pin(async move { waiting_sem.acquire().timeout(secs(1)).await.map(Permit::into_owned) });
         assert!(poll(&mut waiting, Waker::noop()).is_pending());
         let time = thread::spawn(move || clock.advance(Duration::from_secs(1)));
         drop(held);
@@ -163,7 +163,7 @@ fn loom_timeout_against_grant_has_one_winner() {
 }
 
 #[test]
-fn loom_growing_against_acquire_leaves_nobody_behind() {
+fn loom_growing_against_acquire_grants_the_new_slot() {
     loom::model(|| {
         let (sem, _) = open(1);
         let _held = hold(&sem);

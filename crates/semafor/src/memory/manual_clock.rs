@@ -1,4 +1,4 @@
-//! Time that moves when it is told to, for tests.
+//! A clock that tests move by hand.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use semafor_core::Timestamp;
 
-use super::registry::Shelf;
+use super::registry::RegistryInner;
 
 /// A clock that stands still until it is [advanced](Self::advance), for tests that do not sleep.
 ///
@@ -28,18 +28,18 @@ use super::registry::Shelf;
 /// # });
 /// ```
 #[derive(Clone, Default)]
-pub struct ManualClock(Arc<Hands>);
+pub struct ManualClock(Arc<ManualTime>);
 
 /// The clock stops here: a deadline at [`Timestamp::NEVER`] is never reached.
 const END_OF_TIME: Timestamp = Timestamp::from_nanos(Timestamp::NEVER.as_nanos() - 1);
 
 #[derive(Default)]
-pub(crate) struct Hands {
+pub(crate) struct ManualTime {
     nanos: AtomicU64,
-    /// How far the rough clock is behind: a ticker that starves.
+    /// How late the rough clock is, as with a ticker thread that gets no processor time.
     #[cfg(all(test, not(semafor_loom)))]
-    rough_is_behind_by: AtomicU64,
-    registries: Mutex<Vec<Weak<Shelf>>>,
+    rough_clock_delay: AtomicU64,
+    registries: Mutex<Vec<Weak<RegistryInner>>>,
 }
 
 impl ManualClock {
@@ -48,35 +48,35 @@ impl ManualClock {
         Self::default()
     }
 
-    /// Moves time on. What falls due on the way (leases, acquire timeouts, idle names) happens on this thread, each
-    /// at its own time, before this returns. The clock stops at the end of time, after 584 years.
+    /// Moves the clock. Everything that falls due on the way (leases, acquire timeouts, idle names) happens on this
+    /// thread, each at its own time, before this returns. The clock stops after 584 years.
     pub fn advance(&self, by: Duration) {
         let target = self.0.now().after(by).min(END_OF_TIME);
         let registries: Vec<_> = self.0.registries.lock().iter().filter_map(Weak::upgrade).collect();
         loop {
-            let due = registries.iter().map(|shelf| shelf.next_due()).min();
+            let due = registries.iter().map(|registry| registry.next_due()).min();
             match due.filter(|due| *due <= target) {
                 Some(due) => self.0.set(due.max(self.0.now())),
                 None => break,
             }
-            for shelf in &registries {
-                shelf.run_due(self.0.now());
+            for registry in &registries {
+                registry.run_due(self.0.now());
             }
         }
         self.0.set(target);
     }
 
     #[cfg(all(test, not(semafor_loom)))]
-    pub(super) fn starve_the_ticker(&self, behind: Duration) {
-        self.0.rough_is_behind_by.store(behind.as_nanos() as u64, Ordering::Release);
+    pub(super) fn delay_rough_clock(&self, behind: Duration) {
+        self.0.rough_clock_delay.store(behind.as_nanos() as u64, Ordering::Release);
     }
 
-    pub(super) fn hands(&self) -> Arc<Hands> {
+    pub(super) fn time(&self) -> Arc<ManualTime> {
         Arc::clone(&self.0)
     }
 }
 
-impl Hands {
+impl ManualTime {
     pub(super) fn now(&self) -> Timestamp {
         Timestamp::from_nanos(self.nanos.load(Ordering::Acquire))
     }
@@ -88,7 +88,7 @@ impl Hands {
 
     #[cfg(all(test, not(semafor_loom)))]
     pub(super) fn rough(&self) -> Timestamp {
-        let behind = self.rough_is_behind_by.load(Ordering::Acquire);
+        let behind = self.rough_clock_delay.load(Ordering::Acquire);
         Timestamp::from_nanos(self.now().as_nanos().saturating_sub(behind))
     }
 
@@ -96,9 +96,9 @@ impl Hands {
         self.nanos.fetch_max(now.as_nanos(), Ordering::AcqRel);
     }
 
-    pub(super) fn drive(&self, shelf: Weak<Shelf>) {
+    pub(super) fn drive(&self, registry: Weak<RegistryInner>) {
         let mut registries = self.registries.lock();
         registries.retain(|known| known.strong_count() > 0);
-        registries.push(shelf);
+        registries.push(registry);
     }
 }

@@ -23,7 +23,7 @@ pub(crate) use handle::Handle;
 pub(crate) use shared_gate::{Enqueued, SharedGate};
 pub(crate) use tag::Tag;
 
-/// In a forked child.
+/// Called in a forked child.
 pub(crate) fn after_fork() {
     ticker::after_fork();
     registry::after_fork();

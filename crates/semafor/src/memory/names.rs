@@ -1,7 +1,7 @@
-//! Which name is which semaphore.
+//! The table of names and their semaphores.
 //!
-//! Found under the lock of one of [`SHARDS`] tables, and dropped under the same lock: nobody can open a name between
-//! the check that it is unused and its removal.
+//! A name is found and dropped under the lock of one of [`SHARDS`] tables. So no thread can open a name between the
+//! check that it is unused and its removal.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl Names {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
     }
 
-    /// Everything that was there while its shard was looked at.
+    /// All names; each shard is read at its own moment.
     pub(super) fn all(&self) -> Vec<Arc<SharedGate>> {
         let mut all = Vec::new();
         for shard in &self.shards {
@@ -63,11 +63,11 @@ impl Entry<'_> {
     pub(super) fn take(&mut self, name: &str) -> Option<Arc<SharedGate>> {
         let entry = self.shard.find_entry(self.hash, |gate| gate.name() == name).ok()?;
         let (gate, _) = entry.remove();
-        self.give_memory_back();
+        self.shrink();
         Some(gate)
     }
 
-    fn give_memory_back(&mut self) {
+    fn shrink(&mut self) {
         let hasher = &self.names.hasher;
         let (len, capacity) = (self.shard.len(), self.shard.capacity());
         if capacity > 1024 && len < capacity / 8 {

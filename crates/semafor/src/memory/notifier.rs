@@ -1,14 +1,14 @@
 //! Calls wakers and listeners of a loss on behalf of the deadline driver.
 //!
-//! Users wrote them, so they may block. The driver may not: it would hold up every deadline of its registry. It puts them
-//! into a queue instead, and threads of this file call them. The first thread starts with the first notice, and ends when
-//! there has been none for a while. Another one starts when no notice was taken for [`PATIENCE`]: then every thread is stuck
-//! in a call. So a call that blocks holds up nothing but itself, unless [`MOST_THREADS`] do so at the same time. Of the
-//! threads that have nothing to do, one stays.
+//! They are user code, so they may block. The driver must not block: it would hold up every deadline of its registry.
+//! It queues them instead, and threads of this file call them. The first thread starts with the first notice, and ends
+//! when no notice has come for a while. Another thread starts when no notice was taken for [`STUCK_AFTER`]: then every
+//! thread is stuck in a call. So a blocking call holds up only itself, unless [`MAX_THREADS`] calls block at the same
+//! time. Of the idle threads, one stays.
 //!
-//! Invariant: while a notice is queued, an idle thread has been notified, or a thread is in a call and looks at the queue
-//! afterwards. How long that takes is up to the call, so the driver [checks](Notifier::relieve) whether the queue moves; after
-//! the end of the driver, a thread of this file does.
+//! Invariant: while a notice is queued, an idle thread has been notified, or a thread is in a call and looks at the
+//! queue afterwards. The call may take long, so the driver [checks](Notifier::check_stuck) whether the queue moves;
+//! after the end of the driver, a thread of this file checks.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,11 +21,12 @@ use super::shared_gate::{Fx, SharedGate, wake};
 use super::tag::Tag;
 use crate::sync::waiting::{Condvar, Mutex, sleep, spawn};
 
-/// How long all threads may be in a call, with notices queued, before another thread is started. No time passes in a model.
-const PATIENCE: Duration = if cfg!(semafor_loom) { Duration::ZERO } else { Duration::from_millis(10) };
-/// How long a thread stays that has nothing to do.
+/// How long all threads may be in a call, with notices queued, before another thread is started. No time passes in a
+/// model.
+const STUCK_AFTER: Duration = if cfg!(semafor_loom) { Duration::ZERO } else { Duration::from_millis(10) };
+/// How long an idle thread stays.
 const IDLE: Duration = Duration::from_secs(10);
-const MOST_THREADS: usize = 64;
+const MAX_THREADS: usize = 64;
 
 #[derive(Default)]
 pub(super) struct Notifier(Arc<Shared>);
@@ -39,7 +40,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Notice>,
-    /// Since when there are notices in the queue of which none was taken.
+    /// Since when the queue has notices and none was taken.
     stuck_since: Option<Instant>,
     threads: usize,
     /// How many of the threads are in a call.
@@ -53,18 +54,18 @@ enum Notice {
 }
 
 impl Notice {
-    fn carry_out(self) {
+    fn call(self) {
         match self {
-            Self::Lost(gate, lost) => gate.tell_of_loss(&lost),
+            Self::Lost(gate, lost) => gate.signal_loss(&lost),
             Self::Wake(waker) => wake(waker),
         }
     }
 }
 
 impl Notifier {
-    /// Has others call what `effects` of `gate` ask for.
+    /// Queues the wakers and losses in `effects` of `gate` for the threads to call.
     pub(super) fn notify(&self, gate: &Arc<SharedGate>, effects: Fx) {
-        // A request that did not queue is not among the effects of a deadline.
+        // A deadline never leaves an unused waker behind.
         let Fx { lost, wake, unused: _ } = effects;
         if lost.is_empty() && wake.is_empty() {
             return;
@@ -76,34 +77,35 @@ impl Notifier {
         if state.threads > 0 {
             self.0.has_notice.notify_one();
         } else if !self.0.start(&mut state) {
-            // Late is better than never.
+            // No thread could be started: call them here, although that may delay the driver.
             drop(state);
-            self.carry_out_here();
+            self.call_all_here();
         }
     }
 
-    /// Has another thread take a notice if all that take one are stuck. Returns when to look again, if that may help.
-    pub(super) fn relieve(&self) -> Option<Duration> {
-        self.0.relieve()
+    /// Starts or wakes a thread if no notice was taken for [`STUCK_AFTER`]. Returns when to check again, if that may
+    /// help.
+    pub(super) fn check_stuck(&self) -> Option<Duration> {
+        self.0.check_stuck()
     }
 
     #[cold]
-    fn carry_out_here(&self) {
+    fn call_all_here(&self) {
         loop {
             let notice = self.0.state.lock().take();
             match notice {
-                Some(notice) => notice.carry_out(),
+                Some(notice) => notice.call(),
                 None => return,
             }
         }
     }
 }
 
-/// The threads carry out what is queued, and end.
+/// The threads call what is queued, and end.
 impl Drop for Notifier {
     fn drop(&mut self) {
         if Arc::strong_count(&self.0) == 1 {
-            // There is no thread, and so nothing is queued.
+            // No thread is running, so nothing is queued.
             return;
         }
         let mut state = self.0.state.lock();
@@ -114,7 +116,7 @@ impl Drop for Notifier {
         if is_busy {
             let shared = Arc::clone(&self.0);
             spawn("semafor-notify", move || {
-                while let Some(time) = shared.relieve() {
+                while let Some(time) = shared.check_stuck() {
                     sleep(time);
                 }
             });
@@ -130,22 +132,22 @@ impl Shared {
         is_started
     }
 
-    fn relieve(self: &Arc<Self>) -> Option<Duration> {
+    fn check_stuck(self: &Arc<Self>) -> Option<Duration> {
         let mut state = self.state.lock();
         let stuck_for = state.stuck_since?.elapsed();
-        if stuck_for < PATIENCE {
-            return Some(PATIENCE - stuck_for);
+        if stuck_for < STUCK_AFTER {
+            return Some(STUCK_AFTER - stuck_for);
         }
         if state.calling < state.threads {
             self.has_notice.notify_one();
-        } else if state.threads < MOST_THREADS {
-            // If no thread can be had, it is tried again later.
+        } else if state.threads < MAX_THREADS {
+            // If no thread can be started, the next check tries again.
             self.start(&mut state);
         } else {
             return None;
         }
         state.stuck_since = Some(Instant::now());
-        Some(PATIENCE)
+        Some(STUCK_AFTER)
     }
 
     fn run(&self) {
@@ -154,7 +156,7 @@ impl Shared {
             if let Some(notice) = state.take() {
                 state.calling += 1;
                 drop(state);
-                notice.carry_out();
+                notice.call();
                 state = self.state.lock();
                 state.calling -= 1;
                 continue;
@@ -195,22 +197,22 @@ mod loom_models {
 
     struct Event {
         has_happened: AtomicBool,
-        told: Notify,
+        notify: Notify,
     }
 
     impl Event {
         fn new() -> Arc<Self> {
-            Arc::new(Self { has_happened: AtomicBool::new(false), told: Notify::new() })
+            Arc::new(Self { has_happened: AtomicBool::new(false), notify: Notify::new() })
         }
 
         fn happens(&self) {
             self.has_happened.store(true, Ordering::SeqCst);
-            self.told.notify();
+            self.notify.notify();
         }
 
         fn wait(&self) {
             while !self.has_happened.load(Ordering::SeqCst) {
-                self.told.wait();
+                self.notify.wait();
             }
         }
     }
@@ -241,7 +243,7 @@ mod loom_models {
     }
 
     #[test]
-    fn loom_every_notice_is_carried_out_and_the_thread_ends() {
+    fn loom_every_notice_is_called_and_the_thread_ends() {
         loom::model(|| {
             let (notifier, gate) = (Notifier::default(), gate());
             let events = [Event::new(), Event::new()];
@@ -270,11 +272,11 @@ mod loom_models {
     }
 
     #[test]
-    fn loom_a_notice_behind_a_call_that_blocks_is_carried_out() {
+    fn loom_notice_behind_a_blocking_call_is_called() {
         bounded().check(|| {
             let notifier = Notifier::default();
             let first = block_and_follow(&notifier);
-            while notifier.relieve().is_some() {
+            while notifier.check_stuck().is_some() {
                 loom::thread::yield_now();
             }
             first.wait();
@@ -283,7 +285,7 @@ mod loom_models {
     }
 
     #[test]
-    fn loom_a_notice_behind_a_call_that_blocks_is_carried_out_after_the_end_of_the_driver() {
+    fn loom_notice_behind_a_blocking_call_is_called_after_the_driver_ended() {
         bounded().check(|| {
             let notifier = Notifier::default();
             let first = block_and_follow(&notifier);
@@ -306,9 +308,9 @@ mod tests {
 
     const A_MINUTE: Duration = Duration::from_secs(60);
 
-    struct Does<F>(F);
+    struct CallOnWake<F>(F);
 
-    impl<F: Fn() + Send + Sync + 'static> Wake for Does<F> {
+    impl<F: Fn() + Send + Sync + 'static> Wake for CallOnWake<F> {
         fn wake(self: Arc<Self>) {
             (self.0)();
         }
@@ -318,15 +320,15 @@ mod tests {
         SharedGate::new("notified", Gate::new(1, 1).unwrap(), Clock::System, Weak::new())
     }
 
-    fn wake_up(does: impl Fn() + Send + Sync + 'static) -> Fx {
+    fn wake_up(call: impl Fn() + Send + Sync + 'static) -> Fx {
         let mut effects = Fx::default();
-        effects.wake.push(Waker::from(Arc::new(Does(does))));
+        effects.wake.push(Waker::from(Arc::new(CallOnWake(call))));
         effects
     }
 
-    fn rings(bell: &Sender<()>) -> Fx {
-        let bell = bell.clone();
-        wake_up(move || bell.send(()).unwrap())
+    fn sends(sender: &Sender<()>) -> Fx {
+        let sender = sender.clone();
+        wake_up(move || sender.send(()).unwrap())
     }
 
     /// A call that lasts until the sender is dropped.
@@ -337,102 +339,102 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_do_not_block_share_one_thread() {
+    fn calls_that_return_at_once_share_one_thread() {
         let (notifier, gate) = (Notifier::default(), gate());
-        let (bell, rung) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         for _ in 0..1_000 {
-            notifier.notify(&gate, rings(&bell));
-            rung.recv_timeout(A_MINUTE).unwrap();
+            notifier.notify(&gate, sends(&sender));
+            receiver.recv_timeout(A_MINUTE).unwrap();
         }
         assert_eq!(notifier.0.state.lock().threads, 1);
     }
 
     #[test]
-    fn a_notice_behind_a_call_that_blocks_gets_another_thread_and_no_more_than_that() {
+    fn notice_behind_a_blocking_call_gets_exactly_one_more_thread() {
         let (notifier, gate) = (Notifier::default(), gate());
         let (blocking, end) = blocks();
-        let (bell, rung) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         notifier.notify(&gate, blocking);
-        notifier.notify(&gate, rings(&bell));
-        while rung.try_recv().is_err() {
-            notifier.relieve();
+        notifier.notify(&gate, sends(&sender));
+        while receiver.try_recv().is_err() {
+            notifier.check_stuck();
             std::thread::yield_now();
         }
         for _ in 0..100 {
-            notifier.notify(&gate, rings(&bell));
-            rung.recv_timeout(A_MINUTE).unwrap();
+            notifier.notify(&gate, sends(&sender));
+            receiver.recv_timeout(A_MINUTE).unwrap();
         }
         assert_eq!(notifier.0.state.lock().threads, 2);
         drop(end);
     }
 
     #[test]
-    fn the_threads_end_with_the_notifier_when_everything_queued_has_been_called() {
+    fn threads_end_with_the_notifier_once_the_queue_is_empty() {
         let (notifier, gate) = (Notifier::default(), gate());
         let shared = Arc::downgrade(&notifier.0);
         let (blocking, end) = blocks();
-        let (bell, rung) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         notifier.notify(&gate, blocking);
-        notifier.notify(&gate, rings(&bell));
+        notifier.notify(&gate, sends(&sender));
         drop(notifier);
         drop(end);
-        rung.recv_timeout(A_MINUTE).unwrap();
+        receiver.recv_timeout(A_MINUTE).unwrap();
         let start = Instant::now();
         while shared.strong_count() > 0 {
-            assert!(start.elapsed() < A_MINUTE, "its thread stays");
+            assert!(start.elapsed() < A_MINUTE, "its threads do not end");
             std::thread::yield_now();
         }
     }
 
-    /// Calls `relieve`, as the driver does, until `is_done`.
+    /// Calls `check_stuck`, as the driver does, until `is_done`.
     #[track_caller]
-    fn relieve_until(notifier: &Notifier, is_done: impl Fn() -> bool) {
+    fn check_stuck_until(notifier: &Notifier, is_done: impl Fn() -> bool) {
         let start = Instant::now();
         while !is_done() {
-            assert!(start.elapsed() < A_MINUTE, "it does not come to that");
-            notifier.relieve();
+            assert!(start.elapsed() < A_MINUTE, "not done after a minute");
+            notifier.check_stuck();
             std::thread::yield_now();
         }
     }
 
     #[test]
-    fn threads_that_were_needed_for_a_while_end_although_notices_go_on() {
+    fn extra_threads_end_although_notices_continue() {
         let (notifier, gate) = (Notifier::default(), gate());
-        let (bell, rung) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let mut ends = Vec::new();
         for _ in 0..8 {
             let (blocking, end) = blocks();
             notifier.notify(&gate, blocking);
             ends.push(end);
         }
-        relieve_until(&notifier, || notifier.0.state.lock().calling == 8);
+        check_stuck_until(&notifier, || notifier.0.state.lock().calling == 8);
         drop(ends);
         let start = Instant::now();
         while notifier.0.state.lock().threads > 1 {
-            assert!(start.elapsed() < A_MINUTE, "{} threads stay", notifier.0.state.lock().threads);
-            notifier.notify(&gate, rings(&bell));
-            rung.recv_timeout(A_MINUTE).unwrap();
+            assert!(start.elapsed() < A_MINUTE, "{} threads do not end", notifier.0.state.lock().threads);
+            notifier.notify(&gate, sends(&sender));
+            receiver.recv_timeout(A_MINUTE).unwrap();
         }
     }
 
-    /// The driver is gone then, too, and no longer checks whether all threads are stuck.
+    /// Then the driver has ended, too, and no longer checks whether all threads are stuck.
     #[test]
-    fn a_notice_behind_a_call_that_blocks_is_called_although_the_notifier_is_gone() {
+    fn notice_behind_a_blocking_call_is_called_although_the_notifier_is_dropped() {
         let (notifier, gate) = (Notifier::default(), gate());
         let (first, first_end) = blocks();
         let (second, second_end) = blocks();
-        let (bell, rung) = mpsc::channel();
-        for effects in [first, second, rings(&bell)] {
+        let (sender, receiver) = mpsc::channel();
+        for effects in [first, second, sends(&sender)] {
             notifier.notify(&gate, effects);
         }
         drop(notifier);
-        rung.recv_timeout(A_MINUTE).expect("it is not held up");
+        receiver.recv_timeout(A_MINUTE).expect("it is not held up");
         drop((first_end, second_end));
     }
 
-    /// Dropping what a waker panicked with may panic, too.
+    /// Dropping the payload of a waker's panic may panic, too.
     #[test]
-    fn a_notice_is_carried_out_whatever_the_wakers_before_it_panicked_with() {
+    fn notice_is_called_although_earlier_wakers_panicked() {
         struct Bomb;
         impl Drop for Bomb {
             fn drop(&mut self) {
@@ -441,11 +443,11 @@ mod tests {
             }
         }
         let (notifier, gate) = (Notifier::default(), gate());
-        let (bell, rung) = mpsc::channel();
-        for _ in 0..2 * MOST_THREADS {
+        let (sender, receiver) = mpsc::channel();
+        for _ in 0..2 * MAX_THREADS {
             notifier.notify(&gate, wake_up(|| std::panic::resume_unwind(Box::new(Bomb))));
         }
-        notifier.notify(&gate, rings(&bell));
-        relieve_until(&notifier, || rung.try_recv().is_ok());
+        notifier.notify(&gate, sends(&sender));
+        check_stuck_until(&notifier, || receiver.try_recv().is_ok());
     }
 }

@@ -22,23 +22,24 @@ use crate::stats::Stats;
 
 const DEFAULT_IDLE_TTL: Duration = Duration::from_secs(60);
 
-/// Stored once per process: see [`after_fork`].
+/// Set once per process: see [`after_fork`].
 static GLOBAL: AtomicPtr<Registry> = AtomicPtr::new(null_mut());
 
-/// The global registry is the parent's: its threads are not here, and its locks may be taken for ever.
+/// The global registry belongs to the parent: its threads do not run in the child, and its locks may stay locked for
+/// ever.
 pub(super) fn after_fork() {
     GLOBAL.store(null_mut(), Ordering::Release);
 }
 
 /// A set of named semaphores, with the thread that watches their deadlines.
 ///
-/// Within one registry a name is one semaphore. Names that nobody uses any more (no handle, no holder, no waiter)
-/// are dropped after a while. A clone is another reference to the same registry.
+/// Within one registry a name is one semaphore. Unused names (no handle, no holder, no waiter) are dropped after a
+/// while. A clone is another reference to the same registry.
 ///
-/// That thread calls no waker and no listener of a loss: other threads do, which exist only while they are needed. A waker that
-/// blocks holds up itself and not the deadlines of others.
+/// That thread calls no waker and no listener of a loss. Other threads do, which run only while they are needed. So a
+/// waker that blocks does not delay the deadlines of others.
 ///
-/// Time to live and timeouts count while the machine is awake. A forked child does not inherit the thread that watches
+/// Leases and timeouts count only while the machine is awake. A forked child does not inherit the thread that watches
 /// them: let it use a registry of its own.
 ///
 /// ```
@@ -52,7 +53,7 @@ pub(super) fn after_fork() {
 /// # drop(b);
 /// ```
 #[derive(Clone)]
-pub struct Registry(Arc<Shelf>);
+pub struct Registry(Arc<RegistryInner>);
 
 /// Settings of a [`Registry`].
 #[must_use = "call .build()"]
@@ -62,7 +63,7 @@ pub struct RegistryBuilder {
     token_floor: u64,
 }
 
-/// Which semaphores [`Registry::stats`] tells about.
+/// Which semaphores [`Registry::stats`] returns.
 ///
 /// ```
 /// use semafor::{Registry, StatsQuery};
@@ -77,7 +78,7 @@ pub struct StatsQuery {
 }
 
 impl StatsQuery {
-    /// Only these. Names that do not exist are left out of the answer.
+    /// Only these names. Names that do not exist are left out of the answer.
     ///
     /// # Examples
     ///
@@ -93,7 +94,7 @@ impl StatsQuery {
         self
     }
 
-    /// At most so many, those with the highest utilisation.
+    /// At most so many semaphores, those with the highest utilisation.
     ///
     /// # Examples
     ///
@@ -111,7 +112,7 @@ impl StatsQuery {
         self
     }
 
-    /// Sorts by utilisation and keeps as many as wanted.
+    /// Sorts by utilisation and applies the limit.
     pub(crate) fn pick(&self, mut stats: Vec<Stats>) -> Vec<Stats> {
         // A name whose slots are not known has no utilisation.
         let percent = |stats: &Stats| if stats.slots == 0 { 0.0 } else { stats.percent() };
@@ -139,14 +140,14 @@ impl RegistryBuilder {
         self
     }
 
-    /// Fencing tokens are above this one.
+    /// All fencing tokens will be above `token`.
     #[cfg(feature = "local")]
     pub(crate) fn first_token(mut self, token: u64) -> Self {
         self.token_floor = token;
         self
     }
 
-    /// Lives by a clock that is moved by hand. No thread is started then.
+    /// Uses a clock that is moved by hand. No thread is started then.
     ///
     /// # Examples
     ///
@@ -161,13 +162,13 @@ impl RegistryBuilder {
     /// assert!(permit.is_lost());
     /// ```
     pub fn clock(mut self, clock: &ManualClock) -> Self {
-        self.clock = Clock::Manual(clock.hands());
+        self.clock = Clock::Manual(clock.time());
         self
     }
 
     /// An empty registry.
     pub fn build(self) -> Registry {
-        let shelf = Arc::new_cyclic(|this| Shelf {
+        let registry = Arc::new_cyclic(|this| RegistryInner {
             this: Weak::clone(this),
             clock: self.clock,
             idle_ttl: self.empty_queue_max_ttl,
@@ -177,10 +178,10 @@ impl RegistryBuilder {
             notifier: Notifier::default(),
             token_floor: AtomicU64::new(self.token_floor),
         });
-        if let Clock::Manual(hands) = &shelf.clock {
-            hands.drive(Arc::downgrade(&shelf));
+        if let Clock::Manual(time) = &registry.clock {
+            time.drive(Arc::downgrade(&registry));
         }
-        Registry(shelf)
+        Registry(registry)
     }
 }
 
@@ -222,7 +223,7 @@ impl Registry {
     /// # });
     /// ```
     pub fn global() -> &'static Self {
-        // SAFETY: what is stored there is never freed.
+        // SAFETY: the registry stored there is never freed.
         if let Some(known) = unsafe { GLOBAL.load(Ordering::Acquire).as_ref() } {
             return known;
         }
@@ -235,7 +236,7 @@ impl Registry {
                 others
             }
         };
-        // SAFETY: what is stored there is never freed.
+        // SAFETY: the registry stored there is never freed.
         unsafe { &*stored }
     }
 
@@ -253,7 +254,7 @@ impl Registry {
         Builder::in_memory(self.clone(), name.into())
     }
 
-    /// How many names there are, unused ones that were not dropped yet included.
+    /// How many names there are, including unused names that were not dropped yet.
     ///
     /// # Examples
     ///
@@ -274,7 +275,7 @@ impl Registry {
 
     /// Statistics of the semaphores of this registry, highest utilisation first, then by name.
     ///
-    /// Each semaphore is looked at on its own; the list as a whole is no snapshot.
+    /// Each semaphore is read at its own moment; the list as a whole is not a snapshot.
     ///
     /// # Examples
     ///
@@ -299,9 +300,9 @@ impl Registry {
         query.pick(gates.iter().map(|gate| gate.stats()).collect())
     }
 
-    /// Drops the names that have been unused for long enough, and says how many.
+    /// Drops the names that have been unused for long enough, and returns how many.
     ///
-    /// It happens by itself; this is for those who want it to have happened now.
+    /// The registry does it by itself; call this to do it now.
     pub fn cleanup(&self) -> usize {
         let before = self.len();
         self.0.run_due(self.0.clock.now());
@@ -310,8 +311,8 @@ impl Registry {
 
     /// Publishes the statistics of all semaphores through the [`metrics`](https://docs.rs/metrics) facade.
     ///
-    /// Call it when metrics are scraped, or at intervals. In between they cost nothing. A name that was dropped is not
-    /// published any more; if it comes back, its totals start anew.
+    /// Call it when metrics are scraped, or at intervals. In between, metrics cost nothing. A dropped name is no longer
+    /// published; if it is opened again, its totals start anew.
     #[cfg(feature = "metrics")]
     #[cfg_attr(docsrs, doc(cfg(feature = "metrics")))]
     pub fn publish_metrics(&self) {
@@ -340,11 +341,11 @@ impl std::fmt::Debug for Registry {
     }
 }
 
-/// A gate, and what follows from ending what was due there.
+/// A gate, and the effects of ending its overdue leases and waits.
 type Ended = (Arc<SharedGate>, Fx);
 
-/// What a [`Registry`] refers to.
-pub(crate) struct Shelf {
+/// The shared state of a [`Registry`] and its clones.
+pub(crate) struct RegistryInner {
     this: Weak<Self>,
     clock: Clock,
     idle_ttl: Duration,
@@ -352,14 +353,14 @@ pub(crate) struct Shelf {
     timetable: Mutex<Timetable>,
     driver: Mutex<Option<Thread>>,
     notifier: Notifier,
-    /// The highest fencing token of any name that was dropped. A name that comes back continues above it.
+    /// The highest fencing token of any dropped name. A name that is opened again continues above it.
     token_floor: AtomicU64,
 }
 
-impl Shelf {
+impl RegistryInner {
     fn open(self: &Arc<Self>, name: &str, opening: Opening) -> Result<Handle, BuildError> {
         let (opened, ended) = self.open_locked(name, opening);
-        // Ending a lease wakes others: not while the name is locked.
+        // Ending a lease calls wakers: not while the name is locked.
         if let Some((gate, effects)) = ended {
             gate.carry_out(effects);
         }
@@ -373,7 +374,7 @@ impl Shelf {
         mut opening: Opening,
     ) -> (Result<Handle, OpenRefusal>, Option<Ended>) {
         let mut entry = self.names.entry(name);
-        // A name is dropped under the lock that we have now, so no larger token can come in from there.
+        // This name is dropped under the lock that we hold now, so its own last token is already in the floor.
         let mut last_token = self.token_floor.load(Ordering::Relaxed);
         let mut ended = None;
         if let Some(known) = entry.get(name).cloned() {
@@ -396,8 +397,8 @@ impl Shelf {
         (handle, ended)
     }
 
-    /// Looks at `gate` at `to` instead of at `from`. Called with the gate locked. Returns the time it is armed for, which
-    /// is never if there is no driver to be had: then its next deadline tries again.
+    /// Moves `gate` in the timetable from `from` to `to`. Called with the gate locked. Returns the time it is armed
+    /// for: `NEVER` if the driver thread could not be started; then its next deadline tries again.
     #[cold]
     pub(super) fn rearm(&self, gate: &Weak<SharedGate>, from: Timestamp, to: Timestamp) -> Timestamp {
         let is_next = {
@@ -412,7 +413,8 @@ impl Shelf {
         to
     }
 
-    /// The last handle of `gate` is gone, or its last holder: drop its name after a while, unless it is used again.
+    /// Called when the last handle or holder of `gate` has ended: its name is dropped after a while, unless it is used
+    /// again.
     pub(super) fn note_unused(&self, gate: &Arc<SharedGate>) {
         if let Some(since) = gate.mark_unused() {
             self.list_unused(gate, since);
@@ -450,19 +452,19 @@ impl Shelf {
         self.timetable.lock().next_due()
     }
 
-    /// Does all that is due, what users wrote included.
+    /// Does everything that is due, and calls user code on this thread.
     pub(super) fn run_due(&self, now: Timestamp) {
         self.end_due(now, |gate, effects| gate.carry_out(effects));
     }
 
-    /// Does all that is due, and leaves to `tell` what users wrote.
-    fn end_due(&self, now: Timestamp, tell: impl Fn(&Arc<SharedGate>, Fx)) {
+    /// Does everything that is due, and passes the effects to `notify`, which calls user code.
+    fn end_due(&self, now: Timestamp, notify: impl Fn(&Arc<SharedGate>, Fx)) {
         loop {
             let due = self.timetable.lock().pop_due(now);
             match due {
                 Some(Due::Gate(gate)) => {
                     if let Some(gate) = gate.upgrade() {
-                        tell(&gate, gate.expire_due(self, now));
+                        notify(&gate, gate.expire_due(self, now));
                         self.note_unused(&gate);
                     }
                 }
@@ -472,23 +474,23 @@ impl Shelf {
         }
     }
 
-    /// Has the driver look at the timetable, started if need be; false if there is none to be had.
+    /// Wakes the driver, or starts it. False if it could not be started.
     fn wake_driver(&self) -> bool {
         if matches!(self.clock, Clock::Manual(_)) {
             return true;
         }
         let mut driver = self.driver.lock();
         if driver.is_none() {
-            let shelf = Weak::clone(&self.this);
+            let registry = Weak::clone(&self.this);
             let thread =
-                std::thread::Builder::new().name("semafor-driver".into()).spawn(move || drive(&shelf));
+                std::thread::Builder::new().name("semafor-driver".into()).spawn(move || drive(&registry));
             *driver = thread.ok().map(|handle| handle.thread().clone());
         }
         driver.as_ref().map(Thread::unpark).is_some()
     }
 }
 
-impl Drop for Shelf {
+impl Drop for RegistryInner {
     fn drop(&mut self) {
         if let Some(thread) = self.driver.get_mut() {
             thread.unpark();
@@ -496,12 +498,12 @@ impl Drop for Shelf {
     }
 }
 
-/// The deadline driver: one thread per registry, from its first deadline until the registry goes. It runs nothing that users
-/// wrote.
-fn drive(shelf: &Weak<Shelf>) {
-    while let Some(alive) = shelf.upgrade() {
+/// The deadline driver: one thread per registry, from its first deadline until the registry is dropped. It calls no
+/// user code.
+fn drive(registry: &Weak<RegistryInner>) {
+    while let Some(alive) = registry.upgrade() {
         alive.end_due(alive.clock.now(), |gate, effects| alive.notifier.notify(gate, effects));
-        let look_after = alive.notifier.relieve();
+        let look_after = alive.notifier.check_stuck();
         let next = alive.next_due();
         let until_next = (next != Timestamp::NEVER).then(|| next.since(alive.clock.now()));
         drop(alive);
@@ -512,8 +514,8 @@ fn drive(shelf: &Weak<Shelf>) {
     }
 }
 
-/// Serial numbers of gates, so that an id of one is not taken for an id of another. They start anywhere, so that an id that
-/// was kept in a file is not taken for one of this process either.
+/// Serial numbers of gates, so that an id of one gate is not taken for an id of another. They start at a random number,
+/// so that an id kept in a file by an earlier process is not taken for an id of this process either.
 fn next_serial() -> u32 {
     static NEXT: OnceLock<AtomicU32> = OnceLock::new();
     let next = NEXT.get_or_init(|| AtomicU32::new(RandomState::new().hash_one(std::process::id()) as u32));

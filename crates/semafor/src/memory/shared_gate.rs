@@ -1,7 +1,7 @@
-//! One named semaphore: a core gate behind a lock, its wakers and signals run outside of it.
+//! One named semaphore: a core gate behind a lock.
 //!
-//! The core decides; this file locks, reads the clock, and carries out the [`Effects`]. Whatever users wrote (wakers,
-//! listeners of a loss, tracing) runs after the lock was given back: see [`SharedGate::finish`].
+//! The core decides; this file locks, reads the clock, and carries out the [`Effects`]. User code (wakers, listeners of
+//! a loss, tracing) runs only after the lock is released: see [`SharedGate::finish`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use semafor_core::{
 use tokio_util::sync::CancellationToken;
 
 use super::clock::Clock;
-use super::registry::Shelf;
+use super::registry::RegistryInner;
 use super::tag::Tag;
 use crate::error::AcquireError;
 use crate::stats::{HolderInfo, Stats, WaiterInfo};
@@ -24,17 +24,17 @@ use crate::sync::{Mutex, MutexGuard};
 use crate::task::TaskKey;
 use crate::{catch_panic, observe};
 
-// In this order, so that finding a name among many and opening it touches as few cache lines as can be.
+// The order of the fields keeps finding a name among many, and opening it, to few cache lines.
 #[repr(C)]
 pub(crate) struct SharedGate {
     handles: AtomicUsize,
     name: Arc<str>,
     clock: Clock,
-    /// Whether somebody waits, for those who would rather not take the lock to find out. Changed under the lock only.
-    line_formed: AtomicBool,
+    /// Whether the line has waiters, to read without the lock. Changed only under the lock.
+    has_waiters: AtomicBool,
     state: Mutex<State>,
     this: Weak<Self>,
-    shelf: Weak<Shelf>,
+    registry: Weak<RegistryInner>,
 }
 
 #[repr(C)]
@@ -42,42 +42,47 @@ struct State {
     /// When the driver will look at this gate.
     armed: Timestamp,
     gate: Gate<Waker, Tag>,
-    /// What the gate asked for in the current operation. Empty whenever the lock is free.
+    /// The effects of the current operation. Empty whenever the lock is free.
     effects: Fx,
     detached: Detached,
     unused_since: Timestamp,
-    /// Stands in the timetable's list of unused names.
-    listed: bool,
+    /// Whether it is in the timetable's list of unused names.
+    is_listed: bool,
 }
 
 pub(super) type Fx = Effects<Waker, Tag>;
 
-/// Ids by the task that detached them, and by their token, so that the latest stands last.
+/// Ids by the task that detached them, and by their token, so that the latest is last.
 type Detached = HashMap<TaskKey, BTreeMap<u64, PermitId>>;
 
-/// What a first attempt that may wait led to.
+/// The result of [`SharedGate::enqueue`].
 pub(crate) enum Enqueued {
     Granted(PermitId),
     Waiting { ticket: Ticket, since: Timestamp },
 }
 
 impl SharedGate {
-    pub(super) fn new(name: &str, gate: Gate<Waker, Tag>, clock: Clock, shelf: Weak<Shelf>) -> Arc<Self> {
+    pub(super) fn new(
+        name: &str,
+        gate: Gate<Waker, Tag>,
+        clock: Clock,
+        registry: Weak<RegistryInner>,
+    ) -> Arc<Self> {
         let state = State {
             gate,
             effects: Fx::default(),
             armed: Timestamp::NEVER,
             detached: HashMap::new(),
             unused_since: Timestamp::NEVER,
-            listed: false,
+            is_listed: false,
         };
         Arc::new_cyclic(|this| Self {
             state: Mutex::new(state),
             clock,
             handles: AtomicUsize::new(0),
-            line_formed: AtomicBool::new(false),
+            has_waiters: AtomicBool::new(false),
             this: Weak::clone(this),
-            shelf,
+            registry,
             name: name.into(),
         })
     }
@@ -90,8 +95,8 @@ impl SharedGate {
         Arc::clone(&self.name)
     }
 
-    /// Opens the name for one more handle. What was due has ended first: the caller [carries out](Self::carry_out) what
-    /// follows from that, once it has unlocked the name.
+    /// Opens the name for one more handle. First ends overdue leases and waits: the caller [carries
+    /// out](Self::carry_out) the effects once it has unlocked the name.
     pub(super) fn open(&self, opening: Opening) -> (Result<Opened, OpenRefusal>, Option<Fx>) {
         let mut state = self.state.lock();
         let is_timed = state.gate.next_deadline() != Timestamp::NEVER;
@@ -104,7 +109,7 @@ impl SharedGate {
         (opened, effects)
     }
 
-    /// Takes a slot that is free. The whole of an uncontended acquire.
+    /// Takes a free slot. An uncontended acquire does nothing else.
     #[inline(always)]
     pub(crate) fn take_if_free(&self, request: &Request, tag: Tag) -> Option<PermitId> {
         let now = if request.ttl.is_some() { self.clock.now() } else { self.clock.rough() };
@@ -118,8 +123,7 @@ impl SharedGate {
         taken
     }
 
-    /// Takes a slot that is free, or says why not. Notices also those whose holder's time is up, although the driver has
-    /// not come round to it yet.
+    /// Takes a free slot, or returns the refusal. First ends overdue leases that the driver has not ended yet.
     pub(crate) fn try_acquire(&self, request: &Request, tag: Tag) -> Result<PermitId, Refusal> {
         let now = self.clock.now();
         let mut state = self.state.lock();
@@ -130,7 +134,7 @@ impl SharedGate {
         answer
     }
 
-    /// Counts slots as held that an earlier agent had granted; see [`Gate::reserve`].
+    /// Counts slots as held that an earlier agent granted; see [`Gate::reserve`].
     #[cfg(feature = "local")]
     pub(crate) fn reserve(&self, slot: u32, weight: u32, tag: Tag) -> Option<PermitId> {
         let now = self.clock.now();
@@ -139,10 +143,10 @@ impl SharedGate {
         reserved
     }
 
-    /// True if somebody is waiting, so that an attempt to acquire at once is hardly worth it.
+    /// True if the line has waiters, so an attempt to acquire at once would most likely fail.
     #[inline]
     pub(crate) fn has_line(&self) -> bool {
-        self.line_formed.load(Ordering::Relaxed)
+        self.has_waiters.load(Ordering::Relaxed)
     }
 
     /// True if the request would be granted at once.
@@ -150,7 +154,7 @@ impl SharedGate {
         self.view(|gate, _| gate.would_admit(request))
     }
 
-    /// Takes a slot or a place in line, to be given up after `timeout`.
+    /// Takes a slot, or joins the line until `timeout`.
     pub(crate) fn enqueue(
         &self,
         mut request: Request,
@@ -171,7 +175,7 @@ impl SharedGate {
         }
     }
 
-    /// Asks what became of a place in line, and leaves the waker there if nothing did.
+    /// Polls a place in line, and stores the waker while it is waiting.
     pub(crate) fn poll_ticket(
         &self,
         ticket: Ticket,
@@ -185,7 +189,7 @@ impl SharedGate {
             if waker.will_wake(cx.waker()) {
                 return Poll::Pending;
             }
-            // Cloning and dropping a waker runs foreign code: it happens between two looks, and after the last.
+            // Cloning or dropping a waker runs user code: do both without the lock, then look again.
             drop(state);
             spare = cx.waker().clone();
             state = self.state.lock();
@@ -204,7 +208,8 @@ impl SharedGate {
                 Err(timed_out(&state, waited))
             }
             Claim::TooHeavy { weight, slots } => Err(AcquireError::TooHeavy { weight, slots }),
-            // A future is polled with its own ticket until that is used up, so it is neither waiting nor unknown here.
+            // A future polls only its own ticket, and only until it is settled, so it is neither waiting nor unknown
+            // here.
             Claim::Closed | Claim::Waiting | Claim::Unknown => Err(AcquireError::Closed),
         };
         drop(state);
@@ -212,12 +217,12 @@ impl SharedGate {
         Poll::Ready(settled)
     }
 
-    /// The error of somebody who would not wait at all.
-    pub(crate) fn impatient(&self) -> AcquireError {
+    /// The error of a request with a timeout of zero.
+    pub(crate) fn timed_out_at_once(&self) -> AcquireError {
         timed_out(&self.state.lock(), Duration::ZERO)
     }
 
-    /// Gives a place in line back, with the slot that may have been granted meanwhile.
+    /// Leaves the line, and releases the slot if one was granted meanwhile.
     pub(crate) fn cancel(&self, ticket: Ticket) {
         let mut now = self.clock.rough();
         let mut state = self.state.lock();
@@ -228,11 +233,11 @@ impl SharedGate {
         let cancelled = gate.cancel(ticket, now, effects);
         self.finish(state);
         observe::cancelled(self, &cancelled);
-        // Only now, unlocked, may the waker in it be dropped.
+        // The waker in it may be dropped only now, without the lock.
         drop::<Cancelled<Waker>>(cancelled);
     }
 
-    /// Gives a slot back on behalf of its guard.
+    /// Releases a slot for its guard.
     #[inline]
     pub(crate) fn release(&self, id: PermitId) -> Result<(), NotHeld> {
         let now = self.clock.rough();
@@ -240,7 +245,7 @@ impl SharedGate {
         self.end(state, id, now).map(drop)
     }
 
-    /// Gives a slot back on behalf of somebody who knows its id. A guard that still believes to hold it is told.
+    /// Releases a slot by id. A guard that still holds it is notified.
     pub(crate) fn release_by_id(&self, id: PermitId) -> Result<(), NotHeld> {
         let now = self.clock.rough();
         let state = self.state.lock();
@@ -249,13 +254,13 @@ impl SharedGate {
         Ok(())
     }
 
-    /// Gives back what the current task detached and acquired last.
+    /// Releases the slot that the current task acquired last, of those it detached.
     pub(crate) fn release_latest(&self) -> Option<PermitId> {
         let task = TaskKey::current();
         let now = self.clock.now();
         let mut state = self.state.lock();
         state.expire(now);
-        state.forget_lost();
+        state.forget_lost_detached();
         let latest = state.detached.get(&task).and_then(|held| held.values().next_back().copied());
         let Some(id) = latest else {
             self.finish(state);
@@ -290,7 +295,7 @@ impl SharedGate {
         released
     }
 
-    /// Takes the slot away; from a holder that was promised time to leave, when that is over, unless it is asked again.
+    /// Takes the slot away: at once, or when the holder's grace ends. A second evict ends the grace.
     pub(crate) fn evict(&self, id: PermitId) -> Result<(), NotHeld> {
         let mut state = self.state.lock();
         let now = self.clock.now();
@@ -324,7 +329,7 @@ impl SharedGate {
         self.clock.instant(expires)
     }
 
-    /// Why `id` holds nothing, or has to leave; `None` while it may stay.
+    /// Why `id` holds nothing, or was evicted; `None` while it holds its slot.
     pub(crate) fn why_not_held(&self, id: PermitId) -> Option<NotHeld> {
         match self.view(|gate, _| gate.is_leaving(id)) {
             Ok(false) => None,
@@ -333,13 +338,13 @@ impl SharedGate {
         }
     }
 
-    /// Whether `id` was told to leave and still holds its slot.
+    /// Whether `id` was evicted and still holds its slot.
     #[cfg(feature = "local")]
     pub(crate) fn is_leaving(&self, id: PermitId) -> bool {
         self.view(|gate, _| gate.is_leaving(id)) == Ok(true)
     }
 
-    /// Fires when `id` holds nothing any more, although its guard did not release it.
+    /// Fires when `id` no longer holds its slot, although its guard did not release it.
     pub(crate) fn lost_signal(&self, id: PermitId) -> CancellationToken {
         let signal = self.state.lock().gate.tag_mut(id).map(Tag::lost_signal);
         signal.unwrap_or_else(|_| {
@@ -349,7 +354,7 @@ impl SharedGate {
         })
     }
 
-    /// Remembers that the current task holds `id` without a guard.
+    /// Records that the current task holds `id` without a guard.
     pub(crate) fn detach(&self, id: PermitId) {
         let task = TaskKey::current();
         let mut state = self.state.lock();
@@ -405,7 +410,7 @@ impl SharedGate {
         })
     }
 
-    /// Looks at the gate as it should be by now: first ends what is due and tells those concerned.
+    /// Reads the gate after ending overdue leases and waits.
     fn view<R>(&self, view: impl FnOnce(&Gate<Waker, Tag>, Timestamp) -> R) -> R {
         let now = self.clock.now();
         let mut state = self.state.lock();
@@ -415,13 +420,13 @@ impl SharedGate {
         seen
     }
 
-    /// Called when this gate has been taken off the timetable because it is due. What comes of it is left to the caller.
-    pub(super) fn expire_due(&self, shelf: &Shelf, now: Timestamp) -> Fx {
+    /// Called when this gate was taken off the timetable because it is due. The caller carries out the effects.
+    pub(super) fn expire_due(&self, registry: &RegistryInner, now: Timestamp) -> Fx {
         let mut state = self.state.lock();
         state.expire(now);
-        // It is off the timetable, so it must be put on again even for a later time.
+        // It is no longer in the timetable, so it must be put back, even for a later time.
         let next = state.gate.next_deadline();
-        state.armed = shelf.rearm(&self.this, state.armed, next);
+        state.armed = registry.rearm(&self.this, state.armed, next);
         self.note_line(&state);
         state.take_effects()
     }
@@ -430,49 +435,49 @@ impl SharedGate {
         self.handles.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// True if that was the last one.
+    /// True if that was the last handle.
     pub(super) fn drop_handle(&self) -> bool {
         self.handles.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Starts the time after which the name may be dropped; `Some` if it has yet to be listed for that.
+    /// Marks the gate as unused from now on, if it is. `Some` if it must still be listed for dropping.
     pub(super) fn mark_unused(&self) -> Option<Timestamp> {
         let mut state = self.state.lock();
         if !self.is_unused(&state) {
             return None;
         }
         state.unused_since = self.clock.rough();
-        let newly_listed = !std::mem::replace(&mut state.listed, true);
+        let newly_listed = !std::mem::replace(&mut state.is_listed, true);
         newly_listed.then_some(state.unused_since)
     }
 
-    /// Since when nobody has used this gate. If somebody does, it is no longer listed.
+    /// Since when this gate is unused. If it is used again, it is no longer listed, and this is `None`.
     pub(super) fn unused_since(&self) -> Option<Timestamp> {
         let mut state = self.state.lock();
-        state.listed = self.is_unused(&state);
-        state.listed.then_some(state.unused_since)
+        state.is_listed = self.is_unused(&state);
+        state.is_listed.then_some(state.unused_since)
     }
 
     fn is_unused(&self, state: &State) -> bool {
         self.handles.load(Ordering::Acquire) == 0 && state.gate.is_idle()
     }
 
-    /// Leaves the timetable for good; returns the newest fencing token.
-    pub(super) fn retire(&self, shelf: &Shelf) -> u64 {
+    /// Leaves the timetable for ever; returns the newest fencing token.
+    pub(super) fn retire(&self, registry: &RegistryInner) -> u64 {
         let mut state = self.state.lock();
         let armed = std::mem::replace(&mut state.armed, Timestamp::NEVER);
-        shelf.rearm(&self.this, armed, Timestamp::NEVER);
+        registry.rearm(&self.this, armed, Timestamp::NEVER);
         state.gate.last_token()
     }
 
-    /// Where an operation may grant a slot to a waiter. By the rough clock the wait would seem longer or shorter than it was,
-    /// and a lease that begins might end early.
+    /// The time for an operation that may grant a slot to a waiter. With the rough clock, the wait would seem longer or
+    /// shorter than it was, and a new lease might end early.
     #[cold]
     fn precise_now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// Sees to it that the driver comes when the next deadline is due.
+    /// Makes sure that the driver looks at this gate when its next deadline is due.
     #[inline]
     fn arm(&self, state: &mut State) {
         if state.gate.next_deadline() < state.armed {
@@ -483,12 +488,12 @@ impl SharedGate {
     #[cold]
     fn rearm(&self, state: &mut State) {
         let next = state.gate.next_deadline();
-        if let Some(shelf) = self.shelf.upgrade() {
-            state.armed = shelf.rearm(&self.this, state.armed, next);
+        if let Some(registry) = self.registry.upgrade() {
+            state.armed = registry.rearm(&self.this, state.armed, next);
         }
     }
 
-    /// Gives the lock back, then does what the core asked for.
+    /// Releases the lock, then carries out the effects.
     fn finish(&self, mut state: MutexGuard<'_, State>) {
         self.arm(&mut state);
         self.note_line(&state);
@@ -508,18 +513,18 @@ impl SharedGate {
     fn note_line(&self, state: &State) {
         let has_line = state.gate.waiting() > 0;
         if has_line != self.has_line() {
-            self.line_formed.store(has_line, Ordering::Relaxed);
+            self.has_waiters.store(has_line, Ordering::Relaxed);
         }
     }
 
-    /// Runs what users wrote: call it outside locks, and not in the driver.
+    /// Calls user code: never under a lock, and not on the driver thread.
     pub(super) fn carry_out(&self, effects: Fx) {
-        effects.lost.iter().for_each(|lost| self.tell_of_loss(lost));
+        effects.lost.iter().for_each(|lost| self.signal_loss(lost));
         effects.wake.into_iter().for_each(wake);
         catch_panic::call(|| drop(effects.unused));
     }
 
-    pub(super) fn tell_of_loss(&self, lost: &Lost<Tag>) {
+    pub(super) fn signal_loss(&self, lost: &Lost<Tag>) {
         observe::lost(self, lost.id, lost.loss);
         catch_panic::call(|| lost.tag.signal_loss());
     }
@@ -556,12 +561,12 @@ impl State {
     }
 
     fn take_effects(&mut self) -> Fx {
-        self.forget_lost();
+        self.forget_lost_detached();
         std::mem::take(&mut self.effects)
     }
 
-    /// The tasks of those who lost their slot hold it no longer.
-    fn forget_lost(&mut self) {
+    /// Removes the permits that were lost from the detached permits of their tasks.
+    fn forget_lost_detached(&mut self) {
         for lost in &self.effects.lost {
             if let Some(task) = lost.tag.detached_by() {
                 forget_detached_by(&mut self.detached, task, lost.id);
@@ -588,16 +593,16 @@ mod tests {
     use super::*;
     use crate::{Acquire, ManualClock, Permit, Registry, Semaphore};
 
-    const STARVED: Duration = Duration::from_millis(55);
-    const REAL: Duration = Duration::from_micros(370);
+    const LATE_BY: Duration = Duration::from_millis(55);
+    const REAL_WAIT: Duration = Duration::from_micros(370);
 
-    /// One slot, on a clock whose rough reading is far behind.
-    fn starved() -> (Semaphore, ManualClock) {
+    /// One slot, on a clock whose rough reading is far too late.
+    fn open_with_late_rough_clock() -> (Semaphore, ManualClock) {
         let clock = ManualClock::new();
         let registry = Registry::builder().clock(&clock).build();
         clock.advance(Duration::from_secs(1));
-        clock.starve_the_ticker(STARVED);
-        (registry.named("starved").slots(1).build().unwrap(), clock)
+        clock.delay_rough_clock(LATE_BY);
+        (registry.named("late").slots(1).build().unwrap(), clock)
     }
 
     fn poll<'a>(acquire: Pin<&mut Acquire<'a>>) -> Poll<Result<Permit<'a>, AcquireError>> {
@@ -607,18 +612,19 @@ mod tests {
     fn waited(settled: Poll<Result<Permit<'_>, AcquireError>>) -> Duration {
         match settled {
             Poll::Ready(Ok(permit)) => permit.waited(),
-            other => panic!("it should hold the slot, not {other:?}"),
+            other => panic!("expected a permit, got {other:?}"),
         }
     }
 
-    /// Lets a waiter in while the rough clock is behind, and hands it the slot by `release` when that has caught up.
+    /// A waiter joins the line while the rough clock is late, and gets the slot by `release` when the clock is right
+    /// again.
     fn wait_that_ends_by(release: impl FnOnce(Permit<'_>, &Semaphore)) -> Duration {
-        let (sem, clock) = starved();
+        let (sem, clock) = open_with_late_rough_clock();
         let held = sem.acquire().blocking().unwrap();
         let mut waiting = pin!(sem.acquire());
         assert!(poll(waiting.as_mut()).is_pending());
-        clock.advance(REAL);
-        clock.starve_the_ticker(Duration::ZERO);
+        clock.advance(REAL_WAIT);
+        clock.delay_rough_clock(Duration::ZERO);
         release(held, &sem);
         let waited = waited(poll(waiting));
         let waits = pollster::block_on(sem.stats()).unwrap().waits.clone();
@@ -627,44 +633,44 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_as_long_as_it_was_although_the_ticker_starved_at_its_begin() {
-        assert_eq!(wait_that_ends_by(|held, _| drop(held)), REAL);
+    fn wait_is_exact_although_the_rough_clock_was_late_at_its_start() {
+        assert_eq!(wait_that_ends_by(|held, _| drop(held)), REAL_WAIT);
     }
 
     #[test]
-    fn a_wait_that_ends_by_a_release_by_id_is_as_long_as_it_was() {
+    fn wait_that_ends_by_a_release_by_id_is_exact() {
         let release = |held: Permit<'_>, sem: &Semaphore| {
             let id = held.detach();
             pollster::block_on(sem.release(&id)).unwrap();
         };
-        assert_eq!(wait_that_ends_by(release), REAL);
+        assert_eq!(wait_that_ends_by(release), REAL_WAIT);
     }
 
     #[test]
-    fn a_wait_is_as_long_as_it_was_although_the_ticker_starves_at_its_end() {
-        let (sem, clock) = starved();
+    fn wait_is_exact_although_the_rough_clock_is_late_at_its_end() {
+        let (sem, clock) = open_with_late_rough_clock();
         let held = sem.acquire().blocking().unwrap();
         let mut waiting = pin!(sem.acquire());
-        clock.starve_the_ticker(Duration::ZERO);
+        clock.delay_rough_clock(Duration::ZERO);
         assert!(poll(waiting.as_mut()).is_pending());
-        clock.advance(REAL);
-        clock.starve_the_ticker(STARVED);
+        clock.advance(REAL_WAIT);
+        clock.delay_rough_clock(LATE_BY);
         drop(held);
-        assert_eq!(waited(poll(waiting)), REAL);
+        assert_eq!(waited(poll(waiting)), REAL_WAIT);
     }
 
     #[test]
-    fn a_wait_that_ends_because_another_left_the_line_is_as_long_as_it_was() {
-        let (sem, clock) = starved();
+    fn wait_that_ends_because_another_waiter_left_is_exact() {
+        let (sem, clock) = open_with_late_rough_clock();
         let held = sem.acquire().blocking().unwrap();
         let mut granted = Box::pin(sem.acquire());
         assert!(poll(granted.as_mut()).is_pending());
         let mut waiting = pin!(sem.acquire());
         assert!(poll(waiting.as_mut()).is_pending());
         drop(held);
-        clock.advance(REAL);
-        clock.starve_the_ticker(Duration::ZERO);
+        clock.advance(REAL_WAIT);
+        clock.delay_rough_clock(Duration::ZERO);
         drop(granted);
-        assert_eq!(waited(poll(waiting)), REAL);
+        assert_eq!(waited(poll(waiting)), REAL_WAIT);
     }
 }

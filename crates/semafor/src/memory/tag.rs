@@ -5,11 +5,11 @@ use tokio_util::sync::CancellationToken;
 use crate::stats::Who;
 use crate::task::TaskKey;
 
-/// What the memory home knows about a waiter or holder beyond what the core does. Mostly nothing.
+/// Data of the memory home about a waiter or holder that the core does not need. Usually empty.
 #[derive(Default)]
 pub(crate) struct Tag(Option<Box<Details>>);
 
-/// Keeps the drop of what mostly is not there out of the hot path.
+/// Keeps the drop of the details, which are usually absent, out of the hot path.
 impl Drop for Tag {
     #[inline]
     fn drop(&mut self) {
@@ -51,7 +51,7 @@ impl Tag {
         self.0.as_ref().map_or_else(Who::default, |details| details.who.clone())
     }
 
-    /// The signal of this holder's loss, made on first use.
+    /// The signal of this holder's loss, created on first use.
     pub(crate) fn lost_signal(&mut self) -> CancellationToken {
         self.0.get_or_insert_default().lost.get_or_insert_default().clone()
     }
@@ -65,12 +65,12 @@ impl Tag {
         self.0.as_ref()?.detached_by
     }
 
-    /// How long the holder may take to leave when it is evicted.
+    /// How long the holder may keep its slot after an evict.
     pub(crate) fn grace(&self) -> Duration {
         self.0.as_ref().and_then(|details| details.who.grace).unwrap_or_default()
     }
 
-    /// Tells whoever listens that the slot is gone. Runs their code: call it outside locks.
+    /// Notifies the listeners that the slot is lost. Runs user code: never call it under a lock.
     pub(crate) fn signal_loss(&self) {
         if let Some(Details { lost: Some(lost), .. }) = self.0.as_deref() {
             lost.cancel();

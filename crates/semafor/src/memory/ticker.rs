@@ -1,4 +1,4 @@
-//! A clock that costs one load to read, kept by a thread that runs only while it pays.
+//! A clock that costs one load to read. A thread updates it, and runs only while readings are frequent.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ const TICK: Duration = Duration::from_millis(1);
 /// So many precise readings within `BUSY_WITHIN` start the ticker.
 const BUSY_READINGS: u64 = 256;
 const BUSY_WITHIN: Duration = Duration::from_millis(25);
-/// After so many ticks it looks whether at least half of them were read.
+/// After so many ticks the ticker checks whether at least half of them were read.
 const REVIEW_TICKS: u32 = 64;
 
 const ASLEEP: u64 = 0;
@@ -21,7 +21,7 @@ const ASLEEP: u64 = 0;
 static TICKED: AtomicU64 = AtomicU64::new(ASLEEP);
 static WAS_READ: AtomicBool = AtomicBool::new(false);
 
-/// The time, a millisecond or two late at most unless the machine starves the ticker.
+/// The time, at most a millisecond or two late unless the ticker thread gets no processor time.
 #[inline]
 pub(super) fn read() -> Timestamp {
     let ticked = TICKED.load(Ordering::Relaxed);
@@ -40,7 +40,7 @@ fn read_precisely() -> Timestamp {
     static WINDOW_START: AtomicU64 = AtomicU64::new(0);
 
     let now = system_now();
-    // Racing threads may lose counts. It is a rate, not an account.
+    // Racing threads may lose counts: an estimate of the rate is enough.
     let readings = READINGS.load(Ordering::Relaxed) + 1;
     READINGS.store(readings, Ordering::Relaxed);
     if readings.is_multiple_of(BUSY_READINGS) {
@@ -56,7 +56,7 @@ fn wake_ticker() {
     static TICKER: OnceLock<Option<Thread>> = OnceLock::new();
     let ticker = TICKER.get_or_init(|| {
         let thread = std::thread::Builder::new().name("semafor-ticker".into()).spawn(run);
-        // Without a ticker every reading stays precise: slower, never wrong.
+        // Without a ticker every reading stays precise: slower, but correct.
         thread.ok().map(|handle| handle.thread().clone())
     });
     if let Some(ticker) = ticker {
@@ -64,7 +64,7 @@ fn wake_ticker() {
     }
 }
 
-/// In a forked child there is no ticker, and what it left behind stands still. Every reading is precise there.
+/// A forked child has no ticker thread, so the value would never change. Every reading is precise there.
 pub(crate) fn after_fork() {
     TICKED.store(ASLEEP, Ordering::Relaxed);
 }

@@ -1,8 +1,8 @@
-//! What is due when, in one registry.
+//! The deadlines of one registry.
 //!
-//! Each gate stands here at most once, at the time it is *armed* for: no later than its next deadline. Earlier is
-//! fine: it is looked at, nothing is due, and it is armed anew. So a semaphore that hands out ten million leases of
-//! 30 s a minute visits the timetable twice in that minute.
+//! Each gate is here at most once, at the time it is *armed* for: no later than its next deadline. An earlier time does
+//! no harm: the driver looks at the gate, finds nothing due, and arms it anew. So a semaphore that grants ten million
+//! leases of 30 s in a minute changes the timetable twice in that minute.
 //!
 //! Lock order: a name's shard, then its gate, then the timetable.
 
@@ -16,15 +16,15 @@ use super::shared_gate::SharedGate;
 #[derive(Default)]
 pub(super) struct Timetable {
     gates: BTreeMap<(Timestamp, GateKey), Weak<SharedGate>>,
-    /// Names without users, in the order in which they may be dropped. All wait equally long, so that mostly is the order in
-    /// which they come.
+    /// Unused names, in the order in which they may be dropped. All wait equally long, so that is usually the order in
+    /// which they are added.
     idle: VecDeque<(Timestamp, Arc<SharedGate>)>,
-    /// Those that come later than they should to stand at the end of `idle`: names that were used again after they were
-    /// listed, and are listed anew when their first time is over.
+    /// Names that are due before the end of `idle`: they were used again after they were listed, and are listed anew
+    /// when their first time is over.
     idle_out_of_order: BTreeMap<(Timestamp, GateKey), Arc<SharedGate>>,
 }
 
-/// Tells gates apart for as long as they live.
+/// Identifies a gate as long as it lives.
 type GateKey = usize;
 
 pub(super) enum Due {

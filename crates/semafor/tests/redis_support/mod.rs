@@ -1,4 +1,4 @@
-//! Shared by the tests of the Redis home.
+//! Helpers for the tests of the Redis home.
 #![allow(dead_code, reason = "no test needs all of it")]
 
 use std::fmt::{self, Write as _};
@@ -8,31 +8,33 @@ use std::time::{Duration, Instant};
 use semafor::{Home, Semaphore};
 use semafor_testkit::redis::RedisServer;
 
-/// After so long, what has not happened is said not to happen. Not a measure of speed.
-const NEVER: Duration = Duration::from_secs(60);
+/// A test that waits longer than this has failed. Not a measure of speed.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Options for a URL: gives up soon, and tries again soon.
-pub(crate) const HASTY: &str = "socket_timeout=2&socket_connect_timeout=2&number_of_attempts=20\
+pub(crate) const SHORT_TIMEOUTS: &str = "socket_timeout=2&socket_connect_timeout=2&number_of_attempts=20\
     &retry_multiplier=0.05&retry_min_delay=0.05&retry_max_delay=0.2";
 
-/// What comes of `work`, which must not hang.
+/// The result of `work`, which must not hang.
 #[track_caller]
 pub(crate) fn in_time<T>(work: impl Future<Output = T>) -> impl Future<Output = T> {
     let caller = std::panic::Location::caller();
-    async move { tokio::time::timeout(NEVER, work).await.unwrap_or_else(|_| panic!("it hangs, see {caller}")) }
+    async move {
+        tokio::time::timeout(TIME_LIMIT, work).await.unwrap_or_else(|_| panic!("it hangs, see {caller}"))
+    }
 }
 
-/// What `look` finds, as soon as it finds something.
+/// Calls `look` until it returns something.
 pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(
     what: &str,
     mut look: impl FnMut() -> F,
 ) -> T {
-    let deadline = Instant::now() + NEVER;
+    let deadline = Instant::now() + TIME_LIMIT;
     loop {
         if let Some(found) = look().await {
             return found;
         }
-        assert!(Instant::now() < deadline, "it never came to that: {what}");
+        assert!(Instant::now() < deadline, "this never happened: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -41,7 +43,7 @@ pub(crate) async fn connected(url: &str) -> Home {
     in_time(Home::connect(url)).await.unwrap_or_else(|error| panic!("{url}: {error}"))
 }
 
-/// Returns when so many stand in line.
+/// Returns when so many waiters are in line.
 pub(crate) async fn until_waiting(semaphore: &Semaphore, waiting: usize) {
     eventually("so many wait", || async {
         let stats = semaphore.stats().await.ok()?;
@@ -50,8 +52,8 @@ pub(crate) async fn until_waiting(semaphore: &Semaphore, waiting: usize) {
     .await;
 }
 
-/// A holder hands its slot to a waiter, as seen from two handles.
-pub(crate) async fn passes_on(holder: &Semaphore, waiter: &Semaphore) {
+/// Checks that a released slot goes to a waiter of another handle.
+pub(crate) async fn assert_hands_over(holder: &Semaphore, waiter: &Semaphore) {
     let held = in_time(holder.acquire()).await.expect("a free slot");
     let waiting = tokio::spawn({
         let waiter = waiter.clone();
@@ -60,12 +62,12 @@ pub(crate) async fn passes_on(holder: &Semaphore, waiter: &Semaphore) {
     until_waiting(holder, 1).await;
     let token = held.fencing_token();
     in_time(held.release()).await.expect("it was held");
-    let next = in_time(waiting).await.expect("no panic").expect("the slot that was given back");
+    let next = in_time(waiting).await.expect("no panic").expect("the slot that was released");
     assert!(next > token);
-    eventually("it is given back", || async { (holder.stats().await.ok()?.held == 0).then_some(()) }).await;
+    eventually("it is released", || async { (holder.stats().await.ok()?.held == 0).then_some(()) }).await;
 }
 
-/// What a server answers, as text.
+/// The answer of a server, as text.
 pub(crate) fn ask(server: &RedisServer, words: &[&str]) -> String {
     redis::from_redis_value(server.command(words)).expect("text")
 }
@@ -75,31 +77,33 @@ pub(crate) fn connections(server: &RedisServer) -> usize {
     ask(server, &["CLIENT", "LIST"]).lines().count() - 1
 }
 
-/// All keys of all databases, and what is in them.
-pub(crate) fn everything(server: &RedisServer) -> Vec<String> {
+/// All keys of all databases, and their values.
+pub(crate) fn all_data(server: &RedisServer) -> Vec<String> {
     let mut keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "*"])).expect("keys");
     keys.sort();
     keys
 }
 
-static HEARD: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// From now on, all events of the whole process are written down.
-pub(crate) fn listen() {
+/// From now on, all events of the whole process are recorded.
+pub(crate) fn record_events() {
     static ONCE: Once = Once::new();
-    ONCE.call_once(|| tracing::subscriber::set_global_default(Listener).expect("no other subscriber is set"));
+    ONCE.call_once(|| {
+        tracing::subscriber::set_global_default(EventRecorder).expect("no other subscriber is set")
+    });
 }
 
-/// What was written down that has `text` in it.
-pub(crate) fn heard(text: &str) -> Vec<String> {
-    let heard = HEARD.lock().unwrap_or_else(PoisonError::into_inner);
-    heard.iter().filter(|line| line.contains(text)).cloned().collect()
+/// The recorded events that contain `text`.
+pub(crate) fn logged(text: &str) -> Vec<String> {
+    let logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
+    logged.iter().filter(|line| line.contains(text)).cloned().collect()
 }
 
-/// Writes down events as `LEVEL message field=value …`.
-struct Listener;
+/// Records events as `LEVEL message field=value …`.
+struct EventRecorder;
 
-impl tracing::Subscriber for Listener {
+impl tracing::Subscriber for EventRecorder {
     fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
         true
     }
@@ -113,7 +117,7 @@ impl tracing::Subscriber for Listener {
         }
         let mut line = Line(event.metadata().level().to_string());
         event.record(&mut line);
-        HEARD.lock().unwrap_or_else(PoisonError::into_inner).push(line.0);
+        LOGGED.lock().unwrap_or_else(PoisonError::into_inner).push(line.0);
     }
 
     fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {

@@ -1,10 +1,10 @@
-"""Contends for semaphores with the library `asyncio-advanced-semaphores`, as told on stdin.
+"""Contends for semaphores with the library `asyncio-advanced-semaphores`, controlled through stdin.
 
     contender.py redis://host:port/ namespace
 
 One JSON object per line. In: {"do": ..., "who": ..., ...}. Out: {"who": ..., "event": ..., "at": nanoseconds}, the time
 being CLOCK_MONOTONIC: the same for all processes of a machine. A grant is stamped after it was received, an end before
-it is given back, so that no hold looks longer than it was.
+the release, so that no hold looks longer than it was.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ def wake_up_nexts(client, sem: RedisSemaphore):
 
 
 async def release_and_wake(order: dict) -> None:
-    """Both in one step: nobody else gets to serve the line in between."""
+    """Both in one step: no other client can serve the line in between."""
     who = order["who"]
     at = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     sem, acquisition_id = held.pop(who)

@@ -1,9 +1,9 @@
-//! The other user of the keys: the Python library `asyncio-advanced-semaphores`.
+//! The other client of the keys: the Python library `asyncio-advanced-semaphores`.
 //!
 //! - [`python`]: the library itself, in a process of its own.
-//! - [`recording`]: what the library was seen to do, done again. It is always there.
+//! - [`recording`]: repeats the recorded commands of the library. It is always available.
 //!
-//! Both are told the same and tell the same, so a scenario does not know with whom it plays.
+//! Both take the same orders and send the same events, so a scenario does not know which of them it uses.
 
 mod python;
 mod recording;
@@ -20,19 +20,19 @@ use tokio::time::timeout;
 
 pub(crate) use recording::{RECORDING, TTL};
 
-/// After so long, what has not happened is said not to happen. Not a measure of speed.
-const NEVER: Duration = Duration::from_secs(60);
+/// A test that waits longer than this has failed. Not a measure of speed.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// Which side of the wire is to be played by whom.
+/// What acts as the other side of the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Cast {
+pub(crate) enum PeerKind {
     Recording,
     Python,
 }
 
-impl Cast {
-    /// The recording always; and the library itself if `cargo xtask test` has found a Python for it. It says so in
-    /// `SEMAFOR_WIRE_PYTHON`, and none is searched for: the one named there has to work.
+impl PeerKind {
+    /// Always the recording; and the library itself if `cargo xtask test` has found a Python with it and set
+    /// `SEMAFOR_WIRE_PYTHON`. The interpreter named there has to work: no other is searched for.
     pub(crate) fn all() -> Vec<Self> {
         let live = python::interpreter().map(|_| Self::Python);
         [Self::Recording].into_iter().chain(live).collect()
@@ -46,7 +46,7 @@ pub(crate) struct Peer {
     hired: AtomicUsize,
 }
 
-/// Takes what is told to whom it concerns.
+/// Delivers each event to its contender.
 #[derive(Default)]
 struct Mailboxes(Mutex<HashMap<String, UnboundedSender<Value>>>);
 
@@ -61,7 +61,7 @@ impl Mailboxes {
         let boxes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let who = event["who"].as_str().expect("it has a \"who\"");
         if let Some(sender) = boxes.get(who) {
-            // A contender whose scenario has ended is not interested any more.
+            // A contender whose scenario has ended no longer receives events.
             let _ = sender.send(event);
         }
     }
@@ -73,11 +73,11 @@ impl Mailboxes {
 }
 
 impl Peer {
-    pub(crate) fn at(server: &RedisServer, cast: Cast) -> Arc<Self> {
+    pub(crate) fn at(server: &RedisServer, kind_of_peer: PeerKind) -> Arc<Self> {
         let mailboxes = Arc::default();
-        let give = match cast {
-            Cast::Recording => recording::hire(server, Arc::clone(&mailboxes)),
-            Cast::Python => python::hire(server, Arc::clone(&mailboxes)),
+        let give = match kind_of_peer {
+            PeerKind::Recording => recording::start_peer(server, Arc::clone(&mailboxes)),
+            PeerKind::Python => python::start_peer(server, Arc::clone(&mailboxes)),
         };
         Arc::new(Self { give, mailboxes, hired: AtomicUsize::new(0) })
     }
@@ -93,20 +93,20 @@ impl Peer {
     /// Its statistics: slots held, and slots there are.
     pub(crate) async fn stats(self: &Arc<Self>, name: &str) -> Option<(u64, u64)> {
         let mut asker = self.contender(name, 1);
-        asker.order("stats");
-        let stats = asker.told("stats").await;
+        asker.send_order("stats");
+        let stats = asker.next_event("stats").await;
         Some((stats["held"].as_u64()?, stats["slots"].as_u64()?))
     }
 }
 
-/// One of them.
+/// A client of the other side.
 pub(crate) struct Contender {
     peer: Arc<Peer>,
     settings: Value,
     mail: UnboundedReceiver<Value>,
 }
 
-/// A slot they have.
+/// A slot that a contender holds.
 #[derive(Clone, Debug)]
 pub(crate) struct Slot {
     pub(crate) id: String,
@@ -114,23 +114,23 @@ pub(crate) struct Slot {
 }
 
 impl Contender {
-    /// With a time to live of [`TTL`].
+    /// With a `ttl` of [`TTL`].
     pub(crate) fn with_ttl(mut self) -> Self {
         self.settings["ttl"] = json!(TTL);
         self
     }
 
-    fn order(&self, what: &str) {
+    fn send_order(&self, what: &str) {
         let mut order = self.settings.clone();
         order["do"] = json!(what);
         (self.peer.give)(&order);
     }
 
     #[track_caller]
-    fn told(&mut self, what: &str) -> impl Future<Output = Value> {
+    fn next_event(&mut self, what: &str) -> impl Future<Output = Value> {
         let caller = std::panic::Location::caller();
         async move {
-            let event = timeout(NEVER, self.mail.recv()).await;
+            let event = timeout(TIME_LIMIT, self.mail.recv()).await;
             let event = event.unwrap_or_else(|_| panic!("{caller}: never {what}: {}", self.settings));
             let event = event.unwrap_or_else(|| panic!("{caller}: the other side has ended"));
             assert_eq!(event["event"], what, "{caller}");
@@ -140,13 +140,13 @@ impl Contender {
 
     /// Asks for a slot.
     pub(crate) fn asks(&self) {
-        self.order("acquire");
+        self.send_order("acquire");
     }
 
-    /// Returns when it has got what it asked for.
+    /// Returns when its request is granted.
     #[track_caller]
     pub(crate) fn granted(&mut self) -> impl Future<Output = Slot> {
-        let told = self.told("granted");
+        let told = self.next_event("granted");
         async move {
             let event = told.await;
             let id = event["id"].as_str().expect("it says which").to_owned();
@@ -161,21 +161,21 @@ impl Contender {
         self.granted()
     }
 
-    /// Gives its slot back. Returns until when it had it.
+    /// Releases its slot. Returns when it did.
     pub(crate) async fn releases(&mut self) -> u64 {
-        self.order("release");
-        self.told("released").await["at"].as_u64().expect("it says when")
+        self.send_order("release");
+        self.next_event("released").await["at"].as_u64().expect("it says when")
     }
 
-    /// Gives its slot back, and serves the line itself before any other client does.
+    /// Releases its slot, and serves the line itself before any other client does.
     pub(crate) async fn releases_and_serves(&mut self) {
-        self.order("release_and_wake");
-        self.told("released").await;
+        self.send_order("release_and_wake");
+        self.next_event("released").await;
     }
 
-    /// Does not want what it asked for any more.
+    /// Cancels its request.
     pub(crate) async fn gives_up(&mut self) {
-        self.order("give_up");
-        self.told("gave_up").await;
+        self.send_order("give_up");
+        self.next_event("gave_up").await;
     }
 }

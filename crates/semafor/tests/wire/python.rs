@@ -15,7 +15,7 @@ pub(super) fn interpreter() -> Option<OsString> {
     std::env::var_os("SEMAFOR_WIRE_PYTHON")
 }
 
-/// Ends with its owner.
+/// The process ends when this is dropped.
 struct Contenders(Mutex<Child>);
 
 impl Drop for Contenders {
@@ -26,7 +26,10 @@ impl Drop for Contenders {
     }
 }
 
-pub(super) fn hire(server: &RedisServer, mailboxes: Arc<Mailboxes>) -> Box<dyn Fn(&Value) + Send + Sync> {
+pub(super) fn start_peer(
+    server: &RedisServer,
+    mailboxes: Arc<Mailboxes>,
+) -> Box<dyn Fn(&Value) + Send + Sync> {
     let python = interpreter().expect("an interpreter was found");
     let mut command = Command::new(&python);
     command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/wire/contender.py"));
@@ -42,7 +45,7 @@ pub(super) fn hire(server: &RedisServer, mailboxes: Arc<Mailboxes>) -> Box<dyn F
         }
         mailboxes.close();
     });
-    // A pipe takes an order at once; its lock is held for no longer.
+    // Writing an order to the pipe does not block, so the lock is held only briefly.
     let orders = Mutex::new(move |order: &Value| writeln!(orders, "{order}"));
     let contenders = Contenders(Mutex::new(child));
     Box::new(move |order| {

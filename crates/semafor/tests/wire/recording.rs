@@ -1,7 +1,7 @@
-//! What the library was seen to do, done again: the same commands, with other ids and other times.
+//! Repeats the recorded commands of the library, with other ids and times.
 //!
-//! Its scripts are transactions here. Their decisions (is a slot free, which waiter is first) are made by a look
-//! before, which the transaction is bound to by `WATCH`.
+//! Its scripts are transactions here. Their decisions (is a slot free, which waiter is first) are made by reads before
+//! the transaction, which `WATCH` binds to it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 
 use super::Mailboxes;
 
-/// As `MONITOR` showed it, with blanks for what differs from time to time.
+/// As `MONITOR` showed it, with blanks for the parts that vary.
 pub(crate) const RECORDING: &str = include_str!("recording.txt");
 
-/// The time to live of the second client that was recorded, in seconds.
+/// The `ttl` of the second client that was recorded, in seconds.
 pub(crate) const TTL: u32 = 3;
 
 static SECTIONS: LazyLock<HashMap<&str, Vec<&str>>> = LazyLock::new(|| {
@@ -34,16 +34,16 @@ static SECTIONS: LazyLock<HashMap<&str, Vec<&str>>> = LazyLock::new(|| {
     sections
 });
 
-/// One of the clients that are acted.
+/// One of the clients whose commands are repeated.
 #[derive(Clone)]
-struct Role {
+struct RecordedClient {
     name: String,
     slots: u64,
     has_ttl: bool,
     id: String,
 }
 
-impl Role {
+impl RecordedClient {
     fn key(&self, kind: &str) -> String {
         format!("adv-sem:semaphore_{kind}:{}", self.name)
     }
@@ -84,7 +84,7 @@ impl Role {
         pipeline.query(connection).unwrap_or_else(|error| panic!("{script}: {error}"))
     }
 
-    /// Grants to the first in line for as long as there are slots.
+    /// Grants to the first in line as long as slots are free.
     fn serve(&self, connection: &mut Connection) {
         loop {
             cmd("WATCH").arg(self.key("main")).arg(self.key("waiting")).exec(connection).unwrap();
@@ -113,38 +113,41 @@ fn new_id() -> String {
     format!("{:012x}4{:03x}8{:015x}", stamp() & 0xffff_ffff_ffff, 0, NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-struct Actor {
+struct RecordedPeer {
     client: redis::Client,
     mailboxes: Arc<Mailboxes>,
-    roles: Mutex<HashMap<String, (Role, Arc<AtomicBool>)>>,
+    roles: Mutex<HashMap<String, (RecordedClient, Arc<AtomicBool>)>>,
 }
 
-pub(super) fn hire(server: &RedisServer, mailboxes: Arc<Mailboxes>) -> Box<dyn Fn(&Value) + Send + Sync> {
+pub(super) fn start_peer(
+    server: &RedisServer,
+    mailboxes: Arc<Mailboxes>,
+) -> Box<dyn Fn(&Value) + Send + Sync> {
     let client = redis::Client::open(server.url()).expect("it is a URL");
-    let actor = Arc::new(Actor { client, mailboxes, roles: Mutex::default() });
+    let actor = Arc::new(RecordedPeer { client, mailboxes, roles: Mutex::default() });
     Box::new(move |order| {
         let (actor, order) = (Arc::clone(&actor), order.clone());
-        thread::spawn(move || actor.obey(&order));
+        thread::spawn(move || actor.execute(&order));
     })
 }
 
-impl Actor {
+impl RecordedPeer {
     fn connection(&self) -> Connection {
         self.client.get_connection().expect("the server is up")
     }
 
-    fn tell(&self, order: &Value, event: &str, more: &Value) {
-        let mut told = json!({ "who": order["who"], "event": event, "at": stamp() });
+    fn send_event(&self, order: &Value, event: &str, more: &Value) {
+        let mut event_object = json!({ "who": order["who"], "event": event, "at": stamp() });
         for (field, value) in more.as_object().into_iter().flatten() {
-            told[field] = value.clone();
+            event_object[field] = value.clone();
         }
-        self.mailboxes.deliver(told);
+        self.mailboxes.deliver(event_object);
     }
 
-    fn role(&self, order: &Value) -> (Role, Arc<AtomicBool>) {
+    fn role(&self, order: &Value) -> (RecordedClient, Arc<AtomicBool>) {
         let mut roles = self.roles.lock().unwrap_or_else(PoisonError::into_inner);
         let new = || {
-            let role = Role {
+            let role = RecordedClient {
                 name: order["name"].as_str().expect("a name").to_owned(),
                 slots: order["value"].as_u64().expect("a number of slots"),
                 has_ttl: order["ttl"].is_u64(),
@@ -159,7 +162,7 @@ impl Actor {
         self.roles.lock().unwrap_or_else(PoisonError::into_inner).remove(&order["who"].to_string());
     }
 
-    fn obey(&self, order: &Value) {
+    fn execute(&self, order: &Value) {
         let (role, is_over) = self.role(order);
         match order["do"].as_str().expect("something to do") {
             "acquire" => self.acquire(order, &role, &is_over),
@@ -168,23 +171,23 @@ impl Actor {
                 let at = json!({ "at": stamp() });
                 self.forget(order);
                 role.play(&mut self.connection(), "release");
-                self.tell(order, "released", &at);
+                self.send_event(order, "released", &at);
             }
             "release_and_wake" => {
                 self.forget(order);
                 self.release_and_serve(&role);
-                self.tell(order, "released", &json!({}));
+                self.send_event(order, "released", &json!({}));
             }
             "stats" => {
                 let answers = role.play(&mut self.connection(), "get_acquired_stats");
                 let number = |at: usize| redis::from_redis_value::<Option<u64>>(answers[at].clone()).unwrap();
-                self.tell(order, "stats", &json!({ "held": number(2), "slots": number(1) }));
+                self.send_event(order, "stats", &json!({ "held": number(2), "slots": number(1) }));
             }
             other => panic!("unknown order {other}"),
         }
     }
 
-    fn acquire(&self, order: &Value, role: &Role, is_over: &AtomicBool) {
+    fn acquire(&self, order: &Value, role: &RecordedClient, is_over: &AtomicBool) {
         let mut connection = self.connection();
         role.play(&mut connection, "queue");
         loop {
@@ -196,7 +199,7 @@ impl Actor {
             if is_over.load(Ordering::SeqCst) {
                 role.play(&mut connection, "release");
                 self.forget(order);
-                return self.tell(order, "gave_up", &json!({}));
+                return self.send_event(order, "gave_up", &json!({}));
             }
             if popped.is_some() {
                 break;
@@ -204,10 +207,10 @@ impl Actor {
         }
         let confirmed = role.play(&mut connection, "acquire");
         assert_eq!(confirmed[0], redis::Value::Int(1), "it was granted, and is still");
-        self.tell(order, "granted", &json!({ "id": role.id }));
+        self.send_event(order, "granted", &json!({ "id": role.id }));
     }
 
-    fn release_and_serve(&self, role: &Role) {
+    fn release_and_serve(&self, role: &RecordedClient) {
         let mut connection = self.connection();
         loop {
             cmd("WATCH").arg(role.key("waiting")).exec(&mut connection).unwrap();

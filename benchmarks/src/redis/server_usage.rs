@@ -1,4 +1,4 @@
-//! What the server has to do, in its own words.
+//! The load of the server, as it reports it.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use redis::{Connection, cmd};
 use semafor_testkit::redis::RedisServer;
 
-pub(super) struct Ledger {
+pub(super) struct ServerUsage {
     connection: Connection,
     port: u16,
 }
 
-impl Ledger {
+impl ServerUsage {
     pub(super) fn open(server: &RedisServer) -> Self {
         Self { connection: server.connection(), port: server.port() }
     }
@@ -25,7 +25,7 @@ impl Ledger {
         list.lines().count() - 1
     }
 
-    /// Milliseconds of processor time that it takes per second, over so long.
+    /// Milliseconds of processor time that it uses per second, over `window`.
     pub(super) fn cpu(&mut self, window: Duration) -> f64 {
         let (start, before) = (Instant::now(), self.cpu_so_far());
         sleep(window);
@@ -41,9 +41,10 @@ impl Ledger {
         seconds("used_cpu_user") + seconds("used_cpu_sys")
     }
 
-    /// How often it is sent each command per second, over so long; scripts by their digests. Not what scripts call.
+    /// How often it gets each command per second, over `window`; scripts by their digests. Without the commands in
+    /// scripts.
     ///
-    /// Listening in costs the server something, so its processor time is not to be measured meanwhile.
+    /// `MONITOR` costs the server time, so do not measure its processor time meanwhile.
     pub(super) fn commands(&mut self, window: Duration) -> BTreeMap<String, f64> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("it answers");
         stream.set_read_timeout(Some(Duration::from_millis(50))).expect("a valid time");
@@ -59,7 +60,7 @@ impl Ledger {
                     }
                     line.clear();
                 }
-                // Nothing happens; or half of a line has come, and stays where it is.
+                // Nothing came, or a part of a line, which stays in the buffer.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => panic!("the server hung up: {error}"),
             }

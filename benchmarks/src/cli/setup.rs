@@ -1,4 +1,4 @@
-//! What everybody is measured on: one directory for all that is kept, and the same surroundings for every process.
+//! The setup of all measurements: one directory for all files, and the same environment for every process.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::process::{end, is_running};
 
-pub(super) struct Stage {
+pub(super) struct Setup {
     folder: TempDir,
     semafor: PathBuf,
     flock: PathBuf,
@@ -20,36 +20,36 @@ pub(super) struct Stage {
     nothing: PathBuf,
 }
 
-impl Stage {
+impl Setup {
     pub(super) fn set() -> Self {
         let semafor = std::env::var_os("SEMAFOR_BENCH_COMMAND");
         let semafor = semafor.expect("SEMAFOR_BENCH_COMMAND is set, as `cargo xtask bench cli` does");
-        let folder = tempfile::tempdir().expect("a directory for all that is kept");
-        let stage = Self {
+        let folder = tempfile::tempdir().expect("a directory for all files");
+        let setup = Self {
             semafor: semafor.into(),
             flock: on_path("flock").expect("flock is installed"),
             sem: on_path("sem"),
-            nothing: on_path("true").expect("every system can do nothing"),
+            nothing: on_path("true").expect("every system has `true`"),
             folder,
         };
-        let runtime = stage.file("runtime");
+        let runtime = setup.file("runtime");
         fs::create_dir(&runtime).expect("the directory is new");
-        // Or semafor does not trust it.
+        // Otherwise semafor does not trust it.
         fs::set_permissions(runtime, Permissions::from_mode(0o700)).expect("it is ours");
-        fs::create_dir(stage.file("parallel")).expect("the directory is new");
-        // Or GNU parallel asks to be cited.
-        fs::write(stage.file("parallel/will-cite"), "").expect("it can be written");
-        if stage.sem.is_none() {
+        fs::create_dir(setup.file("parallel")).expect("the directory is new");
+        // Otherwise GNU parallel asks to be cited.
+        fs::write(setup.file("parallel/will-cite"), "").expect("it can be written");
+        if setup.sem.is_none() {
             println!("left out: GNU sem: not installed (`cargo xtask bench cli` installs it)");
         }
-        stage
+        setup
     }
 
     pub(super) fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// A script that everybody can run. GNU sem would have a shell read its text once more, if it were an argument.
+    /// A script that all limiters can run. As an argument, GNU sem would pass its text through a shell once more.
     pub(super) fn script(&self, name: &str, text: &str) -> PathBuf {
         let file = self.file(name);
         fs::write(&file, format!("#!/bin/sh\n{text}")).expect("it can be written");
@@ -57,12 +57,12 @@ impl Stage {
         file
     }
 
-    /// Runs `program` in the same surroundings as all others.
+    /// Runs `program` in the same environment as all others.
     pub(super) fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.env("XDG_RUNTIME_DIR", self.file("runtime"));
         command.env("PARALLEL_HOME", self.file("parallel"));
-        // The quickest there is, for GNU sem, who runs everything through one.
+        // The quickest shell, because GNU sem runs everything through one.
         command.env("SHELL", "/bin/sh");
         command.env_remove("SEMAFOR_URL").env_remove("SEMAFOR_NAME");
         command.stdin(Stdio::null()).stdout(Stdio::null());
@@ -85,7 +85,7 @@ impl Stage {
         &self.nothing
     }
 
-    /// What `semafor` answers in JSON.
+    /// The JSON output of `semafor`.
     pub(super) fn ask(&self, words: &[&str]) -> Value {
         let Output { status, stdout, .. } = self
             .semafor()
@@ -99,7 +99,7 @@ impl Stage {
         serde_json::from_slice(&stdout).expect("it answers in JSON")
     }
 
-    /// The agent's process. One that nobody needed for a while is gone, and a new one is started.
+    /// The process of the agent. An unused agent exits after a while; then a new one is started.
     pub(super) fn agent(&self) -> u32 {
         let started = self.semafor().args(["run", "--"]).arg(&self.nothing).status();
         assert!(started.is_ok_and(|status| status.success()), "semafor run failed");
@@ -125,9 +125,9 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for Setup {
     fn drop(&mut self) {
-        // Only after a failure is there still an agent. It may be what failed, so it is not asked.
+        // An agent is left only after a failure. It may be what failed, so it is killed without asking it to stop.
         let runtime = self.file("runtime");
         for agent in serving(&runtime) {
             end(agent);

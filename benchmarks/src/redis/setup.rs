@@ -1,4 +1,4 @@
-//! What everybody is measured on: one server, and for us one runtime with one connection of each kind.
+//! The setup of all measurements: one server, and for ours one runtime with one connection of each kind.
 
 use std::time::{Duration, Instant};
 
@@ -8,21 +8,21 @@ use semafor::{Home, Semaphore};
 use semafor_testkit::redis::RedisServer;
 use tokio::runtime::{Builder, Runtime};
 
-pub(super) struct Stage {
+pub(super) struct Setup {
     pub(super) server: RedisServer,
     runtime: Runtime,
     home: Home,
     trip: Trip,
 }
 
-/// There and back with as little as a script can do: what no script can be quicker than.
+/// A round trip with a minimal script: the lower bound for every script.
 #[derive(Clone)]
 pub(super) struct Trip {
     connection: MultiplexedConnection,
     digest: String,
 }
 
-impl Stage {
+impl Setup {
     pub(super) fn set() -> Self {
         let server = RedisServer::start();
         let runtime = runtime();
@@ -71,7 +71,8 @@ impl Trip {
     }
 }
 
-/// Until so many stand in line, as the server says. It is asked once more then: whatever they had to send has gone before.
+/// Returns when so many waiters are in line, according to the server. Asks once more then: by the second answer, all
+/// that the waiters had to send has been sent.
 pub(super) async fn until_queued(semaphore: &Semaphore, waiters: usize) {
     let mut seen = 0;
     while seen < 2 {
