@@ -131,7 +131,7 @@ fn scripts_are_run_as_by_a_real_server() {
     let server = RedisServer::start();
     let mut connection = connect(&server);
     let store = Rc::new(RefCell::new(Store::at(1_789_000_000_000_000)));
-    let mut scripts = Scripts::new(store);
+    let mut scripts = Scripts::new(&store);
     let bodies = [
         "return 1",
         "return 3.99",

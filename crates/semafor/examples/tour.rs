@@ -1,4 +1,4 @@
-//! The tour of the README.
+//! Everything that a semaphore in memory can do.
 
 use semafor::{Registry, Semaphore, StatsQuery, secs};
 

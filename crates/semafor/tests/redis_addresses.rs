@@ -114,12 +114,12 @@ async fn tls_problems_are_reported() {
         (tls(&other.ca_certificate()), wrong, "?ca=/path/to/ca.pem"),
         (format!("{}?{SHORT_TIMEOUTS}", server.tls_url()), wrong, "?ca=/path/to/ca.pem"),
         (tls(&nowhere), wrong, "nowhere.pem can't be used: No such file"),
-        (tls(&garbage), wrong, "redis.conf can't be used: there is none in it"),
+        (tls(&garbage), wrong, "redis.conf can't be used: the file has no certificate in PEM"),
         // The server waits for more.
         (
             format!("rediss://127.0.0.1:{}?{SHORT_TIMEOUTS}", server.port()),
             HomeErrorKind::Unreachable,
-            "speak TLS",
+            "use TLS",
         ),
     ] {
         let error = in_time(Home::connect(&url)).await.expect_err(&url);

@@ -67,13 +67,13 @@ async fn invalid_urls_are_refused_without_connecting() {
         ("hunter2", "it has no ://"),
         ("localhost:6379", "redis://host:port/db"),
         ("http://u:hunter2@localhost", "redis://host:port/db"),
-        ("redis://", "is no address of a Redis"),
-        ("redis://u:hunter2@localhost:port", "is no address of a Redis"),
-        ("redis://u:hunter2@localhost/first", "is no address of a Redis"),
+        ("redis://", "is not the URL of a Redis"),
+        ("redis://u:hunter2@localhost:port", "is not the URL of a Redis"),
+        ("redis://u:hunter2@localhost/first", "is not the URL of a Redis"),
         ("redis://u:hun?ter2@localhost", "%3F"),
         ("redis://u:hunter2@localhost/?namespace=my%20app", "white space"),
         ("redis://u:hunter2@localhost/?namespace=my%0Aapp", "control character"),
-        ("redis://u:hunter2@localhost/?retries=3", "there are namespace, socket_timeout"),
+        ("redis://u:hunter2@localhost/?retries=3", "the options are namespace, socket_timeout"),
         ("redis+cluster://u:hunter2@localhost/?namespace=app", "such as {app}"),
         ("redis+sentinel://u:hunter2@localhost", "the name of the master is missing"),
     ] {
@@ -177,7 +177,7 @@ async fn a_server_with_another_protocol_is_reported() {
     });
     for protocol in ["resp2", "resp3"] {
         let url = format!("redis://u:hunter2@127.0.0.1:{port}/?{SHORT_TIMEOUTS}&protocol={protocol}");
-        assert_says(&connect_error(&url).await, HomeErrorKind::InvalidUrl, "does not speak as Redis does");
+        assert_says(&connect_error(&url).await, HomeErrorKind::InvalidUrl, "is not a Redis");
     }
 }
 

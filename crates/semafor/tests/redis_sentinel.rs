@@ -78,7 +78,7 @@ async fn sentinel_misconfiguration_is_reported_with_the_remedy() {
         (
             format!("redis+sentinel://127.0.0.1:{}/tower?{SHORT_TIMEOUTS}", watched.servers()[0].port()),
             HomeErrorKind::InvalidUrl,
-            "no sentinel",
+            "not a sentinel",
         ),
     ] {
         let error = in_time(Home::connect(&url)).await.expect_err(&url);

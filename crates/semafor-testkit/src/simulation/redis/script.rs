@@ -13,7 +13,6 @@ use super::store::Store;
 /// A Lua state, and the scripts it has compiled.
 pub struct Scripts {
     lua: Lua,
-    store: Rc<RefCell<Store>>,
     compiled: HashMap<String, Function>,
 }
 
@@ -21,10 +20,10 @@ impl Scripts {
     /// # Panics
     ///
     /// If Lua can't be set up.
-    pub fn new(store: Rc<RefCell<Store>>) -> Self {
+    pub fn new(store: &Rc<RefCell<Store>>) -> Self {
         let lua = Lua::new();
-        set_up(&lua, &store).expect("Lua can be set up");
-        Self { lua, store, compiled: HashMap::new() }
+        set_up(&lua, store).expect("Lua can be set up");
+        Self { lua, compiled: HashMap::new() }
     }
 
     /// Runs a script. The error is in the words of the server.
@@ -52,10 +51,6 @@ impl Scripts {
             table.raw_push(self.lua.create_string(text)?)?;
         }
         Ok(table)
-    }
-
-    pub fn store(&self) -> &Rc<RefCell<Store>> {
-        &self.store
     }
 }
 
