@@ -33,6 +33,11 @@ impl Args {
         }
     }
 
+    /// What is left, for another program.
+    pub(crate) fn rest(self) -> Vec<String> {
+        self.0
+    }
+
     /// An error if a word is left.
     pub(crate) fn finish(self) -> Result<(), Failure> {
         match self.words()?.first() {

@@ -12,6 +12,7 @@ mod processes;
 mod python;
 mod select;
 mod shell;
+mod simulate;
 mod stress;
 mod test;
 mod time_limit;
@@ -41,6 +42,9 @@ cargo xtask <command>
   bench python                   the Python package beside its peers; rows go to target/bench/python.json
   bench redis                    the Redis home beside its peers; rows go to target/bench/redis.json
   bench AREA --runs N            the same N times, and the median and the spread of the runs as a table
+  simulate [--seed N] [--minutes M] [--runs R] [--fleet P]
+                                 fleets of clients, a network and a Redis in one thread, with faults, from seed N (1) on, until
+                                 a rule is broken; the failure is made smaller and drawn into target/simulation.svg
   stress [--seconds N]           the stress test, in release mode, for N seconds (600)
   picture                        pictures of `semafor top`, into docs/
   help                           this text
@@ -86,6 +90,7 @@ fn run(mut args: Args) -> Result<Option<&'static str>, Failure> {
             args.finish()?;
             picture::run().map(|()| Some("drawn"))
         }
+        Some("simulate") => simulate::run(args).map(|()| Some("no rule was broken")),
         Some("stress") => stress::run(args).map(|()| Some("stress passed")),
         Some(other) => Err(Failure::Usage(format!("there is no command `{other}`"))),
     }

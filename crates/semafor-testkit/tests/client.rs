@@ -322,7 +322,8 @@ fn a_renewal_whose_answer_is_lost_may_have_shortened_the_lease() {
     world.execute(0);
     world.lose_next(0);
     let ends = world.processes[0].client.expires_at(key).expect("it has an end");
-    assert_eq!(ends, asked + SECOND * 2);
+    // A little earlier, because the server's clock may run faster.
+    assert!(ends <= asked + SECOND * 2 && ends > asked + SECOND * 19 / 10, "{ends:?}");
 }
 
 #[test]

@@ -101,3 +101,10 @@ pub mod __client {
         crate::HomeError::new(crate::HomeErrorKind::Unreachable, message)
     }
 }
+
+/// The Redis engine without a connection, for semafor's own simulations. Not a part of the interface.
+#[cfg(feature = "redis")]
+#[doc(hidden)]
+pub mod __redis {
+    pub use crate::redis::offline::{OfflineEngine, ScriptCall};
+}

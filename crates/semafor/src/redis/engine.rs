@@ -40,7 +40,11 @@ pub(super) struct Engine {
 
 impl Engine {
     pub(super) fn new(config: Arc<Config>, newest_token: Arc<AtomicU64>) -> Self {
-        Self { config, ids: Ids::new(), clock: Mutex::default(), newest_token }
+        Self::with_ids(config, newest_token, Ids::new())
+    }
+
+    pub(super) fn with_ids(config: Arc<Config>, newest_token: Arc<AtomicU64>, ids: Ids) -> Self {
+        Self { config, ids, clock: Mutex::default(), newest_token }
     }
 
     pub(super) fn note_token(&self, token: u64) {

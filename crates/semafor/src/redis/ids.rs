@@ -16,7 +16,11 @@ impl Ids {
     pub(super) fn new() -> Self {
         let mut random = RandomState::new().build_hasher();
         random.write_u32(std::process::id());
-        Self { process: format!("{:012x}", random.finish() & 0xffff_ffff_ffff) }
+        Self::of_process(random.finish())
+    }
+
+    pub(super) fn of_process(number: u64) -> Self {
+        Self { process: format!("{:012x}", number & 0xffff_ffff_ffff) }
     }
 
     pub(super) fn process(&self) -> &str {

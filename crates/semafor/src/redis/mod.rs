@@ -65,6 +65,7 @@ mod home;
 mod ids;
 mod inspect;
 mod keys;
+pub(crate) mod offline;
 mod requirements;
 mod script;
 #[cfg(feature = "redis-tls")]

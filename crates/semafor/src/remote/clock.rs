@@ -102,6 +102,9 @@ fn since_boot() -> Duration {
     Duration::from_secs(1 << 32) + START.get_or_init(std::time::Instant::now).elapsed()
 }
 
+/// How much faster the server's clock may run: clocks that are kept in step by NTP differ by at most 500 millionths.
+const DRIFT: f64 = 0.0005;
+
 /// The server's clock in relation to ours, from one reply.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerClock {
@@ -140,15 +143,21 @@ impl ServerClock {
         self.sent < other.received && self.now < other.now
     }
 
-    /// The earliest time on our clock when the server's clock shows `then`.
+    /// The earliest time on our clock when the server's clock shows `then`. The two clocks may run at different speeds.
     pub fn earliest(&self, then: f64) -> Option<Instant> {
-        shifted(self.sent, then - self.now)
+        let span = then - self.now;
+        shifted(self.sent, span - span.abs() * DRIFT)
     }
 
     /// The latest time on our clock when the server's clock shows `then`.
     pub fn latest(&self, then: f64) -> Option<Instant> {
         shifted(self.received, then - self.now)
     }
+}
+
+/// The shortest time on our clock in which the server's clock may have gone on by `span`.
+pub(crate) fn shortest(span: Duration) -> Duration {
+    span.saturating_sub(span.mul_f64(DRIFT))
 }
 
 fn shifted(instant: Instant, seconds: f64) -> Option<Instant> {
@@ -165,6 +174,18 @@ pub(crate) mod tests {
 
     /// For tests that simulate a suspend, and tests that must not be disturbed by it.
     pub(crate) static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+    /// Found by the simulation: a slow clock let a holder rely on a lease that had ended on the server.
+    #[test]
+    fn lease_ends_before_it_does_on_a_clock_that_runs_faster() {
+        let sent = Instant::at(Duration::from_secs(5_000));
+        let clock = ServerClock::new(100.0, sent, sent + Duration::from_millis(1));
+        let end = clock.earliest(1_100.0).expect("it can be shown");
+        assert_eq!(end, sent + Duration::from_millis(999_500));
+        assert_eq!(shortest(Duration::from_secs(1_000)), Duration::from_millis(999_500));
+        // A past time may be longer ago than it seems.
+        assert!(clock.earliest(0.0).expect("it can be shown") < Instant::at(Duration::from_secs(4_900)));
+    }
 
     #[cfg(target_os = "linux")]
     #[test]

@@ -90,7 +90,7 @@ static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 pub(crate) fn record_events() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        tracing::subscriber::set_global_default(EventRecorder).expect("no other subscriber is set")
+        tracing::subscriber::set_global_default(EventRecorder).expect("no other subscriber is set");
     });
 }
 

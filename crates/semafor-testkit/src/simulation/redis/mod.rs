@@ -2,8 +2,10 @@
 
 pub mod number;
 mod script;
+mod server;
 mod store;
 mod zset;
 
 pub use script::Scripts;
+pub use server::{ConnectionId, Ran, Server};
 pub use store::{Outcome, Store};

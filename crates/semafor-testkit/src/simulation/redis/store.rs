@@ -53,6 +53,22 @@ impl Store {
         Self { now, ..Self::default() }
     }
 
+    /// The same data at another time, without what was to be told.
+    pub fn at_time(self, now: i64) -> Self {
+        Self { keys: self.keys, now, ..Self::default() }
+    }
+
+    /// A sorted set, in order; empty if there is none.
+    pub fn sorted_set(&self, key: &str) -> Vec<(String, f64)> {
+        match self.keys.get(key.as_bytes()).map(|entry| &entry.content) {
+            Some(Content::Sorted(set)) => set
+                .iter()
+                .map(|(member, score)| (String::from_utf8_lossy(member).into_owned(), score))
+                .collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// The keys that were changed, or went, since the last call.
     pub fn take_changed(&mut self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.changed)
@@ -206,7 +222,7 @@ impl Store {
                 "PX" => expires = options.next().and_then(|text| read_whole(text)).map(|after| now + after),
                 "EX" => {
                     expires =
-                        options.next().and_then(|text| read_whole(text)).map(|after| now + after * 1_000)
+                        options.next().and_then(|text| read_whole(text)).map(|after| now + after * 1_000);
                 }
                 _ => return Err(SYNTAX.into()),
             }

@@ -1,10 +1,11 @@
 //! How long this process may rely on holding a slot.
 //!
-//! Always on the safe side: the server counts from when it carried out a command, this client from when it sent it.
+//! Always on the safe side: the server counts from when it carried out a command, this client from when it sent it. And
+//! the server's clock may run a little faster.
 
 use std::time::Duration;
 
-use crate::remote::clock::{Instant, ServerClock};
+use crate::remote::clock::{Instant, ServerClock, shortest};
 
 /// Server times are in microseconds, and are rounded once more on the way.
 const PRECISION: Duration = Duration::from_micros(2);
@@ -122,7 +123,7 @@ impl LeaseTime {
 
     /// The server is being asked to end the lease after `ttl`. From now on it may have done so.
     pub(crate) fn note_renewal(&mut self, number: u64, ttl: Duration, now: Instant) {
-        let Some(ends) = now.checked_add(ttl) else { return };
+        let Some(ends) = now.checked_add(shortest(ttl)) else { return };
         let before = self.ends_at();
         self.renewals.retain(|renewal| renewal.number != number);
         self.renewals.push(Renewal { number, asked: now, ends });

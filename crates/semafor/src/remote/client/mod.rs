@@ -43,7 +43,8 @@ mod operations;
 mod sweeps;
 mod timetable;
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -66,6 +67,10 @@ use lease_time::EndSource;
 use name_entry::NameEntry;
 use operation::{Operation, OperationKind};
 use timetable::Timetable;
+
+/// Maps whose order depends on their history alone, so that a simulation repeats exactly. All keys are of this process.
+pub(super) type HashMap<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
+type HashSet<K> = std::collections::HashSet<K, BuildHasherDefault<DefaultHasher>>;
 
 /// Ids in one call; more would block the server for other clients for too long.
 pub const BATCH: usize = 500;
@@ -201,11 +206,11 @@ impl Client {
         Self {
             settings,
             last_number: 0,
-            acquisitions: HashMap::new(),
-            by_id: HashMap::new(),
-            detached: HashSet::new(),
-            operations: HashMap::new(),
-            names: HashMap::new(),
+            acquisitions: HashMap::default(),
+            by_id: HashMap::default(),
+            detached: HashSet::default(),
+            operations: HashMap::default(),
+            names: HashMap::default(),
             timetable: Timetable::default(),
             heartbeats: Heartbeats::default(),
             outbox: VecDeque::new(),

@@ -1,6 +1,7 @@
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::hash::Hash;
 
+use super::HashMap;
 use crate::remote::clock::Instant;
 
 /// When each entry is due. An entry has at most one time.
@@ -12,7 +13,7 @@ pub(crate) struct Timetable<D> {
 
 impl<D> Default for Timetable<D> {
     fn default() -> Self {
-        Self { order: BTreeSet::new(), times: HashMap::new() }
+        Self { order: BTreeSet::new(), times: HashMap::default() }
     }
 }
 

@@ -1,0 +1,91 @@
+//! Connections between processes and the server: every message takes its time, and messages of one connection stay in order.
+
+use redis::{PushInfo, Value};
+use semafor::__redis::ScriptCall;
+
+use super::Time;
+use super::random::Random;
+
+/// What a client sends.
+#[derive(Debug)]
+pub(super) enum Request {
+    /// All that a new connection begins with.
+    Hello,
+    Script {
+        number: u64,
+        call: ScriptCall,
+        has_code: bool,
+        /// The name that it gives another number of slots.
+        resizes: Option<(usize, u32)>,
+    },
+    Track {
+        number: u64,
+        keys: Vec<String>,
+    },
+    /// The client has closed the connection.
+    Close,
+}
+
+/// What a server sends.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Welcome,
+    /// There is no server, or it has closed the connection.
+    Closed,
+    Reply {
+        number: u64,
+        reply: Result<Value, String>,
+    },
+    Tracked {
+        number: u64,
+        exist: Vec<bool>,
+    },
+    Push(PushInfo),
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) process: usize,
+    /// Which life of the process it belongs to.
+    pub(super) life: u64,
+    /// Microseconds for a message, most of the time.
+    pub(super) latency: Time,
+    /// Messages vanish, and neither side learns of it.
+    pub(super) is_half_open: bool,
+    /// The next reply vanishes, and the connection breaks.
+    pub(super) loses_reply: bool,
+    last_to_server: Time,
+    last_to_client: Time,
+}
+
+impl Link {
+    pub(super) fn new(process: usize, life: u64, random: &mut Random) -> Self {
+        let latency = random.between(40, 400);
+        Self {
+            process,
+            life,
+            latency,
+            is_half_open: false,
+            loses_reply: false,
+            last_to_server: 0,
+            last_to_client: 0,
+        }
+    }
+
+    /// When a message that is sent now arrives.
+    fn arrival(&self, now: Time, last: Time, random: &mut Random) -> Time {
+        let delay = if random.percent(1) { self.latency * 200 } else { self.latency };
+        (now + delay / 2 + random.below(delay)).max(last + 1)
+    }
+
+    pub(super) fn at_server(&mut self, now: Time, random: &mut Random) -> Time {
+        self.last_to_server = self.arrival(now, self.last_to_server, random);
+        self.last_to_server
+    }
+
+    pub(super) fn at_client(&mut self, now: Time, random: &mut Random) -> Time {
+        self.last_to_client = self.arrival(now, self.last_to_client, random);
+        self.last_to_client
+    }
+}
