@@ -101,6 +101,7 @@ pub(super) enum Doing {
         key: Key,
         name: usize,
         weight: u32,
+        has_grace: bool,
         floor: u64,
     },
     Holding {
@@ -116,6 +117,11 @@ pub(super) enum Doing {
         grant: usize,
         id: Arc<str>,
         lost: CancellationToken,
+    },
+    /// Was evicted, and uses its grace to come to an end.
+    Finishing {
+        key: Key,
+        grant: usize,
     },
     /// Waits for the outcome of a release or a renewal.
     Operating {
@@ -204,7 +210,9 @@ impl Process {
     pub(super) fn grants(&self) -> Vec<usize> {
         fn grant(doing: &Doing) -> Option<usize> {
             match doing {
-                Doing::Holding { grant, .. } | Doing::Detached { grant, .. } => Some(*grant),
+                Doing::Holding { grant, .. }
+                | Doing::Detached { grant, .. }
+                | Doing::Finishing { grant, .. } => Some(*grant),
                 Doing::Operating { then, .. } => grant(then),
                 Doing::Nothing | Doing::Acquiring { .. } => None,
             }

@@ -45,6 +45,10 @@ pub struct Held {
     pub slot: u32,
     pub token: u64,
     pub id: String,
+    /// Whether it may use its slots for a while after the next eviction.
+    pub has_grace: bool,
+    /// Whether it might after the first.
+    pub had_grace: bool,
     /// The largest token that its process knew when it asked.
     pub floor: u64,
     pub from: Time,

@@ -1,6 +1,6 @@
 //! Lets everything happen, in order of time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -11,6 +11,7 @@ use semafor::__client::{
     OperationError, Reply, ServerPushes, TaskKey, Wait, unreachable,
 };
 use semafor::__redis::ScriptCall;
+use semafor::{Loss, NotHeld};
 use tokio_util::sync::CancellationToken;
 
 use super::faults::Fault;
@@ -114,6 +115,8 @@ pub(super) struct World<'a> {
     last_number: u64,
     network: Random,
     rules: Rules,
+    /// Ids whose holders know that they were evicted.
+    evicted_ids: BTreeSet<String>,
     scripts: u64,
     faults: u64,
     events: Vec<Event>,
@@ -138,6 +141,7 @@ impl<'a> World<'a> {
             last_number: 0,
             network: Random::stream(settings.seed, 2),
             rules: Rules::new(&settings.slots, recovery),
+            evicted_ids: BTreeSet::new(),
             scripts: 0,
             faults: 0,
             events: Vec::new(),
@@ -726,7 +730,14 @@ impl<'a> World<'a> {
             while let Some(event) = self.processes[process].client.poll_event() {
                 match event {
                     ClientEvent::Wake(waker) => waker.wake(),
-                    ClientEvent::Lost { signal, .. } | ClientEvent::EndedById(signal) => {
+                    ClientEvent::Lost { signal, id, why } => {
+                        signal.cancel();
+                        has_lost = true;
+                        if why == NotHeld::Lost(Loss::Evicted) {
+                            self.evicted_ids.insert(id.to_string());
+                        }
+                    }
+                    ClientEvent::EndedById(signal) => {
                         signal.cancel();
                         has_lost = true;
                     }
@@ -813,6 +824,7 @@ impl<'a> World<'a> {
                 self.look(process, user);
                 self.carry_out(process);
             }
+            Doing::Finishing { key, grant } => self.finish(process, user, key, grant),
             doing @ Doing::Operating { .. } => self.processes[process].users[user].doing = doing,
         }
     }
@@ -833,16 +845,23 @@ impl<'a> World<'a> {
             1..4 => Wait::For(Duration::from_micros(random.between(SECOND / 10, 30 * SECOND))),
             _ => Wait::Unlimited,
         };
+        // Long enough for a message to arrive, and for a heartbeat if it does not.
+        let grace = (ttl.is_none() && random.percent(30)).then(|| self.settings.heartbeat * 2);
         let cancels_after = random.percent(15).then(|| random.exponential(2 * SECOND));
         let (target, floor) =
             (Arc::clone(&self.processes[process].targets[name]), self.processes[process].newest_token);
         let now = self.processes[process].local(self.now);
-        let key =
-            self.processes[process].client.acquire(&target, AcquireRequest::new(weight, ttl, wait), now);
+        let request = AcquireRequest::new(weight, ttl, wait);
+        let request = match grace {
+            Some(grace) => request.with_grace(grace),
+            None => request,
+        };
+        let key = self.processes[process].client.acquire(&target, request, now);
         self.note(Some(process), || {
             format!("user {user} acquires {weight} of n{name}, ttl {ttl:?}, {wait:?}: {key:?}")
         });
-        self.processes[process].users[user].doing = Doing::Acquiring { key, name, weight, floor };
+        let has_grace = grace.is_some();
+        self.processes[process].users[user].doing = Doing::Acquiring { key, name, weight, has_grace, floor };
         if let Some(after) = cancels_after {
             self.act_after(process, user, after);
         }
@@ -855,11 +874,11 @@ impl<'a> World<'a> {
         let someone = &mut self.processes[process].users[user];
         let waker: Waker = someone.flag.waker();
         match std::mem::replace(&mut someone.doing, Doing::Nothing) {
-            Doing::Acquiring { key, name, weight, floor } => {
+            Doing::Acquiring { key, name, weight, has_grace, floor } => {
                 match self.processes[process].client.poll_acquire(key, waker) {
                     Poll::Pending => {
                         self.processes[process].users[user].doing =
-                            Doing::Acquiring { key, name, weight, floor };
+                            Doing::Acquiring { key, name, weight, has_grace, floor };
                     }
                     Poll::Ready(Err(error)) => {
                         self.note(Some(process), || format!("user {user}, {key:?}: {error}"));
@@ -877,6 +896,8 @@ impl<'a> World<'a> {
                             slot,
                             token,
                             id: id.to_string(),
+                            has_grace,
+                            had_grace: has_grace,
                             floor,
                             from: self.now,
                             until: None,
@@ -952,6 +973,8 @@ impl<'a> World<'a> {
                     .percent(80)
                     .then(|| Duration::from_micros(someone.random.between(SECOND / 2, 20 * SECOND)));
                 self.note(Some(process), || format!("user {user} renews {key:?} for {ttl:?}"));
+                // A lease may end before its grace.
+                self.rules.grants[grant].had_grace &= ttl.is_none();
                 let target = Arc::clone(&self.processes[process].targets[name]);
                 let number = self.processes[process].client.renew(&target, &id, ttl, now);
                 let then = Box::new(Doing::Holding { key, name, grant, id, lost });
@@ -960,6 +983,14 @@ impl<'a> World<'a> {
             }
         }
         self.carry_out(process);
+    }
+
+    /// An evicted user has come to its end.
+    fn finish(&mut self, process: usize, user: usize, key: Key, grant: usize) {
+        self.rules.ended(grant, self.now, "evicted");
+        self.note(Some(process), || format!("user {user} has finished, and drops {key:?}"));
+        self.rest(process, user);
+        self.change(process, |client, now| client.drop_lease(key, now));
     }
 
     /// Users whose slots are lost stop using them at once.
@@ -971,7 +1002,7 @@ impl<'a> World<'a> {
                 }
                 Doing::Detached { grant, lost, .. } => lost.is_cancelled().then_some((None, *grant)),
                 Doing::Operating { then, .. } => loss_of(then),
-                Doing::Nothing | Doing::Acquiring { .. } => None,
+                Doing::Nothing | Doing::Acquiring { .. } | Doing::Finishing { .. } => None,
             }
         }
         for user in 0..self.processes[process].users.len() {
@@ -980,6 +1011,14 @@ impl<'a> World<'a> {
                 continue;
             }
             self.note(Some(process), || format!("user {user} is told of its loss"));
+            let held = &self.rules.grants[grant];
+            if let (Some(key), true, true) = (key, held.had_grace, self.evicted_ids.contains(&held.id))
+                && matches!(self.processes[process].users[user].doing, Doing::Holding { .. })
+            {
+                self.processes[process].users[user].doing = Doing::Finishing { key, grant };
+                self.act_after(process, user, self.settings.heartbeat.as_micros() as Time / 2);
+                continue;
+            }
             self.rules.ended(grant, self.now, "lost");
             if let Some(key) = key {
                 let now = self.processes[process].local(self.now);
@@ -1139,6 +1178,12 @@ impl<'a> World<'a> {
         self.processes[process].is_paused = false;
         self.note(Some(process), || "goes on".into());
         self.change(process, Client::handle_timeout);
+        for user in 0..self.processes[process].users.len() {
+            // Its grace may be over.
+            if let Doing::Finishing { key, grant } = self.processes[process].users[user].doing {
+                self.finish(process, user, key, grant);
+            }
+        }
         for grant in self.processes[process].grants() {
             if !self.rules.is_ended(grant) {
                 self.rules.believe(grant, self.now);
@@ -1155,9 +1200,12 @@ impl<'a> World<'a> {
         let Some(grant) = held.get(number as usize % held.len().max(1)) else { return };
         let (name, id) = (self.rules.grants[*grant].name, self.rules.grants[*grant].id.clone());
         if self.processes[process].runs() {
-            // Without a grace, the next holder may have its slot before the message is there.
-            self.rules.pause(*grant);
-            self.rules.evicted.insert(*grant);
+            // Without a grace, the next holder may have its slot before the message is there. A second eviction takes the
+            // grace away.
+            if !std::mem::take(&mut self.rules.grants[*grant].has_grace) {
+                self.rules.pause(*grant);
+                self.rules.evicted.insert(*grant);
+            }
             let target = Arc::clone(&self.processes[process].targets[name]);
             self.change(process, |client, now| {
                 let number = client.end_by_id(&target, &id, EndReason::Evicted, now);

@@ -48,6 +48,11 @@ impl AcquireRequest {
     pub fn new(weight: u32, ttl: Option<Duration>, wait: Wait) -> Self {
         Self { weight, ttl, wait, who: None }
     }
+
+    /// With a grace after an eviction.
+    pub fn with_grace(self, grace: Duration) -> Self {
+        Self { who: Some(Box::new(Who { grace: Some(grace), ..Who::default() })), ..self }
+    }
 }
 
 /// How long to wait in line.
