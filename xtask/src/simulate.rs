@@ -5,7 +5,8 @@ use crate::shell::{self, Failure, cargo, step};
 
 pub(crate) fn run(args: Args) -> Result<(), Failure> {
     step("simulation", || {
-        let simulate = ["run", "--quiet", "--release", "-p", "semafor-testkit", "--features", "simulation"];
+        let simulate =
+            ["run", "--quiet", "--profile", "simulate", "-p", "semafor-testkit", "--features", "simulation"];
         shell::run(cargo(&simulate).args(["--bin", "simulate", "--"]).args(args.rest()))
     })
 }

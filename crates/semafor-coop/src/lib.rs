@@ -152,8 +152,8 @@
 //! - Of the ready tasks, the one with the highest [`Priority`] runs first, and of equal ones the one that was ready
 //!   first. A [`Wait`] may have [its own priority](Wait::priority).
 //! - A task runs until an effect makes it wait. Creating, cancelling, releasing, acquiring a free permit, and waiting
-//!   for a settled value do not wait. Spawning does: the child runs first. Completing a promise does: its waiters run
-//!   first.
+//!   for a settled value do not wait. Spawning waits: the child runs first, unless its priority is lower. Completing a
+//!   promise waits: the tasks that waited for it run first.
 //! - A semaphore's line is first come, first served, regardless of priority. [`semafor_core::Gate`] decides which
 //!   waiter gets a permit, as in every home of semafor. The task that releases continues.
 //! - Virtual time moves when no task can run. Timers of one instant fire in the order they were set.

@@ -40,7 +40,7 @@
 //! - On a network file system: data that another machine has written and not yet sent to the server, and a directory
 //!   that another machine has moved, until this machine hears of it.
 //! - A change that leaves no trace: the same file with the same size and the same times. `ctime`, which no program can
-//!   set, is compared, too, but not for a file that lost another hard link meanwhile, because that sets it.
+//!   set, is compared, too, except if another hard link of the file was removed meanwhile: that changes `ctime`.
 //! - Data that a process writes to a file that it opened, or mapped into memory, before the removal.
 //! - A move of a directory more than 1,300 levels above the file; and a move of the root, or of a directory above it,
 //!   if this process can't reach the root by its absolute path.
@@ -50,8 +50,8 @@
 //!
 //! Without a wait, empty directories are removed wherever their tree is: if the tree is moved during the purge, they
 //! are removed in its new place. With [`min_age`](Purger::min_age), a directory that was used or replaced while its
-//! removal waited stays, and is counted. Changes by other processes before the purge removed the last entry of the
-//! directory can't be told from the changes by the purge.
+//! removal waited stays, and is counted. Until it has removed the last entry of a directory, the purge can't
+//! distinguish changes by other processes from its own.
 //!
 //! # How it works
 //!
