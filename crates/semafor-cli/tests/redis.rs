@@ -65,39 +65,6 @@ fn holder_stopped_for_too_long_ends_its_command() {
     assert_eq!(env.processes(), Vec::<u32>::new());
 }
 
-fn renew_the_holder(env: &CommandEnv, ttl: &str) {
-    let it = env.inspect("it");
-    let id = it["holders"][0]["id"].as_str().expect("it is held");
-    assert_eq!(env.run(["renew", "--ttl", ttl, "it", id]).text(), "");
-}
-
-#[test]
-fn renewed_run_continues_beyond_its_ttl() {
-    let env = CommandEnv::redis(env!("CARGO_BIN_EXE_semafor"));
-    let gate = env.gate("gate");
-    let mut run = promises::hold(&env, &["--ttl", "3s", "--grace", "100ms"]);
-    renew_the_holder(&env, "1h");
-    // This one would get the slot if the run ended with its first --ttl.
-    env.run(["acquire", "--name", "it", "--ttl", "1h", "--timeout", "6s"]).complaint(75);
-    assert!(run.is_running(), "{}", run.stderr());
-    let _open = gate.open();
-    assert_eq!(run.wait().text(), "");
-}
-
-#[test]
-fn run_renewed_for_a_shorter_time_ends_within_it() {
-    let env = CommandEnv::redis(env!("CARGO_BIN_EXE_semafor"));
-    let mut run = start(&env, &["--ttl", "1h", "--grace", "100ms"]);
-    renew_the_holder(&env, "3s");
-    let script = format!("{ALONE} true");
-    assert_eq!(env.run(["run", "--name", "it", "--", "sh", "-c", &script]).text(), "");
-    let output = run.wait();
-    assert_eq!(output.code(), Some(76), "{output:?}");
-    assert!(output.stderr.contains("renewed"), "{}", output.stderr);
-    assert_eq!(env.lines("log"), ["began", "asked"]);
-    assert_eq!(env.read("overlaps"), "", "they did not run at the same time");
-}
-
 #[test]
 fn server_that_may_delete_keys_is_warned_about_once() {
     let env = CommandEnv::redis(env!("CARGO_BIN_EXE_semafor"));

@@ -6,7 +6,7 @@
 //! grace, or a third of `--heartbeat` if that is shorter.
 
 use std::fmt;
-use std::future::{pending, ready};
+use std::future::ready;
 use std::time::{Duration, Instant};
 
 use semafor::{NotHeld, Permit};
@@ -126,12 +126,9 @@ impl<'a> TimeLeft<'a> {
                 return loss;
             }
             let next_deadline = [self.ends_at(), self.silence_deadline()].into_iter().flatten().min();
-            let later = async {
-                match next_deadline {
-                    Some(then) => sleep_until(then.min(Instant::now() + RENEWAL_CHECK_INTERVAL).into()).await,
-                    None => pending().await,
-                }
-            };
+            // A renewal by another process may set a deadline where there was none.
+            let next_check = Instant::now() + RENEWAL_CHECK_INTERVAL;
+            let later = sleep_until(next_deadline.map_or(next_check, |then| then.min(next_check)).into());
             select! {
                 why = self.permit.lost() => return Loss::Reported(why),
                 () = later => {}

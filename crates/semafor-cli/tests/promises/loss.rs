@@ -116,3 +116,38 @@ pub(crate) fn on_lost_warn_lets_the_command_continue(env: &CommandEnv) {
     assert_eq!(output.code(), Some(0), "the exit code of the command");
     assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
 }
+
+fn renew_the_holder(env: &CommandEnv, ttl: &str) {
+    let it = env.inspect("it");
+    let id = it["holders"][0]["id"].as_str().expect("it has a holder");
+    assert_eq!(env.run(["renew", "--ttl", ttl, "it", id]).text(), "");
+}
+
+pub(crate) fn renewed_run_continues_beyond_its_ttl(env: &CommandEnv) {
+    let gate = env.gate("gate");
+    let mut run = hold(env, &["--ttl", "3s", "--grace", "100ms"]);
+    renew_the_holder(env, "1h");
+    // This one would get the slot if the run ended with its first --ttl.
+    env.run(["acquire", "--name", "it", "--ttl", "1h", "--timeout", "6s"]).complaint(75);
+    assert!(run.is_running(), "{}", run.stderr());
+    let _open = gate.open();
+    assert_eq!(run.wait().text(), "");
+}
+
+/// With a command that uses its whole grace.
+fn run_renewed_for_three_seconds_ends_before_the_next_begins(env: &CommandEnv, more: &[&str]) {
+    let mut run = start(env, &[more, &["--grace", "1s"]].concat(), IGNORES_TERM, 1);
+    renew_the_holder(env, "3s");
+    let script = format!("{ALONE} true");
+    assert_eq!(env.run(["run", "--name", "it", "--", "sh", "-c", &script]).text(), "");
+    assert!(ends_with_76(env, &mut run).contains("renewed"));
+    assert_eq!(env.read("overlaps"), "", "they did not run at the same time");
+}
+
+pub(crate) fn run_renewed_for_a_shorter_time_ends_before_the_next_begins(env: &CommandEnv) {
+    run_renewed_for_three_seconds_ends_before_the_next_begins(env, &["--ttl", "1h"]);
+}
+
+pub(crate) fn run_without_a_ttl_that_is_renewed_with_one_ends_before_the_next_begins(env: &CommandEnv) {
+    run_renewed_for_three_seconds_ends_before_the_next_begins(env, &[]);
+}

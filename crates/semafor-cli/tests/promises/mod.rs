@@ -101,6 +101,9 @@ macro_rules! promises {
                 command_of_an_evicted_holder_ends_before_the_next_begins
                 command_that_ends_within_its_ttl_is_not_affected
                 on_lost_warn_lets_the_command_continue
+                renewed_run_continues_beyond_its_ttl
+                run_renewed_for_a_shorter_time_ends_before_the_next_begins
+                run_without_a_ttl_that_is_renewed_with_one_ends_before_the_next_begins
             }
             signals {
                 every_signal_reaches_the_command

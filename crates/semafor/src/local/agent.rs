@@ -11,6 +11,7 @@
 mod absent;
 mod by_id;
 mod journal;
+mod renewals;
 mod session;
 
 use std::fs::{self, File, OpenOptions};
@@ -31,6 +32,7 @@ use tokio::sync::Notify;
 use self::absent::{Absent, AbsentGrant};
 use self::by_id::ById;
 use self::journal::{Client, FoundJournal, Journal, StoredLease};
+use self::renewals::Renewals;
 use super::address;
 use super::lifeline::{Lifelines, ProcessKey};
 use crate::error::HomeError;
@@ -108,6 +110,7 @@ struct Shared {
     journal: Arc<Journal>,
     absent: Absent,
     by_id: ById,
+    renewals: Renewals,
     lifelines: Option<Lifelines>,
     clients: AtomicUsize,
     client_left: Notify,
@@ -164,6 +167,7 @@ impl Agent {
             journal,
             absent: Absent::default(),
             by_id: ById::default(),
+            renewals: Renewals::default(),
             lifelines,
             clients: AtomicUsize::new(0),
             client_left: Notify::new(),

@@ -26,7 +26,7 @@ use super::{engine, fork, launch};
 use crate::error::{HomeError, HomeErrorKind};
 use crate::remote::call::{Call, Command, Push, Reply};
 use crate::remote::client::{Client, Event, Liveness, Retry, ServerPushes, ServerStart, Settings};
-use crate::remote::clock::Instant;
+use crate::remote::clock::{Instant, ServerClock};
 use crate::remote::per_process::PerProcess;
 
 /// How long an agent may take for an answer that needs no waiting in line.
@@ -377,7 +377,7 @@ impl LocalDriver {
             }
             let lifeline = state.lifeline.as_ref().map(Lifeline::byte);
             let version = env!("CARGO_PKG_VERSION").to_owned();
-            let hello = Request::Hello { protocol: PROTOCOL, version, lifeline };
+            let hello = Request::Hello { protocol: PROTOCOL, version, lifeline, hears_renewals: true };
             socket.send(&frame(&protocol::Call { number: 0, request: hello }));
             state.phase = Phase::Connected(socket);
             state.client.connected(ServerPushes::default(), now);
@@ -462,6 +462,11 @@ impl LocalDriver {
             Response::Lost { why, is_kept } => {
                 let push = Push::Lost { key: engine::key(number), why: why.into(), is_kept };
                 state.client.handle_push(push, now);
+            }
+            Response::Renewed { ttl } => {
+                let clock = ServerClock::new(0.0, now, now);
+                let end = Some((clock, ttl.map(|ttl| ttl.as_secs_f64())));
+                state.client.handle_push(Push::Renewed { key: engine::key(number), end }, now);
             }
             response if more => {
                 if let Some(question) = state.questions.get_mut(&number) {

@@ -45,6 +45,9 @@ pub(super) enum Request {
         /// The byte of the agent's file that the client has locked; see [`lifeline`](super::lifeline).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         lifeline: Option<u32>,
+        /// The client understands [`Response::Renewed`].
+        #[serde(default)]
+        hears_renewals: bool,
     },
     Open(Target),
     Acquire {
@@ -183,6 +186,10 @@ pub(super) enum Response {
     Lost {
         why: Ending,
         is_kept: bool,
+    },
+    /// Another client has renewed a lease: it ends after `ttl`, counted from this message.
+    Renewed {
+        ttl: Option<Duration>,
     },
     #[serde(rename = "no")]
     Refused(Refusal),

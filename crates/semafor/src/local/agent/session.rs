@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::process::geteuid;
@@ -19,6 +19,7 @@ use tokio::task::AbortHandle;
 
 use super::absent::AbsentGrant;
 use super::journal::{Client, Entry, Grant};
+use super::renewals::{Holder, Registered, Renewals};
 use super::{Shared, by_id};
 use crate::error::{AcquireError, BuildError, ReleaseError, RenewError, ResizeError};
 use crate::local::lifeline::ProcessKey;
@@ -41,6 +42,8 @@ struct Session {
     pid: Option<u32>,
     /// How a later agent can find out whether it is alive; set when it is first needed.
     client: Option<Client>,
+    /// The client is told when another client renews one of its leases.
+    hears_renewals: bool,
     /// This many of the next calls were sent before, on a former connection.
     repeated_calls: usize,
     handles: HashMap<u64, Semaphore>,
@@ -76,13 +79,16 @@ impl HeldGrant {
     }
 }
 
-/// The task that sends a message when the lease is lost. Ends with the lease.
+/// Sends messages to the client when the lease is lost or renewed by another client. Ends with the lease.
 #[derive(Default)]
-struct Watch(Option<AbortHandle>);
+struct Watch {
+    loss: Option<AbortHandle>,
+    _renewals: Option<Registered>,
+}
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        if let Some(task) = &self.0 {
+        if let Some(task) = &self.loss {
             task.abort();
         }
     }
@@ -113,6 +119,7 @@ pub(super) fn start(shared: &Arc<Shared>, stream: UnixStream) {
         // Zero if the process is in a pid namespace that we do not see.
         pid: peer.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0),
         client: None,
+        hears_renewals: false,
         repeated_calls: 0,
         handles: HashMap::new(),
         state: Arc::default(),
@@ -198,7 +205,10 @@ impl Session {
         let is_repeated = self.repeated_calls > 0;
         self.repeated_calls = self.repeated_calls.saturating_sub(1);
         let response = match request {
-            Request::Hello { lifeline, .. } => self.handle_hello(lifeline),
+            Request::Hello { lifeline, hears_renewals, .. } => {
+                self.hears_renewals = hears_renewals;
+                self.handle_hello(lifeline)
+            }
             Request::Reconnected { calls } => {
                 self.repeated_calls = calls;
                 if let Some(lifeline) = self.client().lifeline {
@@ -298,7 +308,7 @@ impl Session {
         match first_poll {
             Poll::Ready(outcome) => {
                 let outcome = outcome.map(|permit| context.register_grant(&self.shared, permit));
-                report_outcome(&self.state, &self.out, number, outcome).await;
+                report_outcome(&self.state, &self.out, number, outcome, self.renewals()).await;
             }
             Poll::Pending => self.wait(number, acquiring, context),
         }
@@ -307,14 +317,14 @@ impl Session {
     fn wait(&self, number: u64, acquiring: Acquiring, context: AcquireContext) {
         let in_line = Arc::new(InLine(Mutex::new(Some(acquiring))));
         let (state, out, waiting) = (Arc::downgrade(&self.state), self.out.clone(), Arc::clone(&in_line));
-        let shared = Arc::downgrade(&self.shared);
+        let (shared, renewals) = (Arc::downgrade(&self.shared), self.renewals());
         let task = tokio::spawn(async move {
             let Some(outcome) = std::future::poll_fn(|cx| waiting.poll(cx)).await else { return };
             let (Some(state), Some(shared)) = (state.upgrade(), shared.upgrade()) else { return };
             state.lock().in_line.remove(&number);
             let outcome = outcome.map(|permit| context.register_grant(&shared, permit));
             drop(shared);
-            report_outcome(&state, &out, number, outcome).await;
+            report_outcome(&state, &out, number, outcome, renewals).await;
         });
         self.state.lock().in_line.insert(number, (in_line, task.abort_handle()));
     }
@@ -346,7 +356,7 @@ impl Session {
                 AcquireContext { client, weight, has_ttl: false }.register_grant_as(&self.shared, permit, id)
             }
         };
-        report_outcome(&self.state, &self.out, number, Ok(lease)).await;
+        report_outcome(&self.state, &self.out, number, Ok(lease), self.renewals()).await;
     }
 
     fn cancel(&self, call: u64) {
@@ -442,10 +452,11 @@ impl Session {
                 release_response(evicted)
             }
             Request::Renew { of, id, ttl } => {
-                let (id, ttl) = (current_id(&of, &id), ttl.map_or(Span::UNLIMITED, Span::from));
-                match semaphore.renew(&id, ttl).await {
+                let id = current_id(&of, &id);
+                match semaphore.renew(&id, ttl.map_or(Span::UNLIMITED, Span::from)).await {
                     Ok(()) => {
                         by_id.note_renewal(&id);
+                        self.tell_holder(&id, ttl);
                         Response::Done
                     }
                     Err(RenewError::NotHeld(why)) => Response::Refused(Refusal::NotHeld(why.into())),
@@ -459,6 +470,19 @@ impl Session {
                 .stats()
                 .await
                 .map_or_else(error_response, |stats| Response::Stats(vec![stats.into()])),
+        }
+    }
+
+    /// Where holders are registered; `None` if this client does not understand messages about renewals.
+    fn renewals(&self) -> Option<Renewals> {
+        self.hears_renewals.then(|| self.shared.renewals.clone())
+    }
+
+    /// Tells the holder that its lease was renewed. The client of this session knows it from its own reply.
+    fn tell_holder(&self, id: &PermitId, ttl: Option<Duration>) {
+        let holder = self.shared.renewals.holder(id).filter(|holder| !holder.out.same_channel(&self.out));
+        if let Some(Holder { out, number }) = holder {
+            tokio::spawn(async move { send_reply(&out, number, Response::Renewed { ttl }).await });
         }
     }
 
@@ -595,13 +619,14 @@ async fn report_outcome(
     out: &mpsc::Sender<Vec<u8>>,
     number: u64,
     outcome: Result<HeldGrant, AcquireError>,
+    renewals: Option<Renewals>,
 ) {
     let lease = match outcome {
         Ok(lease) => lease,
         Err(error) => return send_reply(out, number, Response::Refused(error.into())).await,
     };
     let permit = &lease.permit;
-    let lost = permit.lost_signal();
+    let (lost, permit_id) = (permit.lost_signal(), permit.id());
     let granted = Response::Granted {
         id: permit.id().to_string(),
         slot: permit.slot(),
@@ -613,7 +638,7 @@ async fn report_outcome(
     send_reply(out, number, granted).await;
 
     // Only after the grant was sent.
-    let (watched, out) = (Arc::downgrade(state), out.clone());
+    let (watched, out, own_out) = (Arc::downgrade(state), out.clone(), out.clone());
     let task = tokio::spawn(async move {
         lost.lost().await;
         let Some(state) = watched.upgrade() else { return };
@@ -631,7 +656,11 @@ async fn report_outcome(
     });
     let mut state = state.lock();
     match state.leases.get_mut(&number) {
-        Some(lease) => lease.watch = Watch(Some(task.abort_handle())),
+        Some(lease) => {
+            let holder = Holder { out: own_out, number };
+            let registered = renewals.map(|renewals| renewals.register(permit_id, holder));
+            lease.watch = Watch { loss: Some(task.abort_handle()), _renewals: registered };
+        }
         None => task.abort(),
     }
 }
