@@ -19,8 +19,8 @@ const READY: &str = "ready";
 
 pub(crate) async fn agent(command: cli::Agent) -> Result<ExitCode, Failure> {
     match command {
-        cli::Agent::Status { home, json } => status(&home, json).await,
-        cli::Agent::Stop { home, force } => stop(&home, force).await,
+        cli::Agent::Status { home, json } => status(&home.home(), json).await,
+        cli::Agent::Stop { home, force } => stop(&home.home(), force).await,
         cli::Agent::Start { directory } => start(&directory),
         cli::Agent::Serve { directory } => serve(&directory),
     }

@@ -113,6 +113,23 @@ pub(crate) struct HomeArgs {
     pub(crate) url: String,
 }
 
+/// The local agent.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct AgentArgs {
+    /// Which agent: `local:`, or `local:` and its directory [default: SEMAFOR_URL if it is such a URL, otherwise local:]
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+}
+
+impl AgentArgs {
+    /// `SEMAFOR_URL` may name a Redis server: then it does not count.
+    pub(crate) fn home(&self) -> HomeArgs {
+        let from_env =
+            || std::env::var("SEMAFOR_URL").ok().filter(|url| semafor::local::Config::is_meant_by(url));
+        HomeArgs { url: self.url.clone().or_else(from_env).unwrap_or_else(|| "local:".to_owned()) }
+    }
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct Run {
     #[command(flatten)]
@@ -306,7 +323,7 @@ pub(crate) enum Agent {
     /// Show whether the agent is running, for how long, and how many clients it has
     Status {
         #[command(flatten)]
-        home: HomeArgs,
+        home: AgentArgs,
         /// Print a JSON object: running, pid, version, uptime_seconds, clients, names, held, waiting, directory
         #[arg(long)]
         json: bool,
@@ -314,7 +331,7 @@ pub(crate) enum Agent {
     /// Stop the agent. Refused while there are holders or waiters, unless --force is given
     Stop {
         #[command(flatten)]
-        home: HomeArgs,
+        home: AgentArgs,
         /// Stop it even if it is in use: holders lose their slots, waiters continue with a new agent
         #[arg(long, short)]
         force: bool,

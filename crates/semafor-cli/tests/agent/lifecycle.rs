@@ -164,3 +164,23 @@ fn clients_share_one_agent_despite_leftovers_of_a_dead_agent() {
     }
     assert_eq!(env.agents().len(), 1);
 }
+
+#[test]
+fn agent_status_works_whatever_semafor_url_says() {
+    let env = env();
+    let status = |url: &str| {
+        let mut command = env.semafor(["agent", "status"]);
+        command.env("SEMAFOR_URL", url);
+        env.output_of(command).text().to_owned()
+    };
+    assert!(status("redis://user:secret@127.0.0.1:1/").starts_with("no agent is running"));
+    assert!(status(&format!("local:{}", env.agent_directory().display())).starts_with("no agent is running"));
+}
+
+#[test]
+fn password_in_a_wrong_url_is_not_printed() {
+    let env = env();
+    let output = env.run(["agent", "status", "--url", "redis://user:secret@127.0.0.1:1/"]);
+    assert_eq!(output.code(), Some(64), "{output:?}");
+    assert!(output.stderr.contains("redis://…") && !output.stderr.contains("secret"), "{}", output.stderr);
+}

@@ -100,10 +100,17 @@ impl FromStr for Config {
         match directory {
             Some("") => Ok(Self::default()),
             Some(directory) if directory.starts_with('/') => Ok(Self::default().directory(directory)),
-            _ => Err(HomeError::new(
-                HomeErrorKind::InvalidUrl,
-                format!("{url:?} is not the URL of a home: write `local:`, or `local:/some/folder`"),
-            )),
+            _ => {
+                // A URL with a host may hold a password.
+                let shown =
+                    url.split_once("://").map_or(url.to_owned(), |(scheme, _)| format!("{scheme}://…"));
+                Err(HomeError::new(
+                    HomeErrorKind::InvalidUrl,
+                    format!(
+                        "{shown:?} is not the address of a local agent: write `local:`, or `local:/some/folder`"
+                    ),
+                ))
+            }
         }
     }
 }
