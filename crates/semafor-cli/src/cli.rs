@@ -90,15 +90,16 @@ Examples:
 
 const ACQUIRE_HELP: &str = "\
 If `acquire` can't print the id, it releases the slot and exits with 74. If the reader of its stdout or its \
-parent process ends while it waits, it leaves the line and exits with 74. It does not watch its parent if it \
-runs in the background: in another process group (setsid), or with SIGINT, SIGQUIT or SIGHUP ignored (& in a \
-script, nohup). Signals that were ignored when `acquire` started do not end it.
+parent process ends while it waits, it leaves the line and exits with 74. In the background (setsid, nohup, & in \
+a script) it keeps waiting even if its parent ends. Signals that were ignored when `acquire` started do not end it.
 
 After printing the id to a pipe, `acquire` waits up to 0.1 s until the id is read. If the reader ends later \
 without reading it, or if the id is in a file that is never read, the slot stays held for its --ttl.
 
-Example:
-  id=$(semafor acquire --name deploy --ttl 10m) && ./deploy.sh; semafor release deploy \"$id\"";
+Example, for a script:
+  id=$(semafor acquire --name deploy --ttl 10m) || exit
+  trap 'semafor release deploy \"$id\"' EXIT
+  ./deploy.sh";
 
 const AGENT_HELP: &str = "\
 The first command that needs the agent starts it. It exits after one minute without use. Each user has their own \
