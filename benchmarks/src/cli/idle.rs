@@ -72,7 +72,7 @@ impl Cost {
 
     fn add_agent(&self, report: &mut Report, work: &str) {
         let mut add =
-            |what: &str, unit, value| report.add(&format!("{work}: {what}"), unit, value, "nobody", 0.0);
+            |what: &str, unit, value| report.add(&format!("{work}: {what}"), unit, value, "no client", 0.0);
         add("CPU of the agent alone", "µs/s", micros(self.cpu_of_agent));
         add("memory of the agent, for each", "KiB", self.memory_of_agent);
     }

@@ -126,7 +126,7 @@ impl Cost {
 
     fn add_beside_idle_server(&self, report: &mut Report, work: &str, heartbeat: &str, idle_server: &Self) {
         let mut add = |what: &str, unit, mine, theirs| {
-            report.add(&format!("{work}: {what}"), unit, mine, "nobody", theirs);
+            report.add(&format!("{work}: {what}"), unit, mine, "no client", theirs);
         };
         add("connections", "connections", self.connections as f64, 0.0);
         add("heartbeats", "commands/s", self.rate(|command| command == heartbeat), 0.0);
