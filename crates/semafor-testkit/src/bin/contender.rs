@@ -44,7 +44,7 @@ fn main() {
         let words: Vec<_> = line.split_whitespace().collect();
         match words[..] {
             ["ask", by, name, slots, ref options @ ..] => {
-                contestants.ask(number(by), name, number(slots), options)
+                contestants.ask(number(by), name, number(slots), options);
             }
             ["release", by] => contestants.order(number(by), Order::Release),
             ["detach", by] => contestants.order(number(by), Order::Detach),
