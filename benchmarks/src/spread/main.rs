@@ -51,7 +51,9 @@ fn table(files: impl Iterator<Item = String>) -> Result<String, String> {
     }
     let mut table = "| work | unit | ours | peer | theirs | ratio |\n|---|---|---|---|---|---|\n".to_owned();
     for one in comparisons {
-        let Comparison { work, peer, unit, .. } = &one;
+        let Comparison { work, unit, .. } = &one;
+        // Markdown would take it for a tag.
+        let peer = if one.peer.contains('<') { format!("`{}`", one.peer) } else { one.peer.clone() };
         let (ours, theirs, ratio) = (spread(&one.ours), spread(&one.theirs), spread(&one.ratios));
         table += &format!("| {work} | {unit} | {ours} | {peer} | {theirs} | {ratio} |\n");
     }
