@@ -101,9 +101,9 @@ impl FromStr for Config {
             Some("") => Ok(Self::default()),
             Some(directory) if directory.starts_with('/') => Ok(Self::default().directory(directory)),
             _ => {
-                // A URL with a host may hold a password.
-                let shown =
-                    url.split_once("://").map_or(url.to_owned(), |(scheme, _)| format!("{scheme}://…"));
+                // The URL of a server may hold a password.
+                let server = url.split_once("://").filter(|(scheme, _)| *scheme != "local");
+                let shown = server.map_or(url.to_owned(), |(scheme, _)| format!("{scheme}://…"));
                 Err(HomeError::new(
                     HomeErrorKind::InvalidUrl,
                     format!(
