@@ -32,12 +32,15 @@ class Call(Generic[T]):
 
 @final
 class Lost:
-    """Set when the slot is lost: its lease expired, it was evicted, or its home was unreachable for too long."""
+    """Set when the slot is lost: its lease expired, it was evicted, or its home was unreachable for too long. Also set
+    when another process releases the slot, and when the slot of a `with` block is released by its id."""
 
     def is_set(self) -> bool:
-        """Returns True once the slot is lost. A release is not a loss."""
+        """Returns True once the slot is lost. The end of the block is not a loss, nor is the release of a slot of
+        `acquire()` in its own process."""
     def wait(self) -> Coroutine[Any, Any, bool]:
-        """`await result.lost.wait()`: waits until the slot is lost and returns True. Never returns if released."""
+        """`await result.lost.wait()`: waits until the slot is lost and returns True. Never returns if the slot is
+        released without a loss."""
     @property
     def reason(self) -> str | None:
         """Why the slot was lost, as a sentence; None if it was not lost."""
@@ -52,12 +55,16 @@ class AcquisitionResult:
         """Identifies the slot that was granted, for `release`, `renew` and `evict`."""
     @property
     def slot_number(self) -> int:
-        """The slot number, from 0. No two holders have the same, so it can stand for a port, a device or a worker."""
+        """The slot number, from 0. No two holders have the same, so it can stand for a port, a device or a worker.
+
+        A holder has one slot number, whatever its weight is.
+        """
     @property
     def fencing_token(self) -> int:
         """Grows with every grant of the name.
 
-        A resource that refuses tokens lower than the highest it has seen is safe from holders that lost their slot.
+        With one slot, a resource that refuses tokens lower than the highest it has seen is safe from holders that lost
+        their slot. With several slots, the resource must compare only the tokens of the same `slot_number`.
         """
     @property
     def waited(self) -> float:
@@ -99,6 +106,19 @@ class Semaphore:
 
 @final
 class PurgeProgress:
+    """The progress of a purge.
+
+    - `dirs_scanned`, `files_scanned`: the directories that were read, and their other entries.
+    - `dirs_removed`, `files_removed`: the directories and files that were removed.
+    - `bytes_freed`: the sum of the sizes of the removed files.
+    - `dirs_changed`, `files_changed`: the directories and files that stayed because they, or a directory above them,
+      were changed or moved before their removal.
+    - `errors`: the entries that could not be read or removed.
+    - `fraction`: the share of the tree that is done, from 0 to 1; an estimate.
+    - `memory_bytes`: the memory of this process.
+    - `elapsed`: the seconds since the start.
+    """
+
     dirs_scanned: int
     dirs_removed: int
     files_scanned: int
@@ -113,6 +133,23 @@ class PurgeProgress:
 
 @final
 class PurgeSummary:
+    """The result of a purge.
+
+    - `dirs_scanned`, `files_scanned`: the directories that were read, and their other entries.
+    - `dirs_removed`, `files_removed`: the directories and files that were removed; with `dry_run`, that would
+      be removed.
+    - `bytes_freed`: the sum of the sizes of the removed files.
+    - `dirs_changed`, `files_changed`: the directories and files that stayed because they, or a directory above them,
+      were changed or moved before their removal.
+    - `errors`: the entries that could not be read or removed.
+    - `errors_by_kind`: the number of errors of each kind.
+    - `dry_run`: True if nothing was removed.
+    - `stopped_by`: why the purge ended: "completed", "limit", "breaker" (memory) or "signal" (cancelled).
+    - `peak_memory_bytes`: the highest measured memory of this process.
+    - `backpressure_events`: how often the purge used fewer threads because memory was short.
+    - `elapsed`: how long the purge took, in seconds.
+    """
+
     dry_run: bool
     dirs_scanned: int
     dirs_removed: int
@@ -145,5 +182,6 @@ def purge(
     progress: tuple[AbstractEventLoop, Callable[[PurgeProgress], object], float] | None,
 ) -> Call[PurgeSummary]: ...
 def stats(url: str | None, program: str | None, names: list[str] | None, limit: int) -> Call[list[_Usage]]: ...
+def check_redis_url(url: str) -> None: ...
 def after_fork() -> None: ...
 def at_exit() -> None: ...

@@ -65,9 +65,9 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from . import _checks
 from ._errors import DeadlockLink, NotDeterministicError, SchedulerDeadlockError, TaskCancelledError
@@ -176,19 +176,24 @@ def do(function):
 def run(program, *, clock="virtual", deadlocks="certain", max_steps=None, seed=None, replay=None):
     """Runs a program to its end, and returns what it returns.
 
-    `clock` is "virtual" or "real". Virtual time moves only when no task can run, and takes no real time. The order is
-    first come, first served; or random, by a `seed`; or that of a trace to `replay`. With `max_steps` the run ends with
-    a `RuntimeError` if it has not ended after so many steps. In a step, one task runs until it waits.
+    - `clock`: "virtual" or "real". Virtual time moves only when no task can run, and takes no real time.
+    - `max_steps`: the run ends with a `RuntimeError` if it has not ended after this number of steps. In a step, one
+      task runs until it waits. None, the default: no limit.
+    - `seed`: run in a random order, which is the same for the same seed. By default, tasks run first come, first
+      served.
+    - `replay`: run in the order of this trace.
+    - `deadlocks`: which deadlocks are reported:
+      - "certain", the default: a wait that no other task can resolve. Any task may release a semaphore, so a wait for
+        one is not reported while another task can run, now or after a delay, a timeout or an external promise. There
+        are two exceptions. Only the task itself can release a permit of `WithSemaphore`. And a promise can't be
+        completed any more if no reference to it is left. A deadlock of these is reported while other tasks run.
+      - "holders": also a circle of holders that wait for each other, while other tasks run. This assumes that the task
+        that acquired a permit releases it. If another task would have released it later, the report is wrong.
+      - "global": only when no task of the run can run any more.
+      - "off": none. The run ends with an error when no task can run any more.
 
-    `deadlocks` says which deadlocks are reported. "certain": those that no task can end any more. A semaphore has no
-    owner, so any task that can run, now or after a delay, a timeout or an external promise, may release what others
-    wait for. But a permit of `WithSemaphore` is released only by its own task, and a promise without a handle is never
-    completed; a cycle through these is found while other tasks run. "holders": a stricter search, which assumes that
-    the task that acquired a permit releases it; it reports a deadlock by mistake if another task would have released
-    later. "global": only when no task can run any more. "off": none; the run ends when no task can run any more.
-
-    A `RuntimeWarning` reports tasks that failed and that no task waited for, that ended with permits, or that had not
-    ended.
+    A `RuntimeWarning` reports a failed task that no task waited for, a task that ended without releasing a permit, and
+    a task that had not ended.
     """
     outcome = outcome_of(program, clock=clock, deadlocks=deadlocks, max_steps=max_steps, seed=seed, replay=replay)
     for complaint in outcome.complaints:
@@ -234,18 +239,24 @@ def explore(
     deadlocks="certain",
     max_steps=100_000,
 ):
-    """Runs a program in so many orders at most, until one fails. That one is made as simple as possible.
+    """Runs a program in at most `schedules` orders, until one fails. That one is made as simple as possible.
 
-    At every effect another task may run. A run fails by an exception of the program or of a task that no task waited
-    for, and by a permit that was not released. `search` is "random", by a `seed`; "pct", by random ranks with so many
-    `changes`; or "exhaustive", for small programs, with at most so many `preemptions` if given. `deadlocks` is as in
-    `run`.
+    At every effect another task may run. A run fails if the program raises an exception, if a task fails and no task
+    waited for it, if a permit is not released, or if the run does not end within `max_steps` steps.
 
-    A run that has not ended after `max_steps` steps fails, too; here every effect is a step. With `max_steps=None`
-    there is no limit, and a program that polls without end is explored forever. To replay the failure, pass the trace
-    and the same `max_steps` to `run`. A program that an exhaustive search finds to be not deterministic fails with a
-    `NotDeterministicError`. A program that polls by `Yield` has endless orders: an exhaustive search of it is never
-    complete, and reaches `max_steps` after enough of them.
+    - `search`: "random", by a `seed`. "pct" gives tasks random priorities and changes them `changes` times. "exhaustive"
+      tries all orders, for small programs; with `preemptions`, all orders with at most this number of switches away
+      from a task that could go on.
+    - `clock`, `deadlocks`: as in `run`.
+    - `max_steps`: as in `run`, but here every effect is a step. With None there is no limit, and a program that polls
+      without end is explored forever.
+
+    To replay a failure: `run(program, replay=failure.trace, **failure.options)`. A failure without an exception is then
+    a `RuntimeWarning`.
+
+    A program that an exhaustive search finds to be not deterministic fails with a `NotDeterministicError`. A program
+    that polls by `Yield` has endless orders: an exhaustive search of it is never complete, and in the end one run fails
+    because of `max_steps`.
     """
     _checks.whole(1, below=2**64)("schedules", schedules)
     _checks.whole(1, below=2**64, or_none=True)("max_steps", max_steps)
@@ -263,7 +274,17 @@ def explore(
         changes=changes,
         preemptions=preemptions,
     )
-    return Exploration(tried, is_complete, None if failure is None else Counterexample(*failure))
+    if failure is None:
+        return Exploration(tried, is_complete, None)
+    message, error, trace, found, is_at_limit = failure
+    options = {}
+    if clock != "virtual":
+        options["clock"] = clock
+    if deadlocks != "certain":
+        options["deadlocks"] = deadlocks
+    if is_at_limit:
+        options["max_steps"] = max_steps
+    return Exploration(tried, is_complete, Counterexample(message, error, trace, found, options))
 
 
 @dataclass(frozen=True)
@@ -280,7 +301,7 @@ class LogLine:
 
 @dataclass(frozen=True)
 class Unobserved:
-    """A task that failed and that no task waited for."""
+    """A task that failed and that no task waited for, and its exception."""
 
     task: str
     error: BaseException
@@ -291,7 +312,10 @@ class Unobserved:
 
 @dataclass(frozen=True)
 class Unreleased:
-    """Permits that their task had not released at its end, and no other task released later. Signals are left out."""
+    """Permits that their task had not released at its end, and no other task released later. Signals are left out.
+
+    `semaphore` is the id of the semaphore, `permits` the number of permits.
+    """
 
     task: str
     semaphore: int
@@ -303,7 +327,10 @@ class Unreleased:
 
 @dataclass(frozen=True)
 class Abandoned:
-    """A task that had not ended when the root program did. Daemons are left out."""
+    """A task that had not ended when the root program did. Daemons are left out.
+
+    `waiting_for` says what the task waited for; None if it could run. `was_started` is False if it never ran.
+    """
 
     task: str
     waiting_for: str | None
@@ -317,14 +344,21 @@ class Abandoned:
 
 @dataclass(frozen=True)
 class Outcome(Generic[_T]):
-    """The result of a run, and its report."""
+    """The result of a run, and its report.
 
-    # None if the program failed.
+    - `value`: the return value of the program; None if it failed.
+    - `error`: the exception of the program; None if it succeeded.
+    - `elapsed`: how long the run took, in seconds, by its own clock.
+    - `trace`: the decisions of the schedule, for `run(replay=…)`.
+    - `log`: the lines of `Log`, as `LogLine`s.
+    - `unobserved`: the tasks that failed and that no task waited for.
+    - `unreleased`: the permits that were not released.
+    - `abandoned`: the tasks that had not ended.
+    """
+
     value: _T | None
     error: Exception | None
-    # How long the run took, by its own clock.
     elapsed: float
-    # The decisions of the schedule, for `run(replay=…)`.
     trace: str
     log: list[LogLine]
     unobserved: list[Unobserved]
@@ -346,27 +380,37 @@ class Outcome(Generic[_T]):
 
 @dataclass(frozen=True)
 class Counterexample:
-    """An order in which the program fails, and how."""
+    """An order in which the program fails, and how.
+
+    - `message`: what went wrong.
+    - `error`: the exception of the program; None if it raised none.
+    - `trace`: the simplest order that was found to fail in this way.
+    - `found`: the order that failed first.
+    - `options`: the arguments of `explore` that a replay needs, too: `run(program, replay=trace, **options)`.
+    """
 
     message: str
-    # The exception of the program, if it raised one.
     error: Exception | None
-    # The simplest trace that was found to fail in this way, and the one that was found first.
     trace: str
     found: str
+    options: dict[str, Any] = field(default_factory=dict, hash=False)
 
     def __str__(self):
         message = self.message if self.error is None else f"{type(self.error).__name__}: {self.error}"
-        return f"{message}\nreplay it with run(program, replay={self.trace!r})"
+        options = "".join(f", {option}={value!r}" for option, value in self.options.items())
+        return f"{message}\nreplay it with run(program, replay={self.trace!r}{options})"
 
 
 @dataclass(frozen=True)
 class Exploration:
-    """The result of exploring a program."""
+    """The result of exploring a program.
 
-    # How many orders were tried, up to the one that failed.
+    - `schedules`: how many orders were tried, including the one that failed.
+    - `is_complete`: True if there are no other orders.
+    - `failure`: the order that failed, a `Counterexample`; None if none failed.
+    """
+
     schedules: int
-    # True if there are no other orders.
     is_complete: bool
     failure: Counterexample | None
 

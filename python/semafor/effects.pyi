@@ -226,6 +226,7 @@ class Counterexample:
     error: Exception | None
     trace: str
     found: str
+    options: dict[str, Any] = ...
 
 @dataclass(frozen=True)
 class Exploration:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
-from . import _checks
+from . import _checks, _native
 from .semaphore import Semaphore
 from .stats import SemaphoreStats, acquired
 
@@ -17,10 +17,10 @@ class RedisConfig:
     """The address of Redis, timeouts and retries.
 
     - `url`: `redis://localhost:6379` by default; also `rediss://` (TLS), `unix://`, `redis+cluster://`,
-      `redis+sentinel://`.
+      `redis+sentinel://`. ValueError if it is not the URL of a Redis.
     - `namespace`: the prefix of all keys, `adv-sem` by default. On a cluster it needs a `{tag}`.
-    - `max_connections`: greater than 10; 300 by default. A process needs only one connection, however many slots it
-      holds and waits for.
+    - `max_connections`: must be greater than 10, and has no effect; 300 by default. A process needs only one
+      connection, however many slots it holds and waits for.
     - `socket_timeout`, `socket_connect_timeout`: how many seconds to wait for a reply, and for a connection; 30 and 10
       by default.
     - `number_of_attempts`: how often to try before ConnectionError is raised; 3 by default.
@@ -28,7 +28,8 @@ class RedisConfig:
       is `retry_multiplier`, each next one is twice as long. No pause is shorter than `retry_min_delay` or longer than
       `retry_max_delay`. 2, 1 and 60 by default.
 
-    A RedisConfig can't be changed, and any number of semaphores may share it.
+    A RedisConfig can't be changed, and any number of semaphores may share it. Its `repr` hides the user name, the
+    password and the options of the URL.
 
     >>> RedisConfig(url="redis://cache.example:6379/2", namespace="my-app").namespace
     'my-app'
@@ -61,6 +62,12 @@ class RedisConfig:
             check(field, getattr(self, field))
         if self.max_connections <= 10:
             raise ValueError(f"max_connections must be greater than 10, got {self.max_connections}")
+        _native.check_redis_url(self._address())
+
+    def __repr__(self) -> str:
+        """Shows the URL without its user name, password and options."""
+        shown = {**vars(self), "url": _without_secrets(self.url)}
+        return f"{type(self).__name__}({', '.join(f'{field}={value!r}' for field, value in shown.items())})"
 
     def _address(self) -> str:
         options = {
@@ -76,6 +83,16 @@ class RedisConfig:
             "retry_max_delay": max(float(self.retry_max_delay), 0.001),
         }
         return f"{self.url}{'&' if '?' in self.url else '?'}{urlencode(options)}"
+
+
+def _without_secrets(url: str) -> str:
+    scheme, separator, rest = url.partition("://")
+    address, mark, options = rest.partition("?")
+    if not separator or "@" in options:
+        # It is not known which part is the password.
+        return f"{scheme}{separator}***" if separator else "***"
+    user, at, host = address.rpartition("@")
+    return scheme + separator + ("***@" if at else "") + host + ("?***" if mark else "")
 
 
 @dataclass(kw_only=True)
@@ -95,10 +112,11 @@ class RedisSemaphore(Semaphore):
     - `label`: a text that `holders()`, `waiters()` and `semafor inspect` show. None by default.
     - `cancel_task_after_ttl`: cancel the task whose slot is lost. False by default.
     - `config`: the address of Redis, a RedisConfig; `RedisConfig()` by default.
-    - `heartbeat_max_interval`: a slot is lost after so many seconds without a heartbeat; 180 by default. A shorter
-      `ttl` replaces it.
-    - `ping_interval`, `use_polling_after_delay`, `poll_delay`: ignored. They exist for code that was written for
-      `asyncio-advanced-semaphores`. This package polls nothing, and sends all heartbeats of a process together.
+    - `heartbeat_max_interval`: the number of seconds without a heartbeat after which a slot is lost; 180 by default.
+      If `ttl` is shorter, the constructor sets this attribute to `ttl`. A later change of `ttl` does not change it.
+    - `ping_interval`, `use_polling_after_delay`, `poll_delay`: checked, but not used. They exist for code that was
+      written for `asyncio-advanced-semaphores`. This package polls nothing, and sends all heartbeats of a process
+      together.
 
     Handles with the same name may have different `ttl`, `max_acquire_time` and `label`.
 

@@ -34,34 +34,42 @@ async def acquired(
 
 @dataclass(frozen=True)
 class Holder:
-    """A holder of a slot."""
+    """A holder of a slot.
+
+    - `acquisition_id`: the id for `release`, `renew` and `evict`.
+    - `slot_number`, `fencing_token`: None if a client of another library holds the slot.
+    - `weight`, `label`: as given by the holder.
+    - `command`: for holders of the command `semafor`: what they run; None for others.
+    - `host`, `pid`: where the holder runs; None in memory.
+    - `held_for`: the seconds since the grant; 0 if a client of another library holds the slot.
+    - `expires_in`: the seconds until the lease ends; None without a lease.
+    """
 
     acquisition_id: str
-    # None if a client of another library holds the slot.
     slot_number: int | None
     fencing_token: int | None
     weight: int
     label: str | None
     command: str | None
-    # Where the holder runs; None in memory.
     host: str | None
     pid: int | None
-    # In seconds.
     held_for: float
-    # In seconds; None without a lease.
     expires_in: float | None
 
 
 @dataclass(frozen=True)
 class Waiter:
-    """A waiter for a slot."""
+    """A waiter for a slot.
 
-    # How many waiters are served before it.
+    - `ahead`: how many waiters are served before it.
+    - `weight`, `label`, `command`, `host`, `pid`: as in `Holder`.
+    - `waited_for`: the seconds since it joined the line.
+    """
+
     ahead: int
     weight: int
     label: str | None
     command: str | None
     host: str | None
     pid: int | None
-    # In seconds.
     waited_for: float

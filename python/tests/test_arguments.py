@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import math
+import pickle
 import re
 from datetime import timedelta
 from decimal import Decimal
@@ -246,3 +248,40 @@ def test_names_can_be_any_iterable(run: Any, name: str) -> None:
             assert list(await MemorySemaphore.get_acquired_stats(names=(each for each in [name]))) == [name]  # type: ignore[arg-type]
 
     run(program())
+
+
+@pytest.mark.parametrize(
+    "url, shown",
+    [
+        ("redis://host:6379/2", "redis://host:6379/2"),
+        ("redis://:secret@host", "redis://***@host"),
+        ("rediss://user:secret@host/1?ca=/ca.pem", "rediss://***@host/1?***"),
+        ("redis://user:sec%3Fret@host", "redis://***@host"),
+        ("redis+sentinel://:secret@a,b/mymaster", "redis+sentinel://***@a,b/mymaster"),
+        ("unix:///run/redis.sock?pass=secret", "unix:///run/redis.sock?***"),
+        ("unix:///run/redis.sock?pass=se@secret", "unix://***"),
+    ],
+)
+def test_repr_and_errors_do_not_show_the_password(run: Any, url: str, shown: str) -> None:
+    config = RedisConfig(url=url)
+    sem: Any = RedisSemaphore(name="a", value=1, config=config)
+    assert f"url={shown!r}" in repr(config) and repr(config) in repr(sem)
+    with pytest.raises(TypeError, match="acquisition_id must be a str") as raised:
+        run(sem.release(sem))
+    for text in (repr(config), repr(sem), str(raised.value)):
+        assert "secret" not in text and "sec%" not in text
+    for same in (copy.deepcopy(config), pickle.loads(pickle.dumps(config))):
+        assert same == config and hash(same) == hash(config) and same.url == url
+    assert config != RedisConfig(url="redis://***@host")
+
+
+@pytest.mark.parametrize("url", ["http://:secret@x", "localhost:6379", ":secret@host", "redis://:se?cret@host", "redis://"])
+def test_invalid_url_is_refused_at_construction(url: str) -> None:
+    with pytest.raises(ValueError, match="URL") as raised:
+        RedisConfig(url=url)
+    assert "secret" not in str(raised.value) and "cret@" not in str(raised.value)
+
+
+def test_namespace_of_a_cluster_is_checked_at_construction() -> None:
+    with pytest.raises(ValueError, match="namespace .* needs a tag in braces"):
+        RedisConfig(url="redis+cluster://a:7000")

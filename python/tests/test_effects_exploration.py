@@ -71,6 +71,60 @@ def test_a_deadlock_is_found_and_replayed(search) -> None:
         exploration.assert_holds()
 
 
+def replay(exploration, program) -> None:
+    """Runs the call that the exploration prints."""
+    line = str(exploration).splitlines()[-1]
+    call = line.removeprefix("replay it with ")
+    assert call != line
+    eval(call, {"run": run, "program": program})
+
+
+def test_the_printed_replay_finds_a_deadlock_of_holders() -> None:
+    """With the default of `run`, this is not a deadlock: the root could release."""
+
+    @do
+    def main():
+        a = yield CreateSemaphore(1)
+        b = yield CreateSemaphore(1)
+        yield Spawn(transfer(a, b))
+        yield Spawn(transfer(b, a))
+        for _ in range(10):
+            yield Delay(1)
+
+    exploration = explore(main(), 2000, deadlocks="holders")
+    assert exploration.failure is not None
+    assert exploration.failure.options == {"deadlocks": "holders"}
+    outcome = outcome_of(main(), replay=exploration.failure.trace, **exploration.failure.options)
+    assert any(isinstance(each.error, SchedulerDeadlockError) for each in outcome.unobserved)
+    with pytest.warns(RuntimeWarning, match="deadlock: 2 tasks wait in a circle"):
+        replay(exploration, main())
+
+
+def test_the_printed_replay_of_an_endless_program_ends() -> None:
+    @do
+    def endless():
+        while True:
+            yield Yield()
+
+    for limit in ({}, {"max_steps": 50}):
+        exploration = explore(endless(), 3, **limit)
+        assert exploration.failure.options == {"max_steps": 100_000, **limit}
+        with pytest.raises(RuntimeError, match="had not ended after (100000|50) steps"):
+            replay(exploration, endless())
+
+
+def test_the_printed_replay_has_the_clock() -> None:
+    @do
+    def main():
+        yield Delay(0)
+        raise KeyError
+
+    exploration = explore(main(), 1, clock="real", deadlocks="off", max_steps=50)
+    assert str(exploration).endswith(", clock='real', deadlocks='off')")
+    with pytest.raises(KeyError):
+        replay(exploration, main())
+
+
 def test_a_lost_update_is_found_with_its_own_exception() -> None:
     @do
     def main():

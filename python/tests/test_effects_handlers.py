@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+from semafor import effects
 from semafor.effects import Delay, Now, Spawn, TaskCancelledError, Cancel, Wait, WithHandler, do, run
 
 
@@ -195,3 +196,18 @@ def test_handlers_may_be_nested_deep() -> None:
         return "deep"
 
     assert run(nest(10_000)) == "deep"
+
+
+@pytest.mark.parametrize("effect", ["Now", "AcquireSemaphore", "Spawn", "Delay", "Log", "Shield", "WithHandler"])
+def test_a_built_in_effect_cannot_be_handled(effect) -> None:
+    @do
+    def program():
+        yield Delay(1)
+
+    @do
+    def main():
+        with pytest.raises(TypeError, match=f"^{effect} is a built-in effect, which can't be handled"):
+            yield WithHandler(getattr(effects, effect), print, program())
+        return "caught"
+
+    assert run(main()) == "caught"

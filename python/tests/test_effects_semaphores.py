@@ -277,6 +277,25 @@ def test_permits_must_be_a_number(permits) -> None:
     assert run(main()) == "caught"
 
 
+def test_errors_of_an_acquire_name_the_argument() -> None:
+    @do
+    def main():
+        sem = yield CreateSemaphore(1)
+        for arguments, message in (
+            ({"weight": 0}, "weight must be >= 1"),
+            ({"weight": 2**32}, r"weight must be < 2\*\*32"),
+            ({"timeout": -1}, "timeout must be a number of seconds >= 0, got -1"),
+            ({"timeout": float("nan")}, "timeout must be a number of seconds >= 0, got NaN"),
+        ):
+            with pytest.raises(ValueError, match=f"^{message}$"):
+                yield AcquireSemaphore(sem, **arguments)
+        with pytest.raises(ValueError, match="^a delay or timeout must be a number of seconds >= 0, not -1$"):
+            yield Delay(-1)
+        return "caught"
+
+    assert run(main()) == "caught"
+
+
 def test_a_handle_of_another_run_is_refused() -> None:
     kept = []
 

@@ -9,6 +9,7 @@ import pytest
 from semafor.effects import (
     Cancel,
     CompletePromise,
+    CreateExternalPromise,
     CreatePromise,
     CreateSemaphore,
     Delay,
@@ -514,6 +515,19 @@ def test_the_error_for_a_program_that_was_not_called_says_what_to_do() -> None:
         yield Wait(task)
 
     run(main())
+
+
+def test_waiting_for_a_promise_itself_names_its_future() -> None:
+    @do
+    def main():
+        for create in (CreatePromise(), CreateExternalPromise()):
+            promise = yield create
+            for effect in (Wait, Gather, Race):
+                with pytest.raises(TypeError, match="not (External)?Promise: use promise.future$"):
+                    yield effect(promise)
+        return "caught"
+
+    assert run(main()) == "caught"
 
 
 def test_exceptions_in_the_cleanup_of_abandoned_tasks_are_reported(monkeypatch) -> None:

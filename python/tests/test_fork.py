@@ -113,3 +113,35 @@ def test_child_of_multiprocessing_releases_its_slots(redis: RedisServer, name: s
     child.start()
     child.join()
     assert (child.exitcode, redis.holders(name)) == (0, 0)
+
+
+# Starts a child of multiprocessing that acquires a slot and ends. The parent does not import the package itself.
+START_CHILD = """
+import multiprocessing, sys
+
+work = '''
+import asyncio
+from semafor import RedisConfig, RedisSemaphore
+async def hold():
+    await RedisSemaphore(name=name, value=1, config=RedisConfig(url=url)).acquire()
+asyncio.run(hold())
+'''
+method, url, name, imports = sys.argv[1:]
+arguments = {"url": url, "name": name}
+if imports == "before it runs":
+    from semafor import Holder
+    arguments["the child imports semafor to unpickle this"] = Holder
+child = multiprocessing.get_context(method).Process(target=exec, args=(work, arguments))
+child.start()
+child.join()
+sys.exit(child.exitcode)
+"""
+
+
+@pytest.mark.parametrize("imports", ["before it runs", "while it runs"])
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_child_of_every_start_method_releases_its_slots(
+    redis: RedisServer, script: Any, name: str, method: str, imports: str
+) -> None:
+    assert script(START_CHILD, method, redis.url, name, imports).wait_for_exit() == 0
+    assert redis.holders(name) == 0

@@ -83,6 +83,12 @@ def test_directory_open_to_other_users_is_refused(run: Any, tmp_path: Path) -> N
         run(LocalSemaphore(name="open", value=1, directory=tmp_path).acquire())
 
 
+def test_missing_parent_of_the_directory_names_the_argument(run: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConnectionError, match="choose one with the argument `directory`") as raised:
+        run(LocalSemaphore(name="missing", value=1, directory=tmp_path / "missing" / "folder").acquire())
+    assert "--url" not in str(raised.value)
+
+
 def test_queries_start_no_agent(run: Any, tmp_path: Path) -> None:
     async def program() -> None:
         sem = LocalSemaphore(name="unknown", value=1, directory=tmp_path)

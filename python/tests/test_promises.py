@@ -275,6 +275,53 @@ def test_resize(run: Any, new: New) -> None:
     run(program())
 
 
+def test_handles_that_acquired_before_a_resize_go_on(run: Any, new: New) -> None:
+    async def program() -> None:
+        one, other = new(value=1), new(value=1)
+        await other.release((await other.acquire()).acquisition_id)
+        first = await one.acquire()
+        await one.resize(3)
+        second = await one.acquire()
+        third = await other.acquire()
+        assert (other.value, await other.locked()) == (1, True)
+        for held in (first, second, third):
+            await other.release(held.acquisition_id)
+
+    run(program())
+
+
+def test_handle_with_another_value_can_do_everything_but_acquire(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem, other = new(value=2), new(value=3)
+        first, second, third = await sem.acquire(), await sem.acquire(), asyncio.create_task(sem.acquire())
+        await waiting(sem, 1)
+        with pytest.raises(ValueError, match="is in use with 2 slots, not 3"):
+            await other.acquire()
+        assert (len(await other.holders()), len(await other.waiters()), await other.locked()) == (2, 1, True)
+        await other.release(first.acquisition_id)
+        await other.release(first.acquisition_id)
+        await other.evict(second.acquisition_id)
+        await other.renew((await third).acquisition_id, 60)
+        await other.resize(4)
+        assert (await other.acquire()).slot_number != (await third).slot_number
+        await other.release()
+        await other.release((await third).acquisition_id)
+        assert await sem.holders() == []
+
+    run(program())
+
+
+def test_release_by_id_sets_lost_of_a_block(run: Any, new: New) -> None:
+    async def program() -> None:
+        sem = new()
+        async with sem.cm() as result:
+            await sem.release(result.acquisition_id)
+            assert await result.lost.wait()
+            assert result.lost.reason == "this permit was released already"
+
+    run(program())
+
+
 def test_lost_slot_sets_lost_and_goes_to_the_next_waiter(run: Any, new: New) -> None:
     async def program() -> None:
         sem = new(ttl=1)

@@ -53,7 +53,7 @@ pub enum Error {
     #[error("promise was already completed")]
     AlreadyCompleted,
     /// A delay or timeout that is negative, infinite or not a number.
-    #[error("a delay is a number of seconds >= 0, not {0}")]
+    #[error("a delay or timeout must be a number of seconds >= 0, not {0}")]
     InvalidDelay(f64),
     /// No handler for this effect is in scope.
     #[error("no handler for the effect {0}")]
@@ -62,8 +62,8 @@ pub enum Error {
     #[error("panicked: {0}")]
     Panicked(Arc<str>),
     /// The run reached the [limit of steps](crate::Runtime::most_steps).
-    #[error("the program had not ended after as many steps as it was given")]
-    TooManySteps,
+    #[error("the program had not ended after {0} steps, its limit")]
+    TooManySteps(u64),
     /// An [exhaustive search](crate::Search::Exhaustive) repeated the choices of an earlier run, and found a different
     /// number of options. The program depends on more than the schedule: the real clock, other threads, or state that
     /// an earlier run left behind.

@@ -216,7 +216,7 @@ impl<T> Running<T> {
         let mut state = self.scheduler.borrow();
         let Some(steps_left) = state.steps_left.checked_sub(1) else {
             drop(state);
-            self.stop(Error::TooManySteps);
+            self.stop(Error::TooManySteps(self.most_steps));
             return false;
         };
         state.steps_left = steps_left;

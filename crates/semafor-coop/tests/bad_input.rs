@@ -324,10 +324,10 @@ fn most_steps_ends_an_endless_program() {
         }
     };
     let outcome = Runtime::new().most_steps(1_000).run(spins);
-    assert!(matches!(outcome.result, Err(Error::TooManySteps)));
+    assert!(matches!(outcome.result, Err(Error::TooManySteps(_))));
     // Exploring has a limit by default.
     let exploration = semafor_coop::explore(spins, 1);
-    assert!(matches!(exploration.failure.unwrap().error, Some(Error::TooManySteps)));
+    assert!(matches!(exploration.failure.unwrap().error, Some(Error::TooManySteps(_))));
     let outcome = Runtime::new().most_steps(2).run(async |ctx: Ctx| ctx.yield_now().await);
     outcome.result.unwrap();
 }

@@ -569,7 +569,7 @@ fn retrying_a_deadlock_forever_ends_at_the_step_limit_with_a_bounded_report() {
             assert!(matches!(ctx.acquire(&sem).await, Err(Error::Deadlock(_))));
         }
     });
-    assert!(matches!(outcome.result, Err(Error::TooManySteps)));
+    assert!(matches!(outcome.result, Err(Error::TooManySteps(_))));
     assert_eq!(outcome.report.deadlocks.len(), 1_000);
 }
 

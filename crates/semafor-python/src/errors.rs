@@ -31,7 +31,8 @@ pub(crate) fn build(error: &BuildError) -> PyErr {
 }
 
 pub(crate) fn home(error: &HomeError) -> PyErr {
-    let message = error.to_string();
+    // The library names the option of the command.
+    let message = error.to_string().replace("--url local:/some/folder", "the argument `directory`");
     match error.kind() {
         HomeErrorKind::InvalidUrl => PyValueError::new_err(message),
         HomeErrorKind::Unreachable => PyConnectionError::new_err(message),

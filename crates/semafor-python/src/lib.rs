@@ -30,7 +30,7 @@ mod _native {
     #[pymodule_export]
     use super::effects::effects;
     #[pymodule_export]
-    use super::process::{after_fork, at_exit};
+    use super::process::{after_fork, at_exit, check_redis_url};
     #[cfg(target_os = "linux")]
     #[pymodule_export]
     use super::purge::{Progress, Summary, purge};

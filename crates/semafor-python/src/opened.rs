@@ -38,6 +38,11 @@ pub(crate) struct Opened {
 impl Spec {
     /// Opens the semaphore. Connects to nothing.
     pub(crate) fn open(&self) -> PyResult<Opened> {
+        self.open_with(Some(self.slots))
+    }
+
+    /// Opens the semaphore with the number of slots that it has, or with the given number.
+    pub(crate) fn open_with(&self, slots: Option<u32>) -> PyResult<Opened> {
         let builder = match &self.url {
             None => process::registry().named(&self.name),
             Some(url) => {
@@ -45,11 +50,14 @@ impl Spec {
                 home.map_err(|error| errors::home(&error))?.named(&self.name)
             }
         };
-        self.build(builder).map_err(|error| errors::build(&error))
+        self.build(builder, slots).map_err(|error| errors::build(&error))
     }
 
-    fn build(&self, builder: Builder) -> Result<Opened, BuildError> {
-        let mut builder = builder.slots(self.slots).ttl(span(self.ttl)).timeout(span(self.max_acquire_time));
+    fn build(&self, builder: Builder, slots: Option<u32>) -> Result<Opened, BuildError> {
+        let mut builder = builder.ttl(span(self.ttl)).timeout(span(self.max_acquire_time));
+        if let Some(slots) = slots {
+            builder = builder.slots(slots);
+        }
         if let Some(label) = &self.label {
             builder = builder.label(label.as_str());
         }
@@ -60,7 +68,7 @@ impl Spec {
         let name = process::name(self.url.as_deref(), &self.name);
         Ok(Opened {
             semaphore: Some(semaphore),
-            slots_version: name.record_opened(self.slots),
+            slots_version: slots.map_or_else(|| name.slots_version(), |slots| name.record_opened(slots)),
             name,
             fork_count: process::fork_count(),
             cancel_task_after_ttl: self.cancel_task_after_ttl,

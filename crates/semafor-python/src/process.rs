@@ -14,9 +14,9 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use semafor::{Home, HomeError, Registry, local};
+use semafor::{Home, HomeError, Registry, local, redis};
 
-use crate::held;
+use crate::{errors, held};
 
 /// How long an exiting interpreter waits for the next reply of a home, and an interrupted thread for its call to end.
 pub(crate) const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -45,6 +45,11 @@ pub(crate) struct NameState {
 impl NameState {
     pub(crate) fn slots_version(&self) -> u32 {
         self.slots_version.load(Ordering::Relaxed)
+    }
+
+    /// Records that the name was resized for all handles. They stay current.
+    pub(crate) fn record_resized(&self, slots: u32) {
+        self.slots.store(slots, Ordering::Relaxed);
     }
 
     /// Records that the name was opened with so many slots. Returns the version, which grows if the number changed.
@@ -110,6 +115,12 @@ pub(crate) fn home(url: &str, program: Option<&Path>) -> Result<Home, HomeError>
         Home::redis(url.parse()?)?
     };
     Ok(with_state(|state| state.homes.entry(url.to_owned()).or_insert(home).clone()))
+}
+
+/// Raises ValueError if `url` is not the URL of a Redis. Connects to nothing.
+#[pyfunction]
+pub(crate) fn check_redis_url(url: &str) -> PyResult<()> {
+    url.parse::<redis::Config>().map(drop).map_err(|error| errors::home(&error))
 }
 
 /// Called in a forked child.

@@ -14,6 +14,16 @@ use crate::call::{Call, make_result};
 use crate::loop_queue::LoopQueue;
 
 /// The progress of a purge.
+///
+/// - `dirs_scanned`, `files_scanned`: the directories that were read, and their other entries.
+/// - `dirs_removed`, `files_removed`: the directories and files that were removed.
+/// - `bytes_freed`: the sum of the sizes of the removed files.
+/// - `dirs_changed`, `files_changed`: the directories and files that stayed because they, or a directory above them,
+///   were changed or moved before their removal.
+/// - `errors`: the entries that could not be read or removed.
+/// - `fraction`: the share of the tree that is done, from 0 to 1; an estimate.
+/// - `memory_bytes`: the memory of this process.
+/// - `elapsed`: the seconds since the start.
 #[pyclass(frozen, get_all, module = "semafor.purge", name = "PurgeProgress")]
 pub struct Progress {
     dirs_scanned: u64,
@@ -30,6 +40,20 @@ pub struct Progress {
 }
 
 /// The result of a purge.
+///
+/// - `dirs_scanned`, `files_scanned`: the directories that were read, and their other entries.
+/// - `dirs_removed`, `files_removed`: the directories and files that were removed; with `dry_run`, that would
+///   be removed.
+/// - `bytes_freed`: the sum of the sizes of the removed files.
+/// - `dirs_changed`, `files_changed`: the directories and files that stayed because they, or a directory above them,
+///   were changed or moved before their removal.
+/// - `errors`: the entries that could not be read or removed.
+/// - `errors_by_kind`: the number of errors of each kind.
+/// - `dry_run`: True if nothing was removed.
+/// - `stopped_by`: why the purge ended: "completed", "limit", "breaker" (memory) or "signal" (cancelled).
+/// - `peak_memory_bytes`: the highest measured memory of this process.
+/// - `backpressure_events`: how often the purge used fewer threads because memory was short.
+/// - `elapsed`: how long the purge took, in seconds.
 #[pyclass(frozen, get_all, module = "semafor.purge", name = "PurgeSummary")]
 pub struct Summary {
     dry_run: bool,

@@ -101,6 +101,8 @@ impl AcquisitionResult {
     }
 
     /// The slot number, from 0. No two holders have the same, so it can stand for a port, a device or a worker.
+    ///
+    /// A holder has one slot number, whatever its weight is.
     #[getter]
     fn slot_number(&self) -> u32 {
         self.slot_number
@@ -108,7 +110,8 @@ impl AcquisitionResult {
 
     /// Grows with every grant of the name.
     ///
-    /// A resource that refuses tokens lower than the highest it has seen is safe from holders that lost their slot.
+    /// With one slot, a resource that refuses tokens lower than the highest it has seen is safe from holders that lost
+    /// their slot. With several slots, the resource must compare only the tokens of the same `slot_number`.
     #[getter]
     fn fencing_token(&self) -> u64 {
         self.fencing_token
@@ -182,7 +185,8 @@ pub(crate) async fn renew(opened: Arc<Opened>, id: PermitId, ttl: Option<f64>) -
     renewed.map_err(|error| errors::renew(&error)).map(|()| NONE)
 }
 
-/// Set when the slot is lost: its lease expired, it was evicted, or its home was unreachable for too long.
+/// Set when the slot is lost: its lease expired, it was evicted, or its home was unreachable for too long. Also set when
+/// another process releases the slot, and when the slot of a `with` block is released by its id.
 #[pyclass(frozen, module = "semafor")]
 pub struct Lost {
     signal: CancellationToken,
@@ -191,7 +195,8 @@ pub struct Lost {
 
 #[pymethods]
 impl Lost {
-    /// Returns True once the slot is lost. A release is not a loss.
+    /// Returns True once the slot is lost. The end of the block is not a loss, nor is the release of a slot of
+    /// `acquire()` in its own process.
     fn is_set(&self) -> bool {
         self.signal.is_cancelled()
     }
@@ -203,7 +208,8 @@ impl Lost {
         why.map(|why| why.to_string())
     }
 
-    /// `await result.lost.wait()`: waits until the slot is lost and returns True. Never returns if released.
+    /// `await result.lost.wait()`: waits until the slot is lost and returns True. Never returns if the slot is released
+    /// without a loss.
     fn wait<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let signal = self.signal.clone();
         let wait = Call::drop_on_cancel(async move {

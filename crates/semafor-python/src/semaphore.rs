@@ -119,7 +119,7 @@ impl Semaphore {
             return Ok(acquisition.take_permit().and_then(|permit| self.release_permit(py, permit)));
         }
         if self.spec.url.is_none() {
-            let opened = self.opened()?;
+            let opened = self.opened_as_it_is()?;
             attached::with(py, || drop(poll_once(opened.semaphore().release(&id))));
             return Ok(None);
         }
@@ -135,19 +135,20 @@ impl Semaphore {
 
     fn renew(&self, acquisition_id: &str, ttl: Option<f64>) -> PyResult<Call> {
         let id = parse_id(acquisition_id)?;
-        Ok(Call::drop_on_cancel(renew(self.opened()?, id, ttl)))
+        Ok(Call::drop_on_cancel(renew(self.opened_as_it_is()?, id, ttl)))
     }
 
     fn resize(&self, slots: u32) -> PyResult<Call> {
-        let opened = self.opened()?;
+        let opened = self.opened_as_it_is()?;
         Ok(Call::drop_on_cancel(async move {
-            let resized = opened.semaphore().resize(slots).await;
-            resized.map_err(|error| errors::resize(&error)).map(|()| NONE)
+            opened.semaphore().resize(slots).await.map_err(|error| errors::resize(&error))?;
+            opened.name.record_resized(slots);
+            Ok(NONE)
         }))
     }
 
     fn evict(&self, acquisition_id: &str) -> PyResult<Call> {
-        let (id, opened) = (parse_id(acquisition_id)?, self.opened()?);
+        let (id, opened) = (parse_id(acquisition_id)?, self.opened_as_it_is()?);
         Ok(Call::drop_on_cancel(async move {
             let evicted = opened.semaphore().evict(&id).await;
             evicted.map_err(|error| errors::release(&error)).map(|()| NONE)
@@ -155,14 +156,14 @@ impl Semaphore {
     }
 
     fn locked(&self) -> PyResult<Call> {
-        let opened = self.opened()?;
+        let opened = self.opened_as_it_is()?;
         Ok(Call::drop_on_cancel(async move {
             opened.semaphore().locked().await.map_err(|error| errors::home(&error))
         }))
     }
 
     fn holders(&self) -> PyResult<Call> {
-        let opened = self.opened()?;
+        let opened = self.opened_as_it_is()?;
         Ok(Call::drop_on_cancel(async move {
             let holders = opened.semaphore().holders().await.map_err(|error| errors::home(&error))?;
             Ok(holders.into_iter().map(stats::holder).collect::<Vec<_>>())
@@ -170,7 +171,7 @@ impl Semaphore {
     }
 
     fn waiters(&self) -> PyResult<Call> {
-        let opened = self.opened()?;
+        let opened = self.opened_as_it_is()?;
         Ok(Call::drop_on_cancel(async move {
             let waiters = opened.semaphore().waiters().await.map_err(|error| errors::home(&error))?;
             Ok(waiters.into_iter().map(stats::waiter).collect::<Vec<_>>())
@@ -204,6 +205,16 @@ impl Semaphore {
         let opened = Arc::new(self.spec.open()?);
         *self.opened.lock() = Some(Arc::clone(&opened));
         Ok(opened)
+    }
+
+    /// The same for calls that acquire nothing. In memory they accept any number of slots, as in the other homes.
+    fn opened_as_it_is(&self) -> PyResult<Arc<Opened>> {
+        match self.opened() {
+            Err(error) if self.spec.url.is_none() => {
+                self.spec.open_with(None).map(Arc::new).map_err(|_| error)
+            }
+            opened => opened,
+        }
     }
 
     fn release_latest(&self, py: Python<'_>) -> PyResult<Option<Call>> {

@@ -7,7 +7,7 @@ use pyo3::types::{PyTuple, PyType};
 use pyo3::{PyTraverseError, PyVisit};
 use semafor_coop as coop;
 
-use super::arguments::{ArgumentError, Checked, Permits, exact, seconds, text, type_error};
+use super::arguments::{ArgumentError, Checked, Permits, exact, seconds, text, timeout, type_error};
 use super::exceptions::kind_of;
 use super::handles::{
     ExternalPromiseHandle, FutureHandle, PromiseHandle, SemaphoreHandle, TableEntry, TaskHandle,
@@ -24,8 +24,7 @@ fn semaphore(object: &Bound<'_, PyAny>) -> Checked<Arc<TableEntry>> {
 /// Creates a semaphore and returns its handle. All of its permits are free.
 ///
 /// `signal`: permits are released by other tasks than those that acquired them. A task that ends with one is not
-/// reported as unreleased, and the strict search for deadlocks ("holders") ignores the semaphore while any task can
-/// run.
+/// reported as unreleased, and `deadlocks="holders"` does not report this semaphore while any task can run.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct CreateSemaphore {
     pub(crate) permits: Checked<u32>,
@@ -48,7 +47,8 @@ impl CreateSemaphore {
 
 /// Acquires a permit, to be released later. Waits in line if none is free.
 ///
-/// `weight`: the number of permits. `timeout`: raises a `TimeoutError` after so many seconds.
+/// `weight`: the number of permits; 1 by default. `timeout`: the number of seconds after which a `TimeoutError` is
+/// raised.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct AcquireSemaphore {
     pub(crate) semaphore: Checked<Arc<TableEntry>>,
@@ -73,8 +73,8 @@ impl AcquireSemaphore {
         let py = semaphore.py();
         if weight.is_some() || timeout.is_some() {
             let demand = Demand {
-                weight: weight.map_or(Ok(1), |weight| Permits::of(weight).0),
-                timeout: timeout.map(seconds),
+                weight: weight.map_or(Ok(1), |weight| Permits::of(weight, "weight").0),
+                timeout: timeout.map(self::timeout),
             };
             return Py::new(
                 py,
@@ -181,9 +181,9 @@ fn priority(object: &Bound<'_, PyAny>) -> Checked<coop::Priority> {
         Ok(0) => Ok(coop::Priority::Idle),
         Ok(10) => Ok(coop::Priority::Normal),
         Ok(20) => Ok(coop::Priority::High),
-        Ok(_) => {
-            Err(ArgumentError::Value("a priority is one of Priority.IDLE, Priority.NORMAL, Priority.HIGH"))
-        }
+        Ok(_) => Err(ArgumentError::Value(
+            "a priority is one of Priority.IDLE, Priority.NORMAL, Priority.HIGH".into(),
+        )),
         Err(_) => Err(type_error(object, "a Priority")),
     }
 }
@@ -208,6 +208,7 @@ impl Waitable {
         }
         let advice = match Runnable::of(object) {
             Some(_) => ": Spawn it, and wait for its task",
+            None if is_promise(object) => ": use promise.future",
             None if object.is_callable() => ": decorate it with @do, call it, and Spawn the result",
             None => "",
         };
@@ -240,7 +241,7 @@ fn traverse_all(awaited: &Checked<Vec<Waitable>>, visit: &PyVisit<'_>) -> Visite
     awaited.iter().flatten().try_for_each(|awaited| awaited.traverse(visit))
 }
 
-/// Waits for a task or future, and returns its value or raises its exception.
+/// Waits for a task or future, and returns its value or raises its exception. For a promise, wait for `promise.future`.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct Wait {
     pub(crate) awaited: Checked<Waitable>,
@@ -317,7 +318,7 @@ impl Cancel {
     }
 }
 
-/// Creates a promise: a value that a task will provide.
+/// Creates a promise: a value that a task will provide. Other tasks wait for `promise.future`.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct CreatePromise;
 
@@ -329,7 +330,8 @@ impl CreatePromise {
     }
 }
 
-/// Creates a promise that any thread may complete.
+/// Creates a promise that any thread may complete, with `promise.complete(value)` or `promise.fail(error)`. Tasks wait
+/// for `promise.future`.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct CreateExternalPromise;
 
@@ -381,6 +383,10 @@ impl FailPromise {
     }
 }
 
+fn is_promise(object: &Bound<'_, PyAny>) -> bool {
+    object.cast_exact::<PromiseHandle>().is_ok() || object.cast_exact::<ExternalPromiseHandle>().is_ok()
+}
+
 fn promise(object: &Bound<'_, PyAny>) -> Checked<Py<PromiseHandle>> {
     if object.cast_exact::<ExternalPromiseHandle>().is_ok() {
         return Err(ArgumentError::Misuse(
@@ -390,7 +396,7 @@ fn promise(object: &Bound<'_, PyAny>) -> Checked<Py<PromiseHandle>> {
     exact(object, "a Promise")
 }
 
-/// Waits for so many seconds, by the run's clock.
+/// Waits for this number of seconds, by the run's clock.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct Delay {
     pub(crate) seconds: Checked<f64>,
@@ -465,7 +471,8 @@ impl Shield {
 /// `@do`.
 ///
 /// The `yield` returns what the handler returns, and raises what it raises. Effects that the handler yields, even the
-/// same one, go to the outer handlers. Tasks that the program spawns inherit the handler.
+/// same one, go to the outer handlers. Tasks that the program spawns inherit the handler. The effects of this module
+/// can't be handled: `TypeError`.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct WithHandler {
     pub(crate) class: Checked<Py<PyType>>,
@@ -477,12 +484,7 @@ pub struct WithHandler {
 impl WithHandler {
     #[new]
     fn new(effect: &Bound<'_, PyAny>, handler: Py<PyAny>, program: &Bound<'_, PyAny>) -> Self {
-        let class = effect.cast::<PyType>().map(|class| class.clone().unbind());
-        Self {
-            class: class.map_err(|_| type_error(effect, "a class of effects")),
-            handler,
-            program: Runnable::checked(program),
-        }
+        Self { class: handled_class(effect), handler, program: Runnable::checked(program) }
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Visited {
@@ -490,4 +492,38 @@ impl WithHandler {
         visit.call(&self.handler)?;
         traverse_program(&self.program, &visit)
     }
+}
+
+/// A class whose objects a handler can get. The scheduler itself performs the built-in effects.
+fn handled_class(object: &Bound<'_, PyAny>) -> Checked<Py<PyType>> {
+    let class = object.cast::<PyType>().map_err(|_| type_error(object, "a class of effects"))?;
+    let py = class.py();
+    let built_in = [
+        py.get_type::<CreateSemaphore>(),
+        py.get_type::<AcquireSemaphore>(),
+        py.get_type::<ReleaseSemaphore>(),
+        py.get_type::<TryAcquire>(),
+        py.get_type::<WithSemaphore>(),
+        py.get_type::<Spawn>(),
+        py.get_type::<Wait>(),
+        py.get_type::<Gather>(),
+        py.get_type::<Race>(),
+        py.get_type::<Cancel>(),
+        py.get_type::<CreatePromise>(),
+        py.get_type::<CreateExternalPromise>(),
+        py.get_type::<CompletePromise>(),
+        py.get_type::<FailPromise>(),
+        py.get_type::<Delay>(),
+        py.get_type::<Now>(),
+        py.get_type::<Log>(),
+        py.get_type::<Yield>(),
+        py.get_type::<Shield>(),
+        py.get_type::<WithHandler>(),
+    ];
+    if built_in.iter().any(|built_in| class.is(built_in)) {
+        let name = class.name().map_or_else(|_| "it".into(), |name| name.to_string());
+        let message = format!("{name} is a built-in effect, which can't be handled: use a class of your own");
+        return Err(ArgumentError::Type(message));
+    }
+    Ok(class.clone().unbind())
 }

@@ -138,7 +138,8 @@ impl Drop for TableEntry {
     }
 }
 
-/// An opaque handle of a semaphore of one run, from `CreateSemaphore`. The semaphore is freed with the last reference.
+/// An opaque handle of a semaphore of one run, from `CreateSemaphore`. The semaphore exists until the last reference to
+/// it is gone.
 #[pyclass(frozen, module = "semafor.effects", name = "Semaphore", weakref)]
 pub struct SemaphoreHandle {
     pub(crate) place: Arc<TableEntry>,

@@ -70,7 +70,10 @@ fn run_once(py: Python<'_>, runtime: &Runtime, program: Runnable) -> (PyResult<O
     (result, outcome.report)
 }
 
-type Explored<'py> = (u64, bool, Option<(String, Option<Bound<'py, PyAny>>, String, String)>);
+/// The message, the exception, the simplest trace, the first trace, and whether the run reached its limit of steps.
+type Failure<'py> = (String, Option<Bound<'py, PyAny>>, String, String, bool);
+
+type Explored<'py> = (u64, bool, Option<Failure<'py>>);
 
 #[pyfunction]
 #[pyo3(signature = (program, *, schedules, clock, deadlocks, max_steps, search, seed, changes, preemptions))]
@@ -113,6 +116,7 @@ pub(crate) fn explore<'py>(
         return Err(exception_of(py, error));
     }
     let (trace, found) = (failure.trace.to_string(), failure.found.to_string());
+    let is_at_limit = matches!(failure.error, Some(Error::TooManySteps(_)));
     let error = failure.error.map(|error| match error {
         // The scheduler does not know the lines of Python, so the run is replayed.
         Error::Deadlock(_) => {
@@ -121,7 +125,7 @@ pub(crate) fn explore<'py>(
         }
         error => exception_of(py, &error),
     });
-    let failure = (failure.message, error.map(|error| object(py, error)), trace, found);
+    let failure = (failure.message, error.map(|error| object(py, error)), trace, found, is_at_limit);
     Ok((exploration.schedules, exploration.is_complete, Some(failure)))
 }
 
