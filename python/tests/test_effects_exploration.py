@@ -79,6 +79,7 @@ def replay(exploration, program) -> None:
     eval(call, {"run": run, "program": program})
 
 
+@pytest.mark.filterwarnings("ignore:.*(unreleased|deadlock)")
 def test_the_printed_replay_finds_a_deadlock_of_holders() -> None:
     """With the default of `run`, this is not a deadlock: the root could release."""
 
