@@ -120,6 +120,26 @@ impl Fault {
         )
     }
 
+    /// How long it lasts. `None` if it disturbs no client that is alive.
+    pub(super) fn length(&self) -> Option<Time> {
+        match self {
+            Self::FlushScripts
+            | Self::PythonClient { .. }
+            | Self::Resize { .. }
+            | Self::EvictHolder { .. } => None,
+            Self::SlowLink { length, .. }
+            | Self::Pause { length, .. }
+            | Self::Kill { length, .. }
+            | Self::ServerPause { length }
+            | Self::Restart { length }
+            | Self::RestartOld { length, .. }
+            | Self::RestartEmpty { length }
+            | Self::Failover { length, .. }
+            | Self::OutOfMemory { length } => Some(*length),
+            _ => Some(0),
+        }
+    }
+
     fn draw(settings: &Settings, random: &mut Random) -> Self {
         let process = random.next() as usize % settings.processes.max(1);
         let name = random.next() as usize % settings.slots.len().max(1);

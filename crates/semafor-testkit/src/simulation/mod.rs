@@ -81,7 +81,12 @@ impl Settings {
             heartbeat,
             pause: random.between(SECOND / 10, 20 * SECOND),
             hold: random.between(SECOND / 20, 4 * SECOND),
-            time_between_faults: random.between(SECOND / 2, 10 * SECOND),
+            // Some rules hold only after a time without faults.
+            time_between_faults: if random.percent(20) {
+                random.between(20 * SECOND, 60 * SECOND)
+            } else {
+                random.between(SECOND / 2, 10 * SECOND)
+            },
             may_lose_grants: random.percent(50),
             drift: 400,
             faults: None,

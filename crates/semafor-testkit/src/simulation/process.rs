@@ -29,6 +29,8 @@ pub(super) struct Process {
     /// The largest token that it has seen.
     pub(super) newest_token: u64,
     pub(super) timer: Option<Time>,
+    /// When it last lost a detached grant.
+    pub(super) gave_up_at: Option<Time>,
     clock: Clock,
 }
 
@@ -102,6 +104,8 @@ pub(super) enum Doing {
         name: usize,
         weight: u32,
         floor: u64,
+        /// The earliest end of the lease that the user asks for.
+        ends: Option<Time>,
     },
     Holding {
         key: Key,
@@ -176,12 +180,18 @@ impl Process {
             users,
             newest_token: 0,
             timer: None,
+            gave_up_at: None,
             clock,
         }
     }
 
     pub(super) fn runs(&self) -> bool {
         self.is_alive && !self.is_paused
+    }
+
+    /// True if the id is of this process, which it names.
+    pub(super) fn is_own(&self, id: &str) -> bool {
+        id.get(8..20).is_some_and(|process| self.engine.channel().ends_with(process))
     }
 
     /// Its own clock.

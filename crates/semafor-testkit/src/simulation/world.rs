@@ -1,6 +1,6 @@
 //! Lets everything happen, in order of time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -114,6 +114,17 @@ pub(super) struct World<'a> {
     last_number: u64,
     network: Random,
     rules: Rules,
+    /// When the last disturbance ended.
+    disturbed_until: Time,
+    /// The places of waiters that know theirs.
+    places: BTreeMap<String, f64>,
+    /// Requests whose repetition has arrived.
+    repeated: BTreeSet<String>,
+    /// Requests whose first attempt arrived after their repetition. Known: `queue.lua` carries that out once more, so a waiter
+    /// loses its place, and a slot that was released already is taken again until its heartbeat is missing.
+    overtaken: BTreeSet<String>,
+    /// Names with a free slot and a waiter that could have it, by when that was first seen.
+    idle: BTreeMap<usize, (Time, String)>,
     scripts: u64,
     faults: u64,
     events: Vec<Event>,
@@ -138,6 +149,11 @@ impl<'a> World<'a> {
             last_number: 0,
             network: Random::stream(settings.seed, 2),
             rules: Rules::new(&settings.slots, recovery),
+            disturbed_until: 0,
+            places: BTreeMap::new(),
+            repeated: BTreeSet::new(),
+            overtaken: BTreeSet::new(),
+            idle: BTreeMap::new(),
             scripts: 0,
             faults: 0,
             events: Vec::new(),
@@ -290,6 +306,9 @@ impl<'a> World<'a> {
                     self.set_server_time();
                     let pushes = self.server.expire();
                     self.send_pushes(pushes);
+                    self.look_for_disturbances();
+                    self.check_idle_slots();
+                    self.check_leftovers();
                     self.copies.push((self.now, self.server.snapshot()));
                     if self.copies.len() > COPIES {
                         self.copies.remove(0);
@@ -341,6 +360,7 @@ impl<'a> World<'a> {
             Request::Script { number, call, has_code, resizes } => {
                 self.scripts += 1;
                 let before = self.lines_of(&call);
+                self.note_attempt(&call);
                 let ran =
                     self.server.run_script((call.digest, call.code), has_code, &call.keys, &call.arguments);
                 self.check_order(&call, &before);
@@ -384,6 +404,12 @@ impl<'a> World<'a> {
     /// Rule 4, as it shows on the server.
     fn check_order(&mut self, call: &ScriptCall, before: &Option<Lines>) {
         let (Some(before), Some(after)) = (before, self.lines_of(call)) else { return };
+        for (id, at) in &after.waiters {
+            let known = self.places.get(id).filter(|_| !self.overtaken.contains(id));
+            if let Some(place) = known.filter(|place| *place < at) {
+                self.rules.report(self.now, "order", format!("{id} had place {place}, and is back at {at}"));
+            }
+        }
         if self.rules.is_suspended(self.now) {
             return;
         }
@@ -403,6 +429,100 @@ impl<'a> World<'a> {
                 let what =
                     format!("{id} (place {was_at:?}) was granted its slots before {other} (place {at})");
                 self.rules.report(self.now, "order", what);
+            }
+        }
+    }
+
+    /// Notes attempts of requests for slots, and those that arrive too late.
+    fn note_attempt(&mut self, call: &ScriptCall) {
+        let (Some(id), Some(again), 15) =
+            (call.arguments.get(1), call.arguments.get(12), call.arguments.len())
+        else {
+            return;
+        };
+        let id = String::from_utf8_lossy(id).into_owned();
+        if again == b"1" {
+            self.repeated.insert(id);
+        } else if self.repeated.contains(&id) {
+            self.overtaken.insert(id);
+        }
+    }
+
+    /// Messages vanish, or take long, until a client notices.
+    fn look_for_disturbances(&mut self) {
+        if self.links.values().any(Link::is_disturbed) {
+            self.disturbed_until = self.disturbed_until.max(self.now);
+        }
+    }
+
+    /// Nothing has gone wrong for so long that its effects are over.
+    fn is_calm(&self) -> bool {
+        self.now >= self.disturbed_until + self.rules.recovery
+    }
+
+    /// Members of a sorted set of the server that are not over yet.
+    fn living(&self, key: &str) -> Vec<String> {
+        let now = (EPOCH + self.now as i64 + self.server.clock_offset) as f64 / SECOND as f64;
+        self.server.sorted_set(key).into_iter().filter(|(_, ends)| *ends > now).map(|(id, _)| id).collect()
+    }
+
+    /// Rule 8.
+    fn check_idle_slots(&mut self) {
+        for name in 0..self.settings.slots.len() {
+            let idle = if self.is_calm() { self.idle_slot(name) } else { None };
+            match (idle, self.idle.get(&name)) {
+                (None, _) => {
+                    self.idle.remove(&name);
+                }
+                (Some(head), Some((since, before))) if head == *before => {
+                    let what = format!("{head} could have had a slot of n{name} since {since} µs");
+                    self.rules.report(self.now, "no slot lies idle", what);
+                }
+                (Some(head), _) => {
+                    self.idle.insert(name, (self.now, head));
+                }
+            }
+        }
+    }
+
+    /// The first in line, if there is room for it.
+    fn idle_slot(&mut self, name: usize) -> Option<String> {
+        let [main, ttl, max, waiting, beats] =
+            std::array::from_fn(|key| self.processes[0].targets[name].keys[key].clone());
+        let (slots, pushes) = self.server.run(&["GET", &max]);
+        self.send_pushes(pushes);
+        let Ok(Value::BulkString(slots)) = slots else { return None };
+        let slots: usize = str::from_utf8(&slots).ok()?.parse().ok()?;
+        let (leased, living) = (self.server.sorted_set(&ttl), self.living(&ttl));
+        let is_over =
+            |id: &str| leased.iter().any(|(other, _)| other == id) && !living.iter().any(|it| it == id);
+        let held = self.living(&main);
+        let held = held.iter().filter(|member| !is_over(member.split('#').next().unwrap_or(member))).count();
+        let line = self.server.sorted_set(&waiting);
+        let (head, _) = line.first()?;
+        let weight = line.iter().filter(|(member, _)| member.starts_with(head.as_str())).count();
+        let is_alive = self.living(&beats).iter().any(|member| member == head);
+        (is_alive && held + weight <= slots).then(|| head.clone())
+    }
+
+    /// Rule 5, for clients that have no entry.
+    fn check_leftovers(&mut self) {
+        if self.rules.is_suspended(self.now) {
+            return;
+        }
+        for number in 0..self.processes.len() {
+            let process = &self.processes[number];
+            let is_empty = process.client.is_empty() && process.pending.is_empty();
+            // A detached grant that its client has given up ends by itself.
+            let has_given_up = process.gave_up_at.is_some_and(|at| self.now < at + self.rules.recovery);
+            if !process.runs() || !is_empty || has_given_up {
+                continue;
+            }
+            // The key that has when each of our ids is over.
+            let mut left = process.targets.iter().flat_map(|target| self.living(&target.keys[9]));
+            if let Some(id) = left.find(|id| process.is_own(id) && !self.overtaken.contains(id)) {
+                let what = format!("the server still has {id} of process {number}, which has no entry");
+                return self.rules.report(self.now, "nothing is left", what);
             }
         }
     }
@@ -682,9 +802,16 @@ impl<'a> World<'a> {
         }
         let received = self.processes[process].local(self.now);
         match (work, reply) {
-            (Work::Script { call, .. }, Ok(value)) => {
+            (Work::Script { call, script }, Ok(value)) => {
                 match self.processes[process].engine.decode(&call, value, sent, received) {
-                    Ok(reply) => self.change(process, |client, now| client.handle_reply(call, reply, now)),
+                    Ok(reply) => {
+                        if let Reply::Queued { place, .. } = reply {
+                            let id =
+                                script.arguments.get(1).map(|id| String::from_utf8_lossy(id).into_owned());
+                            self.places.extend(id.map(|id| (id, place)));
+                        }
+                        self.change(process, |client, now| client.handle_reply(call, reply, now));
+                    }
                     Err(error) => {
                         self.rules.report(self.now, "no raw errors", error.to_string());
                         self.fail(process, call, true, false);
@@ -837,12 +964,13 @@ impl<'a> World<'a> {
         let (target, floor) =
             (Arc::clone(&self.processes[process].targets[name]), self.processes[process].newest_token);
         let now = self.processes[process].local(self.now);
+        let ends = ttl.map(|ttl| self.now + ttl.as_micros() as Time);
         let key =
             self.processes[process].client.acquire(&target, AcquireRequest::new(weight, ttl, wait), now);
         self.note(Some(process), || {
             format!("user {user} acquires {weight} of n{name}, ttl {ttl:?}, {wait:?}: {key:?}")
         });
-        self.processes[process].users[user].doing = Doing::Acquiring { key, name, weight, floor };
+        self.processes[process].users[user].doing = Doing::Acquiring { key, name, weight, floor, ends };
         if let Some(after) = cancels_after {
             self.act_after(process, user, after);
         }
@@ -855,11 +983,11 @@ impl<'a> World<'a> {
         let someone = &mut self.processes[process].users[user];
         let waker: Waker = someone.flag.waker();
         match std::mem::replace(&mut someone.doing, Doing::Nothing) {
-            Doing::Acquiring { key, name, weight, floor } => {
+            Doing::Acquiring { key, name, weight, floor, ends } => {
                 match self.processes[process].client.poll_acquire(key, waker) {
                     Poll::Pending => {
                         self.processes[process].users[user].doing =
-                            Doing::Acquiring { key, name, weight, floor };
+                            Doing::Acquiring { key, name, weight, floor, ends };
                     }
                     Poll::Ready(Err(error)) => {
                         self.note(Some(process), || format!("user {user}, {key:?}: {error}"));
@@ -879,6 +1007,7 @@ impl<'a> World<'a> {
                             id: id.to_string(),
                             floor,
                             from: self.now,
+                            ends,
                             until: None,
                         };
                         let grant = self.rules.granted(held);
@@ -952,6 +1081,11 @@ impl<'a> World<'a> {
                     .percent(80)
                     .then(|| Duration::from_micros(someone.random.between(SECOND / 2, 20 * SECOND)));
                 self.note(Some(process), || format!("user {user} renews {key:?} for {ttl:?}"));
+                if let Some(ttl) = ttl {
+                    let ends = &mut self.rules.grants[grant].ends;
+                    let new = self.now + ttl.as_micros() as Time;
+                    *ends = Some(ends.map_or(new, |ends| ends.min(new)));
+                }
                 let target = Arc::clone(&self.processes[process].targets[name]);
                 let number = self.processes[process].client.renew(&target, &id, ttl, now);
                 let then = Box::new(Doing::Holding { key, name, grant, id, lost });
@@ -980,7 +1114,18 @@ impl<'a> World<'a> {
                 continue;
             }
             self.note(Some(process), || format!("user {user} is told of its loss"));
+            let held = &self.rules.grants[grant];
+            // Clocks drift, and clients are on the safe side.
+            let is_over =
+                held.ends.is_some_and(|ends| ends <= self.now + (self.now - held.from) / 100 + SECOND / 50);
+            if self.is_calm() && !is_over && !self.rules.evicted.contains(&grant) {
+                let what = format!("{held:?} was lost");
+                self.rules.report(self.now, "no needless loss", what);
+            }
             self.rules.ended(grant, self.now, "lost");
+            if key.is_none() {
+                self.processes[process].gave_up_at = Some(self.now);
+            }
             if let Some(key) = key {
                 let now = self.processes[process].local(self.now);
                 if let Doing::Operating { number, .. } = self.processes[process].users[user].doing {
@@ -999,6 +1144,9 @@ impl<'a> World<'a> {
         self.note(None, || format!("fault: {fault:?}"));
         if fault.loses_grants() {
             self.rules.suspend(self.now);
+        }
+        if let Some(length) = fault.length() {
+            self.disturbed_until = self.disturbed_until.max(self.now + length);
         }
         let connection = |world: &Self, process: usize| world.processes[process].connection;
         match fault {
