@@ -89,6 +89,13 @@ pub enum Fault {
         process: usize,
         number: u64,
     },
+    /// A user passes the id of its slot to a user of this process, which renews it. The first process may die then.
+    HandOver {
+        process: usize,
+        number: u64,
+        ttl: Time,
+        kill_after: Option<Time>,
+    },
 }
 
 impl Fault {
@@ -102,7 +109,8 @@ impl Fault {
             | Self::Pause { process, .. }
             | Self::Kill { process, .. }
             | Self::Resize { process, .. }
-            | Self::EvictHolder { process, .. } => Some(*process),
+            | Self::EvictHolder { process, .. }
+            | Self::HandOver { process, .. } => Some(*process),
             _ => None,
         }
     }
@@ -126,7 +134,8 @@ impl Fault {
             Self::FlushScripts
             | Self::PythonClient { .. }
             | Self::Resize { .. }
-            | Self::EvictHolder { .. } => None,
+            | Self::EvictHolder { .. }
+            | Self::HandOver { .. } => None,
             Self::SlowLink { length, .. }
             | Self::Pause { length, .. }
             | Self::Kill { length, .. }
@@ -171,7 +180,12 @@ impl Fault {
                 let slots = settings.slots.get(name).copied().unwrap_or(1);
                 Self::Resize { process, name, slots: random.between(1, u64::from(slots) + 1) as u32 }
             }
-            _ => Self::EvictHolder { process, number: random.next() },
+            92..96 => Self::EvictHolder { process, number: random.next() },
+            _ => {
+                let ttl = random.between(SECOND, 20 * SECOND);
+                let kill_after = random.percent(50).then(|| random.between(0, 4 * SECOND));
+                Self::HandOver { process, number: random.next(), ttl, kill_after }
+            }
         }
     }
 }

@@ -121,6 +121,13 @@ pub(super) enum Doing {
         id: Arc<str>,
         lost: CancellationToken,
     },
+    /// Relies on the slot of another process, which it has renewed by its id, until that renewal is over.
+    Adopted {
+        name: usize,
+        grant: usize,
+        id: Arc<str>,
+        until: Time,
+    },
     /// Waits for the outcome of a release or a renewal.
     Operating {
         number: u64,
@@ -155,8 +162,9 @@ impl Process {
         let engine = OfflineEngine::new(config, random.next());
         let client = Client::new(engine.settings());
         let targets = settings.slots.iter().enumerate();
+        let heartbeat = settings.heartbeat / random.between(1, 3) as u32;
         let targets =
-            targets.map(|(name, slots)| engine.target(&format!("n{name}"), Some(*slots), settings.heartbeat));
+            targets.map(|(name, slots)| engine.target(&format!("n{name}"), Some(*slots), heartbeat));
         let targets = targets.collect();
         let drift = random.between(0, 2 * settings.drift) as i64 - settings.drift as i64;
         let clock = Clock { origin: random.between(1, 1_000_000) * 1_000_000_000, drift };
@@ -210,11 +218,22 @@ impl Process {
         Time::try_from(time).unwrap_or(Time::MAX / 2)
     }
 
+    /// True if one of its users relies on the grant by a renewal that is over.
+    pub(super) fn has_outlived(&self, grant: usize, now: Time) -> bool {
+        self.users.iter().any(|user| {
+            matches!(user.doing, Doing::Adopted { grant: own, until, .. } if own == grant && until <= now)
+        })
+    }
+
     /// The grants that its users believe in, or would if it were not standing still.
     pub(super) fn grants(&self) -> Vec<usize> {
         fn grant(doing: &Doing) -> Option<usize> {
             match doing {
-                Doing::Holding { grant, .. } | Doing::Detached { grant, .. } => Some(*grant),
+                Doing::Holding { grant, .. }
+                | Doing::Detached { grant, .. }
+                | Doing::Adopted { grant, .. } => Some(*grant),
+                // It is not renewed yet, or released already.
+                Doing::Operating { then, .. } if matches!(**then, Doing::Adopted { .. }) => None,
                 Doing::Operating { then, .. } => grant(then),
                 Doing::Nothing | Doing::Acquiring { .. } => None,
             }

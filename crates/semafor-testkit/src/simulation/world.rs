@@ -118,6 +118,8 @@ pub(super) struct World<'a> {
     disturbed_until: Time,
     /// The places of waiters that know theirs.
     places: BTreeMap<String, f64>,
+    /// Ids of grants that were passed on to another process. They end by themselves.
+    adopted: BTreeSet<Arc<str>>,
     /// Requests whose repetition has arrived.
     repeated: BTreeSet<String>,
     /// Requests whose first attempt arrived after their repetition. Known: `queue.lua` carries that out once more, so a waiter
@@ -151,6 +153,7 @@ impl<'a> World<'a> {
             rules: Rules::new(&settings.slots, recovery),
             disturbed_until: 0,
             places: BTreeMap::new(),
+            adopted: BTreeSet::new(),
             repeated: BTreeSet::new(),
             overtaken: BTreeSet::new(),
             idle: BTreeMap::new(),
@@ -518,9 +521,10 @@ impl<'a> World<'a> {
             if !process.runs() || !is_empty || has_given_up {
                 continue;
             }
+            let may_be_left = |id: &str| self.overtaken.contains(id) || self.adopted.contains(id);
             // The key that has when each of our ids is over.
             let mut left = process.targets.iter().flat_map(|target| self.living(&target.keys[9]));
-            if let Some(id) = left.find(|id| process.is_own(id) && !self.overtaken.contains(id)) {
+            if let Some(id) = left.find(|id| process.is_own(id) && !may_be_left(id)) {
                 let what = format!("the server still has {id} of process {number}, which has no entry");
                 return self.rules.report(self.now, "nothing is left", what);
             }
@@ -940,6 +944,17 @@ impl<'a> World<'a> {
                 self.look(process, user);
                 self.carry_out(process);
             }
+            Doing::Adopted { name, grant, id, until } => {
+                self.rules.ended(grant, self.now, "released by id");
+                self.note(Some(process), || format!("user {user} releases {id}, which it has adopted"));
+                let now = self.processes[process].local(self.now);
+                let target = Arc::clone(&self.processes[process].targets[name]);
+                let number = self.processes[process].client.end_by_id(&target, &id, EndReason::Released, now);
+                let then = Box::new(Doing::Adopted { name, grant, id, until });
+                self.processes[process].users[user].doing = Doing::Operating { number, then };
+                self.look(process, user);
+                self.carry_out(process);
+            }
             doing @ Doing::Operating { .. } => self.processes[process].users[user].doing = doing,
         }
     }
@@ -1033,6 +1048,20 @@ impl<'a> World<'a> {
                         Doing::Detached { .. } if !matches!(outcome, Err(OperationError::Home(_))) => {
                             self.rest(process, user);
                         }
+                        // It has released it; or it could not renew it, or not in time.
+                        Doing::Adopted { grant, until, .. }
+                            if self.rules.is_ended(grant) || outcome.is_err() || until <= self.now =>
+                        {
+                            self.rules.ended(grant, self.now, "not renewed");
+                            self.rest(process, user);
+                        }
+                        Doing::Adopted { name, grant, id, until } => {
+                            self.note(Some(process), || format!("user {user} relies on {id}"));
+                            self.rules.believe(grant, self.now);
+                            self.processes[process].users[user].doing =
+                                Doing::Adopted { name, grant, id, until };
+                            self.act_after(process, user, until - self.now);
+                        }
                         holding => {
                             self.processes[process].users[user].doing = holding;
                             self.act_after(process, user, self.settings.hold);
@@ -1105,7 +1134,7 @@ impl<'a> World<'a> {
                 }
                 Doing::Detached { grant, lost, .. } => lost.is_cancelled().then_some((None, *grant)),
                 Doing::Operating { then, .. } => loss_of(then),
-                Doing::Nothing | Doing::Acquiring { .. } => None,
+                Doing::Nothing | Doing::Acquiring { .. } | Doing::Adopted { .. } => None,
             }
         }
         for user in 0..self.processes[process].users.len() {
@@ -1232,6 +1261,9 @@ impl<'a> World<'a> {
                 }
             }
             Fault::EvictHolder { process, number } => self.evict_holder(process, number),
+            Fault::HandOver { process, number, ttl, kill_after } => {
+                self.hand_over(process, number, ttl, kill_after);
+            }
         }
     }
 
@@ -1288,6 +1320,9 @@ impl<'a> World<'a> {
         self.note(Some(process), || "goes on".into());
         self.change(process, Client::handle_timeout);
         for grant in self.processes[process].grants() {
+            if self.processes[process].has_outlived(grant, self.now) {
+                self.rules.ended(grant, self.now, "renewal is over");
+            }
             if !self.rules.is_ended(grant) {
                 self.rules.believe(grant, self.now);
             }
@@ -1311,6 +1346,47 @@ impl<'a> World<'a> {
                 let number = client.end_by_id(&target, &id, EndReason::Evicted, now);
                 client.abandon_operation(number);
             });
+        }
+    }
+
+    fn hand_over(&mut self, to: usize, number: u64, ttl: Time, kill_after: Option<Time>) {
+        let holders =
+            self.processes.iter().enumerate().filter(|(from, process)| *from != to && process.runs());
+        let holders = holders.flat_map(|(from, process)| {
+            let users = process.users.iter().enumerate();
+            let detached = users.filter(|(_, user)| matches!(user.doing, Doing::Detached { .. }));
+            detached.map(move |(user, _)| (from, user))
+        });
+        let holders: Vec<_> = holders.collect();
+        let Some((from, holder)) = holders.get(number as usize % holders.len().max(1)).copied() else {
+            return;
+        };
+        let mut users = self.processes[to].users.iter();
+        let Some(user) = users.position(|user| matches!(user.doing, Doing::Nothing)) else { return };
+        if !self.processes[to].runs() || self.is_over() {
+            return;
+        }
+        let doing = std::mem::replace(&mut self.processes[from].users[holder].doing, Doing::Nothing);
+        let Doing::Detached { name, grant, id, .. } = doing else { return };
+        self.rest(from, holder);
+        self.adopted.insert(Arc::clone(&id));
+        // Between the two, no process relies on it.
+        self.rules.pause(grant);
+        self.note(Some(to), || format!("user {user} adopts {id} of process {from} for {ttl} µs"));
+        let now = self.processes[to].local(self.now);
+        let target = Arc::clone(&self.processes[to].targets[name]);
+        let counts_for = ttl.min(target.heartbeat.as_micros() as Time);
+        // The server's clock may be faster.
+        let until = self.now + counts_for - counts_for / 1_000;
+        let number = self.processes[to].client.renew(&target, &id, Some(Duration::from_micros(ttl)), now);
+        let then = Box::new(Doing::Adopted { name, grant, id, until });
+        let someone = &mut self.processes[to].users[user];
+        someone.plan += 1;
+        someone.doing = Doing::Operating { number, then };
+        self.look(to, user);
+        self.carry_out(to);
+        if let Some(after) = kill_after {
+            self.plan(self.now + after, Due::Fault(Fault::Kill { process: from, length: SECOND }));
         }
     }
 
