@@ -71,7 +71,9 @@ impl Settings {
         let mut random = random::Random::stream(seed, 0);
         let names = random.between(1, 3) as usize;
         let slots = (0..names).map(|_| random.between(1, 4) as u32).collect();
-        let heartbeat = Duration::from_secs(random.between(3, 12));
+        let is_long = random.percent(15);
+        let heartbeat =
+            Duration::from_secs(if is_long { random.between(20, 45) } else { random.between(3, 12) });
         Self {
             seed,
             processes,

@@ -162,7 +162,9 @@ impl Process {
         let engine = OfflineEngine::new(config, random.next());
         let client = Client::new(engine.settings());
         let targets = settings.slots.iter().enumerate();
-        let heartbeat = settings.heartbeat / random.between(1, 3) as u32;
+        // Processes of one fleet may differ in this.
+        let heartbeat = settings.heartbeat / [1, 1, 2, 3, 8][random.below(5) as usize];
+        let heartbeat = heartbeat.max(Duration::from_secs(1));
         let targets =
             targets.map(|(name, slots)| engine.target(&format!("n{name}"), Some(*slots), heartbeat));
         let targets = targets.collect();

@@ -27,6 +27,9 @@ const EPOCH: i64 = 1_789_000_000_000_000;
 const SETTLE: Time = 900 * SECOND;
 /// How often the server looks for keys whose time is over, and keeps a copy of its data.
 const CYCLE: Time = SECOND / 2;
+/// Scripts that a server runs at most in a window of that length, unless clients call without a pause.
+const MOST_SCRIPTS: u64 = 10_000;
+const WINDOW: Time = 10 * SECOND;
 /// How many copies of its data a server keeps, to come back to.
 const COPIES: usize = 64;
 
@@ -128,6 +131,8 @@ pub(super) struct World<'a> {
     /// Names with a free slot and a waiter that could have it, by when that was first seen.
     idle: BTreeMap<usize, (Time, String)>,
     scripts: u64,
+    /// When the current window began, and the scripts since.
+    window: (Time, u64),
     faults: u64,
     events: Vec<Event>,
 }
@@ -158,6 +163,7 @@ impl<'a> World<'a> {
             overtaken: BTreeSet::new(),
             idle: BTreeMap::new(),
             scripts: 0,
+            window: (0, 0),
             faults: 0,
             events: Vec::new(),
         };
@@ -362,12 +368,16 @@ impl<'a> World<'a> {
             }
             Request::Script { number, call, has_code, resizes } => {
                 self.scripts += 1;
+                self.check_rate();
                 let before = self.lines_of(&call);
                 self.note_attempt(&call);
                 let ran =
                     self.server.run_script((call.digest, call.code), has_code, &call.keys, &call.arguments);
                 self.check_order(&call, &before);
                 self.check_error(&ran.reply);
+                if ran.reply.is_ok() {
+                    self.check_expiry(&call);
+                }
                 if let (Some((name, slots)), Ok(_)) = (resizes, &ran.reply) {
                     self.rules.resized(name, slots, self.now);
                 }
@@ -469,7 +479,7 @@ impl<'a> World<'a> {
         self.server.sorted_set(key).into_iter().filter(|(_, ends)| *ends > now).map(|(id, _)| id).collect()
     }
 
-    /// Rule 8.
+    /// Rule 9.
     fn check_idle_slots(&mut self) {
         for name in 0..self.settings.slots.len() {
             let idle = if self.is_calm() { self.idle_slot(name) } else { None };
@@ -527,6 +537,36 @@ impl<'a> World<'a> {
             if let Some(id) = left.find(|id| process.is_own(id) && !may_be_left(id)) {
                 let what = format!("the server still has {id} of process {number}, which has no entry");
                 return self.rules.report(self.now, "nothing is left", what);
+            }
+        }
+    }
+
+    /// Rule 11.
+    fn check_rate(&mut self) {
+        if self.now >= self.window.0 + WINDOW {
+            self.window = (self.now, 0);
+        }
+        self.window.1 += 1;
+        if self.window.1 > MOST_SCRIPTS {
+            let what = format!("{MOST_SCRIPTS} scripts within {} s", WINDOW / SECOND);
+            self.rules.report(self.now, "no busy loop", what);
+        }
+    }
+
+    /// Rule 8, for the keys without which a grant is not known any more.
+    fn check_expiry(&mut self, call: &ScriptCall) {
+        let Some(own) = call.keys.get(9).filter(|_| !self.rules.is_suspended(self.now)) else { return };
+        let ends = self.server.sorted_set(own).into_iter().map(|(_, ends)| ends).fold(0.0, f64::max);
+        let now = (EPOCH + self.now as i64 + self.server.clock_offset) as f64 / SECOND as f64;
+        for key in [0, 5, 6, 9].map(|key| &call.keys[key]) {
+            let (left, pushes) = self.server.run(&["PTTL", key]);
+            self.send_pushes(pushes);
+            if let Ok(Value::Int(left)) = left
+                && left >= 0
+                && now + (left + 2) as f64 / 1_000.0 < ends
+            {
+                let what = format!("{key} expires in {left} ms, its last id is over in {:.3} s", ends - now);
+                self.rules.report(self.now, "keys live as long as their content", what);
             }
         }
     }
