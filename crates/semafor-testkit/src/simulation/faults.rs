@@ -89,6 +89,10 @@ pub enum Fault {
         process: usize,
         number: u64,
     },
+    /// All users of a process drop what they hold and wait for at once, as when a server of requests shuts down.
+    DropAll {
+        process: usize,
+    },
     /// A user passes the id of its slot to a user of this process, which renews it. The first process may die then.
     HandOver {
         process: usize,
@@ -110,6 +114,7 @@ impl Fault {
             | Self::Kill { process, .. }
             | Self::Resize { process, .. }
             | Self::EvictHolder { process, .. }
+            | Self::DropAll { process }
             | Self::HandOver { process, .. } => Some(*process),
             _ => None,
         }
@@ -135,6 +140,7 @@ impl Fault {
             | Self::PythonClient { .. }
             | Self::Resize { .. }
             | Self::EvictHolder { .. }
+            | Self::DropAll { .. }
             | Self::HandOver { .. } => None,
             Self::SlowLink { length, .. }
             | Self::Pause { length, .. }
@@ -180,7 +186,8 @@ impl Fault {
                 let slots = settings.slots.get(name).copied().unwrap_or(1);
                 Self::Resize { process, name, slots: random.between(1, u64::from(slots) + 1) as u32 }
             }
-            92..96 => Self::EvictHolder { process, number: random.next() },
+            92..94 => Self::EvictHolder { process, number: random.next() },
+            94..97 => Self::DropAll { process },
             _ => {
                 let ttl = random.between(SECOND, 20 * SECOND);
                 let kill_after = random.percent(50).then(|| random.between(0, 4 * SECOND));

@@ -1301,6 +1301,7 @@ impl<'a> World<'a> {
                 }
             }
             Fault::EvictHolder { process, number } => self.evict_holder(process, number),
+            Fault::DropAll { process } => self.drop_all(process),
             Fault::HandOver { process, number, ttl, kill_after } => {
                 self.hand_over(process, number, ttl, kill_after);
             }
@@ -1387,6 +1388,25 @@ impl<'a> World<'a> {
                 client.abandon_operation(number);
             });
         }
+    }
+
+    fn drop_all(&mut self, process: usize) {
+        if !self.processes[process].runs() {
+            return;
+        }
+        let now = self.processes[process].local(self.now);
+        for user in 0..self.processes[process].users.len() {
+            match self.processes[process].users[user].doing {
+                Doing::Acquiring { key, .. } => self.processes[process].client.cancel(key, now),
+                Doing::Holding { key, grant, .. } => {
+                    self.rules.ended(grant, self.now, "dropped");
+                    self.processes[process].client.drop_lease(key, now);
+                }
+                _ => continue,
+            }
+            self.rest(process, user);
+        }
+        self.carry_out(process);
     }
 
     fn hand_over(&mut self, to: usize, number: u64, ttl: Time, kill_after: Option<Time>) {
