@@ -11,7 +11,7 @@
 //!    whenever a client has no entry, the server has no slot and no place in line for it.
 //! 6. **Every waiter is served** in the end, or learns why not.
 //! 7. **No raw errors**: a script fails only for want of memory.
-//! 8. **Keys live as long as their content**: after every script, no key of a name expires before the last of its ids is over.
+//! 8. **Keys live as long as their content**: after every script, no key of a name expires before what it holds is over.
 //! 9. **No slot lies idle**: when nothing has gone wrong for a while, the first in line gets a slot as soon as there is one.
 //! 10. **No needless loss**: when nothing has gone wrong for a while, a holder keeps its slots until its lease ends.
 //! 11. **No busy loop**: clients do not call the server again and again without a pause.

@@ -555,18 +555,25 @@ impl<'a> World<'a> {
 
     /// Rule 8, for the keys without which a grant is not known any more.
     fn check_expiry(&mut self, call: &ScriptCall) {
-        let Some(own) = call.keys.get(9).filter(|_| !self.rules.is_suspended(self.now)) else { return };
-        let ends = self.server.sorted_set(own).into_iter().map(|(_, ends)| ends).fold(0.0, f64::max);
+        if self.rules.is_suspended(self.now) || call.keys.len() < 10 {
+            return;
+        }
         let now = (EPOCH + self.now as i64 + self.server.clock_offset) as f64 / SECOND as f64;
-        for key in [0, 5, 6, 9].map(|key| &call.keys[key]) {
-            let (left, pushes) = self.server.run(&["PTTL", key]);
-            self.send_pushes(pushes);
-            if let Ok(Value::Int(left)) = left
-                && left >= 0
-                && now + (left + 2) as f64 / 1_000.0 < ends
-            {
-                let what = format!("{key} expires in {left} ms, its last id is over in {:.3} s", ends - now);
-                self.rules.report(self.now, "keys live as long as their content", what);
+        // The holders, and all that is known of holders and waiters.
+        for (keys, set) in [(&[0][..], 0), (&[5, 6, 9][..], 9)] {
+            let members = self.server.sorted_set(&call.keys[set]);
+            let ends = members.into_iter().map(|(_, ends)| ends).fold(0.0, f64::max);
+            for key in keys.iter().map(|key| &call.keys[*key]) {
+                let (left, pushes) = self.server.run(&["PTTL", key]);
+                self.send_pushes(pushes);
+                if let Ok(Value::Int(left)) = left
+                    && left >= 0
+                    && now + (left + 2) as f64 / 1_000.0 < ends
+                {
+                    let what =
+                        format!("{key} expires in {left} ms, its content is over in {:.3} s", ends - now);
+                    self.rules.report(self.now, "keys live as long as their content", what);
+                }
             }
         }
     }
