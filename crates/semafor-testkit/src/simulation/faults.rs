@@ -89,6 +89,17 @@ pub enum Fault {
         process: usize,
         number: u64,
     },
+    /// All users of a process drop what they hold and wait for at once, as when a server of requests shuts down.
+    DropAll {
+        process: usize,
+    },
+    /// A user passes the id of its slot to a user of this process, which renews it. The first process may die then.
+    HandOver {
+        process: usize,
+        number: u64,
+        ttl: Time,
+        kill_after: Option<Time>,
+    },
 }
 
 impl Fault {
@@ -102,7 +113,9 @@ impl Fault {
             | Self::Pause { process, .. }
             | Self::Kill { process, .. }
             | Self::Resize { process, .. }
-            | Self::EvictHolder { process, .. } => Some(*process),
+            | Self::EvictHolder { process, .. }
+            | Self::DropAll { process }
+            | Self::HandOver { process, .. } => Some(*process),
             _ => None,
         }
     }
@@ -118,6 +131,28 @@ impl Fault {
                 | Self::Evict { .. }
                 | Self::ClockStep { .. }
         )
+    }
+
+    /// How long it lasts. `None` if it disturbs no client that is alive.
+    pub(super) fn length(&self) -> Option<Time> {
+        match self {
+            Self::FlushScripts
+            | Self::PythonClient { .. }
+            | Self::Resize { .. }
+            | Self::EvictHolder { .. }
+            | Self::DropAll { .. }
+            | Self::HandOver { .. } => None,
+            Self::SlowLink { length, .. }
+            | Self::Pause { length, .. }
+            | Self::Kill { length, .. }
+            | Self::ServerPause { length }
+            | Self::Restart { length }
+            | Self::RestartOld { length, .. }
+            | Self::RestartEmpty { length }
+            | Self::Failover { length, .. }
+            | Self::OutOfMemory { length } => Some(*length),
+            _ => Some(0),
+        }
     }
 
     fn draw(settings: &Settings, random: &mut Random) -> Self {
@@ -151,7 +186,13 @@ impl Fault {
                 let slots = settings.slots.get(name).copied().unwrap_or(1);
                 Self::Resize { process, name, slots: random.between(1, u64::from(slots) + 1) as u32 }
             }
-            _ => Self::EvictHolder { process, number: random.next() },
+            92..94 => Self::EvictHolder { process, number: random.next() },
+            94..97 => Self::DropAll { process },
+            _ => {
+                let ttl = random.between(SECOND, 20 * SECOND);
+                let kill_after = random.percent(50).then(|| random.between(0, 4 * SECOND));
+                Self::HandOver { process, number: random.next(), ttl, kill_after }
+            }
         }
     }
 }

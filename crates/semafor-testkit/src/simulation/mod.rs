@@ -71,7 +71,9 @@ impl Settings {
         let mut random = random::Random::stream(seed, 0);
         let names = random.between(1, 3) as usize;
         let slots = (0..names).map(|_| random.between(1, 4) as u32).collect();
-        let heartbeat = Duration::from_secs(random.between(3, 12));
+        let is_long = random.percent(15);
+        let heartbeat =
+            Duration::from_secs(if is_long { random.between(20, 45) } else { random.between(3, 12) });
         Self {
             seed,
             processes,
@@ -81,7 +83,12 @@ impl Settings {
             heartbeat,
             pause: random.between(SECOND / 10, 20 * SECOND),
             hold: random.between(SECOND / 20, 4 * SECOND),
-            time_between_faults: random.between(SECOND / 2, 10 * SECOND),
+            // Some rules hold only after a time without faults.
+            time_between_faults: if random.percent(20) {
+                random.between(20 * SECOND, 60 * SECOND)
+            } else {
+                random.between(SECOND / 2, 10 * SECOND)
+            },
             may_lose_grants: random.percent(50),
             drift: 400,
             faults: None,

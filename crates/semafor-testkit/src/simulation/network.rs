@@ -57,9 +57,16 @@ pub(super) struct Link {
     pub(super) loses_reply: bool,
     last_to_server: Time,
     last_to_client: Time,
+    /// What `latency` is if nothing goes wrong.
+    usual_latency: Time,
 }
 
 impl Link {
+    /// Messages vanish or take long.
+    pub(super) fn is_disturbed(&self) -> bool {
+        self.is_half_open || self.loses_reply || self.latency > self.usual_latency
+    }
+
     pub(super) fn new(process: usize, life: u64, random: &mut Random) -> Self {
         let latency = random.between(40, 400);
         Self {
@@ -70,6 +77,7 @@ impl Link {
             loses_reply: false,
             last_to_server: 0,
             last_to_client: 0,
+            usual_latency: latency,
         }
     }
 

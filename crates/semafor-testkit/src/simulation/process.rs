@@ -29,6 +29,8 @@ pub(super) struct Process {
     /// The largest token that it has seen.
     pub(super) newest_token: u64,
     pub(super) timer: Option<Time>,
+    /// When it last lost a detached grant.
+    pub(super) gave_up_at: Option<Time>,
     clock: Clock,
 }
 
@@ -103,6 +105,8 @@ pub(super) enum Doing {
         weight: u32,
         has_grace: bool,
         floor: u64,
+        /// The earliest end of the lease that the user asks for.
+        ends: Option<Time>,
     },
     Holding {
         key: Key,
@@ -122,6 +126,13 @@ pub(super) enum Doing {
     Finishing {
         key: Key,
         grant: usize,
+    },
+    /// Relies on the slot of another process, which it has renewed by its id, until that renewal is over.
+    Adopted {
+        name: usize,
+        grant: usize,
+        id: Arc<str>,
+        until: Time,
     },
     /// Waits for the outcome of a release or a renewal.
     Operating {
@@ -157,8 +168,11 @@ impl Process {
         let engine = OfflineEngine::new(config, random.next());
         let client = Client::new(engine.settings());
         let targets = settings.slots.iter().enumerate();
+        // Processes of one fleet may differ in this.
+        let heartbeat = settings.heartbeat / [1, 1, 2, 3, 8][random.below(5) as usize];
+        let heartbeat = heartbeat.max(Duration::from_secs(1));
         let targets =
-            targets.map(|(name, slots)| engine.target(&format!("n{name}"), Some(*slots), settings.heartbeat));
+            targets.map(|(name, slots)| engine.target(&format!("n{name}"), Some(*slots), heartbeat));
         let targets = targets.collect();
         let drift = random.between(0, 2 * settings.drift) as i64 - settings.drift as i64;
         let clock = Clock { origin: random.between(1, 1_000_000) * 1_000_000_000, drift };
@@ -182,12 +196,18 @@ impl Process {
             users,
             newest_token: 0,
             timer: None,
+            gave_up_at: None,
             clock,
         }
     }
 
     pub(super) fn runs(&self) -> bool {
         self.is_alive && !self.is_paused
+    }
+
+    /// True if the id is of this process, which it names.
+    pub(super) fn is_own(&self, id: &str) -> bool {
+        id.get(8..20).is_some_and(|process| self.engine.channel().ends_with(process))
     }
 
     /// Its own clock.
@@ -206,13 +226,23 @@ impl Process {
         Time::try_from(time).unwrap_or(Time::MAX / 2)
     }
 
+    /// True if one of its users relies on the grant by a renewal that is over.
+    pub(super) fn has_outlived(&self, grant: usize, now: Time) -> bool {
+        self.users.iter().any(|user| {
+            matches!(user.doing, Doing::Adopted { grant: own, until, .. } if own == grant && until <= now)
+        })
+    }
+
     /// The grants that its users believe in, or would if it were not standing still.
     pub(super) fn grants(&self) -> Vec<usize> {
         fn grant(doing: &Doing) -> Option<usize> {
             match doing {
                 Doing::Holding { grant, .. }
                 | Doing::Detached { grant, .. }
-                | Doing::Finishing { grant, .. } => Some(*grant),
+                | Doing::Finishing { grant, .. }
+                | Doing::Adopted { grant, .. } => Some(*grant),
+                // It is not renewed yet, or released already.
+                Doing::Operating { then, .. } if matches!(**then, Doing::Adopted { .. }) => None,
                 Doing::Operating { then, .. } => grant(then),
                 Doing::Nothing | Doing::Acquiring { .. } => None,
             }

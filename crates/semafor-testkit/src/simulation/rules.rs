@@ -6,9 +6,15 @@
 //! 3. **Fencing**: no token is given twice; a process never gets a token at or below one that it knew when it asked; and
 //!    where a name has one slot, each token is larger than all before it.
 //! 4. **Order**: no waiter is granted slots before one that stands before it in line, and no newcomer while there is a line.
-//! 5. **Nothing is left**: when all users have stopped, no client has an entry, and no key of the server outlives an hour.
+//!    A waiter that knows its place keeps it, even if the server forgets the line.
+//! 5. **Nothing is left**: when all users have stopped, no client has an entry, and no key of the server outlives an hour. And
+//!    whenever a client has no entry, the server has no slot and no place in line for it.
 //! 6. **Every waiter is served** in the end, or learns why not.
 //! 7. **No raw errors**: a script fails only for want of memory.
+//! 8. **Keys live as long as their content**: after every script, no key of a name expires before what it holds is over.
+//! 9. **No slot lies idle**: when nothing has gone wrong for a while, the first in line gets a slot as soon as there is one.
+//! 10. **No needless loss**: when nothing has gone wrong for a while, a holder keeps its slots until its lease ends.
+//! 11. **No busy loop**: clients do not call the server again and again without a pause.
 //!
 //! A fault that makes the server forget grants, or end them early, suspends 1 to 4 for a while: until every holder has had its
 //! next heartbeat answered, or has given up because none was.
@@ -52,6 +58,8 @@ pub struct Held {
     /// The largest token that its process knew when it asked.
     pub floor: u64,
     pub from: Time,
+    /// The earliest end of its lease that its user has asked for.
+    pub ends: Option<Time>,
     /// When the user stopped believing, and why.
     pub until: Option<(Time, &'static str)>,
 }

@@ -28,6 +28,9 @@ const EPOCH: i64 = 1_789_000_000_000_000;
 const SETTLE: Time = 900 * SECOND;
 /// How often the server looks for keys whose time is over, and keeps a copy of its data.
 const CYCLE: Time = SECOND / 2;
+/// Scripts that a server runs at most in a window of that length, unless clients call without a pause.
+const MOST_SCRIPTS: u64 = 10_000;
+const WINDOW: Time = 10 * SECOND;
 /// How many copies of its data a server keeps, to come back to.
 const COPIES: usize = 64;
 
@@ -117,7 +120,22 @@ pub(super) struct World<'a> {
     rules: Rules,
     /// Ids whose holders know that they were evicted.
     evicted_ids: BTreeSet<String>,
+    /// When the last disturbance ended.
+    disturbed_until: Time,
+    /// The places of waiters that know theirs.
+    places: BTreeMap<String, f64>,
+    /// Ids of grants that were passed on to another process. They end by themselves.
+    adopted: BTreeSet<Arc<str>>,
+    /// Requests whose repetition has arrived.
+    repeated: BTreeSet<String>,
+    /// Requests whose first attempt arrived after their repetition. Known: `queue.lua` carries that out once more, so a waiter
+    /// loses its place, and a slot that was released already is taken again until its heartbeat is missing.
+    overtaken: BTreeSet<String>,
+    /// Names with a free slot and a waiter that could have it, by when that was first seen.
+    idle: BTreeMap<usize, (Time, String)>,
     scripts: u64,
+    /// When the current window began, and the scripts since.
+    window: (Time, u64),
     faults: u64,
     events: Vec<Event>,
 }
@@ -142,7 +160,14 @@ impl<'a> World<'a> {
             network: Random::stream(settings.seed, 2),
             rules: Rules::new(&settings.slots, recovery),
             evicted_ids: BTreeSet::new(),
+            disturbed_until: 0,
+            places: BTreeMap::new(),
+            adopted: BTreeSet::new(),
+            repeated: BTreeSet::new(),
+            overtaken: BTreeSet::new(),
+            idle: BTreeMap::new(),
             scripts: 0,
+            window: (0, 0),
             faults: 0,
             events: Vec::new(),
         };
@@ -294,6 +319,9 @@ impl<'a> World<'a> {
                     self.set_server_time();
                     let pushes = self.server.expire();
                     self.send_pushes(pushes);
+                    self.look_for_disturbances();
+                    self.check_idle_slots();
+                    self.check_leftovers();
                     self.copies.push((self.now, self.server.snapshot()));
                     if self.copies.len() > COPIES {
                         self.copies.remove(0);
@@ -344,11 +372,16 @@ impl<'a> World<'a> {
             }
             Request::Script { number, call, has_code, resizes } => {
                 self.scripts += 1;
+                self.check_rate();
                 let before = self.lines_of(&call);
+                self.note_attempt(&call);
                 let ran =
                     self.server.run_script((call.digest, call.code), has_code, &call.keys, &call.arguments);
                 self.check_order(&call, &before);
                 self.check_error(&ran.reply);
+                if ran.reply.is_ok() {
+                    self.check_expiry(&call);
+                }
                 if let (Some((name, slots)), Ok(_)) = (resizes, &ran.reply) {
                     self.rules.resized(name, slots, self.now);
                 }
@@ -388,6 +421,12 @@ impl<'a> World<'a> {
     /// Rule 4, as it shows on the server.
     fn check_order(&mut self, call: &ScriptCall, before: &Option<Lines>) {
         let (Some(before), Some(after)) = (before, self.lines_of(call)) else { return };
+        for (id, at) in &after.waiters {
+            let known = self.places.get(id).filter(|_| !self.overtaken.contains(id));
+            if let Some(place) = known.filter(|place| *place < at) {
+                self.rules.report(self.now, "order", format!("{id} had place {place}, and is back at {at}"));
+            }
+        }
         if self.rules.is_suspended(self.now) {
             return;
         }
@@ -407,6 +446,138 @@ impl<'a> World<'a> {
                 let what =
                     format!("{id} (place {was_at:?}) was granted its slots before {other} (place {at})");
                 self.rules.report(self.now, "order", what);
+            }
+        }
+    }
+
+    /// Notes attempts of requests for slots, and those that arrive too late.
+    fn note_attempt(&mut self, call: &ScriptCall) {
+        let (Some(id), Some(again), 15) =
+            (call.arguments.get(1), call.arguments.get(12), call.arguments.len())
+        else {
+            return;
+        };
+        let id = String::from_utf8_lossy(id).into_owned();
+        if again == b"1" {
+            self.repeated.insert(id);
+        } else if self.repeated.contains(&id) {
+            self.overtaken.insert(id);
+        }
+    }
+
+    /// Messages vanish, or take long, until a client notices.
+    fn look_for_disturbances(&mut self) {
+        if self.links.values().any(Link::is_disturbed) {
+            self.disturbed_until = self.disturbed_until.max(self.now);
+        }
+    }
+
+    /// Nothing has gone wrong for so long that its effects are over.
+    fn is_calm(&self) -> bool {
+        self.now >= self.disturbed_until + self.rules.recovery
+    }
+
+    /// Members of a sorted set of the server that are not over yet.
+    fn living(&self, key: &str) -> Vec<String> {
+        let now = (EPOCH + self.now as i64 + self.server.clock_offset) as f64 / SECOND as f64;
+        self.server.sorted_set(key).into_iter().filter(|(_, ends)| *ends > now).map(|(id, _)| id).collect()
+    }
+
+    /// Rule 9.
+    fn check_idle_slots(&mut self) {
+        for name in 0..self.settings.slots.len() {
+            let idle = if self.is_calm() { self.idle_slot(name) } else { None };
+            match (idle, self.idle.get(&name)) {
+                (None, _) => {
+                    self.idle.remove(&name);
+                }
+                (Some(head), Some((since, before))) if head == *before => {
+                    let what = format!("{head} could have had a slot of n{name} since {since} µs");
+                    self.rules.report(self.now, "no slot lies idle", what);
+                }
+                (Some(head), _) => {
+                    self.idle.insert(name, (self.now, head));
+                }
+            }
+        }
+    }
+
+    /// The first in line, if there is room for it.
+    fn idle_slot(&mut self, name: usize) -> Option<String> {
+        let [main, ttl, max, waiting, beats] =
+            std::array::from_fn(|key| self.processes[0].targets[name].keys[key].clone());
+        let (slots, pushes) = self.server.run(&["GET", &max]);
+        self.send_pushes(pushes);
+        let Ok(Value::BulkString(slots)) = slots else { return None };
+        let slots: usize = str::from_utf8(&slots).ok()?.parse().ok()?;
+        let (leased, living) = (self.server.sorted_set(&ttl), self.living(&ttl));
+        let is_over =
+            |id: &str| leased.iter().any(|(other, _)| other == id) && !living.iter().any(|it| it == id);
+        let held = self.living(&main);
+        let held = held.iter().filter(|member| !is_over(member.split('#').next().unwrap_or(member))).count();
+        let line = self.server.sorted_set(&waiting);
+        let (head, _) = line.first()?;
+        let weight = line.iter().filter(|(member, _)| member.starts_with(head.as_str())).count();
+        let is_alive = self.living(&beats).iter().any(|member| member == head);
+        (is_alive && held + weight <= slots).then(|| head.clone())
+    }
+
+    /// Rule 5, for clients that have no entry.
+    fn check_leftovers(&mut self) {
+        if self.rules.is_suspended(self.now) {
+            return;
+        }
+        for number in 0..self.processes.len() {
+            let process = &self.processes[number];
+            let is_empty = process.client.is_empty() && process.pending.is_empty();
+            // A detached grant that its client has given up ends by itself.
+            let has_given_up = process.gave_up_at.is_some_and(|at| self.now < at + self.rules.recovery);
+            if !process.runs() || !is_empty || has_given_up {
+                continue;
+            }
+            let may_be_left = |id: &str| self.overtaken.contains(id) || self.adopted.contains(id);
+            // The key that has when each of our ids is over.
+            let mut left = process.targets.iter().flat_map(|target| self.living(&target.keys[9]));
+            if let Some(id) = left.find(|id| process.is_own(id) && !may_be_left(id)) {
+                let what = format!("the server still has {id} of process {number}, which has no entry");
+                return self.rules.report(self.now, "nothing is left", what);
+            }
+        }
+    }
+
+    /// Rule 11.
+    fn check_rate(&mut self) {
+        if self.now >= self.window.0 + WINDOW {
+            self.window = (self.now, 0);
+        }
+        self.window.1 += 1;
+        if self.window.1 > MOST_SCRIPTS {
+            let what = format!("{MOST_SCRIPTS} scripts within {} s", WINDOW / SECOND);
+            self.rules.report(self.now, "no busy loop", what);
+        }
+    }
+
+    /// Rule 8, for the keys without which a grant is not known any more.
+    fn check_expiry(&mut self, call: &ScriptCall) {
+        if self.rules.is_suspended(self.now) || call.keys.len() < 10 {
+            return;
+        }
+        let now = (EPOCH + self.now as i64 + self.server.clock_offset) as f64 / SECOND as f64;
+        // The holders, and all that is known of holders and waiters.
+        for (keys, set) in [(&[0][..], 0), (&[5, 6, 9][..], 9)] {
+            let members = self.server.sorted_set(&call.keys[set]);
+            let ends = members.into_iter().map(|(_, ends)| ends).fold(0.0, f64::max);
+            for key in keys.iter().map(|key| &call.keys[*key]) {
+                let (left, pushes) = self.server.run(&["PTTL", key]);
+                self.send_pushes(pushes);
+                if let Ok(Value::Int(left)) = left
+                    && left >= 0
+                    && now + (left + 2) as f64 / 1_000.0 < ends
+                {
+                    let what =
+                        format!("{key} expires in {left} ms, its content is over in {:.3} s", ends - now);
+                    self.rules.report(self.now, "keys live as long as their content", what);
+                }
             }
         }
     }
@@ -686,9 +857,16 @@ impl<'a> World<'a> {
         }
         let received = self.processes[process].local(self.now);
         match (work, reply) {
-            (Work::Script { call, .. }, Ok(value)) => {
+            (Work::Script { call, script }, Ok(value)) => {
                 match self.processes[process].engine.decode(&call, value, sent, received) {
-                    Ok(reply) => self.change(process, |client, now| client.handle_reply(call, reply, now)),
+                    Ok(reply) => {
+                        if let Reply::Queued { place, .. } = reply {
+                            let id =
+                                script.arguments.get(1).map(|id| String::from_utf8_lossy(id).into_owned());
+                            self.places.extend(id.map(|id| (id, place)));
+                        }
+                        self.change(process, |client, now| client.handle_reply(call, reply, now));
+                    }
                     Err(error) => {
                         self.rules.report(self.now, "no raw errors", error.to_string());
                         self.fail(process, call, true, false);
@@ -825,6 +1003,17 @@ impl<'a> World<'a> {
                 self.carry_out(process);
             }
             Doing::Finishing { key, grant } => self.finish(process, user, key, grant),
+            Doing::Adopted { name, grant, id, until } => {
+                self.rules.ended(grant, self.now, "released by id");
+                self.note(Some(process), || format!("user {user} releases {id}, which it has adopted"));
+                let now = self.processes[process].local(self.now);
+                let target = Arc::clone(&self.processes[process].targets[name]);
+                let number = self.processes[process].client.end_by_id(&target, &id, EndReason::Released, now);
+                let then = Box::new(Doing::Adopted { name, grant, id, until });
+                self.processes[process].users[user].doing = Doing::Operating { number, then };
+                self.look(process, user);
+                self.carry_out(process);
+            }
             doing @ Doing::Operating { .. } => self.processes[process].users[user].doing = doing,
         }
     }
@@ -856,12 +1045,14 @@ impl<'a> World<'a> {
             Some(grace) => request.with_grace(grace),
             None => request,
         };
+        let ends = ttl.map(|ttl| self.now + ttl.as_micros() as Time);
         let key = self.processes[process].client.acquire(&target, request, now);
         self.note(Some(process), || {
             format!("user {user} acquires {weight} of n{name}, ttl {ttl:?}, {wait:?}: {key:?}")
         });
         let has_grace = grace.is_some();
-        self.processes[process].users[user].doing = Doing::Acquiring { key, name, weight, has_grace, floor };
+        self.processes[process].users[user].doing =
+            Doing::Acquiring { key, name, weight, has_grace, floor, ends };
         if let Some(after) = cancels_after {
             self.act_after(process, user, after);
         }
@@ -874,11 +1065,11 @@ impl<'a> World<'a> {
         let someone = &mut self.processes[process].users[user];
         let waker: Waker = someone.flag.waker();
         match std::mem::replace(&mut someone.doing, Doing::Nothing) {
-            Doing::Acquiring { key, name, weight, has_grace, floor } => {
+            Doing::Acquiring { key, name, weight, has_grace, floor, ends } => {
                 match self.processes[process].client.poll_acquire(key, waker) {
                     Poll::Pending => {
                         self.processes[process].users[user].doing =
-                            Doing::Acquiring { key, name, weight, has_grace, floor };
+                            Doing::Acquiring { key, name, weight, has_grace, floor, ends };
                     }
                     Poll::Ready(Err(error)) => {
                         self.note(Some(process), || format!("user {user}, {key:?}: {error}"));
@@ -900,6 +1091,7 @@ impl<'a> World<'a> {
                             had_grace: has_grace,
                             floor,
                             from: self.now,
+                            ends,
                             until: None,
                         };
                         let grant = self.rules.granted(held);
@@ -924,6 +1116,20 @@ impl<'a> World<'a> {
                         Doing::Nothing => self.rest(process, user),
                         Doing::Detached { .. } if !matches!(outcome, Err(OperationError::Home(_))) => {
                             self.rest(process, user);
+                        }
+                        // It has released it; or it could not renew it, or not in time.
+                        Doing::Adopted { grant, until, .. }
+                            if self.rules.is_ended(grant) || outcome.is_err() || until <= self.now =>
+                        {
+                            self.rules.ended(grant, self.now, "not renewed");
+                            self.rest(process, user);
+                        }
+                        Doing::Adopted { name, grant, id, until } => {
+                            self.note(Some(process), || format!("user {user} relies on {id}"));
+                            self.rules.believe(grant, self.now);
+                            self.processes[process].users[user].doing =
+                                Doing::Adopted { name, grant, id, until };
+                            self.act_after(process, user, until - self.now);
                         }
                         holding => {
                             self.processes[process].users[user].doing = holding;
@@ -975,6 +1181,11 @@ impl<'a> World<'a> {
                 self.note(Some(process), || format!("user {user} renews {key:?} for {ttl:?}"));
                 // A lease may end before its grace.
                 self.rules.grants[grant].had_grace &= ttl.is_none();
+                if let Some(ttl) = ttl {
+                    let ends = &mut self.rules.grants[grant].ends;
+                    let new = self.now + ttl.as_micros() as Time;
+                    *ends = Some(ends.map_or(new, |ends| ends.min(new)));
+                }
                 let target = Arc::clone(&self.processes[process].targets[name]);
                 let number = self.processes[process].client.renew(&target, &id, ttl, now);
                 let then = Box::new(Doing::Holding { key, name, grant, id, lost });
@@ -1002,7 +1213,10 @@ impl<'a> World<'a> {
                 }
                 Doing::Detached { grant, lost, .. } => lost.is_cancelled().then_some((None, *grant)),
                 Doing::Operating { then, .. } => loss_of(then),
-                Doing::Nothing | Doing::Acquiring { .. } | Doing::Finishing { .. } => None,
+                Doing::Nothing
+                | Doing::Acquiring { .. }
+                | Doing::Adopted { .. }
+                | Doing::Finishing { .. } => None,
             }
         }
         for user in 0..self.processes[process].users.len() {
@@ -1019,7 +1233,21 @@ impl<'a> World<'a> {
                 self.act_after(process, user, self.settings.heartbeat.as_micros() as Time / 2);
                 continue;
             }
+            // Clocks drift, and clients are on the safe side.
+            let is_over =
+                held.ends.is_some_and(|ends| ends <= self.now + (self.now - held.from) / 100 + SECOND / 50);
+            if self.is_calm()
+                && !is_over
+                && !self.rules.evicted.contains(&grant)
+                && !self.evicted_ids.contains(&held.id)
+            {
+                let what = format!("{held:?} was lost");
+                self.rules.report(self.now, "no needless loss", what);
+            }
             self.rules.ended(grant, self.now, "lost");
+            if key.is_none() {
+                self.processes[process].gave_up_at = Some(self.now);
+            }
             if let Some(key) = key {
                 let now = self.processes[process].local(self.now);
                 if let Doing::Operating { number, .. } = self.processes[process].users[user].doing {
@@ -1038,6 +1266,9 @@ impl<'a> World<'a> {
         self.note(None, || format!("fault: {fault:?}"));
         if fault.loses_grants() {
             self.rules.suspend(self.now);
+        }
+        if let Some(length) = fault.length() {
+            self.disturbed_until = self.disturbed_until.max(self.now + length);
         }
         let connection = |world: &Self, process: usize| world.processes[process].connection;
         match fault {
@@ -1123,6 +1354,10 @@ impl<'a> World<'a> {
                 }
             }
             Fault::EvictHolder { process, number } => self.evict_holder(process, number),
+            Fault::DropAll { process } => self.drop_all(process),
+            Fault::HandOver { process, number, ttl, kill_after } => {
+                self.hand_over(process, number, ttl, kill_after);
+            }
         }
     }
 
@@ -1185,6 +1420,9 @@ impl<'a> World<'a> {
             }
         }
         for grant in self.processes[process].grants() {
+            if self.processes[process].has_outlived(grant, self.now) {
+                self.rules.ended(grant, self.now, "renewal is over");
+            }
             if !self.rules.is_ended(grant) {
                 self.rules.believe(grant, self.now);
             }
@@ -1211,6 +1449,66 @@ impl<'a> World<'a> {
                 let number = client.end_by_id(&target, &id, EndReason::Evicted, now);
                 client.abandon_operation(number);
             });
+        }
+    }
+
+    fn drop_all(&mut self, process: usize) {
+        if !self.processes[process].runs() {
+            return;
+        }
+        let now = self.processes[process].local(self.now);
+        for user in 0..self.processes[process].users.len() {
+            match self.processes[process].users[user].doing {
+                Doing::Acquiring { key, .. } => self.processes[process].client.cancel(key, now),
+                Doing::Holding { key, grant, .. } => {
+                    self.rules.ended(grant, self.now, "dropped");
+                    self.processes[process].client.drop_lease(key, now);
+                }
+                _ => continue,
+            }
+            self.rest(process, user);
+        }
+        self.carry_out(process);
+    }
+
+    fn hand_over(&mut self, to: usize, number: u64, ttl: Time, kill_after: Option<Time>) {
+        let holders =
+            self.processes.iter().enumerate().filter(|(from, process)| *from != to && process.runs());
+        let holders = holders.flat_map(|(from, process)| {
+            let users = process.users.iter().enumerate();
+            let detached = users.filter(|(_, user)| matches!(user.doing, Doing::Detached { .. }));
+            detached.map(move |(user, _)| (from, user))
+        });
+        let holders: Vec<_> = holders.collect();
+        let Some((from, holder)) = holders.get(number as usize % holders.len().max(1)).copied() else {
+            return;
+        };
+        let mut users = self.processes[to].users.iter();
+        let Some(user) = users.position(|user| matches!(user.doing, Doing::Nothing)) else { return };
+        if !self.processes[to].runs() || self.is_over() {
+            return;
+        }
+        let doing = std::mem::replace(&mut self.processes[from].users[holder].doing, Doing::Nothing);
+        let Doing::Detached { name, grant, id, .. } = doing else { return };
+        self.rest(from, holder);
+        self.adopted.insert(Arc::clone(&id));
+        // Between the two, no process relies on it.
+        self.rules.pause(grant);
+        self.note(Some(to), || format!("user {user} adopts {id} of process {from} for {ttl} µs"));
+        let now = self.processes[to].local(self.now);
+        let target = Arc::clone(&self.processes[to].targets[name]);
+        let counts_for = ttl.min(target.heartbeat.as_micros() as Time);
+        // The server's clock may be faster.
+        let until = self.now + counts_for - counts_for / 1_000;
+        let number = self.processes[to].client.renew(&target, &id, Some(Duration::from_micros(ttl)), now);
+        let then = Box::new(Doing::Adopted { name, grant, id, until });
+        let someone = &mut self.processes[to].users[user];
+        someone.plan += 1;
+        someone.doing = Doing::Operating { number, then };
+        self.look(to, user);
+        self.carry_out(to);
+        if let Some(after) = kill_after {
+            self.plan(self.now + after, Due::Fault(Fault::Kill { process: from, length: SECOND }));
         }
     }
 

@@ -78,6 +78,7 @@ impl Server {
         if has_code {
             self.known_scripts.insert(digest);
         }
+        self.store.borrow_mut().begin();
         let reply = if self.known_scripts.contains(digest) {
             self.scripts.run(code, keys, arguments)
         } else {
@@ -113,6 +114,7 @@ impl Server {
     /// Runs a command that is no script.
     pub fn run(&mut self, words: &[&str]) -> (Result<Value, String>, Vec<(ConnectionId, PushInfo)>) {
         let words: Vec<_> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+        self.store.borrow_mut().begin();
         let outcome = self.store.borrow_mut().run(&words);
         (outcome, self.take_pushes())
     }

@@ -41,6 +41,8 @@ pub struct Store {
     pub now: i64,
     /// Commands that need memory are refused.
     pub is_out_of_memory: bool,
+    /// The script that runs has written. Then it is not stopped half-way for want of memory.
+    has_written: bool,
     /// Keys that have changed, expired or gone since this was last taken.
     changed: Vec<Vec<u8>>,
     /// Messages that were published since this was last taken: channel and text.
@@ -130,14 +132,22 @@ impl Store {
         self.keys.get_mut(key)
     }
 
+    /// A script begins, or a command that is no script.
+    pub fn begin(&mut self) {
+        self.has_written = false;
+    }
+
     /// Runs a command.
     pub fn run(&mut self, words: Words<'_>) -> Outcome {
         let Some((name, arguments)) = words.split_first() else { return Err("ERR empty command".into()) };
         let name = String::from_utf8_lossy(name).to_uppercase();
         let needs_memory = ["SET", "ZADD", "HSET", "HINCRBY", "RPUSH"].contains(&&*name);
-        if needs_memory && self.is_out_of_memory {
+        if needs_memory && self.is_out_of_memory && !self.has_written {
             return Err(OUT_OF_MEMORY.into());
         }
+        let frees_memory =
+            ["DEL", "PEXPIRE", "EXPIRE", "LPOP", "HDEL", "ZREM", "ZREMRANGEBYSCORE", "ZREMRANGEBYRANK"];
+        self.has_written |= needs_memory || frees_memory.contains(&&*name);
         match &*name {
             "TIME" => Ok(Value::Array(
                 [self.now.div_euclid(1_000_000), self.now.rem_euclid(1_000_000)]
