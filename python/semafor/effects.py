@@ -178,22 +178,22 @@ def run(program, *, clock="virtual", deadlocks="certain", max_steps=None, seed=N
 
     - `clock`: "virtual" or "real". Virtual time moves only when no task can run, and takes no real time.
     - `max_steps`: the run ends with a `RuntimeError` if it has not ended after this number of steps. In a step, one
-      task runs until it waits. None, the default: no limit.
+      task runs until it waits; with `seed` or `replay`, until its next effect. None, the default: no limit.
     - `seed`: run in a random order, which is the same for the same seed. By default, tasks run first come, first
       served.
     - `replay`: run in the order of this trace.
     - `deadlocks`: which deadlocks are reported:
       - "certain", the default: a wait that no other task can resolve. Any task may release a semaphore, so a wait for
-        one is not reported while another task can run, now or after a delay, a timeout or an external promise. There
-        are two exceptions. Only the task itself can release a permit of `WithSemaphore`. And a promise can't be
-        completed any more if no reference to it is left. A deadlock of these is reported while other tasks run.
+        one is not reported while another task can run, now or after a delay, a timeout or an external promise. Two
+        kinds are reported even while other tasks run: tasks that wait for each other's `WithSemaphore` permits, and a
+        wait for a promise that can't be completed any more, because no reference to it is left.
       - "holders": also a circle of holders that wait for each other, while other tasks run. This assumes that the task
         that acquired a permit releases it. If another task would have released it later, the report is wrong.
       - "global": only when no task of the run can run any more.
       - "off": none. The run ends with an error when no task can run any more.
 
     A `RuntimeWarning` reports a failed task that no task waited for, a task that ended without releasing a permit, and
-    a task that had not ended.
+    a task that had not ended. If the program itself failed, only the first of these.
     """
     outcome = outcome_of(program, clock=clock, deadlocks=deadlocks, max_steps=max_steps, seed=seed, replay=replay)
     for complaint in outcome.complaints:
