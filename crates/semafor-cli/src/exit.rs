@@ -35,7 +35,7 @@ pub(crate) enum Code {
 pub(crate) const HELP: &str = "\
 Exit codes:
   any  `run` exits with the exit code of its command; 128+n if signal n ended it
-  1    nothing was done: the id holds no slot, or the name is not in use
+  1    nothing was done: the id holds no slot, the name is not in use, or the agent is in use
   64   the command line is invalid, or does not match the semaphore in use
   69   the agent or the Redis server cannot be reached
   74   the output could not be written to stdout; `acquire` has released its slot
