@@ -193,7 +193,7 @@ def run(program, *, clock="virtual", deadlocks="certain", max_steps=None, seed=N
       - "off": none. The run ends with an error when no task can run any more.
 
     A `RuntimeWarning` reports a failed task that no task waited for, a task that ended without releasing a permit, and
-    a task that had not ended. If the program itself failed, only the first of these.
+    a task that had not ended. If the program itself failed, it reports only failed tasks.
     """
     outcome = outcome_of(program, clock=clock, deadlocks=deadlocks, max_steps=max_steps, seed=seed, replay=replay)
     for complaint in outcome.complaints:
@@ -406,7 +406,7 @@ class Exploration:
     """The result of exploring a program.
 
     - `schedules`: how many orders were tried, including the one that failed.
-    - `is_complete`: True if there are no other orders.
+    - `is_complete`: True if no order is left within the limits of the search.
     - `failure`: the order that failed, a `Counterexample`; None if none failed.
     """
 

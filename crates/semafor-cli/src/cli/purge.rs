@@ -44,7 +44,8 @@ Exit codes:
   3        stopped by --max-empty-dirs-to-delete, or because memory was almost used up
   69       nothing was done: the semaphore of --fleet-limit at --url can't be reached
   74       the summary could not be written to stdout
-  130,143  stopped by SIGINT (Ctrl-C) or SIGTERM; removals in progress completed, summary printed";
+  129      stopped by SIGHUP; removals in progress completed, summary printed
+  130,143  the same for SIGINT (Ctrl-C) and SIGTERM";
 
 #[derive(Args, Debug)]
 pub(crate) struct Purge {
