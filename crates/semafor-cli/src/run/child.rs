@@ -150,7 +150,7 @@ impl Child {
         };
     }
 
-    /// The change since the last call. `None` if there is none, and always after the end.
+    /// The change since the last call. `None` if nothing changed, and always after the end.
     pub(super) fn state_change(&mut self) -> Option<StateChange> {
         let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
         let (_, status) = waitpid(Some(self.pid), options).ok()??;

@@ -78,7 +78,7 @@ pub(crate) fn list_is_filtered_while_typing(url: &str) {
     terminal.type_in("\r");
     terminal.wait_until("it is kept", |screen| screen.contains("quit") && order(screen) == ["gamma"]);
     terminal.type_in("/zz");
-    terminal.wait_until("none is left", |screen| screen.contains("No name contains"));
+    terminal.wait_until("no name matches", |screen| screen.contains("No name contains"));
     terminal.type_in("\x1b");
     terminal.wait_until("it is cleared", |screen| order(screen).len() == 3);
 }

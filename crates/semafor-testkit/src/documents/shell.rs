@@ -16,7 +16,7 @@ const REDIS: &str = "redis://db.example/";
 const END: char = '\u{1e}';
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Reads commands, each ended by a NUL, and runs them one after the other. What is left in the background is ended.
+/// Reads commands, each ended by a NUL, and runs them one after the other. Background jobs are ended at the end.
 ///
 /// `cargo` runs what is built already: the command and the examples of the project.
 const PRELUDE: &str = r#"

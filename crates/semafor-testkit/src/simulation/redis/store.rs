@@ -60,7 +60,7 @@ impl Store {
         Self { keys: self.keys, now, ..Self::default() }
     }
 
-    /// A sorted set, in order; empty if there is none.
+    /// The members of a sorted set, in order; empty if the key does not exist.
     pub fn sorted_set(&self, key: &str) -> Vec<(String, f64)> {
         match self.keys.get(key.as_bytes()).map(|entry| &entry.content) {
             Some(Content::Sorted(set)) => set
