@@ -39,7 +39,7 @@ pub(crate) enum Command {
     /// Release a slot that `acquire` took
     #[command(override_usage = "semafor release [OPTIONS] NAME ID")]
     Release(Held),
-    /// Extend a slot that `acquire` took: it is held for --ttl from now on
+    /// Renew a slot that `acquire` took: it is held for --ttl from now on
     #[command(override_usage = "semafor renew [OPTIONS] --ttl TIME NAME ID")]
     Renew(Renew),
     /// Show how many slots are held, and how many waiters are in line
@@ -75,7 +75,7 @@ const RUN_HELP: &str = "\
 The command's environment has SEMAFOR_NAME, SEMAFOR_SLOT, SEMAFOR_ID and SEMAFOR_FENCING_TOKEN.
 
 If `semafor run` is killed with SIGKILL, its command is killed too. Then the slot is released; with Redis, \
-after --heartbeat.
+at most --heartbeat later.
 
 `semafor inspect` and `top` show the --label and the command. With `local:` they show the whole command line, \
 which only you can read. With Redis they show only the program's name, because all users of that Redis can read \
@@ -97,8 +97,9 @@ After printing the id to a pipe, `acquire` waits up to 0.1 s until the id is rea
 without reading it, or if the id is in a file that is never read, the slot stays held for its --ttl.
 
 Example, for a script:
+  id=
+  trap 'test -z \"$id\" || semafor release deploy \"$id\"' EXIT
   id=$(semafor acquire --name deploy --ttl 10m) || exit
-  trap 'semafor release deploy \"$id\"' EXIT
   ./deploy.sh";
 
 const AGENT_HELP: &str = "\
@@ -175,7 +176,8 @@ pub(crate) struct Run {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum OnLost {
-    /// End the command and all processes that it started, before another waiter gets the slot
+    /// End the command and the processes that it started (not those in a session of their own), normally before
+    /// another waiter gets the slot
     Kill,
     /// Print a warning to stderr and let the command continue
     Warn,
@@ -333,7 +335,7 @@ pub(crate) enum Agent {
     Stop {
         #[command(flatten)]
         home: AgentArgs,
-        /// Stop it even if it is in use: holders lose their slots, waiters continue with a new agent
+        /// Stop it even if it has holders or waiters: holders lose their slots, waiters continue with a new agent
         #[arg(long, short)]
         force: bool,
     },

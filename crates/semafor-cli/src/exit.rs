@@ -14,7 +14,7 @@ pub(crate) struct Failure {
 /// The meaning of each exit code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Code {
-    /// Nothing was done: the id holds no slot, or the name is not in use.
+    /// Nothing was done: the id holds no slot, or there is no such semaphore.
     Nothing = 1,
     /// The same as 64, for `purge`, which uses the exit codes of other cleanup tools.
     PurgeUsage = 2,
@@ -35,12 +35,12 @@ pub(crate) enum Code {
 pub(crate) const HELP: &str = "\
 Exit codes:
   any  `run` exits with the exit code of its command; 128+n if signal n ended it
-  1    nothing was done: the id holds no slot, the name is not in use, or the agent is in use
-  64   the command line is invalid, or does not match the semaphore in use
-  69   the agent or the Redis server cannot be reached
+  1    nothing was done: the id holds no slot, there is no such semaphore, or the agent is in use
+  64   the command line is invalid, or does not fit the semaphore: number of slots, weight
+  69   the agent or the Redis server does not answer, or refuses the request
   74   the output could not be written to stdout; `acquire` has released its slot
-  75   no slot was free within the timeout
-  76   the slot was lost, and `run` has ended its command
+  75   no slot within the timeout, or a program has closed the semaphore
+  76   the slot was lost: `run` has ended its command, `acquire` has printed no id
   126  the command cannot be executed
   127  the command was not found
 `purge` has its own exit codes: see `semafor purge --help`";

@@ -37,13 +37,15 @@ impl HomeArgs {
     }
 }
 
-/// The semaphore with this name; an error if the name is not in use.
+/// The semaphore with this name; an error if it does not exist.
 pub(crate) async fn in_use(home: &Home, name: &str) -> Result<(Semaphore, semafor::Stats), Failure> {
     match home.stats(&StatsQuery::default().names([name])).await?.pop() {
         Some(semafor::Stats { error: Some(error), .. }) => Err(error.into()),
         Some(stats) => Ok((home.named(name).build()?, stats)),
-        None => Err(Code::Nothing
-            .because(format!("no semaphore named {name:?} is in use; `semafor status` lists those in use"))),
+        None => {
+            Err(Code::Nothing
+                .because(format!("no semaphore named {name:?} exists; `semafor status` lists all")))
+        }
     }
 }
 

@@ -176,11 +176,11 @@ pub(crate) async fn status(args: cli::Status) -> Result<ExitCode, Failure> {
     for name in
         args.names.iter().filter(|name| args.limit.is_none() && all.iter().all(|s| *s.name != ***name))
     {
-        say(&format!("no semaphore named {name:?} is in use"));
+        say(&format!("no semaphore named {name:?} exists"));
     }
     if all.is_empty() {
         if args.names.is_empty() {
-            say("no semaphores are in use");
+            say("there are no semaphores");
         }
         return Ok(ExitCode::SUCCESS);
     }

@@ -13,8 +13,8 @@ use super::HomeArgs;
 use crate::duration;
 
 pub(super) const HELP: &str = "\
-Never removed: DIR itself (except with --remove-root), everything that is not an empty directory \
-(except old files with --older-than, hidden ones included), symlinks and their targets, mount points. \
+Never removed: DIR itself (except with --remove-root), files (except old ones with --older-than, hidden ones \
+included), symlinks and their targets, sockets, pipes, devices, mount points. \
 A directory with only hidden files is not empty. Directories are removed with rmdir, so a directory that \
 gets new content during the purge stays. An old file is checked again right before its removal, even after a wait for \
 --rate or --fleet-limit: it stays if it was changed or replaced since it was found, or if DIR or another \
@@ -31,7 +31,7 @@ Examples:
                                               at most 64 removals at once on all machines together
 
 Progress goes to stderr: one line on a terminal, otherwise a JSON object every 30 seconds and at the end.
-The summary goes to stdout; with --json it is one object: event (\"summary\"), dry_run, \
+The summary goes to stdout, with --print to stderr; with --json it is one object: event (\"summary\"), dry_run, \
 dirs_scanned, dirs_removed, files_scanned, files_removed, bytes_freed, dirs_changed and \
 files_changed (kept because they changed before their removal), errors, errors_by_kind, \
 peak_memory_bytes, backpressure_events, stopped_by (completed, limit, breaker, signal, fleet_limit), \
@@ -40,9 +40,10 @@ elapsed_seconds.
 Exit codes:
   0        completed without errors
   1        some files or directories could not be read or removed, or --fleet-limit failed
-  2        nothing was done: invalid command line, or DIR is missing or a system directory
+  2        nothing was done: the command line is invalid or does not fit the semaphore, or DIR is
+           missing or a system directory
   3        stopped by --max-empty-dirs-to-delete, or because memory was almost used up
-  69       nothing was done: the semaphore of --fleet-limit at --url can't be reached
+  69       nothing was done: the semaphore of --fleet-limit at --url can't be used
   74       the summary could not be written to stdout
   129      stopped by SIGHUP; removals in progress completed, summary printed
   130,143  the same for SIGINT (Ctrl-C) and SIGTERM";
@@ -61,11 +62,11 @@ pub(crate) struct Purge {
     #[arg(long, conflicts_with = "json")]
     pub(crate) print: bool,
 
-    /// Also remove files that were last changed longer ago than this, e.g. 30d. Without it, no file is removed
+    /// Also remove files last modified more than this long before the start, e.g. 30d. Without it, no file is removed
     #[arg(long, value_name = "AGE", value_parser = duration::age, help_heading = "What is removed")]
     pub(crate) older_than: Option<Duration>,
 
-    /// Keep directories that were changed within this time before the start, e.g. 1d
+    /// Keep directories last modified at most this long before the start, e.g. 1d
     #[arg(long, value_name = "AGE", default_value = "0", value_parser = duration::any)]
     #[arg(help_heading = "What is removed")]
     pub(crate) min_age: Duration,
@@ -124,7 +125,7 @@ pub(crate) struct Purge {
     pub(crate) memory_limit_mb: u64,
 
     /// Limit removals of all purges together, also on other machines: each removal holds a slot of semaphore NAME at
-    /// --url
+    /// --url. If it is not in use, it gets --max-concurrency-deletion slots
     #[arg(long, value_name = "NAME", help_heading = "Limits")]
     pub(crate) fleet_limit: Option<String>,
 

@@ -77,7 +77,7 @@ pub(super) struct List {
 /// The view of one semaphore.
 pub(super) struct Detail {
     pub(super) name: Arc<str>,
-    /// `None` until the home has answered, or if the semaphore is no longer in use.
+    /// `None` until the home has answered, or if the semaphore no longer exists.
     pub(super) numbers: Option<SemaphoreRow>,
     pub(super) participants: Option<Participants>,
     pub(super) chosen: Pane,

@@ -107,7 +107,7 @@ fn unreachable_home_is_retried() {
 fn password_is_not_shown() {
     let server = RedisServer::with(&[("requirepass", "open-sesame")]);
     let terminal = top(&format!("redis://:open-sesame@127.0.0.1:{}/", server.port()), 24, 80);
-    let screen = terminal.wait_until("it is up", |screen| screen.contains("No semaphores are in use"));
+    let screen = terminal.wait_until("it is up", |screen| screen.contains("There are no semaphores"));
     assert!(screen.contains("redis://127.0.0.1") && !screen.contains("open-sesame"), "{screen}");
 }
 

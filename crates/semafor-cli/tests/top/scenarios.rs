@@ -145,7 +145,7 @@ pub(crate) fn no_color_disables_colours(url: &str) {
 pub(crate) fn quitting_restores_the_terminal(url: &str) {
     for keys in ["q", "\x03", "\x1b"] {
         let mut terminal = top(url, 24, 80);
-        terminal.wait_until("it is up", |screen| screen.contains("No semaphores are in use"));
+        terminal.wait_until("it is up", |screen| screen.contains("There are no semaphores"));
         terminal.type_in(keys);
         assert_eq!(terminal.wait().code(), Some(0));
         assert_restored(&terminal);
@@ -155,7 +155,7 @@ pub(crate) fn quitting_restores_the_terminal(url: &str) {
 pub(crate) fn signals_restore_the_terminal(url: &str) {
     for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
         let mut terminal = top(url, 24, 80);
-        terminal.wait_until("it is up", |screen| screen.contains("No semaphores are in use"));
+        terminal.wait_until("it is up", |screen| screen.contains("There are no semaphores"));
         terminal.signal(signal);
         assert_eq!(terminal.wait().code(), Some(code));
         assert_restored(&terminal);
@@ -164,7 +164,7 @@ pub(crate) fn signals_restore_the_terminal(url: &str) {
 
 pub(crate) fn closing_the_terminal_ends_top(url: &str) {
     let terminal = top(url, 24, 80);
-    terminal.wait_until("it is up", |screen| screen.contains("No semaphores are in use"));
+    terminal.wait_until("it is up", |screen| screen.contains("There are no semaphores"));
     assert_eq!(terminal.close().code(), Some(129), "not a hidden panic");
 }
 
@@ -174,12 +174,12 @@ pub(crate) fn ctrl_z_stops_top_and_fg_continues_it(url: &str) {
     let terminal = Terminal::spawn(bash, 24, 80);
     terminal.wait_until("bash is ready", |screen| screen.contains("ready>"));
     terminal.type_in(format!("{} top\r", env!("CARGO_BIN_EXE_semafor")));
-    terminal.wait_until("it is up", |screen| screen.contains("No semaphores are in use"));
+    terminal.wait_until("it is up", |screen| screen.contains("There are no semaphores"));
     terminal.type_in(b"\x1a");
     terminal.wait_until("it is stopped", |screen| !screen.is_alternate() && screen.contains("Stopped"));
     terminal.type_in("fg\r");
     terminal.wait_until("it goes on", |screen| {
-        screen.is_alternate() && screen.contains("No semaphores are in use") && !screen.shows_cursor()
+        screen.is_alternate() && screen.contains("There are no semaphores") && !screen.shows_cursor()
     });
     terminal.type_in("q");
     terminal.wait_until("it has quit", |screen| !screen.is_alternate() && screen.shows_cursor());

@@ -22,7 +22,7 @@ pub(super) fn summary(one: &Detail, paint: Paint, width: u16) -> Text<'static> {
     let is_roomy = width >= ROOMY.width;
     let name = Span::styled(fit(&plain(&one.name), usize::from(width / 2)).into_owned(), BOLD);
     let Some(numbers) = &one.numbers else {
-        return Line::from(vec![name, Span::styled("  no longer in use", paint.faint())]).into();
+        return Line::from(vec![name, Span::styled("  no longer exists", paint.faint())]).into();
     };
     let mut line = Line::from(vec![name, Span::raw("  ")]);
     if is_roomy {

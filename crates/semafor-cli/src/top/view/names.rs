@@ -38,7 +38,7 @@ fn nothing(app: &App) -> String {
     if !app.has_names {
         "Loading …".to_owned()
     } else if app.filter.text.is_empty() {
-        "No semaphores are in use.".to_owned()
+        "There are no semaphores.".to_owned()
     } else {
         format!("No name contains {:?}.", app.filter.text)
     }

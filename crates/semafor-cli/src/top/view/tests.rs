@@ -158,12 +158,12 @@ fn low_screen_shows_one_pane_at_a_time() {
 }
 
 #[test]
-fn unused_semaphore_is_reported_as_not_in_use() {
+fn semaphore_that_no_longer_exists_is_reported() {
     let mut app = app();
     open_detail(&mut app);
     app.update(Snapshot { names: Vec::new(), participants: Some(Participants::default()) }, Instant::now());
     let lines = lines(&mut app, 80, 24);
-    assert!(line(&lines, "encode").contains("no longer in use"));
+    assert!(line(&lines, "encode").contains("no longer exists"));
     assert!(lines.iter().any(|line| line.contains("No waiters.")));
 }
 
