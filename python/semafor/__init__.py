@@ -6,13 +6,13 @@ waiters.
 - A semaphore is a handle to a name. All handles to the same name share the slots: in this process (`MemorySemaphore`),
   between the processes of this user on this machine and the command `semafor` (`LocalSemaphore`), or between many
   machines through Redis (`RedisSemaphore`).
-- `sem.cm()` holds a slot in an `async with` block; `sem.acquire()` holds it until `sem.release()`. Both return an
-  `AcquisitionResult` with an id, a slot number and a fencing token. The slot may have a lease (`ttl`). When the slot is
-  lost, `result.lost` is set.
+- `async with sem.cm() as result` holds a slot in the block. `result = await sem.acquire()` holds it until
+  `await sem.release(result.acquisition_id)`. The result is an `AcquisitionResult` with an id, a slot number and a
+  fencing token. The slot may have a lease (`ttl`). When the slot is lost, `result.lost` is set.
 - `get_acquired_stats()`, `holders()` and `waiters()` show what is held and waiting.
 
-Works under asyncio and uvloop, and on plain threads (`sem.sync()`). A thread of the engine watches the deadlines, so a
-lease ends on time even if the holder's event loop is blocked or gone.
+Works under asyncio and uvloop, and on plain threads (`sem.sync()`). A lease ends on time even if the holder's event
+loop is blocked or closed.
 
 `semafor.effects` runs generators as cooperative tasks on a deterministic scheduler. `semafor.purge` removes empty
 directories.

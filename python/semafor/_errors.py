@@ -23,11 +23,11 @@ class NotHeldError(Exception):
 
 
 class TaskCancelledError(Exception):
-    """This task was cancelled. Clean up and return; effects still work during the cleanup."""
+    """This task was cancelled: clean up and return; effects still work meanwhile. Or the task that it waits for was."""
 
 
 class SchedulerDeadlockError(RuntimeError):
-    """This task waits in a circle, or for something that can't happen any more.
+    """This task waits in a circle of waiting tasks, or for something that can't happen any more.
 
     `links` lists the waiting tasks, what each one waits for, and where. Each task waits for the next one. If `is_cycle`
     is true, the last one waits for the first.

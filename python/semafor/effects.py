@@ -20,9 +20,9 @@
 >>> run(main())  # virtual time: it takes no real time
 [0.5, 0.5, 0.5, 1.0, 1.0, 1.0, 1.5]
 
-Errors are raised at the `yield`, so they can be caught there. So are deadlocks: a `SchedulerDeadlockError` names the
-tasks that wait for each other, and the lines. A program that works in one order may fail in another; `explore` searches
-for one:
+Errors are raised at the `yield`, so they can be caught there. This includes deadlocks: a `SchedulerDeadlockError` names
+the tasks that wait for each other, and the lines where they wait. A program that works in one order may fail in
+another. `explore` searches for an order in which it fails:
 
 >>> from semafor.effects import WithSemaphore, explore
 >>> @do
@@ -190,7 +190,7 @@ def run(program, *, clock="virtual", deadlocks="certain", max_steps=None, seed=N
       - "holders": also a circle of holders that wait for each other, while other tasks run. This assumes that the task
         that acquired a permit releases it. If another task would have released it later, the report is wrong.
       - "global": only when no task of the run can run any more.
-      - "off": none. The run ends with an error when no task can run any more.
+      - "off": none is raised in a task. If no task can run any more, the run ends with a `SchedulerDeadlockError`.
 
     A `RuntimeWarning` reports a failed task that no task waited for, a task that ended without releasing a permit, and
     a task that had not ended. If the program itself failed, it reports only failed tasks.
@@ -206,7 +206,10 @@ def run(program, *, clock="virtual", deadlocks="certain", max_steps=None, seed=N
 
 
 def outcome_of(program, *, clock="virtual", deadlocks="certain", max_steps=None, seed=None, replay=None):
-    """Runs a program like `run`, and returns its outcome. Raises only exceptions that stop the run, like interrupts."""
+    """Runs a program like `run`, and returns an `Outcome`, also if the program fails. Warns about nothing.
+
+    An exception of the program that is no `Exception`, such as `KeyboardInterrupt`, ends the run and is raised.
+    """
     _checks.whole(1, below=2**64, or_none=True)("max_steps", max_steps)
     _checks.whole(0, below=2**64, or_none=True)("seed", seed)
     value, error, report = _engine.run(
@@ -239,7 +242,7 @@ def explore(
     deadlocks="certain",
     max_steps=100_000,
 ):
-    """Runs a program in at most `schedules` orders, until one fails. That one is made as simple as possible.
+    """Runs a program in at most `schedules` orders, until one fails. Then searches for a simpler one that fails like it.
 
     At every effect another task may run. A run fails if the program raises an exception, if a task fails and no task
     waited for it, if a permit is not released, or if the run does not end within `max_steps` steps.
@@ -254,9 +257,9 @@ def explore(
     To replay a failure: `run(program, replay=failure.trace, **failure.options)`. A failure without an exception is then
     a `RuntimeWarning`.
 
-    A program that an exhaustive search finds to be not deterministic fails with a `NotDeterministicError`. A program
-    that polls by `Yield` has endless orders: an exhaustive search of it is never complete, and in the end one run fails
-    because of `max_steps`.
+    If an exhaustive search finds that the program is not deterministic, the failure is a `NotDeterministicError`. A
+    program that polls with `Yield` has endlessly many orders: its exhaustive search is never complete, and ends with a
+    run that fails because of `max_steps`.
     """
     _checks.whole(1, below=2**64)("schedules", schedules)
     _checks.whole(1, below=2**64, or_none=True)("max_steps", max_steps)
@@ -373,7 +376,7 @@ class Outcome(Generic[_T]):
 
     @property
     def complaints(self):
-        """Problems, as text. If the program failed, unreleased permits and abandoned tasks are left out."""
+        """The texts that `run` gives as warnings. If the program failed, they are about `unobserved` only."""
         undone = [*self.unreleased, *self.abandoned] if self.error is None else []
         return [str(each) for each in [*self.unobserved, *undone]]
 
@@ -406,7 +409,7 @@ class Exploration:
     """The result of exploring a program.
 
     - `schedules`: how many orders were tried, including the one that failed.
-    - `is_complete`: True if no order is left within the limits of the search.
+    - `is_complete`: True only after an exhaustive search that has tried all orders, within its `preemptions`.
     - `failure`: the order that failed, a `Counterexample`; None if none failed.
     """
 

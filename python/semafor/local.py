@@ -22,14 +22,14 @@ class LocalSemaphore(Semaphore):
     without use. When a process ends, in any way, its slots are released.
 
     - `name`: handles with the same name share the slots and the line.
-    - `value`: the number of slots. ValueError if the name has another number of slots and is in use. A name without
-      holders and waiters takes the new number.
+    - `value`: the number of slots. If the name has another number, the first acquire raises ValueError while the name
+      has holders or waiters; otherwise it changes the number.
     - `max_acquire_time`: the timeout: how many seconds an acquire waits in line before it raises TimeoutError. 0: no
       wait. None, the default: no limit.
     - `ttl`: the lease: how many seconds a slot may be held. After that the slot is lost: `result.lost` is set, and the
       next waiter gets the slot. None, the default: no limit.
     - `label`: a text that `holders()`, `waiters()` and `semafor inspect` show. None by default.
-    - `cancel_task_after_ttl`: cancel the task whose slot is lost. False by default.
+    - `cancel_task_after_ttl`: cancel the task whose slot is lost, for any reason. False by default.
     - `directory`: the directory of the agent's socket. Other users must not have access to it. None, the default: the
       directory that the command uses.
 

@@ -107,8 +107,8 @@ class SyncManager(SingleUse, AbstractContextManager[AcquisitionResult]):
 async def wait_until_released(released: Call[None], kind: type[BaseException] | None) -> None:
     """Waits until the slot is released, after a block that ended with an exception of this kind, or with none.
 
-    If the block and the release both fail, the exception of the block is raised. The slot is then free when the home
-    gets no more heartbeats.
+    If the block and the release both fail, the exception of the block is raised. The release is tried again in the
+    background.
     """
     # A coroutine that is being closed must not await. Its slot is released in the background.
     if kind is GeneratorExit:

@@ -14,14 +14,14 @@ class MemorySemaphore(Semaphore):
     """A semaphore for the tasks and threads of this process.
 
     - `name`: handles with the same name share the slots and the line.
-    - `value`: the number of slots. ValueError if the name has another number of slots and is in use. A name without
-      holders and waiters takes the new number.
+    - `value`: the number of slots. If the name has another number, the first acquire raises ValueError while the name
+      has holders or waiters; otherwise it changes the number.
     - `max_acquire_time`: the timeout: how many seconds an acquire waits in line before it raises TimeoutError. 0: no
       wait. None, the default: no limit.
     - `ttl`: the lease: how many seconds a slot may be held. After that the slot is lost: `result.lost` is set, and the
       next waiter gets the slot. None, the default: no limit.
     - `label`: a text that `holders()` and `waiters()` show. None by default.
-    - `cancel_task_after_ttl`: cancel the task whose slot is lost. False by default.
+    - `cancel_task_after_ttl`: cancel the task whose slot is lost, for any reason. False by default.
 
     Handles with the same name may have different `ttl`, `max_acquire_time` and `label`.
 

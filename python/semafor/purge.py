@@ -21,16 +21,14 @@ class Purger:
     - `root_path`: the directory to purge.
     - `max_concurrency_deletion`, `max_concurrency_scanning`: how many entries to remove, and how many directories to
       read, at once. None, the default: 128.
-    - `memory_limit_mb`: the purge slows down at 85 % of this and stops at 95 %; 800 by default. 0: no limit. A memory
-      limit of the container counts, too.
+    - `memory_limit_mb`: the purge slows down at 85 % of this and stops at 95 %, and the same for the memory limit of
+      the container, if it has one; 800 by default. 0: neither limit counts.
     - `max_empty_dirs_to_delete`: stop after this number of directories. 0, the default: no limit.
     - `dry_run`: remove nothing, and count what would be removed. False by default.
     - `max_age`: also remove files whose last change is at least this number of seconds ago. None, the default: no
-      files. A file that is changed, replaced or moved before its removal stays, and `files_changed` of the summary
-      counts it.
+      files.
     - `min_age`: keep directories that were changed in the last `min_age` seconds before the start, or later; 0 by
-      default. `dirs_changed` of the summary counts the directories that were changed before their
-      removal, and the directories that stay because a parent was moved.
+      default.
     - `exclude`: entries to keep, with everything in them: a name, a path below the root, or a list of these. The
       wildcards are `*`, `?`, `[a-z]` and `**`.
     - `remove_root`: also remove the root if it is empty at the end. False by default.
@@ -91,7 +89,10 @@ class Purger:
         super().__setattr__(field, value)
 
     async def purge(self) -> PurgeSummary:
-        """Runs the purge and returns its summary."""
+        """Runs the purge and returns its summary.
+
+        Raises OSError if the root can't be opened, and ValueError if it belongs to the system or a pattern is invalid.
+        """
         progress = None
         if self.on_progress is not None:
             progress = (asyncio.get_running_loop(), self.on_progress, self.progress_interval)

@@ -17,19 +17,20 @@ class RedisConfig:
     """The address of Redis, timeouts and retries.
 
     - `url`: `redis://localhost:6379` by default; also `rediss://` (TLS), `unix://`, `redis+cluster://`,
-      `redis+sentinel://`. ValueError if it is not the URL of a Redis.
+      `redis+sentinel://`. ValueError if the URL is invalid.
     - `namespace`: the prefix of all keys, `adv-sem` by default. On a cluster it needs a `{tag}`.
     - `max_connections`: must be greater than 10, and has no effect; 300 by default. A process needs only one
       connection, however many slots it holds and waits for.
     - `socket_timeout`, `socket_connect_timeout`: how many seconds to wait for a reply, and for a connection; 30 and 10
       by default.
-    - `number_of_attempts`: how often to try before ConnectionError is raised; 3 by default.
+    - `number_of_attempts`: how often to try before ConnectionError is raised; 3 by default. An acquire makes no attempt
+      that would come after its `max_acquire_time`.
     - `retry_multiplier`, `retry_min_delay`, `retry_max_delay`: the pauses between attempts, in seconds. The first pause
       is `retry_multiplier`, each next one is twice as long. No pause is shorter than `retry_min_delay` or longer than
       `retry_max_delay`. 2, 1 and 60 by default.
 
-    A RedisConfig can't be changed, and any number of semaphores may share it. Its `repr` hides the user name, the
-    password and the options of the URL.
+    These arguments replace options of the same name in the URL. A RedisConfig can't be changed, and any number of
+    semaphores may share it. Its `repr` hides the user name, the password and the options of the URL.
 
     >>> RedisConfig(url="redis://cache.example:6379/2", namespace="my-app").namespace
     'my-app'
@@ -99,24 +100,23 @@ def _without_secrets(url: str) -> str:
 class RedisSemaphore(Semaphore):
     """A semaphore for all processes that use the same Redis, namespace and name.
 
-    A thread of the engine sends the heartbeats, so a holder with a blocked event loop keeps its slot. If Redis is
-    unreachable for too long, `result.lost` is set before another process can get the slot.
+    A process sends heartbeats for its slots, also while its event loop is blocked. If Redis is unreachable for too
+    long, `result.lost` is set before another process can get the slot.
 
     - `name`: handles with the same name share the slots and the line.
-    - `value`: the number of slots. ValueError if the name has another number of slots and is in use. A name without
-      holders and waiters takes the new number.
+    - `value`: the number of slots. If the name has another number, the first acquire raises ValueError while the name
+      has holders or waiters; otherwise it changes the number.
     - `max_acquire_time`: the timeout: how many seconds an acquire waits in line before it raises TimeoutError. 0: no
       wait. None, the default: no limit.
     - `ttl`: the lease: how many seconds a slot may be held. After that the slot is lost: `result.lost` is set, and the
       next waiter gets the slot. None, the default: no limit.
     - `label`: a text that `holders()`, `waiters()` and `semafor inspect` show. None by default.
-    - `cancel_task_after_ttl`: cancel the task whose slot is lost. False by default.
+    - `cancel_task_after_ttl`: cancel the task whose slot is lost, for any reason. False by default.
     - `config`: the address of Redis, a RedisConfig; `RedisConfig()` by default.
     - `heartbeat_max_interval`: the number of seconds without a heartbeat after which a slot is lost; 180 by default.
       If `ttl` is shorter, the constructor sets this attribute to `ttl`. A later change of `ttl` does not change it.
     - `ping_interval`, `use_polling_after_delay`, `poll_delay`: checked, but not used. They exist for code that was
-      written for `asyncio-advanced-semaphores`. This package polls nothing, and sends all heartbeats of a process
-      together.
+      written for `asyncio-advanced-semaphores`.
 
     Handles with the same name may have different `ttl`, `max_acquire_time` and `label`.
 

@@ -23,8 +23,7 @@ class Semaphore(ABC):
     slots and the line; they may have different `ttl`, `max_acquire_time` and `label`. Any number of event loops and
     threads may use a handle. An argument that is changed by assignment applies from the next use on.
 
-    A copy or an unpickled object is another handle to the same name. It can acquire slots, and release slots by their
-    id, like every handle. Copying does not acquire a slot.
+    A copy or an unpickled object is another handle to the same name. It holds nothing.
     """
 
     name: str
@@ -79,7 +78,8 @@ class Semaphore(ABC):
     async def acquire(self, *, weight: int = 1) -> AcquisitionResult:
         """Waits in line for a slot, and holds it until `release(result.acquisition_id)`. `weight=2` acquires two slots.
 
-        Raises TimeoutError if no slot comes free within `max_acquire_time`.
+        Raises TimeoutError if no slot comes free within `max_acquire_time`, and ConnectionError if the home does not
+        answer.
         """
         native = self._opened or self._open()
         return native.acquire_now(weight, True) or await native.acquire(weight, True)
@@ -87,8 +87,8 @@ class Semaphore(ABC):
     async def release(self, acquisition_id: str | None = None) -> None:
         """Releases a slot by its id. Without an id, the latest slot that the current task acquired with `acquire()`.
 
-        Releasing an id that no longer holds a slot is not an error. Without an id, raises NotHeldError if the task has
-        no slot to release.
+        Releasing a slot that is no longer held is not an error. Without an id, raises NotHeldError if the task has
+        acquired no slot that it could release.
         """
         if acquisition_id.__class__ is not str:
             _checks.acquisition_id(acquisition_id, or_none=True)
@@ -135,10 +135,10 @@ class Semaphore(ABC):
         await (self._opened or self._open()).renew(acquisition_id, ttl)
 
     async def resize(self, value: int) -> None:
-        """Changes the number of slots, for all handles to the name.
+        """Changes the number of slots of the name, and the `value` of this handle.
 
-        Growing serves the line at once. When shrinking, holders keep their slots; new grants wait until enough slots
-        are released.
+        With more slots, waiters get them at once. With fewer slots, holders keep theirs, and waiters wait until enough
+        slots are released.
         """
         self._allowed["value"]("value", value)
         await (self._opened or self._open()).resize(value)
@@ -167,8 +167,8 @@ class Semaphore(ABC):
     ) -> dict[str, SemaphoreStats]:
         """Returns the slots held and the slots in total, by name. The fullest semaphore is first.
 
-        With `names`, returns those of them that exist. Without `names`, returns at most `limit` semaphores that have a
-        holder.
+        Without `names`, returns at most `limit` semaphores that have a holder. With `names`, returns these semaphores,
+        with or without holders; names that were never used, or not for a while, are left out.
         """
 
     @classmethod

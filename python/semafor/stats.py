@@ -39,7 +39,7 @@ class Holder:
     - `acquisition_id`: the id for `release`, `renew` and `evict`.
     - `slot_number`, `fencing_token`: None if a client of another library holds the slot.
     - `weight`, `label`: as given by the holder.
-    - `command`: for holders of the command `semafor`: what they run; None for others.
+    - `command`: if the holder is the command `semafor`: what it runs. Otherwise None.
     - `host`, `pid`: where the holder runs; None in memory.
     - `held_for`: the seconds since the grant; 0 if a client of another library holds the slot.
     - `expires_in`: the seconds until the lease ends; None without a lease.

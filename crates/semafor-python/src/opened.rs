@@ -87,8 +87,8 @@ impl Opened {
         self.fork_count == process::fork_count()
     }
 
-    /// False in a forked child, and in memory also if the name was since opened with another number of slots. The other
-    /// homes check that themselves.
+    /// False in a forked child, and in memory also if the name was since opened with another number of slots. In the other
+    /// homes such a handle goes on with the new number.
     pub(crate) fn is_current(&self) -> bool {
         self.is_of_this_process() && (!self.is_in_memory || self.slots_version == self.name.slots_version())
     }

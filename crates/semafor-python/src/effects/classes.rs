@@ -89,7 +89,8 @@ impl AcquireSemaphore {
     }
 }
 
-/// Releases what this task acquired last of the semaphore, or else what another task did. Never waits.
+/// Releases what this task acquired last of the semaphore; if it holds nothing, what another task acquired. Never waits,
+/// and never releases the permit of a `WithSemaphore`.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct ReleaseSemaphore {
     pub(crate) semaphore: Checked<Arc<TableEntry>>,
@@ -108,7 +109,7 @@ impl ReleaseSemaphore {
     }
 }
 
-/// Acquires a permit if one is free and no task waits for it. Returns whether it did.
+/// Acquires a permit if one is free and no task waits for it. Returns True or False, and never waits.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct TryAcquire {
     pub(crate) semaphore: Checked<Arc<TableEntry>>,
@@ -143,7 +144,7 @@ impl WithSemaphore {
 
 /// Starts a task, and returns its handle. The new task runs first, unless its priority is lower.
 ///
-/// `daemon`: the task is not reported if it has not ended when the run does. `name`: for reports.
+/// `daemon`: the report leaves the task out if it has not ended. `name`: for reports.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct Spawn {
     pub(crate) program: Checked<Runnable>,
@@ -281,7 +282,7 @@ impl Gather {
 }
 
 /// Waits for the first of its arguments that ends, and returns its value or raises its exception. The other tasks
-/// continue.
+/// continue. Without arguments: ValueError.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct Race {
     pub(crate) awaited: Checked<Vec<Waitable>>,
@@ -343,7 +344,9 @@ impl CreateExternalPromise {
     }
 }
 
-/// Completes a promise. Its waiters run first.
+/// Completes a promise. The tasks that wait for it run before this task goes on.
+///
+/// RuntimeError if it was completed before.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct CompletePromise {
     pub(crate) promise: Checked<Py<PromiseHandle>>,
@@ -363,7 +366,7 @@ impl CompletePromise {
     }
 }
 
-/// Fails a promise: its waiters get this exception.
+/// Fails a promise: the tasks that wait for it get this exception. RuntimeError if it was completed before.
 #[pyclass(frozen, module = "semafor.effects")]
 pub struct FailPromise {
     pub(crate) promise: Checked<Py<PromiseHandle>>,

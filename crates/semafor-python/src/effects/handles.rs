@@ -138,8 +138,7 @@ impl Drop for TableEntry {
     }
 }
 
-/// An opaque handle of a semaphore of one run, from `CreateSemaphore`. The semaphore exists until the last reference to
-/// it is gone.
+/// A semaphore of one run, from `CreateSemaphore`. It exists until the last reference to it is gone.
 #[pyclass(frozen, module = "semafor.effects", name = "Semaphore", weakref)]
 pub struct SemaphoreHandle {
     pub(crate) place: Arc<TableEntry>,
@@ -177,7 +176,7 @@ impl SemaphoreHandle {
     }
 }
 
-/// A handle of a spawned task. Dropping it does not stop the task.
+/// A task of one run, from `Spawn`. It goes on without a reference to it.
 #[pyclass(frozen, generic, module = "semafor.effects", name = "Task", weakref)]
 pub struct TaskHandle {
     place: TableEntry,
@@ -259,7 +258,7 @@ impl FutureHandle {
     }
 }
 
-/// The handle that completes a promise, within its run.
+/// A promise of one run, from `CreatePromise`: `yield CompletePromise(promise, value)` completes it.
 #[pyclass(frozen, generic, module = "semafor.effects", name = "Promise", weakref)]
 pub struct PromiseHandle {
     place: TableEntry,
@@ -299,7 +298,7 @@ impl PromiseHandle {
     }
 }
 
-/// A promise that any thread may complete: how other threads reach a run.
+/// A promise that any thread may complete, from `CreateExternalPromise`.
 #[pyclass(frozen, generic, module = "semafor.effects", name = "ExternalPromise", weakref)]
 pub struct ExternalPromiseHandle {
     promise: coop::ExternalPromise<Settled>,
