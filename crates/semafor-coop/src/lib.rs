@@ -71,8 +71,8 @@
 //!
 //! | mistake | error |
 //! |---|---|
-//! | a release when nothing is held | `semaphore released too many times` |
-//! | a semaphore of zero permits | `permits must be >= 1` |
+//! | a release when no task holds a permit | [`Error::ReleasedTooManyTimes`] |
+//! | a semaphore of zero permits | [`Error::ZeroPermits`] |
 //! | an acquire of more permits than the semaphore has | [`Error::TooHeavy`], at once |
 //! | cancelled | [`Error::TaskCancelled`], at the await point: see [`Cancel`] |
 //! | a deadlock | [`Error::Deadlock`], with the tasks of the cycle and the lines where they wait |
@@ -105,12 +105,12 @@
 //! .unwrap();
 //! ```
 //!
-//! A deadlock is reported when no task can end it any more. Any task that can still run may release the permits that
-//! others wait for. [`Deadlocks::Holders`] is a stricter search, for programs in which each task releases its own
-//! permits.
+//! A deadlock is reported when no task can end it any more. A semaphore has no owner: any task that can still run may
+//! release the permits that others wait for. [`Deadlocks`] lists the exceptions and the other searches;
+//! [`Deadlocks::Holders`] is a stricter one, for programs in which each task releases its own permits.
 //!
-//! The [`Report`] has the rest: tasks that ended with permits, failed unobserved, or had not ended, and for how long
-//! the run waited for other threads.
+//! The [`Report`] lists the tasks that ended with permits, that failed without a task that waited for them, or that had
+//! not ended. It also says for how long the run waited for other threads.
 //!
 //! # Other orders
 //!
@@ -152,8 +152,8 @@
 //! - Of the ready tasks, the one with the highest [`Priority`] runs first, and of equal ones the one that was ready
 //!   first. A [`Wait`] may have [its own priority](Wait::priority).
 //! - A task runs until an effect makes it wait. Creating, cancelling, releasing, acquiring a free permit, and waiting
-//!   for a settled value do not wait. Spawning waits: the child runs first, unless its priority is lower. Completing a
-//!   promise waits: the tasks that waited for it run first.
+//!   for a settled value do not wait. Spawning does: the child runs first, unless its priority is lower. So does
+//!   completing a promise: the tasks that waited for it run first.
 //! - A semaphore's line is first come, first served, regardless of priority. [`semafor_core::Gate`] decides which
 //!   waiter gets a permit, as in every home of semafor. The task that releases continues.
 //! - Virtual time moves when no task can run. Timers of one instant fire in the order they were set.

@@ -1,12 +1,12 @@
-//! The state machine behind [semafor]: slots, a line of waiters and deadlines, as plain data.
+//! The state machine behind the crate `semafor`: slots, a line of waiters and deadlines, as plain data.
 //!
 //! Nothing here performs I/O, reads a clock, starts a thread or wakes a task. The time is an argument; the payload of a
 //! waiter is a type parameter; what must happen afterwards (wake waiters, notify holders that lost their slot) is
 //! returned as [`Effects`]. A *home* (memory, a local agent, a cooperative scheduler) keeps a [`Gate`] behind its own
-//! lock, and carries out the effects after it has released the lock. The Redis home is written in Lua, and is tested
-//! against this crate.
+//! lock, and carries out the effects after it has released the lock. On Redis, Lua scripts decide; random tests compare
+//! them with this crate.
 //!
-//! One file decides which request gets the next slot: [`gate`](Gate).
+//! One file, `gate.rs`, decides which request gets the next slot. See [`Gate`].
 //!
 //! ```
 //! use semafor_core::{Acquired, Claim, Effects, Gate, Request, Timestamp};
@@ -26,8 +26,6 @@
 //! assert_eq!(effects.wake.as_slice(), ["second"]);
 //! assert!(matches!(gate.claim(ticket), Claim::Granted { .. }));
 //! ```
-//!
-//! [semafor]: https://docs.rs/semafor
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 

@@ -27,7 +27,7 @@ impl<T, E> Outcome<T, E> {
     }
 }
 
-/// Why a pipeline ended. Items that had begun are always finished first.
+/// Why a pipeline ended. Items that had begun are finished first, except async work that loses its slot.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum StoppedBy {
@@ -63,9 +63,9 @@ pub enum Failure<E> {
     /// The work panicked with this message; only this item fails.
     #[error("panicked: {0}")]
     Panicked(String),
-    /// The slot was lost during the work: lease expired, evicted, or the home was unreachable for too long. A task is
-    /// dropped where it awaits; a thread runs to its end, and its result is discarded. Either way this item fails, and
-    /// the others continue.
+    /// The slot was lost during the work: lease ended, evicted, or the home was unreachable for too long. The others
+    /// continue. Async work is dropped where it awaits; if it does not await any more, it ends normally and does not get
+    /// this failure. A thread runs to its end, and its result is dropped.
     #[error("lost its slot: {0}")]
     Lost(NotHeld),
     /// No slot could be acquired: the semaphore is closed, its home is unreachable, or its timeout is over. The

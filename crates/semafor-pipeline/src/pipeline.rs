@@ -78,8 +78,7 @@ impl<T> Pipeline<T> {
     /// or a fleet may use its slots, too.
     ///
     /// There are at most as many workers as the semaphore has slots when the pipeline starts; see
-    /// [`workers`](Self::workers). An item whose slot is lost during the work (lease expired, evicted, or home
-    /// unreachable for too long) [fails](Failure::Lost).
+    /// [`workers`](Self::workers). An item whose slot is lost during the work [fails](Failure::Lost).
     pub fn with(semaphore: Semaphore) -> Self {
         Self {
             semaphore,
@@ -98,8 +97,8 @@ impl<T> Pipeline<T> {
         }
     }
 
-    /// At most so many workers, for a shared semaphore; 0: no such bound. Example: a fleet has 1,000 slots, and this
-    /// machine uses at most eight of them.
+    /// At most so many workers, for a shared semaphore; 0 means no such bound. Example: a fleet has 1,000 slots, and
+    /// this machine uses at most eight of them.
     pub fn workers(mut self, most: u32) -> Self {
         self.workers = Some(most).filter(|most| *most > 0);
         self
@@ -112,7 +111,7 @@ impl<T> Pipeline<T> {
         self
     }
 
-    /// Takes so many items, then ends with [`StoppedBy::ItemLimit`]; 0 (the default): unlimited.
+    /// Takes so many items, then ends with [`StoppedBy::ItemLimit`]; 0 (the default) means no limit.
     pub fn max_items(mut self, items: u64) -> Self {
         self.settings.max_items = items;
         self
@@ -134,15 +133,16 @@ impl<T> Pipeline<T> {
         self
     }
 
-    /// Finds the number of slots by itself: starts with one and uses more while items take at most `tolerance` times as
-    /// long as with few, and fewer when they take longer. 2.0 is a good value.
+    /// Adapts the number of slots to the latency of the items. It starts with one slot. While items take at most
+    /// `tolerance` times as long as the lowest latency of the last 30 to 60 seconds, it uses more slots; when they take
+    /// longer, fewer. 2.0 is a good value.
     pub fn scale_by_latency(mut self, tolerance: f64) -> Self {
         self.settings.latency_tolerance = Some(tolerance);
         self
     }
 
-    /// Begins with the highest rank in the queue, instead of first in, first out. Example, deeper directories first:
-    /// `.priority(|dir| dir.depth)`.
+    /// Begins the item with the highest rank in the queue, instead of first in, first out. Items of equal rank are first
+    /// in, first out. For example, `.priority(|dir| dir.depth)` begins with deeper directories.
     pub fn priority<K: Into<i64>>(mut self, rank: impl Fn(&T) -> K + Send + Sync + 'static) -> Self {
         self.settings.rank = Some(Box::new(move |item| rank(item).into()));
         self
@@ -192,7 +192,9 @@ impl<T> Pipeline<T> {
     ///
     /// # Panics
     ///
-    /// If the producer panics; items that it gave before are processed first. If the work panics, only its item fails.
+    /// If the producer or the function of [`priority`](Self::priority) panics; items that were given before are processed
+    /// first. If the memory source of the guard panics; the items in progress are finished first. If the work panics,
+    /// only its item fails.
     pub async fn run<R, E>(
         self,
         items: impl Items<Item = T>,
@@ -202,7 +204,7 @@ impl<T> Pipeline<T> {
     }
 
     /// Like [`run`](Self::run), but `each` sees every result as it comes, one at a time, in no particular order. There
-    /// is no queue of results: a slow `each` holds up the workers.
+    /// is no queue of results: a slow `each` delays the workers.
     ///
     /// # Panics
     ///
@@ -225,12 +227,12 @@ impl<T> Pipeline<T> {
         self.outcome(flow.end(), first_failure)
     }
 
-    /// Runs `work` for every item on threads, started when needed. The producer runs on the calling thread. Results are
-    /// dropped; see [`run_blocking_each`](Self::run_blocking_each).
+    /// Runs `work` for every item on threads, which are started when needed. The producer runs on the calling thread.
+    /// Results are dropped; see [`run_blocking_each`](Self::run_blocking_each).
     ///
     /// # Panics
     ///
-    /// If not even one thread can be started, or if the producer panics; items that it gave before are processed first.
+    /// If not even one thread can be started, and like [`run`](Self::run).
     pub fn run_blocking<R, E>(
         self,
         items: impl IntoIterator<Item = T>,

@@ -18,8 +18,8 @@
 //! # What it promises
 //!
 //! - Only `rmdir` decides what is empty. A directory that got content a moment ago stays.
-//! - It never follows a symlink, not even one that is swapped in while it runs, and never leaves the file system: all
-//!   its calls are relative to an open directory.
+//! - It never follows a symlink below the root, not even one that is swapped in while it runs: all its calls are
+//!   relative to an open directory. It stays on one file system, unless you [allow others](Purger::cross_file_systems).
 //! - An old file is checked again right before its removal, however long the removal waited for the
 //!   [rate](Purger::rate) or for a [slot](Purger::fleet_limit). The file stays and is counted
 //!   ([`Summary::files_changed`]) if it was changed or replaced since it was found, or if a directory above it was
@@ -29,7 +29,7 @@
 //! - Other processes may remove and write at the same time. It is not an error if another process removed an entry
 //!   first.
 //! - It can be stopped at any time. The next run continues.
-//! - A dry run reports exactly what a real run removes. It also checks permissions.
+//! - A dry run reports exactly what a real run would remove, if nothing changes in between. It also checks permissions.
 //!
 //! # What can still be lost
 //!
@@ -45,8 +45,8 @@
 //! - A move of a directory more than 1,300 levels above the file; and a move of the root, or of a directory above it,
 //!   if this process can't reach the root by its absolute path.
 //!
-//! On the other hand, a hard link of an unchanged file may count as changed, and stay until the next purge, if it was
-//! checked at the moment when another link of the file was removed.
+//! The opposite can happen, too: if a file has several hard links, and one of them is checked at the moment when another
+//! one is removed, the checked link counts as changed and stays until the next purge.
 //!
 //! Without a wait, empty directories are removed wherever their tree is: if the tree is moved during the purge, they
 //! are removed in its new place. With [`min_age`](Purger::min_age), a directory that was used or replaced while its
@@ -61,16 +61,16 @@
 //! thread removes in each directory. Each removal holds a slot of a [`Semaphore`](semafor::Semaphore), in this process
 //! or of a [fleet](Purger::fleet_limit).
 //!
-//! # What it promises, where it is built, which test holds it
+//! # Promises, code and tests
 //!
-//! Tests are in `tests`, or unit tests in the module named. The docs of `semafor-pipeline` have the same table for its
-//! part.
+//! The second column names modules of `src`, the third one files of `tests` (in `faults`, the number of the fault), or
+//! the module whose unit tests it means.
 //!
 //! | promise | built in | tested in |
 //! |---|---|---|
 //! | A semaphore limits concurrent removals | `removal_slot`, [`Purger::fleet_limit`] | `interference`: `removals_at…` |
 //! | The queue is bounded | `queue`: a thread that finds it full does the work itself | `queue`, `memory` |
-//! | Memory is (threads + queue) × depth, not the tree | `node`, `walk` | `memory`: 10,000 and 100,000 directories |
+//! | Memory grows with (threads + queue) × depth, not with the size of the tree | `node`, `walk` | `memory`: 10,000 and 100,000 directories |
 //! | Parents that become empty are removed in one pass | `node`, `removal` | `trees`, `faults`: 7, `random_trees` |
 //! | Stops at 95 % of the memory limit | `thread_pool`, [`StoppedBy::Breaker`] | `faults`: 6 |
 //! | Fewer threads at 85 % of the memory limit | `thread_pool`: no thread sleeps with a lock | `faults`: 6 |

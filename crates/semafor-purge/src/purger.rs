@@ -35,7 +35,8 @@ const EXTRA_QUEUED: usize = 128;
 /// Removes empty directories, and optionally old files, below a directory.
 ///
 /// By default it removes only empty directories, stays on one file system, and keeps the root. For all limits, 0 means
-/// unlimited.
+/// unlimited; for the two limits of concurrency, it means 1,024, or fewer if
+/// the process may open few files.
 ///
 /// ```
 /// # let data = tempfile::tempdir()?;

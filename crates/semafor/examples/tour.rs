@@ -6,7 +6,7 @@ use semafor::{Registry, Semaphore, StatsQuery, secs};
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let sem = Semaphore::memory("thumbnails").slots(4).ttl(secs(30)).build()?;
 
-    // Say what differs for one acquire: it is the future and its options in one.
+    // Options of this acquire alone. Set them before the await.
     let permit = sem.acquire().weight(2).ttl(secs(5)).timeout(secs(1)).label("batch").await?;
     println!("id {}: enough to renew, release or evict it from anywhere", permit.id());
     println!("slot {}: no other live permit has it", permit.slot());

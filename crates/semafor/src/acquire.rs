@@ -200,7 +200,8 @@ impl<'a> Acquire<'a> {
         self
     }
 
-    /// Waits on this thread. For threads outside of any async runtime: in a runtime it would block the other tasks too.
+    /// Blocks this thread until the answer is there. Do not call it in an async runtime, where it blocks the other tasks
+    /// of the thread, too. (In memory, `try_acquire().blocking()` does not block, so it may be called anywhere.)
     ///
     /// # Errors
     ///
@@ -236,9 +237,9 @@ impl<'a> Acquire<'a> {
         }
     }
 
-    /// Cancels the request, and waits until it has left the line or the slot granted meanwhile is released.
+    /// Cancels the request, and waits until it has left the line, or until a slot that was granted meanwhile is released.
     ///
-    /// Dropping it does the same, but does not wait for the answer of a home outside of this process.
+    /// Dropping the future does the same, but does not wait for the answer of a home outside of this process.
     ///
     /// ```
     /// # pollster::block_on(async {

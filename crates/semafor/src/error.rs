@@ -74,7 +74,7 @@ pub enum HomeErrorKind {
     AccessDenied,
     /// The home accepts no writes: it is a replica.
     ReadOnly,
-    /// The home lacks something that semafor needs, because it is too old, for example.
+    /// The home lacks something that semafor needs, for example because it is too old.
     Unsupported,
     /// A key of the semaphore holds data of another type.
     WrongType,
@@ -108,7 +108,7 @@ impl HomeError {
         self.0.kind
     }
 
-    /// True if the home did not answer: a later attempt may work.
+    /// True if the home was unreachable or did not answer: a later attempt may work.
     ///
     /// # Examples
     ///
@@ -322,7 +322,7 @@ impl AcquireError {
         matches!(self, Self::Busy)
     }
 
-    /// True if the semaphore is closed: no later attempt will succeed.
+    /// True if the semaphore is closed: no later attempt through this handle will succeed.
     pub fn is_closed(&self) -> bool {
         matches!(self, Self::Closed)
     }
@@ -350,8 +350,8 @@ pub enum ReleaseError {
     /// The current task has detached no permit of this semaphore that is still held.
     #[error("the current task holds no detached permit of this semaphore")]
     NothingDetached,
-    /// The home does not answer. The slot of a permit is released as soon as it does; after a long silence, the home
-    /// releases the slot by itself.
+    /// The home is unreachable, or refused the operation. After [`Permit::release`](crate::Permit::release), the slot is
+    /// released as soon as the home answers again; after a long silence, the home releases it by itself.
     #[error(transparent)]
     Home(#[from] HomeError),
 }
@@ -373,7 +373,7 @@ pub enum RenewError {
     /// The duration is out of range.
     #[error(transparent)]
     InvalidDuration(#[from] InvalidDuration),
-    /// The home does not answer.
+    /// The home is unreachable, or refused the operation.
     #[error(transparent)]
     Home(#[from] HomeError),
 }
@@ -385,7 +385,7 @@ pub enum ResizeError {
     /// Zero slots were asked for. To stop a semaphore, [close](crate::Semaphore::close) it.
     #[error(transparent)]
     ZeroSlots(#[from] ZeroSlots),
-    /// The home does not answer.
+    /// The home is unreachable, or refused the operation.
     #[error(transparent)]
     Home(#[from] HomeError),
 }

@@ -12,7 +12,8 @@ use crate::{Builder, Stats, StatsQuery};
 
 /// A place for semaphores that several processes share. From [`Home::connect`].
 ///
-/// A clone is the same home. A process has one connection to it, however many slots it holds or waits for.
+/// A process has one connection to a home, for any number of slots and waiters. Clones share it, and so do homes that
+/// were opened with the same settings.
 #[derive(Clone)]
 pub struct Home(Backend);
 
@@ -25,10 +26,11 @@ enum Backend {
 }
 
 impl Home {
-    /// Connects to the home at `url`: `local:` for the processes of this user on this machine (feature
-    /// `local`), else the URL of a Redis (feature `redis`). The modules `local` and `redis` list all forms.
+    /// Opens the home at `url`: `local:` for the processes of this user on this machine (feature `local`), or the URL of
+    /// a Redis (feature `redis`). The module `redis` and `local::Config` list all forms.
     ///
-    /// Contacts a Redis server at once, and tries once. Does not contact the local agent: the first acquire starts it.
+    /// Contacts a Redis server at once, and tries once. Does not contact the local agent: the first acquire starts one
+    /// if none is running.
     ///
     /// # Errors
     ///
@@ -85,8 +87,8 @@ impl Home {
 
     /// The home on a Redis server.
     ///
-    /// Does not contact the server: the first operation connects, and retries as any operation does. To find out at
-    /// once whether the server answers, [`connect`](Self::connect) to its URL.
+    /// Does not contact the server: the first operation connects, and is retried like any other. To find out at once
+    /// whether the server answers, use [`connect`](Self::connect).
     ///
     /// # Errors
     ///
@@ -139,8 +141,9 @@ impl Home {
         }
     }
 
-    /// Problems found at the last connect that do not stop this home from working: a server that may delete semaphores
-    /// that are in use, for example. Also sent to `tracing`, if that feature is on.
+    /// Problems found at the last connect that do not stop this home from working, for example a server that may delete
+    /// semaphores in use. Also sent to `tracing`, if that feature is on. The local home reports its warnings to
+    /// `local::Config::on_warning` instead.
     pub fn warnings(&self) -> Vec<String> {
         match &self.0 {
             #[cfg(feature = "local")]
@@ -150,10 +153,11 @@ impl Home {
         }
     }
 
-    /// Blocks until every permit and request that was dropped so far is released at the home: for a process that is
-    /// about to end without dropping its handles. Waits while there is progress, and at most 2 seconds for each step.
+    /// Blocks until the home has released everything that was dropped so far. Call it in a process that is about to end
+    /// without dropping its handles. Gives up after 2 seconds without progress.
     ///
-    /// Dropping the last handle waits in the same way. The local home has nothing to wait for.
+    /// Dropping the last handle of a home or its semaphores waits in the same way. The local home has nothing to wait
+    /// for.
     pub fn finish_background_work(&self) {
         match &self.0 {
             #[cfg(feature = "local")]

@@ -1,5 +1,5 @@
 //! Named semaphores: limit how many tasks, processes or machines do a thing at once. First come, first served; never
-//! more holders than slots; no slot is leaked; and you can always list the holders and the waiters.
+//! more holders than slots; no slot is leaked; holders and waiters can be listed.
 //!
 //! ```
 //! use semafor::{Semaphore, secs};
@@ -16,8 +16,10 @@
 //!
 //! - A [`Semaphore`] is a handle to a name; a [`Registry`] holds the names.
 //! - [`Semaphore::acquire`] returns a [`Permit`]: a guard with an id, a slot number and a fencing token. It may have a
-//!   lease (`ttl`). When the slot is lost, [`Permit::lost`] fires and [`Semaphore::run`] stops its work.
+//!   lease (`ttl`). When the slot is lost, [`Permit::lost`] returns and [`Semaphore::run`] stops its work.
 //! - [`Semaphore::stats`], [`holders`](Semaphore::holders) and [`waiters`](Semaphore::waiters) show what is held and waiting.
+//! - `Home::connect` opens a home that several processes share: the agent of this machine, or a Redis. Its semaphores
+//!   have the same methods. (Features `local` and `redis`.)
 //!
 //! Works under tokio, smol, any other executor, and on plain threads ([`Acquire::blocking`]). A thread of the registry
 //! watches the deadlines, so a lease ends on time even if the holder's runtime is blocked or gone.
@@ -26,13 +28,16 @@
 //!
 //! # Features
 //!
-//! - `local`: semaphores for the processes of one machine, see the module `local`. Unix only.
-//! - `redis`: semaphores for many machines, see the module `redis`; `redis-tls` for `rediss://`.
+//! None is on by default.
+//!
+//! - `local`: semaphores for the processes of one machine, see the module `local`. Unix only. Includes `tokio`.
+//! - `redis`: semaphores for many machines, see the module `redis`. Includes `tokio`.
+//! - `redis-tls`: `rediss://` URLs. Includes `redis`.
 //! - `serde`: `Serialize` for [`Stats`], [`HolderInfo`], [`WaiterInfo`] and [`PermitId`].
 //! - `tokio`: `Semaphore::spawn`, and tokio's task ids for [`Semaphore::release_latest`].
 //! - `tokio-util`: `LostSignal::cancellation_token`.
 //! - `tracing`: events under the target `semafor`.
-//! - `metrics`: `Registry::publish_metrics`.
+//! - `metrics`: `Registry::publish_metrics`, for semaphores in memory.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -102,7 +107,7 @@ pub mod __client {
     }
 }
 
-/// The Redis engine without a connection, for semafor's own simulations. Not a part of the interface.
+/// The Redis engine without a connection, for semafor's own simulations. Not part of the public API.
 #[cfg(feature = "redis")]
 #[doc(hidden)]
 pub mod __redis {

@@ -2,10 +2,10 @@ use std::fmt;
 
 use tokio_util::sync::CancellationToken;
 
-/// A signal that is set when a slot is lost. From [`Permit::lost_signal`](crate::Permit::lost_signal).
+/// A signal that is set when a slot is lost. From [`Permit::lost_signal`](crate::Permit::lost_signal), which says what
+/// sets it.
 ///
-/// Pass it to the work that depends on the slot: it borrows nothing, and a clone is the same signal. It is not set when
-/// the permit is dropped or released.
+/// Pass it to the work that depends on the slot: it borrows nothing, and a clone is the same signal.
 ///
 /// # Examples
 ///
@@ -53,8 +53,9 @@ impl LostSignal {
         self.0.is_cancelled()
     }
 
-    /// Waits until the slot is lost. Never returns if the permit is released first.
-    /// [`Permit::lost`](crate::Permit::lost) also returns the reason.
+    /// Waits until the slot is lost. Never returns if the permit is dropped, or released with
+    /// [`Permit::release`](crate::Permit::release), before that. [`Permit::lost`](crate::Permit::lost) also returns the
+    /// reason.
     ///
     /// The future borrows nothing. Pin it to poll it by hand.
     ///

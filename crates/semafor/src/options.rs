@@ -12,8 +12,9 @@ pub const MAX_NAME_LEN: usize = 512;
 
 /// Opens a semaphore; see [`Semaphore::memory`].
 ///
-/// The number of slots and the bound of the line belong to the name: all handles to it share them. The other options
-/// belong to this handle and its clones, and can be changed for a single acquire (see [`Acquire`](crate::Acquire)).
+/// [`slots`](Self::slots) and [`max_waiting`](Self::max_waiting) belong to the name: all handles to it share them. The
+/// other options belong to this handle and its clones. [`Acquire`](crate::Acquire) can set `ttl`, `timeout` and `label`
+/// for a single request.
 #[derive(Clone, Debug)]
 #[must_use = "call .build()"]
 pub struct Builder {
@@ -106,7 +107,8 @@ impl Builder {
         self
     }
 
-    /// How long to wait for a slot. Zero means not to wait.
+    /// How long to wait for a slot. Zero means not to wait; the error is [`TimedOut`](crate::AcquireError::TimedOut) all
+    /// the same.
     ///
     /// # Examples
     ///
@@ -207,8 +209,8 @@ impl Builder {
         self
     }
 
-    /// Bounds the line: a request that finds so many waiters is refused at once, with
-    /// [`LineFull`](crate::AcquireError::LineFull).
+    /// Bounds the line: a request that would have to wait behind so many waiters fails at once, with
+    /// [`LineFull`](crate::AcquireError::LineFull). The latest handle that sets a bound sets it for all.
     ///
     /// # Examples
     ///
@@ -226,10 +228,11 @@ impl Builder {
         self
     }
 
-    /// How long a holder or waiter of a home outside of this process may send no heartbeat before the home takes it for
-    /// dead; 180 seconds by default. A heartbeat is sent five times in that time, and at least every five seconds.
+    /// How long a holder or waiter may send no heartbeat before Redis counts it as dead; 180 seconds by default. The
+    /// library sends a heartbeat five times in that time, and at least every five seconds.
     ///
-    /// For a slot with a shorter `ttl`, the `ttl` counts instead. Memory needs no heartbeats, and ignores this.
+    /// For a slot with a shorter `ttl`, the `ttl` counts instead. Only Redis needs heartbeats; the other homes ignore
+    /// this.
     pub fn heartbeat_max_interval(mut self, interval: impl Into<Span>) -> Self {
         self.heartbeat_max_interval = interval.into();
         self

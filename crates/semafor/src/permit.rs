@@ -14,8 +14,8 @@ use crate::memory::Handle;
 use crate::remote::RemoteLease;
 use crate::{LostSignal, Semaphore, Span};
 
-/// The id of one acquisition. It is never used again, and the semaphore recognises it after the slot is released or
-/// lost.
+/// The id of one acquisition. It is never used again. A late call with it fails and says why the slot is not held, or
+/// [`NotHeld::Unknown`] if that is long ago.
 ///
 /// It can be written as text and parsed again, to pass it through files, flags and queues.
 ///
@@ -99,8 +99,8 @@ impl FromStr for PermitId {
 
 /// Holds a slot until it is dropped or the slot is lost.
 ///
-/// Borrows its semaphore. [`into_owned`](Self::into_owned) ends the borrow, to move the permit into a spawned task, for
-/// example.
+/// Borrows its semaphore. [`into_owned`](Self::into_owned) ends the borrow, for example to move the permit into a
+/// spawned task.
 ///
 /// ```
 /// # pollster::block_on(async {
@@ -219,8 +219,11 @@ impl<'a> Permit<'a> {
     }
 
     /// A number that grows with every grant of the semaphore's name: in memory as long as the process lives, in other
-    /// homes longer. The module `redis` says when a Redis server may lose it. A resource that refuses numbers below the
-    /// highest it has seen is safe from holders that lost their slot and do not know it yet.
+    /// homes longer. The module `redis` says when a Redis server may lose it.
+    ///
+    /// A resource that refuses numbers below the highest it has seen is safe from holders that lost their slot and do
+    /// not know it yet. If the semaphore has several slots, the resource keeps one highest number for each
+    /// [slot number](Self::slot), because several holders are valid at once.
     ///
     /// # Examples
     ///
@@ -259,7 +262,8 @@ impl<'a> Permit<'a> {
         }
     }
 
-    /// When the lease ends. `None` without a `ttl`, and once the slot is lost.
+    /// When the lease ends. `None` without a `ttl`, and once the slot is lost. In memory, an evicted holder with a
+    /// [grace](crate::Builder::grace) gets the end of its grace.
     ///
     /// A home outside of this process uses its own clock; this is the earliest time by the clock of this process.
     ///
@@ -284,9 +288,9 @@ impl<'a> Permit<'a> {
     /// The time before which no other holder can get the slot, even if the connection to the home breaks. Every answer
     /// of the home to a heartbeat moves it on; see [`heartbeat_max_interval`](crate::Builder::heartbeat_max_interval).
     ///
-    /// For work that takes a while to stop: when the home falls silent,
-    /// [`lost`](Self::lost) fires at most half a second before this time. `None` in memory, for a home without
-    /// heartbeats, and once another holder may have the slot.
+    /// For work that takes a while to stop: when the home falls silent, [`lost`](Self::lost) fires at most half a second
+    /// before this time. `None` in memory and in the local home, which have no heartbeats, and once the slot is lost for
+    /// any other reason than a silent home.
     ///
     /// # Examples
     ///
@@ -305,7 +309,9 @@ impl<'a> Permit<'a> {
         }
     }
 
-    /// True once the slot is no longer held: its lease ended, it was evicted, or released by id.
+    /// True once the slot is lost: its lease ended, it was evicted, or it was released by id. An evicted holder with a
+    /// [grace](crate::Builder::grace) has lost it from the eviction on, although no other holder gets the slot before
+    /// the grace ends or the permit is released.
     ///
     /// For a home outside of this process: as far as this process knows by now.
     ///
@@ -343,7 +349,7 @@ impl<'a> Permit<'a> {
         }
     }
 
-    /// Why the slot is no longer held; `None` while it is held.
+    /// Why the slot [is lost](Self::is_lost); `None` while it is not.
     ///
     /// # Examples
     ///
@@ -365,7 +371,7 @@ impl<'a> Permit<'a> {
         }
     }
 
-    /// Waits until the slot is lost, and returns the reason. Never returns while it is held.
+    /// Waits until the slot [is lost](Self::is_lost), and returns the reason.
     ///
     /// # Cancel safety
     ///
@@ -388,8 +394,9 @@ impl<'a> Permit<'a> {
         self.why_not_held().unwrap_or(NotHeld::Unknown)
     }
 
-    /// A signal that is set when the slot is lost. Pass it to the work that depends on the slot. It is not set when the
-    /// permit is dropped or released.
+    /// A signal that is set when the slot [is lost](Self::is_lost), for the work that depends on the slot. A release by
+    /// id sets it (in the local home only if the permit is not [detached](Self::detach)). Dropping the permit or calling
+    /// its [`release`](Self::release) does not.
     ///
     /// # Examples
     ///
@@ -422,7 +429,8 @@ impl<'a> Permit<'a> {
     ///
     /// # Errors
     ///
-    /// [`RenewError::NotHeld`] if the slot is lost already: a lost slot cannot be renewed.
+    /// [`RenewError::NotHeld`] if the slot is lost already: a lost slot cannot be renewed, also not during a grace.
+    /// [`RenewError::InvalidDuration`]. [`RenewError::Home`]; not from memory.
     ///
     /// # Examples
     ///
@@ -448,7 +456,9 @@ impl<'a> Permit<'a> {
     ///
     /// # Errors
     ///
-    /// [`ReleaseError::NotHeld`] if the slot was lost before. The holder that has the slot now keeps it.
+    /// [`ReleaseError::NotHeld`] if the slot was lost before. The holder that has the slot now keeps it. During the
+    /// [grace](crate::Builder::grace) after an eviction, the release succeeds; the local home also frees the slot then,
+    /// but returns `NotHeld`. [`ReleaseError::Home`]; not from memory.
     ///
     /// # Cancel safety
     ///
@@ -479,6 +489,8 @@ impl<'a> Permit<'a> {
     /// Keeps the slot without a guard, and returns its id. From now on
     /// [`Semaphore::release`](crate::Semaphore::release), [`release_latest`](crate::Semaphore::release_latest) or the
     /// end of the lease releases it.
+    ///
+    /// Outside of memory, the end of this process may also release it: the module of each home says when.
     ///
     /// # Examples
     ///
@@ -537,8 +549,9 @@ impl<'a> Permit<'a> {
         }
     }
 
-    /// Runs `work` under this permit, then releases it. If the slot is lost first, `work` is dropped at once (unless
-    /// the semaphore was opened with `cancel_on_expiry(false)`).
+    /// Runs `work` under this permit, then releases it. If the slot is lost first, `work` is dropped where it awaits, as
+    /// soon as its task is polled (unless the semaphore was opened with `cancel_on_expiry(false)`). Work that does not
+    /// await any more ends normally, and its output is returned.
     ///
     /// # Errors
     ///

@@ -129,9 +129,9 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// [`AcquireError`](crate::AcquireError) if no slot came free in time, the line was full, the semaphore is or was
-    /// closed, the request could never be met, or a slot was granted and its lease ended before the task was polled
-    /// again.
+    /// [`AcquireError`](crate::AcquireError) if no slot came free in time, the line was full, the semaphore is closed,
+    /// the weight or a duration is invalid, the slot was granted and lost before the task was polled again, or the home
+    /// failed.
     ///
     /// # Cancel safety
     ///
@@ -152,8 +152,9 @@ impl Semaphore {
         Acquire::new(self)
     }
 
-    /// Takes a slot if one is free right now: short for [`acquire().now()`](Acquire::now). Await it; it does not wait
-    /// in line. On a thread without a runtime, call `try_acquire().blocking()`.
+    /// Takes a slot if one is free right now and the line is empty: short for [`acquire().now()`](Acquire::now). It is
+    /// awaited, because the home may be outside of this process, but it does not wait in line. On a thread without a
+    /// runtime, call `try_acquire().blocking()`.
     ///
     /// # Examples
     ///
@@ -170,9 +171,10 @@ impl Semaphore {
         self.acquire().now()
     }
 
-    /// Runs `work` under a permit. If the slot is lost, `work` is dropped where it awaits, as soon as its task is
-    /// polled (unless opened with `cancel_on_expiry(false)`). Where the work must never overlap with the work of the
-    /// next holder, pass the [fencing token](crate::Permit::fencing_token) to the resource.
+    /// Runs `work` under a permit, as [`Permit::run`](crate::Permit::run) does. If the slot is lost, `work` is dropped
+    /// where it awaits, as soon as its task is polled (unless opened with `cancel_on_expiry(false)`). If the work must
+    /// never overlap with the work of the next holder, let the resource check the
+    /// [fencing token](crate::Permit::fencing_token).
     ///
     /// # Errors
     ///
@@ -196,9 +198,9 @@ impl Semaphore {
         self.acquire().await?.run(work).await
     }
 
-    /// Runs `work` under a permit in a tokio task of its own. If the slot is lost, the task's work is aborted, and the
-    /// handle returns [`RunError::Lost`] (unless opened with `cancel_on_expiry(false)`). The task joins the line when
-    /// the runtime first polls it.
+    /// [Runs](Self::run) `work` in a tokio task of its own. If the slot is lost, `work` is dropped, and the handle
+    /// returns [`RunError::Lost`] (unless opened with `cancel_on_expiry(false)`). The task joins the line when the
+    /// runtime first polls it.
     ///
     /// # Panics
     ///
@@ -232,7 +234,7 @@ impl Semaphore {
     /// # Errors
     ///
     /// [`ReleaseError::NotHeld`] if the id holds nothing: released before, lost, or never issued by this semaphore.
-    /// Then nothing changes.
+    /// Then nothing changes. [`ReleaseError::Home`]; not from memory.
     ///
     /// # Examples
     ///
@@ -252,14 +254,14 @@ impl Semaphore {
         }
     }
 
-    /// Releases the slot that the current task acquired last, of those that it detached and still holds. Returns its
-    /// id.
+    /// Of the slots that the current task [detached](crate::Permit::detach) and that are still held, releases the one
+    /// that was granted last, and returns its id. So nested acquires are released in reverse order.
     ///
-    /// Nested acquires are released in reverse order. The module [`task`](crate::task) says what the current task is.
+    /// The module [`task`](crate::task) says what the current task is.
     ///
     /// # Errors
     ///
-    /// [`ReleaseError::NothingDetached`] if the current task holds nothing of this semaphore by id.
+    /// [`ReleaseError::NothingDetached`] if there is none. [`ReleaseError::Home`]; not from memory.
     ///
     /// ```
     /// # pollster::block_on(async {
@@ -284,7 +286,8 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// [`RenewError::NotHeld`] if the id no longer holds a slot.
+    /// [`RenewError::NotHeld`] if the id no longer holds a slot, or was evicted. [`RenewError::InvalidDuration`].
+    /// [`RenewError::Home`]; not from memory.
     ///
     /// # Examples
     ///
@@ -308,12 +311,12 @@ impl Semaphore {
 
     /// Takes the slot away from the holder of `id`, and notifies it: [`Permit::lost`](crate::Permit::lost) fires.
     ///
-    /// If the holder has a [grace](Builder::grace), the next waiter gets the slot when the holder releases it or the
-    /// grace ends. A second evict ends the grace at once.
+    /// The next waiter gets the slot immediately. If the holder has a [grace](Builder::grace), the next waiter gets it
+    /// when the holder releases it or the grace ends; a second eviction ends the grace at once.
     ///
     /// # Errors
     ///
-    /// [`ReleaseError::NotHeld`] if the id holds nothing.
+    /// [`ReleaseError::NotHeld`] if the id holds nothing. [`ReleaseError::Home`]; not from memory.
     ///
     /// # Examples
     ///
@@ -382,8 +385,9 @@ impl Semaphore {
 
     /// Changes the number of slots, for all handles to the name.
     ///
-    /// Growing serves the line at once. When shrinking, holders keep their slots; new grants wait until enough slots
-    /// are released.
+    /// Growing serves the line at once. When shrinking, holders keep their slots, and nothing is granted until enough
+    /// slots are released. Waiters whose weight no longer fits fail with
+    /// [`TooHeavy`](crate::AcquireError::TooHeavy).
     ///
     /// # Errors
     ///
@@ -408,9 +412,9 @@ impl Semaphore {
         }
     }
 
-    /// Refuses all waiters in line, and all later requests. Holders keep their slots.
+    /// All waiters and all later requests fail with [`Closed`](crate::AcquireError::Closed). Holders keep their slots.
     ///
-    /// A closed semaphore stays closed. Once all its slots are released, the name can be opened anew.
+    /// This handle and all others stay closed. Once all slots are released, the name can be opened anew.
     ///
     /// # Errors
     ///
@@ -514,8 +518,8 @@ impl Semaphore {
 
     /// The waiters, first to last.
     ///
-    /// Redis lists holders and waiters in pages, each at its own moment. A waiter that stays in line meanwhile is
-    /// listed once, in order; so is a holder that keeps its slot. Others may be missing.
+    /// Redis lists holders and waiters in pages, and reads each page at a different time. A waiter that stays in line all
+    /// that time is listed once, in order; so is a holder that keeps its slot. Others may be missing.
     ///
     /// # Errors
     ///

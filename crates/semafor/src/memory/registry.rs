@@ -36,11 +36,11 @@ pub(super) fn after_fork() {
 /// Within one registry a name is one semaphore. Unused names (no handle, no holder, no waiter) are dropped after a
 /// while. A clone is another reference to the same registry.
 ///
-/// That thread calls no waker and no listener of a loss. Other threads do, which run only while they are needed. So a
-/// waker that blocks does not delay the deadlines of others.
+/// That thread calls no wakers and sets no signals of a loss: other threads do, which run only while they are needed. So
+/// a waker that blocks does not delay the deadlines of others.
 ///
-/// Leases and timeouts count only while the machine is awake. A forked child does not inherit the thread that watches
-/// them: let it use a registry of its own.
+/// Leases and timeouts do not count the time in which the machine is suspended. A forked child must not use a registry
+/// of its parent, because it has none of these threads; see [`after_fork`](crate::after_fork).
 ///
 /// ```
 /// use semafor::Registry;
@@ -240,7 +240,7 @@ impl Registry {
         unsafe { &*stored }
     }
 
-    /// Opens the semaphore of that name in this registry; see [`Semaphore::memory`](crate::Semaphore::memory).
+    /// Opens the semaphore of this name in this registry; see [`Semaphore::memory`](crate::Semaphore::memory).
     ///
     /// # Examples
     ///
@@ -309,7 +309,8 @@ impl Registry {
         before.saturating_sub(self.len())
     }
 
-    /// Publishes the statistics of all semaphores through the [`metrics`](https://docs.rs/metrics) facade.
+    /// Publishes the statistics of the semaphores of this registry through the [`metrics`](https://docs.rs/metrics)
+    /// facade. Semaphores of other homes are not among them: read those with `Home::stats`.
     ///
     /// Call it when metrics are scraped, or at intervals. In between, metrics cost nothing. A dropped name is no longer
     /// published; if it is opened again, its totals start anew.

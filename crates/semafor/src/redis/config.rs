@@ -26,17 +26,18 @@ const MAX_NAMESPACE_LEN: usize = 256;
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Config {
-    /// The URL without its options.
+    /// The URL without the options below.
     pub url: String,
     /// The prefix of all keys. On a cluster it needs a `{tag}`.
     pub namespace: String,
-    /// The most connections. One is enough for any number of holders and waiters.
+    /// Not used, because one connection is enough. Accepted because the Python library asyncio-advanced-semaphores has
+    /// this option.
     pub max_connections: u32,
     /// How long to wait for a reply.
     pub socket_timeout: Duration,
     /// How long to wait for a connection.
     pub socket_connect_timeout: Duration,
-    /// The number of attempts in total.
+    /// How often a call is tried in total.
     pub number_of_attempts: u32,
     /// The pause before the first retry, in seconds; each further one is twice as long.
     pub retry_multiplier: f64,
@@ -54,9 +55,9 @@ pub struct Config {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Protocol {
-    /// The old one: no push messages on the one connection, so waiters poll.
+    /// RESP2: no push messages, so the client polls for its waiters.
     Resp2,
-    /// The new one.
+    /// RESP3, the default.
     Resp3,
 }
 

@@ -7,16 +7,16 @@
 //! | | |
 //! |---|---|
 //! | `redis://user:password@host:6379/0` | one server |
-//! | `rediss://host` | over TLS (feature `redis-tls`); `?ca=/path/to/ca.pem` for an own certificate authority |
+//! | `rediss://host` | over TLS (feature `redis-tls`); `?ca=/path/to/ca.pem` for a certificate authority of your own |
 //! | `unix:///run/redis.sock?db=0&user=u&pass=p` | over a Unix socket |
 //! | `redis+cluster://a:7000,b:7000/?namespace={app}` | a cluster; the `{tag}` keeps a namespace on one node |
 //! | `redis+sentinel://a:26379,b:26379/mymaster/0` | the current master |
 //!
-//! The last two also as `rediss+cluster` and `rediss+sentinel`: TLS with all servers and sentinels.
+//! `rediss+cluster` and `rediss+sentinel` use TLS for all servers and sentinels.
 //!
 //! Options: `namespace` (`adv-sem`), `socket_timeout` (30 s), `socket_connect_timeout` (10 s), `number_of_attempts` (3),
 //! `retry_multiplier` (2), `retry_min_delay` (1 s), `retry_max_delay` (60 s), `protocol` (`resp3`), `max_connections` (300;
-//! one is enough for any number of holders and waiters).
+//! not used). [`Config`] says what they mean.
 //!
 //! # What is promised, and what is not
 //!
@@ -52,7 +52,8 @@
 //!   user that lacks a command can list semaphores if it may read; everything else fails with an error that names the
 //!   command, before a script has changed anything.
 //! - A namespace without `:semaphore_main` or another kind of key in it: its keys could be those of another namespace.
-//! - Times to live of at most 68 years.
+//!
+//! A `ttl` on Redis may be at most 68 years.
 
 mod alarm;
 mod config;
