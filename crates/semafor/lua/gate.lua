@@ -22,7 +22,7 @@ do
         -- Reserves room for the functions below: a table that grows is copied again and again.
         save = 0, check_types = 0, extend = 0, keep_all = 0, keep = 0, keep_new = 0, keep_if_new = 0, id_of = 0,
         member_of = 0, put = 0, remove = 0, parts_of = 0, members_of = 0, has_all = 0, has_slots = 0, record_of = 0,
-        write_record = 0, lease_of = 0, note_time = 0, publish = 0, notification_of = 0, remember = 0, ending_of = 0,
+        write_record = 0, lease_of = 0, note_time = 0, publish = 0, notification_of = 0, remember = 0, ending_of = 0, remembered = 0,
         ids_in_line = 0, waiting = 0, occupy = 0, rebuild = 0, replace_record = 0, complete_record = 0, turn_away = 0,
         restore = 0, reconcile = 0, extend_hold = 0, complete_grant = 0, grant_at_once = 0, end_grant = 0,
         leave_line = 0, grant_to_waiter = 0, serve = 0, sweep_leases = 0, sweep_dead = 0, earliest_end = 0, sweep = 0,
@@ -290,11 +290,17 @@ end
 -- How an id ended that holds nothing: RELEASED if it ended itself or never existed; FORGOTTEN if that is not known
 -- any more.
 function gate.ending_of(id)
-    local score = call('ZSCORE', ENDINGS, id)
-    if score then
-        return tonumber(score) % 8
+    local ending = gate.remembered(id)
+    if ending == REPEATED then
+        return RELEASED
     end
-    return gate.forgot == 1 and FORGOTTEN or RELEASED
+    return ending or gate.forgot == 1 and FORGOTTEN or RELEASED
+end
+
+-- What ENDINGS has about an id, or nil.
+function gate.remembered(id)
+    local score = call('ZSCORE', ENDINGS, id)
+    return score and tonumber(score) % 8
 end
 
 -- The ids in line. A weight has several members there, side by side, and is listed once. Python's scripts may have
@@ -364,8 +370,11 @@ end
 function gate.complete_record(id, record, heartbeat, slot, token)
     record.heartbeat = math.max(record.heartbeat, heartbeat)
     record.request = record.weight .. ' ' .. record.ttl .. ' ' .. record.heartbeat
-    record.slot, record.token = slot, token
-    gate.bits = occupy_number(gate.bits, slot)
+    record.token = token
+    local bits = occupy_number(gate.bits, slot)
+    if bits ~= gate.bits then
+        gate.bits, record.slot = bits, slot
+    end -- else another holder was given its number, whose end must not free it once more
     gate.fence = math.max(gate.fence, token)
     gate.write_record(id, record)
 end
@@ -892,6 +901,10 @@ function gate.end_id(id, how, by_another, again)
             gate.remember(id, UNWANTED)
             gate.unwanted = NOW
         end
+    end
+    if outcome ~= 'gone' and NOW < gate.unwanted + LATE and gate.remembered(id) == REPEATED
+        and call('HEXISTS', RECORDS, id) == 0 then
+        gate.remember(id, UNWANTED) -- its first attempt may still arrive
     end
     gate.serve()
     return outcome, ending

@@ -102,9 +102,17 @@ if is_again and gate.slots == 0 then
         return wrong
     end
 end
+local known, ending = gate.record_of(id), gate.remembered(id)
+if ending == UNWANTED or ending and not is_again and not known.is_ours then
+    -- The request was delayed, and arrives after its own repetition or cancellation has ended.
+    return refused('closed')
+end
 if is_again then
-    -- A repeated call never gets two slots, nor a slot and a place in line.
-    local known = gate.record_of(id)
+    gate.remember(id, REPEATED)
+    gate.unwanted = NOW
+end
+if is_again or known.is_ours then
+    -- A request that arrives twice never gets two slots, nor a slot and a place in line.
     if not known.is_ours and (call('ZSCORE', MAIN, id)
         or call('ZSCORE', WAITING, gate.member_of(id, gate.parts_of(weight) - 1))) then
         -- Its record was lost. This call has everything that was in it.
@@ -134,11 +142,6 @@ if wrong then
     end
     gate.save()
     return wrong
-end
-
-if gate.ending_of(id) == UNWANTED then
-    -- The request was delayed and arrives after its own cancellation.
-    return refused('closed')
 end
 if weight > gate.slots then
     return refused('too_heavy', gate.slots)

@@ -23,7 +23,7 @@ if ttl and call('ZSCORE', MAIN, id) then
         and tonumber(call('ZSCORE', BEATS, head) or 0) > NOW then
         next_ttl, next_heartbeat, next_since, next_rest = string.match(call('HGET', RECORDS, head) or '', WAITER)
     end
-    if not is_cut and (not head or next_ttl == '0') then
+    if not is_cut and NOW >= unwanted + LATE and (not head or next_ttl == '0') then
         local nanos = math.max(math.floor((NOW - since) * 1000000000), 0)
         local namespace = NAMESPACE .. ':acquisition_notification:'
         bits = vacate(bits, tonumber(slot))

@@ -12,6 +12,12 @@ pub enum Fault {
     Cut {
         process: usize,
     },
+    /// The connection of a process breaks after its next request. Its client notices at once; the server gets the request
+    /// so much later, and only then learns of the end.
+    LateRequest {
+        process: usize,
+        delay: Time,
+    },
     /// Messages of a connection vanish; neither side notices until a reply is missing.
     HalfOpen {
         process: usize,
@@ -107,6 +113,7 @@ impl Fault {
     pub fn process(&self) -> Option<usize> {
         match self {
             Self::Cut { process }
+            | Self::LateRequest { process, .. }
             | Self::HalfOpen { process }
             | Self::LostReply { process }
             | Self::SlowLink { process, .. }
@@ -142,7 +149,8 @@ impl Fault {
             | Self::EvictHolder { .. }
             | Self::DropAll { .. }
             | Self::HandOver { .. } => None,
-            Self::SlowLink { length, .. }
+            Self::LateRequest { delay: length, .. }
+            | Self::SlowLink { length, .. }
             | Self::Pause { length, .. }
             | Self::Kill { length, .. }
             | Self::ServerPause { length }
@@ -161,7 +169,8 @@ impl Fault {
         let short = random.between(SECOND / 20, 2 * SECOND);
         let long = random.between(SECOND, 25 * SECOND);
         match random.below(100) {
-            0..14 => Self::Cut { process },
+            0..7 => Self::Cut { process },
+            7..14 => Self::LateRequest { process, delay: short },
             14..22 => Self::HalfOpen { process },
             22..32 => Self::LostReply { process },
             32..38 => Self::SlowLink { process, times: random.between(20, 2_000), length: long },

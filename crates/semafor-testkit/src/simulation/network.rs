@@ -55,6 +55,8 @@ pub(super) struct Link {
     pub(super) is_half_open: bool,
     /// The next reply vanishes, and the connection breaks.
     pub(super) loses_reply: bool,
+    /// The next request arrives so much later, and the connection breaks.
+    pub(super) delays_request: Option<Time>,
     last_to_server: Time,
     last_to_client: Time,
     /// What `latency` is if nothing goes wrong.
@@ -64,7 +66,7 @@ pub(super) struct Link {
 impl Link {
     /// Messages vanish or take long.
     pub(super) fn is_disturbed(&self) -> bool {
-        self.is_half_open || self.loses_reply || self.latency > self.usual_latency
+        self.is_half_open || self.loses_reply || self.delays_request.is_some() || self.latency > self.usual_latency
     }
 
     pub(super) fn new(process: usize, life: u64, random: &mut Random) -> Self {
@@ -75,6 +77,7 @@ impl Link {
             latency,
             is_half_open: false,
             loses_reply: false,
+            delays_request: None,
             last_to_server: 0,
             last_to_client: 0,
             usual_latency: latency,

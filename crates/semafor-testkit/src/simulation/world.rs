@@ -126,11 +126,6 @@ pub(super) struct World<'a> {
     places: BTreeMap<String, f64>,
     /// Ids of grants that were passed on to another process. They end by themselves.
     adopted: BTreeSet<Arc<str>>,
-    /// Requests whose repetition has arrived.
-    repeated: BTreeSet<String>,
-    /// Requests whose first attempt arrived after their repetition. Known: `queue.lua` carries that out once more, so a waiter
-    /// loses its place, and a slot that was released already is taken again until its heartbeat is missing.
-    overtaken: BTreeSet<String>,
     /// Names with a free slot and a waiter that could have it, by when that was first seen.
     idle: BTreeMap<usize, (Time, String)>,
     scripts: u64,
@@ -163,8 +158,6 @@ impl<'a> World<'a> {
             disturbed_until: 0,
             places: BTreeMap::new(),
             adopted: BTreeSet::new(),
-            repeated: BTreeSet::new(),
-            overtaken: BTreeSet::new(),
             idle: BTreeMap::new(),
             scripts: 0,
             window: (0, 0),
@@ -374,7 +367,6 @@ impl<'a> World<'a> {
                 self.scripts += 1;
                 self.check_rate();
                 let before = self.lines_of(&call);
-                self.note_attempt(&call);
                 let ran =
                     self.server.run_script((call.digest, call.code), has_code, &call.keys, &call.arguments);
                 self.check_order(&call, &before);
@@ -422,8 +414,7 @@ impl<'a> World<'a> {
     fn check_order(&mut self, call: &ScriptCall, before: &Option<Lines>) {
         let (Some(before), Some(after)) = (before, self.lines_of(call)) else { return };
         for (id, at) in &after.waiters {
-            let known = self.places.get(id).filter(|_| !self.overtaken.contains(id));
-            if let Some(place) = known.filter(|place| *place < at) {
+            if let Some(place) = self.places.get(id).filter(|place| *place < at) {
                 self.rules.report(self.now, "order", format!("{id} had place {place}, and is back at {at}"));
             }
         }
@@ -447,21 +438,6 @@ impl<'a> World<'a> {
                     format!("{id} (place {was_at:?}) was granted its slots before {other} (place {at})");
                 self.rules.report(self.now, "order", what);
             }
-        }
-    }
-
-    /// Notes attempts of requests for slots, and those that arrive too late.
-    fn note_attempt(&mut self, call: &ScriptCall) {
-        let (Some(id), Some(again), 15) =
-            (call.arguments.get(1), call.arguments.get(12), call.arguments.len())
-        else {
-            return;
-        };
-        let id = String::from_utf8_lossy(id).into_owned();
-        if again == b"1" {
-            self.repeated.insert(id);
-        } else if self.repeated.contains(&id) {
-            self.overtaken.insert(id);
         }
     }
 
@@ -530,15 +506,15 @@ impl<'a> World<'a> {
         for number in 0..self.processes.len() {
             let process = &self.processes[number];
             let is_empty = process.client.is_empty() && process.pending.is_empty();
-            // A detached grant that its client has given up ends by itself.
-            let has_given_up = process.gave_up_at.is_some_and(|at| self.now < at + self.rules.recovery);
+            // A detached grant that its client has given up ends by itself, at the end of its grace if it was evicted.
+            let longest = self.rules.recovery + self.grace().as_micros() as Time;
+            let has_given_up = process.gave_up_at.is_some_and(|at| self.now < at + longest);
             if !process.runs() || !is_empty || has_given_up {
                 continue;
             }
-            let may_be_left = |id: &str| self.overtaken.contains(id) || self.adopted.contains(id);
             // The key that has when each of our ids is over.
             let mut left = process.targets.iter().flat_map(|target| self.living(&target.keys[9]));
-            if let Some(id) = left.find(|id| process.is_own(id) && !may_be_left(id)) {
+            if let Some(id) = left.find(|id| process.is_own(id) && !self.adopted.contains(id.as_str())) {
                 let what = format!("the server still has {id} of process {number}, which has no entry");
                 return self.rules.report(self.now, "nothing is left", what);
             }
@@ -671,8 +647,8 @@ impl<'a> World<'a> {
     fn closed(&mut self, connection: ConnectionId) {
         let Some(link) = self.links.get(&connection) else { return };
         let process = link.process;
+        // The server reads what is on its way to it before it learns of the end.
         self.links.remove(&connection);
-        self.server.disconnect(connection);
         if self.processes[process].dialling.as_ref().is_some_and(|dialling| dialling.connection == connection)
         {
             return self.dial_failed(process);
@@ -799,9 +775,14 @@ impl<'a> World<'a> {
         if link.is_half_open {
             return;
         }
-        let at = link.at_server(self.now, &mut self.network);
+        let delay = if matches!(request, Request::Script { .. }) { link.delays_request.take() } else { None };
         let sent = self.now;
+        let at = link.at_server(sent + delay.unwrap_or(0), &mut self.network);
         self.plan(at, Due::AtServer { connection, request, sent });
+        if let Some(delay) = delay {
+            self.disturbed_until = self.disturbed_until.max(sent + delay);
+            self.break_connection(connection);
+        }
     }
 
     fn no_reply(&mut self, process: usize, number: u64) {
@@ -1018,7 +999,13 @@ impl<'a> World<'a> {
         }
     }
 
+    /// Long enough for a message to arrive, and for a heartbeat if it does not.
+    fn grace(&self) -> Duration {
+        self.settings.heartbeat * 2
+    }
+
     fn acquire(&mut self, process: usize, user: usize) {
+        let grace = self.grace();
         let names = self.settings.slots.len() as u64;
         let someone = &mut self.processes[process].users[user];
         let random = &mut someone.random;
@@ -1034,8 +1021,7 @@ impl<'a> World<'a> {
             1..4 => Wait::For(Duration::from_micros(random.between(SECOND / 10, 30 * SECOND))),
             _ => Wait::Unlimited,
         };
-        // Long enough for a message to arrive, and for a heartbeat if it does not.
-        let grace = (ttl.is_none() && random.percent(30)).then(|| self.settings.heartbeat * 2);
+        let grace = (ttl.is_none() && random.percent(30)).then_some(grace);
         let cancels_after = random.percent(15).then(|| random.exponential(2 * SECOND));
         let (target, floor) =
             (Arc::clone(&self.processes[process].targets[name]), self.processes[process].newest_token);
@@ -1131,9 +1117,17 @@ impl<'a> World<'a> {
                                 Doing::Adopted { name, grant, id, until };
                             self.act_after(process, user, until - self.now);
                         }
+                        // Renewed: the user may renew again soon, or rely on it for long.
                         holding => {
-                            self.processes[process].users[user].doing = holding;
-                            self.act_after(process, user, self.settings.hold);
+                            let hold = self.settings.hold;
+                            let someone = &mut self.processes[process].users[user];
+                            someone.doing = holding;
+                            let after = match someone.random.below(10) {
+                                0..3 => someone.random.between(SECOND / 100, SECOND / 2),
+                                3..6 => someone.random.between(SECOND, 10 * SECOND),
+                                _ => hold,
+                            };
+                            self.act_after(process, user, after);
                         }
                     },
                 }
@@ -1275,6 +1269,13 @@ impl<'a> World<'a> {
             Fault::Cut { process } => {
                 if let Some(connection) = connection(self, process) {
                     self.break_connection(connection);
+                }
+            }
+            Fault::LateRequest { process, delay } => {
+                if let Some(link) =
+                    connection(self, process).and_then(|connection| self.links.get_mut(&connection))
+                {
+                    link.delays_request = Some(delay);
                 }
             }
             Fault::HalfOpen { process } => {

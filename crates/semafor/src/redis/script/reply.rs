@@ -107,7 +107,7 @@ pub(in crate::redis) fn unexpected(value: &Value) -> HomeError {
 /// How an id ended.
 pub(in crate::redis) fn read_ending(code: i64) -> NotHeld {
     match code {
-        ending::RELEASED | ending::UNWANTED => NotHeld::Released,
+        ending::RELEASED | ending::UNWANTED | ending::REPEATED => NotHeld::Released,
         ending::EXPIRED => NotHeld::Lost(Loss::Expired),
         ending::EVICTED => NotHeld::Lost(Loss::Evicted),
         ending::VANISHED => NotHeld::Lost(Loss::Vanished),

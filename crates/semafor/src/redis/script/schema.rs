@@ -41,7 +41,8 @@ fields! {
         KeepUntil = "keep_until",
         /// No lease and no heartbeat of ours ends before this time.
         Due = "due",
-        /// When a client last cancelled a request that had not arrived.
+        /// When a client last cancelled a request that had not arrived, or repeated one. For a while after that, requests
+        /// may arrive late, so the fast paths are not taken.
         Unwanted = "unwanted",
         /// Slots held by weights of ours that have no member in MAIN.
         Hidden = "hidden",
@@ -125,8 +126,10 @@ pub(in crate::redis) mod ending {
             VANISHED = 3,
             CLOSED = 4,
             TOO_HEAVY = 5,
-            /// It was cancelled before it arrived.
+            /// Its request must not be carried out if it arrives late: it was cancelled, or its repetition has ended.
             UNWANTED = 6,
+            /// Not an ending: its request was repeated, so an earlier attempt may still arrive.
+            REPEATED = 7,
         }
     }
 }
@@ -305,8 +308,8 @@ mod tests {
             ("visible", "local VISIBLE = 64"),
             (
                 "endings",
-                "local FORGOTTEN, RELEASED, EXPIRED, EVICTED, VANISHED, CLOSED, TOO_HEAVY, UNWANTED = \
-                 -1, 0, 1, 2, 3, 4, 5, 6",
+                "local FORGOTTEN, RELEASED, EXPIRED, EVICTED, VANISHED, CLOSED, TOO_HEAVY, UNWANTED, REPEATED = \
+                 -1, 0, 1, 2, 3, 4, 5, 6, 7",
             ),
             ("record pattern", "local RECORD = '^((%S+) (%S+) (%S+)) (%S+) (%S+) (%S+) (%S+) (%S+) (.*)$'"),
             (

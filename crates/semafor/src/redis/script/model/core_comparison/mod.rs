@@ -26,8 +26,10 @@ struct Client {
     /// How long it may hold from its grant or its last renewal.
     ttl: Option<u64>,
     state: State,
-    /// It was cancelled before it arrived: if it still arrives, it is refused.
+    /// If its request still arrives, it is refused: it was cancelled before it arrived, or its repetition has ended.
     is_unwanted: bool,
+    /// Its request was repeated, so its first attempt may still arrive.
+    is_repeated: bool,
     arrived: u64,
     /// Slot, token, and how long it waited.
     got: Option<(u32, u64, u64)>,
@@ -54,7 +56,7 @@ struct Comparison<'a> {
     last_token: u64,
     /// Waiters that timed out. The core counts them as cancelled.
     timed_out: u64,
-    /// Requests that arrived after their cancellation, and were refused.
+    /// Requests that arrived after their end, and were refused.
     late_requests: u64,
     /// Losses that the core does not report and the scripts do: holders whose slot another process released, and holders
     /// that were evicted and have their grace.
@@ -93,6 +95,7 @@ impl Comparison<'_> {
             ttl: request.ttl,
             state: State::NotYet,
             is_unwanted: false,
+            is_repeated: false,
             arrived: self.scripts.now,
             got: None,
             place: String::new(),
@@ -200,6 +203,9 @@ impl Comparison<'_> {
     fn ask(&mut self, number: usize, again: bool) -> Result<Seen, TestCaseError> {
         let Client { request, is_try, .. } = self.clients[number];
         let arguments = Queue { is_try, again, ..Queue::new(number, request) }.arguments();
+        if again && !self.clients[number].is_unwanted {
+            self.clients[number].is_repeated = true;
+        }
         self.run(Operation::Queue, &arguments)
     }
 
@@ -260,7 +266,8 @@ impl Comparison<'_> {
                 if !self.holds(number) && !self.is_waiting(number) {
                     return self.sweep();
                 }
-                let seen = self.ask(number, true)?;
+                // Or the first attempt arrives after its repetition.
+                let seen = self.ask(number, !self.clients[number].is_repeated || !step.again)?;
                 let words = seen.words();
                 if self.holds(number) {
                     prop_assert_eq!(Some(words), self.confirmed(number), "asked again, late");
@@ -275,13 +282,19 @@ impl Comparison<'_> {
                 self.end(number, EndReason::Cancelled, false, step.again)?;
             }
             Action::ArriveLate(index) => {
-                let late = |client: &Client| client.is_unwanted;
+                let late = |client: &Client| client.is_unwanted || client.is_repeated;
                 let late: Vec<_> = (0..self.clients.len()).filter(|n| late(&self.clients[*n])).collect();
                 if late.is_empty() {
                     return Ok(true);
                 }
                 let number = *index.get(&late);
-                for again in [false, true] {
+                self.expire();
+                self.settle(number);
+                if self.holds(number) || self.is_waiting(number) {
+                    return self.sweep();
+                }
+                // A repetition may have been refused, and then asks again.
+                for again in [false, true].into_iter().take(1 + usize::from(self.clients[number].is_unwanted)) {
                     self.expire();
                     self.late_requests += 1;
                     let seen = self.ask(number, again)?;
@@ -483,6 +496,11 @@ impl Comparison<'_> {
                 true => "gone",
             };
             let code = if outcome == "gone" { self.ending(number) } else { RELEASED };
+            let is_over = matches!(self.clients[number].state, State::Over(_)) || !self.holds(number);
+            let is_noted = reason == EndReason::Evicted && self.ending(number) == EVICTED;
+            if outcome != "gone" && is_over && !is_noted {
+                self.clients[number].is_unwanted |= self.clients[number].is_repeated;
+            }
             let (held, slots) = (self.gate.held(), self.gate.slots());
             let waiting = self.gate.waiting();
             if is_unwanted {
