@@ -10,8 +10,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use redis::{PushInfo, PushKind, Value};
 use semafor::__client::{
-    AcquireRequest, Call, Client, Command, EndReason, Event, Instant, Key, ServerPushes, Target, TaskKey,
-    Wait,
+    AcquireRequest, Call, Client, Command, EndReason, Event, Instant, Key, Leaver, ServerPushes, Target,
+    TaskKey, Wait,
 };
 use semafor::__redis::OfflineEngine;
 use semafor::redis::Config;
@@ -113,7 +113,11 @@ impl Fixture {
             Command::Acquire { request, place: 0.0, wait_left: None },
             Command::CheckWaiter { key },
             Command::Release { key },
-            Command::End { acquisitions: vec![(key, EndReason::Cancelled), (Key(2), EndReason::TimedOut)] },
+            Command::End {
+                leavers: [(key, EndReason::Cancelled), (Key(2), EndReason::TimedOut)]
+                    .map(|(key, reason)| Leaver { key, reason, has_lost_attempt: false })
+                    .to_vec(),
+            },
             Command::EndById { id: Arc::clone(&id), reason: EndReason::Evicted },
             Command::Renew { id, ttl: Some(Duration::from_secs(1)) },
             Command::Heartbeat {

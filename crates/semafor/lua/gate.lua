@@ -873,8 +873,8 @@ function gate.python_clients()
 end
 
 -- Releases what an id has, a slot or a place in line, and serves the line. Returns the outcome, and how the id ended
--- if it had nothing. See release.lua.
-function gate.end_id(id, how, by_another, again)
+-- if it had nothing. See release.lua. If another attempt of its request may still arrive, that is refused.
+function gate.end_id(id, how, by_another, again, may_arrive)
     local record = gate.record_of(id)
     local is_unwanted = how == 'cancelled' or how == 'timed_out'
     local outcome, ending = 'gone', RELEASED
@@ -902,9 +902,11 @@ function gate.end_id(id, how, by_another, again)
             gate.unwanted = NOW
         end
     end
-    if outcome ~= 'gone' and NOW < gate.unwanted + LATE and gate.remembered(id) == REPEATED
-        and call('HEXISTS', RECORDS, id) == 0 then
-        gate.remember(id, UNWANTED) -- its first attempt may still arrive
+    may_arrive = may_arrive
+        or outcome ~= 'gone' and NOW < gate.unwanted + LATE and gate.remembered(id) == REPEATED
+    if may_arrive and call('HEXISTS', RECORDS, id) == 0 then
+        gate.remember(id, UNWANTED)
+        gate.unwanted = NOW
     end
     gate.serve()
     return outcome, ending

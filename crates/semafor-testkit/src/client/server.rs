@@ -140,9 +140,9 @@ impl Server {
                 let outcome = self.end((process, *key), call.is_repeat, now);
                 self.ended(vec![outcome])
             }
-            Command::End { acquisitions } => {
+            Command::End { leavers } => {
                 let outcomes =
-                    acquisitions.iter().map(|(key, _)| self.end((process, *key), true, now)).collect();
+                    leavers.iter().map(|leaver| self.end((process, leaver.key), true, now)).collect();
                 self.ended(outcomes)
             }
             Command::EndById { id, reason } => {

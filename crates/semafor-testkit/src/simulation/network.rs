@@ -66,7 +66,10 @@ pub(super) struct Link {
 impl Link {
     /// Messages vanish or take long.
     pub(super) fn is_disturbed(&self) -> bool {
-        self.is_half_open || self.loses_reply || self.delays_request.is_some() || self.latency > self.usual_latency
+        self.is_half_open
+            || self.loses_reply
+            || self.delays_request.is_some()
+            || self.latency > self.usual_latency
     }
 
     pub(super) fn new(process: usize, life: u64, random: &mut Random) -> Self {

@@ -23,6 +23,8 @@ pub(super) struct Process {
     pub(super) client: Client,
     pub(super) targets: Vec<Arc<Target>>,
     pub(super) connection: Option<ConnectionId>,
+    /// The last one that was in use.
+    pub(super) newest_connection: ConnectionId,
     pub(super) dialling: Option<Dialling>,
     pub(super) pending: BTreeMap<u64, Pending>,
     pub(super) users: Vec<User>,
@@ -191,6 +193,7 @@ impl Process {
             client,
             targets,
             connection: None,
+            newest_connection: 0,
             dialling: None,
             pending: BTreeMap::new(),
             users,

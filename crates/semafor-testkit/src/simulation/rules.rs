@@ -60,6 +60,8 @@ pub struct Held {
     pub from: Time,
     /// The earliest end of its lease that its user has asked for.
     pub ends: Option<Time>,
+    /// When its user last renewed it.
+    pub renewed_at: Option<Time>,
     /// When the user stopped believing, and why.
     pub until: Option<(Time, &'static str)>,
 }

@@ -582,6 +582,7 @@ impl<'a> World<'a> {
                     self.processes[process].dialling.take_if(|dialling| dialling.connection == connection);
                 let Some(dialling) = dialling else { return };
                 self.processes[process].connection = Some(connection);
+                self.processes[process].newest_connection = connection;
                 let pushes = ServerPushes { messages: true, tracking: true };
                 self.note(Some(process), || "connected".into());
                 self.change(process, |client, now| client.connected(pushes, now));
@@ -590,6 +591,8 @@ impl<'a> World<'a> {
                 }
             }
             Answer::Closed => self.closed(connection),
+            // The driver ignores it, too.
+            Answer::Push(_) if connection < self.processes[process].newest_connection => {}
             Answer::Push(push) => {
                 self.note_message(Some(process), (sent, None), || format!("push {}", show(&push.data)));
                 let now = self.processes[process].local(self.now);
@@ -1078,6 +1081,7 @@ impl<'a> World<'a> {
                             floor,
                             from: self.now,
                             ends,
+                            renewed_at: None,
                             until: None,
                         };
                         let grant = self.rules.granted(held);
@@ -1143,7 +1147,11 @@ impl<'a> World<'a> {
         user: usize,
         (key, name, grant, id, lost): (Key, usize, usize, Arc<str>, CancellationToken),
     ) {
-        let choice = self.processes[process].users[user].random.below(100);
+        // Users that have just renewed often renew again.
+        let is_new =
+            self.rules.grants[grant].renewed_at.is_some_and(|renewed| self.now < renewed + SECOND / 2);
+        let random = &mut self.processes[process].users[user].random;
+        let choice = if is_new && random.percent(70) { 99 } else { random.below(100) };
         let now = self.processes[process].local(self.now);
         match choice {
             0..55 => {
@@ -1167,11 +1175,11 @@ impl<'a> World<'a> {
                 self.act_after(process, user, self.settings.hold);
             }
             _ => {
-                let someone = &mut self.processes[process].users[user];
-                let ttl = someone
-                    .random
-                    .percent(80)
-                    .then(|| Duration::from_micros(someone.random.between(SECOND / 2, 20 * SECOND)));
+                let random = &mut self.processes[process].users[user].random;
+                let longest = if random.percent(30) { 2 * SECOND } else { 20 * SECOND };
+                let ttl =
+                    random.percent(80).then(|| Duration::from_micros(random.between(SECOND / 2, longest)));
+                self.rules.grants[grant].renewed_at = Some(self.now);
                 self.note(Some(process), || format!("user {user} renews {key:?} for {ttl:?}"));
                 // A lease may end before its grace.
                 self.rules.grants[grant].had_grace &= ttl.is_none();

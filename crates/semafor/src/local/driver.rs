@@ -570,9 +570,9 @@ impl State {
                 for (number, request) in engine::encode(&call) {
                     socket.send(&frame(&protocol::Call { number, request }));
                 }
-                if let Command::End { acquisitions } = &call.command {
+                if let Command::End { leavers } = &call.command {
                     // The agent does not reply to the request of an acquisition that leaves.
-                    acquisitions.iter().for_each(|(key, _)| drop(self.calls.remove(&key.0)));
+                    leavers.iter().for_each(|leaver| drop(self.calls.remove(&leaver.key.0)));
                 }
                 if engine::is_answered(&call.command) {
                     self.calls.insert(call.number, (call, now));

@@ -35,8 +35,8 @@ pub(super) fn encode(call: &Call) -> Vec<(u64, Request)> {
         }
         Command::EndById { id, .. } => Request::ReleaseId { of: target(), id: id.to_string() },
         Command::Renew { id, ttl } => Request::Renew { of: target(), id: id.to_string(), ttl: *ttl },
-        Command::End { acquisitions } => {
-            return acquisitions.iter().map(|(key, _)| (0, Request::Cancel { call: key.0 })).collect();
+        Command::End { leavers } => {
+            return leavers.iter().map(|leaver| (0, Request::Cancel { call: leaver.key.0 })).collect();
         }
         Command::Detach { key } => return vec![(0, Request::Detach { lease: key.0 })],
         Command::Reclaim { key, id, weight, slot, slots } => {

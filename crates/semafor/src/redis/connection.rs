@@ -65,6 +65,8 @@ pub(super) struct Connection {
     /// Locked while a task connects. All tasks that wait for it share the last failure.
     connecting: tokio::sync::Mutex<Option<ConnectFailure>>,
     generations: AtomicU64,
+    /// The generation of the newest connection that was in use.
+    newest: AtomicU64,
     /// Known nodes of the cluster, besides those of the URL.
     nodes: Mutex<Vec<ConnectionInfo>>,
     /// Which pushes were available when that was last logged.
@@ -120,6 +122,7 @@ impl Connection {
             current: Mutex::new(None),
             connecting: tokio::sync::Mutex::new(None),
             generations: AtomicU64::new(0),
+            newest: AtomicU64::new(0),
             nodes: Mutex::default(),
             logged_pushes: Mutex::default(),
             eviction_policy: Mutex::default(),
@@ -390,6 +393,7 @@ impl Connection {
         }
         match self.connect_in_runtime().await {
             Ok(live) => {
+                self.newest.store(live.generation, Ordering::Relaxed);
                 *self.current.lock() = Some(live.clone());
                 (self.on_event)(Event::Connected);
                 Ok(live)
@@ -408,6 +412,12 @@ impl Connection {
             // No more messages come from it, whichever side ended it.
             (self.on_event)(Event::Disconnected);
         }
+    }
+
+    /// Calls may still wait for their replies on an earlier connection, and its messages may be late: a message of a loss
+    /// could be taken for the loss of a newer grant. The state of everything was asked for on the newer connection.
+    pub(super) fn is_superseded(&self, generation: u64) -> bool {
+        generation < self.newest.load(Ordering::Relaxed)
     }
 
     pub(super) fn is_connected(&self) -> bool {

@@ -309,6 +309,7 @@ impl RedisDriver {
             ConnectionEvent::Push { generation, push } if push.kind == PushKind::Disconnection => {
                 self.connection.disconnect(generation);
             }
+            ConnectionEvent::Push { generation, .. } if self.connection.is_superseded(generation) => {}
             ConnectionEvent::Push { push, .. } => self.change(|client, now| {
                 self.engine.read_push(push, now).into_iter().for_each(|push| client.handle_push(push, now));
             }),

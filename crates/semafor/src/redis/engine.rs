@@ -18,7 +18,7 @@ use super::script::schema::{self, ending, word};
 use super::{diagnostics, inspect};
 use crate::error::{AcquireError, BuildError, HomeError};
 use crate::remote::call::{
-    Call, Command, EndReason, Ended, Grant, HolderState, Key, LeaseEnd, NameState, NotInLine, Push,
+    Call, Command, EndReason, Ended, Grant, HolderState, Key, LeaseEnd, Leaver, NameState, NotInLine, Push,
     PythonClients, Reply, WaiterState,
 };
 use crate::remote::client::safe_for;
@@ -124,9 +124,12 @@ impl Engine {
                     .arg(u8::from(is_others))
                     .arg(u8::from(call.is_repeat));
             }
-            Command::End { acquisitions } => {
-                for (key, reason) in acquisitions {
-                    command.arg(&*self.id(target, *key)).arg(reason_word(*reason));
+            Command::End { leavers } => {
+                for Leaver { key, reason, has_lost_attempt } in leavers {
+                    command
+                        .arg(&*self.id(target, *key))
+                        .arg(reason_word(*reason))
+                        .arg(u8::from(*has_lost_attempt));
                 }
             }
             Command::Renew { id, ttl } => {
@@ -176,14 +179,14 @@ impl Engine {
                 read_release(target, &id, EndReason::Released, call.is_repeat, &mut words)
             }
             Command::EndById { id, reason } => read_release(target, id, *reason, call.is_repeat, &mut words),
-            Command::End { acquisitions } => {
+            Command::End { leavers } => {
                 let (held, slots, waiting) = (words.number()?, words.number()?, words.number()?);
-                let read = |(key, _): &(Key, EndReason)| {
-                    let outcome =
-                        read_outcome(target, &self.id(target, *key), &mut words)?.map_err(|(_, why)| why);
+                let read = |leaver: &Leaver| {
+                    let outcome = read_outcome(target, &self.id(target, leaver.key), &mut words)?
+                        .map_err(|(_, why)| why);
                     Ok(Ended { outcome, held, slots, waiting })
                 };
-                acquisitions.iter().map(read).collect::<Result<_, HomeError>>().map(Reply::Ended)
+                leavers.iter().map(read).collect::<Result<_, HomeError>>().map(Reply::Ended)
             }
             Command::Renew { id, ttl } => {
                 if words.text()? != word::RENEWED {

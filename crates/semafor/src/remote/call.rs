@@ -51,7 +51,7 @@ pub enum Command {
     },
     /// Releases what these acquisitions have: slots or places in line.
     End {
-        acquisitions: Vec<(Key, EndReason)>,
+        leavers: Vec<Leaver>,
     },
     /// Ends a grant, which may belong to another process.
     EndById {
@@ -114,6 +114,15 @@ pub struct LiveWaiter {
     pub key: Key,
     pub weight: u32,
     pub heartbeat: Duration,
+}
+
+/// An acquisition whose slots, or place in line, are to be released.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Leaver {
+    pub key: Key,
+    pub reason: EndReason,
+    /// An attempt of its request failed after it was sent, and may still arrive.
+    pub has_lost_attempt: bool,
 }
 
 /// Why a holder or waiter ends.

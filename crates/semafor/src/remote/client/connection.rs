@@ -128,8 +128,8 @@ impl Client {
     pub(super) fn keep_unanswered(&mut self, call: Call, now: Instant) {
         match &call.command {
             Command::End { .. } => {
-                let Command::End { acquisitions } = call.command else { return };
-                self.handle_end_reply(&call.target.name, &acquisitions, &[], now);
+                let Command::End { leavers } = call.command else { return };
+                self.handle_end_reply(&call.target.name, &leavers, &[], now);
             }
             Command::Acquire { .. }
             | Command::Release { .. }

@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::acquisition::{Acquisition, Leaving, State};
-use super::name_entry::Leaver;
 use super::{BATCH, Client, Liveness};
 use crate::error::AcquireError;
-use crate::remote::call::{Command, EndReason, Ended, Failure, Key};
+use crate::remote::call::{Command, EndReason, Ended, Failure, Key, Leaver};
 use crate::remote::clock::Instant;
 
 /// How long the server may take to confirm that a waiter that timed out has left the line.
@@ -39,7 +38,8 @@ impl Client {
     pub(super) fn queue_leaver(&mut self, key: Key, reason: EndReason) {
         let Some(acquisition) = self.acquisitions.get(&key) else { return };
         let target = Arc::clone(&acquisition.target);
-        self.name_entry(&target).leavers.push_back(Leaver { key, reason });
+        let has_lost_attempt = acquisition.has_lost_attempt;
+        self.name_entry(&target).leavers.push_back(Leaver { key, reason, has_lost_attempt });
         self.send_leavers(&target.name);
     }
 
@@ -51,15 +51,15 @@ impl Client {
         }
         entry.is_leave_pending = true;
         let count = entry.leavers.len().min(BATCH);
-        let acquisitions = entry.leavers.drain(..count).map(|leaver| (leaver.key, leaver.reason)).collect();
+        let leavers = entry.leavers.drain(..count).collect();
         let target = Arc::clone(&entry.target);
-        self.send(target, Command::End { acquisitions });
+        self.send(target, Command::End { leavers });
     }
 
     pub(super) fn handle_end_reply(
         &mut self,
         name: &Arc<str>,
-        acquisitions: &[(Key, EndReason)],
+        leavers: &[Leaver],
         ended: &[Ended],
         now: Instant,
     ) {
@@ -68,8 +68,8 @@ impl Client {
             entry.reset_pause();
         }
         self.progress += 1;
-        for (at, (key, _)) in acquisitions.iter().enumerate() {
-            self.finish_leaving(*key, ended.get(at), now);
+        for (at, leaver) in leavers.iter().enumerate() {
+            self.finish_leaving(leaver.key, ended.get(at), now);
         }
         self.send_leavers(name);
         self.remove_name_if_unused(name);
@@ -78,20 +78,20 @@ impl Client {
     pub(super) fn handle_end_failure(
         &mut self,
         name: &Arc<str>,
-        acquisitions: Vec<(Key, EndReason)>,
+        leavers: Vec<Leaver>,
         failure: &Failure,
         now: Instant,
     ) {
         let (mut again, mut over) = (Vec::new(), Vec::new());
-        for (key, reason) in acquisitions {
-            match self.acquisitions.get(&key).map(|acquisition| &acquisition.state) {
+        for leaver in leavers {
+            match self.acquisitions.get(&leaver.key).map(|acquisition| &acquisition.state) {
                 Some(State::Leaving(leaving))
                     if failure.is_transient
                         && now.saturating_duration_since(leaving.since) < LEAVE_RETRY_TIME =>
                 {
-                    again.push(Leaver { key, reason });
+                    again.push(leaver);
                 }
-                _ => over.push(key),
+                _ => over.push(leaver.key),
             }
         }
         for key in over {

@@ -324,9 +324,9 @@ impl Client {
             Command::Release { .. } | Command::EndById { .. } | Command::Renew { .. } => {
                 self.handle_operation_reply(number, reply, now);
             }
-            Command::End { acquisitions } => {
+            Command::End { leavers } => {
                 let ended = if let Reply::Ended(ended) = reply { ended } else { Vec::new() };
-                self.handle_end_reply(&target.name, &acquisitions, &ended, now);
+                self.handle_end_reply(&target.name, &leavers, &ended, now);
             }
             Command::Heartbeat { holders, waiters, part } => {
                 if let Reply::Heartbeat { state, holders: of_holders, waiters: of_waiters } = reply {
@@ -368,8 +368,8 @@ impl Client {
             Command::Release { .. } | Command::EndById { .. } | Command::Renew { .. } => {
                 self.handle_operation_failure(number, failure, now);
             }
-            Command::End { acquisitions } => {
-                self.handle_end_failure(&target.name, acquisitions, failure, now);
+            Command::End { leavers } => {
+                self.handle_end_failure(&target.name, leavers, failure, now);
             }
             // Holders give up in time by themselves; a new connection starts with a heartbeat.
             Command::Heartbeat { part, .. } => self.continue_waiter_heartbeat(part, now),

@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::remote::call::{EndReason, Key, PythonClients};
+use crate::remote::call::{Leaver, PythonClients};
 use crate::remote::clock::Instant;
 use crate::remote::target::Target;
 
@@ -30,12 +30,6 @@ pub(super) struct NameEntry {
     pub(super) is_leave_pending: bool,
     pub(super) retry_leave_at: Option<Instant>,
     pause: Duration,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Leaver {
-    pub(super) key: Key,
-    pub(super) reason: EndReason,
 }
 
 impl NameEntry {

@@ -216,7 +216,7 @@ impl Process<'_> {
             Event::Cancel(index) => {
                 if let Some(number) = self.pick(ClientView::Waits, index) {
                     self.acquisitions[number].1 = ClientView::Over;
-                    self.run(Operation::Leave, &texts([&id_of(number), &"cancelled"]))?;
+                    self.run(Operation::Leave, &texts([&id_of(number), &"cancelled", &0]))?;
                 }
             }
             Event::Ping => self.ping()?,

@@ -294,7 +294,8 @@ impl Comparison<'_> {
                     return self.sweep();
                 }
                 // A repetition may have been refused, and then asks again.
-                for again in [false, true].into_iter().take(1 + usize::from(self.clients[number].is_unwanted)) {
+                for again in [false, true].into_iter().take(1 + usize::from(self.clients[number].is_unwanted))
+                {
                     self.expire();
                     self.late_requests += 1;
                     let seen = self.ask(number, again)?;
@@ -505,7 +506,7 @@ impl Comparison<'_> {
             let waiting = self.gate.waiting();
             if is_unwanted {
                 // A client batches cancellations; here each batch has one.
-                let seen = self.run(Operation::Leave, &texts([&id_of(number), &reason.word()]))?;
+                let seen = self.run(Operation::Leave, &texts([&id_of(number), &reason.word(), &0]))?;
                 let expected = texts([&held, &slots, &waiting, &outcome, &code]);
                 prop_assert_eq!(seen.words(), expected, "held, slots, waiting, outcome, ending");
                 self.clients[number].is_unwanted |= outcome == "gone";
