@@ -1,6 +1,7 @@
 //! A process: the production client and engine, and users that acquire, hold and release at random.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
@@ -31,6 +32,8 @@ pub(super) struct Process {
     pub(super) timer: Option<Time>,
     /// When it last lost a detached grant.
     pub(super) gave_up_at: Option<Time>,
+    /// On which it listens for messages.
+    pub(super) channel: String,
     clock: Clock,
 }
 
@@ -50,7 +53,7 @@ pub(super) struct Pending {
 pub(super) enum Work {
     Script {
         call: Call,
-        script: ScriptCall,
+        script: Rc<ScriptCall>,
     },
     /// To be told of grants to these waiters; one for each key.
     Subscribe {
@@ -67,7 +70,7 @@ pub(super) enum Work {
     Resize {
         name: usize,
         slots: u32,
-        script: ScriptCall,
+        script: Rc<ScriptCall>,
     },
 }
 
@@ -187,7 +190,6 @@ impl Process {
             life,
             is_alive: true,
             is_paused: false,
-            engine,
             client,
             targets,
             connection: None,
@@ -197,6 +199,8 @@ impl Process {
             newest_token: 0,
             timer: None,
             gave_up_at: None,
+            channel: engine.channel(),
+            engine,
             clock,
         }
     }
@@ -207,7 +211,7 @@ impl Process {
 
     /// True if the id is of this process, which it names.
     pub(super) fn is_own(&self, id: &str) -> bool {
-        id.get(8..20).is_some_and(|process| self.engine.channel().ends_with(process))
+        id.get(8..20).is_some_and(|process| self.channel.ends_with(process))
     }
 
     /// Its own clock.

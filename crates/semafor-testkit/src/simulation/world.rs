@@ -361,8 +361,7 @@ impl<'a> World<'a> {
         match request {
             Request::Hello => {
                 let Some(link) = self.links.get(&connection) else { return };
-                let channel = self.processes[link.process].engine.channel();
-                self.server.connect(connection, &channel);
+                self.server.connect(connection, &self.processes[link.process].channel);
                 self.send_to_client(connection, Answer::Welcome);
             }
             Request::Close => {
@@ -767,7 +766,7 @@ impl<'a> World<'a> {
             }
             Command::Watch => Work::Watch { call },
             _ => match self.processes[process].engine.script_of(&call) {
-                Some(script) => Work::Script { call, script },
+                Some(script) => Work::Script { call, script: Rc::new(script) },
                 None => {
                     return self.change(process, |client, now| client.handle_reply(call, Reply::Done, now));
                 }
@@ -785,10 +784,12 @@ impl<'a> World<'a> {
         let engine = &self.processes[process].engine;
         let request = match &work {
             Work::Script { script, .. } | Work::Resize { script, .. } => {
-                Request::Script { number, call: script.clone(), has_code: false, resizes: work.resizes() }
+                Request::Script { number, call: Rc::clone(script), has_code: false, resizes: work.resizes() }
             }
             Work::WatchSweep { call } => match engine.script_of(call) {
-                Some(script) => Request::Script { number, call: script, has_code: false, resizes: None },
+                Some(script) => {
+                    Request::Script { number, call: Rc::new(script), has_code: false, resizes: None }
+                }
                 None => return,
             },
             Work::Watch { call } => Request::Track { number, keys: vec![call.target.keys[0].clone()] },
@@ -867,8 +868,8 @@ impl<'a> World<'a> {
         let Pending { connection, sent, work } = pending;
         if reply.as_ref().is_err_and(|error| error.starts_with("NOSCRIPT")) {
             let script = match &work {
-                Work::Script { script, .. } | Work::Resize { script, .. } => Some(script.clone()),
-                Work::WatchSweep { call } => self.processes[process].engine.script_of(call),
+                Work::Script { script, .. } | Work::Resize { script, .. } => Some(Rc::clone(script)),
+                Work::WatchSweep { call } => self.processes[process].engine.script_of(call).map(Rc::new),
                 Work::Watch { .. } | Work::Subscribe { .. } => None,
             };
             if let Some(call) = script {
@@ -1376,7 +1377,7 @@ impl<'a> World<'a> {
                 if self.processes[process].runs() && self.processes[process].connection.is_some() {
                     let script =
                         self.processes[process].engine.resize(&self.processes[process].targets[name], slots);
-                    self.transmit(process, Work::Resize { name, slots, script });
+                    self.transmit(process, Work::Resize { name, slots, script: Rc::new(script) });
                 }
             }
             Fault::EvictHolder { process, number } => self.evict_holder(process, number),

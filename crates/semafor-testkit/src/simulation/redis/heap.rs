@@ -50,24 +50,27 @@ impl Heap {
         // reference of another call exists.
         let heap = unsafe { &mut *heap.cast::<Self>() };
         let before = if block.is_null() { 0 } else { before };
-        heap.used = heap.used + size - before;
+        heap.used = heap.used.wrapping_add(size).wrapping_sub(before);
         // SAFETY: Lua gives the block back with the size that it was made with.
         unsafe {
-            if before > LARGEST && size > LARGEST {
-                return check(realloc(block.cast(), large(before), size), large(size));
-            }
-            let (old, new) = (before.div_ceil(STEP), size.div_ceil(STEP));
-            if old == new && size > 0 && before > 0 && size <= LARGEST {
-                return block;
-            }
-            let moved = if size == 0 { null_mut() } else { heap.take(size) };
-            if before > 0 {
-                if size > 0 {
-                    block.cast::<u8>().copy_to_nonoverlapping(moved.cast(), before.min(size));
+            match (before, size) {
+                (0, 0) => null_mut(),
+                (0, size) => heap.take(size),
+                (before, 0) => {
+                    heap.give_back(block, before);
+                    null_mut()
                 }
-                heap.give_back(block, before);
+                (before, size) if before > LARGEST && size > LARGEST => {
+                    check(realloc(block.cast(), large(before), size), large(size))
+                }
+                (before, size) if class(before) == class(size) => block,
+                (before, size) => {
+                    let moved = heap.take(size);
+                    block.cast::<u8>().copy_to_nonoverlapping(moved.cast(), before.min(size));
+                    heap.give_back(block, before);
+                    moved
+                }
             }
-            moved
         }
     }
 
@@ -77,14 +80,14 @@ impl Heap {
             // SAFETY: the size is not 0.
             return unsafe { check(alloc(large(size)), large(size)) };
         }
-        let list = &mut self.free[size.div_ceil(STEP)];
+        let list = &mut self.free[class(size)];
         if !list.is_null() {
             let block = *list;
             // SAFETY: a free block begins with the address of the next one.
             *list = unsafe { (*block).cast() };
             return block.cast();
         }
-        let size = size.next_multiple_of(STEP);
+        let size = class(size) * STEP;
         if self.left < size {
             // SAFETY: the size of a chunk is not 0.
             self.rest = unsafe { check(alloc(CHUNK_LAYOUT), CHUNK_LAYOUT).cast() };
@@ -104,7 +107,7 @@ impl Heap {
             // SAFETY: large blocks are made with that layout.
             return unsafe { dealloc(block.cast(), large(size)) };
         }
-        let list = &mut self.free[size.div_ceil(STEP)];
+        let list = &mut self.free[class(size)];
         let block: FreeList = block.cast();
         // SAFETY: a block has room for an address, and is aligned for one.
         unsafe { *block = (*list).cast() };
@@ -125,6 +128,11 @@ const CHUNK_LAYOUT: Layout = match Layout::from_size_align(CHUNK, STEP) {
     Ok(layout) => layout,
     Err(_) => unreachable!(),
 };
+
+/// Blocks of one class have one size.
+fn class(size: usize) -> usize {
+    (size + (STEP - 1)) / STEP
+}
 
 fn large(size: usize) -> Layout {
     Layout::from_size_align(size, STEP).expect("Lua asks for less than half of the address space")

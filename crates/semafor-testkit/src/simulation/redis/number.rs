@@ -120,6 +120,17 @@ pub fn read(text: &[u8]) -> Option<f64> {
     }
 }
 
+/// Reads a number of digits alone, with a sign and a point perhaps. C and Rust read those alike: to the nearest double.
+pub(super) fn read_plain(text: &[u8]) -> Option<f64> {
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    let mut points = 0;
+    let is_plain = digits.iter().all(|byte| {
+        points += usize::from(*byte == b'.');
+        byte.is_ascii_digit() || *byte == b'.'
+    });
+    (is_plain && points < 2).then(|| str::from_utf8(text).ok()?.parse().ok())?
+}
+
 /// Reads a whole number.
 pub fn read_whole(text: &[u8]) -> Option<i64> {
     str::from_utf8(text).ok()?.parse().ok()
