@@ -217,7 +217,8 @@ impl Process {
     /// Its own clock.
     pub(super) fn local(&self, now: Time) -> Instant {
         let Clock { origin, drift } = self.clock;
-        let passed = i128::from(now) * (1_000_000 + i128::from(drift)) / 1_000;
+        // Years of microseconds fit.
+        let passed = now as i64 * (1_000_000 + drift) / 1_000;
         Instant::at(Duration::from_nanos(origin + passed as u64))
     }
 

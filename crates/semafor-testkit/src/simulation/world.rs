@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::faults::Fault;
 use super::network::{Answer, Link, Request};
 use super::process::{Dialling, Doing, Pending, Process, Work};
+use super::queue::Queue;
 use super::random::Random;
 use super::redis::{ConnectionId, Server, SortedSet, Store};
 use super::rules::{Held, Rules};
@@ -105,9 +106,7 @@ enum ServerState {
 pub(super) struct World<'a> {
     settings: &'a Settings,
     now: Time,
-    /// Things that happen at the same time happen in the order in which they were planned.
-    queue: BTreeMap<(Time, u64), Due>,
-    planned: u64,
+    queue: Queue<Due>,
     server: Server,
     server_state: ServerState,
     /// What a stopped server has not read yet.
@@ -151,8 +150,7 @@ impl<'a> World<'a> {
         let mut world = Self {
             settings,
             now: 0,
-            queue: BTreeMap::new(),
-            planned: 0,
+            queue: Queue::new(),
             server: Server::default(),
             server_state: ServerState::Up,
             unread: Vec::new(),
@@ -186,7 +184,7 @@ impl<'a> World<'a> {
 
     pub(super) fn run(mut self) -> Outcome {
         let end = self.settings.length + SETTLE;
-        while let Some(((at, _), due)) = self.queue.pop_first() {
+        while let Some((at, due)) = self.queue.pop() {
             if at > end || self.rules.violation.is_some() || self.is_settled() {
                 break;
             }
@@ -209,8 +207,7 @@ impl<'a> World<'a> {
     }
 
     fn plan(&mut self, at: Time, due: Due) {
-        self.planned += 1;
-        self.queue.insert((at.max(self.now), self.planned), due);
+        self.queue.push(at.max(self.now), due);
     }
 
     fn note(&mut self, process: Option<usize>, text: impl FnOnce() -> String) {

@@ -439,7 +439,7 @@ unsafe fn enter(
 
 /// Runs the command on the stack, and pushes its answer.
 fn run_command(state: *mut lua_State, context: &mut Context) -> Results {
-    // SAFETY: the words stay on the stack, where Lua does not change them, while they are used.
+    // SAFETY: the words stay on the stack, where Lua does not change them, while they are used. There is room for twenty more.
     unsafe {
         let count = ffi::lua_gettop(state);
         let mut few = [Word::Text(&[]); USUAL_WORDS];
@@ -454,11 +454,10 @@ fn run_command(state: *mut lua_State, context: &mut Context) -> Results {
         for (word, place) in words.iter_mut().zip(1..) {
             *word = match ffi::lua_type(state, place) {
                 ffi::LUA_TSTRING => Word::Text(read_text(state, place).unwrap_or_default()),
-                ffi::LUA_TNUMBER => Word::number(ffi::lua_tonumber(state, place)),
+                ffi::LUA_TNUMBER => Word::Number(ffi::lua_tonumber(state, place)),
                 _ => return Err("ERR Lua redis lib command arguments must be strings or integers".into()),
             };
         }
-        ffi::lua_checkstack(state, SLOTS);
         let store = context.store.as_ref().ok_or("the script has no store")?;
         store.borrow_mut().answer(words, &mut Stack { state, open: [(0, 0); 2], depth: 0 })?;
         Ok(1)

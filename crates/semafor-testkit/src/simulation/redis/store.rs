@@ -3,6 +3,7 @@
 //! `tests/simulated_commands.rs` plays random commands on this store and on a real server, and compares every answer.
 
 use std::collections::VecDeque;
+use std::ops::Deref;
 use std::rc::Rc;
 
 use hashbrown::HashMap;
@@ -40,32 +41,45 @@ pub type Outcome = Result<Value, String>;
 #[derive(Clone, Copy)]
 pub(super) enum Word<'a> {
     Text(&'a [u8]),
-    Number(f64, Text),
+    Number(f64),
+}
+
+/// The text of a word.
+enum Bytes<'a> {
+    Text(&'a [u8]),
+    Number(Text),
+}
+
+impl Deref for Bytes<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Text(text) => text,
+            Self::Number(text) => text.as_bytes(),
+        }
+    }
 }
 
 impl Word<'_> {
-    pub(super) fn number(number: f64) -> Self {
-        Self::Number(number, number::write(number))
-    }
-
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Text(text) => text,
-            Self::Number(_, text) => text.as_bytes(),
+    fn bytes(&self) -> Bytes<'_> {
+        match *self {
+            Self::Text(text) => Bytes::Text(text),
+            Self::Number(number) => Bytes::Number(number::write(number)),
         }
     }
 
     fn whole(&self) -> Result<i64, &'static str> {
         match self {
-            Self::Number(number, _) if number.fract() == 0.0 && number.abs() < 1e15 => Ok(*number as i64),
-            _ => read_whole(self.bytes()).ok_or(NOT_WHOLE),
+            Self::Number(number) if number.fract() == 0.0 && number.abs() < 1e15 => Ok(*number as i64),
+            _ => read_whole(&self.bytes()).ok_or(NOT_WHOLE),
         }
     }
 
     fn score(&self) -> Option<f64> {
         match self {
             Self::Text(text) => read(text),
-            Self::Number(number, _) => Some(*number).filter(|number| !number.is_nan()),
+            Self::Number(number) => Some(*number).filter(|number| !number.is_nan()),
         }
     }
 
@@ -211,7 +225,7 @@ impl Store {
     /// Runs a command. There is no answer if it fails.
     pub(super) fn answer(&mut self, words: Words<'_, '_>, answer: &mut impl Answer) -> Done {
         let Some((name, words)) = words.split_first() else { return Err("ERR empty command".into()) };
-        let name = name.bytes();
+        let name = &*name.bytes();
         if name.iter().any(u8::is_ascii_lowercase) {
             let name = name.to_ascii_uppercase();
             return self.command(&name, words, answer);
@@ -252,7 +266,7 @@ impl Store {
                 Ok(())
             }
             b"EXISTS" => {
-                answer.count(words.iter().filter(|key| self.look(key.bytes()).is_some()).count());
+                answer.count(words.iter().filter(|key| self.look(&key.bytes()).is_some()).count());
                 Ok(())
             }
             b"PTTL" => self.pttl(words, answer),
@@ -262,13 +276,14 @@ impl Store {
             b"LPOP" => self.lpop(words, answer),
             b"HGET" => self.hash(words, |hash, rest| {
                 answer.bulk_or_nil(
-                    rest.first().and_then(|field| hash?.get(field.bytes())).map(|value| &**value),
+                    rest.first().and_then(|field| hash?.get(&*field.bytes())).map(|value| &**value),
                 );
             }),
             b"HEXISTS" => self.hash(words, |hash, rest| {
                 let field = rest.first().zip(hash);
-                answer
-                    .count(usize::from(field.is_some_and(|(field, hash)| hash.contains_key(field.bytes()))));
+                answer.count(usize::from(
+                    field.is_some_and(|(field, hash)| hash.contains_key(&*field.bytes())),
+                ));
             }),
             b"HLEN" => self.hash(words, |hash, _| answer.count(hash.map_or(0, Hash::len))),
             b"HKEYS" => self.hash(words, |hash, _| {
@@ -291,13 +306,13 @@ impl Store {
             b"ZREM" => {
                 let [key, members @ ..] = words else { return Err(arity(name)) };
                 let has_any =
-                    |set: &SortedSet| members.iter().any(|member| set.score(member.bytes()).is_some());
+                    |set: &SortedSet| members.iter().any(|member| set.score(&member.bytes()).is_some());
                 self.zremove(key, answer, has_any, |set| {
-                    members.iter().filter(|member| set.remove(member.bytes()).is_some()).count()
+                    members.iter().filter(|member| set.remove(&member.bytes()).is_some()).count()
                 })
             }
             b"ZSCORE" => self.sorted(words, |set, rest| {
-                match rest.first().and_then(|member| set?.score(member.bytes())) {
+                match rest.first().and_then(|member| set?.score(&member.bytes())) {
                     Some(score) => answer.score(score),
                     None => answer.nil(),
                 }
@@ -355,7 +370,7 @@ impl Store {
 
     fn get(&mut self, words: Words<'_, '_>, answer: &mut impl Answer) -> Done {
         let [key] = words else { return Err(arity(b"get")) };
-        match self.look(key.bytes()).map(|entry| &entry.content) {
+        match self.look(&key.bytes()).map(|entry| &entry.content) {
             None => answer.nil(),
             Some(Content::Text(text)) => answer.bulk(text),
             Some(_) => return Err(WRONG_TYPE.into()),
@@ -372,7 +387,7 @@ impl Store {
             let after = |milliseconds| move |text: &Word<'_>| Some(now + text.whole().ok()? * milliseconds);
             match option {
                 option if option.is(b"KEEPTTL") => {
-                    expires = self.look(key.bytes()).and_then(|entry| entry.expires);
+                    expires = self.look(&key.bytes()).and_then(|entry| entry.expires);
                 }
                 option if option.is(b"PX") => expires = options.next().and_then(after(1)),
                 option if option.is(b"EX") => expires = options.next().and_then(after(1_000)),
@@ -382,13 +397,13 @@ impl Store {
         if let Some(expires) = expires {
             self.first_expiry = self.first_expiry.min(expires);
         }
-        let entry = entry(&mut self.keys, key.bytes(), || Content::Text(Vec::new()));
+        let entry = entry(&mut self.keys, &key.bytes(), || Content::Text(Vec::new()));
         entry.expires = expires;
         match &mut entry.content {
             // It has room already.
             Content::Text(before) => {
                 before.clear();
-                before.extend_from_slice(text.bytes());
+                before.extend_from_slice(&text.bytes());
             }
             content => *content = Content::Text(text.bytes().to_vec()),
         }
@@ -402,7 +417,7 @@ impl Store {
     fn pttl(&mut self, words: Words<'_, '_>, answer: &mut impl Answer) -> Done {
         let [key] = words else { return Err(arity(b"pttl")) };
         let now = self.milliseconds();
-        answer.whole(match self.look(key.bytes()) {
+        answer.whole(match self.look(&key.bytes()) {
             None => -2,
             Some(entry) => entry.expires.map_or(-1, |expires| (expires - now).max(0)),
         });
@@ -413,13 +428,13 @@ impl Store {
         let [key, after] = words else { return Err(arity(b"expire")) };
         let after = after.whole()?.saturating_mul(milliseconds);
         let expires = self.milliseconds().saturating_add(after);
-        self.drop_if_over(key.bytes());
-        let Some(entry) = self.keys.get_mut(key.bytes()) else {
+        self.drop_if_over(&key.bytes());
+        let Some(entry) = self.keys.get_mut(&*key.bytes()) else {
             answer.count(0);
             return Ok(());
         };
         if after <= 0 {
-            self.delete(key.bytes());
+            self.delete(&key.bytes());
         } else {
             entry.expires = Some(expires);
             self.first_expiry = self.first_expiry.min(expires);
@@ -433,8 +448,8 @@ impl Store {
 
     fn rpush(&mut self, words: Words<'_, '_>, answer: &mut impl Answer) -> Done {
         let [key, items @ ..] = words else { return Err(arity(b"rpush")) };
-        self.drop_if_over(key.bytes());
-        let entry = entry(&mut self.keys, key.bytes(), || Content::List(VecDeque::new()));
+        self.drop_if_over(&key.bytes());
+        let entry = entry(&mut self.keys, &key.bytes(), || Content::List(VecDeque::new()));
         let Content::List(list) = &mut entry.content else { return Err(WRONG_TYPE.into()) };
         list.extend(items.iter().map(|item| item.bytes().to_vec()));
         touch(&mut self.changed, &entry.key);
@@ -444,15 +459,15 @@ impl Store {
 
     fn lpop(&mut self, words: Words<'_, '_>, answer: &mut impl Answer) -> Done {
         let [key] = words else { return Err(arity(b"lpop")) };
-        self.drop_if_over(key.bytes());
-        let Some(entry) = self.keys.get_mut(key.bytes()) else {
+        self.drop_if_over(&key.bytes());
+        let Some(entry) = self.keys.get_mut(&*key.bytes()) else {
             answer.nil();
             return Ok(());
         };
         let Content::List(list) = &mut entry.content else { return Err(WRONG_TYPE.into()) };
         answer.bulk_or_nil(list.pop_front().as_deref());
         touch(&mut self.changed, &entry.key);
-        self.drop_if_empty(key.bytes());
+        self.drop_if_empty(&key.bytes());
         Ok(())
     }
 
@@ -460,7 +475,7 @@ impl Store {
 
     fn hash(&mut self, words: Words<'_, '_>, answer: impl FnOnce(Option<&Hash>, Words<'_, '_>)) -> Done {
         let [key, rest @ ..] = words else { return Err(arity(b"hash")) };
-        match self.look(key.bytes()).map(|entry| &entry.content) {
+        match self.look(&key.bytes()).map(|entry| &entry.content) {
             None => answer(None, rest),
             Some(Content::Hash(hash)) => answer(Some(hash), rest),
             Some(_) => return Err(WRONG_TYPE.into()),
@@ -473,11 +488,11 @@ impl Store {
         if pairs.is_empty() || pairs.len() % 2 != 0 {
             return Err(arity(b"hset"));
         }
-        self.drop_if_over(key.bytes());
-        let entry = entry(&mut self.keys, key.bytes(), || Content::Hash(Rc::default()));
+        self.drop_if_over(&key.bytes());
+        let entry = entry(&mut self.keys, &key.bytes(), || Content::Hash(Rc::default()));
         let Content::Hash(hash) = &mut entry.content else { return Err(WRONG_TYPE.into()) };
         let hash = Rc::make_mut(hash);
-        let new = pairs.chunks(2).filter(|pair| put(hash, pair[0].bytes(), pair[1].bytes())).count();
+        let new = pairs.chunks(2).filter(|pair| put(hash, &pair[0].bytes(), &pair[1].bytes())).count();
         touch(&mut self.changed, &entry.key);
         answer.count(new);
         Ok(())
@@ -485,19 +500,19 @@ impl Store {
 
     fn hdel(&mut self, words: Words<'_, '_>, answer: &mut impl Answer) -> Done {
         let [key, fields @ ..] = words else { return Err(arity(b"hdel")) };
-        self.drop_if_over(key.bytes());
-        let Some(entry) = self.keys.get_mut(key.bytes()) else {
+        self.drop_if_over(&key.bytes());
+        let Some(entry) = self.keys.get_mut(&*key.bytes()) else {
             answer.count(0);
             return Ok(());
         };
         let Content::Hash(hash) = &mut entry.content else { return Err(WRONG_TYPE.into()) };
-        let has_any = fields.iter().any(|field| hash.contains_key(field.bytes()));
+        let has_any = fields.iter().any(|field| hash.contains_key(&*field.bytes()));
         let remove =
-            |hash: &mut Hash| fields.iter().filter(|field| hash.remove(field.bytes()).is_some()).count();
+            |hash: &mut Hash| fields.iter().filter(|field| hash.remove(&*field.bytes()).is_some()).count();
         let gone = if has_any { remove(Rc::make_mut(hash)) } else { 0 };
         if gone > 0 {
             touch(&mut self.changed, &entry.key);
-            self.drop_if_empty(key.bytes());
+            self.drop_if_empty(&key.bytes());
         }
         answer.count(gone);
         Ok(())
@@ -506,14 +521,14 @@ impl Store {
     fn hincrby(&mut self, words: Words<'_, '_>, answer: &mut impl Answer) -> Done {
         let [key, field, by] = words else { return Err(arity(b"hincrby")) };
         let by = by.whole()?;
-        self.drop_if_over(key.bytes());
-        let entry = entry(&mut self.keys, key.bytes(), || Content::Hash(Rc::default()));
+        self.drop_if_over(&key.bytes());
+        let entry = entry(&mut self.keys, &key.bytes(), || Content::Hash(Rc::default()));
         let Content::Hash(hash) = &mut entry.content else { return Err(WRONG_TYPE.into()) };
-        let before = match hash.get(field.bytes()) {
+        let before = match hash.get(&*field.bytes()) {
             Some(text) => read_whole(text).ok_or("ERR hash value is not an integer")?,
             None => 0,
         };
-        put(Rc::make_mut(hash), field.bytes(), (before + by).to_string().as_bytes());
+        put(Rc::make_mut(hash), &field.bytes(), (before + by).to_string().as_bytes());
         touch(&mut self.changed, &entry.key);
         answer.whole(before + by);
         Ok(())
@@ -527,7 +542,7 @@ impl Store {
         answer: impl FnOnce(Option<&SortedSet>, Words<'_, '_>),
     ) -> Done {
         let [key, rest @ ..] = words else { return Err(arity(b"zset")) };
-        match self.look(key.bytes()).map(|entry| &entry.content) {
+        match self.look(&key.bytes()).map(|entry| &entry.content) {
             None => answer(None, rest),
             Some(Content::Sorted(set)) => answer(Some(set), rest),
             Some(_) => return Err(WRONG_TYPE.into()),
@@ -554,16 +569,16 @@ impl Store {
         if rest.chunks(2).any(|pair| pair[0].score().is_none()) {
             return Err("ERR value is not a valid float".into());
         }
-        self.drop_if_over(key.bytes());
-        if only_existing && !self.keys.contains_key(key.bytes()) {
+        self.drop_if_over(&key.bytes());
+        if only_existing && !self.keys.contains_key(&*key.bytes()) {
             answer.count(0);
             return Ok(());
         }
-        let entry = entry(&mut self.keys, key.bytes(), || Content::Sorted(Rc::default()));
+        let entry = entry(&mut self.keys, &key.bytes(), || Content::Sorted(Rc::default()));
         let Content::Sorted(set) = &mut entry.content else { return Err(WRONG_TYPE.into()) };
         let (mut added, mut changed) = (0, 0);
         for pair in rest.chunks(2) {
-            let (Some(score), member) = (pair[0].score(), pair[1].bytes()) else { continue };
+            let (Some(score), member) = (pair[0].score(), &pair[1].bytes()) else { continue };
             let before = set.score(member);
             let is_wanted = if before.is_some() { !only_new } else { !only_existing };
             if !is_wanted || before == Some(score) {
@@ -576,7 +591,7 @@ impl Store {
         if added + changed > 0 {
             touch(&mut self.changed, &entry.key);
         }
-        self.drop_if_empty(key.bytes());
+        self.drop_if_empty(&key.bytes());
         answer.count(if counts_changes { added + changed } else { added });
         Ok(())
     }
@@ -588,8 +603,8 @@ impl Store {
         has_any: impl FnOnce(&SortedSet) -> bool,
         remove: impl FnOnce(&mut SortedSet) -> usize,
     ) -> Done {
-        self.drop_if_over(key.bytes());
-        let Some(entry) = self.keys.get_mut(key.bytes()) else {
+        self.drop_if_over(&key.bytes());
+        let Some(entry) = self.keys.get_mut(&*key.bytes()) else {
             answer.count(0);
             return Ok(());
         };
@@ -598,7 +613,7 @@ impl Store {
         let gone = if has_any(set) { remove(Rc::make_mut(set)) } else { 0 };
         if gone > 0 {
             touch(&mut self.changed, &entry.key);
-            self.drop_if_empty(key.bytes());
+            self.drop_if_empty(&key.bytes());
         }
         answer.count(gone);
         Ok(())
@@ -691,7 +706,7 @@ fn sorted(hash: Option<&Hash>) -> Vec<(&Rc<[u8]>, &Rc<[u8]>)> {
 type Limit = (f64, bool);
 
 fn limits(lowest: &Word<'_>, highest: &Word<'_>) -> Result<(Limit, Limit), String> {
-    let limit = |word: &Word<'_>| match word.bytes() {
+    let limit = |word: &Word<'_>| match &*word.bytes() {
         [b'(', rest @ ..] => Some((read(rest)?, false)),
         _ => Some((word.score()?, true)),
     };
