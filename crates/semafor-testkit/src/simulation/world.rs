@@ -268,8 +268,10 @@ impl<'a> World<'a> {
             Due::AtServer { connection, request, sent } => self.at_server(connection, request, sent),
             Due::AtClient { connection, answer, sent } => self.at_client(connection, answer, sent),
             Due::Timer { process, .. } => {
-                self.processes[process].timer = None;
-                self.change(process, Client::handle_timeout);
+                // As in a driver, only the last time that the client asked for counts.
+                if self.processes[process].timer.take_if(|at| *at <= self.now).is_some() {
+                    self.change(process, Client::handle_timeout);
+                }
             }
             Due::NoReply { process, number, .. } => self.no_reply(process, number),
             Due::NoConnection { process, connection, .. } => {
