@@ -42,7 +42,7 @@ cargo xtask <command>
   bench python                   the Python package beside its peers; rows go to target/bench/python.json
   bench redis                    the Redis home beside its peers; rows go to target/bench/redis.json
   bench AREA --runs N            the same N times, and the median and the spread of the runs as a table
-  simulate [--seed N] [--minutes M] [--runs R] [--fleet P]
+  simulate [--seed N] [--minutes M] [--runs R] [--fleet P] [--threads T]
                                  fleets of clients, a network and a Redis in one thread, with faults, from seed N (1) on, until
                                  a rule is broken; the failure is made smaller and drawn into target/simulation.svg
   stress [--seconds N]           the stress test, in release mode, for N seconds (600)

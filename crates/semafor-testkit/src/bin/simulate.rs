@@ -1,19 +1,25 @@
-//! `cargo xtask simulate`: whole fleets in one thread, until a rule is broken or the time is over.
+//! `cargo xtask simulate`: whole fleets, each in one thread, until a rule is broken or the time is over.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use semafor_testkit::simulation::{Outcome, SECOND, Settings, run, shrink, to_svg};
 
-const USAGE: &str = "simulate [--seed N] [--minutes M] [--runs R] [--fleet P] [--picture FILE]";
+const USAGE: &str = "simulate [--seed N] [--minutes M] [--runs R] [--fleet P] [--threads T] [--picture FILE]";
 /// Runs between two lines of progress.
 const REPORT: u64 = 1_000;
+/// The exit code of a program that SIGINT has ended.
+const INTERRUPTED: i32 = 130;
 
 struct Options {
     seed: u64,
     limit: Option<Duration>,
     runs: Option<u64>,
     fleet: Option<usize>,
+    threads: usize,
     picture: String,
 }
 
@@ -29,7 +35,8 @@ fn main() -> ExitCode {
 
 fn options(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
     let picture = "target/simulation.svg".to_owned();
-    let mut options = Options { seed: 1, limit: None, runs: None, fleet: None, picture };
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let mut options = Options { seed: 1, limit: None, runs: None, fleet: None, threads, picture };
     while let Some(word) = words.next() {
         let value = words.next().ok_or(format!("{word} needs a value"))?;
         let number =
@@ -39,6 +46,7 @@ fn options(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
             "--minutes" => options.limit = Some(Duration::from_secs(number()? * 60)),
             "--runs" => options.runs = Some(number()?),
             "--fleet" => options.fleet = Some(usize::try_from(number()?.clamp(1, 10_000)).unwrap_or(50)),
+            "--threads" => options.threads = usize::try_from(number()?.clamp(1, 1_000)).unwrap_or(1),
             "--picture" => options.picture = value,
             _ => return Err(format!("{word} is not known here")),
         }
@@ -49,33 +57,124 @@ fn options(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
     Ok(options)
 }
 
-fn simulate(options: &Options) -> ExitCode {
-    let start = Instant::now();
-    let mut total = Outcome::default();
-    let mut runs = 0;
-    let mut seed = options.seed;
-    loop {
-        let settings = settings(seed, options.fleet);
-        let outcome = run(&settings);
-        total.simulated += outcome.simulated;
-        total.grants += outcome.grants;
-        total.faults += outcome.faults;
-        total.scripts += outcome.scripts;
-        runs += 1;
-        if outcome.violation.is_some() {
-            report(&total, runs, start);
-            return explain(&settings, outcome, options);
+/// What all threads have done so far.
+struct Progress {
+    start: Instant,
+    limit: Option<Duration>,
+    /// Seeds are handed out in order, so none below one that fails is left out.
+    next_seed: u64,
+    runs_left: u64,
+    total: Outcome,
+    runs: u64,
+    /// The smallest seed that breaks a rule; without an outcome if the simulation panicked.
+    failed: Option<(u64, Option<Outcome>)>,
+}
+
+impl Progress {
+    fn new(options: &Options) -> Self {
+        Self {
+            start: Instant::now(),
+            limit: options.limit,
+            next_seed: options.seed,
+            runs_left: options.runs.unwrap_or(u64::MAX),
+            total: Outcome::default(),
+            runs: 0,
+            failed: None,
         }
-        let is_over = options.runs.is_some_and(|most| runs >= most)
-            || options.limit.is_some_and(|limit| start.elapsed() >= limit);
-        if runs % REPORT == 0 || is_over {
-            report(&total, runs, start);
-        }
-        if is_over {
-            return ExitCode::SUCCESS;
-        }
-        seed = seed.wrapping_add(1);
     }
+
+    fn hand_out(&mut self) -> Option<u64> {
+        let is_over = self.limit.is_some_and(|limit| self.start.elapsed() >= limit);
+        if is_over || self.runs_left == 0 || self.failed.is_some() {
+            return None;
+        }
+        let seed = self.next_seed;
+        self.next_seed = seed.wrapping_add(1);
+        self.runs_left -= 1;
+        Some(seed)
+    }
+
+    fn add(&mut self, seed: u64, outcome: Option<Outcome>) {
+        if let Some(outcome) = &outcome {
+            self.total.simulated += outcome.simulated;
+            self.total.grants += outcome.grants;
+            self.total.faults += outcome.faults;
+            self.total.scripts += outcome.scripts;
+        }
+        self.runs += 1;
+        if self.runs.is_multiple_of(REPORT) {
+            self.report();
+        }
+        let fails = outcome.as_ref().is_none_or(|outcome| outcome.violation.is_some());
+        if fails && self.failed.as_ref().is_none_or(|(smallest, _)| seed < *smallest) {
+            self.failed = Some((seed, outcome));
+        }
+    }
+
+    fn report(&self) {
+        let Self { total, runs, .. } = self;
+        let (simulated, real) =
+            (total.simulated as f64 / SECOND as f64, self.start.elapsed().as_secs_f64().max(0.001));
+        println!(
+            "{runs} runs: {:.1} hours simulated in {real:.0} s ({:.0} seconds per second), {} grants ({:.0} per second), {} \
+             faults, {} scripts",
+            simulated / 3_600.0,
+            simulated / real,
+            total.grants,
+            total.grants as f64 / real,
+            total.faults,
+            total.scripts
+        );
+    }
+}
+
+fn simulate(options: &Options) -> ExitCode {
+    let progress = Arc::new(Mutex::new(Progress::new(options)));
+    report_when_interrupted(&progress);
+    thread::scope(|scope| {
+        for _ in 0..options.threads {
+            scope.spawn(|| run_seeds(&progress, options.fleet));
+        }
+    });
+    let failed = {
+        let mut progress = lock(&progress);
+        progress.report();
+        progress.failed.take()
+    };
+    match failed {
+        None => ExitCode::SUCCESS,
+        Some((seed, Some(outcome))) => explain(&settings(seed, options.fleet), outcome, options),
+        Some((seed, None)) => {
+            println!("\nseed {seed} panics\nrun it again: {}", command(seed, options));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn lock(progress: &Mutex<Progress>) -> MutexGuard<'_, Progress> {
+    progress.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn run_seeds(progress: &Mutex<Progress>, fleet: Option<usize>) {
+    loop {
+        let Some(seed) = lock(progress).hand_out() else { return };
+        let outcome = catch_unwind(AssertUnwindSafe(|| run(&settings(seed, fleet)))).ok();
+        lock(progress).add(seed, outcome);
+    }
+}
+
+/// Ctrl-C prints the progress so far and ends the process.
+fn report_when_interrupted(progress: &Arc<Mutex<Progress>>) {
+    let progress = Arc::clone(progress);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+    // Without it, Ctrl-C ends the process without a report.
+    let Ok(runtime) = runtime else { return };
+    thread::spawn(move || {
+        if runtime.block_on(tokio::signal::ctrl_c()).is_ok() {
+            lock(&progress).report();
+            std::process::exit(INTERRUPTED);
+        }
+    });
 }
 
 /// Small fleets find most faults soonest; a fleet of a given size is what was asked for.
@@ -83,25 +182,15 @@ fn settings(seed: u64, fleet: Option<usize>) -> Settings {
     Settings::of_seed(seed, fleet.unwrap_or(2 + (seed % 7) as usize))
 }
 
-fn report(total: &Outcome, runs: u64, start: Instant) {
-    let (simulated, real) = (total.simulated as f64 / SECOND as f64, start.elapsed().as_secs_f64());
-    println!(
-        "{runs} runs: {:.1} hours simulated in {real:.0} s ({:.0} seconds per second), {} grants ({:.0} per second), {} \
-         faults, {} scripts",
-        simulated / 3_600.0,
-        simulated / real.max(0.001),
-        total.grants,
-        total.grants as f64 / real.max(0.001),
-        total.faults,
-        total.scripts
-    );
+fn command(seed: u64, options: &Options) -> String {
+    let fleet = options.fleet.map(|fleet| format!(" --fleet {fleet}")).unwrap_or_default();
+    format!("cargo xtask simulate --seed {seed}{fleet}")
 }
 
 fn explain(settings: &Settings, outcome: Outcome, options: &Options) -> ExitCode {
     let violation = outcome.violation.clone().map(|violation| violation.to_string()).unwrap_or_default();
     println!("\nseed {} breaks a rule: {violation}", settings.seed);
-    let fleet = options.fleet.map(|fleet| format!(" --fleet {fleet}")).unwrap_or_default();
-    println!("run it again: cargo xtask simulate --seed {}{fleet}\n\nmaking it smaller ...", settings.seed);
+    println!("run it again: {}\n\nmaking it smaller ...", command(settings.seed, options));
     let (smaller, outcome) = shrink(settings, outcome);
     if let Some(violation) = &outcome.violation {
         println!(

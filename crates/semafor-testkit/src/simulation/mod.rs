@@ -6,6 +6,7 @@
 mod faults;
 mod network;
 mod process;
+mod queue;
 mod random;
 pub mod redis;
 pub mod rules;

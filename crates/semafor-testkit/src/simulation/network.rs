@@ -1,5 +1,7 @@
 //! Connections between processes and the server: every message takes its time, and messages of one connection stay in order.
 
+use std::rc::Rc;
+
 use redis::{PushInfo, Value};
 use semafor::__redis::ScriptCall;
 
@@ -13,7 +15,7 @@ pub(super) enum Request {
     Hello,
     Script {
         number: u64,
-        call: ScriptCall,
+        call: Rc<ScriptCall>,
         has_code: bool,
         /// The name that it gives another number of slots.
         resizes: Option<(usize, u32)>,

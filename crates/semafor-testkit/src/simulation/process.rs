@@ -1,6 +1,7 @@
 //! A process: the production client and engine, and users that acquire, hold and release at random.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
@@ -33,6 +34,8 @@ pub(super) struct Process {
     pub(super) timer: Option<Time>,
     /// When it last lost a detached grant.
     pub(super) gave_up_at: Option<Time>,
+    /// On which it listens for messages.
+    pub(super) channel: String,
     clock: Clock,
 }
 
@@ -52,7 +55,7 @@ pub(super) struct Pending {
 pub(super) enum Work {
     Script {
         call: Call,
-        script: ScriptCall,
+        script: Rc<ScriptCall>,
     },
     /// To be told of grants to these waiters; one for each key.
     Subscribe {
@@ -69,7 +72,7 @@ pub(super) enum Work {
     Resize {
         name: usize,
         slots: u32,
-        script: ScriptCall,
+        script: Rc<ScriptCall>,
     },
 }
 
@@ -189,7 +192,6 @@ impl Process {
             life,
             is_alive: true,
             is_paused: false,
-            engine,
             client,
             targets,
             connection: None,
@@ -200,6 +202,8 @@ impl Process {
             newest_token: 0,
             timer: None,
             gave_up_at: None,
+            channel: engine.channel(),
+            engine,
             clock,
         }
     }
@@ -210,13 +214,14 @@ impl Process {
 
     /// True if the id is of this process, which it names.
     pub(super) fn is_own(&self, id: &str) -> bool {
-        id.get(8..20).is_some_and(|process| self.engine.channel().ends_with(process))
+        id.get(8..20).is_some_and(|process| self.channel.ends_with(process))
     }
 
     /// Its own clock.
     pub(super) fn local(&self, now: Time) -> Instant {
         let Clock { origin, drift } = self.clock;
-        let passed = i128::from(now) * (1_000_000 + i128::from(drift)) / 1_000;
+        // Years of microseconds fit.
+        let passed = now as i64 * (1_000_000 + drift) / 1_000;
         Instant::at(Duration::from_nanos(origin + passed as u64))
     }
 

@@ -1,10 +1,12 @@
 //! Lets everything happen, in order of time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use hashbrown::HashMap;
 use redis::{PushInfo, Value};
 use semafor::__client::{
     AcquireRequest, Call, Client, Command, EndReason, Event as ClientEvent, Failure, Instant, Key,
@@ -17,8 +19,9 @@ use tokio_util::sync::CancellationToken;
 use super::faults::Fault;
 use super::network::{Answer, Link, Request};
 use super::process::{Dialling, Doing, Pending, Process, Work};
+use super::queue::Queue;
 use super::random::Random;
-use super::redis::{ConnectionId, Server, Store};
+use super::redis::{ConnectionId, Server, SortedSet, Store};
 use super::rules::{Held, Rules};
 use super::{Event, Outcome, SECOND, Settings, Time};
 
@@ -103,9 +106,7 @@ enum ServerState {
 pub(super) struct World<'a> {
     settings: &'a Settings,
     now: Time,
-    /// Things that happen at the same time happen in the order in which they were planned.
-    queue: BTreeMap<(Time, u64), Due>,
-    planned: u64,
+    queue: Queue<Due>,
     server: Server,
     server_state: ServerState,
     /// What a stopped server has not read yet.
@@ -123,7 +124,9 @@ pub(super) struct World<'a> {
     /// When the last disturbance ended.
     disturbed_until: Time,
     /// The places of waiters that know theirs.
-    places: BTreeMap<String, f64>,
+    places: HashMap<String, f64>,
+    /// By the key of the line.
+    seen_lines: HashMap<String, SeenLine>,
     /// Ids of grants that were passed on to another process. They end by themselves.
     adopted: BTreeSet<Arc<str>>,
     /// Names with a free slot and a waiter that could have it, by when that was first seen.
@@ -142,8 +145,7 @@ impl<'a> World<'a> {
         let mut world = Self {
             settings,
             now: 0,
-            queue: BTreeMap::new(),
-            planned: 0,
+            queue: Queue::new(),
             server: Server::default(),
             server_state: ServerState::Up,
             unread: Vec::new(),
@@ -156,7 +158,8 @@ impl<'a> World<'a> {
             rules: Rules::new(&settings.slots, recovery),
             evicted_ids: BTreeSet::new(),
             disturbed_until: 0,
-            places: BTreeMap::new(),
+            places: HashMap::new(),
+            seen_lines: HashMap::new(),
             adopted: BTreeSet::new(),
             idle: BTreeMap::new(),
             scripts: 0,
@@ -174,7 +177,7 @@ impl<'a> World<'a> {
 
     pub(super) fn run(mut self) -> Outcome {
         let end = self.settings.length + SETTLE;
-        while let Some(((at, _), due)) = self.queue.pop_first() {
+        while let Some((at, due)) = self.queue.pop() {
             if at > end || self.rules.violation.is_some() || self.is_settled() {
                 break;
             }
@@ -197,8 +200,7 @@ impl<'a> World<'a> {
     }
 
     fn plan(&mut self, at: Time, due: Due) {
-        self.planned += 1;
-        self.queue.insert((at.max(self.now), self.planned), due);
+        self.queue.push(at.max(self.now), due);
     }
 
     fn note(&mut self, process: Option<usize>, text: impl FnOnce() -> String) {
@@ -259,8 +261,10 @@ impl<'a> World<'a> {
             Due::AtServer { connection, request, sent } => self.at_server(connection, request, sent),
             Due::AtClient { connection, answer, sent } => self.at_client(connection, answer, sent),
             Due::Timer { process, .. } => {
-                self.processes[process].timer = None;
-                self.change(process, Client::handle_timeout);
+                // As in a driver, only the last time that the client asked for counts.
+                if self.processes[process].timer.take_if(|at| *at <= self.now).is_some() {
+                    self.change(process, Client::handle_timeout);
+                }
             }
             Due::NoReply { process, number, .. } => self.no_reply(process, number),
             Due::NoConnection { process, connection, .. } => {
@@ -349,8 +353,7 @@ impl<'a> World<'a> {
         match request {
             Request::Hello => {
                 let Some(link) = self.links.get(&connection) else { return };
-                let channel = self.processes[link.process].engine.channel();
-                self.server.connect(connection, &channel);
+                self.server.connect(connection, &self.processes[link.process].channel);
                 self.send_to_client(connection, Answer::Welcome);
             }
             Request::Close => {
@@ -413,30 +416,44 @@ impl<'a> World<'a> {
     /// Rule 4, as it shows on the server.
     fn check_order(&mut self, call: &ScriptCall, before: &Option<Lines>) {
         let (Some(before), Some(after)) = (before, self.lines_of(call)) else { return };
-        for (id, at) in &after.waiters {
-            if let Some(place) = self.places.get(id).filter(|place| *place < at) {
-                self.rules.report(self.now, "order", format!("{id} had place {place}, and is back at {at}"));
-            }
-        }
-        if self.rules.is_suspended(self.now) {
+        self.check_places(call, &after.waiters);
+        if self.rules.is_suspended(self.now) || Rc::ptr_eq(&before.holders, &after.holders) {
             return;
         }
-        let place = |lines: &Lines, id: &str| {
-            lines.waiters.iter().find(|(member, _)| member == id).map(|(_, place)| *place)
-        };
-        let held_before = |id: &str| before.holders.iter().any(|(member, _)| member == id);
-        let new = after.holders.iter().filter(|(member, _)| !held_before(member) && !member.contains('#'));
-        for (id, _) in new {
-            let was_at = place(before, id).or_else(|| returns_to(call, id));
+        let is_new = |id: &[u8]| before.holders.score(id).is_none() && !id.contains(&b'#');
+        for (_, id) in after.holders.entries().iter().filter(|(_, id)| is_new(id)) {
+            let was_at = before.waiters.score(id).or_else(|| returns_to(call, id));
             // Those that were before it, and still wait.
-            let overtaken = after.waiters.iter().find(|(other, at)| {
-                let stood_before = place(before, other).is_some();
-                stood_before && was_at.is_none_or(|was_at| *at < was_at) && !other.starts_with(id.as_str())
+            let waiters = after.waiters.entries().iter();
+            let mut ahead = waiters.take_while(|(at, _)| was_at.is_none_or(|was_at| *at < was_at));
+            let overtaken = ahead.find(|(_, other)| {
+                let stood_before = before.waiters.score(other).is_some();
+                stood_before && !other.starts_with(id)
             });
-            if let Some((other, at)) = overtaken.cloned() {
+            if let Some((at, other)) = overtaken {
+                let (id, other) = (String::from_utf8_lossy(id), String::from_utf8_lossy(other));
                 let what =
                     format!("{id} (place {was_at:?}) was granted its slots before {other} (place {at})");
                 self.rules.report(self.now, "order", what);
+            }
+        }
+    }
+
+    /// A waiter that knows its place keeps it. Looks only at those that moved, or learned their place, since the last look.
+    fn check_places(&mut self, call: &ScriptCall, waiters: &Rc<SortedSet>) {
+        let Some(key) = call.keys.get(3) else { return };
+        let seen = self.seen_lines.entry_ref(key.as_str()).or_default();
+        let told = seen.told.drain(..).filter_map(|id| Some((waiters.score(id.as_bytes())?, id)));
+        let mut moved: Vec<_> = told.collect();
+        if !Rc::ptr_eq(&seen.waiters, waiters) {
+            let before = std::mem::replace(&mut seen.waiters, Rc::clone(waiters));
+            let has_moved = |(at, id): &&(f64, Rc<[u8]>)| before.score(id).is_none_or(|before| before != *at);
+            let entries = waiters.entries().iter().filter(has_moved);
+            moved.extend(entries.map(|(at, id)| (*at, String::from_utf8_lossy(id).into_owned())));
+        }
+        for (at, id) in moved {
+            if let Some(place) = self.places.get(&id).filter(|place| **place < at) {
+                self.rules.report(self.now, "order", format!("{id} had place {place}, and is back at {at}"));
             }
         }
     }
@@ -453,10 +470,9 @@ impl<'a> World<'a> {
         self.now >= self.disturbed_until + self.rules.recovery
     }
 
-    /// Members of a sorted set of the server that are not over yet.
-    fn living(&self, key: &str) -> Vec<String> {
-        let now = (EPOCH + self.now as i64 + self.server.clock_offset) as f64 / SECOND as f64;
-        self.server.sorted_set(key).into_iter().filter(|(_, ends)| *ends > now).map(|(id, _)| id).collect()
+    /// The time of the server, as scores have it.
+    fn server_seconds(&self) -> f64 {
+        (EPOCH + self.now as i64 + self.server.clock_offset) as f64 / SECOND as f64
     }
 
     /// Rule 9.
@@ -486,16 +502,16 @@ impl<'a> World<'a> {
         self.send_pushes(pushes);
         let Ok(Value::BulkString(slots)) = slots else { return None };
         let slots: usize = str::from_utf8(&slots).ok()?.parse().ok()?;
-        let (leased, living) = (self.server.sorted_set(&ttl), self.living(&ttl));
-        let is_over =
-            |id: &str| leased.iter().any(|(other, _)| other == id) && !living.iter().any(|it| it == id);
-        let held = self.living(&main);
-        let held = held.iter().filter(|member| !is_over(member.split('#').next().unwrap_or(member))).count();
-        let line = self.server.sorted_set(&waiting);
-        let (head, _) = line.first()?;
-        let weight = line.iter().filter(|(member, _)| member.starts_with(head.as_str())).count();
-        let is_alive = self.living(&beats).iter().any(|member| member == head);
-        (is_alive && held + weight <= slots).then(|| head.clone())
+        let now = self.server_seconds();
+        let [main, leased, line, beats] =
+            [&main, &ttl, &waiting, &beats].map(|key| self.server.sorted_set(key));
+        let lives = |set: &SortedSet, id: &[u8]| set.score(id).is_some_and(|ends| ends > now);
+        let is_over = |id: &[u8]| leased.score(id).is_some_and(|ends| ends <= now);
+        let id_of = |member: &Rc<[u8]>| member.split(|byte| *byte == b'#').next().is_some_and(is_over);
+        let held = main.from(now, false).iter().filter(|(_, member)| !id_of(member)).count();
+        let (_, head) = line.entries().first()?;
+        let weight = line.entries().iter().filter(|(_, member)| member.starts_with(head)).count();
+        (lives(&beats, head) && held + weight <= slots).then(|| String::from_utf8_lossy(head).into_owned())
     }
 
     /// Rule 5, for clients that have no entry.
@@ -503,6 +519,10 @@ impl<'a> World<'a> {
         if self.rules.is_suspended(self.now) {
             return;
         }
+        // The key that has when each of our ids is over. All processes have the same keys.
+        let own = self.processes[0].targets.iter().map(|target| self.server.sorted_set(&target.keys[9]));
+        let (own, now): (Vec<_>, _) = (own.collect(), self.server_seconds());
+        let living: Vec<_> = own.iter().flat_map(|own| own.from(now, false)).map(|(_, id)| id).collect();
         for number in 0..self.processes.len() {
             let process = &self.processes[number];
             let is_empty = process.client.is_empty() && process.pending.is_empty();
@@ -512,9 +532,8 @@ impl<'a> World<'a> {
             if !process.runs() || !is_empty || has_given_up {
                 continue;
             }
-            // The key that has when each of our ids is over.
-            let mut left = process.targets.iter().flat_map(|target| self.living(&target.keys[9]));
-            if let Some(id) = left.find(|id| process.is_own(id) && !self.adopted.contains(id.as_str())) {
+            let mut left = living.iter().filter_map(|id| str::from_utf8(id).ok());
+            if let Some(id) = left.find(|id| process.is_own(id) && !self.adopted.contains(*id)) {
                 let what = format!("the server still has {id} of process {number}, which has no entry");
                 return self.rules.report(self.now, "nothing is left", what);
             }
@@ -538,16 +557,19 @@ impl<'a> World<'a> {
         if self.rules.is_suspended(self.now) || call.keys.len() < 10 {
             return;
         }
-        let now = (EPOCH + self.now as i64 + self.server.clock_offset) as f64 / SECOND as f64;
+        let now = self.server_seconds();
         // The holders, and all that is known of holders and waiters.
         for (keys, set) in [(&[0][..], 0), (&[5, 6, 9][..], 9)] {
-            let members = self.server.sorted_set(&call.keys[set]);
-            let ends = members.into_iter().map(|(_, ends)| ends).fold(0.0, f64::max);
+            let ends = self
+                .server
+                .sorted_set(&call.keys[set])
+                .entries()
+                .last()
+                .map_or(0.0, |(ends, _)| ends.max(0.0));
             for key in keys.iter().map(|key| &call.keys[*key]) {
-                let (left, pushes) = self.server.run(&["PTTL", key]);
+                let (left, pushes) = self.server.expires_in(key);
                 self.send_pushes(pushes);
-                if let Ok(Value::Int(left)) = left
-                    && left >= 0
+                if let Some(left) = left
                     && now + (left + 2) as f64 / 1_000.0 < ends
                 {
                     let what =
@@ -722,7 +744,7 @@ impl<'a> World<'a> {
             }
             Command::Watch => Work::Watch { call },
             _ => match self.processes[process].engine.script_of(&call) {
-                Some(script) => Work::Script { call, script },
+                Some(script) => Work::Script { call, script: Rc::new(script) },
                 None => {
                     return self.change(process, |client, now| client.handle_reply(call, Reply::Done, now));
                 }
@@ -740,10 +762,12 @@ impl<'a> World<'a> {
         let engine = &self.processes[process].engine;
         let request = match &work {
             Work::Script { script, .. } | Work::Resize { script, .. } => {
-                Request::Script { number, call: script.clone(), has_code: false, resizes: work.resizes() }
+                Request::Script { number, call: Rc::clone(script), has_code: false, resizes: work.resizes() }
             }
             Work::WatchSweep { call } => match engine.script_of(call) {
-                Some(script) => Request::Script { number, call: script, has_code: false, resizes: None },
+                Some(script) => {
+                    Request::Script { number, call: Rc::new(script), has_code: false, resizes: None }
+                }
                 None => return,
             },
             Work::Watch { call } => Request::Track { number, keys: vec![call.target.keys[0].clone()] },
@@ -827,8 +851,8 @@ impl<'a> World<'a> {
         let Pending { connection, sent, work } = pending;
         if reply.as_ref().is_err_and(|error| error.starts_with("NOSCRIPT")) {
             let script = match &work {
-                Work::Script { script, .. } | Work::Resize { script, .. } => Some(script.clone()),
-                Work::WatchSweep { call } => self.processes[process].engine.script_of(call),
+                Work::Script { script, .. } | Work::Resize { script, .. } => Some(Rc::clone(script)),
+                Work::WatchSweep { call } => self.processes[process].engine.script_of(call).map(Rc::new),
                 Work::Watch { .. } | Work::Subscribe { .. } => None,
             };
             if let Some(call) = script {
@@ -847,6 +871,8 @@ impl<'a> World<'a> {
                         if let Reply::Queued { place, .. } = reply {
                             let id =
                                 script.arguments.get(1).map(|id| String::from_utf8_lossy(id).into_owned());
+                            let seen = self.seen_lines.entry_ref(call.target.keys[3].as_str()).or_default();
+                            seen.told.extend(id.clone());
                             self.places.extend(id.map(|id| (id, place)));
                         }
                         self.change(process, |client, now| client.handle_reply(call, reply, now));
@@ -1359,7 +1385,7 @@ impl<'a> World<'a> {
                 if self.processes[process].runs() && self.processes[process].connection.is_some() {
                     let script =
                         self.processes[process].engine.resize(&self.processes[process].targets[name], slots);
-                    self.transmit(process, Work::Resize { name, slots, script });
+                    self.transmit(process, Work::Resize { name, slots, script: Rc::new(script) });
                 }
             }
             Fault::EvictHolder { process, number } => self.evict_holder(process, number),
@@ -1593,17 +1619,24 @@ impl<'a> World<'a> {
     }
 }
 
-/// Members of sorted sets with their scores, in order.
 struct Lines {
-    holders: Vec<(String, f64)>,
-    waiters: Vec<(String, f64)>,
+    holders: Rc<SortedSet>,
+    waiters: Rc<SortedSet>,
+}
+
+/// A line as it was when its places were last checked.
+#[derive(Default)]
+struct SeenLine {
+    waiters: Rc<SortedSet>,
+    /// Those that have learned their place since.
+    told: Vec<String>,
 }
 
 /// The place that a request asks for, because the server gave it before and has forgotten it.
-fn returns_to(call: &ScriptCall, id: &str) -> Option<f64> {
+fn returns_to(call: &ScriptCall, id: &[u8]) -> Option<f64> {
     let (asks, place) = (call.arguments.get(1)?, call.arguments.get(13)?);
     let place: f64 = str::from_utf8(place).ok()?.parse().ok()?;
-    (asks == id.as_bytes() && call.arguments.len() == 15 && place > 0.0).then_some(place)
+    (asks == id && call.arguments.len() == 15 && place > 0.0).then_some(place)
 }
 
 fn describe(call: &ScriptCall, reply: &Result<Value, String>) -> String {

@@ -25,7 +25,7 @@ use crate::remote::target::Target;
 pub struct ScriptCall {
     pub digest: &'static str,
     pub code: &'static str,
-    pub keys: Vec<String>,
+    pub keys: Arc<[String]>,
     pub arguments: Vec<Vec<u8>>,
 }
 
@@ -96,7 +96,7 @@ impl OfflineEngine {
             _ => Vec::new(),
         });
         let arguments = arguments.collect();
-        ScriptCall { digest: &script.digest, code: &script.code, keys: target.keys.to_vec(), arguments }
+        ScriptCall { digest: &script.digest, code: &script.code, keys: Arc::clone(&target.keys), arguments }
     }
 
     pub fn decode(

@@ -14,7 +14,7 @@ pub struct Target {
     /// How long a holder or waiter counts as alive after a heartbeat.
     pub heartbeat: Duration,
     /// The keys of its data on the server, in the engine's order.
-    pub keys: Box<[String]>,
+    pub keys: Arc<[String]>,
     /// The number of slots that was asked for; later, the last number that the server reported. 0: the current number.
     slots: AtomicU32,
     is_open: AtomicBool,
@@ -27,7 +27,7 @@ impl Target {
         asked_slots: Option<u32>,
         max_waiting: Option<usize>,
         heartbeat: Duration,
-        keys: impl Into<Box<[String]>>,
+        keys: impl Into<Arc<[String]>>,
     ) -> Self {
         static HANDLES: AtomicU64 = AtomicU64::new(1);
         Self {

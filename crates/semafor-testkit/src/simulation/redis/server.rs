@@ -4,10 +4,12 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use hashbrown::HashMap;
 use redis::{PushInfo, PushKind, Value};
 
 use super::script::Scripts;
 use super::store::Store;
+use super::zset::SortedSet;
 
 /// Names a connection.
 pub type ConnectionId = u64;
@@ -20,18 +22,15 @@ pub struct Ran {
     pub pushes: Vec<(ConnectionId, PushInfo)>,
 }
 
-#[derive(Clone, Debug, Default)]
-struct Listener {
-    channel: Vec<u8>,
-    tracked: BTreeSet<Vec<u8>>,
-}
-
 /// A Redis server.
 pub struct Server {
     store: Rc<RefCell<Store>>,
     scripts: Scripts,
     known_scripts: BTreeSet<&'static str>,
-    listeners: BTreeMap<ConnectionId, Listener>,
+    /// The channel of each connection.
+    listeners: BTreeMap<ConnectionId, Vec<u8>>,
+    /// Which connections want to hear of a change of a key.
+    tracked: HashMap<Vec<u8>, BTreeSet<ConnectionId>>,
     /// How far its clock is from the true time, in microseconds.
     pub clock_offset: i64,
 }
@@ -40,21 +39,36 @@ impl Default for Server {
     fn default() -> Self {
         let store = Rc::new(RefCell::new(Store::default()));
         let scripts = Scripts::new(&store);
-        let (known_scripts, listeners) = (BTreeSet::new(), BTreeMap::new());
-        Self { store, scripts, known_scripts, listeners, clock_offset: 0 }
+        Self {
+            store,
+            scripts,
+            known_scripts: BTreeSet::new(),
+            listeners: BTreeMap::new(),
+            tracked: HashMap::new(),
+            clock_offset: 0,
+        }
     }
 }
 
 impl Server {
     /// A client has said what it wants to hear.
     pub fn connect(&mut self, connection: ConnectionId, channel: &str) {
-        let listener = Listener { channel: channel.as_bytes().to_vec(), tracked: BTreeSet::new() };
-        self.listeners.insert(connection, listener);
+        self.stop_tracking(connection);
+        self.listeners.insert(connection, channel.as_bytes().to_vec());
     }
 
     /// A connection has ended.
     pub fn disconnect(&mut self, connection: ConnectionId) {
-        self.listeners.remove(&connection);
+        if self.listeners.remove(&connection).is_some() {
+            self.stop_tracking(connection);
+        }
+    }
+
+    fn stop_tracking(&mut self, connection: ConnectionId) {
+        self.tracked.retain(|_, connections| {
+            connections.remove(&connection);
+            !connections.is_empty()
+        });
     }
 
     /// False if the server does not know the connection.
@@ -87,19 +101,24 @@ impl Server {
         Ran { reply, pushes: self.take_pushes() }
     }
 
-    /// Members and scores of a sorted set, in order.
-    pub fn sorted_set(&self, key: &str) -> Vec<(String, f64)> {
-        self.store.borrow().sorted_set(key)
+    /// A sorted set as it is now; empty if the key does not exist.
+    pub(in crate::simulation) fn sorted_set(&self, key: &str) -> Rc<SortedSet> {
+        self.store.borrow().sorted_set(key).cloned().unwrap_or_default()
+    }
+
+    /// The milliseconds until a key expires; `None` if it has no expiry. And messages, if it has just expired.
+    pub fn expires_in(&mut self, key: &str) -> (Option<i64>, Vec<(ConnectionId, PushInfo)>) {
+        let left = self.store.borrow_mut().expires_in(key);
+        (left, self.take_pushes())
     }
 
     /// Notes that a connection wants to hear of changes of these keys. Says which of them exist.
     pub fn track(&mut self, connection: ConnectionId, keys: &[String]) -> Vec<bool> {
         let mut exist = Vec::new();
         for key in keys {
-            let command = [b"EXISTS".to_vec(), key.as_bytes().to_vec()];
-            exist.push(self.store.borrow_mut().run(&command) == Ok(Value::Int(1)));
-            if let Some(listener) = self.listeners.get_mut(&connection) {
-                listener.tracked.insert(key.as_bytes().to_vec());
+            exist.push(self.store.borrow_mut().run(&["EXISTS", key]) == Ok(Value::Int(1)));
+            if self.listeners.contains_key(&connection) {
+                self.tracked.entry_ref(key.as_bytes()).or_default().insert(connection);
             }
         }
         exist
@@ -113,9 +132,8 @@ impl Server {
 
     /// Runs a command that is no script.
     pub fn run(&mut self, words: &[&str]) -> (Result<Value, String>, Vec<(ConnectionId, PushInfo)>) {
-        let words: Vec<_> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
         self.store.borrow_mut().begin();
-        let outcome = self.store.borrow_mut().run(&words);
+        let outcome = self.store.borrow_mut().run(words);
         (outcome, self.take_pushes())
     }
 
@@ -126,19 +144,17 @@ impl Server {
         };
         let mut pushes = Vec::new();
         for (channel, text) in published {
-            for (connection, listener) in &self.listeners {
-                if listener.channel == channel {
+            for (connection, listens_to) in &self.listeners {
+                if *listens_to == channel {
                     let data = vec![Value::BulkString(channel.clone()), Value::BulkString(text.clone())];
                     pushes.push((*connection, PushInfo { kind: PushKind::Message, data }));
                 }
             }
         }
         for key in changed {
-            for (connection, listener) in &mut self.listeners {
-                if listener.tracked.remove(&key) {
-                    let keys = Value::Array(vec![Value::BulkString(key.clone())]);
-                    pushes.push((*connection, PushInfo { kind: PushKind::Invalidate, data: vec![keys] }));
-                }
+            for connection in self.tracked.remove(&*key).unwrap_or_default() {
+                let keys = Value::Array(vec![Value::BulkString(key.to_vec())]);
+                pushes.push((connection, PushInfo { kind: PushKind::Invalidate, data: vec![keys] }));
             }
         }
         pushes
@@ -157,6 +173,7 @@ impl Server {
         *self.store.borrow_mut() = data.at_time(now);
         self.known_scripts.clear();
         self.listeners.clear();
+        self.tracked.clear();
     }
 
     /// Forgets all scripts.
@@ -168,9 +185,9 @@ impl Server {
     pub fn flush(&mut self) -> Vec<(ConnectionId, PushInfo)> {
         let now = self.store.borrow().now;
         *self.store.borrow_mut() = Store::at(now);
+        self.tracked.clear();
         let mut pushes = Vec::new();
-        for (connection, listener) in &mut self.listeners {
-            listener.tracked.clear();
+        for connection in self.listeners.keys() {
             pushes.push((*connection, PushInfo { kind: PushKind::Invalidate, data: vec![Value::Nil] }));
         }
         pushes
