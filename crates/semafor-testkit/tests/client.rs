@@ -6,8 +6,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use semafor::__client::{
-    AcquireRequest, Call, Client, Command, Failure, Grant, Instant, Key, LeaseEnd, Liveness, OperationError,
-    Push, Reply, Retry, ServerClock, ServerPushes, Settings, Target, TaskKey, Wait, unreachable,
+    AcquireRequest, Call, Client, Command, Event, Failure, Grant, Instant, Key, LeaseEnd, Liveness,
+    OperationError, Push, Reply, Retry, ServerClock, ServerPushes, Settings, Target, TaskKey, Wait,
+    unreachable,
 };
 use semafor::{AcquireError, Loss, NotHeld};
 use semafor_testkit::client::{HEARTBEAT, World, seconds};
@@ -600,6 +601,23 @@ fn with_agent(now: Instant) -> (Client, Key) {
     client.handle_reply(call, Reply::Granted(grant), now);
     assert!(client.poll_acquire(key, std::task::Waker::noop().clone()).is_ready());
     (client, key)
+}
+
+/// The server's reply and its message of the loss come in any order.
+#[test]
+fn a_renewal_that_finds_the_slot_lost_tells_its_holder() {
+    let now = Instant::at(1_000 * SECOND);
+    let (mut client, key) = with_agent(now);
+    let target = Arc::new(Target::new("it", Some(1), None, Duration::ZERO, []));
+    let expired = NotHeld::Lost(Loss::Expired);
+    let renewal = client.renew(&target, "an id", Some(SECOND), now);
+    let call = client.poll_transmit(now).expect("it asks");
+    client.handle_reply(call, Reply::NotHeld(expired), now);
+    let outcome = client.poll_operation(renewal, std::task::Waker::noop().clone());
+    assert_eq!(outcome, Poll::Ready(Err(OperationError::NotHeld(expired))));
+    assert_eq!(client.why_not_held(key, now), Some(expired));
+    let mut events = std::iter::from_fn(|| client.poll_event());
+    assert!(events.any(|event| matches!(event, Event::Lost { why, .. } if why == expired)));
 }
 
 /// One that is stopped, say: it is alive, and its connection stays.

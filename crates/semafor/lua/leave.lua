@@ -3,9 +3,9 @@
 -- Returns {held, slots, waiting, outcome, how it ended, outcome, how it ended, …}
 
 -- A server that is out of memory refuses a script whose first write may need memory. ZREM needs none, and once it has
--- run the server accepts the other writes. It runs only if there is something to release.
+-- run the server accepts the other writes. It runs only if there is something to release or to remember.
 for i = 2, #ARGV, 3 do
-    if call('HEXISTS', RECORDS, ARGV[i]) == 1 then
+    if ARGV[i + 2] == '1' or call('HEXISTS', RECORDS, ARGV[i]) == 1 then
         call('ZREM', MAIN, '')
         break
     end

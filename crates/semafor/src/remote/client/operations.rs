@@ -132,6 +132,12 @@ impl Client {
                 if let (Some(key), Reply::Renewed { clock, ends }) = (key, &reply) {
                     self.learn_end(key, *ends, clock, EndSource::Renewal(number), now);
                 }
+                // The message of the loss may come later. The server may keep the slot for as long as its grace lasts.
+                if let (Some(key), Err(why)) = (key, outcome)
+                    && self.held(key).is_some_and(|held| held.not_held.is_none())
+                {
+                    self.lose(key, why, true);
+                }
                 self.finish(number, outcome.map_err(OperationError::NotHeld));
             }
         }
