@@ -102,9 +102,16 @@ pub mod __client {
     }
 }
 
-/// The Redis engine without a connection, for semafor's own simulations. Not a part of the interface.
+/// The Redis engine without a connection, for semafor's own simulations and fuzzing. Not a part of the interface.
 #[cfg(feature = "redis")]
 #[doc(hidden)]
 pub mod __redis {
     pub use crate::redis::offline::{OfflineEngine, ScriptCall};
+}
+
+/// A connection to an agent without an agent, for fuzzing. Not a part of the interface.
+#[cfg(feature = "local")]
+#[doc(hidden)]
+pub mod __local {
+    pub use crate::local::offline::OfflineAgent;
 }
