@@ -64,9 +64,9 @@ impl Trace {
     ///
     /// There may be very many: `1:-4000000000-1` is a trace.
     pub fn choices(&self) -> impl Iterator<Item = u32> {
-        self.switches.iter().flat_map(|switch| {
-            (0..switch.zeros).map(|_| 0).chain(std::iter::once(switch.choice))
-        })
+        self.switches
+            .iter()
+            .flat_map(|switch| (0..switch.zeros).map(|_| 0).chain(std::iter::once(switch.choice)))
     }
 }
 
@@ -369,9 +369,18 @@ mod tests {
 
     #[test]
     fn text_that_is_no_trace_is_refused() {
-        for text in
-            ["", "0", "2:01", "1:(", "1:-3", "1:(x)", "1:(4294967296)", "1:-99999999999999999999-", "1:é", "1:_"]
-        {
+        for text in [
+            "",
+            "0",
+            "2:01",
+            "1:(",
+            "1:-3",
+            "1:(x)",
+            "1:(4294967296)",
+            "1:-99999999999999999999-",
+            "1:é",
+            "1:_",
+        ] {
             assert_eq!(text.parse::<Trace>(), Err(ParseTraceError), "{text:?}");
         }
         let too_many = format!("1:-{0}--{0}-1", u64::MAX);
