@@ -7,9 +7,24 @@ pub fn any(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let read = match text.parse::<f64>() {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
-        Err(_) => humantime::parse_duration(text).ok(),
+        Err(_) => sum(text),
     };
     read.ok_or_else(|| "expected a duration such as 30s, 5m, 1h30m, 250ms, or a number of seconds".to_owned())
+}
+
+/// Adds up durations such as `1h 30m`. humantime alone panics on some that are too long: chronotope/humantime#66.
+fn sum(text: &str) -> Option<Duration> {
+    let (mut sum, mut rest) = (Duration::ZERO, text);
+    loop {
+        let unit = rest.find(char::is_alphabetic)?;
+        let length = rest[unit..].find(|character: char| !character.is_alphabetic());
+        let (first, after) = rest.split_at(length.map_or(rest.len(), |length| unit + length));
+        sum = sum.checked_add(humantime::parse_duration(first).ok()?)?;
+        rest = after.trim_start();
+        if rest.is_empty() {
+            return Some(sum);
+        }
+    }
 }
 
 /// The same, longer than zero.
@@ -60,6 +75,8 @@ mod tests {
             ("5m", 300_000),
             ("1h30m", 5_400_000),
             ("250ms", 250),
+            (" 1 hour 30min 2s5ms", 5_402_005),
+            ("1.5h", 5_400_000),
             ("2", 2_000),
             ("0.5", 500),
             ("0", 0),
@@ -70,7 +87,19 @@ mod tests {
 
     #[test]
     fn invalid_durations_are_refused() {
-        for text in ["", "abc", "-1", "inf", "NaN", "5 parsecs", "1e30"] {
+        for text in [
+            "",
+            "abc",
+            "-1",
+            "inf",
+            "NaN",
+            "5 parsecs",
+            "1e30",
+            "1h30",
+            "1h 30",
+            "18446744073709551615s 1s",
+            "18446744073709551615.5s0.5s",
+        ] {
             assert!(any(text).is_err(), "{text}");
         }
         assert!(longer_than_zero("0").is_err());
