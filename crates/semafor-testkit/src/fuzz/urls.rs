@@ -110,7 +110,7 @@ fn run_client(engine: &OfflineEngine, mut client: Client) {
     client.connected(ServerPushes { messages: true, tracking: true }, now);
     client.acquire(&target, AcquireRequest::new(1, None, Wait::Unlimited), now);
     client.acquire(&target, AcquireRequest::new(1, None, Wait::For(Duration::from_secs(1))), now);
-    for _ in 0..8 {
+    for power in 0..64 {
         while let Some(call) = client.poll_transmit(now) {
             let _ = engine.script_of(&call);
             let failure = Failure { error: unreachable("nowhere"), is_transient: true, was_sent: true };
@@ -120,7 +120,8 @@ fn run_client(engine: &OfflineEngine, mut client: Client) {
             let _ = client.poll_acquire(Key(key), Waker::noop().clone());
         }
         let Some(next) = client.poll_timeout() else { return };
-        now = now.max(next);
+        // Each step is longer than the one before, to reach the longest times.
+        now = now.max(next) + Duration::from_secs((1 << power) - 1);
         client.handle_timeout(now);
     }
 }
