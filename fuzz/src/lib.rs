@@ -3,6 +3,11 @@
 use std::cell::RefCell;
 
 use semafor_testkit::fuzz::{Mutations, Target};
+use semafor_testkit::heap::Counting;
+
+/// Lets targets check how much memory they need.
+#[global_allocator]
+static HEAP: Counting = Counting;
 
 #[doc(hidden)]
 pub use libfuzzer_sys;
@@ -24,7 +29,9 @@ fn target(name: &str) -> &'static Target {
 
 #[doc(hidden)]
 pub fn run(name: &str, input: &[u8]) {
-    (target(name).run)(input);
+    if let Err(complaint) = target(name).check(input) {
+        panic!("{complaint}");
+    }
 }
 
 /// Half of the changes are those of the tests, which know the words of the target; the others are libFuzzer's own.
