@@ -4,6 +4,7 @@ mod apt;
 mod args;
 mod bench;
 mod docs;
+mod fuzz;
 mod lint;
 mod node;
 mod package;
@@ -42,6 +43,9 @@ cargo xtask <command>
   bench python                   the Python package beside its peers; rows go to target/bench/python.json
   bench redis                    the Redis home beside its peers; rows go to target/bench/redis.json
   bench AREA --runs N            the same N times, and the median and the spread of the runs as a table
+  fuzz [--minutes M] [TARGET...]
+                                 searches with libFuzzer for inputs that panic or need too much memory, M minutes (3) for each
+                                 target; new inputs are kept in target/fuzz/inputs for the next search
   simulate [--seed N] [--minutes M] [--runs R] [--fleet P] [--threads T]
                                  fleets of clients, a network and a Redis in one thread, with faults, from seed N (1) on, until
                                  a rule is broken; the failure is made smaller and drawn into target/simulation.svg
@@ -90,6 +94,7 @@ fn run(mut args: Args) -> Result<Option<&'static str>, Failure> {
             args.finish()?;
             picture::run().map(|()| Some("drawn"))
         }
+        Some("fuzz") => fuzz::run(args).map(|()| Some("no fault was found")),
         Some("simulate") => simulate::run(args).map(|()| Some("no rule was broken")),
         Some("stress") => stress::run(args).map(|()| Some("stress passed")),
         Some(other) => Err(Failure::Usage(format!("there is no command `{other}`"))),

@@ -13,7 +13,7 @@ use crate::cli::{self, AcquireOptions};
 use crate::delivery::{self, Gone, Recipient};
 use crate::exit::{Code, Failure};
 use crate::output::json;
-use crate::{inherited, slots, stop_signals};
+use crate::{default_slots, inherited, stop_signals};
 
 /// How long to wait for the home to release a slot or to leave the line.
 const HOME_TIMEOUT: Duration = Duration::from_secs(5);
@@ -126,7 +126,7 @@ async fn wait_for(
     ttl: Duration,
     mut early_end: Pin<&mut impl Future<Output = EarlyEnd>>,
 ) -> Result<Result<(Semaphore, Permit<'static>), EarlyEnd>, Failure> {
-    slots::acquire_with_slots(options.slots, async |slots| {
+    default_slots::acquire_with_slots(options.slots, async |slots| {
         // No process sends heartbeats for this slot: only its lease limits it.
         let mut builder = home.named(&options.name).ttl(ttl).heartbeat_max_interval(ttl);
         if let Some(slots) = slots {

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use semafor_cli::slots::Slots;
 
 use crate::duration;
 use crate::exit;
-use crate::slots::Slots;
 
 #[cfg(target_os = "linux")]
 pub(crate) use purge::Purge;

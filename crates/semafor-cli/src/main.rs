@@ -3,8 +3,8 @@
 mod agent;
 mod by_id;
 mod cli;
+mod default_slots;
 mod delivery;
-mod duration;
 mod exit;
 mod groups;
 mod home;
@@ -17,7 +17,6 @@ mod plain;
 mod purge;
 mod resize;
 mod run;
-mod slots;
 mod status;
 mod stop_signals;
 mod top;
@@ -26,6 +25,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use clap::error::ErrorKind;
+use semafor_cli::duration;
 
 use cli::{Cli, Command};
 use exit::{Code, Failure};

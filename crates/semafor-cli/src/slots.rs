@@ -1,20 +1,21 @@
+//! Parses numbers of slots.
+
 use std::str::FromStr;
-
-use semafor::{AcquireError, BuildError};
-
-use crate::exit::Failure;
 
 /// A number of slots: absolute, or relative to the cores of this machine.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Slots {
+pub enum Slots {
+    /// So many.
     Exact(u32),
+    /// A part of the cores.
     Percent(f64),
+    /// So many more, or fewer, than there are cores.
     CoresPlus(i64),
 }
 
 impl Slots {
     /// The number of slots for so many cores: at least one.
-    pub(crate) fn resolve(self, cores: u32) -> u32 {
+    pub fn resolve(self, cores: u32) -> u32 {
         let slots = match self {
             Self::Exact(slots) => return slots,
             Self::Percent(percent) => (f64::from(cores) * percent / 100.0).round() as i64,
@@ -24,52 +25,9 @@ impl Slots {
     }
 
     /// The number of slots on this machine.
-    pub(crate) fn on_this_machine(self) -> u32 {
+    pub fn on_this_machine(self) -> u32 {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         self.resolve(u32::try_from(cores).unwrap_or(u32::MAX))
-    }
-}
-
-/// Why an attempt to acquire failed.
-pub(crate) enum Refused {
-    Acquire(AcquireError),
-    Failure(Failure),
-}
-
-impl From<AcquireError> for Refused {
-    fn from(error: AcquireError) -> Self {
-        Self::Acquire(error)
-    }
-}
-
-impl From<Failure> for Refused {
-    fn from(failure: Failure) -> Self {
-        Self::Failure(failure)
-    }
-}
-
-/// Acquires with the given number of slots. Without one, keeps the current number if the semaphore exists, otherwise
-/// creates it with one slot.
-pub(crate) async fn acquire_with_slots<T>(
-    requested: Option<Slots>,
-    mut acquire: impl AsyncFnMut(Option<u32>) -> Result<T, Refused>,
-) -> Result<T, Failure> {
-    let mut slots = requested.map(Slots::on_this_machine);
-    loop {
-        let error = match acquire(slots).await {
-            Ok(acquired) => return Ok(acquired),
-            Err(Refused::Failure(failure)) => return Err(failure),
-            Err(Refused::Acquire(error)) => error,
-        };
-        match &error {
-            AcquireError::Open(why) if requested.is_none() => match **why {
-                BuildError::SlotsNotSet { .. } => slots = Some(1),
-                // Another process has created it meanwhile, with another number.
-                BuildError::SlotsMismatch { .. } => slots = None,
-                _ => return Err(error.into()),
-            },
-            _ => return Err(error.into()),
-        }
     }
 }
 

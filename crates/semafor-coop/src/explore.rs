@@ -177,7 +177,7 @@ impl Explorer {
             };
             schedules += 1;
             let (outcome, chooser) = runner.run(chooser);
-            let steps = outcome.report.trace.choices().len();
+            let steps = outcome.report.trace.choices().count();
             if let Some(failure) = failure_of(outcome, &chooser) {
                 let failure = Some(runner.simplify(failure));
                 return Exploration { schedules, is_complete, failure };
@@ -335,13 +335,12 @@ fn failure_of<T>(outcome: Outcome<T>, chooser: &Chooser) -> Option<Failure> {
 
 /// The number of switches counts first, because these are what a reader has to understand.
 fn complexity(trace: &Trace) -> (usize, usize, u64) {
-    let choices = trace.choices();
-    let switches = choices.iter().filter(|choice| **choice != 0).count();
-    (switches, choices.len(), choices.iter().map(|choice| u64::from(*choice)).sum())
+    let switches = trace.choices().filter(|choice| *choice != 0).count();
+    (switches, trace.choices().count(), trace.choices().map(u64::from).sum())
 }
 
 fn simpler_traces(trace: &Trace) -> impl Iterator<Item = Trace> + use<> {
-    let choices = trace.choices().to_vec();
+    let choices = Vec::from_iter(trace.choices());
     let count = choices.len();
     let cut =
         [0, count / 2, count * 3 / 4, count.saturating_sub(1)].map(|len| choices[..len.min(count)].to_vec());

@@ -41,50 +41,66 @@ pub enum Schedule {
 /// use semafor_coop::Trace;
 ///
 /// let trace: Trace = "1:001-12-2(40)".parse()?;
-/// assert_eq!(trace.choices().len(), 3 + 12 + 2);
+/// assert_eq!(trace.choices().count(), 3 + 12 + 2);
 /// assert_eq!(trace.to_string(), "1:001-12-2(40)");
 /// # Ok::<(), semafor_coop::ParseTraceError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Trace {
-    choices: Vec<u32>,
+    /// Only counted zeros: a short text with a huge count of zeros must not need much memory.
+    switches: Vec<Switch>,
+}
+
+/// A decision that is not `0`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Switch {
+    /// So many decisions before it are `0`.
+    zeros: u64,
+    choice: u32,
 }
 
 impl Trace {
     /// The decisions, in order. Beyond the last one, all are `0`.
-    pub fn choices(&self) -> &[u32] {
-        &self.choices
+    ///
+    /// There may be very many: `1:-4000000000-1` is a trace.
+    pub fn choices(&self) -> impl Iterator<Item = u32> {
+        self.switches
+            .iter()
+            .flat_map(|switch| (0..switch.zeros).map(|_| 0).chain(std::iter::once(switch.choice)))
     }
 }
 
 impl From<Vec<u32>> for Trace {
-    fn from(mut choices: Vec<u32>) -> Self {
-        let len = choices.iter().rposition(|choice| *choice != 0).map_or(0, |last| last + 1);
-        choices.truncate(len);
-        Self { choices }
+    fn from(choices: Vec<u32>) -> Self {
+        let (mut switches, mut zeros) = (Vec::new(), 0);
+        for choice in choices {
+            if choice == 0 {
+                zeros += 1;
+            } else {
+                switches.push(Switch { zeros, choice });
+                zeros = 0;
+            }
+        }
+        Self { switches }
     }
 }
 
 /// So many zeros in a row, or more, are written as their count.
-const SHORTENED: usize = 5;
+const SHORTENED: u64 = 5;
 const VERSION: &str = "1:";
 
 impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(VERSION)?;
-        let mut rest = self.choices.as_slice();
-        while let Some(&choice) = rest.first() {
-            let zeros = rest.iter().take_while(|choice| **choice == 0).count();
-            if zeros >= SHORTENED {
-                write!(f, "-{zeros}-")?;
-                rest = &rest[zeros..];
-                continue;
+        for Switch { zeros, choice } in &self.switches {
+            match *zeros {
+                SHORTENED.. => write!(f, "-{zeros}-")?,
+                few => (0..few).try_for_each(|_| f.write_str("0"))?,
             }
-            match char::from_digit(choice, 36) {
+            match char::from_digit(*choice, 36) {
                 Some(digit) => write!(f, "{digit}")?,
                 None => write!(f, "({choice})")?,
             }
-            rest = &rest[1..];
         }
         Ok(())
     }
@@ -102,37 +118,35 @@ impl fmt::Display for ParseTraceError {
 
 impl std::error::Error for ParseTraceError {}
 
-/// Limits the length, so that a text with a huge count of zeros does not take all memory.
-const LONGEST: usize = 1 << 28;
-
 impl FromStr for Trace {
     type Err = ParseTraceError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let mut choices = Vec::new();
+        let (mut switches, mut zeros) = (Vec::new(), 0u64);
         let mut rest = text.trim().strip_prefix(VERSION).ok_or(ParseTraceError)?;
         while let Some(first) = rest.chars().next() {
             rest = &rest[first.len_utf8()..];
-            let end = match first {
-                '(' => ')',
-                '-' => '-',
-                digit => {
-                    choices.push(digit.to_digit(36).ok_or(ParseTraceError)?);
-                    continue;
-                }
-            };
-            let (number, after) = rest.split_once(end).ok_or(ParseTraceError)?;
-            let number: u32 = number.parse().map_err(|_| ParseTraceError)?;
-            rest = after;
-            if end == ')' {
-                choices.push(number);
-            } else if choices.len() + number as usize <= LONGEST {
-                choices.resize(choices.len() + number as usize, 0);
+            let choice = if first == '-' {
+                let (count, after) = rest.split_once('-').ok_or(ParseTraceError)?;
+                let count: u64 = count.parse().map_err(|_| ParseTraceError)?;
+                zeros = zeros.checked_add(count).ok_or(ParseTraceError)?;
+                rest = after;
+                continue;
+            } else if first == '(' {
+                let (choice, after) = rest.split_once(')').ok_or(ParseTraceError)?;
+                rest = after;
+                choice.parse().map_err(|_| ParseTraceError)?
             } else {
-                return Err(ParseTraceError);
+                first.to_digit(36).ok_or(ParseTraceError)?
+            };
+            if choice == 0 {
+                zeros = zeros.checked_add(1).ok_or(ParseTraceError)?;
+            } else {
+                switches.push(Switch { zeros, choice });
+                zeros = 0;
             }
         }
-        Ok(choices.into())
+        Ok(Self { switches })
     }
 }
 
@@ -141,7 +155,7 @@ pub(crate) enum Chooser {
     Fifo,
     Random(Random),
     Pct(Pct),
-    Replay { trace: Trace, next: usize },
+    Replay(Replay),
     Exhaustive(Exhaustive),
 }
 
@@ -151,7 +165,7 @@ impl Chooser {
             Schedule::Fifo => Self::Fifo,
             Schedule::Random(seed) => Self::Random(Random::new(*seed)),
             Schedule::Pct { seed, changes } => Self::Pct(Pct::new(*seed, *changes, Pct::GUESSED_STEPS)),
-            Schedule::Replay(trace) => Self::Replay { trace: trace.clone(), next: 0 },
+            Schedule::Replay(trace) => Self::Replay(Replay::new(trace.clone())),
         }
     }
 
@@ -175,12 +189,8 @@ impl Chooser {
             Self::Fifo => 0,
             Self::Random(random) => random.below(count),
             Self::Pct(pct) => pct.choose(count, ranked),
-            Self::Replay { trace, next } => {
-                let choice = trace.choices.get(*next).map_or(0, |choice| *choice as usize);
-                *next += 1;
-                // The trace of another program may be out of range: take the nearest option.
-                choice.min(count - 1)
-            }
+            // The trace of another program may be out of range: take the nearest option.
+            Self::Replay(replay) => (replay.next() as usize).min(count - 1),
             Self::Exhaustive(search) => return search.choose(count, can_stay),
         })
     }
@@ -198,6 +208,35 @@ impl Chooser {
 pub(crate) enum Ranked {
     Task(u64),
     Timer(u64),
+}
+
+/// The decisions of a trace, one after the other.
+pub(crate) struct Replay {
+    switches: std::vec::IntoIter<Switch>,
+    next: Option<Switch>,
+}
+
+impl Replay {
+    fn new(trace: Trace) -> Self {
+        let mut switches = trace.switches.into_iter();
+        let next = switches.next();
+        Self { switches, next }
+    }
+
+    fn next(&mut self) -> u32 {
+        match &mut self.next {
+            None => 0,
+            Some(Switch { zeros: 0, choice }) => {
+                let choice = *choice;
+                self.next = self.switches.next();
+                choice
+            }
+            Some(Switch { zeros, .. }) => {
+                *zeros -= 1;
+                0
+            }
+        }
+    }
 }
 
 /// Ranks, and moments at which they change.
@@ -330,11 +369,32 @@ mod tests {
 
     #[test]
     fn text_that_is_no_trace_is_refused() {
-        for text in
-            ["", "0", "2:01", "1:(", "1:-3", "1:(x)", "1:-99999999999-", "1:-4294967295-", "1:é", "1:_"]
-        {
+        for text in [
+            "",
+            "0",
+            "2:01",
+            "1:(",
+            "1:-3",
+            "1:(x)",
+            "1:(4294967296)",
+            "1:-99999999999999999999-",
+            "1:é",
+            "1:_",
+        ] {
             assert_eq!(text.parse::<Trace>(), Err(ParseTraceError), "{text:?}");
         }
+        let too_many = format!("1:-{0}--{0}-1", u64::MAX);
+        assert_eq!(too_many.parse::<Trace>(), Err(ParseTraceError));
+    }
+
+    #[test]
+    fn huge_counts_of_zeros_need_no_memory_and_are_replayed() {
+        let trace: Trace = "1:2-18446744073709551615-1-18446744073709551615-".parse().unwrap();
+        assert_eq!(trace.switches.len(), 2);
+        assert_eq!(trace.to_string(), "1:2-18446744073709551615-1");
+        let mut chooser = Chooser::new(&Schedule::Replay(trace));
+        let chosen = [(); 4].map(|()| chooser.choose(3, |_| Ranked::Task(0), false).unwrap());
+        assert_eq!(chosen, [2, 0, 0, 0]);
     }
 
     #[test]

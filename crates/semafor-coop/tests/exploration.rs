@@ -83,7 +83,7 @@ fn a_lock_order_bug_that_production_order_hides_is_found_and_replayed() {
             assert_eq!(again.report.trace, *trace);
         }
     }
-    let switches = |trace: &Trace| trace.choices().iter().filter(|choice| **choice > 0).count();
+    let switches = |trace: &Trace| trace.choices().filter(|choice| *choice > 0).count();
     assert!(switches(&failure.trace) <= switches(&failure.found));
 }
 

@@ -43,7 +43,7 @@ impl Histogram {
 
     /// A histogram from counts made elsewhere with the same buckets: pairs of a bucket's number and its count.
     ///
-    /// The first bucket is below 1024 ns; after it come four per doubling.
+    /// The first bucket is below 1024 ns; after it come four per doubling. Counts saturate: a faulty server may send any.
     pub fn restore(buckets: impl IntoIterator<Item = (usize, u64)>, total: Duration, max: Duration) -> Self {
         let mut restored = Self {
             buckets: Vec::new(),
@@ -54,7 +54,7 @@ impl Histogram {
             if restored.buckets.len() <= bucket {
                 restored.buckets.resize(bucket + 1, 0);
             }
-            restored.buckets[bucket] += count;
+            restored.buckets[bucket] = restored.buckets[bucket].saturating_add(count);
         }
         restored
     }
@@ -66,7 +66,7 @@ impl Histogram {
 
     /// How many durations were counted.
     pub fn count(&self) -> u64 {
-        self.buckets.iter().sum()
+        self.buckets.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
     /// The sum of all durations.
@@ -100,9 +100,9 @@ impl Histogram {
     /// ```
     pub fn quantile(&self, q: f64) -> Duration {
         let rank = ((self.count() as f64 * q.clamp(0.0, 1.0)).ceil() as u64).max(1);
-        let mut seen = 0;
+        let mut seen = 0u64;
         for (bucket, count) in self.buckets.iter().enumerate() {
-            seen += count;
+            seen = seen.saturating_add(*count);
             if seen >= rank {
                 return Duration::from_nanos((upper_bound(bucket) - 1).min(self.max_nanos));
             }
@@ -140,6 +140,15 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn restored_counts_saturate() {
+        let counts = [(3, u64::MAX), (3, 1), (4, u64::MAX), (usize::MAX, 1)];
+        let restored = Histogram::restore(counts, Duration::MAX, Duration::MAX);
+        assert_eq!((restored.count(), restored.buckets.len()), (u64::MAX, 5));
+        assert_eq!(restored.quantile(1.0), Duration::from_nanos(upper_bound(3) - 1));
+        assert_eq!(restored.mean(), Duration::from_nanos(1));
+    }
 
     proptest! {
         #[test]

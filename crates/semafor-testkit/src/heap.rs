@@ -8,6 +8,7 @@ static LIVE: AtomicIsize = AtomicIsize::new(0);
 
 thread_local! {
     static OWN_LIVE: Cell<isize> = const { Cell::new(0) };
+    static OWN_PEAK: Cell<isize> = const { Cell::new(0) };
     static OWN_ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -18,7 +19,9 @@ pub struct Counting;
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LIVE.fetch_add(layout.size() as isize, Ordering::Relaxed);
-        OWN_LIVE.set(OWN_LIVE.get() + layout.size() as isize);
+        let live = OWN_LIVE.get() + layout.size() as isize;
+        OWN_LIVE.set(live);
+        OWN_PEAK.set(OWN_PEAK.get().max(live));
         OWN_ALLOCATIONS.set(OWN_ALLOCATIONS.get() + 1);
         // SAFETY: as promised by our caller.
         unsafe { System.alloc(layout) }
@@ -46,4 +49,12 @@ pub fn own_live_bytes() -> isize {
 /// How often this thread has allocated.
 pub fn own_allocations() -> usize {
     OWN_ALLOCATIONS.get()
+}
+
+/// The result of `work`, and how many bytes more than before it this thread had in use at some moment.
+pub fn own_peak<R>(work: impl FnOnce() -> R) -> (R, usize) {
+    let before = OWN_LIVE.get();
+    OWN_PEAK.set(before);
+    let result = work();
+    (result, usize::try_from(OWN_PEAK.get() - before).unwrap_or(0))
 }

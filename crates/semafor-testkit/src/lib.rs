@@ -16,6 +16,7 @@
     doc = "- [`cli`]: runs the real `semafor` binary, and checks what its processes leave behind."
 )]
 #![cfg_attr(feature = "documents", doc = "- [`documents`]: README and book, whose examples are tests.")]
+#![cfg_attr(feature = "fuzz", doc = "- [`fuzz`]: functions that take any bytes, with saved inputs.")]
 #![cfg_attr(feature = "trees", doc = "- [`trees`]: directory trees with a known result of a purge.")]
 #![cfg_attr(
     feature = "terminal",
@@ -30,6 +31,8 @@ pub mod client;
 pub mod conformance;
 #[cfg(feature = "documents")]
 pub mod documents;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 pub mod heap;
 pub mod history;
 mod home;

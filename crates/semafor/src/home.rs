@@ -85,6 +85,11 @@ impl Home {
         Self(Backend::Local(LocalHome::new(config)))
     }
 
+    #[cfg(feature = "local")]
+    pub(crate) fn on(home: LocalHome) -> Self {
+        Self(Backend::Local(home))
+    }
+
     /// The home on a Redis server.
     ///
     /// Does not contact the server: the first operation connects, and is retried like any other. To find out at once

@@ -107,9 +107,16 @@ pub mod __client {
     }
 }
 
-/// The Redis engine without a connection, for semafor's own simulations. Not part of the public API.
+/// The Redis engine without a connection, for semafor's own simulations and fuzzing. Not part of the public API.
 #[cfg(feature = "redis")]
 #[doc(hidden)]
 pub mod __redis {
     pub use crate::redis::offline::{OfflineEngine, ScriptCall};
+}
+
+/// A connection to an agent without an agent, for fuzzing. Not a part of the interface.
+#[cfg(feature = "local")]
+#[doc(hidden)]
+pub mod __local {
+    pub use crate::local::offline::OfflineAgent;
 }

@@ -152,7 +152,7 @@ pub(crate) struct Purge {
 #[derive(Args, Debug)]
 pub(crate) struct Efspurge {
     /// The same as --older-than, in days. Directories are kept, except with --remove-empty-dirs
-    #[arg(long, hide = true, value_parser = days, env = "EFSPURGE_MAX_AGE_DAYS", hide_env_values = true)]
+    #[arg(long, hide = true, value_parser = duration::days, env = "EFSPURGE_MAX_AGE_DAYS", hide_env_values = true)]
     pub(crate) max_age_days: Option<Duration>,
 
     /// Also remove empty directories. Without --max-age-days this is the default
@@ -197,26 +197,5 @@ impl Purge {
     /// The limit of concurrent reads, by its own option or by that of efspurge.
     pub(crate) fn scans(&self) -> Option<u32> {
         self.max_concurrency_scanning.or(self.efspurge.max_concurrency)
-    }
-}
-
-/// A number of days, fractions allowed.
-fn days(text: &str) -> Result<Duration, String> {
-    let days = text.trim().parse::<f64>().ok();
-    let age = days.and_then(|days| Duration::try_from_secs_f64(days * 86_400.0).ok());
-    age.ok_or_else(|| "expected a number of days, such as 30 or 0.5".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn days_may_be_fractions() {
-        assert_eq!(days("0.5"), Ok(Duration::from_secs(43_200)));
-        assert_eq!(days("0"), Ok(Duration::ZERO));
-        for text in ["", "-1", "NaN", "1d"] {
-            assert!(days(text).is_err(), "{text}");
-        }
     }
 }

@@ -15,12 +15,12 @@ use tokio::time::{sleep, timeout};
 
 use super::{command, time_left};
 use crate::cli::Run;
+use crate::default_slots::{self, Refused};
 use crate::duration;
 use crate::exit::{Code, Failure};
 use crate::live_line::LiveLine;
 use crate::output::say;
 use crate::plain::plain;
-use crate::slots::{self, Refused};
 
 /// Shorter waits are not reported.
 const FIRST_REPORT_AFTER: Duration = Duration::from_millis(300);
@@ -32,7 +32,7 @@ const MAX_NAMED_HOLDERS: usize = 3;
 
 /// Waits for the requested slots.
 pub(super) async fn for_slot(home: &Home, args: &Run) -> Result<Permit<'static>, Failure> {
-    slots::acquire_with_slots(args.options.slots, async |slots| {
+    default_slots::acquire_with_slots(args.options.slots, async |slots| {
         let semaphore = open(home, args, slots)?;
         match in_line(&semaphore, args).await {
             Err(error) if error.is_timeout() || error.is_busy() => {

@@ -351,7 +351,7 @@ impl LocalDriver {
     }
 
     /// Starts a new connection with the hello, and with everything that has to be repeated.
-    fn start_session(
+    pub(super) fn start_session(
         &self,
         stream: UnixStream,
         directory: &Path,
@@ -421,24 +421,30 @@ impl LocalDriver {
             if !stream_events.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
                 continue;
             }
-            let ending = match (&mut &*stream).read(&mut chunk) {
-                Ok(0) => Some(None),
+            match (&mut &*stream).read(&mut chunk) {
+                Ok(0) => {}
                 Ok(count) => {
                     received.extend_from_slice(&chunk[..count]);
-                    self.handle_bytes(&mut received).err().map(Some)
+                    if self.receive(&mut received).is_err() {
+                        return;
+                    }
+                    continue;
                 }
-                Err(error) if error.kind() == ErrorKind::Interrupted => None,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => None,
-                Err(_) => Some(None),
-            };
-            if let Some(reason) = ending {
-                self.disconnect();
-                if let Some(reason) = reason {
-                    self.give_up(&reason);
-                }
-                return;
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+                Err(_) => {}
             }
+            self.disconnect();
+            return;
         }
+    }
+
+    /// Takes the complete messages out of `received`. After an invalid one, the connection is given up.
+    pub(super) fn receive(&self, received: &mut Vec<u8>) -> Result<(), HomeError> {
+        self.handle_bytes(received).inspect_err(|reason| {
+            self.disconnect();
+            self.give_up(reason);
+        })
     }
 
     fn handle_bytes(&self, received: &mut Vec<u8>) -> Result<(), HomeError> {
@@ -497,7 +503,7 @@ impl LocalDriver {
         Ok(())
     }
 
-    fn handle_timeouts(&self) {
+    pub(super) fn handle_timeouts(&self) {
         let now = Instant::now();
         let (questions, events, agent) = {
             let mut state = self.state.lock();

@@ -24,6 +24,10 @@ impl LocalHome {
         Self(DriverHandle::at(config))
     }
 
+    pub(super) fn of(handle: Arc<DriverHandle>) -> Self {
+        Self(handle)
+    }
+
     pub(crate) fn config(&self) -> &Config {
         &self.0.driver().config
     }

@@ -42,6 +42,7 @@ mod fork;
 mod home;
 mod launch;
 mod lifeline;
+pub(crate) mod offline;
 mod protocol;
 mod socket;
 

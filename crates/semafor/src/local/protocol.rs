@@ -492,7 +492,13 @@ pub(super) fn label_and_command(who: &Who) -> (Option<Arc<str>>, Option<Arc<str>
     (who.label.as_ref().map(shorten), who.command.as_ref().map(shorten))
 }
 
-fn shorten(text: &Arc<str>) -> Arc<str> {
+/// The reply to a request that is not understood. The reason may quote the request, which may be as long as a message.
+pub(super) fn not_understood(reason: String) -> Response {
+    Response::NotUnderstood(shorten(&reason.into()).to_string())
+}
+
+/// Shortens a text to fit into messages, with others like it.
+pub(super) fn shorten(text: &Arc<str>) -> Arc<str> {
     if text.len() <= MAX_TEXT {
         return Arc::clone(text);
     }

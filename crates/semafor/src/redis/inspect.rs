@@ -231,6 +231,13 @@ pub(super) async fn holders(driver: &RedisDriver, keys: &[String]) -> Result<Vec
     Ok(holders)
 }
 
+/// The holders of one page.
+pub(super) fn read_holders(value: Value) -> Result<Vec<HolderInfo>, HomeError> {
+    let mut holders = HashMap::new();
+    note_holders(&mut holders, &Page::read(value)?);
+    Ok(holders.into_values().collect())
+}
+
 fn note_holders(holders: &mut HashMap<String, HolderInfo>, page: &Page) {
     for row in &page.rows {
         let (id, now, ends) = (&row.member, page.now, row.time());

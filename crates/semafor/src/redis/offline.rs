@@ -1,4 +1,5 @@
-//! The engine without a connection, for simulations: what the client would send, and what it makes of a reply.
+//! The engine without a connection, for simulations and fuzzing: what the client would send, and what it makes of a
+//! reply.
 
 #![allow(missing_docs, reason = "it is hidden")]
 
@@ -12,13 +13,16 @@ use super::connection::ScriptReply;
 use super::diagnostics;
 use super::engine::Engine;
 use super::ids::Ids;
+use super::inspect::{self, Snapshot};
 use super::keys::{self, Keys};
+use super::requirements;
 use super::script::lua::{self, Script};
 use crate::error::HomeError;
 use crate::remote::call::{Call, Key, Push, Reply};
 use crate::remote::client::{Liveness, Settings};
 use crate::remote::clock::Instant;
 use crate::remote::target::Target;
+use crate::{HolderInfo, Stats};
 
 /// A script to run, as `EVALSHA` and `EVAL` take it.
 #[derive(Clone, Debug)]
@@ -111,6 +115,23 @@ impl OfflineEngine {
 
     pub fn read_push(&self, push: PushInfo, now: Instant) -> Vec<Push> {
         self.engine.read_push(push, now)
+    }
+
+    /// Reads a reply of each kind that does not go through the client: statistics, a page of holders, and permissions.
+    pub fn read_answers(
+        &self,
+        value: &Value,
+    ) -> (Result<Stats, HomeError>, Result<Vec<HolderInfo>, HomeError>) {
+        let _ = requirements::read_missing_permissions(value.clone(), &self.config.namespace);
+        let stats = Snapshot::read(value.clone()).map(|snapshot| snapshot.into_stats("it".into(), 1));
+        (stats, inspect::read_holders(value.clone()))
+    }
+
+    /// The error for a reply that is an error.
+    pub fn explain(&self, value: Value) -> Option<HomeError> {
+        let error = value.extract_error().err()?;
+        let _ = diagnostics::explain_connect_error(&error, &self.config);
+        Some(diagnostics::explain(&error, &self.config))
     }
 
     /// The keys to track for a waiter.

@@ -25,7 +25,7 @@ use crate::error::{AcquireError, BuildError, ReleaseError, RenewError, ResizeErr
 use crate::local::lifeline::ProcessKey;
 use crate::local::protocol::{
     AcquireRequest, AgentStatus, Call, PAGE, PROTOCOL, Refusal, Reply, Request, Response, Target, frame,
-    length,
+    length, not_understood, shorten,
 };
 use crate::stats::Who;
 use crate::{Permit, PermitId, Semaphore, Span, StatsQuery};
@@ -156,7 +156,7 @@ impl Session {
                 Err(error) => {
                     let value = serde_json::from_slice::<serde_json::Value>(&message)?;
                     let number = value.get("n").and_then(serde_json::Value::as_u64).unwrap_or_default();
-                    self.send(number, Response::NotUnderstood(error.to_string())).await;
+                    self.send(number, not_understood(error.to_string())).await;
                 }
             }
         }
@@ -286,8 +286,9 @@ impl Session {
             Err(error) => return self.send(number, Response::Refused(error.into())).await,
         };
         let host = Some(Arc::clone(&self.shared.host));
-        let AcquireRequest { label, command, grace, .. } = &request;
-        let who = Who { label: label.clone(), command: command.clone(), host, pid: self.pid, grace: *grace };
+        // Clients shorten them, but a faulty client must not break the lists of others.
+        let (label, command) = (request.label.as_ref().map(shorten), request.command.as_ref().map(shorten));
+        let who = Who { label, command, host, pid: self.pid, grace: request.grace };
         let mut acquiring: Acquiring = Box::pin(async move {
             let mut acquire = semaphore.acquire().weight(request.weight).on_behalf_of(who);
             if let Some(ttl) = request.ttl {
@@ -417,7 +418,7 @@ impl Session {
         let of = match &request {
             Request::ReleaseId { of, .. } | Request::Renew { of, .. } | Request::Evict { of, .. } => of,
             Request::Locked(of) | Request::Close(of) | Request::IsClosed(of) | Request::Stats(of) => of,
-            _ => return Response::NotUnderstood(format!("{request:?}")),
+            _ => return not_understood(format!("{request:?}")),
         };
         let semaphore = match self.look_up(of) {
             Some(semaphore) => semaphore,

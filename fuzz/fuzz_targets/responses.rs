@@ -1,0 +1,3 @@
+#![no_main]
+
+semafor_fuzz::target!("responses");
