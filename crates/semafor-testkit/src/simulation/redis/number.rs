@@ -43,13 +43,13 @@ fn plain(number: f64) -> Option<Text> {
     // The fraction is `rest / 2^bits`, exactly.
     let bits = 52 - (size.to_bits() >> 52).saturating_sub(1_023);
     let rest = (size.fract() * (1u64 << bits) as f64) as u128;
-    let scale = 10u128.pow(decimals);
-    let (scaled, half) = (rest * scale, 1u128 << (bits - 1));
-    let (floor, remainder) = (scaled >> bits, scaled & ((1u128 << bits) - 1));
+    let scale = 10u64.pow(decimals);
+    let (scaled, half) = (rest * u128::from(scale), 1u128 << (bits - 1));
+    let (floor, remainder) = ((scaled >> bits) as u64, scaled & ((1u128 << bits) - 1));
     let is_up = remainder > half || remainder == half && floor % 2 == 1;
-    let fraction = floor + u128::from(is_up);
+    let fraction = floor + u64::from(is_up);
     // Another digit before the point would leave one less behind it.
-    (fraction < scale).then(|| decimal(number < 0.0, size as u64, fraction as u64, decimals))
+    (fraction < scale).then(|| decimal(number < 0.0, size as u64, fraction, decimals))
 }
 
 fn decimal(is_negative: bool, mut whole: u64, mut fraction: u64, mut decimals: u32) -> Text {
@@ -59,6 +59,10 @@ fn decimal(is_negative: bool, mut whole: u64, mut fraction: u64, mut decimals: u
         at -= 1;
         bytes[at] = byte;
     };
+    // Without the zeros at the end.
+    if fraction == 0 {
+        decimals = 0;
+    }
     while decimals > 0 && fraction.is_multiple_of(10) {
         fraction /= 10;
         decimals -= 1;
