@@ -201,7 +201,7 @@ impl Checker {
             What::Lost { id, why } => {
                 if let Some(held) = self.take(id) {
                     self.end(held, *at);
-                } else if !self.recent.by_id.contains_key(id) {
+                } else if !self.recent.by_id.contains_key(id) && self.unsettled.get(by) != Some(id) {
                     return Err(out_of_turn);
                 }
                 if why != "expired" {
@@ -740,6 +740,16 @@ mod tests {
         let mut asked = checker(1);
         sees(&mut asked, &["1 1 asked"]).expect("nothing is wrong yet");
         assert!(matches!(asked.finish(), Err(Contradiction::Unanswered(_))));
+    }
+
+    #[test]
+    fn release_may_turn_out_to_be_lost_long_after_it_began() {
+        let mut checker = Checker::of_processes(2, 1, 10);
+        let lines = ["1 1 asked", "2 1 granted a 0 5 1", "3 1 ended a", "4 11 asked", "5 11 granted b 0 6 1"];
+        sees(&mut checker, &lines).expect("nothing is wrong yet");
+        assert_eq!(sees(&mut checker, &["6 1 lost a vanished"]), Ok(()));
+        let never_held = sees(&mut checker, &["7 1 lost c vanished"]);
+        assert!(matches!(never_held, Err(Contradiction::OutOfTurn { .. })));
     }
 
     #[test]
