@@ -16,6 +16,7 @@
     doc = "- [`cli`]: runs the real `semafor` binary, and checks what its processes leave behind."
 )]
 #![cfg_attr(feature = "documents", doc = "- [`documents`]: README and book, whose examples are tests.")]
+#![cfg_attr(feature = "soak", doc = "- [`soak`]: real processes and faults for hours, checked as they go.")]
 #![cfg_attr(feature = "trees", doc = "- [`trees`]: directory trees with a known result of a purge.")]
 #![cfg_attr(
     feature = "terminal",
@@ -33,9 +34,13 @@ pub mod documents;
 pub mod heap;
 pub mod history;
 mod home;
+#[cfg(any(feature = "simulation", feature = "soak"))]
+mod random;
 pub mod redis;
 #[cfg(feature = "simulation")]
 pub mod simulation;
+#[cfg(feature = "soak")]
+pub mod soak;
 mod spawner;
 pub mod stepwise;
 #[cfg(feature = "terminal")]

@@ -17,10 +17,10 @@ use tokio_util::sync::CancellationToken;
 use super::faults::Fault;
 use super::network::{Answer, Link, Request};
 use super::process::{Dialling, Doing, Pending, Process, Work};
-use super::random::Random;
 use super::redis::{ConnectionId, Server, Store};
 use super::rules::{Held, Rules};
 use super::{Event, Outcome, SECOND, Settings, Time};
+use crate::random::Random;
 
 /// When the simulation begins, in microseconds since the epoch.
 const EPOCH: i64 = 1_789_000_000_000_000;
