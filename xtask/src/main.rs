@@ -14,6 +14,7 @@ mod python;
 mod select;
 mod shell;
 mod simulate;
+mod soak;
 mod stress;
 mod test;
 mod time_limit;
@@ -49,6 +50,9 @@ cargo xtask <command>
   simulate [--seed N] [--minutes M] [--runs R] [--fleet P] [--threads T]
                                  fleets of clients, a network and a Redis in one thread, with faults, from seed N (1) on, until
                                  a rule is broken; the failure is made smaller and drawn into target/simulation.svg
+  soak [--hours H] [--minutes M] [--seed N]
+                                 real processes, servers, agents and faults for so long (10 minutes), checked as they go, with
+                                 memory and descriptors in target/soak; `soak --help` says more
   stress [--seconds N]           the stress test, in release mode, for N seconds (600)
   picture                        pictures of `semafor top`, into docs/
   help                           this text
@@ -96,6 +100,7 @@ fn run(mut args: Args) -> Result<Option<&'static str>, Failure> {
         }
         Some("fuzz") => fuzz::run(args).map(|()| Some("no fault was found")),
         Some("simulate") => simulate::run(args).map(|()| Some("no rule was broken")),
+        Some("soak") => soak::run(args).map(|()| None),
         Some("stress") => stress::run(args).map(|()| Some("stress passed")),
         Some(other) => Err(Failure::Usage(format!("there is no command `{other}`"))),
     }

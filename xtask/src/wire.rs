@@ -1,6 +1,6 @@
 //! The other side of the wire contract: the Python library that shares our keys in Redis.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::python;
@@ -18,6 +18,11 @@ impl Peer {
 
     pub(crate) fn is_there(&self) -> bool {
         self.0.is_ok()
+    }
+
+    /// The interpreter that has it.
+    pub(crate) fn python(&self) -> Option<&Path> {
+        self.0.as_deref().ok()
     }
 
     /// Passes it to the tests that `command` runs.

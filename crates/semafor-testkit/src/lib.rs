@@ -17,6 +17,7 @@
 )]
 #![cfg_attr(feature = "documents", doc = "- [`documents`]: README and book, whose examples are tests.")]
 #![cfg_attr(feature = "fuzz", doc = "- [`fuzz`]: functions that take any bytes, with saved inputs.")]
+#![cfg_attr(feature = "soak", doc = "- [`soak`]: real processes and faults for hours, checked as they go.")]
 #![cfg_attr(feature = "trees", doc = "- [`trees`]: directory trees with a known result of a purge.")]
 #![cfg_attr(
     feature = "terminal",
@@ -36,9 +37,13 @@ pub mod fuzz;
 pub mod heap;
 pub mod history;
 mod home;
+#[cfg(any(feature = "simulation", feature = "soak"))]
+mod random;
 pub mod redis;
 #[cfg(feature = "simulation")]
 pub mod simulation;
+#[cfg(feature = "soak")]
+pub mod soak;
 mod spawner;
 pub mod stepwise;
 #[cfg(feature = "terminal")]

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use semafor::{Home, Semaphore};
 use semafor_testkit::history::{Event, Grant, History, Hold, What, now};
-use semafor_testkit::redis::{Contender, Proxy, RedisServer, eventually};
+use semafor_testkit::redis::{Contender, Proxy, RedisServer, eventually, leftovers};
 
 const NAMESPACE: &str = "processes";
 const NAME: &str = "jobs";
@@ -241,42 +241,13 @@ impl Contest {
         eventually("nothing is left in Redis", || {
             // This ends what is due, and changes nothing else.
             let _ = pollster::block_on(self.observer.named(NAME).open());
-            let left = self.left();
+            let left = leftovers(&self.server, NAMESPACE);
             if left != last {
                 println!("left in Redis: {left:?}");
                 last.clone_from(&left);
             }
             left.is_empty().then_some(())
         });
-    }
-
-    /// The keys that hold something of a process, or that will never be removed.
-    fn left(&self) -> Vec<String> {
-        let mut connection = self.server.connection();
-        let keys: Vec<String> =
-            redis::cmd("KEYS").arg(format!("{NAMESPACE}:*")).query(&mut connection).expect("keys");
-        let mut left = Vec::new();
-        for key in keys {
-            let kind = key[NAMESPACE.len() + 1..].split(':').next().unwrap_or_default();
-            let found: Vec<String> = match kind {
-                "semaphore_main" | "semaphore_ttl" | "semaphore_waiting" | "semaphore_waiting_heartbeat" => {
-                    let members = redis::cmd("ZRANGE").arg(&key).arg(0).arg(-1).query(&mut connection);
-                    members.expect("members")
-                }
-                "semaphore_records" => redis::cmd("HKEYS").arg(&key).query(&mut connection).expect("ids"),
-                "acquisition_notification" => vec!["a notification".to_owned()],
-                _ => Vec::new(),
-            };
-            // A field without a name belongs to no client.
-            if found.iter().any(|id| !id.is_empty()) {
-                left.push(format!("{found:?} in {key}"));
-            }
-            let expiry: i64 = redis::cmd("PTTL").arg(&key).query(&mut connection).expect("an expiry");
-            if expiry == -1 {
-                left.push(format!("{key} for ever"));
-            }
-        }
-        left
     }
 
     /// Checks the history, that nothing is left, and that every grant ended in one way. The processes are gone after

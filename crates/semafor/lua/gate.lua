@@ -270,9 +270,10 @@ end
 -- The client of a waiter has the server track the lists of the waiter's first and last part. The server stops
 -- tracking a list only when it changes: not when DEL finds nothing, and not when the client is gone. So this changes
 -- the list.
-function gate.end_tracking(id, weight)
+-- A list that gets an element needs no more: with a weight, a grant leaves the list of the last part to this.
+function gate.end_tracking(id, weight, is_granted)
     local last = gate.parts_of(weight) - 1
-    for part = 0, last, math.max(last, 1) do
+    for part = is_granted and math.max(last, 1) or 0, last, math.max(last, 1) do
         local list = gate.notification_of(gate.member_of(id, part))
         call('RPUSH', list, '')
         call('DEL', list)
@@ -685,6 +686,7 @@ function gate.grant_to_waiter(id, record)
         gate.due = math.min(gate.due, NOW + lease)
         gate.publish(id, 'granted', id, record.slot, string.format('%.0f', record.token), record.waited, NOW_TEXT,
             string.format('%.6f', NOW + lease))
+        gate.end_tracking(id, record.weight, true)
     end
     local notification = gate.notification_of(id)
     call('RPUSH', notification, '1')

@@ -696,6 +696,24 @@ async fn a_waiter_that_left_the_line_is_not_tracked() {
     drop(held);
 }
 
+/// Found by a long run: the list of the last part of a weight did not change when the weight was granted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_that_was_granted_its_weight_is_not_tracked() {
+    let server = RedisServer::start();
+    let keys = Keyspace::of(&server, NAME);
+    let home = connect(&server.url()).await;
+    let semaphore = open(&home, 3);
+    for (weight, lists) in [(1, 1), (2, 2), (3, 2)] {
+        let held = semaphore.acquire().weight(3).await.unwrap();
+        let waits = in_line(&semaphore, semaphore.acquire().weight(weight)).await;
+        until_seen("it is tracked", || (tracked(&keys) == lists).then_some(())).await;
+        held.release().await.unwrap();
+        waits.outcome().await.unwrap().release().await.unwrap();
+        assert_eq!(tracked(&keys), 0, "weight {weight}");
+        assert_eq!(keys.notifications(), Vec::<String>::new());
+    }
+}
+
 /// A process that dies in line is removed from it when the server takes it for dead.
 #[tokio::test]
 async fn a_waiter_that_died_in_line_is_not_tracked() {

@@ -1,4 +1,4 @@
-//! A process that contends for slots on a Redis, controlled through its standard input.
+//! A process that contends for slots, on a Redis or on its machine, controlled through its standard input.
 //!
 //! `contender URL` connects, prints `ready`, and then takes one order per line:
 //!
@@ -10,19 +10,25 @@
 //! | `drop BY` | its task is aborted, whether it waits or holds |
 //! | `panic BY` | its task panics while it holds |
 //! | `load FIRST TASKS ROUNDS NAME SLOTS OPTIONS…` | TASKS contestants from FIRST on acquire and release ROUNDS times |
+//! | `stop` | all loads end after their present round |
+//! | `tick MILLISECONDS` | from now on it prints `tick NOW` so often: when no tick comes, it has no time to run |
 //! | `shutdown` | ends the runtime of all contestants, and not the process |
 //! | `quit` | returns from `main` |
 //!
 //! Options: `weight`, `ttl`, `hb` (heartbeat), `timeout`, and for loads `heaviest` (weights from 1 up to this), `hold`
-//! (milliseconds, at most), `drop_after` (milliseconds, at most, after which an acquire is dropped) and `drops` (0:
-//! permits are released, which shows whether they were held; else half of them are dropped).
+//! (milliseconds, at most), `pause` (milliseconds between rounds, at most), `drop_after` (milliseconds, at most, after which an
+//! acquire is dropped) and `drops` (0: permits are released, which shows whether they were held; else half of them are dropped).
 //!
-//! Each request is labelled `BY.ROUND`. What the contestants see is written to standard output, one [`Event`] per line;
+//! Each request is labelled `BY.ROUND`. What the contestants see is written to standard output, one [`Event`] per line, in the
+//! order of their times, except for leases that ended before their holder noticed;
 //! a line `done …` is the answer to an order that takes time, and `failure …` reports an error.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, Write};
 use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use semafor::{AcquireError, Home, Loss, NotHeld, Permit, ReleaseError, Semaphore, secs};
@@ -33,11 +39,12 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 fn main() {
-    let url = std::env::args().nth(1).expect("the URL of a Redis");
+    let url = std::env::args().nth(1).expect("the URL of a home");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("a runtime");
     let home = runtime.block_on(Home::connect(&url)).expect("it answers");
-    let mut contestants = Contestants { runtime: Some(runtime), home, tasks: HashMap::new() };
+    let mut contestants =
+        Contestants { runtime: Some(runtime), home, tasks: HashMap::new(), is_stopped: Arc::default() };
     print_line("ready");
     for line in io::stdin().lock().lines() {
         let line = line.expect("text");
@@ -54,6 +61,8 @@ fn main() {
                 let load = (number(first), number(tasks), number(rounds));
                 contestants.load(load, name, number(slots), options);
             }
+            ["stop"] => contestants.is_stopped.store(true, Ordering::Relaxed),
+            ["tick", milliseconds] => tick(Duration::from_millis(number(milliseconds))),
             ["shutdown"] => {
                 contestants.runtime = None;
                 print_line("done shutdown");
@@ -68,11 +77,22 @@ fn number<N: FromStr>(word: &str) -> N {
     word.parse().ok().unwrap_or_else(|| panic!("{word:?} is not a number of this type"))
 }
 
+/// On a thread of its own: a busy runtime is not a process without time to run.
+fn tick(interval: Duration) {
+    thread::spawn(move || {
+        loop {
+            print_with_time(|now| format!("tick {now}"));
+            thread::sleep(interval);
+        }
+    });
+}
+
 /// The contestants and their runtime, which is dropped before the home, as in most programs.
 struct Contestants {
     runtime: Option<Runtime>,
     home: Home,
     tasks: HashMap<u64, (UnboundedSender<Order>, AbortHandle)>,
+    is_stopped: Arc<AtomicBool>,
 }
 
 enum Order {
@@ -89,6 +109,7 @@ struct Options {
     heartbeat: Option<f64>,
     timeout: Option<f64>,
     hold: u64,
+    pause: u64,
     drop_after: Option<u64>,
     drops: u64,
 }
@@ -102,6 +123,7 @@ impl Options {
             heartbeat: None,
             timeout: None,
             hold: 2,
+            pause: 0,
             drop_after: None,
             drops: 1,
         };
@@ -113,6 +135,7 @@ impl Options {
                 ("hb", value) => options.heartbeat = Some(number(value)),
                 ("timeout", value) => options.timeout = Some(number(value)),
                 ("hold", value) => options.hold = number(value),
+                ("pause", value) => options.pause = number(value),
                 ("drop_after", value) => options.drop_after = Some(number(value)),
                 ("drops", value) => options.drops = number(value),
                 (other, _) => panic!("there is no option {other}"),
@@ -153,10 +176,17 @@ impl Contestants {
     fn load(&self, (first, tasks, rounds): (u64, u64, u32), name: &str, slots: u32, options: &[&str]) {
         let options = Options::read(options);
         let semaphore = self.semaphore(name, slots, &options);
+        let is_stopped = Arc::clone(&self.is_stopped);
         self.runtime.as_ref().expect("it was not shut down").spawn(async move {
             let mut contestants = JoinSet::new();
             for by in first..first + tasks {
-                contestants.spawn(contend_often(by, semaphore.clone(), rounds, options.clone()));
+                contestants.spawn(contend_often(
+                    by,
+                    semaphore.clone(),
+                    rounds,
+                    options.clone(),
+                    Arc::clone(&is_stopped),
+                ));
             }
             contestants.join_all().await;
             print_line(&format!("done load {first}"));
@@ -172,7 +202,7 @@ struct PendingRequest {
 
 impl PendingRequest {
     fn new(by: u64) -> Self {
-        print_event(Event::now(by, What::Asked));
+        print_event(by, What::Asked);
         Self { by, is_answered: false }
     }
 
@@ -189,9 +219,18 @@ impl PendingRequest {
                     now() + u64::try_from(left.as_nanos()).expect("it is not that long")
                 });
                 let id = grant.id.clone();
-                print_event(Event::now(self.by, What::Granted(grant)));
+                let by = self.by;
+                let leased = ends_at.map(|ends| What::Leased { id: id.clone(), ends });
+                // In one piece: whether it counts depends on its lease.
+                let granted_at = print_with_time(|at| {
+                    let events = [Some(What::Granted(grant)), leased].into_iter().flatten();
+                    let lines: Vec<_> = events.map(|what| Event { at, by, what }.to_string()).collect();
+                    lines.join("\n")
+                });
                 self.is_answered = true;
-                Some(Holding { by: self.by, id, ends_at, is_over: false, permit: Some(permit) })
+                // A lease may be over when its grant is read.
+                let ends_at = ends_at.map(|ends| ends.max(granted_at));
+                Some(Holding { by, id, ends_at, is_over: false, permit: Some(permit) })
             }
             Err(error) => {
                 print_line(&format!("failure of {}: {error}", self.by));
@@ -204,7 +243,7 @@ impl PendingRequest {
 impl Drop for PendingRequest {
     fn drop(&mut self) {
         if !self.is_answered {
-            print_event(Event::now(self.by, What::GaveUp));
+            print_event(self.by, What::GaveUp);
         }
     }
 }
@@ -222,8 +261,10 @@ struct Holding<P> {
 impl<P> Holding<P> {
     /// Records the end with the present time, or with the end of the lease if that was earlier.
     fn at_the_latest(&self, what: What) {
-        let now = now();
-        print_event(Event { at: self.ends_at.map_or(now, |end| end.min(now)), by: self.by, what });
+        print_with_time(|now| {
+            let at = self.ends_at.map_or(now, |end| end.min(now));
+            Event { at, by: self.by, what }.to_string()
+        });
     }
 
     fn ends(&mut self) {
@@ -236,7 +277,7 @@ impl<P> Holding<P> {
     fn is_lost(&mut self, why: NotHeld) {
         self.is_over = true;
         let what = What::Lost { id: self.id.clone(), why: word(why).into() };
-        if why.is_expired() { self.at_the_latest(what) } else { print_event(Event::now(self.by, what)) }
+        if why.is_expired() { self.at_the_latest(what) } else { print_event(self.by, what) }
     }
 }
 
@@ -297,7 +338,13 @@ async fn contend(by: u64, semaphore: Semaphore, weight: u32, mut orders: Unbound
     }
 }
 
-async fn contend_often(by: u64, semaphore: Semaphore, rounds: u32, options: Options) {
+async fn contend_often(
+    by: u64,
+    semaphore: Semaphore,
+    rounds: u32,
+    options: Options,
+    is_stopped: Arc<AtomicBool>,
+) {
     let mut dice = by.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut roll = move |sides: u64| {
         dice ^= dice << 13;
@@ -306,6 +353,12 @@ async fn contend_often(by: u64, semaphore: Semaphore, rounds: u32, options: Opti
         dice % sides
     };
     for round in 0..rounds {
+        if is_stopped.load(Ordering::Relaxed) {
+            return;
+        }
+        if options.pause > 0 {
+            sleep(Duration::from_micros(roll(options.pause * 1000))).await;
+        }
         let weight = options.heaviest.map_or(options.weight, |heaviest| 1 + roll(heaviest.into()) as u32);
         let asking = PendingRequest::new(by);
         let acquire = semaphore.acquire().weight(weight).label(label(by, round));
@@ -335,8 +388,16 @@ fn label(by: u64, round: u32) -> String {
     format!("{by}.{round}")
 }
 
-fn print_event(event: Event) {
-    print_line(&event.to_string());
+fn print_event(by: u64, what: What) {
+    print_with_time(|at| Event { at, by, what }.to_string());
+}
+
+/// The time, which is returned, is read while no other thread can print, so that lines come in the order of their times.
+fn print_with_time(line: impl FnOnce(u64) -> String) -> u64 {
+    let mut out = io::stdout().lock();
+    let now = now();
+    let _ = writeln!(out, "{}", line(now));
+    now
 }
 
 fn print_line(line: &str) {

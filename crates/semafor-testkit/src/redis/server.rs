@@ -7,6 +7,7 @@ use std::collections::hash_map::RandomState;
 use std::fs::{self, File};
 use std::hash::BuildHasher;
 use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -133,6 +134,8 @@ impl RedisServer {
         if self.role == Role::Sentinel {
             command.arg("--sentinel");
         }
+        // In a group of its own: Ctrl-C is for the program that started it, which ends it.
+        command.process_group(0);
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("a log")).stderr(log);
         let child = spawn(command)
             .unwrap_or_else(|error| panic!("redis-server could not be started (is it installed?): {error}"));
@@ -314,7 +317,7 @@ impl RedisServer {
     }
 
     /// The answer to a command, or the error.
-    pub(super) fn ask<T: redis::FromRedisValue>(&self, words: &[&str]) -> Result<T, RedisError> {
+    pub(crate) fn ask<T: redis::FromRedisValue>(&self, words: &[&str]) -> Result<T, RedisError> {
         let mut command = redis::Cmd::new();
         for word in words {
             command.arg(word);

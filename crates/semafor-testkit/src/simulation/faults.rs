@@ -1,7 +1,7 @@
 //! What goes wrong, drawn from the seed.
 
-use super::random::Random;
 use super::{SECOND, Settings, Time};
+use crate::random::Random;
 
 /// One thing that goes wrong. Numbers that name a process or a key are taken modulo how many there are.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,6 @@ mod faults;
 mod network;
 mod process;
 mod queue;
-mod random;
 pub mod redis;
 pub mod rules;
 mod shrink;
@@ -17,6 +16,8 @@ mod world;
 use std::time::Duration;
 
 use semafor::redis::Config;
+
+use crate::random::Random;
 
 pub use faults::Fault;
 pub use rules::Violation;
@@ -69,7 +70,7 @@ impl Settings {
     ///
     /// Never: the URL is valid.
     pub fn of_seed(seed: u64, processes: usize) -> Self {
-        let mut random = random::Random::stream(seed, 0);
+        let mut random = Random::stream(seed, 0);
         let names = random.between(1, 3) as usize;
         let slots = (0..names).map(|_| random.between(1, 4) as u32).collect();
         let is_long = random.percent(15);

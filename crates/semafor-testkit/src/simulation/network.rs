@@ -6,7 +6,7 @@ use redis::{PushInfo, Value};
 use semafor::__redis::ScriptCall;
 
 use super::Time;
-use super::random::Random;
+use crate::random::Random;
 
 /// What a client sends.
 #[derive(Debug)]

@@ -11,9 +11,9 @@ use semafor::__client::{Call, Client, Instant, Key, Target};
 use semafor::__redis::{OfflineEngine, ScriptCall};
 use tokio_util::sync::CancellationToken;
 
-use super::random::Random;
 use super::redis::ConnectionId;
 use super::{Settings, Time};
+use crate::random::Random;
 
 pub(super) struct Process {
     /// Grows each time another process starts in its place.

@@ -20,10 +20,10 @@ use super::faults::Fault;
 use super::network::{Answer, Link, Request};
 use super::process::{Dialling, Doing, Pending, Process, Work};
 use super::queue::Queue;
-use super::random::Random;
 use super::redis::{ConnectionId, Server, SortedSet, Store};
 use super::rules::{Held, Rules};
 use super::{Event, Outcome, SECOND, Settings, Time};
+use crate::random::Random;
 
 /// When the simulation begins, in microseconds since the epoch.
 const EPOCH: i64 = 1_789_000_000_000_000;

@@ -89,8 +89,9 @@ pub(super) fn decode(
     match (&call.command, response) {
         (Command::Acquire { .. }, Response::Granted { id, slot, token, waited, slots }) => {
             call.target.note_agreed();
-            // The agent ends the lease. The end that is shown here counts from when the grant was read.
-            let (clock, safe_until) = (ServerClock::new(0.0, now, now), now);
+            // The agent ends the lease, and counts from the grant: that was not before the request had waited this long.
+            let granted = sent.checked_add(waited).map_or(now, |granted| granted.min(now));
+            let (clock, safe_until) = (ServerClock::new(0.0, granted, now), now);
             let (id, slots, ends, python_clients) = (id.into(), slots, LeaseEnd::AfterTtl, None);
             Ok(Reply::Granted(Grant {
                 id,
@@ -126,4 +127,31 @@ pub(super) fn decode(
 /// The acquisition that the agent knows by that number.
 pub(super) fn key(number: u64) -> Key {
     Key(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Found by a long run of real processes: a holder that read its grant late relied on its lease after the agent had given the
+    /// slot to the next waiter.
+    #[test]
+    fn lease_ends_no_later_than_at_the_agent() {
+        let target = Arc::new(Target::new("jobs", Some(1), None, SECOND, []));
+        let request = Arc::new(AcquireRequest::new(1, Some(SECOND), Wait::Unlimited));
+        let command = Command::Acquire { request, place: 0.0, wait_left: None };
+        let call = Call { number: 1, target, command, is_repeat: false };
+        let sent = Instant::now();
+        let waited = 3 * SECOND;
+        let response = Response::Granted { id: "1".into(), slot: 0, token: 1, waited, slots: None };
+        let reply = decode(&call, response, "the agent", sent, sent + 10 * SECOND).expect("it is a grant");
+        let Reply::Granted(grant) = reply else { panic!("it is a grant") };
+        let ends = grant.clock.earliest(1.0).expect("it is soon");
+        assert!(ends <= sent + waited + SECOND, "{ends:?}");
+        assert!(ends >= sent + waited, "{ends:?}");
+    }
 }

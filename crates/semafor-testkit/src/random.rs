@@ -1,23 +1,24 @@
-//! Random numbers of the simulation.
+//! Random numbers of simulations and long runs.
 
 /// Random numbers that depend on the seed alone.
 #[derive(Clone, Debug)]
-pub(super) struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub(super) fn new(seed: u64) -> Self {
+    #[cfg(feature = "simulation")]
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// Another stream, which does not depend on how many numbers this one has given.
-    pub(super) fn stream(seed: u64, number: u64) -> Self {
+    pub(crate) fn stream(seed: u64, number: u64) -> Self {
         let mut random = Self(seed ^ number.wrapping_mul(0xd1b5_4a32_d192_ed03));
         random.next();
         random
     }
 
     /// The next 64 bits, by splitmix64.
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -26,21 +27,21 @@ impl Random {
     }
 
     /// A number below `end`, which is not 0.
-    pub(super) fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 
-    pub(super) fn between(&mut self, first: u64, last: u64) -> u64 {
+    pub(crate) fn between(&mut self, first: u64, last: u64) -> u64 {
         first + self.below(last - first + 1)
     }
 
     /// True in so many of a hundred cases.
-    pub(super) fn percent(&mut self, percent: u64) -> bool {
+    pub(crate) fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
     /// Times between events that come at random, once in `mean` on average.
-    pub(super) fn exponential(&mut self, mean: u64) -> u64 {
+    pub(crate) fn exponential(&mut self, mean: u64) -> u64 {
         let uniform = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
         (-(1.0 - uniform).ln() * mean as f64) as u64
     }

@@ -8,6 +8,10 @@
 //! Processes of one machine have no such sequence, but a clock: their [`Event`]s are stamped with [`now`], written as
 //! text, and put into one [`History`]. The process that kills another adds the events of the killed process, such as
 //! the end of its grants.
+//!
+//! [`Checker`] checks events as they come, in bounded memory, and says what the rules are.
+
+mod checker;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,6 +21,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::time::{ClockId, clock_gettime};
 use semafor::Permit;
+
+pub use checker::{Checker, Counts};
 
 /// The time by the monotonic clock that all processes of a machine share, in nanoseconds.
 pub fn now() -> u64 {
@@ -47,10 +53,10 @@ pub struct Contestant {
 pub struct Grant {
     /// The permit's id.
     pub id: String,
-    /// Its slot number.
-    pub slot: u32,
-    /// Its fencing token.
-    pub token: u64,
+    /// Its slot number. `None` for a client of another library, which has none.
+    pub slot: Option<u32>,
+    /// Its fencing token. `None` for a client of another library.
+    pub token: Option<u64>,
     /// How many slots it holds.
     pub weight: u32,
 }
@@ -58,7 +64,12 @@ pub struct Grant {
 impl Grant {
     /// The grant of `permit`, which has `weight` slots.
     pub fn of(permit: &Permit<'_>, weight: u32) -> Self {
-        Self { id: permit.id().to_string(), slot: permit.slot(), token: permit.fencing_token(), weight }
+        Self {
+            id: permit.id().to_string(),
+            slot: Some(permit.slot()),
+            token: Some(permit.fencing_token()),
+            weight,
+        }
     }
 }
 
@@ -94,6 +105,13 @@ pub enum What {
         /// The reason given, in one word.
         why: String,
     },
+    /// The lease of this id ends at that time, whether its holder notices or not.
+    Leased {
+        /// The id.
+        id: String,
+        /// When it ends, as far as its holder knows.
+        ends: u64,
+    },
     /// The semaphore has so many slots.
     Resized(u32),
     /// An event after which holders may lose their slots before they know it: a process is stopped, or the server loses
@@ -115,11 +133,12 @@ impl fmt::Display for Event {
             What::Asked => f.write_str("asked"),
             What::Queued => f.write_str("queued"),
             What::Granted(Grant { id, slot, token, weight }) => {
-                write!(f, "granted {id} {slot} {token} {weight}")
+                write!(f, "granted {id} {} {} {weight}", or_dash(*slot), or_dash(*token))
             }
             What::GaveUp => f.write_str("gave-up"),
             What::Ended(id) => write!(f, "ended {id}"),
             What::Lost { id, why } => write!(f, "lost {id} {why}"),
+            What::Leased { id, ends } => write!(f, "leased {id} {ends}"),
             What::Resized(slots) => write!(f, "resized {slots}"),
             What::Disturbed => f.write_str("disturbed"),
         }
@@ -143,13 +162,14 @@ impl FromStr for Event {
             ["queued"] => What::Queued,
             ["granted", id, slot, token, weight] => What::Granted(Grant {
                 id: id.to_owned(),
-                slot: small(slot)?,
-                token: number(token)?,
+                slot: if slot == "-" { None } else { Some(small(slot)?) },
+                token: if token == "-" { None } else { Some(number(token)?) },
                 weight: small(weight)?,
             }),
             ["gave-up"] => What::GaveUp,
             ["ended", id] => What::Ended(id.to_owned()),
             ["lost", id, why] => What::Lost { id: id.to_owned(), why: why.to_owned() },
+            ["leased", id, ends] => What::Leased { id: id.to_owned(), ends: number(ends)? },
             ["resized", slots] => What::Resized(small(slots)?),
             ["disturbed"] => What::Disturbed,
             _ => return Err(NoEvent),
@@ -293,6 +313,11 @@ impl Hold {
         self.by
     }
 
+    /// When it asked.
+    pub fn asked_at(&self) -> u64 {
+        self.asked_at
+    }
+
     /// The grant, and when the contestant knew of it.
     pub fn granted(&self) -> Option<&(u64, Grant)> {
         self.granted.as_ref()
@@ -314,12 +339,7 @@ impl Hold {
     }
 
     fn token(&self) -> Option<u64> {
-        self.granted.as_ref().map(|(_, grant)| grant.token)
-    }
-
-    /// Since when its place among the others is known: it was in line, or held its slot.
-    fn place_known_at(&self) -> Option<u64> {
-        self.queued_at.or(self.granted.as_ref().map(|(at, _)| *at))
+        self.granted.as_ref().and_then(|(_, grant)| grant.token)
     }
 }
 
@@ -351,17 +371,9 @@ impl History {
     ///
     /// The first [`Contradiction`] found, with the events that contradict each other.
     pub fn check(&self, slots: u32) -> Result<(), Contradiction> {
-        let holds = self.holds()?;
-        self.check_bound(&holds, slots)?;
-        check_tokens(&holds)?;
-        for hold in holds {
-            match hold.granted {
-                Some(_) if hold.ended_at.is_none() => return Err(Contradiction::StillHeld(Box::new(hold))),
-                None if !hold.gave_up => return Err(Contradiction::Unanswered(Box::new(hold))),
-                _ => {}
-            }
-        }
-        Ok(())
+        let mut checker = Checker::new(slots, usize::MAX);
+        self.events.iter().try_for_each(|event| checker.see(event))?;
+        checker.finish()
     }
 
     /// Puts the events of each request together, in the order of asking.
@@ -417,62 +429,10 @@ impl History {
                     holds[index].ended_at.get_or_insert(*at);
                     holds[index].lost_as.get_or_insert_with(|| why.clone());
                 }
-                What::Resized(_) | What::Disturbed => {}
+                What::Leased { .. } | What::Resized(_) | What::Disturbed => {}
             }
         }
         Ok(holds)
-    }
-
-    fn check_bound(&self, holds: &[Hold], slots: u32) -> Result<(), Contradiction> {
-        let sizes = self.sizes(slots);
-        let mut by_grant: Vec<_> =
-            holds.iter().filter_map(|hold| Some((hold.granted.as_ref()?, hold))).collect();
-        by_grant.sort_by_key(|((at, _), _)| *at);
-        let mut live: Vec<(&Grant, &Hold)> = Vec::new();
-        for ((at, grant), hold) in by_grant {
-            let counts_now = |hold: &Hold| self.counts_until(hold).is_none_or(|until| until > *at);
-            live.retain(|(_, other)| counts_now(other));
-            let capacity_since = |since| largest_within(&sizes, since, *at);
-
-            let slots = capacity_since(hold.asked_at);
-            if grant.slot >= slots {
-                return Err(Contradiction::SlotOutOfRange { slots, hold: Box::new(hold.clone()) });
-            }
-            if !counts_now(hold) {
-                continue;
-            }
-            if let Some((_, other)) = live.iter().find(|(other, _)| other.slot == grant.slot) {
-                return Err(Contradiction::SlotShared(both(other, hold)));
-            }
-            live.push((grant, hold));
-            // The last of them to be granted found all others there, and that was after each of them had asked.
-            let all_asked_at = live.iter().map(|(_, hold)| hold.asked_at).max().unwrap_or(*at);
-            let slots = capacity_since(all_asked_at);
-            if live.iter().map(|(grant, _)| u64::from(grant.weight)).sum::<u64>() > u64::from(slots) {
-                let held = live.iter().map(|(_, hold)| (*hold).clone()).collect();
-                return Err(Contradiction::OverBound { slots, held });
-            }
-        }
-        Ok(())
-    }
-
-    /// Until when it counts against the bound.
-    fn counts_until(&self, hold: &Hold) -> Option<u64> {
-        let mut disturbances = self.events.iter().filter(|event| event.what == What::Disturbed);
-        let excused_at = match hold.lost_as {
-            Some(_) => disturbances.find(|event| event.at >= hold.asked_at).map(|event| event.at),
-            None => None,
-        };
-        [hold.ended_at, excused_at].into_iter().flatten().min()
-    }
-
-    /// The numbers of slots, each with the time from which it holds.
-    fn sizes(&self, slots: u32) -> Vec<(u64, u32)> {
-        let resizes = self.events.iter().filter_map(|event| match event.what {
-            What::Resized(slots) => Some((event.at, slots)),
-            _ => None,
-        });
-        std::iter::once((0, slots)).chain(resizes).collect()
     }
 }
 
@@ -487,38 +447,8 @@ fn largest_within(sizes: &[(u64, u32)], since: u64, at: u64) -> u32 {
     in_effect.map(|(_, slots)| *slots).max().unwrap_or(0)
 }
 
-fn check_tokens(holds: &[Hold]) -> Result<(), Contradiction> {
-    let mut by_token: HashMap<u64, &Hold> = HashMap::new();
-    for hold in holds {
-        if let Some(token) = hold.token()
-            && let Some(first) = by_token.insert(token, hold)
-        {
-            return Err(Contradiction::TokenRepeated(both(first, hold)));
-        }
-    }
-
-    let mut by_place: Vec<_> = holds.iter().filter(|hold| hold.token().is_some()).collect();
-    by_place.sort_by_key(|hold| hold.place_known_at());
-    let mut placed = by_place.into_iter().peekable();
-    let mut highest: Option<&Hold> = None;
-    // In the order of asking.
-    for later in holds.iter().filter(|hold| hold.token().is_some()) {
-        while let Some(earlier) = placed.next_if(|hold| hold.place_known_at() < Some(later.asked_at)) {
-            if highest.is_none_or(|highest| highest.token() < earlier.token()) {
-                highest = Some(earlier);
-            }
-        }
-        if let Some(earlier) = highest.filter(|earlier| earlier.token() > later.token()) {
-            let was_granted = earlier.granted.as_ref().is_some_and(|(at, _)| *at < later.asked_at);
-            let pair = both(earlier, later);
-            return Err(if was_granted {
-                Contradiction::TokenFell(pair)
-            } else {
-                Contradiction::Overtaken(pair)
-            });
-        }
-    }
-    Ok(())
+fn or_dash(number: Option<impl fmt::Display>) -> String {
+    number.map_or_else(|| "-".to_owned(), |number| number.to_string())
 }
 
 impl fmt::Display for Hold {
@@ -528,6 +458,7 @@ impl fmt::Display for Hold {
             write!(f, ", in line at {at}")?;
         }
         if let Some((at, Grant { id, slot, token, weight })) = &self.granted {
+            let (slot, token) = (or_dash(*slot), or_dash(*token));
             write!(f, ", granted at {at}: id {id}, slot {slot}, token {token}, weight {weight}")?;
         }
         if let Some(at) = self.ended_at {
@@ -578,7 +509,7 @@ mod tests {
     use super::*;
 
     fn grant(slot: u32, token: u64) -> Grant {
-        Grant { id: format!("id-{token}"), slot, token, weight: 1 }
+        Grant { id: format!("id-{token}"), slot: Some(slot), token: Some(token), weight: 1 }
     }
 
     /// A history of two contestants that both ask first.
@@ -809,6 +740,8 @@ mod tests {
             "7 1 asked",
             "7 1 queued",
             "7 1 granted 1f 0 1700000000000001 3",
+            "7 1 granted 1f - - 1",
+            "7 1 leased 1f 99",
             "7 1 gave-up",
             "7 1 ended 1f",
             "7 1 lost 1f vanished",
