@@ -18,7 +18,7 @@ use super::number;
 use super::store::{Store, Word};
 
 /// Garbage is collected between scripts, once there is so much of it: most of it is still in the cache of the processor.
-const MOST_GARBAGE: usize = 512 * 1_024;
+const MOST_GARBAGE: usize = 1_024 * 1_024;
 /// Words of a command that need no memory of their own.
 const USUAL_WORDS: usize = 12;
 /// Room on the stack that a function of ours always has.
