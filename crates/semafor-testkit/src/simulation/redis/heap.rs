@@ -131,7 +131,7 @@ const CHUNK_LAYOUT: Layout = match Layout::from_size_align(CHUNK, STEP) {
 
 /// Blocks of one class have one size.
 fn class(size: usize) -> usize {
-    (size + (STEP - 1)) / STEP
+    (size + (STEP - 1)) >> STEP.trailing_zeros()
 }
 
 fn large(size: usize) -> Layout {

@@ -696,8 +696,9 @@ fn arity(name: &[u8]) -> String {
 }
 
 /// In an order that does not depend on the hash function, so that a run can be repeated.
-fn sorted(hash: Option<&Hash>) -> Vec<(&Rc<[u8]>, &Rc<[u8]>)> {
-    let mut fields: Vec<_> = hash.into_iter().flatten().collect();
+fn sorted(hash: Option<&Hash>) -> Vec<(&[u8], &[u8])> {
+    let fields = hash.into_iter().flatten().map(|(field, value)| (&**field, &**value));
+    let mut fields: Vec<_> = fields.collect();
     fields.sort_unstable();
     fields
 }
