@@ -88,6 +88,9 @@ for place = 1, ids do
     end
 end
 
+if gate.slots > 0 then
+    gate.keep(span) -- so that a script that repairs a cut expiry knows how long the keys are needed
+end
 gate.keep_all(math.max(span, gate.keep_until - NOW))
 answer[2] = gate.next_deadline()
 answer[3] = gate.python_clients()

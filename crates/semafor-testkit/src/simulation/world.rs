@@ -93,6 +93,13 @@ enum Due {
         name: usize,
         member: String,
     },
+    /// A process releases an id that it passed on to another one, which may have died before it took over.
+    FormerHolderReleases {
+        process: usize,
+        life: u64,
+        name: usize,
+        id: Arc<str>,
+    },
     ServerCycle,
 }
 
@@ -241,6 +248,7 @@ impl<'a> World<'a> {
             Due::Timer { process, life }
             | Due::NoReply { process, life, .. }
             | Due::NoConnection { process, life, .. }
+            | Due::FormerHolderReleases { process, life, .. }
             | Due::User { process, life, .. } => Some((*process, *life)),
             Due::AtClient { connection, .. } => match self.links.get(connection) {
                 Some(link) => Some((link.process, link.life)),
@@ -310,6 +318,13 @@ impl<'a> World<'a> {
             Due::PythonLeaves { name, member } => {
                 let key = self.main_key(name);
                 self.python_command(&["ZREM", &key, &member]);
+            }
+            Due::FormerHolderReleases { process, name, id, .. } => {
+                let target = Arc::clone(&self.processes[process].targets[name]);
+                self.change(process, |client, now| {
+                    let number = client.end_by_id(&target, &id, EndReason::Released, now);
+                    client.abandon_operation(number);
+                });
             }
             Due::ServerCycle => {
                 if self.server_state == ServerState::Up {
@@ -1535,6 +1550,9 @@ impl<'a> World<'a> {
         let counts_for = ttl.min(target.heartbeat.as_micros() as Time);
         // The server's clock may be faster.
         let until = self.now + counts_for - counts_for / 1_000;
+        let life = self.processes[from].life;
+        let release = Due::FormerHolderReleases { process: from, life, name, id: Arc::clone(&id) };
+        self.plan(until + SECOND, release);
         let number = self.processes[to].client.renew(&target, &id, Some(Duration::from_micros(ttl)), now);
         let then = Box::new(Doing::Adopted { name, grant, id, until });
         let someone = &mut self.processes[to].users[user];
