@@ -29,7 +29,7 @@ do
         make_holder = 0, next_deadline = 0, has_python_holders = 0, open = 0, drop_notifications = 0,
         ask_head_to_watch = 0, end_removed = 0, ask_to_leave = 0, is_leaving = 0, sweep_own = 0, return_to_line = 0,
         end_id = 0, python_clients = 0, has_python_clients = 0, track_own = 0, repair = 0, is_expiry_cut = 0,
-        set_lease = 0, touch = 0, hold_until = 0, confirm = 0, end_tracking = 0,
+        set_lease = 0, touch = 0, hold_until = 0, confirm = 0, end_tracking = 0, recorded_numbers = 0, numbers = 0,
     }
 end
 
@@ -367,15 +367,27 @@ function gate.replace_record(id, ends, hidden)
     gate.write_record(id, record)
 end
 
+-- The slot numbers in all records, read once.
+function gate.recorded_numbers()
+    if gate.numbers == 0 then
+        gate.numbers = {}
+        for _, id in ipairs(call('HKEYS', RECORDS)) do
+            gate.numbers[gate.record_of(id).slot] = true
+        end
+    end
+    return gate.numbers
+end
+
 -- Fills a replaced record with what the holder itself knows. Its slot number is then taken.
 function gate.complete_record(id, record, heartbeat, slot, token)
     record.heartbeat = math.max(record.heartbeat, heartbeat)
     record.request = record.weight .. ' ' .. record.ttl .. ' ' .. record.heartbeat
     record.token = token
-    local bits = occupy_number(gate.bits, slot)
-    if bits ~= gate.bits then
-        gate.bits, record.slot = bits, slot
-    end -- else another holder was given its number, whose end must not free it once more
+    local taken = gate.recorded_numbers()
+    if not taken[slot] then
+        record.slot, taken[slot] = slot, true
+        gate.bits = occupy_number(gate.bits, slot)
+    end -- else another holder was given its number: the end of only one of them may free it
     gate.fence = math.max(gate.fence, token)
     gate.write_record(id, record)
 end

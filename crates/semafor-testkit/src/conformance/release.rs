@@ -77,7 +77,10 @@ pub async fn an_id_of_another_semaphore_is_refused_and_changes_nothing(home: &im
     assert!(!ours.is_lost() && !theirs.is_lost() && next.waits());
     assert_eq!((stats(&a).await.held, stats(&b).await.held), (1, 1));
     ours.release().await.expect("it was never disturbed");
-    theirs.release().await.expect("it was never disturbed");
+    let theirs = theirs.detach();
+    assert_eq!(a.release(&theirs).await, unknown);
+    assert_eq!(stats(&b).await.held, 1);
+    b.release(&theirs).await.expect("it was never disturbed");
 }
 
 /// There is no guard that could release it.

@@ -454,7 +454,7 @@ fn read_release(
 ) -> Result<Reply, HomeError> {
     let found = read_outcome(target, id, words)?;
     let is_own_doing = match found {
-        Err((ending::RELEASED | ending::FORGOTTEN, _)) => true,
+        Err((ending::RELEASED | ending::UNWANTED | ending::FORGOTTEN, _)) => true,
         Err((ending::EVICTED, _)) => reason == EndReason::Evicted,
         _ => false,
     };

@@ -17,7 +17,7 @@ impl Client {
     /// Ends a grant of any process by its id: see [`poll_operation`](Self::poll_operation).
     pub fn end_by_id(&mut self, target: &Arc<Target>, id: &str, reason: EndReason, now: Instant) -> u64 {
         let number = self.next_number();
-        let key = self.by_id.get(id).copied();
+        let key = self.key_of_id(target, id);
         if let Some(key) = key
             && matches!(self.settings.liveness, Liveness::Connection { .. })
             && self.detached.contains(&key)
@@ -33,9 +33,15 @@ impl Client {
     /// Lets a grant last for `ttl` from now: see [`poll_operation`](Self::poll_operation).
     pub fn renew(&mut self, target: &Arc<Target>, id: &str, ttl: Option<Duration>, now: Instant) -> u64 {
         let number = self.next_number();
-        let key = self.by_id.get(id).copied();
+        let key = self.key_of_id(target, id);
         self.begin(number, Arc::clone(target), OperationKind::Renew { id: id.into(), ttl, key }, now);
         number
+    }
+
+    /// The acquisition of this process with that id. `None` if the id is of another semaphore, which refuses it.
+    fn key_of_id(&self, target: &Target, id: &str) -> Option<Key> {
+        let key = *self.by_id.get(id)?;
+        (self.acquisitions.get(&key)?.target.name == target.name).then_some(key)
     }
 
     pub(super) fn begin(&mut self, number: u64, target: Arc<Target>, kind: OperationKind, now: Instant) {
