@@ -9,6 +9,9 @@ pub trait Home: Sync {
     /// Opens a semaphore with the options of `spec`.
     fn open(&self, spec: Spec) -> impl Future<Output = Result<Semaphore, BuildError>> + Send;
 
+    /// Makes a handle with the options of `spec`, without asking the home.
+    fn build(&self, spec: Spec) -> Result<Semaphore, BuildError>;
+
     /// Lets so much time pass: when this returns, everything that fell due has ended.
     fn pass(&self, time: Duration) -> impl Future<Output = ()> + Send;
 }

@@ -931,7 +931,7 @@ end
 -- nil.
 function gate.open(asked, opened, epoch, max_waiting)
     local is_idle = gate.held == 0 and gate.is_line_empty
-    if gate.slots == 0 then
+    if gate.slots == 0 and gate.closed == 0 then
         local python_slots = not is_idle and tonumber(call('GET', MAX) or nil)
         if python_slots and asked > 0 and python_slots ~= asked and not opened then
             return { 'mismatch', python_slots }
@@ -949,6 +949,8 @@ function gate.open(asked, opened, epoch, max_waiting)
             return { 'closed' }
         elseif gate.held > 0 then
             return { 'closing', gate.held }
+        elseif asked == 0 and gate.slots == 0 then
+            return { 'unset' } -- it was closed before it was opened
         end
         gate.closed = 0
         gate.epoch = gate.epoch + 1

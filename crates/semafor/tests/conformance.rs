@@ -21,6 +21,10 @@ impl Memory {
 
 impl Home for Memory {
     async fn open(&self, spec: Spec) -> Result<Semaphore, BuildError> {
+        self.build(spec)
+    }
+
+    fn build(&self, spec: Spec) -> Result<Semaphore, BuildError> {
         spec.clone().say_to(self.registry.named(spec.name)).build()
     }
 

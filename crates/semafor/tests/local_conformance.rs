@@ -44,6 +44,10 @@ impl Home for Local {
         spec.clone().say_to(self.home.named(spec.name)).open().await
     }
 
+    fn build(&self, spec: Spec) -> Result<Semaphore, BuildError> {
+        spec.clone().say_to(self.home.named(spec.name)).build()
+    }
+
     /// Returns when everything that was due has ended.
     async fn pass(&self, time: Duration) {
         tokio::time::sleep(time + Duration::from_millis(50)).await;

@@ -25,6 +25,10 @@ impl Home for Redis {
         spec.clone().say_to(self.home.named(spec.name)).open().await
     }
 
+    fn build(&self, spec: Spec) -> Result<Semaphore, BuildError> {
+        spec.clone().say_to(self.home.named(spec.name)).build()
+    }
+
     /// Returns when everything that was due has ended: the server's clock and ours differ by less than a round trip.
     async fn pass(&self, time: Duration) {
         tokio::time::sleep(time + Duration::from_millis(50)).await;

@@ -58,3 +58,21 @@ pub async fn closed_name_opens_anew_once_all_slots_are_released(home: &impl Home
     assert_eq!((new.is_closed().await, new.slots().await), (Ok(false), Ok(3)));
     drop(new.acquire().await.expect("a slot is free"));
 }
+
+/// Whether the home knows the name or not.
+pub async fn handle_that_was_never_opened_closes_the_name_for_good(home: &impl Home) {
+    for (name, is_known) in [("new", false), ("known", true)] {
+        if is_known {
+            drop(home.open(Spec::new(name, 1)).await.expect("it can be opened").acquire().await);
+        }
+        let old = home.build(Spec::new(name, 1)).expect("a valid name");
+        old.close().await.expect("the home answers");
+        for _ in 0..2 {
+            assert_eq!(old.acquire().await.map(drop), Err(AcquireError::Closed), "{name}");
+        }
+        assert_eq!(old.is_closed().await, Ok(true));
+        let new = home.open(Spec::new(name, 1)).await.expect("it can be opened again");
+        drop(new.acquire().await.expect("a slot is free"));
+        assert_eq!(old.acquire().await.map(drop), Err(AcquireError::Closed), "{name}");
+    }
+}

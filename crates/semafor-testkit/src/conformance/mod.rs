@@ -119,6 +119,7 @@ macro_rules! conformance {
                 closed_semaphore_refuses_new_requests
                 holders_keep_their_slots_when_it_is_closed
                 closed_name_opens_anew_once_all_slots_are_released
+                handle_that_was_never_opened_closes_the_name_for_good
             }
             resize {
                 growing_serves_the_line
@@ -126,6 +127,7 @@ macro_rules! conformance {
                 shrinking_refuses_waiters_that_became_too_heavy
                 a_resize_is_seen_by_all_handles
                 resizing_to_zero_is_refused
+                handle_that_was_never_opened_uses_its_new_number_of_slots
             }
             run {
                 work_runs_under_a_slot_that_is_released_afterwards

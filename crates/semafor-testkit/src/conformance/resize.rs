@@ -3,8 +3,8 @@
 use semafor::{AcquireError, ResizeError, ZeroSlots};
 
 use super::semaphore;
-use crate::Home;
 use crate::by_hand::{in_line, stats};
+use crate::{Home, Spec};
 
 /// As many waiters as there are free slots now.
 pub async fn growing_serves_the_line(home: &impl Home) {
@@ -76,4 +76,17 @@ pub async fn resizing_to_zero_is_refused(home: &impl Home) {
     assert_eq!(sem.resize(0).await, Err(ResizeError::ZeroSlots(ZeroSlots)));
     assert_eq!(sem.slots().await, Ok(2));
     drop(sem.try_acquire().await.expect("nothing has changed"));
+}
+
+/// Whether the home knows the name or not.
+pub async fn handle_that_was_never_opened_uses_its_new_number_of_slots(home: &impl Home) {
+    for (name, is_known) in [("new", false), ("known", true)] {
+        if is_known {
+            drop(home.open(Spec::new(name, 1)).await.expect("it can be opened").acquire().await);
+        }
+        let sem = home.build(Spec::new(name, 1)).expect("a valid name");
+        sem.resize(3).await.expect("the home answers");
+        sem.acquire().weight(3).await.expect("it has 3 slots").release().await.expect("it is held");
+        assert_eq!(sem.slots().await, Ok(3), "{name}");
+    }
 }

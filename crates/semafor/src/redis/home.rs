@@ -137,13 +137,27 @@ impl RemoteHome for DriverHandle {
                 command.arg(slots);
             });
             resized.await?;
-            target.note_slots(slots);
+            if target.is_open() {
+                target.note_slots(slots);
+                return Ok(());
+            }
+            let snapshot = self.snapshot(target).await?;
+            if snapshot.is_closed() {
+                target.ask_for(slots);
+            } else {
+                target.note_open(slots, snapshot.epoch());
+            }
             Ok(())
         })
     }
 
     fn close<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, Result<(), HomeError>> {
         Box::pin(async move {
+            if !target.is_open() {
+                // So that this handle stays closed when another one opens the name again.
+                let snapshot = self.snapshot(target).await?;
+                target.note_open(target.slots(), snapshot.epoch());
+            }
             // A long line is turned away in several steps.
             let mut place: i64 = 0;
             while place >= 0 {

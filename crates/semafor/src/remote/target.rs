@@ -64,8 +64,13 @@ impl Target {
     }
 
     pub fn note_slots(&self, slots: u32) {
-        self.slots.store(slots, Ordering::Relaxed);
+        self.ask_for(slots);
         self.note_agreed();
+    }
+
+    /// The number to ask for when it is opened.
+    pub fn ask_for(&self, slots: u32) {
+        self.slots.store(slots, Ordering::Relaxed);
     }
 
     pub fn note_agreed(&self) {

@@ -259,6 +259,13 @@ impl Session {
         Ok(semaphore)
     }
 
+    /// The same for a request that changes the semaphore: from now on the handle refers to it.
+    fn take_up(&mut self, of: &Target) -> Option<Semaphore> {
+        let semaphore = self.look_up(of)?;
+        self.handles.insert(of.handle, semaphore.clone());
+        Some(semaphore)
+    }
+
     /// The semaphore of a handle, if the agent knows its name.
     fn look_up(&mut self, of: &Target) -> Option<Semaphore> {
         if let Some(semaphore) = self.handles.get(&of.handle) {
@@ -396,7 +403,7 @@ impl Session {
     async fn resize(&mut self, of: Target, slots: u32) -> Response {
         // A resize of a name that is not in use opens it with the new number of slots.
         let of = Target { slots: of.slots.or(Some(slots)), ..of };
-        let semaphore = match self.look_up(&of) {
+        let semaphore = match self.take_up(&of) {
             Some(semaphore) => Ok(semaphore),
             None => self.open(&of),
         };
@@ -420,7 +427,8 @@ impl Session {
             Request::Locked(of) | Request::Close(of) | Request::IsClosed(of) | Request::Stats(of) => of,
             _ => return not_understood(format!("{request:?}")),
         };
-        let semaphore = match self.look_up(of) {
+        let found = if matches!(request, Request::Close(_)) { self.take_up(of) } else { self.look_up(of) };
+        let semaphore = match found {
             Some(semaphore) => semaphore,
             None if matches!(request, Request::Stats(_)) => return Response::Stats(Vec::new()),
             None if matches!(request, Request::Locked(_) | Request::IsClosed(_)) => {
