@@ -375,6 +375,21 @@ fn a_waiter_that_times_out_at_a_silent_server_is_told_in_time() {
     assert!(world.processes[1].client.is_empty());
 }
 
+/// Not after all attempts, each with its own time limit.
+#[test]
+fn a_try_at_a_silent_server_fails_in_time() {
+    let (mut world, _held) = with_holder(2);
+    let key = world.acquire(1, None, Wait::No);
+    world.settle();
+    let other = world.acquire(1, None, Wait::No);
+    assert!(matches!(world.poll(1, key), Poll::Ready(Err(AcquireError::Busy))));
+    world.advance(SECOND * 2);
+    let Poll::Ready(Err(AcquireError::Home(error))) = world.poll(1, other) else { panic!("it is told") };
+    assert!(error.to_string().contains("silent"));
+    world.settle();
+    assert!(world.processes[1].client.is_empty());
+}
+
 #[test]
 fn many_that_leave_together_share_their_calls() {
     let (mut world, _held) = with_holder(2);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use semafor_core::{Loss, NotHeld};
 use tokio_util::sync::CancellationToken;
@@ -20,12 +21,19 @@ use crate::remote::{AcquireRequest, Wait};
 /// the process slept; if the lease is shorter than the round trip, every grant is like that.
 const MAX_STALE_GRANTS: u32 = 3;
 
+/// How long a request that does not wait for a slot waits for its reply, before it is cancelled.
+const TRY_REPLY_TIMEOUT: Duration = Duration::from_secs(1);
+
+fn longest_wait(wait: Wait) -> Option<Duration> {
+    if wait.is_try() { Some(TRY_REPLY_TIMEOUT) } else { wait.limit() }
+}
+
 impl Client {
     /// Asks for slots.
     pub fn acquire(&mut self, target: &Arc<Target>, request: AcquireRequest, now: Instant) -> Key {
         let key = Key(self.next_number());
         let deadline = match self.settings.liveness {
-            Liveness::Heartbeats => request.wait.limit().and_then(|limit| now.checked_add(limit)),
+            Liveness::Heartbeats => longest_wait(request.wait).and_then(|limit| now.checked_add(limit)),
             // The server answers even a request that does not wait.
             Liveness::Connection { .. } => match request.wait {
                 Wait::No => Some(now),
@@ -361,7 +369,7 @@ impl Client {
         acquisition.attempts += 1;
         let pause = self.settings.retry.pause_after(acquisition.attempts);
         let is_in_time = acquisition.is_in_line()
-            || acquisition.request.wait.limit().is_none_or(|limit| {
+            || longest_wait(acquisition.request.wait).is_none_or(|limit| {
                 now.saturating_duration_since(acquisition.started).saturating_add(pause) < limit
             });
         if failure.is_transient && acquisition.attempts < self.settings.retry.attempts && is_in_time {
