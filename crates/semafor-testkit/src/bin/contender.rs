@@ -221,14 +221,13 @@ impl PendingRequest {
                 let id = grant.id.clone();
                 let by = self.by;
                 let leased = ends_at.map(|ends| What::Leased { id: id.clone(), ends });
-                // In one piece: whether it counts depends on its lease.
+                // First its lease: it may be over when its grant is read.
                 let granted_at = print_with_time(|at| {
-                    let events = [Some(What::Granted(grant)), leased].into_iter().flatten();
+                    let events = leased.into_iter().chain([What::Granted(grant)]);
                     let lines: Vec<_> = events.map(|what| Event { at, by, what }.to_string()).collect();
                     lines.join("\n")
                 });
                 self.is_answered = true;
-                // A lease may be over when its grant is read.
                 let ends_at = ends_at.map(|ends| ends.max(granted_at));
                 Some(Holding { by, id, ends_at, is_over: false, permit: Some(permit) })
             }

@@ -78,6 +78,8 @@ struct Waiting {
     ceiling: Option<Arc<Hold>>,
     /// The waiters that were seen before it in line.
     ahead: Vec<u64>,
+    /// Of the grant that is about to come.
+    lease_ends: Option<u64>,
     round: u32,
     is_displaced: bool,
     is_excused: bool,
@@ -194,8 +196,11 @@ impl Checker {
                 None => Err(Contradiction::EndedTwice { id: id.clone(), at: *at }),
             },
             What::Leased { id, ends } => {
-                let held = self.held.iter_mut().find(|held| is_of(&held.hold, id)).ok_or(out_of_turn)?;
-                held.lease_ends = Some(*ends);
+                if let Some(held) = self.held.iter_mut().find(|held| is_of(&held.hold, id)) {
+                    held.lease_ends = Some(*ends);
+                } else {
+                    self.waiting.get_mut(by).ok_or(out_of_turn)?.lease_ends = Some(*ends);
+                }
                 Ok(())
             }
             What::Lost { id, why } => {
@@ -346,6 +351,7 @@ impl Checker {
             process_floor,
             ceiling: None,
             ahead: Vec::new(),
+            lease_ends: None,
             round: *round,
             is_displaced: at < self.suspended_until,
             is_excused: false,
@@ -359,7 +365,7 @@ impl Checker {
     }
 
     fn granted(&mut self, at: u64, waiting: Waiting, grant: &Grant) -> Result<(), Contradiction> {
-        let Waiting { mut hold, is_excused, was_disturbed, .. } = waiting;
+        let Waiting { mut hold, lease_ends, is_excused, was_disturbed, .. } = waiting;
         hold.granted = Some((at, grant.clone()));
         let hold = Arc::new(hold);
         self.counts.grants += 1;
@@ -374,7 +380,7 @@ impl Checker {
             }
         }
         let waiting = Waiting { hold: Hold::clone(&hold), ..waiting };
-        self.held.push(Held { hold: Hold::clone(&hold), lease_ends: None, is_excused, was_disturbed });
+        self.held.push(Held { hold: Hold::clone(&hold), lease_ends, is_excused, was_disturbed });
         self.check_held(at)?;
         self.check_token(at, &waiting, &hold)?;
         self.recent.add(hold);
@@ -697,6 +703,17 @@ mod tests {
                 &mut checker(1),
                 &["1 1 asked", "2 1 granted a 0 5 1", &leased, "3 11 asked", "10 11 granted b 0 6 1"],
             )
+        };
+        assert_eq!(with_lease_until(10), Ok(()));
+        assert!(matches!(with_lease_until(11), Err(Contradiction::SlotShared(_))));
+    }
+
+    #[test]
+    fn grant_whose_lease_is_over_when_it_is_read_does_not_count() {
+        let with_lease_until = |ends: u64| {
+            let leased = format!("10 1 leased a {ends}");
+            let lines = ["1 1 asked", "3 11 asked", "9 11 granted b 0 6 1", &leased, "10 1 granted a 0 5 1"];
+            sees(&mut checker(1), &lines)
         };
         assert_eq!(with_lease_until(10), Ok(()));
         assert!(matches!(with_lease_until(11), Err(Contradiction::SlotShared(_))));

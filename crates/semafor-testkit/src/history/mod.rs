@@ -105,7 +105,7 @@ pub enum What {
         /// The reason given, in one word.
         why: String,
     },
-    /// The lease of this id ends at that time, whether its holder notices or not.
+    /// The lease of this id ends at that time, whether its holder notices or not. It may come right before the grant.
     Leased {
         /// The id.
         id: String,

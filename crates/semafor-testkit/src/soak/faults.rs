@@ -97,15 +97,17 @@ impl Fault {
     /// How long it lasts: mostly shorter than a heartbeat interval, and sometimes longer.
     pub(super) fn length(self, heartbeat: Duration, random: &mut Random) -> Duration {
         let heartbeat = u64::try_from(heartbeat.as_millis()).unwrap_or(u64::MAX);
-        let is_long = random.percent(20);
-        let most = match self {
-            Self::ClientStopped | Self::ConnectionHalfOpen | Self::RepliesLost if is_long => 3 * heartbeat,
-            Self::ServerStopped if is_long => 2 * heartbeat,
-            Self::ServerStopped => heartbeat / 4,
-            Self::ClientStopped | Self::ConnectionHalfOpen | Self::RepliesLost => heartbeat / 2,
-            Self::ServerRestarted | Self::DataLost => 500,
+        let is_long = random.percent(35);
+        let (least, most) = match self {
+            Self::ClientStopped | Self::ConnectionHalfOpen | Self::RepliesLost if is_long => {
+                (heartbeat, 3 * heartbeat)
+            }
+            Self::ServerStopped if is_long => (heartbeat, 2 * heartbeat),
+            Self::ServerStopped => (50, heartbeat / 4),
+            Self::ClientStopped | Self::ConnectionHalfOpen | Self::RepliesLost => (50, heartbeat / 2),
+            Self::ServerRestarted | Self::DataLost => (50, 500),
             _ => return Duration::ZERO,
         };
-        Duration::from_millis(random.between(50, most.max(50)))
+        Duration::from_millis(random.between(least, most.max(least)))
     }
 }

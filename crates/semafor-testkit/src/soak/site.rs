@@ -76,7 +76,7 @@ pub(super) struct Use {
     python_tasks: u64,
 }
 
-const USES: [Use; 5] = [
+const USES: [Use; 6] = [
     Use { name: "one", slots: 1, tasks: 2, options: "hold=20 pause=150 drops=0", python_tasks: 0 },
     Use {
         name: "weighted",
@@ -93,6 +93,8 @@ const USES: [Use; 5] = [
         python_tasks: 0,
     },
     Use { name: "leased", slots: 2, tasks: 2, options: "ttl=1 hold=1500 pause=300 drops=0", python_tasks: 0 },
+    // Held for longer than a heartbeat interval: only this shows whether holders give up in time.
+    Use { name: "held", slots: 2, tasks: 2, options: "hold=9000 pause=500 drops=0", python_tasks: 0 },
     Use { name: "shared", slots: 2, tasks: 2, options: "hold=20 pause=150", python_tasks: 2 },
 ];
 
