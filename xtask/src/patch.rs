@@ -58,7 +58,9 @@ impl FilePatch {
         let mut text = format!("\n{text}");
         for hunk in &self.hunks {
             let (old, new) = (format!("\n{}", hunk.old), format!("\n{}", hunk.new));
-            match text.matches(&old).count() {
+            // Two places may have a line break in common.
+            let lines = text.match_indices('\n').map(|(at, _)| at);
+            match lines.filter(|at| text[*at..].starts_with(&old)).count() {
                 1 => text = text.replacen(&old, &new, 1),
                 0 => return Err(format!("{} has nowhere these lines:\n{}", self.path, hunk.old)),
                 places => {
