@@ -25,6 +25,12 @@ impl Args {
         }
     }
 
+    /// Takes `flag` out, wherever it is. True if it was there.
+    pub(crate) fn flag(&mut self, flag: &str) -> bool {
+        let at = self.0.iter().position(|word| word == flag);
+        at.map(|at| self.0.remove(at)).is_some()
+    }
+
     /// The remaining words. An error if one of them is a flag.
     pub(crate) fn words(self) -> Result<Vec<String>, Failure> {
         match self.0.iter().find(|word| word.starts_with('-')) {
@@ -60,6 +66,13 @@ mod tests {
         let mut args = args("fair --repeat 3 cancel");
         assert_eq!(args.number("--repeat").ok(), Some(Some(3)));
         assert_eq!(args.words().ok(), Some(vec!["fair".into(), "cancel".into()]));
+    }
+
+    #[test]
+    fn flags_are_taken_from_anywhere() {
+        let mut args = args("lost --planted --minutes 3");
+        assert!(args.flag("--planted") && !args.flag("--planted"));
+        assert_eq!(args.rest(), ["lost", "--minutes", "3"]);
     }
 
     #[test]

@@ -1,14 +1,16 @@
 //! `cargo xtask simulate`: whole fleets, each in one thread, until a rule is broken or the time is over.
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use semafor_testkit::simulation::{Outcome, SECOND, Settings, run, shrink, to_svg};
+use semafor_testkit::simulation::{Outcome, SECOND, Settings, Time, run, shrink, to_svg};
 
-const USAGE: &str = "simulate [--seed N] [--minutes M] [--runs R] [--fleet P] [--threads T] [--picture FILE]";
+const USAGE: &str =
+    "simulate [--seed N] [--minutes M] [--runs R] [--fleet P] [--threads T] [--picture FILE] [--brief]";
 /// Runs between two lines of progress.
 const REPORT: u64 = 1_000;
 /// The exit code of a program that SIGINT has ended.
@@ -21,6 +23,8 @@ struct Options {
     fleet: Option<usize>,
     threads: usize,
     picture: String,
+    /// Prints one line about a failure, for programs: see [`brief`].
+    is_brief: bool,
 }
 
 fn main() -> ExitCode {
@@ -36,8 +40,13 @@ fn main() -> ExitCode {
 fn options(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
     let picture = "target/simulation.svg".to_owned();
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    let mut options = Options { seed: 1, limit: None, runs: None, fleet: None, threads, picture };
+    let mut options =
+        Options { seed: 1, limit: None, runs: None, fleet: None, threads, picture, is_brief: false };
     while let Some(word) = words.next() {
+        if word == "--brief" {
+            options.is_brief = true;
+            continue;
+        }
         let value = words.next().ok_or(format!("{word} needs a value"))?;
         let number =
             || value.parse::<u64>().map_err(|_| format!("{word} needs a whole number, not {value:?}"));
@@ -66,6 +75,8 @@ struct Progress {
     runs_left: u64,
     total: Outcome,
     runs: u64,
+    /// How long each seed took in the simulation.
+    simulated: BTreeMap<u64, Time>,
     /// The smallest seed that breaks a rule; without an outcome if the simulation panicked.
     failed: Option<(u64, Option<Outcome>)>,
 }
@@ -79,6 +90,7 @@ impl Progress {
             runs_left: options.runs.unwrap_or(u64::MAX),
             total: Outcome::default(),
             runs: 0,
+            simulated: BTreeMap::new(),
             failed: None,
         }
     }
@@ -100,6 +112,7 @@ impl Progress {
             self.total.grants += outcome.grants;
             self.total.faults += outcome.faults;
             self.total.scripts += outcome.scripts;
+            self.simulated.insert(seed, outcome.simulated);
         }
         self.runs += 1;
         if self.runs.is_multiple_of(REPORT) {
@@ -143,12 +156,25 @@ fn simulate(options: &Options) -> ExitCode {
     };
     match failed {
         None => ExitCode::SUCCESS,
+        Some((seed, outcome)) if options.is_brief => {
+            println!("{}", brief(&lock(&progress), options.seed, seed, outcome.as_ref()));
+            ExitCode::FAILURE
+        }
         Some((seed, Some(outcome))) => explain(&settings(seed, options.fleet), outcome, options),
         Some((seed, None)) => {
             println!("\nseed {seed} panics\nrun it again: {}", command(seed, options));
             ExitCode::FAILURE
         }
     }
+}
+
+/// What was found, for programs: `found`, the rule, the seed, the number of runs and how many seconds they simulated,
+/// separated by tabs. Runs of later seeds do not count, so that the line is always the same.
+fn brief(progress: &Progress, first: u64, seed: u64, outcome: Option<&Outcome>) -> String {
+    let violation = outcome.and_then(|outcome| outcome.violation.as_ref());
+    let rule = violation.map_or("no panic", |violation| violation.rule);
+    let simulated: Time = progress.simulated.range(..=seed).map(|(_, time)| time).sum();
+    format!("found\t{rule}\t{seed}\t{}\t{}", seed - first + 1, simulated / SECOND)
 }
 
 fn lock(progress: &Mutex<Progress>) -> MutexGuard<'_, Progress> {

@@ -99,6 +99,13 @@ pub enum Fault {
     DropAll {
         process: usize,
     },
+    /// That many users of a process want a slot, all for as long.
+    Crowd {
+        process: usize,
+        name: usize,
+        waiters: u64,
+        limit: Time,
+    },
     /// A user passes the id of its slot to a user of this process, which renews it. The first process may die then.
     HandOver {
         process: usize,
@@ -122,6 +129,7 @@ impl Fault {
             | Self::Resize { process, .. }
             | Self::EvictHolder { process, .. }
             | Self::DropAll { process }
+            | Self::Crowd { process, .. }
             | Self::HandOver { process, .. } => Some(*process),
             _ => None,
         }
@@ -144,15 +152,16 @@ impl Fault {
     pub(super) fn length(&self) -> Option<Time> {
         match self {
             Self::FlushScripts
+            | Self::Kill { .. }
             | Self::PythonClient { .. }
             | Self::Resize { .. }
             | Self::EvictHolder { .. }
             | Self::DropAll { .. }
+            | Self::Crowd { .. }
             | Self::HandOver { .. } => None,
             Self::LateRequest { delay: length, .. }
             | Self::SlowLink { length, .. }
             | Self::Pause { length, .. }
-            | Self::Kill { length, .. }
             | Self::ServerPause { length }
             | Self::Restart { length }
             | Self::RestartOld { length, .. }
@@ -196,6 +205,10 @@ impl Fault {
                 Self::Resize { process, name, slots: random.between(1, u64::from(slots) + 1) as u32 }
             }
             92..94 => Self::EvictHolder { process, number: random.next() },
+            94..97 if random.percent(4) => {
+                let (waiters, limit) = (random.between(500, 1_500), random.between(SECOND, 5 * SECOND));
+                Self::Crowd { process, name, waiters, limit }
+            }
             94..97 => Self::DropAll { process },
             _ => {
                 let ttl = random.between(SECOND, 20 * SECOND);

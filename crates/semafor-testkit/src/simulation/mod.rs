@@ -79,7 +79,7 @@ impl Settings {
         Self {
             seed,
             processes,
-            users: random.between(1, 3) as usize,
+            users: if random.percent(15) { random.between(4, 8) } else { random.between(1, 3) } as usize,
             slots,
             length: 120 * SECOND,
             heartbeat,

@@ -67,8 +67,11 @@ pub(super) struct Link {
 
 impl Link {
     /// Messages vanish or take long.
-    pub(super) fn is_disturbed(&self) -> bool {
-        self.is_half_open
+    pub(super) fn is_disturbed(&self, now: Time) -> bool {
+        // A slow message delays those after it.
+        let is_held_up = self.last_to_server.max(self.last_to_client) > now + self.usual_latency * 400;
+        is_held_up
+            || self.is_half_open
             || self.loses_reply
             || self.delays_request.is_some()
             || self.latency > self.usual_latency

@@ -34,6 +34,10 @@ pub(super) struct Process {
     pub(super) timer: Option<Time>,
     /// When it last lost a detached grant.
     pub(super) gave_up_at: Option<Time>,
+    /// Until then its client may pause before it repeats a request.
+    pub(super) retries_until: Time,
+    /// Waiters that time out together, and when.
+    pub(super) crowd: Vec<(Key, Time)>,
     /// On which it listens for messages.
     pub(super) channel: String,
     clock: Clock,
@@ -100,6 +104,8 @@ pub(super) struct User {
     pub(super) flag: Arc<Flag>,
     /// Counts the steps that were planned, to leave out those that are not wanted any more.
     pub(super) plan: u64,
+    /// When its acquire times out.
+    pub(super) deadline: Option<Time>,
 }
 
 pub(super) enum Doing {
@@ -186,6 +192,7 @@ impl Process {
             random: Random::new(random.next()),
             flag: Arc::default(),
             plan: 0,
+            deadline: None,
         };
         let users = (0..settings.users).map(user).collect();
         Self {
@@ -202,6 +209,8 @@ impl Process {
             newest_token: 0,
             timer: None,
             gave_up_at: None,
+            retries_until: 0,
+            crowd: Vec::new(),
             channel: engine.channel(),
             engine,
             clock,

@@ -15,6 +15,9 @@
 //! 9. **No slot lies idle**: when nothing has gone wrong for a while, the first in line gets a slot as soon as there is one.
 //! 10. **No needless loss**: when nothing has gone wrong for a while, a holder keeps its slots until its lease ends.
 //! 11. **No busy loop**: clients do not call the server again and again without a pause.
+//! 12. **News in time**: while nothing is wrong between a client and the server, a waiter learns of its grant, a waiter that
+//!     the server forgot is back in line, and a holder learns of its loss, within 2 s. A client whose connection has ended
+//!     makes another one within 3 s. Waiters that time out together are told within a second.
 //!
 //! A fault that makes the server forget grants, or end them early, suspends 1 to 4 for a while: until every holder has had its
 //! next heartbeat answered, or has given up because none was.

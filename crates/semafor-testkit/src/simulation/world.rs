@@ -34,6 +34,14 @@ const CYCLE: Time = SECOND / 2;
 /// Scripts that a server runs at most in a window of that length, unless clients call without a pause.
 const MOST_SCRIPTS: u64 = 10_000;
 const WINDOW: Time = 10 * SECOND;
+/// How long a client may take to learn what the server knows, while nothing is wrong between the two: a few messages.
+const NEWS: Time = 2 * SECOND;
+/// How long a client may do without a connection that it needs. Its longest pause is 2 s.
+const UNCONNECTED: Time = 3 * SECOND;
+/// How long a client may pause before it repeats a request.
+const LONGEST_RETRY: Time = 10 * SECOND;
+/// How much too late a time-out may be told. Waiters leave in few calls, however many they are.
+const OVERDUE: Time = SECOND;
 /// How many copies of its data a server keeps, to come back to.
 const COPIES: usize = 64;
 
@@ -138,6 +146,10 @@ pub(super) struct World<'a> {
     adopted: BTreeSet<Arc<str>>,
     /// Names with a free slot and a waiter that could have it, by when that was first seen.
     idle: BTreeMap<usize, (Time, String)>,
+    /// What the clients of a process do not know yet, although they should, by when that was first seen.
+    news: BTreeMap<(usize, usize), (Time, String)>,
+    /// Until then, clients may learn of what is lost from their heartbeats alone.
+    silent_until: Time,
     scripts: u64,
     /// When the current window began, and the scripts since.
     window: (Time, u64),
@@ -169,6 +181,8 @@ impl<'a> World<'a> {
             seen_lines: HashMap::new(),
             adopted: BTreeSet::new(),
             idle: BTreeMap::new(),
+            news: BTreeMap::new(),
+            silent_until: 0,
             scripts: 0,
             window: (0, 0),
             faults: 0,
@@ -333,6 +347,7 @@ impl<'a> World<'a> {
                     self.send_pushes(pushes);
                     self.look_for_disturbances();
                     self.check_idle_slots();
+                    self.check_news();
                     self.check_leftovers();
                     self.copies.push((self.now, self.server.snapshot()));
                     if self.copies.len() > COPIES {
@@ -475,7 +490,7 @@ impl<'a> World<'a> {
 
     /// Messages vanish, or take long, until a client notices.
     fn look_for_disturbances(&mut self) {
-        if self.links.values().any(Link::is_disturbed) {
+        if self.links.values().any(|link| link.is_disturbed(self.now)) {
             self.disturbed_until = self.disturbed_until.max(self.now);
         }
     }
@@ -527,6 +542,121 @@ impl<'a> World<'a> {
         let (_, head) = line.entries().first()?;
         let weight = line.entries().iter().filter(|(_, member)| member.starts_with(head)).count();
         (lives(&beats, head) && held + weight <= slots).then(|| String::from_utf8_lossy(head).into_owned())
+    }
+
+    /// Rule 12.
+    fn check_news(&mut self) {
+        for process in 0..self.processes.len() {
+            let users = self.processes[process].users.len();
+            let is_fit = self.is_fit(process);
+            for user in 0..users {
+                let unknown = if is_fit { self.unknown_to(process, user) } else { None };
+                self.note_news((process, user), NEWS, unknown);
+            }
+            let is_cut_off = self.is_cut_off(process).then(|| "has no connection".into());
+            self.note_news((process, users), UNCONNECTED, is_cut_off);
+            self.look_after_crowd(process, is_fit);
+        }
+    }
+
+    fn note_news(&mut self, who: (usize, usize), patience: Time, unknown: Option<String>) {
+        match (unknown, self.news.get(&who)) {
+            (None, _) => {
+                self.news.remove(&who);
+            }
+            (Some(what), Some((since, before))) if what == *before => {
+                if self.now >= since + patience {
+                    let what = format!("process {}, since {since} µs: {what}", who.0);
+                    self.rules.report(self.now, "news in time", what);
+                }
+            }
+            (Some(what), _) => {
+                self.news.insert(who, (self.now, what));
+            }
+        }
+    }
+
+    /// Nothing is wrong between the process and the server.
+    fn is_fit(&self, process: usize) -> bool {
+        let (process, now) = (&self.processes[process], self.now);
+        let link = process.connection.and_then(|connection| self.links.get(&connection));
+        process.runs()
+            && link.is_some_and(|link| !link.is_disturbed(now))
+            && now >= self.silent_until.max(process.retries_until)
+    }
+
+    /// It needs a connection, has none, and makes none.
+    fn is_cut_off(&self, process: usize) -> bool {
+        let process = &self.processes[process];
+        let is_busy = |doing: &Doing| {
+            matches!(doing, Doing::Acquiring { .. } | Doing::Holding { .. } | Doing::Detached { .. })
+        };
+        process.runs()
+            && process.connection.is_none()
+            && process.dialling.is_none()
+            && self.now >= process.retries_until
+            && process.users.iter().any(|user| is_busy(&user.doing))
+    }
+
+    /// What the server knows and the client of a user does not.
+    fn unknown_to(&self, process: usize, user: usize) -> Option<String> {
+        let (name, id) = match &self.processes[process].users[user].doing {
+            // One that has timed out may still wait for a call on a connection that was given up.
+            Doing::Acquiring { key, name, .. }
+                if self.processes[process].users[user].deadline.is_none_or(|at| self.now < at) =>
+            {
+                let target = &self.processes[process].targets[*name];
+                (*name, self.processes[process].engine.id(target, *key))
+            }
+            Doing::Holding { name, grant, id, .. } | Doing::Detached { name, grant, id, .. }
+                if !self.rules.is_ended(*grant) =>
+            {
+                (*name, Arc::clone(id))
+            }
+            _ => return None,
+        };
+        let keys = &self.processes[process].targets[name].keys;
+        let has = |key: usize| self.server.sorted_set(&keys[key]).score(id.as_bytes()).is_some();
+        let is_held = has(0) && has(9) && !has(3);
+        match &self.processes[process].users[user].doing {
+            Doing::Acquiring { .. } if is_held => Some(format!("{id} was granted its slots")),
+            // It knew its place.
+            Doing::Acquiring { .. } if self.places.contains_key(&*id) && !has(0) && !has(3) && !has(9) => {
+                Some(format!("{id} is not in line any more"))
+            }
+            Doing::Holding { .. } | Doing::Detached { .. } if !has(0) && !has(9) => {
+                Some(format!("{id} is not held any more"))
+            }
+            _ => None,
+        }
+    }
+
+    /// Waiters that time out together are told so, and leave what they were granted.
+    fn look_after_crowd(&mut self, process: usize, is_fit: bool) {
+        if !self.processes[process].runs() || self.processes[process].crowd.is_empty() {
+            return;
+        }
+        let now = self.processes[process].local(self.now);
+        let mut crowd = std::mem::take(&mut self.processes[process].crowd);
+        crowd.retain(|(key, deadline)| {
+            let client = &mut self.processes[process].client;
+            match client.poll_acquire(*key, Waker::noop().clone()) {
+                Poll::Ready(Ok(_)) => {
+                    client.drop_lease(*key, now);
+                    false
+                }
+                Poll::Ready(Err(_)) => false,
+                Poll::Pending => {
+                    if is_fit && self.is_calm() && self.now > deadline + OVERDUE {
+                        let what = format!("{key:?} of process {process} has timed out at {deadline} µs");
+                        self.rules.report(self.now, "news in time", what);
+                    }
+                    true
+                }
+            }
+        });
+        self.processes[process].crowd = crowd;
+        self.carry_out(process);
     }
 
     /// Rule 5, for clients that have no entry.
@@ -667,6 +797,9 @@ impl<'a> World<'a> {
     }
 
     fn fail(&mut self, process: usize, call: Call, was_sent: bool, is_transient: bool) {
+        if matches!(call.command, Command::Acquire { .. } | Command::CheckWaiter { .. }) {
+            self.processes[process].retries_until = self.now + LONGEST_RETRY;
+        }
         let failure = Failure { error: unreachable("the simulated network failed"), is_transient, was_sent };
         self.change(process, |client, now| client.handle_failure(call, &failure, now));
     }
@@ -1076,6 +1209,9 @@ impl<'a> World<'a> {
             None => request,
         };
         let ends = ttl.map(|ttl| self.now + ttl.as_micros() as Time);
+        let deadline = wait.limit().map(|limit| self.now + limit.as_micros() as Time);
+        // Clocks drift.
+        self.processes[process].users[user].deadline = deadline.map(|at| at - (at - self.now) / 1_000);
         let key = self.processes[process].client.acquire(&target, request, now);
         self.note(Some(process), || {
             format!("user {user} acquires {weight} of n{name}, ttl {ttl:?}, {wait:?}: {key:?}")
@@ -1273,7 +1409,8 @@ impl<'a> World<'a> {
                 && matches!(self.processes[process].users[user].doing, Doing::Holding { .. })
             {
                 self.processes[process].users[user].doing = Doing::Finishing { key, grant };
-                self.act_after(process, user, self.settings.heartbeat.as_micros() as Time / 2);
+                // It was told within a heartbeat interval, or not at all.
+                self.act_after(process, user, self.settings.heartbeat.as_micros() as Time * 9 / 10);
                 continue;
             }
             // Clocks drift, and clients are on the safe side.
@@ -1312,6 +1449,11 @@ impl<'a> World<'a> {
         }
         if let Some(length) = fault.length() {
             self.disturbed_until = self.disturbed_until.max(self.now + length);
+        }
+        if matches!(fault, Fault::Evict { .. } | Fault::ClockStep { .. } | Fault::OutOfMemory { .. }) {
+            // A memory that is full may be for as long as the fault lasts.
+            let length = fault.length().unwrap_or(0);
+            self.silent_until = self.silent_until.max(self.now + length + self.rules.recovery);
         }
         let connection = |world: &Self, process: usize| world.processes[process].connection;
         match fault {
@@ -1364,6 +1506,7 @@ impl<'a> World<'a> {
             Fault::ServerPause { length } => {
                 if self.server_state == ServerState::Up {
                     self.server_state = ServerState::Stopped;
+                    self.news.clear();
                     self.plan(self.now + length, Due::ServerResumes);
                 }
             }
@@ -1405,6 +1548,7 @@ impl<'a> World<'a> {
             }
             Fault::EvictHolder { process, number } => self.evict_holder(process, number),
             Fault::DropAll { process } => self.drop_all(process),
+            Fault::Crowd { process, name, waiters, limit } => self.crowd(process, name, waiters, limit),
             Fault::HandOver { process, number, ttl, kill_after } => {
                 self.hand_over(process, number, ttl, kill_after);
             }
@@ -1423,6 +1567,7 @@ impl<'a> World<'a> {
         }
         self.server_state = ServerState::Down;
         self.unread.clear();
+        self.news.clear();
         let data = data.unwrap_or_else(|| self.server.snapshot());
         self.server.set_out_of_memory(false);
         for connection in self.links.keys().copied().collect::<Vec<_>>() {
@@ -1517,6 +1662,20 @@ impl<'a> World<'a> {
                 _ => continue,
             }
             self.rest(process, user);
+        }
+        self.carry_out(process);
+    }
+
+    fn crowd(&mut self, process: usize, name: usize, waiters: u64, limit: Time) {
+        if !self.processes[process].runs() || self.is_over() {
+            return;
+        }
+        let (target, now) =
+            (Arc::clone(&self.processes[process].targets[name]), self.processes[process].local(self.now));
+        for _ in 0..waiters {
+            let request = AcquireRequest::new(1, None, Wait::For(Duration::from_micros(limit)));
+            let key = self.processes[process].client.acquire(&target, request, now);
+            self.processes[process].crowd.push((key, self.now + limit));
         }
         self.carry_out(process);
     }

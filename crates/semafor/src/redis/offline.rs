@@ -134,6 +134,11 @@ impl OfflineEngine {
         Some(diagnostics::explain(&error, &self.config))
     }
 
+    /// The id under which the server knows an acquisition.
+    pub fn id(&self, target: &Target, key: Key) -> Arc<str> {
+        self.engine.ids.text(&target.name, key)
+    }
+
     /// The keys to track for a waiter.
     pub fn notifications(&self, target: &Target, key: Key, weight: u32) -> Vec<String> {
         self.engine.notifications(target, key, weight)

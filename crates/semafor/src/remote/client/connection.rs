@@ -30,7 +30,10 @@ impl Client {
             acquisition.may_have_arrived |= acquisition.is_request_pending;
         }
         match self.settings.liveness {
-            Liveness::Heartbeats => self.resync(now),
+            Liveness::Heartbeats => {
+                self.abandon_waiter_heartbeat();
+                self.resync(now);
+            }
             Liveness::Connection { .. } => self.reclaim_and_repeat(),
         }
     }

@@ -166,6 +166,13 @@ impl Client {
         }
     }
 
+    /// A new connection was made. A waiters' heartbeat on the one before may wait for its reply for a long time: it must not
+    /// delay the next one.
+    pub(super) fn abandon_waiter_heartbeat(&mut self) {
+        self.heartbeats.waiter_heartbeat = None;
+        self.timetable.set(Due::WaiterHeartbeatPause, None);
+    }
+
     /// A call of the waiters' heartbeat has ended: sends the next one.
     pub(super) fn continue_waiter_heartbeat(&mut self, part: HeartbeatPart, now: Instant) {
         let Some(waiter_heartbeat) =
