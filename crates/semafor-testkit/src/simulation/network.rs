@@ -5,8 +5,11 @@ use std::rc::Rc;
 use redis::{PushInfo, Value};
 use semafor::__redis::ScriptCall;
 
-use super::Time;
+use super::{SECOND, Time};
 use crate::random::Random;
+
+/// A message takes 1.5 times as long at most. The server refuses late requests only for the time of `LATE` in `prelude.lua`.
+const LONGEST_DELAY: Time = 20 * SECOND;
 
 /// What a client sends.
 #[derive(Debug)]
@@ -94,7 +97,7 @@ impl Link {
 
     /// When a message that is sent now arrives.
     fn arrival(&self, now: Time, last: Time, random: &mut Random) -> Time {
-        let delay = if random.percent(1) { self.latency * 200 } else { self.latency };
+        let delay = if random.percent(1) { self.latency * 200 } else { self.latency }.min(LONGEST_DELAY);
         (now + delay / 2 + random.below(delay)).max(last + 1)
     }
 
