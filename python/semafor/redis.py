@@ -107,7 +107,8 @@ class RedisSemaphore(Semaphore):
     - `value`: the number of slots. If the name has another number, the first acquire raises ValueError while the name
       has holders or waiters; otherwise it changes the number.
     - `max_acquire_time`: the timeout: how many seconds an acquire waits in line before it raises TimeoutError. 0: no
-      wait for a slot; if Redis does not reply, ConnectionError comes after about 2 seconds. None, the default: no limit.
+      wait for a slot; if Redis does not reply, ConnectionError comes after about 2 seconds. None, the default: no
+      limit.
     - `ttl`: the lease: how many seconds a slot may be held. After that the slot is lost: `result.lost` is set, and the
       next waiter gets the slot. None, the default: no limit.
     - `label`: a text that `holders()`, `waiters()` and `semafor inspect` show. None by default.

@@ -162,9 +162,9 @@ impl Home {
     /// Blocks until the home has released everything that was dropped so far. Call it in a process that is about to end
     /// without dropping its handles. Gives up after 2 seconds without progress.
     ///
-    /// Dropping the last handle of a home, its semaphores or its permits waits in the same way. So on Redis, the drop of
-    /// the last permit that outlives its home may wait 2 seconds for a silent server. The local home has nothing to wait
-    /// for.
+    /// Dropping the last handle of a home, its semaphores or its permits waits in the same way. So on Redis, the drop
+    /// of the last permit that outlives its home may wait 2 seconds for a silent server. The local home has nothing to
+    /// wait for.
     pub fn finish_background_work(&self) {
         match &self.0 {
             #[cfg(feature = "local")]

@@ -345,8 +345,8 @@ impl CreateExternalPromise {
     }
 }
 
-/// Completes a promise. The tasks that wait for it run before this task goes on. Tasks that were ready earlier still run
-/// before both.
+/// Completes a promise. The tasks that wait for it run before this task goes on. Tasks that were ready earlier still
+/// run before both.
 ///
 /// RuntimeError if it was completed before.
 #[pyclass(frozen, module = "semafor.effects")]
