@@ -187,8 +187,9 @@ def run(program, *, clock="virtual", deadlocks="certain", max_steps=None, seed=N
         one is not reported while another task can run, now or after a delay, a timeout or an external promise. Two
         kinds are reported even while other tasks run: tasks that wait for each other's `WithSemaphore` permits, and a
         wait for a promise that can't be completed any more, because no reference to it is left.
-      - "holders": also a circle of holders that wait for each other, while other tasks run. This assumes that the task
-        that acquired a permit releases it. If another task would have released it later, the report is wrong.
+      - "holders": while other tasks run, also a circle of holders that wait for each other, and a wait for a permit
+        of a task that has ended. This assumes that the task that acquired a permit releases it. If another task would have
+        released it later, the report is wrong.
       - "global": only when no task of the run can run any more.
       - "off": none is raised in a task. If no task can run any more, the run ends with a `SchedulerDeadlockError`.
 

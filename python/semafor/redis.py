@@ -24,7 +24,7 @@ class RedisConfig:
     - `socket_timeout`, `socket_connect_timeout`: how many seconds to wait for a reply, and for a connection; 30 and 10
       by default.
     - `number_of_attempts`: how often to try before ConnectionError is raised; 3 by default. An acquire makes no attempt
-      that would come after its `max_acquire_time`.
+      that would come after its `max_acquire_time`, and only one if that is 0.
     - `retry_multiplier`, `retry_min_delay`, `retry_max_delay`: the pauses between attempts, in seconds. The first pause
       is `retry_multiplier`, each next one is twice as long. No pause is shorter than `retry_min_delay` or longer than
       `retry_max_delay`. 2, 1 and 60 by default.
@@ -107,7 +107,8 @@ class RedisSemaphore(Semaphore):
     - `value`: the number of slots. If the name has another number, the first acquire raises ValueError while the name
       has holders or waiters; otherwise it changes the number.
     - `max_acquire_time`: the timeout: how many seconds an acquire waits in line before it raises TimeoutError. 0: no
-      wait. None, the default: no limit.
+      wait for a slot; if Redis does not reply, ConnectionError comes after about 2 seconds. None, the default: no
+      limit.
     - `ttl`: the lease: how many seconds a slot may be held. After that the slot is lost: `result.lost` is set, and the
       next waiter gets the slot. None, the default: no limit.
     - `label`: a text that `holders()`, `waiters()` and `semafor inspect` show. None by default.

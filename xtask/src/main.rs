@@ -42,7 +42,9 @@ cargo xtask <command>
                                  (SEMAFOR_TEST_LIMIT_SECONDS sets another limit)
   docs                           builds the book into target/book and checks the links of all documents
   bench cli                      the command beside flock and GNU sem; rows go to target/bench/cli.json
+  bench coop                     the scheduler beside its peers; rows go to target/bench/coop.json
   bench memory                   the memory home beside its peers; rows go to target/bench/memory.json
+  bench purge                    the purge beside its peers; rows go to target/bench/purge.json
   bench python                   the Python package beside its peers; rows go to target/bench/python.json
   bench redis                    the Redis home beside its peers; rows go to target/bench/redis.json
   bench AREA --runs N            the same N times, and the median and the spread of the runs as a table

@@ -99,6 +99,7 @@ without reading it, or if the id is in a file that is never read, the slot stays
 Example, for a script:
   id=
   trap 'test -z \"$id\" || semafor release deploy \"$id\"' EXIT
+  trap 'exit 129' HUP; trap 'exit 130' INT; trap 'exit 143' TERM
   id=$(semafor acquire --name deploy --ttl 10m) || exit
   ./deploy.sh";
 
@@ -161,7 +162,7 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) show_command: bool,
 
-    /// Print errors only
+    /// Print errors and warnings only
     #[arg(long, short, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
 

@@ -59,8 +59,9 @@ pub enum Deadlocks {
     /// there is no deadlock.
     #[default]
     Certain,
-    /// A stricter search: it assumes that the task that acquired a permit releases it, and so finds a cycle while other
-    /// tasks run.
+    /// Reports more than [`Certain`](Self::Certain): it assumes that the task that acquired a permit releases it. So
+    /// while other tasks run, it also reports tasks that wait for each other's permits, and a wait for a permit of a
+    /// task that has ended, unless the permit has a guard.
     ///
     /// It reports a deadlock by mistake if another task would have released later, or if a guard was moved to another
     /// task. Mark semaphores that other tasks release as [signals](crate::CreateSemaphore::signal).

@@ -106,8 +106,9 @@
 //! ```
 //!
 //! A deadlock is reported when no task can end it any more. A semaphore has no owner: any task that can still run may
-//! release the permits that others wait for. [`Deadlocks`] lists the exceptions and the other searches;
-//! [`Deadlocks::Holders`] is a stricter one, for programs in which each task releases its own permits.
+//! release the permits that others wait for. [`Deadlocks`] lists the exceptions and the other searches.
+//! [`Deadlocks::Holders`] reports more, for programs in which each task releases its own permits: also tasks that wait
+//! for each other's permits while other tasks run, and a wait for a permit of a task that has ended.
 //!
 //! The [`Report`] lists the tasks that ended with permits, that failed without a task that waited for them, or that had
 //! not ended. It also says for how long the run waited for other threads.
@@ -152,8 +153,9 @@
 //! - Of the ready tasks, the one with the highest [`Priority`] runs first, and of equal ones the one that was ready
 //!   first. A [`Wait`] may have [its own priority](Wait::priority).
 //! - A task runs until an effect makes it wait. Creating, cancelling, releasing, acquiring a free permit, and waiting
-//!   for a settled value do not wait. Spawning does: the child runs first, unless its priority is lower. So does
-//!   completing a promise: the tasks that waited for it run first.
+//!   for a settled value do not wait. Spawning does: the child runs before its parent goes on, unless its priority
+//!   is lower. So does completing a promise: its waiters run before the task that completed it. Tasks that were ready
+//!   earlier still run before both.
 //! - A semaphore's line is first come, first served, regardless of priority. [`semafor_core::Gate`] decides which
 //!   waiter gets a permit, as in every home of semafor. The task that releases continues.
 //! - Virtual time moves when no task can run. Timers of one instant fire in the order they were set.

@@ -2,7 +2,7 @@
 //!
 //! Nothing here performs I/O, reads a clock, starts a thread or wakes a task. The time is an argument; the payload of a
 //! waiter is a type parameter; what must happen afterwards (wake waiters, notify holders that lost their slot) is
-//! returned as [`Effects`]. A *home* (memory, a local agent, a cooperative scheduler) keeps a [`Gate`] behind its own
+//! written into [`Effects`]. A *home* (memory, a local agent, a cooperative scheduler) keeps a [`Gate`] behind its own
 //! lock, and carries out the effects after it has released the lock. On Redis, Lua scripts decide; random tests compare
 //! them with this crate.
 //!

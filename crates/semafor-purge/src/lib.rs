@@ -50,8 +50,9 @@
 //!
 //! Without a wait, empty directories are removed wherever their tree is: if the tree is moved during the purge, they
 //! are removed in its new place. With [`min_age`](Purger::min_age), a directory that was used or replaced while its
-//! removal waited stays, and is counted. Until it has removed the last entry of a directory, the purge can't
-//! distinguish changes by other processes from its own.
+//! removal waited stays, and is counted. Exception: until it has removed the last entry of a directory, the purge
+//! can't distinguish changes by other processes from its own. So it still removes a directory that another process
+//! used in that time and left empty.
 //!
 //! # How it works
 //!

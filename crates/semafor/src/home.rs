@@ -30,7 +30,7 @@ impl Home {
     /// a Redis (feature `redis`). The module `redis` and `local::Config` list all forms.
     ///
     /// Contacts a Redis server at once, and tries once. Does not contact the local agent: the first acquire starts one
-    /// if none is running.
+    /// if none is running, with the `semafor` command in `PATH` or `local::Config::program`.
     ///
     /// # Errors
     ///
@@ -67,7 +67,8 @@ impl Home {
 
     /// The home for the processes of this user on this machine.
     ///
-    /// Does not contact the agent. The first acquire starts one if none is running.
+    /// Does not contact the agent. The first acquire starts one if none is running. For this it needs the `semafor`
+    /// command in `PATH`, or [`local::Config::program`](crate::local::Config::program).
     ///
     /// # Examples
     ///
@@ -161,8 +162,9 @@ impl Home {
     /// Blocks until the home has released everything that was dropped so far. Call it in a process that is about to end
     /// without dropping its handles. Gives up after 2 seconds without progress.
     ///
-    /// Dropping the last handle of a home or its semaphores waits in the same way. The local home has nothing to wait
-    /// for.
+    /// Dropping the last handle of a home, its semaphores or its permits waits in the same way. So on Redis, the drop
+    /// of the last permit that outlives its home may wait 2 seconds for a silent server. The local home has nothing to
+    /// wait for.
     pub fn finish_background_work(&self) {
         match &self.0 {
             #[cfg(feature = "local")]

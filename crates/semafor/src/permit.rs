@@ -265,7 +265,8 @@ impl<'a> Permit<'a> {
     /// When the lease ends. `None` without a `ttl`, and once the slot is lost. In memory, an evicted holder with a
     /// [grace](crate::Builder::grace) gets the end of its grace.
     ///
-    /// A home outside of this process uses its own clock; this is the earliest time by the clock of this process.
+    /// A home outside of this process ends the lease by its own clock. This is the earliest moment, on the clock of
+    /// this process, at which it can do so.
     ///
     /// # Examples
     ///

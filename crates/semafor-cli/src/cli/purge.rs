@@ -105,7 +105,7 @@ pub(crate) struct Purge {
     #[arg(env = "EFSPURGE_MAX_EMPTY_DIRS_TO_DELETE", hide_env_values = true)]
     pub(crate) max_empty_dirs_to_delete: u64,
 
-    /// At most N removals at once. 0: unlimited [default: 128]
+    /// At most N removals at once. 0: unlimited; with --fleet-limit, 0 counts as omitted [default: 128]
     #[arg(long, value_name = "N", help_heading = "Limits")]
     #[arg(env = "EFSPURGE_MAX_CONCURRENCY_DELETION", hide_env_values = true)]
     pub(crate) max_concurrency_deletion: Option<u32>,
@@ -125,7 +125,7 @@ pub(crate) struct Purge {
     pub(crate) memory_limit_mb: u64,
 
     /// Limit removals of all purges together, also on other machines: each removal holds a slot of semaphore NAME at
-    /// --url. If it is not in use, it gets --max-concurrency-deletion slots
+    /// --url. If it is new, it gets --max-concurrency-deletion slots; if it is idle, only if you use that option
     #[arg(long, value_name = "NAME", help_heading = "Limits")]
     pub(crate) fleet_limit: Option<String>,
 

@@ -95,7 +95,8 @@ impl<T: 'static> Operation for CreatePromise<T> {
     }
 }
 
-/// Completes a promise. Its waiters run first.
+/// Completes a promise. Its waiters run before this task goes on, unless their priority is lower. Tasks that were ready
+/// earlier still run before both.
 ///
 /// # Errors
 ///

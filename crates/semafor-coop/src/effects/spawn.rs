@@ -14,7 +14,8 @@ use crate::{Ctx, Error, Eventual, Perform, Priority, Result, Task};
 
 /// Starts a task, and returns its handle.
 ///
-/// The new task runs first, unless its priority is lower than that of its parent. It inherits the handlers in scope.
+/// The new task runs before its parent goes on, unless its priority is lower. Tasks that were ready earlier still run
+/// before both. The new task inherits the handlers in scope.
 pub struct Spawn<P> {
     program: P,
     name: Option<Arc<str>>,

@@ -142,7 +142,8 @@ impl WithSemaphore {
     }
 }
 
-/// Starts a task, and returns its handle. The new task runs first, unless its priority is lower.
+/// Starts a task, and returns its handle. The new task runs before its parent goes on, unless its priority
+/// is lower. Tasks that were ready earlier still run before both.
 ///
 /// `daemon`: the report leaves the task out if it has not ended. `name`: for reports.
 #[pyclass(frozen, module = "semafor.effects")]
@@ -344,7 +345,8 @@ impl CreateExternalPromise {
     }
 }
 
-/// Completes a promise. The tasks that wait for it run before this task goes on.
+/// Completes a promise. The tasks that wait for it run before this task goes on. Tasks that were ready earlier still
+/// run before both.
 ///
 /// RuntimeError if it was completed before.
 #[pyclass(frozen, module = "semafor.effects")]
