@@ -599,20 +599,33 @@ fn a_detached_permit_that_is_released_by_its_id_is_not_a_loss() {
 
 /// A client that holds a slot of an agent.
 fn with_agent(now: Instant) -> (Client, Key) {
+    with_slot(Liveness::Connection { reply_timeout: 12 * SECOND }, None, now)
+}
+
+fn with_slot(liveness: Liveness, ttl: Option<Duration>, now: Instant) -> (Client, Key) {
     let mut client = Client::new(Settings {
-        liveness: Liveness::Connection { reply_timeout: 12 * SECOND },
+        liveness,
         retry: Retry { attempts: 1, multiplier: 1.0, shortest: SECOND, longest: SECOND },
         reply_timeout: 10 * SECOND,
         no_reply_error: unreachable("the agent is silent"),
     });
     client.connected(ServerPushes::default(), now);
-    let target = Arc::new(Target::new("it", Some(1), None, Duration::ZERO, []));
-    let key = client.acquire(&target, AcquireRequest::new(1, None, Wait::Unlimited), now);
+    let target = Arc::new(Target::new("it", Some(1), None, 100 * SECOND, []));
+    let key = client.acquire(&target, AcquireRequest::new(1, ttl, Wait::Unlimited), now);
     let call = client.poll_transmit(now).expect("it asks");
     let (clock, ends) = (ServerClock::new(0.0, now, now), LeaseEnd::AfterTtl);
     let (id, waited, slots) = ("an id".into(), Duration::ZERO, Some(1));
-    let grant =
-        Grant { id, slot: 0, token: 1, waited, slots, clock, ends, safe_until: now, python_clients: None };
+    let grant = Grant {
+        id,
+        slot: 0,
+        token: 1,
+        waited,
+        slots,
+        clock,
+        ends,
+        safe_until: now + SECOND,
+        python_clients: None,
+    };
     client.handle_reply(call, Reply::Granted(grant), now);
     assert!(client.poll_acquire(key, std::task::Waker::noop().clone()).is_ready());
     (client, key)
@@ -633,6 +646,72 @@ fn a_renewal_that_finds_the_slot_lost_tells_its_holder() {
     assert_eq!(client.why_not_held(key, now), Some(expired));
     let mut events = std::iter::from_fn(|| client.poll_event());
     assert!(events.any(|event| matches!(event, Event::Lost { why, .. } if why == expired)));
+}
+
+/// The agent keeps it without this client. The next agent must not be asked to keep its slot occupied.
+#[test]
+fn a_renewal_that_finds_a_detached_lease_ended_leaves_nothing() {
+    let now = Instant::at(1_000 * SECOND);
+    let (mut client, key) = with_slot(Liveness::Connection { reply_timeout: 12 * SECOND }, Some(SECOND), now);
+    client.detach(key, TaskKey::current(), None, now);
+    while client.poll_transmit(now).is_some() {}
+    let target = Arc::new(Target::new("it", Some(1), None, Duration::ZERO, []));
+    let later = now + 5 * SECOND;
+    let expired = NotHeld::Lost(Loss::Expired);
+    let renewal = client.renew(&target, "an id", Some(SECOND), later);
+    let call = client.poll_transmit(later).expect("it asks");
+    client.handle_reply(call, Reply::NotHeld(expired), later);
+    let outcome = client.poll_operation(renewal, std::task::Waker::noop().clone());
+    assert_eq!(outcome, Poll::Ready(Err(OperationError::NotHeld(expired))));
+    assert!(client.is_idle(), "no connection is needed for it");
+    client.disconnected(Vec::new(), later);
+    client.connected(ServerPushes::default(), later);
+    let calls: Vec<_> = std::iter::from_fn(|| client.poll_transmit(later)).collect();
+    assert!(!calls.iter().any(|call| matches!(call.command, Command::Reclaim { .. })), "{calls:?}");
+    assert!(client.is_empty());
+}
+
+/// As after a heartbeat: a message would have come if another process had released it.
+#[test]
+fn a_renewal_at_a_server_that_forgot_the_slot_says_that_it_vanished() {
+    let now = Instant::at(1_000 * SECOND);
+    let (mut client, key) = with_slot(Liveness::Heartbeats, None, now);
+    let target = Arc::new(Target::new("it", Some(1), None, 100 * SECOND, []));
+    client.renew(&target, "an id", Some(SECOND), now);
+    let call = std::iter::from_fn(|| client.poll_transmit(now))
+        .find(|call| matches!(call.command, Command::Renew { .. }))
+        .expect("it asks");
+    client.handle_reply(call, Reply::NotHeld(NotHeld::Released), now);
+    assert_eq!(client.why_not_held(key, now), Some(NotHeld::Lost(Loss::Vanished)));
+}
+
+/// The server forgets late attempts, too: otherwise the release of every such grant would slow it down.
+#[test]
+fn a_release_mentions_a_lost_attempt_only_while_it_may_arrive() {
+    for (later, is_mentioned) in [(59 * SECOND, true), (61 * SECOND, false)] {
+        let now = Instant::at(1_000 * SECOND);
+        let mut client = Client::new(Settings {
+            liveness: Liveness::Heartbeats,
+            retry: Retry { attempts: 2, multiplier: 1.0, shortest: SECOND, longest: SECOND },
+            reply_timeout: 10 * SECOND,
+            no_reply_error: unreachable("the server is silent"),
+        });
+        client.connected(ServerPushes::default(), now);
+        let target = Arc::new(Target::new("it", Some(1), None, 1_000 * SECOND, []));
+        let key = client.acquire(&target, AcquireRequest::new(1, None, Wait::Unlimited), now);
+        let call = client.poll_transmit(now).expect("it asks");
+        let error = unreachable("the connection ended");
+        client.handle_failure(call, &Failure { error, is_transient: true, was_sent: true }, now);
+        let then = now + later;
+        client.cancel(key, then);
+        let mut calls = std::iter::from_fn(|| client.poll_transmit(then));
+        let leavers = calls.find_map(|call| match call.command {
+            Command::End { leavers } => Some(leavers),
+            _ => None,
+        });
+        let mentioned = leavers.expect("it leaves").iter().any(|leaver| leaver.has_lost_attempt);
+        assert_eq!(mentioned, is_mentioned, "{later:?} later");
+    }
 }
 
 /// One that is stopped, say: it is alive, and its connection stays.

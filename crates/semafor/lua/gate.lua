@@ -22,9 +22,9 @@ do
         -- Reserves room for the functions below: a table that grows is copied again and again.
         save = 0, check_types = 0, extend = 0, keep_all = 0, keep = 0, keep_new = 0, keep_if_new = 0, id_of = 0,
         member_of = 0, put = 0, remove = 0, parts_of = 0, members_of = 0, has_all = 0, has_slots = 0, record_of = 0,
-        write_record = 0, lease_of = 0, note_time = 0, publish = 0, notification_of = 0, remember = 0, ending_of = 0, remembered = 0,
-        ids_in_line = 0, waiting = 0, occupy = 0, rebuild = 0, replace_record = 0, complete_record = 0, turn_away = 0,
-        restore = 0, reconcile = 0, extend_hold = 0, complete_grant = 0, grant_at_once = 0, end_grant = 0,
+        write_record = 0, lease_of = 0, note_time = 0, publish = 0, notification_of = 0, remember = 0, ending_of = 0,
+        remembered = 0, ids_in_line = 0, waiting = 0, occupy = 0, rebuild = 0, replace_record = 0,
+        numbers_in_records = 0, complete_record = 0, turn_away = 0, restore = 0, reconcile = 0, extend_hold = 0, complete_grant = 0, grant_at_once = 0, end_grant = 0,
         leave_line = 0, grant_to_waiter = 0, serve = 0, sweep_leases = 0, sweep_dead = 0, earliest_end = 0, sweep = 0,
         make_holder = 0, next_deadline = 0, has_python_holders = 0, open = 0, drop_notifications = 0,
         ask_head_to_watch = 0, end_removed = 0, ask_to_leave = 0, is_leaving = 0, sweep_own = 0, return_to_line = 0,
@@ -916,11 +916,14 @@ function gate.end_id(id, how, by_another, again, may_arrive)
             gate.unwanted = NOW
         end
     end
-    may_arrive = may_arrive
-        or outcome ~= 'gone' and NOW < gate.unwanted + LATE and gate.remembered(id) == REPEATED
-    if may_arrive and call('HEXISTS', RECORDS, id) == 0 then
+    -- If another process ended it, its own process may not know of the grant yet, and then asks again.
+    local is_repeated = outcome ~= 'gone' and not by_another and NOW < gate.unwanted + LATE
+        and gate.remembered(id) == REPEATED
+    if (may_arrive or is_repeated) and call('HEXISTS', RECORDS, id) == 0 then
         gate.remember(id, UNWANTED)
-        gate.unwanted = NOW
+        if may_arrive then
+            gate.unwanted = NOW -- after a repetition it is late enough already
+        end
     end
     gate.serve()
     return outcome, ending

@@ -350,7 +350,9 @@ impl Client {
         acquisition.is_request_pending = false;
         acquisition.may_have_arrived = false;
         acquisition.may_be_known |= failure.was_sent;
-        acquisition.has_lost_attempt |= failure.was_sent;
+        if failure.was_sent {
+            acquisition.lost_attempt_at = Some(now);
+        }
         if matches!(acquisition.state, State::Requesting) {
             self.try_again_or_fail(key, failure, now);
         }

@@ -37,8 +37,8 @@ pub(super) struct Acquisition {
     pub(super) may_have_arrived: bool,
     /// The server has answered, or was reached: it may know this acquisition.
     pub(super) may_be_known: bool,
-    /// An attempt of its request failed after it was sent, and may still arrive.
-    pub(super) has_lost_attempt: bool,
+    /// When an attempt of its request last failed after it was sent. It may still arrive, but not much later.
+    pub(super) lost_attempt_at: Option<Instant>,
     /// A message about it came before the reply to its request. So the reply may be out of date.
     pub(super) has_early_message: bool,
     /// Failed attempts of the current call.
@@ -124,7 +124,7 @@ impl Acquisition {
             is_request_pending: false,
             may_have_arrived: false,
             may_be_known: false,
-            has_lost_attempt: false,
+            lost_attempt_at: None,
             has_early_message: false,
             attempts: 0,
             retry_at: None,

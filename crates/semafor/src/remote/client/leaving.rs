@@ -13,6 +13,8 @@ use crate::remote::clock::Instant;
 pub(super) const LEAVE_REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long to repeat a release. After that, the server ends the acquisition because its heartbeats are missing.
 const LEAVE_RETRY_TIME: Duration = Duration::from_secs(60);
+/// No request is delayed on its way for longer. As in `lua/prelude.lua`.
+const LATE: Duration = Duration::from_secs(60);
 
 impl Client {
     /// Releases what the server has for it, or may have. Removes it if the server can't know it.
@@ -32,13 +34,14 @@ impl Client {
             return self.finish_leaving(key, None, now);
         }
         self.reschedule(key);
-        self.queue_leaver(key, reason);
+        self.queue_leaver(key, reason, now);
     }
 
-    pub(super) fn queue_leaver(&mut self, key: Key, reason: EndReason) {
+    pub(super) fn queue_leaver(&mut self, key: Key, reason: EndReason, now: Instant) {
         let Some(acquisition) = self.acquisitions.get(&key) else { return };
         let target = Arc::clone(&acquisition.target);
-        let has_lost_attempt = acquisition.has_lost_attempt;
+        let lost_attempt_at = acquisition.lost_attempt_at;
+        let has_lost_attempt = lost_attempt_at.is_some_and(|at| now.saturating_duration_since(at) < LATE);
         self.name_entry(&target).leavers.push_back(Leaver { key, reason, has_lost_attempt });
         self.send_leavers(&target.name);
     }

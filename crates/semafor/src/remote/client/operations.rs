@@ -138,14 +138,28 @@ impl Client {
                 if let (Some(key), Reply::Renewed { clock, ends }) = (key, &reply) {
                     self.learn_end(key, *ends, clock, EndSource::Renewal(number), now);
                 }
-                // The message of the loss may come later. The server may keep the slot for as long as its grace lasts.
-                if let (Some(key), Err(why)) = (key, outcome)
-                    && self.held(key).is_some_and(|held| held.not_held.is_none())
-                {
-                    self.lose(key, why, true);
+                if let (Some(key), Err(why)) = (key, outcome) {
+                    self.found_lost(key, why);
                 }
                 self.finish(number, outcome.map_err(OperationError::NotHeld));
             }
+        }
+    }
+
+    /// A renewal found the slot lost. The message of the loss may come later.
+    fn found_lost(&mut self, key: Key, why: NotHeld) {
+        let Some(held) = self.held(key).filter(|held| held.not_held.is_none()) else { return };
+        let is_heartbeats = matches!(self.settings.liveness, Liveness::Heartbeats);
+        // A server that has forgotten everything answers this, too. A message would have said that it was released.
+        let is_forgotten = is_heartbeats && why == NotHeld::Released;
+        let why = if is_forgotten { NotHeld::Lost(Loss::Vanished) } else { why };
+        let is_at_server = held.is_at_server;
+        if held.detached.is_some() && !is_at_server {
+            // The server kept it without this client: there is no guard to tell.
+            self.remove(key);
+        } else {
+            // The server may keep the slot for as long as its grace lasts.
+            self.lose(key, why, is_at_server);
         }
     }
 
@@ -193,7 +207,7 @@ impl Client {
         }
         if let OperationKind::Release { key, .. } = operation.kind {
             if failure.is_transient || failure.error.is_unreachable() {
-                self.queue_leaver(key, EndReason::Released);
+                self.queue_leaver(key, EndReason::Released, now);
             } else {
                 self.finish_leaving(key, None, now);
             }

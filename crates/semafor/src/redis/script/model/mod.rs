@@ -7,5 +7,6 @@ mod fencing;
 mod heartbeats;
 mod lost_keys;
 mod random_runs;
+mod repetitions;
 mod request;
 mod scripts;

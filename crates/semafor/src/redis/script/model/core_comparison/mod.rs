@@ -499,7 +499,7 @@ impl Comparison<'_> {
             let code = if outcome == "gone" { self.ending(number) } else { RELEASED };
             let is_over = matches!(self.clients[number].state, State::Over(_)) || !self.holds(number);
             let is_noted = reason == EndReason::Evicted && self.ending(number) == EVICTED;
-            if outcome != "gone" && is_over && !is_noted {
+            if outcome != "gone" && is_over && !is_noted && !by_another {
                 self.clients[number].is_unwanted |= self.clients[number].is_repeated;
             }
             let (held, slots) = (self.gate.held(), self.gate.slots());
