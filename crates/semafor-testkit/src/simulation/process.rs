@@ -34,7 +34,7 @@ pub(super) struct Process {
     pub(super) timer: Option<Time>,
     /// When it last lost a detached grant.
     pub(super) gave_up_at: Option<Time>,
-    /// Until then its client may pause before it repeats a request.
+    /// Until then its client may know less than the server: it pauses before it repeats a request, or got an old reply.
     pub(super) retries_until: Time,
     /// Waiters that time out together, and when.
     pub(super) crowd: Vec<(Key, Time)>,

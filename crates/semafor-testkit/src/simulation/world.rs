@@ -38,7 +38,7 @@ const WINDOW: Time = 10 * SECOND;
 const NEWS: Time = 2 * SECOND;
 /// How long a client may do without a connection that it needs. Its longest pause is 2 s.
 const UNCONNECTED: Time = 3 * SECOND;
-/// How long a client may pause before it repeats a request.
+/// How long a client may pause before it repeats a request, or between heartbeats.
 const LONGEST_RETRY: Time = 10 * SECOND;
 /// How much too late a time-out may be told. Waiters leave in few calls, however many they are.
 const OVERDUE: Time = SECOND;
@@ -1006,6 +1006,10 @@ impl<'a> World<'a> {
     fn replied(&mut self, process: usize, number: u64, reply: Result<Value, String>) {
         let Some(pending) = self.processes[process].pending.remove(&number) else { return };
         let Pending { connection, sent, work } = pending;
+        if Some(connection) != self.processes[process].connection {
+            // It may be out of date, and only a heartbeat shows that.
+            self.processes[process].retries_until = self.now + LONGEST_RETRY;
+        }
         if reply.as_ref().is_err_and(|error| error.starts_with("NOSCRIPT")) {
             let script = match &work {
                 Work::Script { script, .. } | Work::Resize { script, .. } => Some(Rc::clone(script)),
