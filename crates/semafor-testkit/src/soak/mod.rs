@@ -2,7 +2,7 @@
 //!
 //! A run has four sites: two Redis servers, one of which is never replaced, so that its memory can be watched, and two
 //! directories of agents, likewise. At each site several client processes use five semaphores in different ways. A
-//! [director](site) for each site brings about the faults, and a [watch](watch) checks the events of its clients, by the rules
+//! `director` for each site brings about the faults, and a `watch` checks the events of its clients, by the rules
 //! of the [`Checker`](crate::history::Checker) and these:
 //!
 //! - every request is answered, at the latest after some heartbeat intervals;
