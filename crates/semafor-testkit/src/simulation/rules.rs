@@ -83,6 +83,8 @@ pub(super) struct Rules {
     pub(super) suspended_until: Time,
     /// Until then tokens may be smaller than those that a process has not seen.
     pub(super) tokens_suspended_until: Time,
+    /// A single key was deleted, and with it perhaps slot numbers: a number may be doubled for as long as a holder of then lives.
+    pub(super) has_lost_numbers: bool,
     /// How long rules are suspended after a fault.
     pub(super) recovery: Time,
     pub(super) violation: Option<Violation>,
@@ -99,6 +101,7 @@ impl Rules {
             slots: slots.iter().map(|slots| vec![(0, *slots)]).collect(),
             suspended_until: 0,
             tokens_suspended_until: 0,
+            has_lost_numbers: false,
             recovery,
             violation: None,
         }
@@ -175,7 +178,7 @@ impl Rules {
         }
         if weight > slots {
             self.report(now, "bound", format!("{weight} of {slots} slots are held: {all}"));
-        } else if let Some(twin) = twin {
+        } else if let Some(twin) = twin.filter(|_| !self.has_lost_numbers) {
             self.report(now, "slot numbers", format!("{held:?} and {twin:?} have the same"));
         }
     }

@@ -1541,6 +1541,7 @@ impl<'a> World<'a> {
             }
             Fault::ClockStep { by } => self.server.clock_offset += by,
             Fault::Evict { key } => {
+                self.rules.has_lost_numbers = true;
                 let keys = self.server.keys();
                 if let Some(key) = keys.get(key as usize % keys.len().max(1)) {
                     let pushes = self.server.evict(key);
