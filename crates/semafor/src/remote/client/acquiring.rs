@@ -350,7 +350,8 @@ impl Client {
         acquisition.is_request_pending = false;
         acquisition.may_have_arrived = false;
         acquisition.may_be_known |= failure.was_sent;
-        if failure.was_sent {
+        // An error that the server replied is no lost attempt.
+        if failure.was_sent && failure.error.is_unreachable() {
             acquisition.lost_attempt_at = Some(now);
         }
         if matches!(acquisition.state, State::Requesting) {
