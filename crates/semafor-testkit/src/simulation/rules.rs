@@ -20,7 +20,7 @@
 //!     makes another one within 3 s. Waiters that time out together are told within a second.
 //!
 //! A fault that makes the server forget grants, or end them early, suspends 1 to 4 for a while: until every holder has had its
-//! next heartbeat answered, or has given up because none was.
+//! next heartbeat answered, or has given up because none was. Slot numbers of holders from before that may be given once more.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -83,8 +83,6 @@ pub(super) struct Rules {
     pub(super) suspended_until: Time,
     /// Until then tokens may be smaller than those that a process has not seen.
     pub(super) tokens_suspended_until: Time,
-    /// A single key was deleted, and with it perhaps slot numbers: a number may be doubled for as long as a holder of then lives.
-    pub(super) has_lost_numbers: bool,
     /// How long rules are suspended after a fault.
     pub(super) recovery: Time,
     pub(super) violation: Option<Violation>,
@@ -101,7 +99,6 @@ impl Rules {
             slots: slots.iter().map(|slots| vec![(0, *slots)]).collect(),
             suspended_until: 0,
             tokens_suspended_until: 0,
-            has_lost_numbers: false,
             recovery,
             violation: None,
         }
@@ -169,8 +166,13 @@ impl Rules {
         believed.insert(number);
         let believed: Vec<_> = believed.iter().map(|number| &self.grants[*number]).collect();
         let weight: u32 = believed.iter().map(|held| held.weight).sum();
-        let twin =
-            believed.iter().find(|other| other.id != held.id && other.slot == held.slot).copied().cloned();
+        // If the server forgets which number a holder has, another one may get it, and after that one the next.
+        let is_twin = |other: &&&Held| {
+            other.id != held.id
+                && other.slot == held.slot
+                && other.from.min(held.from) >= self.suspended_until
+        };
+        let twin = believed.iter().find(is_twin).copied().cloned();
         let all = format!("{believed:?}");
         let slots = self.slots_lately(held.name, now);
         if self.is_suspended(now) {
@@ -178,7 +180,7 @@ impl Rules {
         }
         if weight > slots {
             self.report(now, "bound", format!("{weight} of {slots} slots are held: {all}"));
-        } else if let Some(twin) = twin.filter(|_| !self.has_lost_numbers) {
+        } else if let Some(twin) = twin {
             self.report(now, "slot numbers", format!("{held:?} and {twin:?} have the same"));
         }
     }

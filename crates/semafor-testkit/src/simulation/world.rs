@@ -540,7 +540,9 @@ impl<'a> World<'a> {
         let id_of = |member: &Rc<[u8]>| member.split(|byte| *byte == b'#').next().is_some_and(is_over);
         let held = main.from(now, false).iter().filter(|(_, member)| !id_of(member)).count();
         let (_, head) = line.entries().first()?;
-        let weight = line.entries().iter().filter(|(_, member)| member.starts_with(head)).count();
+        // A part of its weight may have left the line.
+        let id = head.split(|byte| *byte == b'#').next()?;
+        let weight = line.entries().iter().filter(|(_, member)| member.starts_with(id)).count();
         (lives(&beats, head) && held + weight <= slots).then(|| String::from_utf8_lossy(head).into_owned())
     }
 
@@ -1541,7 +1543,6 @@ impl<'a> World<'a> {
             }
             Fault::ClockStep { by } => self.server.clock_offset += by,
             Fault::Evict { key } => {
-                self.rules.has_lost_numbers = true;
                 let keys = self.server.keys();
                 if let Some(key) = keys.get(key as usize % keys.len().max(1)) {
                     let pushes = self.server.evict(key);
