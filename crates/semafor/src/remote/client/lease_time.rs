@@ -11,8 +11,6 @@ use crate::remote::clock::{Instant, ServerClock, shortest};
 const PRECISION: Duration = Duration::from_micros(2);
 /// The server is asked at most this long before a lease ends.
 const CHECK_AHEAD: Duration = Duration::from_secs(1);
-/// A request whose connection has ended arrives by then, or never (`LATE` in `prelude.lua`).
-const LATE: Duration = Duration::from_secs(60);
 /// A grant has to last at least this long to be useful.
 const SHORTEST_USE: Duration = Duration::from_millis(1);
 
@@ -40,8 +38,6 @@ struct End {
 struct Renewal {
     number: u64,
     asked: Instant,
-    /// Its connection ended before the reply. So it may arrive after what is sent on the next one.
-    is_late: bool,
     /// The earliest end of the lease if the server has carried out the renewal.
     ends: Instant,
 }
@@ -49,7 +45,7 @@ struct Renewal {
 /// Where the client knows the end of a lease from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum EndSource {
-    /// The reply to a heartbeat: the server received it after everything that was sent before on the same connection.
+    /// The reply to a heartbeat: the server received it after everything that was sent before.
     Heartbeat,
     /// The reply to the renewal with that number.
     Renewal(u64),
@@ -130,16 +126,9 @@ impl LeaseTime {
         let Some(ends) = now.checked_add(shortest(ttl)) else { return };
         let before = self.ends_at();
         self.renewals.retain(|renewal| renewal.number != number);
-        self.renewals.push(Renewal { number, asked: now, is_late: false, ends });
+        self.renewals.push(Renewal { number, asked: now, ends });
         if self.ends_at() != before {
             self.check_at = check_before(self.ends_at(), now);
-        }
-    }
-
-    /// The renewal has failed after it was sent.
-    pub(crate) fn note_late_renewal(&mut self, number: u64) {
-        if let Some(renewal) = self.renewals.iter_mut().find(|renewal| renewal.number == number) {
-            renewal.is_late = true;
         }
     }
 
@@ -153,10 +142,7 @@ impl LeaseTime {
     ) {
         let in_doubt = self.renewals.len();
         match from {
-            EndSource::Heartbeat => self.renewals.retain(|renewal| {
-                let arrives_by = renewal.asked + if renewal.is_late { LATE } else { Duration::ZERO };
-                arrives_by > clock.sent()
-            }),
+            EndSource::Heartbeat => self.renewals.retain(|renewal| renewal.asked > clock.sent()),
             EndSource::Renewal(number) => self.renewals.retain(|renewal| renewal.number != number),
             EndSource::Message => {}
         }

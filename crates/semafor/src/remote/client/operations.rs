@@ -194,12 +194,6 @@ impl Client {
         let Some(operation) = self.operations.get_mut(&number) else { return };
         operation.is_repeat |= failure.was_sent;
         operation.attempts += 1;
-        if let OperationKind::Renew { key: Some(key), .. } = operation.kind
-            && failure.was_sent
-        {
-            self.change_lease(key, |held, _| held.time.note_late_renewal(number));
-        }
-        let Some(operation) = self.operations.get_mut(&number) else { return };
         if failure.is_transient && operation.attempts < self.settings.retry.attempts {
             let pause = self.settings.retry.pause_after(operation.attempts);
             self.timetable.set(Due::Operation(number), Some(now + pause));
