@@ -12,7 +12,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("slot {}: no other live permit has it", permit.slot());
     println!("fencing token {}: grows with every grant of the name", permit.fencing_token());
     permit.renew(secs(60)).await?;
-    permit.release().await?; // or drop it: a drop never blocks and never leaks
+    permit.release().await?; // or drop it: in memory, a drop never blocks; it never leaks
 
     drop(sem.try_acquire().await?); // does not wait, and does not overtake the line
     drop(sem.acquire().blocking()?); // on a thread without a runtime
